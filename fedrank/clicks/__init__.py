@@ -1,0 +1,1 @@
+"""Who clicks and why (layer 2)."""

@@ -1,0 +1,180 @@
+"""What crosses between parties, as types with a size.
+
+A message is a frozen dataclass of arrays. Its :class:`Layout` says how it looks on the wire: which fields, which number of
+bytes each, which axes. The layout is the contract: the ledger counts its bytes, `encode`/`decode` follow it to the byte,
+and a test walks over every protocol's layouts and refuses an axis of raw data.
+
+The wire form, version 1 (all integers little-endian)::
+
+    byte 0         version << 5 | kind      (version 1..7, kind 0..31)
+    bytes 1..      the fields in order, each packed without padding
+
+A fixed layout has a fixed size: how long a message is says nothing about what it holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from fedrank.core.errors import ConfigError, WireError
+
+M = TypeVar("M")
+
+#: Version of the wire form that this package writes.
+WIRE_VERSION = 1
+
+#: Axes that a message may have. Anything else (queries, documents, clicks, users) is raw data and stays at the party.
+PUBLIC_AXES = ("parameters",)
+
+_DTYPES = {"u1": 1, "u2": 2, "u3": 3, "u4": 4, "f4": 4}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a message.
+
+    Attributes:
+        name: Attribute of the message.
+        dtype: ``u1``, ``u2``, ``u3``, ``u4`` (unsigned integers of so many bytes) or ``f4`` (IEEE single).
+        meaning: What the number is, in words that a privacy officer understands.
+        axes: Name and length of each axis; no axes for a scalar.
+    """
+
+    name: str
+    dtype: str
+    meaning: str
+    axes: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self):
+        if self.dtype not in _DTYPES:
+            raise ConfigError(f"dtype of field {self.name!r} must be one of {', '.join(_DTYPES)}, got {self.dtype!r}.")
+        for axis, _ in self.axes:
+            if axis not in PUBLIC_AXES:
+                raise ConfigError(
+                    f"field {self.name!r} has an axis {axis!r}; a message may only have the axes "
+                    f"{', '.join(PUBLIC_AXES)}: anything along other axes is raw data and stays at the party."
+                )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes."""
+        return tuple(length for _, length in self.axes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the wire."""
+        return _DTYPES[self.dtype] * math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Layout(Generic[M]):
+    """How a message type looks on the wire.
+
+    Attributes:
+        message: The dataclass.
+        kind: Number of the message type, 0..31, unique within a protocol.
+        fields: Its fields, in the order of the wire.
+    """
+
+    message: type[M]
+    kind: int
+    fields: tuple[Field, ...]
+
+    def __post_init__(self):
+        if not 0 <= self.kind < 32:
+            raise ConfigError(f"kind of {self.name} must be in 0..31, got {self.kind}.")
+        declared = [f.name for f in fields(self.message)]  # type: ignore[arg-type]
+        if declared != [f.name for f in self.fields]:
+            raise ConfigError(
+                f"layout of {self.name} lists {[f.name for f in self.fields]}, the message has {declared}."
+            )
+
+    @property
+    def name(self) -> str:
+        """Name of the message type."""
+        return self.message.__name__
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one message on the wire, header included, before any transport's own overhead."""
+        return 1 + sum(f.nbytes for f in self.fields)
+
+    def encode(self, message: M) -> bytes:
+        """The message as bytes.
+
+        Args:
+            message: One message: leaves of the layout's shapes, no batch axis.
+
+        Raises:
+            WireError: A field has another shape, or a value that its dtype cannot hold.
+        """
+        out = [bytes([WIRE_VERSION << 5 | self.kind])]
+        for field in self.fields:
+            value = np.asarray(getattr(message, field.name))
+            if value.shape != field.shape:
+                raise WireError(f"{self.name}.{field.name} must have shape {field.shape}, got {value.shape}.")
+            out.append(_pack(self.name, field, value))
+        return b"".join(out)
+
+    def decode(self, data: bytes) -> M:
+        """The message from bytes; the inverse of :meth:`encode`.
+
+        Raises:
+            WireError: Another version, another kind, another length, or a number that is not finite.
+        """
+        if len(data) != self.nbytes:
+            raise WireError(f"{self.name} has {self.nbytes} bytes, got {len(data)}.")
+        version, kind = data[0] >> 5, data[0] & 31
+        if version != WIRE_VERSION:
+            raise WireError(
+                f"{self.name}: wire version {version} is not supported; this package speaks {WIRE_VERSION}."
+            )
+        if kind != self.kind:
+            raise WireError(f"{self.name} is message kind {self.kind}, got kind {kind}.")
+        values: dict[str, np.ndarray] = {}
+        position = 1
+        for field in self.fields:
+            values[field.name] = _unpack(self.name, field, data[position : position + field.nbytes])
+            position += field.nbytes
+        return self.message(**values)
+
+    def describe(self) -> list[Mapping[str, Any]]:
+        """One row a field: name, dtype, bytes and meaning; the header first."""
+        header = {"name": "header", "dtype": "u1", "bytes": 1, "meaning": "message kind and version"}
+        rows = [{"name": f.name, "dtype": f.dtype, "bytes": f.nbytes, "meaning": f.meaning} for f in self.fields]
+        return [header, *rows]
+
+
+def _pack(message: str, field: Field, value: np.ndarray) -> bytes:
+    if field.dtype == "f4":
+        with np.errstate(over="ignore"):  # what overflows single precision is refused in the next line
+            packed = value.astype("<f4")
+        if not np.isfinite(packed).all():
+            raise WireError(f"{message}.{field.name} must be finite, got {value[~np.isfinite(packed)].flat[0]}.")
+        return packed.tobytes()
+    width = _DTYPES[field.dtype]
+    if value.dtype.kind not in "iu":
+        raise WireError(f"{message}.{field.name} must hold integers, got dtype {value.dtype}.")
+    wide = value.astype(np.int64)
+    if wide.size and (wide.min() < 0 or wide.max() >= 1 << 8 * width):
+        wrong = wide[(wide < 0) | (wide >= 1 << 8 * width)].flat[0]
+        raise WireError(f"{message}.{field.name} must be in [0, 2^{8 * width}), got {wrong}.")
+    return wide.astype("<u8").reshape(-1, 1).view(np.uint8)[:, :width].tobytes()
+
+
+def _unpack(message: str, field: Field, data: bytes) -> np.ndarray:
+    if field.dtype == "f4":
+        value = np.frombuffer(data, "<f4").reshape(field.shape)
+        if not np.isfinite(value).all():
+            raise WireError(f"{message}.{field.name} must be finite, got {value[~np.isfinite(value)].flat[0]}.")
+        return value.astype(np.float32)
+    width = _DTYPES[field.dtype]
+    raw = np.frombuffer(data, np.uint8).reshape(-1, width)
+    wide = np.zeros((len(raw), 8), np.uint8)
+    wide[:, :width] = raw
+    return wide.view("<u8").reshape(field.shape).astype(np.uint32)

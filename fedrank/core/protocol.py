@@ -1,0 +1,86 @@
+"""ask → answer → tell: the one abstraction that every protocol is written in.
+
+A protocol is a short list of *exchanges*. In each, the server asks, every party answers with its own data, and the server is
+told the replies::
+
+    state = protocol.init(key)
+    for each round, for each exchange in protocol.exchanges:
+        request      = exchange.ask(state)                    # server -> parties
+        party, reply = exchange.answer(request, party, key)   # at ONE party: the only code that sees its data
+        state        = exchange.tell(state, replies)          # parties -> server
+
+``answer`` is a pure function of arrays for *one* party. A simulator maps it over a cohort with ``jax.vmap``; a deployed client calls
+it once. It is the same function. Requests and replies are message types with a :class:`~fedrank.core.messages.Layout`; what
+leaves a party is a type.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, Generic, TypeVar
+
+from fedrank.core.messages import Layout
+
+State = TypeVar("State")
+Party = TypeVar("Party")
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+
+
+class Exchange(abc.ABC, Generic[State, Party, Request, Reply]):
+    """One question of the server and the parties' answers to it.
+
+    A subclass is final: it fills in these members and nothing else overrides them.
+
+    Attributes:
+        name: Short name, used in ledgers and errors.
+    """
+
+    name: str
+
+    @property
+    @abc.abstractmethod
+    def request(self) -> Layout[Request]:
+        """Layout of what the server sends to each party."""
+
+    @property
+    @abc.abstractmethod
+    def reply(self) -> Layout[Reply]:
+        """Layout of what a party sends back."""
+
+    @abc.abstractmethod
+    def ask(self, state: State) -> Request:
+        """The server's question, the same for every party of the round."""
+
+    @abc.abstractmethod
+    def answer(self, request: Request, party: Party, key: Any) -> tuple[Party, Reply]:
+        """One party's answer, and what the party remembers.
+
+        Args:
+            request: What the server asked.
+            party: What the party keeps: its data and its local state. It never leaves.
+            key: The party's key for this round; consumed.
+        """
+
+    @abc.abstractmethod
+    def tell(self, state: State, replies: Reply) -> State:
+        """The server's state after the replies, whose leaves have a leading axis of parties."""
+
+
+class Protocol(abc.ABC, Generic[State]):
+    """A federated algorithm: an initial state of the server, and its exchanges.
+
+    Attributes:
+        name: Short name, as in the registry.
+    """
+
+    name: str
+
+    @property
+    @abc.abstractmethod
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """The exchanges of one round, in order."""
+
+    @abc.abstractmethod
+    def init(self, key: Any) -> State:
+        """The server's state before the first round; ``key`` is consumed."""

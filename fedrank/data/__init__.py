@@ -1,0 +1,1 @@
+"""Queries, documents, labels: readers, catalogue, generator, partitions (layer 1)."""

@@ -1,0 +1,1 @@
+"""Configuration, run, files (layer 6)."""

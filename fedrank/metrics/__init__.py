@@ -1,0 +1,1 @@
+"""How good a ranking is: from clicks, and from labels (layer 2)."""

@@ -1,0 +1,1 @@
+"""What may leave a party, and what it costs (layer 2)."""

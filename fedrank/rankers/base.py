@@ -1,0 +1,68 @@
+"""What a ranker is: weights as one flat vector, and a function from features to scores.
+
+A flat vector because evolution strategies perturb all weights alike, and because it is what crosses the wire. In all
+rankers the documents of a query are scored one by one: the score of a document depends on its own features only.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.registry import Registry
+
+if TYPE_CHECKING:
+    import jax
+
+
+class Ranker(abc.ABC):
+    """Features to scores.
+
+    Subclasses are final, frozen dataclasses (hashable, so that they can be static under ``jax.jit``).
+
+    Attributes:
+        n_features: Features of a document, ``f``.
+    """
+
+    n_features: int
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """Number of weights."""
+
+    @abc.abstractmethod
+    def scores(self, weights: jax.Array, features: jax.Array) -> jax.Array:
+        """Scores of documents; a higher score ranks first.
+
+        Args:
+            weights: float32 [size].
+            features: float32 [..., f].
+
+        Returns:
+            float32 [...].
+        """
+
+    @abc.abstractmethod
+    def tensors(self, weights: np.ndarray) -> dict[str, np.ndarray]:
+        """The flat vector as named arrays, for files that other programs read."""
+
+    @abc.abstractmethod
+    def kernel_shape(self) -> tuple[int, int]:
+        """``(f, hidden units)`` for the CPU kernel; 0 hidden units means linear."""
+
+    def initial(self) -> np.ndarray:
+        """The weights at the start: all zero, as in the paper (Section 5). float32 [size]."""
+        return np.zeros(self.size, np.float32)
+
+
+RANKERS: Registry[type[Ranker]] = Registry("ranker")
+
+
+def check_features(n_features: int) -> None:
+    """Refuse a ranker without features."""
+    if n_features < 1:
+        raise ConfigError(f"n_features of a ranker must be at least 1, got {n_features}.")

@@ -1,0 +1,1 @@
+"""Files to tables, figures and a page (layer 7)."""

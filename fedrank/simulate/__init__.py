@@ -1,0 +1,1 @@
+"""Protocols vectorised over rounds, parties and seeds (layer 5)."""

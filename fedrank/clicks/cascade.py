@@ -128,6 +128,12 @@ def cascade(name: str, grades: int = 3, depth: int = 10) -> CascadeUser:
     return USERS.get(name)(grades, depth)
 
 
+def decision_table(user: CascadeUser) -> tuple[np.ndarray, np.ndarray]:
+    """What a draw u is compared with: P(click | label) and P(click and stop | label), float32 [grades] each."""
+    click = np.asarray(user.click, np.float64)
+    return click.astype(np.float32), (click * np.asarray(user.stop, np.float64)).astype(np.float32)
+
+
 def ranked_probabilities(user: CascadeUser, labels: jax.Array, where: jax.Array) -> tuple[jax.Array, jax.Array]:
     """P(click) and P(stop) at each rank.
 
@@ -143,28 +149,29 @@ def ranked_probabilities(user: CascadeUser, labels: jax.Array, where: jax.Array)
     return jnp.where(where, click[labels], 0.0), jnp.where(where, stop[labels], 0.0)
 
 
-def sample_pattern(
-    user: CascadeUser, labels: jax.Array, where: jax.Array, click_words: jax.Array, stop_words: jax.Array
-) -> jax.Array:
-    """The pattern of one session, from given draws.
+def sample_pattern(user: CascadeUser, labels: jax.Array, where: jax.Array, words: jax.Array) -> jax.Array:
+    """The pattern of one session, from given draws: one uniform number u a rank.
+
+    u < P(stop)·P(click) is a click after which the user stops, u < P(click) a click after which the user reads on: given
+    a click, u / P(click) is uniform again, so one draw decides both exactly.
 
     Args:
         user: The user.
         labels: int32 [..., k], labels of the shown documents, best rank first; k ≤ ``user.depth``.
         where: bool [..., k].
-        click_words: uint32 [..., k]: the draw at rank i decides about a click there.
-        stop_words: uint32 [..., k]: the draw at rank i decides about stopping after a click there.
+        words: uint32 [..., k]: the draw at each rank.
 
     Returns:
         int32 [...]: bit i is set when the document at rank i + 1 was clicked.
     """
-    click, stop = ranked_probabilities(user, labels, where)
-    wants = uniform(click_words, jnp) < click
-    leaves = wants & (uniform(stop_words, jnp) < stop)
+    click, leave = decision_table(user)
+    chance = uniform(words, jnp)
+    clicks = where & (chance < jnp.asarray(click)[labels])
+    leaves = where & (chance < jnp.asarray(leave)[labels])
     # A rank is read if the user left at no rank above it.
     left_before = jnp.cumsum(leaves, axis=-1) - leaves
     bits = jnp.asarray(1 << np.arange(labels.shape[-1]), jnp.int32)
-    return jnp.sum(jnp.where(wants & (left_before == 0), bits, 0), axis=-1, dtype=jnp.int32)
+    return jnp.sum(jnp.where(clicks & (left_before == 0), bits, 0), axis=-1, dtype=jnp.int32)
 
 
 def pattern_probabilities(user: CascadeUser, labels: jax.Array, where: jax.Array) -> jax.Array:

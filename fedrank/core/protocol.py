@@ -1,7 +1,7 @@
 """ask → answer → tell: the one abstraction that every protocol is written in.
 
-A protocol is a short list of *exchanges*. In each, the server asks, every party answers with its own data, and the server is
-told the replies::
+A protocol is a short list of *exchanges*. In each, the server asks, every party answers with its own data, and the server
+is told the replies::
 
     state = protocol.init(key)
     for each round, for each exchange in protocol.exchanges:
@@ -9,25 +9,38 @@ told the replies::
         party, reply = exchange.answer(request, party, key)   # at ONE party: the only code that sees its data
         state        = exchange.tell(state, replies)          # parties -> server
 
-``answer`` is a pure function of arrays for *one* party. A simulator maps it over a cohort with ``jax.vmap``; a deployed client calls
-it once. It is the same function. Requests and replies are message types with a :class:`~fedrank.core.messages.Layout`; what
-leaves a party is a type.
+``answer`` is a pure function of arrays for *one* party. A simulator maps it over a cohort with ``jax.vmap``; a deployed
+client calls it once. It is the same function. Requests and replies are message types with a
+:class:`~fedrank.core.messages.Layout`; what leaves a party is a type.
 """
 
 from __future__ import annotations
 
 import abc
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from fedrank.core.messages import Layout
 
 State = TypeVar("State")
-Party = TypeVar("Party")
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 
 
-class Exchange(abc.ABC, Generic[State, Party, Request, Reply]):
+class Party(NamedTuple):
+    """What a party keeps. It never leaves.
+
+    Attributes:
+        shared: Data that a simulator holds once for all its parties, such as the queries of a collection; a deployed party
+            holds its own part only.
+        own: What this party has for itself: which of the data is its own, its local state. A pytree of arrays; in a
+            simulator each leaf has a leading axis of parties.
+    """
+
+    shared: Any
+    own: Any
+
+
+class Exchange(abc.ABC, Generic[State, Request, Reply]):
     """One question of the server and the parties' answers to it.
 
     A subclass is final: it fills in these members and nothing else overrides them.
@@ -58,7 +71,7 @@ class Exchange(abc.ABC, Generic[State, Party, Request, Reply]):
 
         Args:
             request: What the server asked.
-            party: What the party keeps: its data and its local state. It never leaves.
+            party: What the party keeps: its data and its local state.
             key: The party's key for this round; consumed.
         """
 
@@ -84,3 +97,11 @@ class Protocol(abc.ABC, Generic[State]):
     @abc.abstractmethod
     def init(self, key: Any) -> State:
         """The server's state before the first round; ``key`` is consumed."""
+
+    @abc.abstractmethod
+    def weights(self, state: State) -> Any:
+        """The model that the server would hand out now."""
+
+    def experience(self, party: Party) -> dict[str, Any]:
+        """What a party went through in the round, for a simulator's curves; scalars. No server ever sees it."""
+        return {}

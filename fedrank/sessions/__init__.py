@@ -1,1 +1,1 @@
-"""A query under a ranker meets a user: scores, ranking, clicks (layer 3)."""
+"""A query under a ranker meets a user: scores -> ranking -> clicks (layer 3)."""

@@ -1,1 +1,1 @@
-"""Protocols vectorised over rounds, parties and seeds (layer 5)."""
+"""The protocols, vectorised: a scan over rounds, a map over parties and seeds (layer 5)."""

@@ -1,0 +1,68 @@
+# Everything a person or a machine does with this repository. Nothing outside this folder is changed: the tools live in .venv.
+
+PYTHON ?= python3
+JOBS   ?= 2
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL: # two installers in one .venv would disturb each other
+.PHONY: help demo test test-slow check format bench docs clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+demo: $(VENV)/.stamp-demo ## train a ranker on generated data and write a report (a minute)
+	@$(BIN)/fedrank demo
+
+test: $(VENV)/.stamp-dev ## run the tests, without the slow ones
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)
+
+test-slow: $(VENV)/.stamp-dev ## run the tests that take minutes
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow $(ARGS)
+
+check: $(VENV)/.stamp-dev ## lint, formatting, types, layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/pyright --pythonpath $(BIN)/python
+	@$(BIN)/lint-imports
+
+format: $(VENV)/.stamp-dev ## mend what can be mended by itself
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/.stamp-dev ## measure interactions per second on this machine
+	@$(BIN)/python -m benchmarks.interactions
+
+docs: $(VENV)/.stamp-docs ## build the documentation into docs/_build/html; a warning is an error
+	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "documentation: docs/_build/html/index.html"
+
+clean: ## remove what the other targets made, .venv included; runs/ stays
+	rm -rf $(VENV) dist build docs/_build docs/generated .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@command -v $(PYTHON) > /dev/null || { echo "There is no '$(PYTHON)' here. Name yours: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "fedrank needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V 2>&1). Name another: make PYTHON=python3.11" >&2; exit 1; }
+	@echo "creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+# One stamp a set of extras, so that the demo does not wait for the test tools.
+$(VENV)/.stamp-demo: pyproject.toml | $(BIN)/python
+	@echo "installing fedrank into $(VENV) (minutes, the first time)"
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/.stamp-dev: pyproject.toml | $(BIN)/python
+	@echo "installing fedrank and its test tools into $(VENV) (minutes, the first time)"
+	@$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.stamp-demo
+
+$(VENV)/.stamp-docs: pyproject.toml | $(BIN)/python
+	@echo "installing fedrank and its documentation tools into $(VENV) (minutes, the first time)"
+	@$(PIP) -e '.[docs]'
+	@touch $@ $(VENV)/.stamp-demo

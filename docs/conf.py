@@ -1,0 +1,53 @@
+"""Settings of the documentation; `make docs` builds it, and a warning is an error."""
+
+import importlib.metadata
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))  # for generate.py
+
+project = "fedrank"
+author = "The fedrank authors"
+copyright = "the fedrank authors"
+release = version = importlib.metadata.version("fedrank")
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinxcontrib.bibtex",
+]
+
+# The pages under generated/ are included by pages of reference/; the API's pages are pages of their own.
+exclude_patterns = ["_build", "generated/parts"]
+
+myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+
+bibtex_bibfiles = ["../fedrank/core/references.bib"]
+bibtex_reference_style = "author_year"
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True  # attributes stand in the class's docstring; autodoc would list them again
+
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+html_theme = "furo"
+html_title = f"fedrank {release}"
+html_static_path = ["_static"]
+html_css_files = ["fedrank.css"]
+html_show_sphinx = False
+
+
+def setup(app):
+    """Write the pages that say what the code says, before Sphinx looks for pages."""
+    import generate
+
+    app.connect("builder-inited", lambda app: generate.write_all(HERE / "generated"))

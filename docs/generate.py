@@ -1,0 +1,232 @@
+"""The parts of the reference that are made from the code, so that they cannot disagree with it.
+
+Each function returns Markdown. `write_all` writes the parts below ``docs/generated`` when the documentation is built.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib
+import inspect
+import os
+import pkgutil
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import fedrank
+from fedrank.core import errors, rng
+from fedrank.core.messages import Layout
+from fedrank.core.registry import Registry
+
+
+def modules() -> list[str]:
+    """All public modules of the package, packages left out, in the order of the alphabet."""
+    found = pkgutil.walk_packages(fedrank.__path__, "fedrank.")
+    return sorted(m.name for m in found if not m.ispkg and not any(p.startswith("_") for p in m.name.split(".")))
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
+    def line(cells: tuple[Any, ...]) -> str:
+        return "| " + " | ".join(" ".join(str(c).split()).replace("|", "\\|") for c in cells) + " |"
+
+    return "\n".join([line(head), line(("---",) * len(head)), *map(line, rows)]) + "\n"
+
+
+# ------------------------------------------------------------------------------------------------- configuration
+
+
+def settings(cls: type, prefix: str = "") -> Iterator[tuple[str, Any, Any, str]]:
+    """Every setting of a configuration dataclass: dotted key, type, default, help. Nested dataclasses are sections."""
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        kind = hints[field.name]
+        if dataclasses.is_dataclass(kind):
+            yield from settings(typing.cast(type, kind), f"{prefix}{field.name}.")
+            continue
+        default = field.default
+        if default is dataclasses.MISSING:
+            made = field.default_factory
+            default = "required" if made is dataclasses.MISSING else made()
+        yield prefix + field.name, kind, default, field.metadata.get("help", "")
+
+
+def _type_name(kind: Any) -> str:
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        return _type_name(args[0])
+    if origin is typing.Literal:
+        return " or ".join(f"`{a}`" for a in args)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join("nothing" if a is type(None) else _type_name(a) for a in args)
+    if origin in (tuple, list):
+        return f"list of {_type_name(args[0])}"
+    names = {int: "integer", float: "number", bool: "true or false", str: "text", Path: "path"}
+    return names.get(kind, getattr(kind, "__name__", str(kind)))
+
+
+def _default_text(value: Any) -> str:
+    if value is None or value == "required":
+        return value or "none"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, tuple | list):
+        return f"`[{', '.join(repr(v) for v in value)}]`"
+    return f'`"{value}"`' if isinstance(value, str | Path) else f"`{value}`"
+
+
+def configuration() -> str:
+    """One table a section of the run's configuration."""
+    from fedrank.experiments.config import RunConfig
+
+    sections: dict[str, list[tuple[str, ...]]] = {}
+    for key, kind, default, text in settings(RunConfig):
+        section, _, name = key.rpartition(".")
+        sections.setdefault(section, []).append((f"`{name}`", _type_name(kind), _default_text(default), text))
+    parts = []
+    for section, rows in sections.items():
+        title = f"`[{section}]`" if section else "Top of the file"
+        parts += [f"## {title}\n", _table(("key", "takes", "default", "meaning"), rows)]
+    return "\n".join(parts)
+
+
+# ------------------------------------------------------------------------------------------------------- commands
+
+
+def commands() -> str:
+    """The help texts of all commands."""
+    from fedrank.cli.main import app
+
+    text = app.generate_docs(output_format="markdown", recursive=True, heading_level=2)
+    return text if text.endswith("\n") else text + "\n"
+
+
+# ------------------------------------------------------------------------------------- registries, messages, errors
+
+
+def registries() -> list[Registry]:
+    """Every registry of the package, each once, filled: all modules are imported first."""
+    found: dict[int, Registry] = {}
+    for module in [importlib.import_module(name) for name in modules()]:
+        for value in vars(module).values():
+            if isinstance(value, Registry):
+                found[id(value)] = value
+    return sorted(found.values(), key=lambda r: r.kind)
+
+
+def catalogue() -> str:
+    """One table a registry: name, sentence, publication."""
+    parts = []
+    for registry in registries():
+        rows = [(f"`{e.name}`", e.summary, f"{{cite:t}}`{e.citation}`" if e.citation else "") for e in registry]
+        parts += [f"## {registry.kind.capitalize()}s\n", _table(("name", "what it is", "source"), rows)]
+    return "\n".join(parts)
+
+
+def layouts() -> dict[str, list[Layout]]:
+    """The layouts of the messages of each protocol, under settings that show every form of them."""
+    from fedrank.clicks.cascade import cascade
+    from fedrank.metrics.online import click_dcg
+    from fedrank.protocols.foltr_es import FoltrES
+    from fedrank.rankers.linear import Linear
+
+    paper = FoltrES(Linear(46), cascade("navigational"))
+    examples = {
+        "FOLtR-ES, the paper's settings: linear ranker of 46 features, MaxRR, B = 4": paper,
+        "FOLtR-ES with the discounted count of clicks as the metric": dataclasses.replace(paper, metric=click_dcg()),
+        "FOLtR-ES without antithetic halves": dataclasses.replace(paper, antithetic=False),
+    }
+    return {title: [m for e in p.exchanges for m in (e.request, e.reply)] for title, p in examples.items()}
+
+
+def messages() -> str:
+    """One table of bytes a message."""
+    parts = []
+    for title, messages in layouts().items():
+        parts.append(f"## {title}\n")
+        for layout in messages:
+            parts.append(f"`{layout.name}`, message kind {layout.kind}: {layout.nbytes} bytes.\n")
+            rows, at = [], 0
+            for row in layout.describe():
+                span = f"{at}" if row["bytes"] == 1 else f"{at}–{at + row['bytes'] - 1}"
+                rows.append((span, f"`{row['name']}`", f"`{row['dtype']}`", row["meaning"]))
+                at += row["bytes"]
+            parts.append(_table(("bytes", "field", "type", "meaning"), rows))
+    return "\n".join(parts)
+
+
+def exceptions() -> str:
+    """The exception tree as it stands at the top of its module, then each class's first sentence."""
+    tree = inspect.getdoc(errors) or ""
+    drawing = "\n".join(line for line in tree.splitlines() if line.startswith("    "))
+    classes = [c for c in vars(errors).values() if inspect.isclass(c) and issubclass(c, errors.FedrankError)]
+    rows = [(f"`{c.__name__}`", (inspect.getdoc(c) or "").partition("\n\n")[0]) for c in classes]
+    return f"```text\n{inspect.cleandoc(drawing)}\n```\n\n" + _table(("exception", "when"), rows)
+
+
+# ---------------------------------------------------------------------------------------------------- test vectors
+
+#: Seeds whose vectors are printed: the ends of the range, small numbers, and one with a bit in every byte.
+SEEDS = (0, 1, 7, 0x01020304, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
+
+
+def vectors() -> str:
+    """The first eight 16-bit numbers of the perturbation of some seeds, and the float32 values they stand for."""
+    halves, values = [], []
+    for seed in SEEDS:
+        shown = f"`0x{seed:08x}`"
+        halves.append((shown, " ".join(f"`{h:04x}`" for h in rng.perturbation_halves(seed, 8))))
+        values.append((shown, " ".join(f"`{v.view('u4'):08x}`" for v in rng.perturbation(seed, 4))))
+    table = rng.normal_table()
+    digest = hashlib.sha256(table.astype("<f4").tobytes()).hexdigest()
+    picks = [(f"`{h:04x}`", f"`{table[h]:.9g}`", f"`{table[h].view('u4'):08x}`") for h in (0, 1, 32767, 32768, 65535)]
+    return (
+        "Halves, first eight, in hexadecimal:\n\n"
+        + _table(("seed", "h₀ … h₇"), halves)
+        + "\nPerturbation, first four coordinates, as the bits of the float32 number:\n\n"
+        + _table(("seed", "v₀ … v₃"), values)
+        + "\nEntries of the table:\n\n"
+        + _table(("h", "value", "bits"), picks)
+        + f"\nSHA-256 of the whole table, 65,536 float32 numbers in little-endian order:\n\n```text\n{digest}\n```\n"
+    )
+
+
+# -------------------------------------------------------------------------------------------------------------- API
+
+
+def api(name: str) -> str:
+    """A page for one module."""
+    line = "=" * len(name)
+    return f"{name}\n{line}\n\n.. automodule:: {name}\n   :members:\n"
+
+
+PARTS = {
+    "configuration": configuration,
+    "commands": commands,
+    "catalogue": catalogue,
+    "messages": messages,
+    "errors": exceptions,
+    "vectors": vectors,
+}
+
+
+def write_all(folder: Path) -> None:
+    """Write all parts and the API's pages below ``folder``; a file that would not change is left alone."""
+    for name, make in PARTS.items():
+        _write(folder / "parts" / f"{name}.md", make())
+    pages = {f"{name}.rst": api(name) for name in modules()}
+    for name, text in pages.items():
+        _write(folder / "api" / name, text)
+    for stale in {p.name for p in (folder / "api").glob("*.rst")} - set(pages):
+        (folder / "api" / stale).unlink()
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")

@@ -1,0 +1,178 @@
+"""CPU kernels around the perturbation of a seed: the same bits as :mod:`fedrank.core.rng`, compiled with Numba.
+
+A kernel is an accelerator, never a second truth: tests compare each with the JAX reference. On two cores the perturbations of
+2,000 messages of 480 numbers take 5.7 ms in XLA and about 1 ms here, because the table look-up runs next to the generator
+instead of in a pass of its own.
+
+Kernels are called from jitted programs through ``jax.pure_callback``. XLA may run independent callbacks at the same
+time while Numba's default threading layer may not, so every call takes :data:`ONE_AT_A_TIME`.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+
+import jax
+import jax.numpy as jnp
+import numba
+import numpy as np
+
+from fedrank.core.rng import PERTURBATION_KEY, normal_table, perturbation_jax
+
+#: Numba's threads belong to one kernel at a time.
+ONE_AT_A_TIME = threading.Lock()
+
+_u32 = np.uint32
+_KEY = np.uint32(PERTURBATION_KEY)
+_PARITY = np.uint32(0x1BD11BDA)
+#: Messages whose weighted perturbations are added up one after another; blocks are added in a fixed order, so that the
+#: sum does not depend on the number of threads.
+_BLOCK = 64
+
+
+@numba.njit(inline="always")
+def _mix(x0, x1, rotation):
+    # Numba adds uint32 in 64 bits; the casts bring the sum back to the 32 bits that the generator is defined on.
+    x0 = _u32(x0 + x1)
+    return x0, _u32((x1 << _u32(rotation)) | (x1 >> _u32(32 - rotation))) ^ x0
+
+
+@numba.njit(cache=True, nogil=True)
+def fill_words(seed, low, high):
+    """Both words of the first ``low.size`` blocks of a seed's stream (uint32 arrays, filled in place)."""
+    k0, k1 = _KEY, _u32(seed)
+    k2 = k0 ^ k1 ^ _PARITY
+    for block in range(low.size):  # independent blocks: the compiler runs eight side by side
+        x0, x1 = _u32(_u32(block) + k0), k1
+        x0, x1 = _mix(x0, x1, 13)
+        x0, x1 = _mix(x0, x1, 15)
+        x0, x1 = _mix(x0, x1, 26)
+        x0, x1 = _mix(x0, x1, 6)
+        x0, x1 = _u32(x0 + k1), _u32(x1 + k2 + _u32(1))
+        x0, x1 = _mix(x0, x1, 17)
+        x0, x1 = _mix(x0, x1, 29)
+        x0, x1 = _mix(x0, x1, 16)
+        x0, x1 = _mix(x0, x1, 24)
+        x0, x1 = _u32(x0 + k2), _u32(x1 + k0 + _u32(2))
+        x0, x1 = _mix(x0, x1, 13)
+        x0, x1 = _mix(x0, x1, 15)
+        x0, x1 = _mix(x0, x1, 26)
+        x0, x1 = _mix(x0, x1, 6)
+        x0, x1 = _u32(x0 + k0), _u32(x1 + k1 + _u32(3))
+        x0, x1 = _mix(x0, x1, 17)
+        x0, x1 = _mix(x0, x1, 29)
+        x0, x1 = _mix(x0, x1, 16)
+        x0, x1 = _mix(x0, x1, 24)
+        x0, x1 = _u32(x0 + k1), _u32(x1 + k2 + _u32(4))
+        x0, x1 = _mix(x0, x1, 13)
+        x0, x1 = _mix(x0, x1, 15)
+        x0, x1 = _mix(x0, x1, 26)
+        x0, x1 = _mix(x0, x1, 6)
+        low[block] = _u32(x0 + k2)
+        high[block] = _u32(x1 + k0 + _u32(5))
+
+
+@numba.njit(cache=True, nogil=True)
+def fill_perturbation(seed, table, low, high, out):
+    """The perturbation of a seed into ``out`` (float32 [size]); ``low``, ``high`` are scratch, uint32 [⌈size/4⌉]."""
+    fill_words(seed, low, high)
+    size = out.size
+    for block in range(size // 4):
+        a, b = low[block], high[block]
+        out[4 * block] = table[a & _u32(0xFFFF)]
+        out[4 * block + 1] = table[a >> _u32(16)]
+        out[4 * block + 2] = table[b & _u32(0xFFFF)]
+        out[4 * block + 3] = table[b >> _u32(16)]
+    for j in range(4 * (size // 4), size):
+        word = low[j // 4] if j % 4 < 2 else high[j // 4]
+        out[j] = table[(word >> _u32(16)) if j % 2 else (word & _u32(0xFFFF))]
+
+
+@numba.njit(cache=True, nogil=True, parallel=True)
+def _perturbations(seeds, table, out):
+    size = out.shape[1]
+    blocks = (size + 3) // 4
+    for chunk in numba.prange((seeds.size + _BLOCK - 1) // _BLOCK):
+        low, high = np.empty(blocks, np.uint32), np.empty(blocks, np.uint32)
+        for i in range(chunk * _BLOCK, min((chunk + 1) * _BLOCK, seeds.size)):
+            fill_perturbation(seeds[i], table, low, high, out[i])
+
+
+@numba.njit(cache=True, nogil=True, parallel=True, fastmath={"contract"})
+def _weighted_sums(seeds, coefficients, table, partial):
+    runs, messages = seeds.shape
+    size = partial.shape[2]
+    blocks = (size + 3) // 4
+    chunks = partial.shape[1]
+    for work in numba.prange(runs * chunks):
+        run, chunk = work // chunks, work % chunks
+        low, high = np.empty(blocks, np.uint32), np.empty(blocks, np.uint32)
+        v = np.empty(size, np.float32)
+        total = partial[run, chunk]
+        for i in range(chunk * _BLOCK, min((chunk + 1) * _BLOCK, messages)):
+            c = coefficients[run, i]
+            if c != np.float32(0):  # two equal metrics cancel: often most messages of a round
+                fill_perturbation(seeds[run, i], table, low, high, v)
+                for j in range(size):
+                    total[j] += c * v[j]
+
+
+def _host_perturbations(seeds, size: int) -> np.ndarray:
+    seeds = np.ascontiguousarray(seeds, np.uint32)
+    out = np.empty((seeds.size, size), np.float32)
+    with ONE_AT_A_TIME:
+        _perturbations(seeds.reshape(-1), normal_table(), out)
+    return out.reshape(*seeds.shape, size)
+
+
+def _host_weighted_sum(seeds, coefficients, size: int) -> np.ndarray:
+    seeds, coefficients = np.asarray(seeds, np.uint32), np.asarray(coefficients, np.float32)
+    lead = np.broadcast_shapes(seeds.shape, coefficients.shape)
+    flat = (-1, lead[-1])
+    seeds = np.ascontiguousarray(np.broadcast_to(seeds, lead)).reshape(flat)
+    coefficients = np.ascontiguousarray(np.broadcast_to(coefficients, lead)).reshape(flat)
+    chunks = max(1, -(-lead[-1] // _BLOCK))
+    partial = np.zeros((seeds.shape[0], chunks, size), np.float32)
+    with ONE_AT_A_TIME:
+        _weighted_sums(seeds, coefficients, normal_table(), partial)
+    return partial.sum(axis=1, dtype=np.float64).astype(np.float32).reshape(*lead[:-1], size)
+
+
+def perturbation_kernel(seed: jax.Array, size: int) -> jax.Array:
+    """:func:`fedrank.core.rng.perturbation_jax` through the kernel: the same bits; ``vmap`` makes one call of it."""
+    shape = jax.ShapeDtypeStruct((*jnp.shape(seed), size), jnp.float32)
+    host = functools.partial(_host_perturbations, size=size)
+    return jax.pure_callback(host, shape, seed, vmap_method="expand_dims")
+
+
+def weighted_sum_kernel(seeds: jax.Array, coefficients: jax.Array, size: int) -> jax.Array:
+    """:func:`weighted_sum` through the kernel: equal to about 1e-6 relative (another order of addition)."""
+    shape = jax.ShapeDtypeStruct((*seeds.shape[:-1], size), jnp.float32)
+    host = functools.partial(_host_weighted_sum, size=size)
+    return jax.pure_callback(host, shape, seeds, coefficients, vmap_method="expand_dims")
+
+
+def weighted_sum(seeds: jax.Array, coefficients: jax.Array, size: int, chunk: int = 1024) -> jax.Array:
+    """Σᵢ cᵢ·v(seedᵢ), in JAX, without ever holding more than ``chunk`` perturbations.
+
+    Args:
+        seeds: uint32 [messages].
+        coefficients: float32 [messages].
+        size: Length of a perturbation.
+        chunk: Messages at a time.
+
+    Returns:
+        float32 [size].
+    """
+    messages = seeds.shape[0]
+    chunk = min(chunk, max(messages, 1))
+    pad = -messages % chunk
+    seeds = jnp.pad(seeds, (0, pad)).reshape(-1, chunk)
+    coefficients = jnp.pad(coefficients, (0, pad)).reshape(-1, chunk)
+
+    def add(total, part):
+        v = jax.vmap(lambda seed: perturbation_jax(seed, size))(part[0])
+        return total + jnp.einsum("c,cn->n", part[1], v, precision=jax.lax.Precision.HIGHEST), None
+
+    return jax.lax.scan(add, jnp.zeros(size, jnp.float32), (seeds, coefficients))[0]

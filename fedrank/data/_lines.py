@@ -1,0 +1,190 @@
+"""The lines of a LETOR file on their way to the parser: unpacked, counted, and watched.
+
+scikit-learn's parser reads numbers and says nothing about where it stopped. So it is fed from :class:`Lines`, which counts lines and
+takes the query of each row itself. That costs a fraction of what parsing the numbers does, it allows any text as a query
+id, and it avoids the parser's own way with them, which copies all ids read so far at every row.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from fedrank.core.errors import FormatError, MissingDataError
+
+_PACKED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
+_ARCHIVES = {b"PK\x03\x04": "zip", b"Rar!": "rar", b"7z\xbc\xaf": "7z"}
+
+
+def open_text(path: Path) -> tuple[IO[bytes], bool]:
+    """Open a plain, .gz, .bz2 or .xz file for reading; what it is, its first bytes say, not its name.
+
+    Returns:
+        The text as bytes, and whether it was packed.
+
+    Raises:
+        MissingDataError: There is no such file.
+        FormatError: It is empty or an archive of several files.
+    """
+    if not path.is_file():
+        what = "is a folder, not a file" if path.is_dir() else "there is no such file"
+        raise MissingDataError(f"{what}; give the path of a LETOR file.", path)
+    with open(path, "rb") as file:
+        magic = file.read(6)
+    if not magic:
+        raise FormatError("the file is empty; was its download cut off?", path)
+    for start, kind in _ARCHIVES.items():
+        if magic.startswith(start):
+            raise FormatError(f"this is a {kind} archive; unpack it and give the text files in it.", path)
+    for start, opener in _PACKED.items():
+        if magic.startswith(start):
+            return opener(path, "rb"), True  # type: ignore[return-value]
+    return open(path, "rb"), False
+
+
+class Lines:
+    """Iterates the lines that hold rows; blank lines and comments are passed over.
+
+    Args:
+        path: The file.
+        groups: Whether the file's queries come from elsewhere, so that its rows have no ``qid``.
+
+    Attributes:
+        number: 1-based number of the line read last.
+        text: That line.
+        rows: Rows so far.
+        skipped: Numbers of the lines without a row, ascending.
+        qids: The queries, in order.
+        starts: Row at which each query begins.
+    """
+
+    def __init__(self, path: Path, groups: bool):
+        self.path, self.groups = path, groups
+        self.number, self.text, self.before, self.rows = 0, b"", b"", 0
+        self.skipped: list[int] = []
+        self.qids: list[str] = []
+        self.starts: list[int] = []
+        self._seen: set[bytes] = set()
+
+    def read(self, size: int = -1) -> bytes:
+        """Unused; the parser takes any object for a file that has this method, and then iterates it."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[bytes]:
+        stream, packed = open_text(self.path)
+        query = b""
+        try:
+            for line in stream:
+                self.number += 1
+                head = line.split(None, 2)
+                if not head or head[0].startswith(b"#"):
+                    self.skipped.append(self.number)
+                    continue
+                self.before, self.text = self.text, line
+                token = head[1] if len(head) > 1 else b""
+                if self.groups:
+                    if token.startswith(b"qid"):
+                        raise self.error("this row has a qid; leave out the group sizes, or take the qids out.")
+                elif token != query:
+                    self._begin(token)
+                    query = token
+                self.rows += 1
+                yield line
+        except (EOFError, OSError, lzma.LZMAError, zlib.error) as cause:
+            if not packed:
+                raise
+            raise FormatError(
+                f"the packed file is cut or damaged after line {self.number} ({cause}); get it again.", self.path
+            ) from cause
+        finally:
+            stream.close()
+
+    def _begin(self, token: bytes) -> None:
+        """A row whose second token is not the one of the row above: a new query, or a fault."""
+        qid = token.split(b"#", 1)[0]
+        if not qid.startswith(b"qid:") or qid == b"qid:":
+            raise self.error(explain(self.text, qid=True))
+        if qid in self._seen:
+            raise self.error(
+                f"the rows of query {shown(qid[4:])} are not next to each other: it began at line "
+                f"{self.line_of(self.starts[self.qids.index(shown(qid[4:]))])} and ended before this row. "
+                "Sort the file by query."
+            )
+        self._seen.add(qid)
+        self.qids.append(shown(qid[4:]))
+        self.starts.append(self.rows)
+
+    def error(self, message: str, line: int | None = None) -> FormatError:
+        """An error at a line, by default the one read last."""
+        return FormatError(message, self.path, self.number if line is None else line)
+
+    def line_of(self, row: int) -> int:
+        """1-based line of a 0-based row."""
+        line = row + 1
+        for skipped in self.skipped:
+            if skipped > line:
+                break
+            line += 1
+        return line
+
+
+def shown(token: bytes) -> str:
+    """A token as text for messages and names, whatever bytes it has."""
+    return token.decode("utf-8", "backslashreplace")
+
+
+def explain(text: bytes, qid: bool) -> str:
+    """What is wrong with a row that could not be read.
+
+    Args:
+        text: The line.
+        qid: Whether the row must have a query.
+    """
+    if b"\0" in text or sum(byte < 9 or 13 < byte < 32 for byte in text[:1000]) > 2:
+        return "this is a binary file, not LETOR text (label qid:query index:value ...)."
+    cut = "" if text.endswith(b"\n") else " The file ends with this line: it was probably cut off here."
+    return _fault(text.split(b"#", 1)[0].split(), qid) + cut
+
+
+def _fault(tokens: list[bytes], qid: bool) -> str:
+    label, features = tokens[0], tokens[1:]
+    if b":" in label:
+        return f"the label is missing: the row begins with {shown(label)!r}."
+    if not _is_number(label):
+        return f"the label must be a number, got {shown(label[:40])!r}; is this a LETOR file?"
+    if qid:
+        if not features or not features[0].startswith(b"qid:") or features[0] == b"qid:":
+            got = f"got {shown(features[0][:40])!r}" if features else "got nothing"
+            return (
+                f"the label must be followed by the query, as qid:NAME; {got}. "
+                "If the sizes of the queries are in a file of their own, give it as groups."
+            )
+        features = features[1:]
+    last = -1
+    for token in features:
+        index, colon, value = token.partition(b":")
+        if not colon or not index.lstrip(b"-").isdigit():
+            return f"expected index:value, got {shown(token[:40])!r}."
+        if not 0 <= int(index) < 2**31:
+            return f"feature index {shown(index)} is out of range."
+        if int(index) == last:
+            return f"feature {last} occurs twice."
+        if int(index) < last:
+            return f"feature indices must ascend, got {int(index)} after {last}."
+        if not _is_number(value):
+            return f"the value of feature {int(index)} must be a number, got {shown(value[:40])!r}."
+        last = int(index)
+    return "the row cannot be read; expected label qid:query index:value ..."
+
+
+def _is_number(token: bytes) -> bool:
+    try:
+        float(token)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,60 @@
+"""A data set cut into the part to learn from, the part to choose by, and the part to judge by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fedrank.core.errors import DataError
+
+if TYPE_CHECKING:
+    from fedrank.data.queries import QuerySet
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Training, validation and test queries of one data set.
+
+    Attributes:
+        train: What is learned from.
+        vali: What settings are chosen by; None if the set has none here.
+        test: What is reported; None if the set has none here.
+        name: Such as ``"mq2008/fold1"``.
+        generated: True if the data was made up by a program; said wherever its numbers appear.
+        citation: Key in ``core/references.bib``; empty if there is nothing to cite.
+        notes: What a reader of the numbers should know, one sentence each.
+
+    Raises:
+        DataError: The parts differ in their number of features.
+    """
+
+    train: QuerySet
+    vali: QuerySet | None
+    test: QuerySet | None
+    name: str
+    generated: bool = False
+    citation: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        for part, queries in self.parts().items():
+            if queries.n_features != self.train.n_features:
+                raise DataError(
+                    f"the parts of {self.name!r} must have the same features: train has {self.train.n_features}, "
+                    f"{part} has {queries.n_features}."
+                )
+
+    def parts(self) -> dict[str, QuerySet]:
+        """The parts that are there, by name: ``train``, ``vali``, ``test``, in this order."""
+        named = {"train": self.train, "vali": self.vali, "test": self.test}
+        return {part: queries for part, queries in named.items() if queries is not None}
+
+    @property
+    def max_label(self) -> int:
+        """The highest label of all parts."""
+        return max(queries.max_label for queries in self.parts().values())
+
+    def map(self, change: Callable[[QuerySet], QuerySet]) -> Splits:
+        """The same splits with every part changed."""
+        return replace(self, **{part: change(queries) for part, queries in self.parts().items()})

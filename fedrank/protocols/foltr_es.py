@@ -1,0 +1,339 @@
+"""FOLtR-ES: federated online learning to rank with evolution strategies (Kharitonov, WSDM 2019).
+
+A device ranks a few of its user's queries with a randomly perturbed model, sees how well that went, and sends the *seed* of the
+perturbation and the *privatised* quality. The server remakes the perturbations from the seeds and follows those that went
+well. Section numbers and equations are the paper's.
+
+One round::
+
+    server   hands out the weights θ                                              Request
+    device   draws a seed; v = perturbation(seed), standard normal                Section 3.2
+             B/2 interactions ranked by θ + σv, B/2 others by θ − σv              (antithetic halves)
+             each interaction's metric: one of n values, privatised by itself     Section 3.3
+             sends the seed and the two sums of privatised values                 Reply, 9 bytes
+    server   g = mean of v·(m⁺ − m⁻)/(2σ), with m± the halves' mean values        equations (4)–(6)
+             one step of Adam along g                                             Section 5
+
+**The seed that is sent makes the perturbation and nothing else.** Queries, clicks and privatisation have randomness of their own. The
+code published with the paper draws queries and clicks from the seed's stream too, so that the reward is correlated
+with the perturbation even where the ranking cannot matter, which biases the gradient. ``as_published=True``
+reproduces that (:mod:`fedrank.sessions.published`), for comparison only.
+
+The metric is not debiased: randomised response maps its expectation m to a·m + C with a = (pn − 1)/(n − 1) (equation (7)); C cancels
+between the halves, and a scales the gradient, which Adam does not see.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fedrank.clicks.cascade import CascadeUser
+from fedrank.core.errors import ConfigError
+from fedrank.core.kernels import perturbation_kernel, weighted_sum, weighted_sum_kernel
+from fedrank.core.messages import Field, Layout
+from fedrank.core.protocol import Exchange, Party, Protocol
+from fedrank.core.rng import below, perturbation_jax
+from fedrank.data.partition import Shares
+from fedrank.metrics.online import OnlineMetric, max_rr
+from fedrank.privacy.randomised_response import privatise
+from fedrank.rankers.base import Ranker
+from fedrank.sessions.published import published_sessions, published_weighted_sum
+from fedrank.sessions.sessions import check_ties, click_patterns
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Request:
+    """Server to devices: the model to start from.
+
+    Attributes:
+        round: uint32: number of the round.
+        weights: float32 [parameters].
+    """
+
+    round: Any
+    weights: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Reply:
+    """Device to server, antithetic.
+
+    Attributes:
+        seed: uint32: makes the perturbation, nothing else.
+        plus: Sum of the privatised values under θ + σv, in units of 1/scale of the metric.
+        minus: The same under θ − σv.
+    """
+
+    seed: Any
+    plus: Any
+    minus: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class PlainReply:
+    """Device to server without antithetic halves.
+
+    Attributes:
+        seed: uint32: makes the perturbation, nothing else.
+        plus: Sum of the privatised values under θ + σv, in units of 1/scale of the metric.
+    """
+
+    seed: Any
+    plus: Any
+
+
+class Device(NamedTuple):
+    """What a device has for itself.
+
+    Attributes:
+        first: int32: start of its share in the list of all shares' queries.
+        count: int32: how many queries its user asks about, each equally likely.
+        reward: float32: true mean metric of the last round. Never leaves; a simulator draws its curves from it.
+    """
+
+    first: Any
+    count: Any
+    reward: Any
+
+
+class ServerState(NamedTuple):
+    """What the server keeps between rounds: nothing about any device.
+
+    Attributes:
+        round: uint32.
+        weights: float32 [parameters].
+        optimiser: Adam's moments.
+    """
+
+    round: Any
+    weights: Any
+    optimiser: Any
+
+
+@dataclass(frozen=True)
+class FoltrES(Protocol):
+    """The protocol's settings; the defaults are the paper's.
+
+    Attributes:
+        ranker: Features to scores.
+        user: Who clicks (in simulation; on a real device, the person who holds it).
+        metric: What an interaction is worth: a function of its clicks with n values.
+        interactions: B, interactions a device makes in a round; even when antithetic.
+        sigma: σ, standard deviation of the perturbation.
+        learning_rate: Adam's step size.
+        p: Probability of an honest answer; 1 sends the truth.
+        antithetic: Judge θ + σv and θ − σv, or θ + σv alone.
+        ties: Equal scores: ``"fixed"`` order of the data or ``"random"`` in each interaction.
+        as_published: Reproduce the shared random stream of the code published with the paper. Biased; for comparison only.
+        kernels: Use the compiled CPU kernels where there are any; equal draws, sums equal to about 1e-6.
+    """
+
+    ranker: Ranker
+    user: CascadeUser
+    metric: OnlineMetric = max_rr()
+    interactions: int = 4
+    sigma: float = 0.01
+    learning_rate: float = 1e-3
+    p: float = 1.0
+    antithetic: bool = True
+    ties: str = "fixed"
+    as_published: bool = False
+    kernels: bool = True
+
+    name = "foltr-es"
+
+    def __post_init__(self):
+        check_ties(self.ties)
+        if self.interactions < 1:
+            raise ConfigError(f"interactions must be at least 1, got {self.interactions}.")
+        if self.antithetic and self.interactions % 2:
+            raise ConfigError(
+                f"interactions must be even with antithetic halves, got {self.interactions}; "
+                "use an even number or antithetic = false."
+            )
+        if not 1e-30 < self.sigma < 1e30:
+            raise ConfigError(f"sigma must be positive and finite, got {self.sigma}.")
+        if not 0 < self.learning_rate < 1e30:
+            raise ConfigError(f"learning_rate must be positive and finite, got {self.learning_rate}.")
+        if not 1 / self.metric.n <= self.p <= 1:
+            raise ConfigError(
+                f"p must be in [1/n, 1] = [{1 / self.metric.n:.4g}, 1] for {self.metric.name} with n = {self.metric.n} "
+                f"values, got {self.p}: below 1/n an answer says which value it is not."
+            )
+        if self.user.depth != self.metric.depth:
+            raise ConfigError(f"{self.metric.name} looks at {self.metric.depth} ranks, the user at {self.user.depth}.")
+        if self.each * self.metric.largest >= 2**24:
+            most = (2**24 - 1) // self.metric.largest
+            raise ConfigError(
+                f"a sum of {self.each} values of {self.metric.name} may exceed 24 bits; use at most "
+                f"{most * self.halves} interactions a round."
+            )
+        if self.as_published and self.ties != "fixed":
+            raise ConfigError("as_published orders equal scores as the published code does; set ties = 'fixed'.")
+
+    @property
+    def halves(self) -> int:
+        """Number of rankers that a device tries in a round: 2 or 1."""
+        return 2 if self.antithetic else 1
+
+    @property
+    def each(self) -> int:
+        """Interactions with each of them."""
+        return self.interactions // self.halves
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """The one exchange: try a perturbation."""
+        return (TryPerturbation(self),)
+
+    @property
+    def optimiser(self) -> optax.GradientTransformation:
+        """Adam with the usual decay rates (Section 5)."""
+        return optax.adam(self.learning_rate)
+
+    def init(self, key: Any) -> ServerState:
+        """All weights zero, as in the paper; needs no randomness."""
+        del key
+        weights = jnp.asarray(self.ranker.initial())
+        return ServerState(jnp.uint32(0), weights, self.optimiser.init(weights))
+
+    def weights(self, state: ServerState) -> jax.Array:
+        """The model, float32 [parameters]."""
+        return state.weights
+
+    def devices(self, data: Any, shares: Shares) -> Party:
+        """All devices of a simulation: the collection once, one share of it each.
+
+        Args:
+            data: :class:`~fedrank.data.queries.PaddedQueries` or :class:`~fedrank.data.queries.FeatureBlocks`.
+            shares: Who asks about which queries.
+        """
+        first, count = jnp.asarray(shares.first, jnp.int32), jnp.asarray(shares.count, jnp.int32)
+        shared = (data, jnp.asarray(shares.queries, jnp.int32))
+        return Party(shared, Device(first, count, jnp.zeros(first.shape, jnp.float32)))
+
+    def experience(self, party: Party) -> dict[str, jax.Array]:
+        """The true mean metric of the device's last round, under the metric's name."""
+        return {self.metric.name: party.own.reward}
+
+
+@dataclass(frozen=True)
+class TryPerturbation(Exchange):
+    """The exchange of :class:`FoltrES`."""
+
+    settings: FoltrES
+
+    name = "try-perturbation"
+
+    @property
+    def request(self) -> Layout[Request]:
+        """Round and weights."""
+        n = self.settings.ranker.size
+        return Layout(
+            Request,
+            1,
+            (
+                Field("round", "u4", "number of the round"),
+                Field("weights", "f4", "the ranker to start from", (("parameters", n),)),
+            ),
+        )
+
+    @property
+    def reply(self) -> Layout[Any]:
+        """Seed and privatised sums: 9 bytes for MaxRR with B = 4 and antithetic halves, 12 at the most."""
+        width = "u2" if self.settings.each * self.settings.metric.largest < 2**16 else "u3"
+        seed = Field("seed", "u4", "seed of the random perturbation that was tried; says nothing about anyone")
+        plus = Field("plus", width, "sum of the privatised metric values with the perturbation added")
+        minus = Field("minus", width, "sum of the privatised metric values with the perturbation subtracted")
+        if self.settings.antithetic:
+            return Layout(Reply, 2, (seed, plus, minus))
+        return Layout(PlainReply, 3, (seed, plus))
+
+    def ask(self, state: ServerState) -> Request:
+        """The current model."""
+        return Request(state.round, state.weights)
+
+    def answer(self, request: Request, party: Party, key: Any) -> tuple[Party, Any]:
+        """Draw a perturbation, let the user try it, report the privatised quality."""
+        s = self.settings
+        (data, queries), own = party.shared, party.own
+        shape, depth = (s.halves, s.each), s.user.depth
+        b = s.interactions
+        words = jax.random.bits(key, (1 + b * (depth + 4),), jnp.uint32)
+        seed, query_words, click_words, tie_words, privacy_words = jnp.split(
+            words, np.cumsum([1, b, b * depth, b]).tolist()
+        )
+        seed = seed[0]
+
+        if s.as_published:
+            patterns = published_sessions(
+                s.ranker,
+                s.user,
+                data,
+                queries,
+                own.first,
+                own.count,
+                request.weights,
+                seed,
+                sigma=s.sigma,
+                halves=s.halves,
+                each=s.each,
+            )
+        else:
+            # Section 3.2: v from the seed, the weights on both sides of θ.
+            perturb = perturbation_kernel if s.kernels else perturbation_jax
+            step = jnp.float32(s.sigma) * perturb(seed, s.ranker.size)
+            weights = jnp.stack([request.weights + step, request.weights - step][: s.halves])
+            chosen = queries[own.first + below(query_words.reshape(shape), own.count.astype(jnp.uint32))]
+            patterns = click_patterns(
+                s.ranker,
+                s.user,
+                data,
+                weights,
+                chosen,
+                click_words.reshape(*shape, depth),
+                tie_words.reshape(shape),
+                s.ties,
+            )
+
+        numerators = jnp.asarray(s.metric.numerators, jnp.int32)
+        truth = jnp.asarray(s.metric.index)[patterns]
+        sent = truth if s.p == 1 else privatise(truth, privacy_words.reshape(*shape, 2), s.p, s.metric.n)  # Section 3.3
+        sums = jnp.sum(numerators[sent], axis=-1, dtype=jnp.int32)
+        reward = jnp.mean(numerators[truth].astype(jnp.float32)) / s.metric.scale
+
+        reply = Reply(seed, sums[0], sums[1]) if s.antithetic else PlainReply(seed, sums[0])
+        return party._replace(own=own._replace(reward=reward)), reply
+
+    def tell(self, state: ServerState, replies: Any) -> ServerState:
+        """Estimate the gradient from all replies and take one step of Adam uphill."""
+        s = self.settings
+        size = s.ranker.size
+        if s.antithetic:
+            difference, spread = (replies.plus - replies.minus).astype(jnp.float32), 2 * s.sigma
+        else:
+            difference, spread = replies.plus.astype(jnp.float32), s.sigma
+        # Equations (4)–(6), (θ − φ)/σ² = v/σ: v·(m⁺ − m⁻)/(2σ), or v·m/σ; the mean over devices.
+        coefficients = difference / jnp.float32(s.each * s.metric.scale * spread * replies.seed.shape[0])
+        if s.as_published:
+            gradient = published_weighted_sum(replies.seed, coefficients, size)
+        elif s.kernels:
+            gradient = weighted_sum_kernel(replies.seed, coefficients, size)
+        else:
+            gradient = weighted_sum(replies.seed, coefficients, size)
+        step, optimiser = s.optimiser.update(-gradient, state.optimiser, state.weights)
+        return ServerState(state.round + 1, optax.apply_updates(state.weights, step), optimiser)
+
+
+def with_settings(protocol: FoltrES, **changes: Any) -> FoltrES:
+    """The same protocol with other settings, checked again."""
+    return replace(protocol, **changes)

@@ -1,0 +1,162 @@
+"""A run in words: what must be said beside its numbers, what its parties are called, how numbers are written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from fedrank.report.load import Run
+from fedrank.report.statistics import LEVEL, Estimate
+
+#: Splits in the order in which they are shown.
+SPLITS = ("online", "train", "vali", "test")
+
+#: How splits are called.
+SPLIT_NAMES = {"online": "online", "train": "train", "vali": "validation", "test": "test"}
+
+#: Settings shown first, in this order, and how they are called.
+SETTINGS = {
+    "protocol": "protocol",
+    "data.name": "data",
+    "data": "data",
+    "data.fold": "fold",
+    "fold": "fold",
+    "clicks": "users (click model)",
+    "ranker": "ranker",
+    "ties": "ties",
+    "reward": "reward",
+    "clients": "devices",
+    "interactions": "interactions",
+    "rounds": "rounds",
+    "seeds": "seeds",
+    "sigma": "perturbation σ",
+    "antithetic": "antithetic perturbations",
+    "learning_rate": "learning rate",
+    "privacy.p": "probability of a true report p",
+    "as_published": "published faults kept",
+}
+
+
+def party(run: Run) -> tuple[str, str]:
+    """What a party of this run is called, one and several: devices where the protocol is one of online ranking."""
+    return ("device", "devices") if str(run.setting("protocol", "")).startswith("foltr") else ("party", "parties")
+
+
+def asked_seeds(run: Run) -> int | None:
+    """How many seeds the configuration asks for: ``seeds`` may be a number or a list."""
+    asked = run.setting("seeds")
+    return len(asked) if isinstance(asked, list) else asked if isinstance(asked, int) else None
+
+
+def done_rounds(run: Run) -> int:
+    """Rounds that every seed has done."""
+    online = run.metrics.filter(run.metrics["split"] == "online")
+    frame = run.metrics if online.is_empty() else online
+    return min(rounds.n_unique() for rounds in (frame.filter(frame["seed"] == s)["round"] for s in run.seeds))
+
+
+def generated(run: Run) -> bool:
+    """Whether the data was generated rather than collected."""
+    if run.environment.get("generated") is not None:
+        return bool(run.environment["generated"])
+    name = run.setting("data.name", run.setting("data"))
+    return bool(run.setting("data.generated")) or str(name).startswith("generated")
+
+
+def caveats(run: Run) -> list[str]:
+    """What a reader of any number of this run must know; each is said on the figures too."""
+    out = []
+    if generated(run):
+        out.append("Generated data: no real collection")
+    asked = run.setting("rounds") or (run.privacy or {}).get("rounds")
+    done = done_rounds(run)
+    short = isinstance(asked, int) and done < asked
+    if not run.finished:
+        out.append(f"Unfinished: {done:,} of {asked:,} rounds so far" if short else f"Unfinished: {done:,} rounds so far")
+    elif short:
+        out.append(f"Cut short: {done:,} of {asked:,} rounds")
+    wanted, have = asked_seeds(run), len(run.seeds)
+    if wanted is not None and have < wanted:
+        out.append(f"Fewer seeds than asked for: {have} of {wanted}")
+    out.extend(str(note) for note in run.environment.get("notes") or ())
+    return out
+
+
+def seeds_in_words(n: int) -> str:
+    """How the spread is shown: ``"Mean of 5 seeds, band: 95 % interval"``."""
+    return "One seed: no interval" if n == 1 else f"Mean of {n} seeds; band: {LEVEL:.0%} interval".replace("%", " %")
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings with dotted keys, in the order of the file."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def headline(run: Run) -> str:
+    """The run in one line: protocol, data, users, ranker."""
+    data = run.setting("data.name", run.setting("data"))
+    fold = run.setting("data.fold", run.setting("fold"))
+    ranker = run.setting("ranker.name", run.setting("ranker"))
+    clicks = run.setting("clicks.name", run.setting("clicks"))
+    parts = [
+        run.setting("protocol"),
+        data if fold is None or not isinstance(data, str) else f"{data}, fold {fold}",
+        clicks and f"{clicks} users",
+        ranker and f"{ranker} ranker",
+    ]
+    return " · ".join(str(p) for p in parts if p and not isinstance(p, Mapping))
+
+
+def order_measures(measures: Iterable[str]) -> list[str]:
+    """Measures by importance: expected reward first, then nDCG, then the others by name."""
+    return sorted(set(measures), key=lambda m: (not m.startswith("expected"), not m.startswith("nDCG"), m))
+
+
+def number(value: Any) -> str:
+    """Any value of a configuration or a table, for a reader.
+
+    >>> number(2000000), number(0.001), number([1, 2]), number(True), number(float("inf"))
+    ('2,000,000', '0.001', '1, 2', 'yes', '∞')
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return "∞" if value == math.inf else f"{value:,.4g}" if abs(value) < 1e5 else f"{value:,.0f}"
+    if isinstance(value, list | tuple):
+        return ", ".join(number(v) for v in value)
+    return "–" if value is None else str(value)
+
+
+def measured(value: float | Estimate | None, *, signed: bool = False) -> str:
+    """A measure's value with four decimals, and its interval if it has one.
+
+    >>> measured(Estimate(0.71234, 0.0041, 5)), measured(Estimate(0.0123, None, 1), signed=True), measured(None)
+    ('0.7123 ± 0.0041', '+0.0123', '–')
+    """
+    if value is None:
+        return "–"
+    mean, half = (value.mean, value.half) if isinstance(value, Estimate) else (value, None)
+    text = f"{mean:+.4f}" if signed else f"{mean:.4f}"
+    text = text.replace("-", "−")
+    return text if half is None else f"{text} ± {half:.4f}"
+
+
+def size(count: float) -> str:
+    """Bytes in decimal units.
+
+    >>> size(9), size(1), size(4_500_000), size(96_500)
+    ('9 bytes', '1 byte', '4.5 MB', '96.5 kB')
+    """
+    if count < 1000:
+        return f"{number(count)} byte{'' if count == 1 else 's'}"
+    for unit, factor in (("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12)):
+        if count < factor * 999.5 or unit == "TB":
+            break
+    return f"{count / factor:.3g} {unit}"

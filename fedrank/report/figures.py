@@ -1,0 +1,229 @@
+"""Figures: learning curves with bands over seeds, and the baseline beside them.
+
+Each function returns an altair chart. ``save`` writes it as PNG or SVG for a paper; :mod:`fedrank.report.svg` puts it on a page. What a
+reader must know (generated data, a run cut short, fewer seeds than asked for, the number of seeds) stands on the figure, so
+that it goes wherever the figure goes.
+"""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from fedrank.core.errors import ConfigError
+from fedrank.report import describe
+from fedrank.report.load import Run
+from fedrank.report.statistics import curve
+
+#: Okabe and Ito's palette (Color Universal Design, jfly.uni-koeln.de/color), strongest on white first.
+OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+
+#: Colours of everything that is not data. Each is used for one purpose only, so that a page can exchange it.
+INK, MUTED, RULE = "#1A1D21", "#5A616B", "#DDE1E6"
+
+SPLIT_COLOURS = {"test": OKABE_ITO[0], "validation": OKABE_ITO[1], "train": OKABE_ITO[2]}
+
+#: What a curve can be drawn over: column, axis title, divisor, format.
+AXES = {
+    "interactions": ("interactions (all {many}, one seed)", 1.0, ",d"),
+    "bytes": ("MB sent by all {many} (one seed)", 1e6, ",.3~g"),
+    "epsilon": ("ε spent per user so far (adding up)", 1.0, ",.4~g"),
+}
+
+_COLUMNS = {"interactions": "interactions", "bytes": "bytes_up", "epsilon": "epsilon"}
+_HOVERS = 40  # places of a curve that answer to a pointer
+
+
+def axes(run: Run) -> list[str]:
+    """What this run's curves can be drawn over; ε only where it is finite and grows."""
+    values = run.metrics["epsilon"].drop_nulls()
+    finite = len(values) > 0 and values.is_finite().all() and (values.max() or 0) > 0  # type: ignore[operator]
+    return ["interactions", "bytes", *(["epsilon"] if finite else [])]
+
+
+def online_figure(run: Run, over: str = "interactions") -> alt.LayerChart:
+    """The reward of the rounds' own interactions, as learnt, over interactions, bytes or ε.
+
+    Raises:
+        ConfigError: ``over`` is not one of :func:`axes`.
+    """
+    if over not in axes(run):
+        raise ConfigError(f"over must be one of {', '.join(axes(run))} for this run, got {over!r}.")
+    measure = run.metrics.filter(run.metrics["split"] == "online")["measure"].unique().sort().to_list()
+    frame, block = _points(run, [("online", m, m) for m in measure], over)
+    notes = [f"each point the mean of {block} rounds"] if block > 1 else []
+    colours = dict(zip(measure, OKABE_ITO, strict=False))
+    title = f"Online: {' and '.join(measure)} of the users' own sessions"
+    return _chart(run, frame, over, title, ", ".join(measure), colours, {}, notes)
+
+
+def offline_figure(run: Run, measure: str) -> alt.LayerChart:
+    """A measure on train, validation and test over interactions, with the baseline as dashed lines."""
+    names = describe.SPLIT_NAMES
+    present = run.metrics.filter(pl.col("measure") == measure)["split"].unique().to_list()
+    shown = [s for s in ("test", "vali", "train") if s in present]
+    frame, _ = _points(run, [(s, measure, names[s]) for s in shown], "interactions")
+    marks = run.baseline.values if run.baseline else {}
+    lines = {names[s]: marks[s, measure] for s in shown if (s, measure) in marks}
+    colours = {names[s]: SPLIT_COLOURS[names[s]] for s in shown}
+    return _chart(run, frame, "interactions", _upper(measure), measure, colours, lines, [])
+
+
+def comparison_figure(runs: Mapping[str, Run], split: str, measure: str) -> alt.LayerChart:
+    """One measure of several runs over interactions; the first run's baseline dashed.
+
+    Args:
+        runs: By label.
+        split: Such as ``"test"``.
+        measure: Such as ``"nDCG@10"``.
+    """
+    first = next(iter(runs.values()))
+    parts, notes = [], []
+    for label, run in runs.items():
+        part, block = _points(run, [(split, measure, label)], "interactions")
+        parts.append(part)
+        notes.extend(f"{label}: {c}" for c in describe.caveats(run))
+        notes.extend([f"{label}: each point the mean of {block} rounds"] if block > 1 else [])
+    colours = {label: OKABE_ITO[i % len(OKABE_ITO)] for i, label in enumerate(runs)}
+    mark = first.baseline.values.get((split, measure)) if first.baseline else None
+    lines = {} if mark is None else {"": mark}
+    title = f"{_upper(measure)}, {describe.SPLIT_NAMES[split]}"
+    seeds = sorted({len(run.seeds) for run in runs.values()})
+    band = f"Mean of {' or '.join(map(str, seeds))} seeds; band: 95 % interval" if seeds != [1] else "One seed each: no interval"
+    return _chart(first, pl.concat(parts), "interactions", title, measure, colours, lines, notes, band)
+
+
+def save(chart: alt.TopLevelMixin, path: str | os.PathLike[str], *, scale: float = 2.0) -> Path:
+    """Write a figure, without a browser.
+
+    Args:
+        chart: From a function of this module.
+        path: ``.png`` or ``.svg``; the folder is made if it is missing.
+        scale: Pixels of a PNG per unit of the figure.
+
+    Raises:
+        ConfigError: Another suffix.
+    """
+    import vl_convert
+
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    spec = chart.to_json()
+    if path.suffix == ".png":
+        path.write_bytes(vl_convert.vegalite_to_png(spec, scale=scale))
+    elif path.suffix == ".svg":
+        path.write_text(vl_convert.vegalite_to_svg(spec), encoding="utf-8")
+    else:
+        raise ConfigError(f"{path}: a figure is saved as .png or .svg, got {path.suffix or 'no suffix'}.")
+    return path
+
+
+def _upper(measure: str) -> str:
+    return measure if measure.startswith("nDCG") else measure[:1].upper() + measure[1:]
+
+
+def _points(run: Run, series: Sequence[tuple[str, str, str]], over: str) -> tuple[pl.DataFrame, int]:
+    """Curves below each other with columns x, mean, low, high, series, note; and rounds in a point."""
+    parts, block = [], 1
+    for split, measure, label in series:
+        part, block = curve(run.metrics, split, measure)
+        x = pl.col(_COLUMNS[over]).cast(pl.Float64) / AXES[over][1]
+        parts.append(part.with_columns(x.alias("x"), pl.lit(label).alias("series")))
+    if not parts or all(p.is_empty() for p in parts):
+        raise ConfigError(f"{run.path}: there are no values to draw; the run has no such split and measure.")
+    return pl.concat(parts).filter(pl.col("mean").is_finite()), block
+
+
+def _hovers(frame: pl.DataFrame, over: str) -> pl.DataFrame:
+    """Evenly spaced points of each curve, with the words that a pointer shows there."""
+    position = pl.int_range(pl.len()).over("series")
+    count = pl.len().over("series")
+    step = (count / _HOVERS).ceil().cast(pl.Int64)
+    kept = frame.filter((position % step == 0) | (position == count - 1))
+    unit = {"interactions": "interactions", "bytes": "MB", "epsilon": "ε"}[over]
+    notes = [
+        f"{r['series']}: {describe.measured(r['mean'])}"
+        + ("" if r["low"] is None else f" ({r['low']:.4f} to {r['high']:.4f})")
+        + f" at {r['x']:,.6g} {unit}, round {r['round']:,}"
+        for r in kept.iter_rows(named=True)
+    ]
+    return kept.select("x", "mean", "series").with_columns(pl.Series("note", notes, dtype=pl.String))
+
+
+def _chart(
+    run: Run,
+    frame: pl.DataFrame,
+    over: str,
+    title: str,
+    measure: str,
+    colours: Mapping[str, str],
+    lines: Mapping[str, float],
+    notes: Sequence[str],
+    band: str = "",
+) -> alt.LayerChart:
+    comparing = bool(band)
+    first = band or describe.seeds_in_words(len(run.seeds))
+    said = [first, *notes] if comparing else ["; ".join([first, *notes]), *describe.caveats(run)]
+    subtitle = [line for text in said for line in textwrap.wrap(text, 62)]
+    axis_title, _, style = AXES[over]
+    x = alt.X("x:Q").title(axis_title.format(many=describe.party(run)[1])).axis(format=style, tickCount=5)
+    y = alt.Y("mean:Q").title(measure).scale(zero=False, nice=True)
+    legend = None if len(colours) == 1 else alt.Legend(title=None, orient="top", direction="horizontal", columns=3)
+    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
+    colour = alt.Color("series:N").scale(scale).legend(legend).sort(list(colours))
+    layers: list[Any] = []
+    if frame["low"].null_count() < len(frame):
+        shade = alt.Chart(frame.select("x", "low", "high", "series")).mark_area(opacity=0.18)
+        layers.append(shade.encode(x=x, y=alt.Y("low:Q").title(measure).scale(zero=False), y2="high:Q", color=colour))
+    # Beyond the palette, colours repeat and dashes tell runs apart.
+    dashes = [[1, 0], [6, 3], [2, 2]]
+    dash_scale = alt.Scale(domain=list(colours), range=[dashes[i // len(OKABE_ITO) % 3] for i in range(len(colours))])
+    dash = alt.StrokeDash("series:N").scale(dash_scale).legend(None) if len(colours) > len(OKABE_ITO) else alt.Undefined
+    drawn = alt.Chart(frame.select("x", "mean", "series")).mark_line(strokeWidth=2, interpolate="linear")
+    layers.append(drawn.encode(x=x, y=y, color=colour, strokeDash=dash))
+    if lines:
+        layers.extend(_baseline(run, frame, lines, comparing, x, y, colour))
+    dots = alt.Chart(_hovers(frame, over)).mark_point(opacity=0, size=160, strokeWidth=0, filled=True)
+    layers.append(dots.encode(x=x, y=y, description="note:N"))
+    heading = alt.Title(title, subtitle=subtitle, anchor="start", frame="group")
+    return _styled(alt.layer(*layers).properties(width=380, height=230, title=heading))
+
+
+def _baseline(run: Run, frame: pl.DataFrame, lines: Mapping[str, float], plain: bool, x: Any, y: Any, colour: Any) -> list[Any]:
+    """Dashed lines from the first to the last point, and one label above the highest, at the right end."""
+    ends = [frame["x"].min(), frame["x"].max()]
+    rows = [{"x": e, "mean": v, "series": s} for s, v in lines.items() for e in ends]
+    rules = alt.Chart(pl.DataFrame(rows)).mark_line(strokeDash=[5, 4], strokeWidth=1.5, opacity=0.9)
+    shown = alt.value(INK) if plain else colour
+    rules = rules.encode(x=x, y=y, color=shown, detail="series:N")
+    assert run.baseline is not None  # lines come from it
+    label = pl.DataFrame({"x": [ends[1]], "mean": [max(lines.values())], "text": [run.baseline.label]})
+    text = alt.Chart(label).mark_text(align="right", baseline="bottom", dy=-4, fontSize=11)
+    return [rules, text.encode(x=x, y=y, text="text:N", color=alt.value(MUTED))]
+
+
+def _styled(chart: alt.LayerChart) -> alt.LayerChart:
+    return (
+        chart.configure(background="#FFFFFF", font="Helvetica Neue, Helvetica, Arial, DejaVu Sans, sans-serif", padding=6)
+        .configure_view(stroke=None)
+        .configure_title(color=INK, subtitleColor=MUTED, fontSize=14, fontWeight=600, subtitleFontSize=11.5, offset=8)
+        .configure_axis(
+            labelColor=MUTED,
+            titleColor=INK,
+            titleFontWeight="normal",
+            labelFontSize=11.5,
+            titleFontSize=12,
+            gridColor=RULE,
+            domainColor=RULE,
+            tickColor=RULE,
+            titlePadding=8,
+        )
+        .configure_axisX(grid=False)
+        .configure_legend(labelColor=INK, labelFontSize=12, symbolStrokeWidth=3, symbolType="stroke", padding=0, offset=4)
+    )

@@ -1,0 +1,189 @@
+"""A run directory, read once and checked.
+
+What a run left behind is files (``config.toml``, ``environment.json``, ``metrics.parquet``, ``baseline.json``, ``ledger.jsonl``,
+``privacy.json``, ``model.json``, ``messages.json``, ``done.json``). Everything in :mod:`fedrank.report` works on the :class:`Run` that is
+read here and on nothing else, so a page can be made again years later from the files alone. A run that is still going can be
+read too: it has no ``done.json``, and whatever is made from it says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fedrank.core.errors import RunError
+from fedrank.core.ledger import Ledger
+
+#: Columns of ``metrics.parquet`` and what each may hold.
+COLUMNS = {
+    "seed": "integer",
+    "round": "integer",
+    "interactions": "integer",
+    "bytes_up": "integer",
+    "epsilon": "number",
+    "split": "text",
+    "measure": "text",
+    "value": "number",
+}
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A ranker trained on labels, the mark to compare with.
+
+    Attributes:
+        name: Such as ``"MSE"``.
+        values: By (split, measure).
+    """
+
+    name: str
+    values: Mapping[tuple[str, str], float]
+
+    @property
+    def label(self) -> str:
+        """How figures and tables call it."""
+        return f"{self.name} (labels)"
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a run directory holds.
+
+    Attributes:
+        path: The directory.
+        config: The resolved configuration, nested as in ``config.toml``.
+        environment: Versions, machine, times, command.
+        metrics: Long form, columns as :data:`COLUMNS`; ``interactions`` and ``bytes_up`` are cumulative over all parties.
+        finished: Whether the run came to its end.
+        baseline: The label-trained baseline, or None if the run has none.
+        ledger: What crossed in the run of one seed, or None if the run has not written it yet.
+        privacy: What the accountant says, or None if the run has not written it yet.
+        model: Ranker, number of features and so on, or None if the run has not written it yet.
+        messages: Fields of each message type (rows of :meth:`fedrank.core.messages.Layout.describe`), by type; may be empty.
+    """
+
+    path: Path
+    config: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    metrics: pl.DataFrame
+    finished: bool
+    baseline: Baseline | None = None
+    ledger: Ledger | None = None
+    privacy: Mapping[str, Any] | None = None
+    model: Mapping[str, Any] | None = None
+    messages: Mapping[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The configured name, or the directory's."""
+        return str(self.setting("name") or self.path.resolve().name)
+
+    @property
+    def seeds(self) -> list[int]:
+        """Seeds that have metrics, ascending."""
+        return self.metrics["seed"].unique().sort().to_list()
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """A value of the configuration by dotted key, such as ``"privacy.p"``; ``default`` if there is none."""
+        value: Any = self.config
+        for part in key.split("."):
+            if not isinstance(value, Mapping) or part not in value:
+                return default
+            value = value[part]
+        return value
+
+
+def load(folder: str | os.PathLike[str]) -> Run:
+    """Read a run directory.
+
+    Args:
+        folder: The directory that ``fedrank run`` wrote.
+
+    Raises:
+        RunError: The directory or a file in it is missing, cut, or of another schema; says which file and what to do.
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        raise RunError(f"{path}: no such run directory. Give the directory that 'fedrank run' wrote.")
+    finished = (path / "done.json").exists()
+    config_file = _existing(path / "config.toml")
+    try:
+        config = tomllib.loads(config_file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RunError(f"{config_file}: not valid TOML ({error}). Restore the file, or run again.") from error
+    ledger_file = path / "ledger.jsonl"
+    return Run(
+        path=path,
+        config=config,
+        environment=_object(_existing(path / "environment.json")),
+        metrics=_metrics(_existing(path / "metrics.parquet")),
+        finished=finished,
+        baseline=_baseline(path / "baseline.json"),
+        ledger=Ledger.read(_existing(ledger_file)) if finished or ledger_file.exists() else None,
+        privacy=_object(path / "privacy.json", needed=finished) or None,
+        model=_object(path / "model.json", needed=finished) or None,
+        messages=_object(path / "messages.json", needed=False),
+    )
+
+
+def _existing(file: Path) -> Path:
+    if not file.exists():
+        raise RunError(
+            f"{file}: missing. A run directory must have {file.name}; if the run was interrupted, 'fedrank run' on its "
+            "configuration resumes it."
+        )
+    return file
+
+
+def _object(file: Path, *, needed: bool = True) -> dict[str, Any]:
+    if not needed and not file.exists():
+        return {}
+    try:
+        value = json.loads(_existing(file).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RunError(f"{file}: not valid JSON ({error}): cut or edited. Run again to restore it.") from error
+    if not isinstance(value, dict):
+        raise RunError(f"{file}: must hold a JSON object, got {type(value).__name__}. Run again to restore it.")
+    return value
+
+
+def _metrics(file: Path) -> pl.DataFrame:
+    try:
+        frame = pl.read_parquet(file)
+    except Exception as error:  # polars has no common class for a cut file, a wrong footer and a failed read
+        raise RunError(f"{file}: not readable as parquet ({error}): cut or damaged. Run again to restore it.") from error
+    if missing := [name for name in COLUMNS if name not in frame.columns]:
+        raise RunError(
+            f"{file}: column {missing[0]!r} is missing, got {', '.join(frame.columns)}. The file is of another version of "
+            "fedrank: make the report with that version, or run again."
+        )
+    for name, kind in COLUMNS.items():
+        dtype = frame.schema[name]
+        null = dtype == pl.Null and name == "epsilon"
+        good = {"integer": dtype.is_integer(), "number": dtype.is_numeric() or null, "text": dtype == pl.String}[kind]
+        if not good:
+            raise RunError(f"{file}: column {name!r} must hold {kind} values, got {dtype}. Run again to restore it.")
+    if frame.is_empty():
+        raise RunError(f"{file}: no rows yet. The run has not finished its first round; try again later.")
+    return frame.select(list(COLUMNS)).with_columns(pl.col("epsilon").cast(pl.Float64), pl.col("value").cast(pl.Float64))
+
+
+def _baseline(file: Path) -> Baseline | None:
+    raw = _object(file, needed=False)
+    if not raw:
+        return None
+    try:
+        values = {(str(v["split"]), str(v["measure"])): float(v["value"]) for v in raw["values"]}
+        return Baseline(str(raw["name"]), values)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(
+            f"{file}: must hold 'name' and 'values' with split, measure and value each; this one does not "
+            f"({type(error).__name__}: {error}). Run again to restore it."
+        ) from error

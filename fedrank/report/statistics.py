@@ -1,0 +1,190 @@
+"""Means, intervals and differences over seeds.
+
+The unit is the seed: one run of one seed is one independent draw, whatever happens inside it. Intervals are Student's t,
+two-sided, 95 % unless said. One seed has no interval, and says so: an :class:`Estimate` then has ``half`` None.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from fedrank.core.errors import ConfigError
+
+#: Coverage of every interval in reports.
+LEVEL = 0.95
+
+#: Share of the rounds, at the end, over which the online reward is averaged: one round alone is noisy.
+ONLINE_TAIL = 0.1
+
+#: Points of a curve at most; more cannot be told apart at the width of a page.
+POINTS = 400
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds.
+
+    Attributes:
+        mean: The mean, or the difference of two means.
+        half: Half the width of the interval; None where there are too few seeds for one.
+        n: Seeds.
+        method: How it was computed, for notes under a table.
+    """
+
+    mean: float
+    half: float | None
+    n: int
+    method: str = "Student t"
+
+    @property
+    def low(self) -> float | None:
+        """Lower end of the interval."""
+        return None if self.half is None else self.mean - self.half
+
+    @property
+    def high(self) -> float | None:
+        """Upper end of the interval."""
+        return None if self.half is None else self.mean + self.half
+
+    def minus(self, constant: float) -> Estimate:
+        """The same estimate, less a constant: the interval keeps its width."""
+        return Estimate(self.mean - constant, self.half, self.n, self.method)
+
+
+def t_quantile(freedom: float, level: float = LEVEL) -> float:
+    """The half-width of a two-sided interval in standard errors: Student's t with ``freedom`` degrees of freedom.
+
+    Raises:
+        ConfigError: ``level`` is not inside (0, 1).
+    """
+    if not 0 < level < 1:
+        raise ConfigError(f"level must be inside (0, 1), got {level}. Use 0.95 for a 95 % interval.")
+    from scipy.stats import t
+
+    return float(t.ppf(0.5 + level / 2, freedom))
+
+
+def mean_interval(values: Sequence[float], level: float = LEVEL) -> Estimate:
+    """Mean and Student t interval of independent values.
+
+    >>> estimate = mean_interval([0.6, 0.7, 0.8])
+    >>> round(estimate.mean, 4), round(estimate.half, 4)
+    (0.7, 0.2484)
+
+    Raises:
+        ConfigError: No values.
+    """
+    n = len(values)
+    if n == 0:
+        raise ConfigError("a mean needs at least one value, got none.")
+    mean = math.fsum(values) / n
+    if n == 1:
+        return Estimate(mean, None, 1, "one seed, no interval")
+    return Estimate(mean, t_quantile(n - 1, level) * math.sqrt(_variance(values, mean) / n), n)
+
+
+def difference(of: Mapping[int, float], against: Mapping[int, float], level: float = LEVEL) -> Estimate:
+    """Mean of ``of`` minus mean of ``against``, both by seed.
+
+    Runs of the same seed share their draws, so with two or more common seeds the interval is the paired one over those.
+    With fewer, the runs are treated as independent: Welch's interval (Welch 1947, Biometrika 34), with the degrees of freedom of
+    Satterthwaite.
+
+    Raises:
+        ConfigError: A side has no values.
+    """
+    if not of or not against:
+        raise ConfigError("a difference needs at least one seed on each side.")
+    common = sorted(of.keys() & against.keys())
+    if len(common) >= 2:
+        paired = mean_interval([of[s] - against[s] for s in common], level)
+        return Estimate(paired.mean, paired.half, paired.n, f"paired over {paired.n} common seeds")
+    if common and len(of) == len(against) == 1:
+        return Estimate(of[common[0]] - against[common[0]], None, 1, "one seed, no interval")
+    a, b = list(of.values()), list(against.values())
+    mean_a, mean_b = math.fsum(a) / len(a), math.fsum(b) / len(b)
+    if len(a) < 2 or len(b) < 2:
+        method = f"{len(a)} and {len(b)} seeds, no interval"
+        return Estimate(mean_a - mean_b, None, min(len(a), len(b)), method)
+    part_a, part_b = _variance(a, mean_a) / len(a), _variance(b, mean_b) / len(b)
+    error = part_a + part_b
+    # Equal values on both sides leave no variance, and 0 / 0 degrees of freedom.
+    half = 0.0
+    if error > 0:
+        freedom = error**2 / (part_a**2 / (len(a) - 1) + part_b**2 / (len(b) - 1))
+        half = t_quantile(freedom, level) * math.sqrt(error)
+    return Estimate(mean_a - mean_b, half, min(len(a), len(b)), f"Welch, {len(a)} and {len(b)} seeds")
+
+
+def _variance(values: Sequence[float], mean: float) -> float:
+    return math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)
+
+
+def final_values(metrics: pl.DataFrame, split: str, measure: str) -> dict[int, float]:
+    """Each seed's value at the end.
+
+    Offline splits: the last evaluation that every seed has reached. ``"online"``: the mean over the last tenth of the rounds
+    that every seed has reached.
+
+    Args:
+        metrics: Long form, as in :class:`fedrank.report.load.Run`.
+        split: ``"online"``, ``"train"``, ``"vali"`` or ``"test"``.
+        measure: Name of the measure.
+
+    Returns:
+        By seed, ascending; empty if there are no such rows.
+    """
+    rows = metrics.filter((pl.col("split") == split) & (pl.col("measure") == measure))
+    if rows.is_empty():
+        return {}
+    rows = rows.filter(pl.col("round") <= rows.group_by("seed").agg(pl.col("round").max())["round"].min())
+    rounds = rows["round"].unique().sort()
+    count = max(1, math.ceil(len(rounds) * ONLINE_TAIL)) if split == "online" else 1
+    last = rows.filter(pl.col("round").is_in(rounds.tail(count).implode()))
+    means = last.group_by("seed").agg(pl.col("value").mean()).sort("seed")
+    return dict(means.iter_rows())
+
+
+def first_values(metrics: pl.DataFrame, split: str, measure: str) -> dict[int, float]:
+    """Each seed's value at its first evaluation, before anything was learnt; by seed, ascending."""
+    rows = metrics.filter((pl.col("split") == split) & (pl.col("measure") == measure)).sort("seed", "round")
+    return dict(rows.group_by("seed", maintain_order=True).agg(pl.col("value").first()).iter_rows())
+
+
+def curve(metrics: pl.DataFrame, split: str, measure: str, *, points: int = POINTS) -> tuple[pl.DataFrame, int]:
+    """A learning curve over seeds.
+
+    Curves longer than ``points`` are thinned: the online reward by averaging blocks of neighbouring rounds within each seed (it is a
+    sample, so averaging loses nothing but detail), other measures by keeping evenly spaced evaluations, the first and the
+    last among them.
+
+    Returns:
+        A frame with columns ``round, interactions, bytes_up, epsilon, mean, low, high, n``, one row a point, and the number of rounds
+        in a point. ``low`` and ``high`` are null where there is one seed.
+    """
+    rows = metrics.filter((pl.col("split") == split) & (pl.col("measure") == measure))
+    rounds = rows["round"].unique().sort()
+    block = 1
+    if len(rounds) > points and split == "online":
+        block = math.ceil(len(rounds) / points)
+        rows = rows.with_columns(pl.col("round").rank("dense").sub(1).floordiv(block).cast(pl.Int64).alias("point"))
+        position = [pl.col(c).max() for c in ("round", "interactions", "bytes_up", "epsilon")]
+        rows = rows.group_by("seed", "point").agg(pl.col("value").mean(), *position)
+    elif len(rounds) > points:
+        kept = rounds.gather(sorted({round(i * (len(rounds) - 1) / (points - 1)) for i in range(points)}))
+        rows = rows.filter(pl.col("round").is_in(kept.implode()))
+    if "point" not in rows.columns:
+        rows = rows.with_columns(pl.col("round").alias("point"))
+    position = [pl.col(c).max() for c in ("round", "interactions", "bytes_up", "epsilon")]
+    value = pl.col("value")
+    grouped = rows.group_by("point").agg(*position, value.mean().alias("mean"), value.std().alias("std"), pl.len().alias("n"))
+    quantiles = {n: t_quantile(n - 1) for n in grouped["n"].unique().to_list() if n > 1}
+    # A missing quantile (one seed) is null, and null low and high draw no band.
+    quantile = pl.col("n").replace_strict(quantiles, default=None, return_dtype=pl.Float64)
+    half = quantile * pl.col("std") / pl.col("n").sqrt()
+    out = grouped.sort("round").with_columns((pl.col("mean") - half).alias("low"), (pl.col("mean") + half).alias("high"))
+    return out.select("round", "interactions", "bytes_up", "epsilon", "mean", "low", "high", "n"), block

@@ -1,0 +1,171 @@
+"""Tables as plain data, and three ways to show them: on a page, on a terminal, to a program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fedrank.report import describe
+from fedrank.report.html import Html, h, join
+from fedrank.report.load import Run
+from fedrank.report.statistics import Estimate, final_values, first_values, mean_interval
+
+if TYPE_CHECKING:
+    import rich.table
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        key: Key in each row, and in JSON.
+        title: What a reader sees.
+        numeric: Set flush right, in figures of one width.
+        signed: Numbers carry their sign: a difference.
+    """
+
+    key: str
+    title: str
+    numeric: bool = False
+    signed: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as data.
+
+    Attributes:
+        title: What it shows.
+        columns: In order.
+        rows: Values by column key: text, numbers, None, or :class:`~fedrank.report.statistics.Estimate`.
+        notes: What must be said with it.
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Mapping[str, Any], ...]
+    notes: tuple[str, ...] = ()
+
+    def text(self, row: Mapping[str, Any], column: Column) -> str:
+        """One cell for a reader."""
+        value = row.get(column.key)
+        measure = isinstance(value, Estimate) or (isinstance(value, float) and column.numeric)
+        return describe.measured(value, signed=column.signed) if measure else describe.number(value)
+
+
+def final_table(run: Run) -> Table:
+    """Final values: one row a split and measure; the ranker over seeds, its gain over the start, the baseline, the difference."""
+    rows, seeds = [], set()
+    for split in describe.SPLITS:
+        measures = run.metrics.filter(run.metrics["split"] == split)["measure"].unique().to_list()
+        for measure in describe.order_measures(measures):
+            final = final_values(run.metrics, split, measure)
+            first = first_values(run.metrics, split, measure)
+            estimate = mean_interval(list(final.values()))
+            seeds.add(estimate.n)
+            mark = run.baseline.values.get((split, measure)) if run.baseline else None
+            gain = [final[s] - first[s] for s in final]
+            rows.append(
+                {
+                    "split": describe.SPLIT_NAMES[split],
+                    "measure": measure,
+                    "ranker": estimate,
+                    "gain": mean_interval(gain),
+                    "baseline": mark,
+                    "difference": None if mark is None else estimate.minus(mark),
+                }
+            )
+    columns = [
+        Column("split", "split"),
+        Column("measure", "measure"),
+        Column("ranker", "learnt from clicks", numeric=True),
+        Column("gain", "gain over start", numeric=True, signed=True),
+    ]
+    notes = ["online: mean over the last tenth of the rounds. Other splits: the last evaluation of all queries, or as named."]
+    if run.baseline:
+        columns.append(Column("baseline", run.baseline.label, numeric=True))
+        columns.append(Column("difference", f"difference to {run.baseline.name}", numeric=True, signed=True))
+        notes.append(f"{run.baseline.label} is trained on relevance labels, which no {describe.party(run)[0]} here has.")
+    else:
+        notes.append("This run has no label-trained baseline.")
+    counts = " or ".join(str(n) for n in sorted(seeds))
+    spread = f"± is half of a 95 % Student t interval over {counts} seeds."
+    notes.append("One seed: a single number says nothing about spread, so no interval is given." if seeds == {1} else spread)
+    return Table("Final values", tuple(columns), tuple(rows), (*notes, *(f"{c}." for c in describe.caveats(run))))
+
+
+def config_table(run: Run) -> Table:
+    """Every setting, the ones a reader looks for first."""
+    settings = dict(describe.flat(run.config))
+    known = [k for k in describe.SETTINGS if k in settings]
+    rows = [
+        {"setting": describe.SETTINGS.get(k, k), "key": k, "value": settings[k]}
+        for k in [*known, *(k for k in settings if k not in known)]
+    ]
+    columns = (Column("setting", "setting"), Column("value", "value"), Column("key", "key in config.toml"))
+    return Table("Configuration", columns, tuple(rows))
+
+
+def environment_table(run: Run) -> Table:
+    """Versions, machine and time; the command has its own place on the page."""
+    units = {"seconds": "seconds", "interactions_per_second": "interactions per second"}
+    rows = [
+        {"what": units.get(k, k), "value": v}
+        for k, v in describe.flat(run.environment)
+        if k not in ("command", "citations", "notes")
+    ]
+    return Table("Environment", (Column("what", "what"), Column("value", "value")), tuple(rows))
+
+
+def to_html(table: Table, *, code: Sequence[str] = ()) -> Html:
+    """The table as markup, with its title as caption and its notes below; columns in ``code`` are set as code.
+
+    The first column is the heading of its row. The table scrolls inside its frame where a screen is narrow.
+    """
+    heads = h("tr", *(h("th", c.title, scope="col", class_="number" if c.numeric else None) for c in table.columns))
+    body = []
+    for row in table.rows:
+        cells = []
+        for i, column in enumerate(table.columns):
+            text = table.text(row, column)
+            name, scope = ("th", "row") if i == 0 else ("td", None)
+            content = h("code", text) if column.key in code else text
+            cells.append(h(name, content, scope=scope, class_="number" if column.numeric else None))
+        body.append(h("tr", *cells))
+    grid = h("table", h("caption", table.title), h("thead", heads), h("tbody", *body))
+    frame = h("div", grid, class_="scroll", tabindex="0", role="region", aria_label=table.title)
+    return join(frame, *(h("p", note, class_="note") for note in table.notes))
+
+
+def to_rich(table: Table) -> rich.table.Table:
+    """The table for a terminal."""
+    from rich.markup import escape
+    from rich.table import Table as RichTable
+
+    caption = escape("\n".join(table.notes)) or None
+    out = RichTable(title=escape(table.title), title_justify="left", caption=caption, caption_justify="left")
+    for column in table.columns:
+        out.add_column(escape(column.title), justify="right" if column.numeric else "left")
+    for row in table.rows:
+        out.add_row(*(escape(table.text(row, c)) for c in table.columns))
+    return out
+
+
+def to_json(value: Any) -> Any:
+    """Tables, estimates and plain values as what JSON can hold; infinite and undefined numbers become null."""
+    if isinstance(value, Table):
+        rows = [{c.key: to_json(row.get(c.key)) for c in value.columns} for row in value.rows]
+        return {"title": value.title, "rows": rows, "notes": list(value.notes)}
+    if isinstance(value, Estimate):
+        numbers = {"mean": value.mean, "low": value.low, "high": value.high, "seeds": value.n, "method": value.method}
+        return {k: to_json(v) for k, v in numbers.items()}
+    if isinstance(value, Mapping):
+        return {str(k): to_json(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(v) for v in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int | bool) else str(value)

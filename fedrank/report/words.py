@@ -1,0 +1,184 @@
+"""The ledger and the privacy statement, in sentences a privacy officer can use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedrank.core.ledger import Ledger
+from fedrank.report import describe
+from fedrank.report.load import Run
+from fedrank.report.tables import Column, Table
+
+
+@dataclass(frozen=True)
+class Flow:
+    """All messages of one type and size that crossed in one direction.
+
+    Attributes:
+        exchange: Name of the exchange.
+        message: Name of the message type.
+        sender: ``"server"`` or ``"parties"``.
+        bytes_each: Bytes of one message.
+        messages: How many, over all rounds.
+        rounds: In how many rounds.
+    """
+
+    exchange: str
+    message: str
+    sender: str
+    bytes_each: int
+    messages: int
+    rounds: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all of them."""
+        return self.messages * self.bytes_each
+
+    @property
+    def parties(self) -> float:
+        """Parties that sent or received it in a round, on average."""
+        return self.messages / max(self.rounds, 1)
+
+
+def flows(ledger: Ledger) -> list[Flow]:
+    """The ledger added up by exchange, message, sender and size, in order of appearance."""
+    sums: dict[tuple[str, str, str, int], tuple[int, set[int]]] = {}
+    for entry in ledger:
+        key = (entry.exchange, entry.message, entry.sender, entry.bytes_each)
+        count, rounds = sums.get(key, (0, set()))
+        sums[key] = (count + entry.messages, rounds | {entry.round} if entry.round not in rounds else rounds)
+    return [Flow(*key, count, len(rounds)) for key, (count, rounds) in sums.items()]
+
+
+def ledger_words(run: Run) -> list[str]:
+    """What crossed, in sentences; one that says so if nothing was recorded yet."""
+    if run.ledger is None or not len(run.ledger):
+        return ["The run has not written its ledger yet."]
+    one, many = describe.party(run)
+    out = []
+    lines = flows(run.ledger)
+    for flow in lines:
+        named = f"{describe.size(flow.bytes_each)} (message {flow.message})"
+        who = f"each {one} sent the server" if flow.sender == "parties" else f"the server sent each {one}"
+        repeats = "once" if flow.rounds == 1 else f"in each of {flow.rounds:,} rounds"
+        out.append(f"Exchange “{flow.exchange}”: {who} {named}, {repeats}.")
+    up, down = run.ledger.bytes_from("parties"), run.ledger.bytes_from("server")
+    rounds = len({entry.round for entry in run.ledger})
+    cohort = f"{describe.number(round(max(f.parties for f in lines)))} {many}"
+    total = f"{cohort} and {rounds:,} round{'' if rounds == 1 else 's'} make {describe.size(up)} up and {describe.size(down)} down"
+    seeds = "" if len(run.seeds) == 1 else "; each of the other seeds moved as much"
+    out.append(f"{total}, for one run of one seed{seeds}. Transport (TCP, TLS, HTTP) comes on top.")
+    return out
+
+
+def ledger_table(run: Run) -> Table:
+    """The ledger added up: one row a message type and size."""
+    one, many = describe.party(run)
+    columns = (
+        Column("exchange", "exchange"),
+        Column("message", "message"),
+        Column("from", "from"),
+        Column("to", "to"),
+        Column("bytes_each", "bytes each", numeric=True),
+        Column("messages", "messages", numeric=True),
+        Column("rounds", "rounds", numeric=True),
+        Column("total", "in total", numeric=True),
+    )
+    rows = []
+    for flow in flows(run.ledger or Ledger()):
+        ends = (many, "server") if flow.sender == "parties" else ("server", f"every {one}")
+        row = {"exchange": flow.exchange, "message": flow.message, "from": ends[0], "to": ends[1]}
+        numbers = {"bytes_each": flow.bytes_each, "messages": flow.messages, "rounds": flow.rounds}
+        rows.append({**row, **numbers, "total": describe.size(flow.bytes)})
+    return Table("Everything that crossed (one seed)", columns, tuple(rows))
+
+
+def fields_table(run: Run) -> Table | None:
+    """Every field of every message type, or None if the run did not write them down."""
+    if not run.messages:
+        return None
+    rows = [
+        {"message": message, "field": f.get("name"), "type": f.get("dtype"), "bytes": f.get("bytes"), "meaning": f.get("meaning")}
+        for message, fields in run.messages.items()
+        for f in fields
+    ]
+    columns = (
+        Column("message", "message"),
+        Column("field", "field"),
+        Column("type", "type"),
+        Column("bytes", "bytes", numeric=True),
+        Column("meaning", "meaning"),
+    )
+    return Table("What each message holds", columns, tuple(rows), ("There are no other fields: a message has a fixed size.",))
+
+
+def epsilon(privacy: Mapping[str, Any] | None, key: str) -> float | None:
+    """An ε of ``privacy.json``: a number, ∞ where there is no randomisation, None where it is not stated."""
+    if not privacy:
+        return None
+    value = privacy.get(key)
+    if value is None:
+        return math.inf if privacy.get("p") == 1 else None
+    return float(value)
+
+
+def epsilon_text(value: float | None) -> str:
+    """An ε for a reader: two decimals below 100, then whole.
+
+    >>> epsilon_text(4.4998), epsilon_text(4500.2), epsilon_text(math.inf), epsilon_text(None)
+    ('4.50', '4,500', '∞', 'not stated')
+    """
+    if value is None:
+        return "not stated"
+    return "∞" if math.isinf(value) else f"{value:.2f}" if value < 100 else f"{value:,.0f}"
+
+
+def privacy_words(run: Run) -> list[str]:
+    """What the mechanism promises, by unit, in sentences."""
+    privacy = run.privacy
+    if not privacy:
+        return ["The run has not written its privacy statement yet."]
+    one, _ = describe.party(run)
+    each = epsilon(privacy, "epsilon_interaction")
+    if each is not None and math.isinf(each):
+        return [
+            f"Nothing is randomised: each {one} reports its true values, and there is no bound on what they reveal (ε = ∞).",
+            f"Raw queries, documents and clicks still stay on the {one}.",
+        ]
+    out = []
+    p, n = privacy.get("p"), privacy.get("values")
+    if p is not None and n is not None:
+        out.append(
+            f"Mechanism: {privacy.get('mechanism', 'randomised response')}. With probability {describe.number(p)} an interaction's value is "
+            f"reported as it is; otherwise one of the other {n - 1} values is reported, each as likely. This happens on the {one}."
+        )
+    else:
+        out.append(f"Mechanism: {privacy.get('mechanism', 'not stated')}, applied on the {one}.")
+    out.append(f"One interaction: ε = {epsilon_text(each)}, without any trust in the server." + _odds(each))
+    message = epsilon(privacy, "epsilon_message")
+    per_round = privacy.get("interactions_per_round")
+    if message is not None:
+        holds = f", which covers {describe.number(per_round)} interactions" if per_round else ""
+        out.append(f"One message{holds}: ε = {epsilon_text(message)}.")
+    basic, pld = epsilon(privacy, "epsilon_user_basic"), epsilon(privacy, "epsilon_user_pld")
+    rounds = privacy.get("rounds")
+    if basic is not None:
+        over = f" who takes part in all {describe.number(rounds)} rounds" if rounds else ""
+        tighter = ""
+        if pld is not None and privacy.get("delta") is not None:
+            tighter = f"; {epsilon_text(pld)} at δ = {describe.number(privacy['delta'])} by privacy loss distributions"
+        out.append(f"One user{over}: ε = {epsilon_text(basic)} by adding up{tighter}." + _odds(pld if pld is not None else basic))
+    return out
+
+
+def _odds(value: float | None) -> str:
+    # ε bounds the factor by which a report can change an observer's odds between two values: e^ε.
+    if value is None:
+        return ""
+    if value > 10:
+        return f" That allows a factor of e^{epsilon_text(value)} on an observer's odds: too large to be a promise."
+    return f" What is reported changes an observer's odds by a factor of at most {math.exp(value):,.3g}."

@@ -1,0 +1,176 @@
+"""Sessions on the CPU: scores, top ranks and clicks of a whole cohort in one fused loop.
+
+One party a step of the parallel loop. Its queries' features are read as they lie in
+:class:`~fedrank.data.queries.FeatureBlocks`: feature by feature, so that the innermost loop runs over the documents of a query and
+compiles to vector instructions; the scores stay in the first-level cache, and only the best ``depth`` documents are kept while
+they are compared. Nothing of the size of the data is copied or padded.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numba
+import numpy as np
+
+from fedrank.clicks.cascade import CascadeUser, decision_table
+from fedrank.core.kernels import ONE_AT_A_TIME
+from fedrank.data.queries import FeatureBlocks
+from fedrank.rankers.base import Ranker
+
+_u32 = np.uint32
+_f32 = np.float32
+_UNIT = np.float32(2.0**-24)
+
+
+@numba.njit(inline="always")
+def _mix32(x):
+    x = _u32((x ^ (x >> _u32(16))) * _u32(0x85EBCA6B))
+    x = _u32((x ^ (x >> _u32(13))) * _u32(0xC2B2AE35))
+    return x ^ (x >> _u32(16))
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+def add_products(block, width, weights, n_features, out):
+    """out[d] += Σ_j weights[j]·block[j, d], four features at a time so that ``out`` is loaded and stored once for four."""
+    quads = n_features // 4
+    for q in range(quads):
+        j = 4 * q
+        a, b, c, e = weights[j], weights[j + 1], weights[j + 2], weights[j + 3]
+        r0 = block[j * width : (j + 1) * width]
+        r1 = block[(j + 1) * width : (j + 2) * width]
+        r2 = block[(j + 2) * width : (j + 3) * width]
+        r3 = block[(j + 3) * width : (j + 4) * width]
+        for d in range(width):
+            out[d] += a * r0[d] + b * r1[d] + c * r2[d] + e * r3[d]
+    for j in range(4 * quads, n_features):
+        a = weights[j]
+        row = block[j * width : (j + 1) * width]
+        for d in range(width):
+            out[d] += a * row[d]
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+def fill_scores(block, width, weights, n_features, hidden, unit, scores):
+    """Scores of one query's documents into ``scores`` [width]; ``unit`` [width] is scratch."""
+    for d in range(width):
+        scores[d] = _f32(0)
+    if hidden == 0:
+        add_products(block, width, weights, n_features, scores)
+        return
+    into = hidden * n_features
+    for h in range(hidden):
+        bias, out = weights[into + h], weights[into + hidden + h]
+        for d in range(width):
+            unit[d] = bias
+        add_products(block, width, weights[h * n_features : (h + 1) * n_features], n_features, unit)
+        for d in range(width):
+            scores[d] += out * max(unit[d], _f32(0))
+
+
+@numba.njit(cache=True, nogil=True)
+def fill_top(scores, length, tie_word, random_ties, top, top_score, top_tie):
+    """The documents at the first ranks into ``top``; returns how many. ``top_score``, ``top_tie`` are scratch."""
+    depth = top.size
+    shown = 0
+    for d in range(length):
+        score = scores[d]
+        if score != score:  # not a number: ranks last, as in the reference
+            score = -_f32(np.inf)
+        tie = _mix32(tie_word ^ _mix32(_u32(d))) if random_ties else _u32(d)
+        if shown == depth:
+            last = depth - 1
+            if not (score > top_score[last] or (score == top_score[last] and tie < top_tie[last])):
+                continue
+            position = last
+        else:
+            position = shown
+            shown += 1
+        while position > 0 and (
+            score > top_score[position - 1] or (score == top_score[position - 1] and tie < top_tie[position - 1])
+        ):
+            top[position] = top[position - 1]
+            top_score[position] = top_score[position - 1]
+            top_tie[position] = top_tie[position - 1]
+            position -= 1
+        top[position], top_score[position], top_tie[position] = d, score, tie
+    return shown
+
+
+@numba.njit(cache=True, nogil=True, parallel=True)
+def _sessions(
+    values, start, stride, labels, label_start, length,
+    n_features, hidden, click, leave, random_ties,
+    weights, queries, click_words, tie_words, out,
+):  # fmt: skip
+    parties, halves, each = queries.shape
+    depth = click_words.shape[3]
+    widest = stride.max()
+    for party in numba.prange(parties):
+        scores, unit = np.empty(widest, np.float32), np.empty(widest, np.float32)
+        top, top_score, top_tie = np.empty(depth, np.int32), np.empty(depth, np.float32), np.empty(depth, np.uint32)
+        for half in range(halves):
+            for k in range(each):
+                query = queries[party, half, k]
+                width = stride[query]
+                block = values[start[query] : start[query] + n_features * width]
+                fill_scores(block, width, weights[party, half], n_features, hidden, unit, scores)
+                shown = fill_top(
+                    scores, length[query], tie_words[party, half, k], random_ties, top, top_score, top_tie
+                )
+                pattern = 0
+                for rank in range(shown):
+                    label = labels[label_start[query] + top[rank]]
+                    chance = _f32(click_words[party, half, k, rank] >> _u32(8)) * _UNIT
+                    if chance < click[label]:
+                        pattern |= 1 << rank
+                        if chance < leave[label]:
+                            break
+                out[party, half, k] = pattern
+
+
+def _host_sessions(weights, queries, click_words, tie_words, *, blocks, hidden, click, leave, random_ties) -> np.ndarray:
+    lead = np.broadcast_shapes(weights.shape[:-2], queries.shape[:-2])
+    parties = int(np.prod(lead, dtype=np.int64))
+
+    def flat(array, dtype, core):
+        array = np.asarray(array, dtype)
+        shape = array.shape[array.ndim - core :]
+        return np.ascontiguousarray(np.broadcast_to(array, (*lead, *shape))).reshape(parties, *shape)
+
+    queries = flat(queries, np.int32, 2)
+    out = np.zeros(queries.shape, np.int32)
+    if not out.size:
+        return out.reshape(*lead, *queries.shape[1:])
+    with ONE_AT_A_TIME:
+        _sessions(
+            blocks.values, blocks.start, blocks.stride, blocks.labels, blocks.label_start, blocks.length,
+            blocks.n_features, hidden, click, leave, random_ties,
+            flat(weights, np.float32, 2), queries, flat(click_words, np.uint32, 3), flat(tie_words, np.uint32, 2), out,
+        )  # fmt: skip
+    return out.reshape(*lead, *out.shape[1:])
+
+
+def click_patterns(
+    ranker: Ranker,
+    user: CascadeUser,
+    data: FeatureBlocks,
+    weights: jax.Array,
+    queries: jax.Array,
+    click_words: jax.Array,
+    tie_words: jax.Array,
+    random_ties: bool,
+) -> jax.Array:
+    """The click patterns of sessions; arguments as in :func:`fedrank.sessions.sessions.click_patterns`.
+
+    ``vmap`` over parties (and over seeds) becomes one call of the kernel.
+    """
+    _, hidden = ranker.kernel_shape()
+    click, leave = decision_table(user)
+    host = functools.partial(
+        _host_sessions, blocks=data, hidden=hidden, click=click, leave=leave, random_ties=random_ties
+    )
+    shape = jax.ShapeDtypeStruct(queries.shape, jnp.int32)
+    return jax.pure_callback(host, shape, weights, queries, click_words, tie_words, vmap_method="expand_dims")

@@ -1,0 +1,63 @@
+"""Sessions: queries are ranked, users click.
+
+Two layouts of the same data lead to two implementations of the same function: padded arrays to pure JAX (any device), feature-major
+blocks to the CPU kernel. Both take their randomness as arguments, so that they can be compared draw by draw.
+"""
+
+from __future__ import annotations
+
+import jax
+
+from fedrank.clicks.cascade import CascadeUser
+from fedrank.core.errors import ConfigError
+from fedrank.data.queries import FeatureBlocks, PaddedQueries, QuerySet
+from fedrank.rankers.base import Ranker
+from fedrank.sessions import kernel, reference
+
+#: How equal scores are ordered: as the documents stand in the data, or shuffled anew in each interaction.
+TIES = ("fixed", "random")
+
+
+def check_ties(ties: str) -> bool:
+    """True for ``"random"``.
+
+    Raises:
+        ConfigError: Neither ``"fixed"`` nor ``"random"``.
+    """
+    if ties not in TIES:
+        raise ConfigError(f"ties must be one of {', '.join(TIES)}, got {ties!r}.")
+    return ties == "random"
+
+
+def on_this_device(queries: QuerySet) -> PaddedQueries | FeatureBlocks:
+    """The layout that is fastest here: blocks for the kernel on a CPU, padded arrays on an accelerator."""
+    return queries.blocks() if jax.default_backend() == "cpu" else queries.padded()
+
+
+def click_patterns(
+    ranker: Ranker,
+    user: CascadeUser,
+    data: PaddedQueries | FeatureBlocks,
+    weights: jax.Array,
+    queries: jax.Array,
+    click_words: jax.Array,
+    tie_words: jax.Array,
+    ties: str = "fixed",
+) -> jax.Array:
+    """One party's sessions: H rankers, K queries with each.
+
+    Args:
+        ranker: The ranker.
+        user: Who clicks. Labels of the data must be below ``user.grades``.
+        data: The queries.
+        weights: float32 [H, n]: one ranker a row, such as the two antithetic halves.
+        queries: int32 [H, K]: which query each interaction is about.
+        click_words: uint32 [H, K, depth]: the user's chance at each rank.
+        tie_words: uint32 [H, K]: the order of equal scores; used when ``ties="random"``.
+        ties: ``"fixed"`` or ``"random"``.
+
+    Returns:
+        int32 [H, K]: bit i is set when the document at rank i + 1 was clicked.
+    """
+    path = kernel if isinstance(data, FeatureBlocks) else reference
+    return path.click_patterns(ranker, user, data, weights, queries, click_words, tie_words, check_ties(ties))  # type: ignore[arg-type]

@@ -1,0 +1,181 @@
+"""Rounds of any protocol as one compiled program: scan over rounds, map over seeds, chunks of parties mapped at once.
+
+The program is the loop of :mod:`fedrank.core.protocol`, vectorised. A chunk bounds the memory and changes nothing else: a
+party's key depends on the run, the round and the party's number only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedrank.core.errors import AnswerError, ConfigError
+from fedrank.core.protocol import Party, Protocol
+from fedrank.core.rng import party_key
+
+#: Parties × seeds answering at once, unless told otherwise. 4,096 × 2 rankers of 480 weights are 16 MB.
+DEFAULT_CHUNK = 4096
+
+
+def run_keys(seeds: Any) -> jax.Array:
+    """One typed key a seed.
+
+    Args:
+        seeds: Integers [runs].
+    """
+    return jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
+
+
+def _leading(tree: Any) -> int:
+    return jax.tree.leaves(tree)[0].shape[0]
+
+
+@dataclass(frozen=True)
+class Simulator:
+    """Runs a protocol over all its parties.
+
+    Attributes:
+        protocol: The protocol.
+        chunk: Parties that answer at once.
+        debug: Without jit and one party after another, so that a failing answer can be inspected.
+    """
+
+    protocol: Protocol
+    chunk: int = DEFAULT_CHUNK
+    debug: bool = False
+
+    def __post_init__(self):
+        if self.chunk < 1:
+            raise ConfigError(f"chunk must be at least 1, got {self.chunk}.")
+
+    def start(self, keys: jax.Array, parties: Party) -> tuple[Any, Any]:
+        """Server states and parties' own states before the first round, one a run.
+
+        Args:
+            keys: Typed keys [runs].
+            parties: All parties; leaves of ``own`` are [parties, ...].
+
+        Returns:
+            States with leading axis [runs], and ``own`` with leading axes [runs, parties].
+        """
+        # A fold no round or party uses: rounds are numbered from 0 upwards.
+        states = jax.vmap(lambda key: self.protocol.init(jax.random.fold_in(key, 0xFFFFFFFF)))(keys)
+        runs = keys.shape[0]
+        own = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (runs, *jnp.shape(leaf))), parties.own)
+        return states, own
+
+    def advance(
+        self, keys: jax.Array, states: Any, shared: Any, own: Any, first_round: int, rounds: int
+    ) -> tuple[Any, Any, dict[str, jax.Array]]:
+        """Some rounds more.
+
+        Args:
+            keys: Typed keys [runs].
+            states: Server states [runs, ...].
+            shared: What all parties hold in common.
+            own: What each has for itself, [runs, parties, ...].
+            first_round: Number of the first of these rounds.
+            rounds: How many.
+
+        Returns:
+            New states, new ``own``, and the parties' mean experience: name -> float32 [rounds, runs].
+        """
+        if self.debug:
+            return self._advance_debug(keys, states, shared, own, first_round, rounds)
+        return _advance(self, rounds, keys, states, shared, own, jnp.uint32(first_round))
+
+    def _round(self, key: jax.Array, state: Any, shared: Any, own: Any, number: Any) -> tuple[Any, Any, dict]:
+        for index, exchange in enumerate(self.protocol.exchanges):
+            request = exchange.ask(state)
+            exchange_key = jax.random.fold_in(key, index) if index else key
+
+            def answers(own, numbers, exchange=exchange, request=request, exchange_key=exchange_key):
+                def answer(own, party):
+                    return exchange.answer(request, Party(shared, own), party_key(exchange_key, number, party))
+
+                party, reply = jax.vmap(answer, out_axes=(Party(None, 0), 0))(own, numbers)
+                return party.own, reply
+
+            own, replies = _in_chunks(answers, own, self.chunk)
+            state = exchange.tell(state, replies)
+        experience = jax.vmap(lambda own: self.protocol.experience(Party(shared, own)))(own)
+        return state, own, jax.tree.map(jnp.mean, experience)
+
+    def _advance_debug(self, keys, states, shared, own, first_round, rounds):
+        history: list[list[dict]] = []
+        with jax.disable_jit():
+            for number in range(first_round, first_round + rounds):
+                row = []
+                for run in range(keys.shape[0]):
+                    state = jax.tree.map(lambda leaf, run=run: leaf[run], states)
+                    mine = jax.tree.map(lambda leaf, run=run: leaf[run], own)
+                    state, mine, seen = self._round_debug(keys[run], state, shared, mine, number)
+                    states = jax.tree.map(lambda all_, one, run=run: all_.at[run].set(one), states, state)
+                    own = jax.tree.map(lambda all_, one, run=run: all_.at[run].set(one), own, mine)
+                    row.append(seen)
+                history.append(row)
+        names = history[0][0] if history else {}
+        seen = {name: jnp.stack([jnp.stack([run[name] for run in row]) for row in history]) for name in names}
+        return states, own, seen
+
+    def _round_debug(self, key, state, shared, own, number):
+        experience = []
+        for index, exchange in enumerate(self.protocol.exchanges):
+            request = exchange.ask(state)
+            exchange_key = jax.random.fold_in(key, index) if index else key
+            mine, replies = [], []
+            for party in range(_leading(own)):
+                me = Party(shared, jax.tree.map(lambda leaf, party=party: leaf[party], own))
+                arguments = (request, me, party_key(exchange_key, jnp.uint32(number), jnp.uint32(party)))
+                try:
+                    answered, reply = exchange.answer(*arguments)
+                except Exception as error:
+                    raise AnswerError(exchange.name, party, number, error, arguments) from error
+                mine.append(answered.own)
+                replies.append(reply)
+            own = jax.tree.map(lambda *leaves: jnp.stack(leaves), *mine)
+            state = exchange.tell(state, jax.tree.map(lambda *leaves: jnp.stack(leaves), *replies))
+            experience = [self.protocol.experience(Party(shared, one)) for one in mine]
+        return state, own, jax.tree.map(lambda *values: jnp.mean(jnp.stack(values)), *experience)
+
+
+def _in_chunks(answers, own: Any, chunk: int) -> tuple[Any, Any]:
+    """Map over parties, ``chunk`` at a time; what is left over goes last, in one smaller chunk."""
+    parties = _leading(own)
+    numbers = jnp.arange(parties, dtype=jnp.uint32)
+    whole = parties // chunk * chunk
+    if parties <= chunk:
+        return answers(own, numbers)
+
+    def split(leaf):
+        return leaf[:whole].reshape(-1, chunk, *leaf.shape[1:])
+
+    def join(leaf):
+        return leaf.reshape(whole, *leaf.shape[2:])
+
+    _, done = jax.lax.scan(
+        lambda carry, part: (carry, answers(*part)), None, (jax.tree.map(split, own), split(numbers))
+    )
+    done = jax.tree.map(join, done)
+    if whole == parties:
+        return done
+    rest = answers(jax.tree.map(lambda leaf: leaf[whole:], own), numbers[whole:])
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), done, rest)
+
+
+def _advance_(simulator, rounds, keys, states, shared, own, first_round):
+    one = jax.vmap(simulator._round, in_axes=(0, 0, None, 0, None), out_axes=0)
+
+    def step(carry, number):
+        states, own, seen = one(keys, *carry[:1], shared, carry[1], number)
+        return (states, own), seen
+
+    numbers = first_round + jnp.arange(rounds, dtype=jnp.uint32)
+    (states, own), seen = jax.lax.scan(step, (states, own), numbers)
+    return states, own, seen
+
+
+_advance = jax.jit(_advance_, static_argnums=(0, 1))

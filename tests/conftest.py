@@ -1,0 +1,47 @@
+"""What all tests share: checked shapes and types, a strict JAX on the CPU, and the real data set where there is one.
+
+This file is read before any test module, so before ``fedrank`` and ``jax`` are imported: settings made here hold for the whole run,
+in every worker process.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import jaxtyping
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Arrays of different ranks do not broadcast by accident: a missing axis is an error, not a wrong number.
+os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
+
+
+def _checked_modules() -> list[str]:
+    """The modules whose annotations are checked at every call: all but packages and those that Numba compiles.
+
+    A package's own file holds a docstring; naming it would take in everything below it. Numba compiles a function's
+    source and cannot see through the wrapper that a check is.
+    """
+    modules = []
+    for path in sorted((ROOT / "fedrank").rglob("*.py")):
+        numba = re.search(r"^\s*(import|from) numba\b", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        if path.name != "__init__.py" and not numba:
+            modules.append(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    return modules
+
+
+jaxtyping.install_import_hook(_checked_modules(), "beartype.beartype")
+
+
+@pytest.fixture(scope="session")
+def mq2008() -> Path:
+    """The folder of LETOR 4.0 MQ2008's parts S1, S2, … as files; needs the environment variable FEDRANK_DATA."""
+    root = os.environ.get("FEDRANK_DATA")
+    if not root:
+        pytest.skip("MQ2008 is needed: set FEDRANK_DATA to the folder that holds the real data sets")
+    for folder in (Path(root, "ltr", "mq2008"), Path(root, "mq2008")):
+        if any(folder.glob("S1.txt*")):
+            return folder
+    pytest.skip(f"MQ2008 is needed: no mq2008/S1.txt* in FEDRANK_DATA={root}")

@@ -1,0 +1,30 @@
+"""Every example in a docstring prints what it says, and none is left out."""
+
+import ast
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _examples(path: Path) -> int:
+    """How many examples the docstrings of a file hold, counted in its text without importing it."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = [n for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, documented)]
+    return sum(len(doctest.DocTestParser().get_examples(ast.get_docstring(n) or "")) for n in nodes)
+
+
+FILES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): _examples(path)
+    for path in sorted((ROOT / "fedrank").rglob("*.py"))
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_examples_of_a_module(name):
+    ran = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert ran.failed == 0, f"{ran.failed} examples in {name} print something else; the report is above"
+    assert ran.attempted == FILES[name], f"{name} has {FILES[name]} examples, {ran.attempted} ran"

@@ -36,6 +36,9 @@ autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True  # attributes stand in the class's docstring; autodoc would list them again
 
+# A property may have the name of a builtin type (`Entry.bytes`); signatures mean the type.
+suppress_warnings = ["ref.python"]
+
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 

@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import importlib
 import inspect
+import json
 import os
 import pkgutil
 import types
@@ -76,7 +77,7 @@ def _default_text(value: Any) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, tuple | list):
-        return f"`[{', '.join(repr(v) for v in value)}]`"
+        return f"`{json.dumps(list(value))}`"
     return f'`"{value}"`' if isinstance(value, str | Path) else f"`{value}`"
 
 
@@ -119,12 +120,32 @@ def registries() -> list[Registry]:
     return sorted(found.values(), key=lambda r: r.kind)
 
 
+def data_sets() -> str:
+    """The shapes and terms of the data sets; the summaries stand in the table before."""
+    from fedrank.data.catalogue import CATALOGUE
+
+    rows = [
+        (
+            f"`{e.name}`",
+            e.obj.title,
+            *(f"{v:,}" for v in (e.obj.queries, e.obj.documents)),
+            e.obj.features,
+            e.obj.grades,
+            e.obj.terms,
+        )
+        for e in CATALOGUE
+    ]
+    return _table(("name", "title", "queries", "documents", "features", "grades", "terms"), rows)
+
+
 def catalogue() -> str:
-    """One table a registry: name, sentence, publication."""
+    """One table a registry: name, sentence, publication; for data sets a second one with their shapes."""
     parts = []
     for registry in registries():
         rows = [(f"`{e.name}`", e.summary, f"{{cite:t}}`{e.citation}`" if e.citation else "") for e in registry]
         parts += [f"## {registry.kind.capitalize()}s\n", _table(("name", "what it is", "source"), rows)]
+        if registry.kind == "data set":
+            parts.append(data_sets())
     return "\n".join(parts)
 
 
@@ -218,7 +239,13 @@ PARTS = {
 def write_all(folder: Path) -> None:
     """Write all parts and the API's pages below ``folder``; a file that would not change is left alone."""
     for name, make in PARTS.items():
-        _write(folder / "parts" / f"{name}.md", make())
+        try:
+            text = make()
+        except ModuleNotFoundError as error:  # a part of the package that is not written yet
+            if not (error.name or "").startswith("fedrank."):
+                raise
+            text = f"Nothing yet: there is no {error.name}.\n"
+        _write(folder / "parts" / f"{name}.md", text)
     pages = {f"{name}.rst": api(name) for name in modules()}
     for name, text in pages.items():
         _write(folder / "api" / name, text)

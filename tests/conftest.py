@@ -1,17 +1,20 @@
 """What all tests share: checked shapes and types, a strict JAX on the CPU, and the real data set where there is one.
 
-This file is read before any test module, so before ``fedrank`` and ``jax`` are imported: settings made here hold for the whole run,
-in every worker process.
+This file is read before any test module, so before ``fedrank`` and ``jax`` are imported: settings made here hold for
+the whole run, in every worker process.
 """
 
 import os
 import re
+import sys
 from pathlib import Path
 
 import jaxtyping
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+
+sys.path.insert(0, str(ROOT / "tests"))  # helpers that several test folders share
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Arrays of different ranks do not broadcast by accident: a missing axis is an error, not a wrong number.
@@ -32,7 +35,8 @@ def _checked_modules() -> list[str]:
     return modules
 
 
-jaxtyping.install_import_hook(_checked_modules(), "beartype.beartype")
+# As for every type checker, an int will do where a float is asked for.
+jaxtyping.install_import_hook(_checked_modules(), "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
 
 @pytest.fixture(scope="session")

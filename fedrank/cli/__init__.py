@@ -1,1 +1,1 @@
-"""Commands; heavy libraries are imported by the command that needs them (layer 8)."""
+"""The ``fedrank`` command (layer 8). Heavy libraries are imported where a command needs them."""

@@ -1,8 +1,9 @@
 """The lines of a LETOR file on their way to the parser: unpacked, counted, and watched.
 
-scikit-learn's parser reads numbers and says nothing about where it stopped. So it is fed from :class:`Lines`, which counts lines and
-takes the query of each row itself. That costs a fraction of what parsing the numbers does, it allows any text as a query
-id, and it avoids the parser's own way with them, which copies all ids read so far at every row.
+scikit-learn's parser reads numbers and says nothing about where it stopped. So it is fed from :class:`Lines`,
+which counts lines and takes the query of each row itself. That costs a fraction of what parsing the numbers
+does, it allows any text as a query id, and it avoids the parser's own way with them, which copies all ids
+read so far at every row.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import lzma
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 from fedrank.core.errors import FormatError, MissingDataError
 
@@ -21,18 +21,15 @@ _PACKED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _ARCHIVES = {b"PK\x03\x04": "zip", b"Rar!": "rar", b"7z\xbc\xaf": "7z"}
 
 
-def open_text(path: Path) -> tuple[IO[bytes], bool]:
-    """Open a plain, .gz, .bz2 or .xz file for reading; what it is, its first bytes say, not its name.
-
-    Returns:
-        The text as bytes, and whether it was packed.
+def unpacked(path: Path) -> Iterator[bytes]:
+    """The lines of a plain, .gz, .bz2 or .xz file; what it is, its first bytes say, not its name.
 
     Raises:
         MissingDataError: There is no such file.
-        FormatError: It is empty or an archive of several files.
+        FormatError: It is empty, an archive of several files, or a packed file that is cut or damaged.
     """
     if not path.is_file():
-        what = "is a folder, not a file" if path.is_dir() else "there is no such file"
+        what = "this is a folder, not a file" if path.is_dir() else "there is no such file"
         raise MissingDataError(f"{what}; give the path of a LETOR file.", path)
     with open(path, "rb") as file:
         magic = file.read(6)
@@ -41,10 +38,20 @@ def open_text(path: Path) -> tuple[IO[bytes], bool]:
     for start, kind in _ARCHIVES.items():
         if magic.startswith(start):
             raise FormatError(f"this is a {kind} archive; unpack it and give the text files in it.", path)
-    for start, opener in _PACKED.items():
-        if magic.startswith(start):
-            return opener(path, "rb"), True  # type: ignore[return-value]
-    return open(path, "rb"), False
+    opener = next((opener for start, opener in _PACKED.items() if magic.startswith(start)), None)
+    if opener is None:
+        with open(path, "rb") as file:
+            yield from file
+        return
+    count = 0
+    try:
+        with opener(path, "rb") as file:
+            for count, line in enumerate(file, start=1):  # noqa: B007 - the error below says how far it got
+                yield line
+    except (EOFError, OSError, lzma.LZMAError, zlib.error) as cause:
+        raise FormatError(
+            f"the packed file is cut or damaged after line {count} ({cause}); get it again.", path
+        ) from cause
 
 
 class Lines:
@@ -76,33 +83,23 @@ class Lines:
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[bytes]:
-        stream, packed = open_text(self.path)
         query = b""
-        try:
-            for line in stream:
-                self.number += 1
-                head = line.split(None, 2)
-                if not head or head[0].startswith(b"#"):
-                    self.skipped.append(self.number)
-                    continue
-                self.before, self.text = self.text, line
-                token = head[1] if len(head) > 1 else b""
-                if self.groups:
-                    if token.startswith(b"qid"):
-                        raise self.error("this row has a qid; leave out the group sizes, or take the qids out.")
-                elif token != query:
-                    self._begin(token)
-                    query = token
-                self.rows += 1
-                yield line
-        except (EOFError, OSError, lzma.LZMAError, zlib.error) as cause:
-            if not packed:
-                raise
-            raise FormatError(
-                f"the packed file is cut or damaged after line {self.number} ({cause}); get it again.", self.path
-            ) from cause
-        finally:
-            stream.close()
+        for line in unpacked(self.path):
+            self.number += 1
+            head = line.split(None, 2)
+            if not head or head[0].startswith(b"#"):
+                self.skipped.append(self.number)
+                continue
+            self.before, self.text = self.text, line
+            token = head[1] if len(head) > 1 else b""
+            if self.groups:
+                if token.startswith(b"qid"):
+                    raise self.error("this row has a qid; leave out the group sizes, or take the qids out.")
+            elif token != query:
+                self._begin(token)
+                query = token
+            self.rows += 1
+            yield line
 
     def _begin(self, token: bytes) -> None:
         """A row whose second token is not the one of the row above: a new query, or a fault."""

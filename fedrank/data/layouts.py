@@ -1,10 +1,12 @@
 """The two layouts that queries are computed on: padded for JAX, feature-major for CPU kernels.
 
-Both are made by :class:`~fedrank.data.queries.QuerySet`. Axes: ``q`` queries, ``d`` documents of a query, ``f`` features.
+Both are made by :class:`~fedrank.data.queries.QuerySet`. Axes: ``q`` queries, ``d`` documents of a query,
+``f`` features.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 import jax
@@ -101,6 +103,6 @@ def feature_blocks(features: np.ndarray, labels: np.ndarray, offsets: np.ndarray
         length=lengths.astype(np.int32),
         n_features=n_features,
     )
-    for query, (first, last) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
+    for query, (first, last) in enumerate(itertools.pairwise(offsets)):
         blocks.block(query)[:, : last - first] = features[first:last].T
     return blocks

@@ -4,13 +4,13 @@ One row is one document::
 
     2 qid:10032 1:0.056537 2:0.000000 3:0.666667 ... 46:0.076923 #docid = GX029-35-5894638 ...
 
-label, query, ascending ``index:value`` pairs, an optional comment. Features missing on a row are 0. The rows of a query are next to
-each other. Indices begin at 1 in most published sets and at 0 in some; ``zero_based="auto"`` takes the latter only if an index 0
-occurs. Files may be packed with gzip, bzip2 or xz. LightGBM's form, without ``qid`` and with the queries' sizes in a
-file of their own, is read with ``groups``.
+label, query, ascending ``index:value`` pairs, an optional comment. Features missing on a row are 0. The rows
+of a query are next to each other. Indices begin at 1 in most published sets and at 0 in some;
+``zero_based="auto"`` takes the latter only if an index 0 occurs. Files may be packed with gzip, bzip2 or xz.
+LightGBM's form, without ``qid`` and with the queries' sizes in a file of their own, is read with ``groups``.
 
-The numbers are parsed by scikit-learn's ``load_svmlight_file``. Everything it would accept but no ranker can use is refused with the file and the line:
-NaN, labels that are not grades, queries in pieces, cut files.
+The numbers are parsed by scikit-learn's ``load_svmlight_file``. Everything it would accept but no ranker can
+use is refused with the file and the line: NaN, labels that are not grades, queries in pieces, cut files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedrank.core.errors import ConfigError, FormatError
-from fedrank.data._lines import Lines, explain, open_text, shown
+from fedrank.data._lines import Lines, explain, shown, unpacked
 from fedrank.data.queries import QuerySet, concatenate
 
 Source = str | os.PathLike[str]
@@ -44,8 +44,8 @@ def read(
 
     Args:
         path: Plain text, .gz, .bz2 or .xz.
-        n_features: Number of features; higher indices are refused, missing ones are 0. By default the highest index that
-            occurs decides.
+        n_features: Number of features; higher indices are refused, missing ones are 0. By default the highest
+            index that occurs decides.
         max_label: Highest label allowed; by default any.
         zero_based: Whether indices begin at 0; ``"auto"``: if an index 0 occurs.
         groups: File with the number of rows of each query, one a line, for files without ``qid``.
@@ -86,8 +86,8 @@ def read_parts(
 ) -> list[QuerySet]:
     """One set a file, all with the same features.
 
-    Where indices begin and how many there are is decided over all files together, because a single sparse file may lack the first
-    or the last feature. Arguments and errors as :func:`read`.
+    Where indices begin and how many there are is decided over all files together, because a single sparse
+    file may lack the first or the last feature. Arguments and errors as :func:`read`.
     """
     if zero_based not in (True, False, "auto"):
         raise ConfigError(f"zero_based must be True, False or 'auto', got {zero_based!r}.")
@@ -148,10 +148,11 @@ def _parse(path: Path, groups: Source | None, max_label: int | None) -> _Parsed:
     """Read one file and check every row."""
     from sklearn.datasets import load_svmlight_file
 
+    parse: Any = load_svmlight_file  # its annotations, made from the documentation, are narrower than the function
     lines = Lines(path, groups=groups is not None)
     try:
         # Indices stay as written here; where they begin is decided when all files are known.
-        matrix, labels = load_svmlight_file(lines, dtype=np.float32, zero_based=True)[:2]
+        matrix, labels = parse(lines, dtype=np.float32, zero_based=True)[:2]
     except FormatError:
         raise
     except (ValueError, OverflowError) as cause:
@@ -193,21 +194,18 @@ def _check(file: _Parsed, max_label: int) -> None:
 
 def _apply_groups(lines: Lines, path: Path) -> None:
     """Give the rows their queries from a file of sizes: one number a line."""
-    stream, _ = open_text(path)
-    with stream:
-        for number, text in enumerate(stream, start=1):
-            token = text.strip()
-            if not token:
-                continue
-            if not token.isdigit() or int(token) < 1:
-                raise FormatError(
-                    f"the size of a query must be a whole number of at least 1, got {shown(token[:40])!r}.",
-                    path,
-                    number,
-                )
-            lines.starts.append(lines.starts[-1] + size if lines.starts else 0)
-            lines.qids.append(str(len(lines.starts)))
-            size = int(token)
+    size = 0
+    for number, text in enumerate(unpacked(path), start=1):
+        token = text.strip()
+        if not token:
+            continue
+        if not token.isdigit() or int(token) < 1:
+            raise FormatError(
+                f"the size of a query must be a whole number of at least 1, got {shown(token[:40])!r}.", path, number
+            )
+        lines.starts.append(lines.starts[-1] + size if lines.starts else 0)
+        lines.qids.append(str(len(lines.starts)))
+        size = int(token)
     total = lines.starts[-1] + size if lines.starts else 0
     if total != lines.rows:
         raise FormatError(f"the sizes add up to {total} rows, but {lines.path} has {lines.rows}.", path)

@@ -15,8 +15,8 @@ from fedrank.core.errors import ConfigError
 class Shares:
     """The queries of each party; a JAX pytree.
 
-    Party p holds ``queries[first[p] : first[p] + count[p]]``, at least one query. Shares may overlap, so a million parties
-    that hold everything cost no more memory than one.
+    Party p holds ``queries[first[p] : first[p] + count[p]]``, at least one query. Shares may overlap, so a
+    million parties that hold everything cost no more memory than one.
 
     Attributes:
         queries: int32 [m], indices into a query set.
@@ -41,7 +41,8 @@ class Shares:
 def uniform(n_queries: int, parties: int) -> Shares:
     """Every party holds all queries: users ask what anybody may ask.
 
-    The setting of Kharitonov 2019 and of Wang et al. 2021, where each user's query is drawn uniformly from the data set.
+    The setting of Kharitonov 2019 and of Wang et al. 2021, where each user's query is drawn uniformly from
+    the data set.
 
     Raises:
         ConfigError: No queries or no parties.
@@ -60,9 +61,9 @@ def uniform(n_queries: int, parties: int) -> Shares:
 def fixed_share(n_queries: int, parties: int, per_party: int | None = None, seed: int = 0) -> Shares:
     """Every party keeps a fixed share of the queries, all shares of one size.
 
-    If there are enough queries (``parties * per_party <= n_queries``) the shares are disjoint: the queries are shuffled and dealt
-    out, and those left over belong to nobody. Otherwise each party draws its share by itself, without replacement, so a query
-    may be held by several parties but by none twice.
+    If there are enough queries (``parties * per_party <= n_queries``) the shares are disjoint: the queries
+    are shuffled and dealt out, and those left over belong to nobody. Otherwise each party draws its share by
+    itself, without replacement, so a query may be held by several parties but by none twice.
 
     Args:
         n_queries: Queries of the data set.

@@ -1,11 +1,13 @@
-"""Queries with their judged documents, in the three layouts the package computes on.
+"""Queries with their judged documents, and the layouts the package computes on.
 
-:class:`QuerySet` is the truth: all documents of all queries below one another, on the host. Two layouts are made from it:
+:class:`QuerySet` is the truth: all documents of all queries below one another, on the host. Two layouts are
+made from it:
 
-* :class:`PaddedQueries`, a JAX pytree [queries, documents, features] padded with zeros, for everything that is written in JAX.
-  :meth:`QuerySet.buckets` cuts a set into groups of similar length, so that one long query does not pad all others;
-* :class:`FeatureBlocks`, one feature-major block a query on the host, for the CPU kernels: they score a query by adding up
-  contiguous columns, eight documents at a time.
+* :class:`PaddedQueries`, a JAX pytree [queries, documents, features] padded with zeros, for everything that
+  is written in JAX. :meth:`QuerySet.buckets` cuts a set into groups of similar length, so that one long query
+  does not pad all others;
+* :class:`FeatureBlocks`, one feature-major block a query on the host, for the CPU kernels: they score a query
+  by adding up contiguous columns, eight documents at a time.
 
 Axes: ``q`` queries, ``d`` documents of a query, ``f`` features. Labels are grades, 0 = not relevant.
 """
@@ -152,11 +154,13 @@ class QuerySet:
     def buckets(self, smallest: int = 16) -> list[tuple[np.ndarray, PaddedQueries]]:
         """The queries in groups of similar length, shortest first.
 
-        A group takes the lengths up to ``smallest``, the next those up to twice as many, and so on, and is padded to its
-        own longest query. So less than half of a group is padding, but for queries shorter than ``smallest / 2``.
+        A group takes the lengths up to ``smallest``, the next those up to twice as many, and so on, and is
+        padded to its own longest query. So less than half of a group is padding, but for queries shorter than
+        ``smallest / 2``.
 
         Returns:
-            (int64 [n] indices of the queries, the queries padded) for each group that is not empty; every query is in one.
+            (int64 [n] indices of the queries, the queries padded) for each group that is not empty; every
+            query is in one.
 
         Raises:
             DataError: ``smallest`` is below 1.
@@ -234,8 +238,8 @@ def _features(values: np.ndarray, called: str) -> np.ndarray:
     if not np.isfinite(values).all():
         row, column = np.argwhere(~np.isfinite(values))[0]
         raise DataError(
-            f"features of {called} must be finite in 32 bits: row {row}, feature {column + 1} is {values[row, column]}. "
-            "Replace missing values, or leave them out of the file, which makes them 0."
+            f"features of {called} must be finite in 32 bits: row {row}, feature {column + 1} is "
+            f"{values[row, column]}. Replace missing values, or leave them out of the file, which makes them 0."
         )
     return values
 

@@ -1,1 +1,1 @@
-"""Configuration, run, files (layer 6)."""
+"""Configuration -> run -> files (layer 6)."""

@@ -18,7 +18,7 @@ bound.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from fedrank.core.errors import ConfigError
@@ -81,10 +81,7 @@ class PrivacyReport:
 
     def as_json(self) -> dict[str, Any]:
         """The content of ``privacy.json``; an infinite ε becomes ``None``, as JSON has no infinity."""
-        names = (
-            "mechanism", "p", "values", "epsilon_interaction", "epsilon_message", "epsilon_user_basic", "epsilon_user_pld",
-            "delta", "rounds", "interactions_per_round",
-        )  # fmt: skip
+        names = [f.name for f in fields(self) if f.name not in ("epsilon_half", "covers", "not_covered")]
         content = {name: getattr(self, name) for name in names}
         content = {k: None if v == math.inf else v for k, v in content.items()}
         return {**content, "covers": list(self.covers), "not_covered": list(self.not_covered)}
@@ -96,31 +93,27 @@ class PrivacyReport:
                 "Every value is sent as it is (p = 1). There is no differential privacy: whoever reads a message "
                 f"learns the mean reward of {_count(self.interactions_per_round, 'interaction')}, and ε is infinite."
             )
-        lie = 1 - self.p
+        size = (
+            " An ε of this size over a run is a formal bound with little meaning of its own; the protection to rely on "
+            "is the one per interaction."
+            if min(self.epsilon_user_basic, self.epsilon_user_pld) > 20
+            else ""
+        )
         return (
-            f"Before a reward leaves the device it is replaced, with probability {lie:.3g}, by another of its "
-            f"{self.values} values (randomised response). One interaction is protected with "
-            f"ε = {self.epsilon_interaction:.3g}: no message becomes more than {_times(self.epsilon_interaction)} times as "
-            f"likely, whatever that interaction was. A message tells about {_count(self.interactions_per_round, 'interaction')} "
-            f"and has ε = {self.epsilon_message:.3g} if all of them change. A person who sends "
-            f"{_count(self.rounds, 'message')} has ε = {self.epsilon_user_basic:.4g} over the run (basic composition), or "
-            f"ε = {self.epsilon_user_pld:.4g} with δ = {self.delta:.0e}."
-            + (
-                " An ε of this size over a run is a formal bound with little meaning of its own; the protection that "
-                "can be relied on is the one per interaction."
-                if min(self.epsilon_user_basic, self.epsilon_user_pld) > 20
-                else ""
-            )
-            + f" Not covered: {' '.join(self.not_covered)}"
+            f"Before a reward leaves the device it is replaced, with probability {1 - self.p:.3g}, by another of its "
+            f"{self.values:,} values (randomised response). One interaction is protected with "
+            f"ε = {self.epsilon_interaction:.3g}: whatever it was, no message becomes more than "
+            f"{math.exp(self.epsilon_interaction):,.3g} times as likely. A message tells about "
+            f"{_count(self.interactions_per_round, 'interaction')} and has ε = {self.epsilon_message:.3g} if all of "
+            f"them change. Somebody who sends {_count(self.rounds, 'message')} has, over the run, "
+            f"ε = {self.epsilon_user_basic:.4g} by basic composition, and ε = {self.epsilon_user_pld:.4g} at "
+            f"δ = {self.delta:.0e}.{size} Not covered, among other things: that a person takes part, when, and from "
+            "which network address."
         )
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _times(epsilon: float) -> str:
-    return f"{math.exp(epsilon):,.3g}"
 
 
 def account(
@@ -182,22 +175,24 @@ def _covers(one: float) -> tuple[str, ...]:
     if one == math.inf:
         return ()
     return (
-        "The rewards in the messages, and through them queries, results and clicks. Nothing else about an interaction is sent.",
+        "The rewards in the messages, and through them queries, results and clicks; nothing else about an interaction "
+        "is sent.",
         "Against everybody who reads the messages, the server included, whatever ranker the server sent out.",
         "One interaction: epsilon_interaction. All interactions of one message: epsilon_message.",
-        "Everything a user did in the counted rounds, repeated and related queries included: epsilon_user_basic with δ = 0, "
-        "epsilon_user_pld with delta.",
+        "Everything a user did in the counted rounds, repeated and related queries included: epsilon_user_basic with "
+        "δ = 0, epsilon_user_pld with delta.",
     )
 
 
 def composed_epsilon(p: float, n: int, times: int, delta: float) -> float:
     """ε at δ of ``times`` independent randomised responses, all of whose truths may change.
 
-    The privacy loss of one response is +ε, 0 or −ε, with probabilities max(p, q), (n − 2) q and min(p, q),
-    where q = (1 − p)/(n − 1). On a grid of step ε the privacy loss distribution is therefore exact, and so is
-    its composition up to the floating-point error and the truncated tail of 1e-15 in dp-accounting. It holds
-    as well when later queries and rankers depend on earlier reports, because the same pair of distributions
-    is the worst in each step.
+    The privacy loss of one response is +ε, 0 or −ε, with probabilities max(p, q), (n − 2) q and min(p, q), where
+    q = (1 − p)/(n − 1). On a grid of step ε the privacy loss distribution is therefore exact, and so is its
+    composition, up to floating-point error and a truncated tail of 1e-15. (Where the total is above about 700,
+    dp-accounting rounds it up to a multiple of the single ε.) The composition also holds when later queries and
+    rankers depend on earlier reports, because the same pair of distributions is the worst in each step (Zhu, Dong
+    & Wang, AISTATS 2022).
 
     Args:
         p: Probability of the truth.

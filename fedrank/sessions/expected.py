@@ -36,43 +36,41 @@ def expected_of_labels(user: CascadeUser, metric: OnlineMetric, labels: jax.Arra
     return jnp.einsum("...p,p->...", pattern_probabilities(user, labels, where), values, precision="highest")
 
 
-def shown_labels(
-    ranker: Ranker, data: PaddedQueries, weights: jax.Array, depth: int, tie_words: jax.Array | None = None
-) -> tuple[jax.Array, jax.Array]:
-    """Labels at the first ranks of every query, and which of them exist.
+def rankings(
+    ranker: Ranker, data: PaddedQueries, weights: jax.Array, tie_words: jax.Array | None = None
+) -> jax.Array:
+    """The full ranking of every query.
 
     Args:
         ranker: The ranker.
-        data: q queries.
+        data: q queries of at most d documents.
         weights: float32 [n].
-        depth: Ranks.
         tie_words: uint32 [q] to shuffle equal scores; None keeps the order of the data.
 
     Returns:
-        int32 and bool [q, min(depth, d)].
+        int32 [q, d]: documents from the first rank on, padding last.
     """
     scores = ranker.scores(weights, data.features)
     words = jnp.zeros(scores.shape[:-1], jnp.uint32) if tie_words is None else tie_words
-    order = rank(scores, data.where, tie_breakers(words, scores.shape[-1], tie_words is not None), depth)
-    return jnp.take_along_axis(data.labels, order, axis=-1), jnp.take_along_axis(data.where, order, axis=-1)
+    breakers = tie_breakers(words, scores.shape[-1], tie_words is not None)
+    return rank(scores, data.where, breakers, scores.shape[-1])
 
 
-def expected_rewards(
-    ranker: Ranker,
-    user: CascadeUser,
-    metric: OnlineMetric,
-    data: PaddedQueries,
-    weights: jax.Array,
-    tie_words: jax.Array | None = None,
-) -> jax.Array:
-    """Exact expected metric of each query under a ranker.
+def expected_rewards(user: CascadeUser, metric: OnlineMetric, data: PaddedQueries, order: jax.Array) -> jax.Array:
+    """Exact expected metric of each query.
 
-    Arguments as in :func:`shown_labels`; the user's depth and the metric's must agree.
+    Args:
+        user: Who clicks; ``user.depth`` results are shown.
+        metric: What clicks are worth.
+        data: q queries.
+        order: int32 [q, d], their rankings.
 
     Returns:
         float32 [q].
     """
-    labels, where = shown_labels(ranker, data, weights, user.depth, tie_words)
+    order = order[:, : user.depth]
+    labels = jnp.take_along_axis(data.labels, order, axis=-1)
+    where = jnp.take_along_axis(data.where, order, axis=-1)
     return jax.lax.map(
         lambda shown: expected_of_labels(user, metric, *shown), (labels, where), batch_size=min(_BATCH, len(labels))
     )

@@ -10,7 +10,7 @@ import jax
 
 from fedrank.clicks.cascade import CascadeUser
 from fedrank.core.errors import ConfigError
-from fedrank.data.queries import FeatureBlocks, PaddedQueries, QuerySet
+from fedrank.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.rankers.base import Ranker
 from fedrank.sessions import kernel, reference
 
@@ -27,11 +27,6 @@ def check_ties(ties: str) -> bool:
     if ties not in TIES:
         raise ConfigError(f"ties must be one of {', '.join(TIES)}, got {ties!r}.")
     return ties == "random"
-
-
-def on_this_device(queries: QuerySet) -> PaddedQueries | FeatureBlocks:
-    """The layout that is fastest here: blocks for the kernel on a CPU, padded arrays on an accelerator."""
-    return queries.blocks() if jax.default_backend() == "cpu" else queries.padded()
 
 
 def click_patterns(

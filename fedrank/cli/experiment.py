@@ -1,0 +1,188 @@
+"""``fedrank run``, ``resume``, ``sweep``, ``demo``: experiments from the command line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from fedrank.core.errors import ConfigError
+from fedrank.experiments.config import PROTOCOLS, RunConfig, as_dict, from_dict, read_toml
+
+if TYPE_CHECKING:
+    from fedrank.report.load import Run
+
+_RUNS = Path("runs")
+
+Settings = Annotated[RunConfig, Parameter(name="*")]
+AsJson = Annotated[bool, Parameter(name="--json", negative="")]
+Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")]
+
+
+def settings_in(file: str) -> dict[str, Any]:
+    """The settings of a run's or a sweep's file, checked.
+
+    Raises:
+        ConfigError: No such file, an unknown setting, or a value out of range.
+    """
+    values = read_toml(file)
+    values.pop("vary", None)
+    try:
+        config = as_dict(from_dict(values))
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
+    if config.get("budget"):
+        config.pop("rounds")  # follows from the budget
+    return config
+
+
+def run(
+    source: str = PROTOCOLS[0],
+    /,
+    *,
+    config: Settings = RunConfig(),  # noqa: B008 - frozen
+    out: Path | None = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train with simulated users and leave a directory with the results and a report.
+
+    Args:
+        source: A protocol (foltr-es), or a TOML file such as a run's config.toml; flags win over the file.
+        out: The run's directory; by default runs/<what the run is about>.
+        quiet: No progress.
+        as_json: Print the results as JSON for machines.
+    """
+    from fedrank.experiments.run import run as run_experiment
+
+    config = _named(config, source)
+    folder = out or _free(_RUNS / _slug(config))
+    run_experiment(config, folder, listener=_listener(quiet))
+    _show(folder, as_json)
+
+
+def resume(folder: Path, /, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
+    """Go on with a run that was stopped or killed.
+
+    Args:
+        folder: The run's directory.
+        quiet: No progress.
+        as_json: Print the results as JSON for machines.
+    """
+    from fedrank.experiments.run import resume as resume_experiment
+
+    resume_experiment(folder, listener=_listener(quiet))
+    _show(folder, as_json)
+
+
+def sweep(
+    source: str = PROTOCOLS[0],
+    /,
+    *,
+    vary: list[str] | None = None,
+    config: Settings = RunConfig(),  # noqa: B008 - frozen
+    out: Path | None = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run every combination of some settings and compare the results. Started again, it goes on where it was stopped.
+
+    Args:
+        source: A protocol (foltr-es), or a TOML file with a table [vary]; flags win over the file.
+        vary: A setting and its values, such as privacy.p=0.25,0.5,1; repeat it for combinations.
+        out: Directory of the runs; by default runs/sweep-<what varies>.
+        quiet: No progress.
+        as_json: Print the comparison as JSON for machines.
+    """
+    from fedrank.cli.report import compare
+    from fedrank.experiments.sweep import parse_vary, run_sweep, variations
+
+    lists = parse_vary(vary or [])
+    if not lists and source.endswith(".toml"):
+        lists = read_toml(source).get("vary", {})
+        if not isinstance(lists, dict) or not all(isinstance(v, list) for v in lists.values()):
+            raise ConfigError(f"{source}: [vary] must be a table of lists, such as clients = [50, 2000].")
+    todo = variations(_named(config, source), lists)
+    folder = out or _RUNS / ("sweep-" + (Path(source).stem if source.endswith(".toml") else "-".join(lists)))
+    runs = run_sweep(todo, folder, listener=lambda name: _listener(quiet, name))
+    for one in runs:
+        _report(one)
+    compare(*runs, out=folder, as_json=as_json)
+
+
+def demo(*, out: Path | None = None, quiet: Quiet = False, as_json: AsJson = False) -> None:
+    """Train a ranker from the clicks of 2,000 simulated devices on generated data; a minute on two cores.
+
+    Args:
+        out: The run's directory; by default runs/demo (runs/demo-2, … if that is taken).
+        quiet: No progress.
+        as_json: Print the results as JSON for machines.
+    """
+    from fedrank.experiments.run import run as run_experiment
+
+    folder = out or _free(_RUNS / "demo")
+    run_experiment(RunConfig(ranker="mlp", seeds=3), folder, listener=_listener(quiet))
+    _show(folder, as_json)
+
+
+def list_protocols(as_json: bool) -> None:
+    """Print the table of protocols."""
+    from fedrank.cli.terminal import print_json
+    from fedrank.protocols import table
+
+    rows = table.PROTOCOLS
+    if as_json:
+        print_json([vars(row) for row in rows])
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table("name", "paper", "file", "what crosses")
+    for row in rows:
+        shown.add_row(row.name, row.paper, row.file, row.crosses)
+    Console().print(shown)
+
+
+def _named(config: RunConfig, source: str) -> RunConfig:
+    """The configuration with the protocol that the command names."""
+    if source.endswith(".toml"):
+        return config
+    return from_dict({**as_dict(config), "protocol": source})
+
+
+def _listener(quiet: bool, name: str = ""):
+    from fedrank.cli.terminal import listener
+
+    return listener(quiet, name)
+
+
+def _slug(config: RunConfig) -> str:
+    data = re.sub(r"[^a-z0-9]+", "-", Path(config.data).name.lower()).strip("-")
+    fold = "" if config.data == "generated" else f"-fold{config.fold}"
+    return f"{config.protocol}-{data}{fold}-{config.clicks}-{config.ranker}"
+
+
+def _free(folder: Path) -> Path:
+    """The folder, or the first of folder-2, folder-3, … that is not taken."""
+    candidate, number = folder, 1
+    while candidate.exists() and any(candidate.iterdir()):
+        number += 1
+        candidate = folder.with_name(f"{folder.name}-{number}")
+    return candidate
+
+
+def _report(folder: Path) -> Path:
+    from fedrank.report.page import write_page
+
+    return write_page(folder)
+
+
+def _show(folder: Path, as_json: bool) -> None:
+    from fedrank.cli.report import show
+    from fedrank.report.load import load
+
+    _report(folder)
+    run: Run = load(folder)
+    show(run, as_json=as_json)

@@ -1,0 +1,83 @@
+"""The ``fedrank`` command: what is asked for goes to the layer that does it, errors become one line each.
+
+Exit status: 0 done; 1 a command failed and said why; 2 wrong usage; 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import cyclopts
+from cyclopts import App, Parameter
+
+from fedrank import __version__
+from fedrank.core.errors import FedrankError
+
+app = App(
+    name="fedrank",
+    help="Learn to rank and to recommend from what people do, without collecting what they do.",
+    version=__version__,
+)
+app.command("fedrank.cli.experiment:run")
+app.command("fedrank.cli.experiment:resume")
+app.command("fedrank.cli.experiment:sweep")
+app.command("fedrank.cli.experiment:demo")
+app.command("fedrank.cli.report:report")
+app.command("fedrank.cli.report:compare")
+app.command("fedrank.cli.report:cite")
+app.command("fedrank.cli.data:app", name="data")
+app.command("fedrank.cli.privacy:app", name="privacy")
+
+
+@app.command
+def protocols(*, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
+    """List the protocols: the paper, the file, what crosses.
+
+    Args:
+        as_json: Print JSON for machines.
+    """
+    from fedrank.cli.experiment import list_protocols
+
+    list_protocols(as_json)
+
+
+def main(tokens: list[str] | None = None) -> None:
+    """Run a command line and leave the process with its exit status.
+
+    Args:
+        tokens: Arguments; those of the process by default.
+    """
+    sys.exit(call(sys.argv[1:] if tokens is None else tokens))
+
+
+def call(tokens: list[str]) -> int:
+    """Run a command line.
+
+    Args:
+        tokens: Arguments.
+
+    Returns:
+        The exit status.
+    """
+    try:
+        if tokens[:1] in (["run"], ["sweep"]) and len(tokens) > 1 and tokens[1].endswith(".toml"):
+            from fedrank.cli.experiment import settings_in
+
+            # The file's settings are the defaults; flags on the command line still win.
+            file = cyclopts.config.Dict(settings_in(tokens[1]), use_commands_as_keys=False)
+            app(tokens, config=file, exit_on_error=False, print_error=True, result_action="return_value")
+        else:
+            app(tokens, exit_on_error=False, print_error=True, result_action="return_value")
+    except cyclopts.CycloptsError:
+        return 2  # already printed, with what was probably meant
+    except FedrankError as error:
+        print(f"fedrank: error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as stop:
+        print(f"fedrank: {stop or 'stopped'}", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output has gone, as with | head
+        sys.stderr.close()
+        return 0
+    return 0

@@ -1,0 +1,93 @@
+"""``fedrank privacy``: what randomised response promises, in numbers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from fedrank.core.errors import ConfigError
+
+app = App(name="privacy", help="What randomised response promises: ε from p, p from ε, and the published table.")
+
+
+@app.command
+def epsilon(
+    *,
+    n: int = 11,
+    p: float | None = None,
+    epsilon: float | None = None,
+    interactions: int = 4,
+    rounds: int = 250,
+    delta: float = 1e-5,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> None:
+    """ε of randomised response for a p, or the p that gives an ε; with what it adds up to over a run.
+
+    Args:
+        n: Number of values of the metric; 11 for MaxRR over ten results.
+        p: Probability that the truth is sent.
+        epsilon: ε of one interaction, in nats. Give this or p.
+        interactions: Interactions in one message.
+        rounds: Messages one person sends.
+        delta: δ of the ε over the run that is composed with privacy loss distributions.
+        as_json: Print JSON instead of a table.
+    """
+    from fedrank.privacy import randomised_response
+    from fedrank.privacy.accountant import account
+
+    if (p is None) == (epsilon is None):
+        raise ConfigError("Give either --p, to get ε, or --epsilon, to get p.")
+    p = randomised_response.probability(epsilon, n) if p is None else p  # type: ignore[arg-type]
+    report = account(p=p, n=n, interactions_per_message=interactions, rounds=rounds, antithetic=False, delta=delta)
+    if as_json:
+        print(json.dumps(report.as_json(), ensure_ascii=False, indent=2))
+        return
+
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("", "", show_header=False)
+    table.add_row("p, probability of the truth", f"{p:.4f}")
+    table.add_row("n, values of the metric", f"{n:,}")
+    table.add_row("ε of an interaction", f"{report.epsilon_interaction:.4f}")
+    table.add_row(f"ε of a message ({interactions} interactions)", f"{report.epsilon_message:.4f}")
+    table.add_row(f"ε of a person ({rounds:,} messages), basic composition", f"{report.epsilon_user_basic:,.2f}")
+    table.add_row(f"ε of a person ({rounds:,} messages), δ = {delta:.0e}", f"{report.epsilon_user_pld:,.2f}")
+    console = Console()
+    console.print(table)
+    console.print(report.in_words(), highlight=False)
+
+
+@app.command
+def table(*, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
+    """Table 2 of the FOLtR-ES paper: ε of one interaction under three click models, ours and the printed one.
+
+    Args:
+        as_json: Print JSON instead of a table.
+    """
+    from fedrank.sessions.privacy_table import table2
+
+    rows = table2()
+    if as_json:
+        print(json.dumps([asdict(row) for row in rows], indent=2))
+        return
+
+    from rich.console import Console
+    from rich.table import Table
+
+    chances = sorted({row.p for row in rows})
+    cells = {(row.user, row.p): row for row in rows}
+    shown = Table(
+        "click model",
+        *(f"{p}" for p in chances),
+        title="ε of one interaction, by p",
+        caption="MaxRR in lists of 5, three grades; Kharitonov 2019, Table 2.",
+    )
+    for user in dict.fromkeys(row.user for row in rows):
+        shown.add_row(user, *(f"{cells[user, p].epsilon:.2f}" for p in chances))
+        shown.add_row("  as printed", *(f"{cells[user, p].paper:.2f}" for p in chances), style="dim", end_section=True)
+    shown.add_row("any clicks, equation 10", *(f"{cells[rows[0].user, p].bound:.2f}" for p in chances))
+    Console().print(shown)

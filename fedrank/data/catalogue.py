@@ -1,0 +1,116 @@
+"""The public ranking data sets: where each one lives, on what terms, what shape it has, and how a copy is
+proved genuine.
+
+A checksum is written ``kind:hex`` where kind is ``md5``, ``sha256``, or ``git``: the id that git gives a
+file, SHA-1 of ``blob <bytes>\\0`` and the content. It is taken over the *unpacked* file, as it is or with
+Unix line ends; either may match, because the LETOR files are published with Windows line ends and circulate
+with both.
+
+Nothing of these sets is part of this package, and their terms are their owners'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fedrank.core.registry import Registry
+
+#: How the five parts of a set make five folds. Fold k trains on three parts from S_k on, validates on the
+#: next, tests on the next.
+PARTS = 5
+
+
+@dataclass(frozen=True)
+class Download:
+    """An archive that the standard library can open.
+
+    Attributes:
+        url: Address of a .zip or .tar.gz.
+        checksum: ``kind:hex`` of the archive; empty if it is not known, in which case the parts inside are
+            checked.
+    """
+
+    url: str
+    checksum: str = ""
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set's facts.
+
+    Attributes:
+        name: How users call it.
+        title: How papers call it.
+        home: Page of its owners.
+        terms: What may be done with it, in short.
+        queries: Number of queries, all parts together.
+        documents: Number of query-document pairs.
+        features: Number of features, that is the highest index in the files.
+        grades: Number of labels, 0 .. grades − 1.
+        folds: 5, or 1 if the set comes with one fixed division.
+        folders: Names of the folder it is looked for in.
+        prefix: What the names of its files begin with, where one folder holds several sets.
+        downloads: Archives to try, in this order.
+        by_hand: What to do where no download serves.
+        checksums: For the parts ``S1`` .. ``S5``, for ``train1`` .. ``train5`` of the folds, or for
+            ``train``, ``vali``, ``test`` of a set with one fold: what the file may be.
+        notes: Traps, one sentence each.
+    """
+
+    name: str
+    title: str
+    home: str
+    terms: str
+    queries: int
+    documents: int
+    features: int
+    grades: int
+    folds: int = 5
+    folders: tuple[str, ...] = ()
+    prefix: str = ""
+    downloads: tuple[Download, ...] = ()
+    by_hand: str = ""
+    checksums: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
+
+    def checksums_of(self, part: str, fold: int = 1) -> tuple[str, ...]:
+        """What a file may be; empty if nothing is known about it.
+
+        Args:
+            part: ``S1`` .. ``S5``, ``train``, ``vali`` or ``test``.
+            fold: Of which fold; 1 .. 5.
+        """
+        if self.folds == 1 or part.startswith("S"):
+            return self.checksums.get(part, ())
+        key = f"train{fold}" if part == "train" else rotation(fold)[part][0]
+        return self.checksums.get(key, ())
+
+
+def rotation(fold: int) -> dict[str, tuple[str, ...]]:
+    """Which parts make a fold of a five-part set (readme of LETOR 4.0).
+
+    >>> rotation(3)
+    {'train': ('S3', 'S4', 'S5'), 'vali': ('S1',), 'test': ('S2',)}
+    """
+    parts = [f"S{(fold - 1 + step) % PARTS + 1}" for step in range(PARTS)]
+    return {"train": tuple(parts[:3]), "vali": (parts[3],), "test": (parts[4],)}
+
+
+#: The data sets by name.
+CATALOGUE: Registry[DataSet] = Registry("data set")
+
+
+def add(entry: DataSet, summary: str, citation: str) -> None:
+    """Put a data set into the catalogue.
+
+    Args:
+        entry: Its facts.
+        summary: One sentence.
+        citation: Key in ``core/references.bib``.
+    """
+    CATALOGUE.register(entry.name, summary=summary, citation=citation)(entry)
+
+
+# The entries register themselves; here, at the end, because they need what is above.
+from fedrank.data import catalogue_entries as _entries  # noqa: E402, F401

@@ -1,0 +1,125 @@
+"""From a configuration to the things it names: data, users, ranker, protocol, parties."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import jax
+
+from fedrank.clicks.cascade import USERS, CascadeUser
+from fedrank.core.errors import ConfigError
+from fedrank.core.protocol import Party
+from fedrank.data import partition
+from fedrank.data.sources import load
+from fedrank.data.splits import Splits
+from fedrank.experiments.config import RunConfig
+from fedrank.metrics.online import REWARDS
+from fedrank.privacy.randomised_response import probability
+from fedrank.protocols.foltr_es import FoltrES
+from fedrank.rankers.base import RANKERS
+from fedrank.rankers.linear import Linear
+from fedrank.rankers.mlp import TwoLayer
+
+#: p when neither p nor ε is given: the paper's choice for its main results (Section 6.3).
+DEFAULT_P = 0.9
+#: Results shown to a user.
+DEPTH = 10
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What a configuration names.
+
+    Attributes:
+        config: The configuration.
+        splits: The data.
+        protocol: The protocol with its ranker, user and metric.
+        parties: All devices, with the training queries they ask about.
+        users: Click models for the exact expected metric.
+        kernels: Whether the compiled CPU kernels are used.
+    """
+
+    config: RunConfig
+    splits: Splits
+    protocol: FoltrES
+    parties: Party
+    users: tuple[CascadeUser, ...]
+    kernels: bool
+
+    @property
+    def citations(self) -> tuple[str, ...]:
+        """Keys of the publications that this experiment rests on."""
+        c = self.config
+        keys = [
+            "kharitonov2019foltr",
+            RANKERS.entry(c.ranker).citation,
+            *(USERS.entry(user.name).citation for user in self.users),
+            REWARDS.entry(c.reward).citation,
+            self.splits.citation,
+            "kingma2015adam",
+        ]
+        return tuple(dict.fromkeys(key for key in keys if key))
+
+
+def use_kernels(config: RunConfig) -> bool:
+    """Whether the compiled CPU kernels are used: on a CPU, unless the configuration says otherwise."""
+    if config.compute.kernels == "auto":
+        return jax.default_backend() == "cpu"
+    return config.compute.kernels == "on"
+
+
+def user_for(name: str, splits: Splits) -> CascadeUser:
+    """The click model for the grades of this data."""
+    grades = max(3, splits.max_label + 1)
+    return USERS.get(name)(grades, DEPTH)
+
+
+def build(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> Experiment:
+    """Load the data and set up everything.
+
+    Args:
+        config: The configuration.
+        folder: Where data sets are looked for; by default ``FEDRANK_DATA`` or the platform's cache.
+
+    Raises:
+        FedrankError: The configuration does not fit the data, or the data is not there.
+    """
+    RANKERS.entry(config.ranker), USERS.entry(config.clicks), REWARDS.entry(config.reward)  # names first, then files
+    splits = load(
+        config.data, fold=config.fold, normalise=config.normalise, seed=config.data_seed, folder=folder
+    )
+    train = splits.train
+    user = user_for(config.clicks, splits)
+    users = tuple(user_for(name, splits) for name in dict.fromkeys((config.clicks, *config.evaluation.users)))
+    ranker = (
+        TwoLayer(train.n_features, config.hidden) if RANKERS.get(config.ranker) is TwoLayer else Linear(train.n_features)
+    )
+    metric = REWARDS.get(config.reward)(DEPTH)
+    kernels = use_kernels(config)
+    if config.as_published and not kernels:
+        raise ConfigError("as_published needs the CPU kernels; set compute.kernels = 'on'.")
+    if train.n_queries > 65_535:
+        raise ConfigError(f"a share may hold at most 65,535 queries, {splits.name} has {train.n_queries}; use a part of it.")
+    p = config.privacy.p
+    if config.privacy.epsilon is not None:
+        p = probability(config.privacy.epsilon, metric.n)
+    protocol = FoltrES(
+        ranker=ranker,
+        user=user,
+        metric=metric,
+        interactions=config.interactions,
+        sigma=config.sigma,
+        learning_rate=config.learning_rate,
+        p=DEFAULT_P if p is None else p,
+        antithetic=config.antithetic,
+        ties=config.ties,
+        as_published=config.as_published,
+        kernels=kernels,
+    )
+    if config.share == "uniform":
+        shares = partition.uniform(train.n_queries, config.clients)
+    else:
+        shares = partition.fixed_share(train.n_queries, config.clients, config.queries_per_client, config.data_seed)
+    parties = protocol.devices(train.blocks() if kernels else train.padded(), shares)
+    return Experiment(config, splits, protocol, parties, users, kernels)

@@ -1,0 +1,85 @@
+"""A running experiment on disk, so that a killed one goes on where it was.
+
+One file, replaced in one step: a reader finds the old state or the new one, never half of one.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedrank.core.errors import RunError
+
+_VERSION = 1
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace a file in one step.
+
+    Raises:
+        RunError: The disk is full or the folder cannot be written; the old file is still there.
+    """
+    partial = path.with_name(path.name + ".partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(partial, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise RunError(
+            f"{path}: cannot be written ({error.strerror or error}). What was there before is untouched; make room or "
+            "mend the permissions, then resume the run."
+        ) from error
+
+
+def save(path: Path, tree: Any, about: dict[str, Any]) -> None:
+    """Write a pytree of arrays.
+
+    Args:
+        path: The file (``.npz``).
+        tree: Arrays.
+        about: What it is, JSON-able; must be the same when it is loaded.
+    """
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+    buffer = io.BytesIO()
+    header = np.frombuffer(json.dumps({"version": _VERSION, **about}).encode(), np.uint8)
+    np.savez(buffer, header=header, **{f"leaf{i}": leaf for i, leaf in enumerate(leaves)})  # type: ignore[arg-type]
+    write_atomically(path, buffer.getvalue())
+
+
+def load(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
+    """Read what :func:`save` wrote.
+
+    Args:
+        path: The file.
+        like: A pytree of the same structure and shapes.
+
+    Returns:
+        The pytree, and ``about``.
+
+    Raises:
+        RunError: Cut, damaged, of another version or of another shape.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            about = json.loads(bytes(file["header"]))
+            leaves, structure = jax.tree.flatten(like)
+            found = [file[f"leaf{i}"] for i in range(len(file.files) - 1)]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise RunError(f"{path}: not a checkpoint, or a cut one ({error}). Delete it to start the run again.") from error
+    if about.pop("version", None) != _VERSION:
+        raise RunError(f"{path}: written by another version of this program. Delete it to start the run again.")
+    shapes = [np.shape(leaf) for leaf in leaves]
+    if [leaf.shape for leaf in found] != shapes:
+        raise RunError(f"{path}: belongs to another configuration (its arrays have other shapes).")
+    return jax.tree.unflatten(structure, found), about

@@ -1,0 +1,137 @@
+"""What a model is worth on every part of the data: the exact expected metric, and offline measures from the labels.
+
+All parts are evaluated as one array, so that a small collection costs one compilation; each part's mean is taken
+afterwards, over all its queries and over its judged ones (those with a relevant document).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrank.clicks.cascade import CascadeUser
+from fedrank.data.queries import PaddedQueries, QuerySet
+from fedrank.data.splits import Splits
+from fedrank.metrics.offline import offline_metric
+from fedrank.metrics.online import OnlineMetric
+from fedrank.rankers.base import Ranker
+from fedrank.sessions.expected import expected_rewards, rankings, tie_order_words
+
+#: A collection whose padded features stay below this many numbers is evaluated as one array (256 MiB).
+_ONE_ARRAY = 2**26
+
+
+@dataclass(frozen=True)
+class Score:
+    """One number about one model.
+
+    Attributes:
+        split: ``train``, ``vali`` or ``test``.
+        measure: Such as ``"expected MaxRR (navigational)"`` or ``"nDCG@10 (judged)"``.
+        value: The mean over queries; nan when a part has no judged query.
+    """
+
+    split: str
+    measure: str
+    value: float
+
+
+class Evaluator:
+    """Evaluates models on all parts of a data set.
+
+    Args:
+        splits: The data.
+        ranker: Features to scores.
+        metric: Online metric whose exact expectation is wanted.
+        users: Click models to take it under.
+        measures: Names of offline measures, such as ``"nDCG@10"``.
+        tie_orders: 0 keeps equal scores in the order of the data; else the number of shuffles to average over.
+    """
+
+    def __init__(
+        self,
+        splits: Splits,
+        ranker: Ranker,
+        metric: OnlineMetric,
+        users: tuple[CascadeUser, ...],
+        measures: tuple[str, ...],
+        tie_orders: int = 0,
+    ):
+        self._parts = splits.parts()
+        everything = _end_to_end(list(self._parts.values()))
+        padded = everything.n_queries * everything.longest * everything.n_features
+        self._buckets = everything.buckets(everything.longest if padded <= _ONE_ARRAY else 64)
+        self._judged = everything.judged
+        words = tie_order_words(tie_orders, everything.n_queries) if tie_orders else None
+        self._words = [None if words is None else jnp.asarray(words[:, chosen]) for chosen, _ in self._buckets]
+        self._expected = {f"expected {metric.name} ({user.name})": user for user in users}
+        self._offline = {name: offline_metric(name) for name in measures}
+        self._ranker, self._metric = ranker, metric
+        self._values = jax.jit(jax.vmap(self._one, in_axes=(0, None, None)))
+
+    def _one(self, weights: jax.Array, data: PaddedQueries, words: jax.Array | None) -> dict[str, jax.Array]:
+        if words is None:
+            return self._ranked(data, rankings(self._ranker, data, weights))
+        shuffled = jax.lax.map(lambda w: self._ranked(data, rankings(self._ranker, data, weights, w)), words)
+        return jax.tree.map(lambda values: jnp.mean(values, axis=0), shuffled)
+
+    def _ranked(self, data: PaddedQueries, order: jax.Array) -> dict[str, jax.Array]:
+        values = {
+            name: expected_rewards(user, self._metric, data, order) for name, user in self._expected.items()
+        }
+        # The offline measures are given minus the rank as the score, so that equal scores are ordered once, above.
+        ranks = -jnp.argsort(order, axis=-1).astype(jnp.float32)
+        for name, measure in self._offline.items():
+            values[name] = measure(ranks, data.labels, data.where)
+        return values
+
+    def per_query(self, weights: np.ndarray) -> dict[str, np.ndarray]:
+        """Every measure of every query of all parts, one after another.
+
+        Args:
+            weights: float32 [models, n].
+
+        Returns:
+            Name -> float64 [models, queries].
+        """
+        weights = jnp.asarray(weights, jnp.float32)
+        out: dict[str, np.ndarray] = {}
+        for (chosen, data), words in zip(self._buckets, self._words, strict=True):
+            for name, values in self._values(weights, data, words).items():
+                out.setdefault(name, np.zeros((len(weights), len(self._judged))))[:, chosen] = values
+        return out
+
+    def __call__(self, weights: np.ndarray) -> list[list[Score]]:
+        """The scores of each model.
+
+        Args:
+            weights: float32 [models, n].
+        """
+        values = self.per_query(weights)
+        scores: list[list[Score]] = [[] for _ in weights]
+        start = 0
+        for split, queries in self._parts.items():
+            part = slice(start, start + queries.n_queries)
+            start = part.stop
+            judged = self._judged[part]
+            for name, table in values.items():
+                for model, row in enumerate(table[:, part]):
+                    scores[model].append(Score(split, name, float(row.mean())))
+                    if name in self._offline:
+                        mean = float(row[judged].mean()) if judged.any() else float("nan")
+                        scores[model].append(Score(split, f"{name} (judged)", mean))
+        return scores
+
+
+def _end_to_end(parts: list[QuerySet]) -> QuerySet:
+    # Unlike a data set's own parts, what is evaluated may hold a query twice: training and test data of one file.
+    starts = np.cumsum([0, *(part.n_documents for part in parts)])
+    return QuerySet(
+        np.concatenate([part.features for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+        np.concatenate([[0], *(part.offsets[1:] + start for part, start in zip(parts, starts[:-1], strict=True))]),
+        np.concatenate([part.qids for part in parts]),
+    )

@@ -1,0 +1,212 @@
+"""What a run leaves in its directory, and how it is found there again.
+
+::
+
+    config.toml          the resolved configuration; ``fedrank run FILE`` repeats it
+    environment.json     versions, machine, speed
+    metrics.parquet      long form: seed, round, interactions, bytes_up, epsilon, split, measure, value
+    baseline.json        the label-trained baseline's scores
+    ledger.jsonl         what crossed, one line a round and message type, for one seed
+    messages.json        the fields of each message type and their bytes
+    privacy.json         ε per interaction, message and user; what is covered and what is not
+    model.json           the ranker's shape
+    weights/seed<k>.safetensors
+    checkpoint/state.npz while it runs
+    done.json            when it has finished
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fedrank import __version__
+from fedrank.core.errors import RunError
+from fedrank.core.ledger import Ledger
+from fedrank.core.protocol import Protocol
+from fedrank.experiments.checkpoint import write_atomically
+from fedrank.experiments.config import RunConfig, read_config, to_toml
+from fedrank.experiments.evaluate import Score
+from fedrank.rankers.base import Ranker
+
+SCHEMA = {
+    "seed": pl.Int32,
+    "round": pl.Int32,
+    "interactions": pl.Int64,
+    "bytes_up": pl.Int64,
+    "epsilon": pl.Float64,
+    "split": pl.String,
+    "measure": pl.String,
+    "value": pl.Float64,
+}
+
+
+class RunFolder:
+    """The directory of one run."""
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = Path(path)
+
+    @property
+    def config(self) -> Path:
+        """The configuration."""
+        return self.path / "config.toml"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The state of an unfinished run."""
+        return self.path / "checkpoint" / "state.npz"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return (self.path / "done.json").exists()
+
+    def create(self, config: RunConfig) -> None:
+        """Begin a new run here.
+
+        Raises:
+            RunError: There is something here already, or the folder cannot be made.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            taken = any(self.path.iterdir())
+        except OSError as error:
+            raise RunError(f"{self.path}: cannot be made or read ({error.strerror}). Choose another folder.") from error
+        if taken:
+            raise RunError(
+                f"{self.path}: is not empty. Choose another folder with --out, or go on with a run that was stopped: "
+                f"fedrank resume {self.path}"
+            )
+        write_atomically(self.config, to_toml(config).encode())
+
+    def reopen(self) -> RunConfig:
+        """The configuration of the run that is here.
+
+        Raises:
+            RunError: There is none.
+        """
+        if not self.config.exists():
+            raise RunError(f"{self.path}: holds no run (no config.toml). Give the folder that 'fedrank run' made.")
+        return read_config(self.config)
+
+    def json(self, name: str, value: Any) -> None:
+        """Write one JSON file; not-a-number and infinity become null."""
+        write_atomically(self.path / name, (json.dumps(_plain(value), indent=2, ensure_ascii=False) + "\n").encode())
+
+    def metrics(self, frame: pl.DataFrame) -> None:
+        """Write ``metrics.parquet``."""
+        buffer = io.BytesIO()
+        frame.write_parquet(buffer)
+        write_atomically(self.path / "metrics.parquet", buffer.getvalue())
+
+    def read_metrics(self) -> pl.DataFrame:
+        """Read ``metrics.parquet``; an empty frame if there is none.
+
+        Raises:
+            RunError: It is not what :meth:`metrics` wrote.
+        """
+        path = self.path / "metrics.parquet"
+        if not path.exists():
+            return pl.DataFrame(schema=SCHEMA)
+        try:
+            return pl.read_parquet(path).select(SCHEMA).cast(SCHEMA)  # type: ignore[arg-type]
+        except Exception as error:  # polars raises many kinds for a damaged file
+            raise RunError(f"{path}: cannot be read ({error}). Delete the folder and run again.") from error
+
+    def weights(self, ranker: Ranker, seed: int, weights: np.ndarray) -> None:
+        """Write one seed's ranker as safetensors."""
+        from safetensors.numpy import save
+
+        tensors = {name: np.ascontiguousarray(t, np.float32) for name, t in ranker.tensors(weights).items()}
+        about = {"ranker": type(ranker).__name__, "fedrank": __version__, "seed": str(seed)}
+        write_atomically(self.path / "weights" / f"seed{seed}.safetensors", save(tensors, about))
+
+    def ledger(self, protocol: Protocol, rounds: int, parties: int) -> None:
+        """Write the ledger of one seed's rounds, and the message types."""
+        ledger = Ledger()
+        for number in range(rounds):
+            for exchange in protocol.exchanges:
+                ledger.record(number, exchange.name, exchange.request, sender="server", messages=parties)
+                ledger.record(number, exchange.name, exchange.reply, sender="parties", messages=parties)
+        try:
+            ledger.write(self.path / "ledger.jsonl")
+        except OSError as error:
+            raise RunError(f"{self.path / 'ledger.jsonl'}: cannot be written ({error.strerror}).") from error
+        layouts = [layout for exchange in protocol.exchanges for layout in (exchange.request, exchange.reply)]
+        self.json("messages.json", {layout.name: list(layout.describe()) for layout in layouts})
+
+
+def bytes_up(protocol: Protocol) -> int:
+    """Bytes that a party sends in a round."""
+    return sum(exchange.reply.nbytes for exchange in protocol.exchanges)
+
+
+def rows(
+    seeds: tuple[int, ...], round_: int, scores: list[list[Score]], per_round: tuple[int, int, float | None]
+) -> pl.DataFrame:
+    """Rows of ``metrics.parquet``.
+
+    Args:
+        seeds: The runs' seeds.
+        round_: Rounds done when the scores were taken.
+        scores: One list a seed.
+        per_round: Interactions, bytes up and a user's ε of one round (None without privatisation).
+    """
+    interactions, sent, epsilon = per_round
+    data = [
+        {
+            "seed": seed,
+            "round": round_,
+            "interactions": round_ * interactions,
+            "bytes_up": round_ * sent,
+            "epsilon": None if epsilon is None else round_ * epsilon,
+            "split": score.split,
+            "measure": score.measure,
+            "value": score.value,
+        }
+        for seed, mine in zip(seeds, scores, strict=True)
+        for score in mine
+    ]
+    return pl.DataFrame(data, schema=SCHEMA)
+
+
+def environment(config: RunConfig, citations: tuple[str, ...], kernels: bool) -> dict[str, Any]:
+    """What the run ran on."""
+    import jax
+    import numba
+
+    return {
+        "fedrank": __version__,
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+        "platform": platform.platform(terse=True),
+        "machine": platform.machine(),
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": numba.get_num_threads(),
+        "device": jax.devices()[0].device_kind,
+        "kernels": kernels,
+        "citations": list(citations),
+        "command": " ".join(["fedrank", *sys.argv[1:]]) if Path(sys.argv[0]).stem == "fedrank" else "",
+        "protocol": config.protocol,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,41 @@
+"""What a run tells while it goes on. Front ends listen; the run itself prints nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Beat:
+    """Where a run is.
+
+    Attributes:
+        round: Rounds done.
+        rounds: Rounds in all.
+        interactions: Interactions of all devices and seeds since the start of this process.
+        interactions_per_second: Measured over the whole rounds since the start of this process, compilation left out.
+        seconds_left: Estimate; nan before the first measurement.
+        measure: Name of the number below.
+        value: Mean over seeds of the online reward in the last rounds.
+    """
+
+    round: int
+    rounds: int
+    interactions: int
+    interactions_per_second: float
+    seconds_left: float
+    measure: str
+    value: float
+
+
+class Listener:
+    """Hears of a run's progress; this one keeps silent. Override what is wanted."""
+
+    def stage(self, text: str) -> None:
+        """A step that takes a while begins, such as loading the data."""
+
+    def beat(self, beat: Beat) -> None:
+        """Some rounds are done."""
+
+    def done(self) -> None:
+        """The run has ended, well or not."""

@@ -1,0 +1,240 @@
+"""Offline metrics: how good a ranking is, from relevance labels.
+
+All have one signature, ``fn(scores, labels, where, *, k=None, ties="fixed", key=None) -> values``:
+
+- ``scores``: float32 [..., d]; higher is better.
+- ``labels``: int32 [..., d], 0 = not relevant, at most 30.
+- ``where``: bool [..., d], False on padding, which never ranks and never counts.
+- ``k``: the cutoff; None looks at the whole list.
+- ``ties``: how equal scores are ordered. ``"fixed"``: the lower index first. ``"random"``: one random order, drawn
+  with ``key`` (a typed key, consumed). ``"expected"``: the exact mean over all orders (McSherry & Najork 2008).
+
+Values are float32 [...], in [0, 1]. A list without a relevant document has the value 0. Some papers average over
+all queries, some over those that have a relevant document, and their numbers cannot be compared: :func:`mean_over`
+gives either, and a table must say which.
+
+Names are those of ir-measures, ``nDCG@10``: :func:`offline_metric`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.registry import Registry
+
+#: What ``ties`` may be.
+TIES = ("fixed", "random", "expected")
+
+#: Offline metrics by name, without the cutoff.
+OFFLINE: Registry[Callable[..., jax.Array]] = Registry("offline metric")
+
+
+class _Ranked(NamedTuple):
+    """A list from the first rank to the last. Where ties are broken, each document is a tie group of its own."""
+
+    labels: jax.Array  # [..., d], 0 on padding
+    offset: jax.Array  # [..., d], ranks between the first of the tie group and this one
+    size: jax.Array  # [..., d], documents in the tie group
+    last: jax.Array  # [..., d], index of the tie group's last rank
+
+    def group_sum(self, x: jax.Array) -> jax.Array:
+        """Sum of x over the tie group of each rank; exact for integers below 2²⁴."""
+        total = jnp.cumsum(x, axis=-1)
+        upto_last = jnp.take_along_axis(total, self.last, axis=-1)
+        before = total - x
+        return upto_last - jnp.take_along_axis(before, self.last - self.size + 1, axis=-1)
+
+
+def _ranked(scores, labels, where, ties: str, key) -> _Ranked:
+    if ties not in TIES:
+        raise ConfigError(f"ties must be one of {', '.join(TIES)}, got {ties!r}.")
+    if (ties == "random") != (key is not None):
+        raise ConfigError("ties='random' needs a key, such as jax.random.key(0), and the other two take none.")
+    labels = jnp.where(where, labels, 0)
+    # Padding sorts last whatever its score; −0 and 0 are the same score. The sort is stable: the lower index first.
+    keys = [~where, jnp.where(scores == 0, 0.0, -scores)]
+    if ties == "random":
+        keys.append(jax.random.bits(key, scores.shape))
+    padding, falling, *_, labels = jax.lax.sort((*keys, labels), num_keys=len(keys))
+    index = jnp.broadcast_to(jnp.arange(scores.shape[-1]), scores.shape)
+    if ties != "expected":
+        return _Ranked(labels, jnp.zeros_like(index), jnp.ones_like(index), index)
+    new = (falling[..., 1:] != falling[..., :-1]) | (padding[..., 1:] != padding[..., :-1])
+    edge = jnp.ones_like(padding[..., :1])
+    first = jnp.where(jnp.concatenate([edge, new], axis=-1), index, 0)
+    last = jnp.where(jnp.concatenate([new, edge], axis=-1), index, scores.shape[-1])
+    first = jax.lax.cummax(first, axis=first.ndim - 1)
+    last = jax.lax.cummin(last, axis=last.ndim - 1, reverse=True)
+    return _Ranked(labels, index - first, last - first + 1, last)
+
+
+def _weights(by_rank: Callable[[np.ndarray], np.ndarray], ranked: _Ranked, k: int | None) -> np.ndarray:
+    """A weight for each rank 1 .. d, computed in double precision, 0 after rank k; as many axes as the lists have."""
+    if k is not None and k < 1:
+        raise ConfigError(f"The cutoff k of an offline metric must be at least 1, got {k}. Use k=None for no cutoff.")
+    *batch, documents = ranked.labels.shape
+    ranks = np.arange(1, documents + 1, dtype=np.float64)
+    weights = np.where(ranks <= (k or documents), by_rank(ranks), 0.0).astype(np.float32)
+    return weights.reshape((1,) * len(batch) + (documents,))
+
+
+def _gain(labels: jax.Array) -> jax.Array:
+    """2^label − 1, exactly."""
+    return ((jnp.int32(1) << labels.astype(jnp.int32)) - 1).astype(jnp.float32)
+
+
+def _ratio(part: jax.Array, whole: jax.Array) -> jax.Array:
+    """The quotient, and 0 where the whole is 0."""
+    return jnp.where(whole > 0, part / jnp.where(whole > 0, whole, 1.0), 0.0)
+
+
+def _first_stop(chance: jax.Array, weights: np.ndarray) -> jax.Array:
+    """The mean weight of the rank at which a reader stops who stops at each rank with the given chance."""
+    going = jnp.cumprod(1.0 - chance, axis=-1)
+    going = jnp.concatenate([jnp.ones_like(going[..., :1]), going[..., :-1]], axis=-1)
+    return jnp.sum(going * chance * weights, axis=-1)
+
+
+@OFFLINE.register(
+    "nDCG", summary="Discounted gain of the ranking over that of the best ranking.", citation="jarvelin2002ndcg"
+)
+def ndcg(scores, labels, where, *, k: int | None = None, ties: str = "fixed", key=None) -> jax.Array:
+    """Normalised discounted cumulative gain, with gain 2^label − 1 and discount 1 / log2(1 + rank).
+
+    The measure is Järvelin & Kekäläinen's (2002), the gain that of Burges et al. (2005), as usual in learning
+    to rank; the best ranking is cut off at k as well. Arguments and ties: see module.
+
+    >>> value = ndcg(jnp.array([3.0, 2.0, 1.0]), jnp.array([0, 2, 1]), jnp.ones(3, bool))
+    >>> round(float(value), 4)
+    0.659
+    """
+    ranked = _ranked(scores, labels, where, ties, key)
+    gain = _gain(ranked.labels)
+    discount = _weights(lambda rank: 1 / np.log2(1 + rank), ranked, k)
+    best = -jnp.sort(-gain, axis=-1)
+    return _ratio(jnp.sum(ranked.group_sum(gain) / ranked.size * discount, axis=-1), jnp.sum(best * discount, axis=-1))
+
+
+@OFFLINE.register("RR", summary="1 over the rank of the first relevant document.", citation="voorhees1999trec8qa")
+def reciprocal_rank(
+    scores, labels, where, *, k: int | None = None, ties: str = "fixed", key=None, relevant: int = 1
+) -> jax.Array:
+    """Reciprocal rank of the first document with a label of at least ``relevant``; 0 if there is none up to rank k.
+
+    Under ``ties="expected"``: given that no rank above holds a relevant document, rank o + 1 of a tie group
+    of m documents, R of them relevant, holds one with probability R / (m − o). Other arguments: see module.
+    """
+    ranked = _ranked(scores, labels, where, ties, key)
+    hits = ranked.group_sum((ranked.labels >= relevant).astype(jnp.float32))
+    # With fewer than R documents left in the group one was met before: nobody gets here, any chance up to 1 will do.
+    chance = jnp.minimum(hits / (ranked.size - ranked.offset), 1.0)
+    return _first_stop(chance, _weights(lambda rank: 1 / rank, ranked, k))
+
+
+@OFFLINE.register(
+    "ERR",
+    summary="Mean reciprocal rank at which a reader is satisfied who reads from the top.",
+    citation="chapelle2009err",
+)
+def err(scores, labels, where, *, max_label: int, k: int | None = None, ties: str = "fixed", key=None) -> jax.Array:
+    """Expected reciprocal rank (Chapelle et al. 2009).
+
+    Each document satisfies the reader, independently, with probability (2^label − 1) / 2^max_label.
+
+    Args:
+        scores: See module.
+        labels: See module.
+        where: See module.
+        max_label: The largest label of the scale: 2 for LETOR 4.0, 4 for MSLR and Yahoo. Part of the measure,
+            so it has no default. Larger labels count as this one.
+        k: See module.
+        ties: ``"fixed"`` or ``"random"``; the mean over all orders has no cheap closed form.
+        key: See module.
+    """
+    if ties == "expected":
+        raise ConfigError("ERR has no ties='expected'. Use ties='random' with a key, and average over several keys.")
+    ranked = _ranked(scores, labels, where, ties, key)
+    chance = _gain(jnp.minimum(ranked.labels, max_label)) / 2.0**max_label
+    return _first_stop(chance, _weights(lambda rank: 1 / rank, ranked, k))
+
+
+@OFFLINE.register(
+    "AP", summary="Mean precision at the ranks of the relevant documents.", citation="buckley2000stability"
+)
+def average_precision(
+    scores, labels, where, *, k: int | None = None, ties: str = "fixed", key=None, relevant: int = 1
+) -> jax.Array:
+    """Average precision; relevant documents are those with a label of at least ``relevant``.
+
+    The sum over the first k ranks is divided by the number of all relevant documents, as trec_eval does, also
+    if that is more than k. Under ``ties="expected"``, rank o + 1 of a tie group of m documents, R of them
+    relevant, holds a relevant one with probability R / m, and then (R − 1) / (m − 1) of the o ranks above it
+    in the group do. Other arguments: see module.
+    """
+    ranked = _ranked(scores, labels, where, ties, key)
+    hit = (ranked.labels >= relevant).astype(jnp.float32)
+    hits = ranked.group_sum(hit)
+    before = jnp.take_along_axis(jnp.cumsum(hit, axis=-1), ranked.last, axis=-1) - hits
+    mates = ranked.offset * (hits - 1) / jnp.maximum(ranked.size - 1, 1)
+    share = hits / ranked.size
+    weights = _weights(lambda rank: 1 / rank, ranked, k)
+    return _ratio(jnp.sum(share * (before + 1 + mates) * weights, axis=-1), jnp.sum(hit, axis=-1))
+
+
+def mean_over(values, labels, where, *, judged: bool, relevant: int = 1) -> jax.Array:
+    """The mean of a metric over queries.
+
+    Args:
+        values: float32 [...], one value a query.
+        labels: int32 [..., d].
+        where: bool [..., d]. Lists without any document are padding and never count.
+        judged: Over the queries that have a relevant document, instead of over all.
+        relevant: The smallest label that counts as relevant.
+
+    Returns:
+        float32 scalar; 0 if no query counts.
+    """
+    counts = jnp.any(where & (labels >= relevant) if judged else where, axis=-1)
+    return _ratio(jnp.sum(jnp.where(counts, values, 0.0)), jnp.sum(counts).astype(jnp.float32))
+
+
+def offline_metric(name: str) -> Callable[..., jax.Array]:
+    """The metric of a name such as ``nDCG@10``, ``RR(relevant=2)@10``, ``ERR(max_label=4)`` or ``AP``.
+
+    Args:
+        name: A name in :data:`OFFLINE`; then, in brackets, parameters of the function, which are integers;
+            then the cutoff.
+
+    Returns:
+        The function with these arguments filled in: ``fn(scores, labels, where, *, ties="fixed", key=None)``.
+
+    Raises:
+        UnknownNameError: No such metric.
+        ConfigError: The name is malformed, or a parameter is missing or unknown.
+
+    >>> metric = offline_metric("RR(relevant=2)@10")
+    >>> float(metric(jnp.array([3.0, 2.0]), jnp.array([1, 2]), jnp.ones(2, bool)))
+    0.5
+    """
+    match = re.fullmatch(r"(\w+)(?:\((\w+)=(\d+)\))?(?:@([1-9]\d*))?", name.strip())
+    if match is None:
+        raise ConfigError(
+            f"{name!r} names no offline metric with a cutoff; write for example nDCG@10 or ERR(max_label=4)@10."
+        )
+    base, parameter, value, cutoff = match.groups()
+    function = OFFLINE.get(base)
+    known = {"nDCG": (), "ERR": ("max_label",)}.get(base, ("relevant",))
+    if parameter is not None and parameter not in known:
+        raise ConfigError(f"{base} has no parameter {parameter!r}; it has {', '.join(known) or 'none'}.")
+    if base == "ERR" and parameter is None:
+        raise ConfigError(f"{name!r} needs the largest label of the scale: write ERR(max_label=4), or 2 for LETOR 4.0.")
+    settings = {} if parameter is None else {parameter: int(value)}
+    return functools.partial(function, k=None if cutoff is None else int(cutoff), **settings)

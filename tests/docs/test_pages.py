@@ -1,0 +1,119 @@
+"""What the pages show is so: sessions print it, imports exist, commands parse, links lead somewhere."""
+
+import ast
+import doctest
+import importlib
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+from pages import PAGES, ROOT, all_blocks, blocks, name, prose
+
+SESSIONS = [page for page in PAGES if blocks(page, "pycon")]
+
+
+@pytest.mark.parametrize("page", SESSIONS, ids=name)
+def test_sessions_print_what_is_shown(page):
+    """All ``pycon`` blocks of a page are one session."""
+    text = "\n".join(block.text for block in blocks(page, "pycon"))
+    test = doctest.DocTestParser().get_doctest(text, {}, name(page), str(page), 0)
+    assert test.examples, f"{name(page)} has a session without a prompt"
+    ran = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test)
+    assert (ran.failed, ran.attempted) == (0, len(test.examples))
+
+
+def imports(code: str) -> list[tuple[str, str | None]]:
+    """The modules and names that a piece of Python takes from fedrank."""
+    found: list[tuple[str, str | None]] = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom):
+            found += [(node.module or "", alias.name) for alias in node.names]
+        elif isinstance(node, ast.Import):
+            found += [(alias.name, None) for alias in node.names]
+    return [(module, attribute) for module, attribute in found if module.split(".")[0] == "fedrank"]
+
+
+SNIPPETS = [(str(block), block.text) for block in all_blocks("python")] + [
+    (name(path), path.read_text(encoding="utf-8")) for path in sorted((ROOT / "examples").glob("*.py"))
+]
+
+
+@pytest.mark.parametrize("code", [code for _, code in SNIPPETS], ids=[where for where, _ in SNIPPETS])
+def test_snippets_compile_and_their_imports_exist(code):
+    for module, attribute in imports(code):
+        loaded = importlib.import_module(module)
+        assert attribute is None or hasattr(loaded, attribute), f"there is no {attribute} in {module}"
+
+
+def commands() -> list[tuple[str, list[str]]]:
+    """Every fedrank command that a page shows, in a block or in a line of text, without the program's name."""
+    found = []
+    for block in all_blocks("console", "bash", "sh", "shell"):
+        lines = block.text.replace("\\\n", " ").splitlines()
+        if block.language == "console":  # other lines are output
+            lines = [line.lstrip()[2:] for line in lines if line.lstrip().startswith("$ ")]
+        found += [(str(block), line) for line in lines]
+    for page in PAGES:
+        found += [(name(page), code) for code in re.findall(r"(?<!`)`(fedrank [^`\n]+)`(?!`)", prose(page))]
+    split = [(where, shlex.split(line, comments=True)) for where, line in found]
+    return [(where, words[1:]) for where, words in split if words[:1] == ["fedrank"]]
+
+
+def understands(words: list[str]) -> None:
+    """Parse a command without running it; raises what the command line would refuse it with."""
+    from fedrank.cli.main import app
+
+    words = [word for word in words if word not in {"--help", "-h", "--version"}]
+    if words:
+        app.parse_args(words, exit_on_error=False, print_error=False)
+
+
+@pytest.mark.parametrize("words", [words for _, words in commands()], ids=[f"{w}:{' '.join(c)}" for w, c in commands()])
+def test_commands_parse(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for word in words:  # files that a command reads
+        if word.endswith(".toml"):
+            Path(word).parent.mkdir(parents=True, exist_ok=True)
+            Path(word).touch()
+    understands(words)
+
+
+def test_a_command_that_does_not_exist_is_refused():
+    with pytest.raises(Exception, match="demmo"):
+        understands(["demmo"])
+
+
+TARGETS = sorted({word for block in all_blocks("console") for word in re.findall(r"make ([a-z-]+)", block.text)})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_make_targets_exist(target):
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert re.search(rf"^{re.escape(target)}:", makefile, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("block", all_blocks("toml"), ids=str)
+def test_configurations_are_accepted(block):
+    """A ``toml`` block is a configuration; what it leaves out has its default."""
+    from fedrank.experiments.config import RunConfig, from_dict
+
+    settings = tomllib.loads(block.text)
+    assert settings and from_dict(settings) != RunConfig(), "shows nothing but defaults"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_to_files(page):
+    """Links to files; the documentation's own references are checked by its build."""
+    links = re.findall(r"\]\(<?([^)>\s]+)>?\)", prose(page))
+    for link in links:
+        target = link.partition("#")[0]
+        if target and not re.match(r"[a-z]+:", target):
+            assert (page.parent / target).exists(), f"{name(page)} links to {link}, which is not there"
+
+
+def test_pages_are_found():
+    """The tests above walk over files: an empty walk must not pass for a clean one."""
+    assert {"README.md", "CONTRIBUTING.md", "docs/index.md"} <= {name(page) for page in PAGES}
+    assert len(SESSIONS) >= 3 and len(SNIPPETS) >= 3 and len(commands()) >= 1

@@ -1,0 +1,94 @@
+"""The generated reference is complete, and the specification of the perturbation stands on its own."""
+
+import dataclasses
+import hashlib
+import re
+import struct
+import typing
+
+import generate
+import numpy as np
+import perturbation_reference as reference
+import pytest
+from pages import ROOT
+
+from fedrank.core import rng
+
+
+@pytest.mark.parametrize("seed", generate.SEEDS, ids=hex)
+def test_the_written_specification_is_what_the_package_does(seed):
+    """The page's program shares no line with the package."""
+    assert reference.halves(seed, 9) == rng.perturbation_halves(seed, 9).tolist()
+    np.testing.assert_array_equal(np.array(reference.perturbation(seed, 480), np.float32), rng.perturbation(seed, 480))
+
+
+def test_the_generator_is_the_published_one():
+    """Known answers of Threefry-2x32-20: ``kat_vectors`` of Random123, the library of the generator's authors."""
+    ones = np.uint32(0xFFFFFFFF)
+    known = [
+        ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
+        ((ones, ones), (ones, ones), (0x1CB996FC, 0xBB002BE7)),
+        ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
+    ]
+    for key, counter, expected in known:
+        arrays = [np.array([word], np.uint32) for word in (*key, *counter)]
+        got = rng.threefry_2x32((arrays[0], arrays[1]), (arrays[2], arrays[3]))
+        assert (int(got[0][0]), int(got[1][0])) == expected
+
+
+def test_the_printed_checksum_is_that_of_the_specified_table():
+    values = b"".join(struct.pack("<f", reference.normal(h)) for h in range(65536))
+    assert hashlib.sha256(values).hexdigest() in generate.vectors()
+
+
+def test_every_setting_is_documented_with_help():
+    from fedrank.experiments.config import RunConfig
+
+    settings = list(generate.settings(RunConfig))
+    assert settings
+    for key, _, _, text in settings:
+        assert text.strip(), f"{key} has no help"
+
+
+def test_the_page_of_settings_names_each_of_them():
+    from fedrank.experiments.config import RunConfig
+
+    def leaves(cls):
+        hints = typing.get_type_hints(cls)
+        for field in dataclasses.fields(cls):
+            if dataclasses.is_dataclass(hints[field.name]):
+                yield from leaves(hints[field.name])
+            else:
+                yield field.name
+
+    page = generate.configuration()
+    rows = re.findall(r"^\| `([^`]+)` \|", page, flags=re.MULTILINE)
+    assert sorted(rows) == sorted(leaves(RunConfig))
+
+
+def test_the_page_of_commands_has_the_demo_and_the_run():
+    page = generate.commands()
+    assert "demo" in page and "run" in page
+
+
+def test_every_registered_name_is_in_the_catalogue():
+    page = generate.catalogue()
+    for name in ("perfect", "navigational", "informational", "linear", "mlp", "MaxRR"):
+        assert f"| `{name}` |" in page
+
+
+def test_tables_of_bytes_add_up():
+    """The span of the last row ends at the length that is printed above the table."""
+    page = generate.messages()
+    tables = re.findall(r": ([\d,]+) bytes\.\n.*?\n((?:\|.*\n)+)", page)
+    assert len(tables) == sum(len(m) for m in generate.layouts().values())
+    for length, table in tables:
+        last = re.match(r"\| (?:\d+–)?(\d+) ", table.strip().splitlines()[-1])
+        assert last and int(last.group(1)) == int(length) - 1
+
+
+def test_pages_do_not_name_machines_or_registries():
+    pattern = re.compile(r"(?<![\w.])/(?:work|tmp|root|home)/\w|py" + r"pi\.org|pythonhosted")
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        if not {"_build", "generated"} & set(path.relative_to(ROOT).parts):
+            assert not pattern.search(path.read_text(encoding="utf-8")), path

@@ -1,0 +1,298 @@
+"""Offline metrics against formulas written out, plain Python over all orders, rax and ir-measures."""
+
+import functools
+import itertools
+import math
+from math import log2
+
+import ir_measures
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import rax
+
+from fedrank.core.citations import references
+from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.metrics.offline import (
+    OFFLINE,
+    average_precision,
+    err,
+    mean_over,
+    ndcg,
+    offline_metric,
+    reciprocal_rank,
+)
+
+
+# The measures once more, of labels in ranked order, as their definitions read.
+def plain_ndcg(ranking, k):
+    def dcg(labels):
+        return sum((2**label - 1) / log2(1 + rank) for rank, label in enumerate(labels[:k], start=1))
+
+    best = dcg(sorted(ranking, reverse=True))
+    return dcg(ranking) / best if best else 0.0
+
+
+def plain_rr(ranking, k):
+    return next((1 / rank for rank, label in enumerate(ranking[:k], start=1) if label >= 1), 0.0)
+
+
+def plain_ap(ranking, k):
+    ranks = [rank for rank, label in enumerate(ranking, start=1) if label >= 1]
+    precisions = [(i + 1) / rank for i, rank in enumerate(ranks) if k is None or rank <= k]
+    return sum(precisions) / len(ranks) if ranks else 0.0
+
+
+def plain_err(ranking, k):
+    value, going = 0.0, 1.0
+    for rank, label in enumerate(ranking[:k], start=1):
+        satisfied = (2**label - 1) / 2**2
+        value += going * satisfied / rank
+        going *= 1 - satisfied
+    return value
+
+
+def err2(*args, **settings):
+    return err(*args, max_label=2, **settings)
+
+
+PAIRS = {
+    "nDCG": (ndcg, plain_ndcg),
+    "RR": (reciprocal_rank, plain_rr),
+    "AP": (average_precision, plain_ap),
+    "ERR": (err2, plain_err),
+}
+CUTOFFS = (None, 1, 3)
+
+
+def compiled(metric, **settings):
+    """The metric as one program: much quicker to build than its operations one by one."""
+    return jax.jit(functools.partial(metric, **settings))
+
+
+def orders(scores, labels, where):
+    """The labels in every order that sorts the scores, as often as permutations lead to it."""
+    documents = [(s, y) for s, y, w in zip(scores, labels, where, strict=True) if w]
+    for permutation in itertools.permutations(documents):
+        yield [label for _, label in sorted(permutation, key=lambda document: -document[0])]
+
+
+def tied_lists(count=24, documents=6, seed=5):
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, 3, (count, documents)).astype(np.float32)
+    labels = rng.integers(0, 3, (count, documents)) * (rng.random((count, documents)) < 0.6)
+    where = np.arange(documents) < rng.integers(0, documents + 1, (count, 1))
+    scores[0], scores[1], where[:2] = 0.0, [2, 1, 1, 1, 0, 0], True
+    labels[0], labels[1] = [0, 1, 0, 2, 0, 0], [0, 0, 2, 1, 1, 0]
+    return scores, labels.astype(np.int32), where
+
+
+def test_formulas_by_hand():
+    # By falling score: labels 1, 0, 2, then 0; the best order is 2, 1, 0, 0.
+    scores, labels = jnp.array([0.1, 0.9, 0.5, 0.7]), jnp.array([0, 1, 2, 0], jnp.int32)
+    where = jnp.ones(4, bool)
+    best = 3 / log2(2) + 1 / log2(3)
+    np.testing.assert_allclose(ndcg(scores, labels, where), (1 / log2(2) + 3 / log2(4)) / best, rtol=1e-6)
+    np.testing.assert_allclose(ndcg(scores, labels, where, k=2), 1 / log2(2) / best, rtol=1e-6)
+    np.testing.assert_allclose(reciprocal_rank(scores, labels, where), 1.0)
+    np.testing.assert_allclose(reciprocal_rank(scores, labels, where, relevant=2), 1 / 3, rtol=1e-6)
+    np.testing.assert_allclose(reciprocal_rank(scores, labels, where, relevant=2, k=2), 0.0)
+    np.testing.assert_allclose(average_precision(scores, labels, where), (1 / 1 + 2 / 3) / 2, rtol=1e-6)
+    np.testing.assert_allclose(average_precision(scores, labels, where, k=2), (1 / 1) / 2, rtol=1e-6)
+    np.testing.assert_allclose(average_precision(scores, labels, where, relevant=2), 1 / 3, rtol=1e-6)
+    np.testing.assert_allclose(err(scores, labels, where, max_label=2), 1 / 4 + 1 / 3 * 3 / 4 * 3 / 4, rtol=1e-6)
+    np.testing.assert_allclose(err(scores, labels, where, max_label=4), 1 / 16 + 1 / 3 * 15 / 16 * 3 / 16, rtol=1e-6)
+
+
+@pytest.mark.parametrize("k", CUTOFFS)
+@pytest.mark.parametrize("name", PAIRS)
+def test_fixed_ties_put_the_lower_index_first(name, k):
+    metric, plain = PAIRS[name]
+    scores, labels, where = tied_lists()
+    expected = []
+    for s, y, w in zip(scores, labels, where, strict=True):
+        documents = [(-score, index) for index, score in enumerate(s) if w[index]]
+        expected.append(plain([int(y[index]) for _, index in sorted(documents)], k))
+    np.testing.assert_allclose(compiled(metric, k=k)(scores, labels, where), expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("k", CUTOFFS)
+@pytest.mark.parametrize("name", ["nDCG", "RR", "AP"])
+def test_expected_ties_are_the_mean_over_all_orders(name, k):
+    metric, plain = PAIRS[name]
+    scores, labels, where = tied_lists()
+    expected = [
+        np.mean([plain([int(label) for label in order], k) for order in orders(s, y, w)])
+        for s, y, w in zip(scores, labels, where, strict=True)
+    ]
+    np.testing.assert_allclose(compiled(metric, k=k, ties="expected")(scores, labels, where), expected, rtol=2e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_random_ties_are_uniform_over_the_orders(name):
+    metric, plain = PAIRS[name]
+    scores, labels, where = (x[1] for x in tied_lists())  # one list, ties of three and of two
+    draws = 4_000
+    keys = jax.random.split(jax.random.key(3), draws)
+    values = np.asarray(jax.jit(jax.vmap(lambda key: metric(scores, labels, where, ties="random", key=key)))(keys))
+    of_orders = np.array([plain([int(label) for label in order], None) for order in orders(scores, labels, where)])
+    assert len(set(of_orders.round(6))) > 1
+    assert set(values.round(5)) == set(of_orders.astype(np.float32).round(5))
+    # Four standard errors: a false alarm in 16,000 seeds, and the seed is fixed.
+    assert abs(values.mean() - of_orders.mean()) < 4 * of_orders.std() / math.sqrt(draws)
+
+
+def test_random_ties_differ_between_lists_and_leave_untied_lists_alone():
+    labels = jnp.tile(jnp.array([1, 0, 0, 0, 0], jnp.int32), (50, 1))
+    where, key = jnp.ones((50, 5), bool), jax.random.key(0)
+    tied = reciprocal_rank(jnp.zeros((50, 5)), labels, where, ties="random", key=key)
+    assert len(set(np.asarray(tied).tolist())) == 5
+    untied = reciprocal_rank(jnp.tile(jnp.arange(5.0), (50, 1)), labels, where, ties="random", key=key)
+    np.testing.assert_allclose(untied, 1 / 5)
+
+
+@pytest.mark.parametrize("topn", [None, 1, 5])
+def test_against_rax(topn):
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(40, 9)).astype(np.float32)
+    labels = rng.integers(0, 5, (40, 9)).astype(np.int32)
+    labels[:5] = 0
+    where = rng.random((40, 9)) < 0.7
+    for ours, theirs in (
+        (ndcg, rax.ndcg_metric),
+        (reciprocal_rank, rax.mrr_metric),
+    ):
+        for i in range(40):  # one list at a time: the test run forbids the implicit broadcasting of a batch
+            y = labels[i] if ours is ndcg else (labels[i] >= 1).astype(np.int32)
+            expected = theirs(scores[i], y, where=where[i], topn=topn, reduce_fn=None)
+            np.testing.assert_allclose(ours(scores[i], labels[i], where[i], k=topn), expected, rtol=2e-6, atol=1e-7)
+
+
+def test_against_ir_measures():
+    rng = np.random.default_rng(1)
+    queries, documents = 25, 14
+    scores = rng.permuted(np.tile(np.arange(documents), (queries, 1)), axis=1).astype(np.float32)
+    labels = (rng.integers(0, 5, (queries, documents)) * (rng.random((queries, documents)) < 0.5)).astype(np.int32)
+    labels[:, 0] = 4  # every query is judged, so that both sides average over the same queries
+    where = np.ones_like(labels, bool)
+    run = [ir_measures.ScoredDoc(str(q), str(d), float(scores[q, d])) for q in range(queries) for d in range(documents)]
+    qrels = [ir_measures.Qrel(str(q), str(d), int(labels[q, d])) for q in range(queries) for d in range(documents)]
+    ours = {
+        ir_measures.parse_measure("nDCG(dcg='exp-log2')@10"): ndcg(scores, labels, where, k=10),
+        ir_measures.parse_measure("ERR@10"): err(scores, labels, where, max_label=4, k=10),
+        ir_measures.parse_measure("RR(rel=3)@5"): reciprocal_rank(scores, labels, where, k=5, relevant=3),
+        ir_measures.parse_measure("AP"): average_precision(scores, labels, where),
+        ir_measures.parse_measure("AP(rel=2)@5"): average_precision(scores, labels, where, k=5, relevant=2),
+    }
+    seen = 0
+    for metric in ir_measures.iter_calc(list(ours), qrels, run):
+        # gdeval prints five decimals.
+        np.testing.assert_allclose(ours[metric.measure][int(metric.query_id)], metric.value, atol=6e-6)
+        seen += 1
+    assert seen == len(ours) * queries
+
+
+@pytest.mark.parametrize("ties", ["fixed", "random", "expected"])
+@pytest.mark.parametrize("name", PAIRS)
+def test_degenerate_lists(name, ties):
+    if name == "ERR" and ties == "expected":
+        with pytest.raises(ConfigError, match="ties='random'"):
+            err2(jnp.zeros(2), jnp.ones(2, jnp.int32), jnp.ones(2, bool), ties=ties)
+        return
+    metric, _ = PAIRS[name]
+    settings = {"ties": ties, "key": jax.random.key(0) if ties == "random" else None}
+
+    def value(scores, labels, where):
+        return np.asarray(metric(jnp.array(scores), jnp.array(labels, jnp.int32), jnp.array(where, bool), **settings))
+
+    assert value(np.zeros((3, 0), np.float32), np.zeros((3, 0)), np.zeros((3, 0))).tolist() == [0, 0, 0]
+    assert value([1.0, 2.0], [1, 2], [False, False]) == 0  # all padding
+    assert value([1.0, 2.0], [0, 0], [True, True]) == 0  # nothing relevant
+    top = 0.75 if name == "ERR" else 1.0
+    for scores in (
+        [math.inf, 1.0, -math.inf],
+        [3e38, -3e38, -math.inf],
+        [1e-38, 0.0, -1e-38],
+        [-math.inf, math.nan, math.inf],
+    ):
+        padding = [True, False, False]  # whatever stands on padding ranks after a real document
+        assert value(scores, [2, 2, 2], padding) == pytest.approx(top)
+    assert value([math.inf, 3e38, -math.inf], [2, 0, 0], [True] * 3) == pytest.approx(top)
+    # A score of minus infinity is still a document, and ranks before padding.
+    assert value([-math.inf, 1.0, 2.0], [2, 0, 0], [True, False, False]) == pytest.approx(top)
+
+
+def test_negative_zero_ties_with_zero():
+    scores, labels = jnp.array([-0.0, 0.0]), jnp.array([1, 0], jnp.int32)
+    assert float(reciprocal_rank(scores, labels, jnp.ones(2, bool))) == 1.0
+    assert float(reciprocal_rank(scores, labels, jnp.ones(2, bool), ties="expected")) == 0.75
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_batches_vmap_and_jit_agree(name):
+    metric, _ = PAIRS[name]
+    scores, labels, where = tied_lists()
+    plain = metric(scores, labels, where, k=3)
+    np.testing.assert_allclose(jax.jit(jax.vmap(lambda *x: metric(*x, k=3)))(scores, labels, where), plain, rtol=1e-6)
+    cube = [x.reshape(4, 6, -1) for x in (scores, labels, where)]
+    np.testing.assert_allclose(metric(*cube, k=3), np.asarray(plain).reshape(4, 6), rtol=1e-6)
+
+
+def test_both_conventions_of_the_mean():
+    # Three queries, the last without a relevant document, and one list that is all padding.
+    labels = jnp.array([[1, 0], [0, 2], [0, 0], [5, 5]], jnp.int32)
+    where = jnp.array([[True, True], [True, True], [True, False], [False, False]])
+    values = jnp.array([0.5, 1.0, 0.0, 123.0])
+    assert float(mean_over(values, labels, where, judged=False)) == pytest.approx(1.5 / 3)
+    assert float(mean_over(values, labels, where, judged=True)) == pytest.approx(1.5 / 2)
+    assert float(mean_over(values, labels, where, judged=True, relevant=2)) == pytest.approx(1.0)
+    assert float(mean_over(values[3:], labels[3:], where[3:], judged=True)) == 0.0
+
+
+def test_names():
+    scores, labels, where = tied_lists()
+    for name, expected in {
+        "nDCG@10": ndcg(scores, labels, where, k=10),
+        "nDCG": ndcg(scores, labels, where),
+        "RR(relevant=2)@3": reciprocal_rank(scores, labels, where, k=3, relevant=2),
+        "ERR(max_label=2)@5": err(scores, labels, where, k=5, max_label=2),
+        "AP": average_precision(scores, labels, where),
+    }.items():
+        np.testing.assert_array_equal(offline_metric(name)(scores, labels, where), expected)
+    expected = ndcg(scores, labels, where, k=3, ties="expected")
+    np.testing.assert_array_equal(offline_metric("nDCG@3")(scores, labels, where, ties="expected"), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nDGC@10", "Did you mean 'nDCG'"),
+        ("nDCG@0", "names no offline metric"),
+        ("nDCG at 10", "names no offline metric"),
+        ("ERR@10", "max_label=4"),
+        ("nDCG(relevant=2)@10", "no parameter 'relevant'"),
+    ],
+)
+def test_wrong_names(name, message):
+    with pytest.raises(ConfigError, match=message):
+        offline_metric(name)
+
+
+def test_wrong_settings():
+    lists = jnp.zeros(2), jnp.ones(2, jnp.int32), jnp.ones(2, bool)
+    with pytest.raises(ConfigError, match="needs a key"):
+        ndcg(*lists, ties="random")
+    with pytest.raises(ConfigError, match="take none"):
+        ndcg(*lists, key=jax.random.key(0))
+    with pytest.raises(ConfigError, match="one of fixed, random, expected"):
+        ndcg(*lists, ties="mean")
+    with pytest.raises(ConfigError, match="at least 1"):
+        ndcg(*lists, k=0)
+    with pytest.raises(UnknownNameError):
+        OFFLINE.get("MAP")
+
+
+def test_every_metric_has_a_reference():
+    assert [entry.name for entry in OFFLINE] == ["nDCG", "RR", "ERR", "AP"]
+    assert all(entry.citation in references() and entry.summary for entry in OFFLINE)

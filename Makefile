@@ -14,7 +14,7 @@ PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-demo: $(VENV)/.stamp-demo ## train a ranker on generated data and write a report (a minute)
+demo: $(VENV)/.stamp-demo ## train a ranker on generated data and write a report (minutes)
 	@$(BIN)/fedrank demo
 
 test: $(VENV)/.stamp-dev ## run the tests, without the slow ones

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))  # for generate.py
+sys.path.insert(0, str(HERE))  # for generate.py and mathml.py
 
 project = "fedrank"
 author = "The fedrank authors"
@@ -13,9 +13,9 @@ copyright = "the fedrank authors"
 release = version = importlib.metadata.version("fedrank")
 
 extensions = [
+    "mathml",
     "myst_parser",
     "sphinx.ext.autodoc",
-    "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinxcontrib.bibtex",
@@ -42,6 +42,7 @@ suppress_warnings = ["ref.python"]
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
+html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = f"fedrank {release}"
 html_static_path = ["_static"]

@@ -1,10 +1,9 @@
-"""The public ranking data sets: where each one lives, on what terms, what shape it has, and how a copy is
-proved genuine.
+"""The public ranking data sets: home, terms, shape, and how a copy is proved genuine.
 
 A checksum is written ``kind:hex`` where kind is ``md5``, ``sha256``, or ``git``: the id that git gives a
-file, SHA-1 of ``blob <bytes>\\0`` and the content. It is taken over the *unpacked* file, as it is or with
-Unix line ends; either may match, because the LETOR files are published with Windows line ends and circulate
-with both.
+file, SHA-1 of the word blob, the number of bytes, a zero byte and the content. It is taken over the
+*unpacked* file, as it is or with Unix line ends; either may match, because the LETOR files are published with
+Windows line ends and circulate with both.
 
 Nothing of these sets is part of this package, and their terms are their owners'.
 """

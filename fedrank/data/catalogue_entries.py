@@ -31,8 +31,8 @@ add(
         grades=3,
         folders=("mq2007", "MQ2007"),
         by_hand=(
-            f"Get MQ2007.rar (md5 7be1640ae95c6408dab0ae7207bdc706) from the folder {_LETOR4_FOLDER} that the home page "
-            "links to, unpack it with an unrar program, and put the folder MQ2007 there."
+            f"Get MQ2007.rar (md5 7be1640ae95c6408dab0ae7207bdc706) from the folder {_LETOR4_FOLDER} that the "
+            "home page links to, unpack it with an unrar program, and put the folder MQ2007 there."
         ),
         checksums={
             "S1": _git("066edb3d364960069d7be80d5b08f8660504c834", "591353033e999e5129407299b263a20172707332"),
@@ -81,7 +81,7 @@ add(
             "train5": _git("713542255a6594369a60830ea0d26c35616be950", "50f5a9d80fd65cad8b27c29d86caf32c92e3fa49"),
         },
         notes=(
-            "220 of the 784 queries have no relevant document: say whether a mean is over all queries or the judged ones.",
+            "220 of the 784 queries have no relevant document: say whether a mean is over all or the judged queries.",
             "Features 6 to 10 and 43 are 0 throughout.",
             "One feature alone ranks almost as well as LambdaMART; it cannot tell good rankers apart finely.",
         ),
@@ -101,7 +101,10 @@ add(
         features=45,
         grades=3,
         folders=("ohsumed", "OHSUMED"),
-        by_hand="Get OHSUMED.zip (LETOR 3.0) from the home page, unpack it, and put the folder with Fold1 .. Fold5 there.",
+        by_hand=(
+            "Get OHSUMED.zip (LETOR 3.0) from the home page, unpack it, and put its folder QueryLevelNorm, "
+            "with Fold1 .. Fold5 in it, there as ohsumed."
+        ),
         notes=("LETOR 3.0 publishes several normalisations; take QueryLevelNorm, the numbers differ.",),
     ),
     summary="Medical abstracts: 106 long queries, 45 features.",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedrank.core.errors import ConfigError, DataError, MissingDataError
-from fedrank.data.catalogue import PARTS, rotation
+from fedrank.data.catalogue import PARTS, DataSet, rotation
 
 _WORDS = {
     "train": {"train", "training"},
@@ -53,6 +53,17 @@ def cache_folder() -> Path:
     return Path(platformdirs.user_cache_dir("fedrank", appauthor=False))
 
 
+def places(entry: DataSet, root: Path | None = None) -> list[Path]:
+    """Where a named set may lie in the cache folder, or in another one that holds sets."""
+    root = cache_folder() if root is None else root
+    return [root / between / name for between in ("", "ltr") for name in entry.folders]
+
+
+def place_of(entry: DataSet, root: Path | None = None) -> Path | None:
+    """Where a named set lies; None if it is not there."""
+    return next((place for place in places(entry, root) if place.is_dir()), None)
+
+
 def locate(folder: Path, fold: int = 1, prefix: str = "") -> Located:
     """The files of one fold in a folder.
 
@@ -83,9 +94,9 @@ def locate(folder: Path, fold: int = 1, prefix: str = "") -> Located:
         return _from_parts(folder, parts, fold)
     splits = _splits(folder, prefix)
     if "train" not in splits:
+        wanted = f"{prefix}.train.txt" if prefix else "train.txt, S1.txt .. S5.txt, Fold1 .. Fold5"
         raise MissingDataError(
-            f"there are no data files: looked for {prefix + '.' if prefix else ''}train.txt, S1.txt .. S5.txt, "
-            "Fold1 .. Fold5, plain or as .gz, .bz2, .xz.",
+            f"there are no data files: looked for {wanted}, plain or as .gz, .bz2, .xz.",
             folder,
         )
     if fold != 1:
@@ -138,7 +149,7 @@ def _absent(splits: dict[str, Path]) -> tuple[str, ...]:
 
 
 def _inner(folder: Path, prefix: str) -> Path:
-    """The folder itself, or the only one inside it if it holds no data: archives are often packed with a folder around."""
+    """The folder itself, or the only one inside it if it holds no data: archives often have a folder around."""
     while not (_fold_folders(folder) or _parts(folder) or _splits(folder, prefix)):
         inside = [path for path in _children(folder) if path.is_dir() and not path.name.startswith((".", "__"))]
         if len(inside) != 1:

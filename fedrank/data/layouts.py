@@ -28,14 +28,15 @@ class PaddedQueries:
         length: int32 [q]: documents of each query; the first ``length`` places are taken.
     """
 
-    features: jax.Array
-    labels: jax.Array
-    length: jax.Array
+    features: jax.Array | np.ndarray
+    labels: jax.Array | np.ndarray
+    length: jax.Array | np.ndarray
 
     @property
     def where(self) -> jax.Array:
         """True where there is a document: bool [q, d]."""
-        return jnp.arange(self.labels.shape[-1]) < self.length[..., None]
+        place = jax.lax.broadcasted_iota(jnp.int32, self.labels.shape, self.labels.ndim - 1)
+        return place < self.length[..., None]
 
 
 @jax.tree_util.register_static

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedrank.core.errors import ConfigError, FormatError
+from fedrank.core.errors import ConfigError, DataError, FormatError
 from fedrank.data._lines import Lines, explain, shown, unpacked
 from fedrank.data.queries import QuerySet, concatenate
 
@@ -153,7 +153,7 @@ def _parse(path: Path, groups: Source | None, max_label: int | None) -> _Parsed:
     try:
         # Indices stay as written here; where they begin is decided when all files are known.
         matrix, labels = parse(lines, dtype=np.float32, zero_based=True)[:2]
-    except FormatError:
+    except DataError:
         raise
     except (ValueError, OverflowError) as cause:
         raise lines.error(explain(lines.text, qid=groups is None)) from cause
@@ -183,9 +183,10 @@ def _check(file: _Parsed, max_label: int) -> None:
             "Leave missing values out of the row, which makes them 0.",
         )
     if not lines.text.endswith(b"\n") and lines.rows > 1:
+        # Rows that are alike but for the last one; a file with rows of all lengths may end without a line end.
         counts = np.diff(file.pointers)
-        shorter = counts[:-1].min() == counts[:-1].max() > counts[-1]
-        if shorter or (b"#" in lines.before and b"#" not in lines.text):
+        alike = counts[:-1].min() == counts[:-1].max()
+        if alike and (counts[-1] < counts[0] or (b"#" in lines.before and b"#" not in lines.text)):
             raise lines.error(
                 f"the last line ends early, without a line end and after {counts[-1]} features: the file was cut off. "
                 "Get it again."

@@ -24,16 +24,16 @@ class Shares:
         count: int32 [parties], at least 1.
     """
 
-    queries: np.ndarray
-    first: np.ndarray
-    count: np.ndarray
+    queries: np.ndarray | jax.Array
+    first: np.ndarray | jax.Array
+    count: np.ndarray | jax.Array
 
     @property
     def parties(self) -> int:
         """Number of parties."""
         return self.first.shape[0]
 
-    def of(self, party: int) -> np.ndarray:
+    def of(self, party: int) -> np.ndarray | jax.Array:
         """The queries of one party: int32 [count[party]]."""
         return self.queries[self.first[party] : self.first[party] + self.count[party]]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from fedrank.core.errors import ConfigError, MissingDataError, UnknownNameError
 from fedrank.data.catalogue import CATALOGUE, DataSet
 from fedrank.data.checksums import verify
-from fedrank.data.folders import Located, cache_folder, group_sizes, locate, stem
+from fedrank.data.folders import Located, group_sizes, locate, place_of, places, stem
 from fedrank.data.generate import generated
 from fedrank.data.letor import read_parts
 from fedrank.data.normalise import HOWS, in_unit_range
@@ -81,17 +81,15 @@ def find(entry: DataSet, folder: Path | None = None) -> Path:
     Raises:
         MissingDataError: It is nowhere; says where it was looked for, the set's home and how to get it.
     """
-    root = cache_folder() if folder is None else folder
-    places = [root / between / name for between in ("", "ltr") for name in entry.folders]
-    for place in places:
-        if place.is_dir():
-            return place
+    place = place_of(entry, folder)
+    if place is not None:
+        return place
     if folder is not None and folder.is_dir():
         return folder
     get = f"Download it: fedrank data get {entry.name}. Or by hand: " if entry.downloads else ""
     raise MissingDataError(
         f"{entry.title} is not on this machine.\n"
-        f"Looked for: {', '.join(dict.fromkeys(str(place) for place in places))}\n"
+        f"Looked for: {', '.join(map(str, places(entry, folder)))}\n"
         f"Home: {entry.home}\n"
         f"{get}{entry.by_hand}\n"
         "Where it lies elsewhere, give the folder's path, or set FEDRANK_DATA to the folder that holds it."

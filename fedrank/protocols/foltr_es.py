@@ -35,10 +35,10 @@ import optax
 
 from fedrank.clicks.cascade import CascadeUser
 from fedrank.core.errors import ConfigError
-from fedrank.core.kernels import perturbation_kernel, weighted_sum, weighted_sum_kernel
+from fedrank.core.kernels import weighted_sum, weighted_sum_kernel
 from fedrank.core.messages import Field, Layout
 from fedrank.core.protocol import Exchange, Party, Protocol
-from fedrank.core.rng import below, perturbation_jax
+from fedrank.core.rng import below
 from fedrank.data.partition import Shares
 from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.privacy.randomised_response import privatise
@@ -289,16 +289,16 @@ class TryPerturbation(Exchange):
                 each=s.each,
             )
         else:
-            # Section 3.2: v from the seed, the weights on both sides of θ.
-            perturb = perturbation_kernel if s.kernels else perturbation_jax
-            step = jnp.float32(s.sigma) * perturb(seed, s.ranker.size)
-            weights = jnp.stack([request.weights + step, request.weights - step][: s.halves])
+            # Section 3.2: rank with θ + σv and θ − σv, v made from the seed.
+            steps = (s.sigma, -s.sigma)[: s.halves]
             chosen = queries[own.first + below(query_words.reshape(shape), own.count.astype(jnp.uint32))]
             patterns = click_patterns(
                 s.ranker,
                 s.user,
                 data,
-                weights,
+                request.weights,
+                seed,
+                steps,
                 chosen,
                 click_words.reshape(*shape, depth),
                 tie_words.reshape(shape),

@@ -3,7 +3,8 @@
 One party a step of the parallel loop. Its queries' features are read as they lie in
 :class:`~fedrank.data.queries.FeatureBlocks`: feature by feature, so that the innermost loop runs over the documents of a query and
 compiles to vector instructions; the scores stay in the first-level cache, and only the best ``depth`` documents are kept while
-they are compared. Nothing of the size of the data is copied or padded.
+they are compared. The party's perturbation is made on the spot and never leaves the cache either. Nothing of the size of the
+data or of parties × weights is copied or padded.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import numba
 import numpy as np
 
 from fedrank.clicks.cascade import CascadeUser, decision_table
-from fedrank.core.kernels import ONE_AT_A_TIME
+from fedrank.core.kernels import ONE_AT_A_TIME, fill_perturbation
+from fedrank.core.rng import normal_table
 from fedrank.data.queries import FeatureBlocks
 from fedrank.rankers.base import Ranker
 
@@ -53,21 +55,58 @@ def add_products(block, width, weights, n_features, out):
 
 
 @numba.njit(cache=True, nogil=True, fastmath={"contract"})
+def add_products_twice(block, width, first, second, n_features, out, out2):
+    """:func:`add_products` for two hidden units at once, so that each feature is loaded once for both."""
+    quads = n_features // 4
+    for q in range(quads):
+        j = 4 * q
+        a, b, c, e = first[j], first[j + 1], first[j + 2], first[j + 3]
+        a2, b2, c2, e2 = second[j], second[j + 1], second[j + 2], second[j + 3]
+        r0 = block[j * width : (j + 1) * width]
+        r1 = block[(j + 1) * width : (j + 2) * width]
+        r2 = block[(j + 2) * width : (j + 3) * width]
+        r3 = block[(j + 3) * width : (j + 4) * width]
+        for d in range(width):
+            x0, x1, x2, x3 = r0[d], r1[d], r2[d], r3[d]
+            out[d] += a * x0 + b * x1 + c * x2 + e * x3
+            out2[d] += a2 * x0 + b2 * x1 + c2 * x2 + e2 * x3
+    for j in range(4 * quads, n_features):
+        row = block[j * width : (j + 1) * width]
+        for d in range(width):
+            out[d] += first[j] * row[d]
+            out2[d] += second[j] * row[d]
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"contract"})
 def fill_scores(block, width, weights, n_features, hidden, unit, scores):
-    """Scores of one query's documents into ``scores`` [width]; ``unit`` [width] is scratch."""
+    """Scores of one query's documents into ``scores`` [width]; ``unit`` [2, width or more] is scratch."""
+    f = n_features
     for d in range(width):
         scores[d] = _f32(0)
     if hidden == 0:
-        add_products(block, width, weights, n_features, scores)
+        add_products(block, width, weights, f, scores)
         return
-    into = hidden * n_features
-    for h in range(hidden):
+    into = hidden * f
+    one, two = unit[0], unit[1]
+    for h in range(0, hidden - 1, 2):
+        bias, bias2 = weights[into + h], weights[into + h + 1]
+        out, out2 = weights[into + hidden + h], weights[into + hidden + h + 1]
+        for d in range(width):
+            one[d] = bias
+            two[d] = bias2
+        add_products_twice(
+            block, width, weights[h * f : (h + 1) * f], weights[(h + 1) * f : (h + 2) * f], f, one, two
+        )
+        for d in range(width):
+            scores[d] += out * max(one[d], _f32(0)) + out2 * max(two[d], _f32(0))
+    if hidden % 2:
+        h = hidden - 1
         bias, out = weights[into + h], weights[into + hidden + h]
         for d in range(width):
-            unit[d] = bias
-        add_products(block, width, weights[h * n_features : (h + 1) * n_features], n_features, unit)
+            one[d] = bias
+        add_products(block, width, weights[h * f : (h + 1) * f], f, one)
         for d in range(width):
-            scores[d] += out * max(unit[d], _f32(0))
+            scores[d] += out * max(one[d], _f32(0))
 
 
 @numba.njit(cache=True, nogil=True)
@@ -102,21 +141,27 @@ def fill_top(scores, length, tie_word, random_ties, top, top_score, top_tie):
 @numba.njit(cache=True, nogil=True, parallel=True)
 def _sessions(
     values, start, stride, labels, label_start, length,
-    n_features, hidden, click, leave, random_ties,
-    weights, queries, click_words, tie_words, out,
+    n_features, hidden, click, leave, random_ties, table,
+    center, seeds, steps, queries, click_words, tie_words, out,
 ):  # fmt: skip
     parties, halves, each = queries.shape
     depth = click_words.shape[3]
     widest = stride.max()
+    size = center.shape[1]
     for party in numba.prange(parties):
-        scores, unit = np.empty(widest, np.float32), np.empty(widest, np.float32)
+        low, high = np.empty((size + 3) // 4, np.uint32), np.empty((size + 3) // 4, np.uint32)
+        noise, weights = np.empty(size, np.float32), np.empty(size, np.float32)
+        scores, unit = np.empty(widest, np.float32), np.empty((2, widest), np.float32)
         top, top_score, top_tie = np.empty(depth, np.int32), np.empty(depth, np.float32), np.empty(depth, np.uint32)
+        fill_perturbation(seeds[party], table, low, high, noise)
         for half in range(halves):
+            for j in range(size):
+                weights[j] = center[party, j] + steps[half] * noise[j]
             for k in range(each):
                 query = queries[party, half, k]
                 width = stride[query]
                 block = values[start[query] : start[query] + n_features * width]
-                fill_scores(block, width, weights[party, half], n_features, hidden, unit, scores)
+                fill_scores(block, width, weights, n_features, hidden, unit, scores)
                 shown = fill_top(
                     scores, length[query], tie_words[party, half, k], random_ties, top, top_score, top_tie
                 )
@@ -131,25 +176,26 @@ def _sessions(
                 out[party, half, k] = pattern
 
 
-def _host_sessions(weights, queries, click_words, tie_words, *, blocks, hidden, click, leave, random_ties) -> np.ndarray:
-    lead = np.broadcast_shapes(weights.shape[:-2], queries.shape[:-2])
+def _host_sessions(center, seeds, queries, click_words, tie_words, *, blocks, hidden, click, leave, random_ties, steps):
+    lead = np.broadcast_shapes(center.shape[:-1], seeds.shape)
     parties = int(np.prod(lead, dtype=np.int64))
 
-    def flat(array, dtype, core):
+    def flat(array, dtype):
+        # Only the middle of the model is broadcast over a run's parties, and that without a copy (stride 0).
         array = np.asarray(array, dtype)
-        shape = array.shape[array.ndim - core :]
-        return np.ascontiguousarray(np.broadcast_to(array, (*lead, *shape))).reshape(parties, *shape)
+        return np.broadcast_to(array, (*lead, *array.shape[len(lead) :])).reshape(parties, *array.shape[len(lead) :])
 
-    queries = flat(queries, np.int32, 2)
+    queries = flat(queries, np.int32)
     out = np.zeros(queries.shape, np.int32)
-    if not out.size:
-        return out.reshape(*lead, *queries.shape[1:])
-    with ONE_AT_A_TIME:
-        _sessions(
-            blocks.values, blocks.start, blocks.stride, blocks.labels, blocks.label_start, blocks.length,
-            blocks.n_features, hidden, click, leave, random_ties,
-            flat(weights, np.float32, 2), queries, flat(click_words, np.uint32, 3), flat(tie_words, np.uint32, 2), out,
-        )  # fmt: skip
+    if out.size:
+        with ONE_AT_A_TIME:
+            _sessions(
+                blocks.values, blocks.start, blocks.stride, blocks.labels, blocks.label_start, blocks.length,
+                blocks.n_features, hidden, click, leave, random_ties, normal_table(),
+                np.ascontiguousarray(flat(center, np.float32)), np.ascontiguousarray(flat(seeds, np.uint32)), steps,
+                np.ascontiguousarray(queries), np.ascontiguousarray(flat(click_words, np.uint32)),
+                np.ascontiguousarray(flat(tie_words, np.uint32)), out,
+            )  # fmt: skip
     return out.reshape(*lead, *out.shape[1:])
 
 
@@ -157,7 +203,9 @@ def click_patterns(
     ranker: Ranker,
     user: CascadeUser,
     data: FeatureBlocks,
-    weights: jax.Array,
+    center: jax.Array,
+    seed: jax.Array,
+    steps: tuple[float, ...],
     queries: jax.Array,
     click_words: jax.Array,
     tie_words: jax.Array,
@@ -165,12 +213,18 @@ def click_patterns(
 ) -> jax.Array:
     """The click patterns of sessions; arguments as in :func:`fedrank.sessions.sessions.click_patterns`.
 
-    ``vmap`` over parties (and over seeds) becomes one call of the kernel.
+    ``vmap`` over parties (and over runs) becomes one call of the kernel.
     """
     _, hidden = ranker.kernel_shape()
     click, leave = decision_table(user)
     host = functools.partial(
-        _host_sessions, blocks=data, hidden=hidden, click=click, leave=leave, random_ties=random_ties
+        _host_sessions,
+        blocks=data,
+        hidden=hidden,
+        click=click,
+        leave=leave,
+        random_ties=random_ties,
+        steps=np.asarray(steps, np.float32),
     )
     shape = jax.ShapeDtypeStruct(queries.shape, jnp.int32)
-    return jax.pure_callback(host, shape, weights, queries, click_words, tie_words, vmap_method="expand_dims")
+    return jax.pure_callback(host, shape, center, seed, queries, click_words, tie_words, vmap_method="expand_dims")

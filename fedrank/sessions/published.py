@@ -111,7 +111,7 @@ def _sessions(
     for party in numba.prange(parties):
         state = np.empty(625, np.uint32)
         noise, perturbed = np.empty(size, np.float32), np.empty(size, np.float32)
-        scores, unit = np.empty(widest, np.float32), np.empty(widest, np.float32)
+        scores, unit = np.empty(widest, np.float32), np.empty((2, widest), np.float32)
         backwards = np.empty(widest, np.float32)
         top, top_score, top_tie = np.empty(depth, np.int32), np.empty(depth, np.float32), np.empty(depth, np.uint32)
         seed_twister(state, seeds[party])

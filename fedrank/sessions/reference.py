@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrank.clicks.cascade import CascadeUser, sample_pattern
+from fedrank.core.rng import perturbation_jax
 from fedrank.data.queries import PaddedQueries
 from fedrank.rankers.base import Ranker
 
@@ -60,13 +61,17 @@ def click_patterns(
     ranker: Ranker,
     user: CascadeUser,
     data: PaddedQueries,
-    weights: jax.Array,
+    center: jax.Array,
+    seed: jax.Array,
+    steps: tuple[float, ...],
     queries: jax.Array,
     click_words: jax.Array,
     tie_words: jax.Array,
     random_ties: bool,
 ) -> jax.Array:
     """The click patterns of sessions; arguments as in :func:`fedrank.sessions.sessions.click_patterns`."""
+    noise = perturbation_jax(seed, ranker.size)
+    weights = center + jnp.asarray(steps, jnp.float32)[:, None] * noise
     features, labels, where = data.features[queries], data.labels[queries], data.where[queries]
     scores = jax.vmap(ranker.scores)(weights, features)
     order = rank(scores, where, tie_breakers(tie_words, scores.shape[-1], random_ties), user.depth)

@@ -33,19 +33,25 @@ def click_patterns(
     ranker: Ranker,
     user: CascadeUser,
     data: PaddedQueries | FeatureBlocks,
-    weights: jax.Array,
+    center: jax.Array,
+    seed: jax.Array,
+    steps: tuple[float, ...],
     queries: jax.Array,
     click_words: jax.Array,
     tie_words: jax.Array,
     ties: str = "fixed",
 ) -> jax.Array:
-    """One party's sessions: H rankers, K queries with each.
+    """One party's sessions with a model that is perturbed along one direction: H steps along it, K queries at each.
+
+    The model of step h is ``center + steps[h] · perturbation(seed)``.
 
     Args:
         ranker: The ranker.
         user: Who clicks. Labels of the data must be below ``user.grades``.
         data: The queries.
-        weights: float32 [H, n]: one ranker a row, such as the two antithetic halves.
+        center: float32 [n], the model that is perturbed.
+        seed: uint32, seed of the perturbation.
+        steps: H numbers, such as (σ, −σ) for antithetic halves.
         queries: int32 [H, K]: which query each interaction is about.
         click_words: uint32 [H, K, depth]: the user's chance at each rank.
         tie_words: uint32 [H, K]: the order of equal scores; used when ``ties="random"``.
@@ -55,4 +61,5 @@ def click_patterns(
         int32 [H, K]: bit i is set when the document at rank i + 1 was clicked.
     """
     path = kernel if isinstance(data, FeatureBlocks) else reference
-    return path.click_patterns(ranker, user, data, weights, queries, click_words, tie_words, check_ties(ties))  # type: ignore[arg-type]
+    random = check_ties(ties)
+    return path.click_patterns(ranker, user, data, center, seed, steps, queries, click_words, tie_words, random)  # type: ignore[arg-type]

@@ -5,6 +5,8 @@ import doctest
 import importlib
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -45,6 +47,13 @@ def test_snippets_compile_and_their_imports_exist(code):
     for module, attribute in imports(code):
         loaded = importlib.import_module(module)
         assert attribute is None or hasattr(loaded, attribute), f"there is no {attribute} in {module}"
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=name)
+def test_examples_run(script, tmp_path):
+    ran = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip(), f"{name(script)} prints nothing"
 
 
 def commands() -> list[tuple[str, list[str]]]:

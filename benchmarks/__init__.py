@@ -1,0 +1,1 @@
+"""How fast, how much memory: each file answers one question and prints ratios measured in one run."""

@@ -1,0 +1,206 @@
+"""``fedrank data``: which data sets there are, how to get them, and whether a file is in order."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import cyclopts
+
+if TYPE_CHECKING:
+    from fedrank.data.queries import QuerySet
+
+app = cyclopts.App(name="data", help="List, describe, download and check data sets.")
+
+Json = Annotated[bool, cyclopts.Parameter(name="--json", negative="", help="Print JSON, for programs.")]
+
+_GENERATED = {
+    "name": "generated",
+    "title": "Generated set",
+    "summary": "Made up by a program; needs no files. Its numbers say nothing about real data.",
+    "here": True,
+}
+
+
+@app.command(name="list")
+def list_(*, as_json: Json = False) -> None:
+    """List the data sets that are known by name, and which of them are on this machine."""
+    from fedrank.data.catalogue import CATALOGUE
+    from fedrank.data.folders import place_of
+
+    rows: list[dict[str, Any]] = [
+        {
+            "name": entry.name,
+            "title": entry.obj.title,
+            "summary": entry.summary,
+            "queries": entry.obj.queries,
+            "documents": entry.obj.documents,
+            "features": entry.obj.features,
+            "grades": entry.obj.grades,
+            "here": place_of(entry.obj) is not None,
+        }
+        for entry in CATALOGUE
+    ]
+    if as_json:
+        _print_json([*rows, _GENERATED])
+        return
+    table = _table("name", "queries", "documents", "features", "grades", "here", "what it is")
+    for row in rows:
+        numbers = (f"{row[key]:,}" for key in ("queries", "documents", "features", "grades"))
+        table.add_row(row["name"], *numbers, "yes" if row["here"] else "", row["summary"])
+    table.add_row(_GENERATED["name"], *[""] * 4, "always", _GENERATED["summary"])
+    _print(table)
+
+
+@app.command
+def show(name: str, /, *, as_json: Json = False) -> None:
+    """Describe a data set: home, terms, shape, traps, citation.
+
+    Args:
+        name: A name from ``fedrank data list``.
+        as_json: Print JSON, for programs.
+    """
+    from fedrank.core.citations import bibtex
+    from fedrank.data.catalogue import CATALOGUE
+    from fedrank.data.folders import place_of
+
+    if name.lower() == _GENERATED["name"]:
+        _print_json(_GENERATED) if as_json else _print(f"{_GENERATED['title']}: {_GENERATED['summary']}")
+        return
+    entry = CATALOGUE.entry(name.lower())
+    place = place_of(entry.obj)
+    if as_json:
+        facts = {**asdict(entry.obj), "summary": entry.summary, "citation": entry.citation}
+        _print_json({**facts, "here": None if place is None else str(place)})
+        return
+    dataset = entry.obj
+    table = _table("", dataset.title)
+    get = f"fedrank data get {dataset.name}" if dataset.downloads else dataset.by_hand
+    for what, text in (
+        ("what it is", entry.summary),
+        ("home", dataset.home),
+        ("terms", dataset.terms),
+        (
+            "shape",
+            f"{dataset.queries:,} queries, {dataset.documents:,} documents, {dataset.features} features, "
+            f"labels 0 to {dataset.grades - 1}, {'5 folds' if dataset.folds > 1 else 'one division'}",
+        ),
+        ("files proved by", f"{len(dataset.checksums)} checksums" if dataset.checksums else "no checksum is known"),
+        *(("note", note) for note in dataset.notes),
+        ("here", "no; get it: " + get if place is None else str(place)),
+    ):
+        table.add_row(what, text)
+    _print(table)
+    _print(bibtex([entry.citation]))
+
+
+@app.command
+def get(name: str, /, *, as_json: Json = False) -> None:
+    """Download a data set from its own home, check it, and unpack it into the cache folder.
+
+    Args:
+        name: A name from ``fedrank data list``.
+        as_json: Print JSON, for programs.
+    """
+    import sys
+
+    from fedrank.data.catalogue import CATALOGUE
+    from fedrank.data.fetch import fetch
+
+    if name.lower() == _GENERATED["name"]:
+        _print_json(_GENERATED) if as_json else _print("The generated set needs no download.")
+        return
+    entry = CATALOGUE.entry(name.lower())
+    if not as_json:
+        _print(f"{entry.obj.title}. Terms: {entry.obj.terms}")
+    place = fetch(entry.obj, progress=sys.stderr.isatty() and not as_json)
+    _print_json({"name": entry.name, "folder": str(place)}) if as_json else _print(f"It is in {place}.")
+
+
+@app.command
+def check(spec: str, /, *, fold: int = 1, folder: Path | None = None, as_json: Json = False) -> None:
+    """Read a data set from end to end and say what is in it; stops at the first fault with its file and line.
+
+    Args:
+        spec: A path, a name from ``fedrank data list``, or ``generated``.
+        fold: Which fold, 1 to 5.
+        folder: Where to look for a named set instead of the cache folder.
+        as_json: Print JSON, for programs.
+    """
+    from fedrank.data.normalise import in_unit_range
+    from fedrank.data.sources import load
+
+    splits = load(spec, fold=fold, normalise="none", folder=folder)
+    parts = {part: _statistics(queries) for part, queries in splits.parts().items()}
+    inside = all(in_unit_range(queries) for queries in splits.parts().values())
+    advice = (
+        "none needed, all features lie in [0, 1]"
+        if inside
+        else "query-minmax (the default): features lie outside [0, 1]"
+    )
+    notes = list(splits.notes)
+    if as_json:
+        _print_json({"name": splits.name, "parts": parts, "normalise": advice.split(" ")[0], "notes": notes})
+        return
+    table = _table(splits.name, *parts)
+    for what in next(iter(parts.values())):
+        table.add_row(what, *(_cell(values[what]) for values in parts.values()))
+    _print(table)
+    _print(f"Normalisation: {advice}.")
+    for note in notes:
+        _print(f"Note: {note}")
+
+
+def _statistics(queries: QuerySet) -> dict[str, Any]:
+    """What ``check`` says about one part."""
+    import numpy as np
+
+    low, high = queries.features.min(axis=0), queries.features.max(axis=0)
+    labels = np.bincount(queries.labels)
+    return {
+        "queries": queries.n_queries,
+        "queries without a relevant document": int((~queries.judged).sum()),
+        "documents": queries.n_documents,
+        "documents a query, fewest": int(queries.lengths.min()),
+        "documents a query, most": queries.longest,
+        "labels": {str(label): int(count) for label, count in enumerate(labels)},
+        "features": queries.n_features,
+        "constant features": [int(column) + 1 for column in np.flatnonzero(low == high)],
+        "lowest feature value": float(low.min()),
+        "highest feature value": float(high.max()),
+    }
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {count:,}" for key, count in value.items())
+    if isinstance(value, list):
+        shown = ", ".join(map(str, value[:10]))
+        return f"{shown}, … ({len(value)})" if len(value) > 10 else shown or "none"
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def _table(*columns: str) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _print(what: Any) -> None:
+    from rich.console import Console
+
+    # A pipe or a log gets whole lines; a terminal has the width it has.
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, markup=False, width=200)
+    console.print(what, soft_wrap=isinstance(what, str))
+
+
+def _print_json(what: Any) -> None:
+    print(json.dumps(what, indent=2, ensure_ascii=False, default=list))

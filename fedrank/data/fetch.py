@@ -1,0 +1,116 @@
+"""Download a data set of the catalogue from its own home, check it, and unpack it into the cache folder."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+
+from fedrank.core.errors import ChecksumError, DataError, MissingDataError
+from fedrank.data.catalogue import PARTS, DataSet, Download
+from fedrank.data.checksums import verify
+from fedrank.data.folders import cache_folder, locate, place_of
+
+
+def fetch(entry: DataSet, root: Path | None = None, progress: bool = False) -> Path:
+    """Get a set: the first of its addresses that answers; where it is here already, nothing is done.
+
+    An archive with a known checksum is checked before it is unpacked, any other by the checksums of the files
+    in it. What fails a check is thrown away: either the whole set is there afterwards, or nothing.
+
+    Args:
+        entry: The set.
+        root: Folder that holds the sets, instead of the cache folder.
+        progress: Whether to draw a progress bar on stderr.
+
+    Returns:
+        The set's folder.
+
+    Raises:
+        MissingDataError: It cannot be downloaded; says what to do by hand.
+        ChecksumError: What came is not the published set; says what was expected and what came.
+        DataError: The archive is damaged.
+    """
+    root = cache_folder() if root is None else root
+    place = place_of(entry, root)
+    if place is not None:
+        return place
+    target = root / entry.folders[0]
+    if not entry.downloads:
+        raise MissingDataError(
+            f"{entry.title} cannot be downloaded by a program. {entry.by_hand} There: {target}. Home: {entry.home}"
+        )
+    root.mkdir(parents=True, exist_ok=True)
+    failures = []
+    # Beside the target, so that moving it there at the end is one step of the file system.
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=root) as temporary:
+        for download in entry.downloads:
+            try:
+                archive = _retrieve(download, Path(temporary), progress)
+            except OSError as cause:  # all of requests' errors are
+                failures.append(f"{download.url}: {cause}")
+                continue
+            content = Path(temporary) / "content"
+            _unpack(archive, content)
+            if not download.checksum:
+                _verify_files(entry, content)
+            content.rename(target)
+            return target
+    raise MissingDataError(
+        "\n".join([f"{entry.title} could not be downloaded.", *failures, f"By hand: {entry.by_hand} There: {target}."])
+    )
+
+
+def _retrieve(download: Download, folder: Path, progress: bool) -> Path:
+    import pooch
+
+    # What pooch has to say on the way is in the errors below, or is the progress bar.
+    pooch.get_logger().setLevel("ERROR")
+    name = download.url.rsplit("/", 1)[-1]
+    try:
+        path = pooch.retrieve(
+            download.url,
+            known_hash=download.checksum or None,
+            fname=name,
+            path=folder,
+            progressbar=progress,
+        )
+    except ValueError as cause:
+        if isinstance(cause, OSError):  # some of requests' errors are both
+            raise
+        raise ChecksumError(f"{download.url} is not the published archive. {cause}") from cause
+    return Path(path)
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    try:
+        if zipfile.is_zipfile(archive):
+            with zipfile.ZipFile(archive) as packed:
+                packed.extractall(folder)
+        elif tarfile.is_tarfile(archive):
+            with tarfile.open(archive) as packed:
+                packed.extractall(folder, filter="data")  # refuses links and paths that lead out of the folder
+        else:
+            with open(archive, "rb") as file:
+                start = file.read(40)
+            raise DataError(f"this is neither a zip nor a tar archive; it begins with {start!r}.", archive.name)
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError) as cause:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise DataError(f"the archive is cut or damaged ({cause}); get it again.", archive.name) from cause
+
+
+def _verify_files(entry: DataSet, folder: Path) -> None:
+    """Check every file of every fold that is there."""
+    proved = 0
+    for fold in range(1, (PARTS if entry.folds > 1 else 1) + 1):
+        try:
+            located = locate(folder, fold, entry.prefix)
+        except MissingDataError:
+            continue
+        for files in located.files.values():
+            for part, path in files.items():
+                proved += verify(path, entry.checksums_of(part, fold))
+    if not proved:
+        raise ChecksumError(f"nothing in the archive of {entry.title} could be verified; it is not the published set.")

@@ -1,0 +1,69 @@
+"""Every entry of the catalogue keeps the same promises."""
+
+import re
+
+import pytest
+
+from fedrank.core.citations import bibtex
+from fedrank.core.errors import UnknownNameError
+from fedrank.data.catalogue import CATALOGUE, rotation
+
+LENGTHS = {"md5": 32, "git": 40, "sha256": 64}
+
+
+@pytest.mark.parametrize("name", CATALOGUE.names())
+def test_entry(name):
+    entry = CATALOGUE.entry(name)
+    dataset = entry.obj
+    assert dataset.name == name == name.lower()
+    assert entry.summary.endswith(".") and dataset.terms.endswith(".")
+    assert bibtex([entry.citation]).startswith("@") and "year" in bibtex([entry.citation])
+    assert re.match(r"https?://", dataset.home)
+    assert dataset.queries < dataset.documents and dataset.features > 1 and dataset.grades in (3, 5)
+    assert dataset.folds in (1, 5) and dataset.folders
+    assert dataset.downloads or dataset.by_hand
+    for download in dataset.downloads:
+        assert download.url.startswith(("https://", "http://"))
+        # What cannot be checked as an archive must be checkable file by file.
+        assert download.checksum or dataset.checksums
+    known = [value for values in dataset.checksums.values() for value in values]
+    for checksum in [*known, *(d.checksum for d in dataset.downloads if d.checksum)]:
+        kind, _, value = checksum.partition(":")
+        assert re.fullmatch(f"[0-9a-f]{{{LENGTHS[kind]}}}", value)
+    assert len(known) == len(set(known))
+    parts = {f"S{k}" for k in range(1, 6)} | {f"train{k}" for k in range(1, 6)} if dataset.folds > 1 else set()
+    assert set(dataset.checksums) <= (parts or {"train", "vali", "test"})
+
+
+def test_the_sets_of_the_papers_are_there():
+    assert {"mq2007", "mq2008", "mslr-web10k", "mslr-web30k", "istella", "istella-s", "yahoo-set1", "yahoo-set2"} < set(
+        CATALOGUE.names()
+    )
+    with pytest.raises(UnknownNameError, match="Did you mean 'mq2008'"):
+        CATALOGUE.get("mq-2008")
+
+
+@pytest.mark.parametrize(
+    ("fold", "train", "vali", "test"),
+    [
+        (1, "123", "4", "5"),
+        (2, "234", "5", "1"),
+        (3, "345", "1", "2"),
+        (4, "451", "2", "3"),
+        (5, "512", "3", "4"),
+    ],
+)
+def test_rotation_is_that_of_the_letor_readme(fold, train, vali, test):
+    numbers = {split: "".join(part[1] for part in parts) for split, parts in rotation(fold).items()}
+    assert numbers == {"train": train, "vali": vali, "test": test}
+
+
+def test_checksums_of_folds_follow_the_rotation():
+    """MSLR-WEB10K's publisher's list: vali of Fold1 is test of Fold5, test of Fold1 is vali of Fold2."""
+    web = CATALOGUE.get("mslr-web10k")
+    assert web.checksums_of("vali", 1) == web.checksums_of("test", 5)
+    assert web.checksums_of("vali", 1)[0].startswith("sha256:e86fb3fe")
+    assert web.checksums_of("test", 1)[0].startswith("sha256:33fe0023")
+    assert web.checksums_of("train", 4)[0].startswith("sha256:6c1677cf")
+    assert CATALOGUE.get("istella-s").checksums_of("vali")[0].startswith("sha256:f225dd95")
+    assert CATALOGUE.get("ohsumed").checksums_of("test", 3) == ()

@@ -71,7 +71,7 @@ def click_patterns(
 ) -> jax.Array:
     """The click patterns of sessions; arguments as in :func:`fedrank.sessions.sessions.click_patterns`."""
     noise = perturbation_jax(seed, ranker.size)
-    weights = center + jnp.asarray(steps, jnp.float32)[:, None] * noise
+    weights = center[None] + jnp.asarray(steps, jnp.float32)[:, None] * noise[None]
     features, labels, where = data.features[queries], data.labels[queries], data.where[queries]
     scores = jax.vmap(ranker.scores)(weights, features)
     order = rank(scores, where, tie_breakers(tie_words, scores.shape[-1], random_ties), user.depth)

@@ -183,7 +183,7 @@ def test_cut_packed_files(tmp_path, pack):
 
 
 def test_damaged_gzip(tmp_path):
-    packed = bytearray(gzip.compress(GOOD * 20))
+    packed = bytearray(gzip.compress(GOOD))
     packed[-6] ^= 0xFF  # the checksum
     with pytest.raises(FormatError, match="cut or damaged"):
         letor.read(write(tmp_path / "damaged.gz", bytes(packed)))
@@ -213,8 +213,7 @@ def test_no_file(tmp_path):
         letor.read(tmp_path)
 
 
-@pytest.mark.parametrize("settings", [{"n_features": 0}, {"max_label": -1}, {"zero_based": "yes"}])
+@pytest.mark.parametrize("settings", [{"n_features": 0}, {"max_label": -1}])
 def test_settings_are_checked(good, settings):
-    with pytest.raises(Exception) as caught:
+    with pytest.raises(ConfigError, match="at least"):
         letor.read(good, **settings)
-    assert isinstance(caught.value, ConfigError) or "zero_based" in settings

@@ -1,0 +1,97 @@
+"""``fedrank data`` as a person and as a program see it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from fedrank.cli.data import app
+from fedrank.core.errors import FormatError, MissingDataError, UnknownNameError
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDRANK_DATA", str(tmp_path))
+    return tmp_path
+
+
+def run(capsys, *tokens):
+    app(list(tokens), exit_on_error=False, result_action="return_value")
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def files(tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "train.txt").write_text("2 qid:1 1:0.5 2:7\n0 qid:1 1:1.5 2:7\n0 qid:2 1:1 2:7\n")
+    (folder / "test.txt").write_text("1 qid:3 1:-4 2:7\n")
+    return folder
+
+
+def test_list(capsys, cache):
+    (cache / "mq2008").mkdir()
+    rows = {row["name"]: row for row in json.loads(run(capsys, "list", "--json"))}
+    assert rows["mq2008"]["here"] and not rows["mq2007"]["here"] and rows["generated"]["here"]
+    assert rows["mslr-web10k"]["features"] == 136
+    text = run(capsys, "list")
+    assert "mq2007" in text and "69,623" in text and "generated" in text
+
+
+def test_show(capsys):
+    text = run(capsys, "show", "mq2008")
+    assert "15,211 documents" in text and "fedrank data get mq2008" in text and "@article{qin2013letor4," in text
+    facts = json.loads(run(capsys, "show", "Yahoo-Set1", "--json"))
+    assert facts["queries"] == 29_921 and facts["here"] is None and facts["citation"] == "chapelle2011yahoo"
+    assert "Generated" in run(capsys, "show", "generated")
+    with pytest.raises(UnknownNameError, match="Did you mean"):
+        run(capsys, "show", "mq208")
+
+
+def test_get(capsys, cache):
+    (cache / "MQ2007").mkdir()
+    assert json.loads(run(capsys, "get", "mq2007", "--json"))["folder"] == str(cache / "MQ2007")
+    assert str(cache / "MQ2007") in run(capsys, "get", "mq2007")
+    assert "no download" in run(capsys, "get", "generated")
+    with pytest.raises(MissingDataError, match="Ask Yahoo"):
+        run(capsys, "get", "yahoo-set2")
+
+
+def test_check(capsys, files):
+    found = json.loads(run(capsys, "check", str(files), "--json"))
+    assert found["name"] == "mine" and found["normalise"] == "query-minmax"
+    assert found["parts"]["train"] == {
+        "queries": 2,
+        "queries without a relevant document": 1,
+        "documents": 3,
+        "documents a query, fewest": 1,
+        "documents a query, most": 2,
+        "labels": {"0": 2, "1": 0, "2": 1},
+        "features": 2,
+        "constant features": [2],
+        "lowest feature value": 0.5,
+        "highest feature value": 7.0,
+    }
+    assert found["parts"]["test"]["lowest feature value"] == -4
+    assert found["notes"] == ["The validation part is not here."]
+    text = run(capsys, "check", str(files))
+    assert "0: 2, 1: 0, 2: 1" in text and "query-minmax" in text and "Note: The validation part" in text
+
+
+def test_check_of_generated_data_needs_no_normalisation(capsys):
+    found = json.loads(run(capsys, "check", "generated", "--json"))
+    assert found["normalise"] == "none" and "Generated data" in found["notes"][0]
+
+
+def test_check_names_file_and_line(capsys, files):
+    (files / "test.txt").write_text("1 qid:3 1:-4 2:7\n1 qid:3 1:nan\n")
+    with pytest.raises(FormatError, match=r"test.txt:2: the value of feature 1"):
+        run(capsys, "check", str(files))
+
+
+def test_the_module_is_quick_to_import():
+    heavy = "[m for m in ('jax', 'numpy', 'sklearn', 'pooch', 'rich.table') if m in sys.modules]"
+    code = f"import sys, fedrank.cli.data; print({heavy})"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"

@@ -69,19 +69,54 @@ def _retrieve(download: Download, folder: Path, progress: bool) -> Path:
     # What pooch has to say on the way is in the errors below, or is the progress bar.
     pooch.get_logger().setLevel("ERROR")
     name = download.url.rsplit("/", 1)[-1]
+    bar = _Bar(name) if progress else None
     try:
         path = pooch.retrieve(
             download.url,
             known_hash=download.checksum or None,
             fname=name,
             path=folder,
-            progressbar=progress,
+            # Larger pieces than pooch's kilobyte; its types know no progress bar but its own.
+            downloader=pooch.HTTPDownloader(progressbar=bar or False, chunk_size=1 << 16),  # type: ignore[arg-type]
         )
     except ValueError as cause:
         if isinstance(cause, OSError):  # some of requests' errors are both
             raise
         raise ChecksumError(f"{download.url} is not the published archive. {cause}") from cause
+    finally:
+        if bar is not None:
+            bar.close()  # pooch leaves it open when a connection is lost
     return Path(path)
+
+
+class _Bar:
+    """A progress bar on stderr with the methods that pooch calls."""
+
+    def __init__(self, name: str):
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
+
+        columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        self._bar = Progress(*columns, console=Console(stderr=True))
+        self._task = self._bar.add_task(name, total=None)
+        self._bar.start()
+
+    @property
+    def total(self) -> float | None:
+        return self._bar.tasks[0].total
+
+    @total.setter
+    def total(self, size: int) -> None:
+        self._bar.update(self._task, total=size or None)
+
+    def update(self, step: int) -> None:
+        self._bar.update(self._task, advance=step)
+
+    def reset(self) -> None:
+        self._bar.update(self._task, completed=0)
+
+    def close(self) -> None:
+        self._bar.stop()
 
 
 def _unpack(archive: Path, folder: Path) -> None:

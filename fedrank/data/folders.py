@@ -112,7 +112,7 @@ def stem(path: Path) -> str:
 
 
 def group_sizes(path: Path) -> Path | None:
-    """The file with the sizes of the queries that LightGBM wants next to a file, ``rank.train.query``, if it is there."""
+    """The file of query sizes that LightGBM wants next to a file (``rank.train.query``), if it is there."""
     plain = path.with_suffix("") if path.suffix.lower() in _PACKED else path
     sizes = plain.with_name(plain.name + ".query")
     return sizes if sizes.is_file() else None

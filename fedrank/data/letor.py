@@ -183,8 +183,7 @@ def _check(file: _Parsed, max_label: int) -> None:
             "Leave missing values out of the row, which makes them 0.",
         )
     if not lines.text.endswith(b"\n") and lines.rows > 1:
-        # Rows that are alike but for the last one; a file with rows of all lengths may end without a line
-        # end.
+        # All rows alike but the last one. A file with rows of all lengths may well end without a line end.
         counts = np.diff(file.pointers)
         alike = counts[:-1].min() == counts[:-1].max()
         if alike and (counts[-1] < counts[0] or (b"#" in lines.before and b"#" not in lines.text)):

@@ -86,14 +86,17 @@ def find(entry: DataSet, folder: Path | None = None) -> Path:
         return place
     if folder is not None and folder.is_dir():
         return folder
-    get = f"Download it: fedrank data get {entry.name}. Or by hand: " if entry.downloads else ""
     raise MissingDataError(
         f"{entry.title} is not on this machine.\n"
         f"Looked for: {', '.join(map(str, places(entry, folder)))}\n"
-        f"Home: {entry.home}\n"
-        f"{get}{entry.by_hand}\n"
+        f"{_how_to_get(entry)}\n"
         "Where it lies elsewhere, give the folder's path, or set FEDRANK_DATA to the folder that holds it."
     )
+
+
+def _how_to_get(entry: DataSet) -> str:
+    get = f"Download it: fedrank data get {entry.name}. Or by hand: " if entry.downloads else ""
+    return f"Home: {entry.home}\n{get}{entry.by_hand}"
 
 
 def _load_named(name: str, fold: int, folder: Path | None) -> Splits:
@@ -101,7 +104,11 @@ def _load_named(name: str, fold: int, folder: Path | None) -> Splits:
     dataset = entry.obj
     if not 1 <= fold <= dataset.folds:
         raise ConfigError(f"fold of {name} must be in 1..{dataset.folds}, got {fold}.")
-    located = locate(find(dataset, folder), fold, dataset.prefix)
+    place = find(dataset, folder)
+    try:
+        located = locate(place, fold, dataset.prefix)
+    except MissingDataError as cause:  # some of it is here
+        raise MissingDataError(f"{cause}\n{_how_to_get(dataset)}") from cause
     known = {
         (split, part): verify(path, dataset.checksums_of(part, fold))
         for split, files in located.files.items()

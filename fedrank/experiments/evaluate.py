@@ -22,6 +22,8 @@ from fedrank.sessions.expected import expected_rewards, rankings, tie_order_word
 
 #: A collection whose padded features stay below this many numbers is evaluated as one array (256 MiB).
 _ONE_ARRAY = 2**26
+#: Larger ones in groups of similar length: up to this many documents, up to twice as many, …
+_SMALLEST = 64
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Evaluator:
         self._parts = splits.parts()
         everything = _end_to_end(list(self._parts.values()))
         padded = everything.n_queries * everything.longest * everything.n_features
-        self._buckets = everything.buckets(everything.longest if padded <= _ONE_ARRAY else 64)
+        self._buckets = everything.buckets(everything.longest if padded <= _ONE_ARRAY else _SMALLEST)
         self._judged = everything.judged
         words = tie_order_words(tie_orders, everything.n_queries) if tie_orders else None
         self._words = [None if words is None else jnp.asarray(words[:, chosen]) for chosen, _ in self._buckets]

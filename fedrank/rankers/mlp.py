@@ -45,8 +45,9 @@ class TwoLayer(Ranker):
     def scores(self, weights: jax.Array, features: jax.Array) -> jax.Array:
         """Scores [...] of features [..., f]; see :class:`~fedrank.rankers.base.Ranker`."""
         into, bias, out = self._split(weights)
-        hidden = jnp.einsum("...f,hf->...h", features, into, precision=jax.lax.Precision.HIGHEST) + bias
-        return jnp.einsum("...h,h->...", jax.nn.relu(hidden), out, precision=jax.lax.Precision.HIGHEST)
+        hidden = jnp.einsum("...f,hf->...h", features, into, precision=jax.lax.Precision.HIGHEST)
+        hidden = jax.nn.relu(hidden + jnp.broadcast_to(bias, hidden.shape))
+        return jnp.einsum("...h,h->...", hidden, out, precision=jax.lax.Precision.HIGHEST)
 
     def tensors(self, weights: np.ndarray) -> dict[str, np.ndarray]:
         """``hidden.weight`` [h, f], ``hidden.bias`` [h], ``output.weight`` [1, h]."""

@@ -62,8 +62,8 @@ def test_random_ties_shuffle_and_fixed_ties_do_not():
     labels = np.array([2] + [0] * 13)
     one = QuerySet(queries.features[:14], labels, np.array([0, 14]), np.array(["q"]))
     n = 4000
-    words = np.zeros((1, n, 10), np.uint32)
-    ties = np.random.default_rng(0).integers(0, 2**32, (1, n), dtype=np.uint32)
+    words = jnp.zeros((1, n, 10), jnp.uint32)
+    ties = jnp.asarray(np.random.default_rng(0).integers(0, 2**32, (1, n), dtype=np.uint32))
     for data in (one.blocks(), one.padded()):
         chosen = jnp.zeros((1, n), jnp.int32)
         seed = jnp.uint32(0)
@@ -85,6 +85,6 @@ def test_scores_that_are_not_numbers_rank_last():
     for data in (queries.blocks(), queries.padded()):
         pattern = click_patterns(
             Linear(2), user, data, center, jnp.uint32(0), (0.0,), jnp.zeros((1, 1), jnp.int32),
-            np.zeros((1, 1, 10), np.uint32), np.zeros((1, 1), np.uint32), "fixed",
+            jnp.zeros((1, 1, 10), jnp.uint32), jnp.zeros((1, 1), jnp.uint32), "fixed",
         )  # fmt: skip
         assert int(pattern[0, 0]) == 0b110

@@ -29,7 +29,7 @@ def test_fixed_share(n_queries, parties, data):
         assert len(queries) == len(set(queries)) == size
         assert all(0 <= query < n_queries for query in queries)
     if parties * size <= n_queries:
-        everything = sum(held, [])
+        everything = [query for queries in held for query in queries]
         assert len(everything) == len(set(everything))
 
 

@@ -125,7 +125,7 @@ def test_wrong_archive_says_expected_and_got(server, tmp_path):
 
 
 def test_wrong_file_in_an_unknown_archive(server, tmp_path):
-    with pytest.raises(ChecksumError, match=f"expected {GENUINE}.*got md5:"):
+    with pytest.raises(ChecksumError, match=rf"expected {GENUINE}.*got md5:"):
         fetch(entry(f"{server}/edited.zip"), tmp_path)
     with pytest.raises(ChecksumError, match="nothing in the archive"):
         fetch(entry(f"{server}/set.zip", files={}), tmp_path)
@@ -135,7 +135,7 @@ def test_wrong_file_in_an_unknown_archive(server, tmp_path):
 def test_cut_archive(server, tmp_path):
     with pytest.raises(ChecksumError, match="expected"):
         fetch(entry(f"{server}/half.zip", checksum=sha256("/set.zip")), tmp_path)
-    with pytest.raises(DataError, match="half.zip"):
+    with pytest.raises(DataError, match=r"half\.zip"):
         fetch(entry(f"{server}/half.zip"), tmp_path)
     assert empty(tmp_path)
 
@@ -150,12 +150,20 @@ def test_connection_lost_and_page_gone(server, tmp_path):
     assert empty(tmp_path)
 
 
+def test_progress_goes_to_stderr(server, tmp_path, capsys):
+    fetch(entry(f"{server}/set.zip"), tmp_path, progress=True)
+    out, err = capsys.readouterr()
+    assert out == "" and "set.zip" in err
+    with pytest.raises(MissingDataError, match="IncompleteRead"):
+        fetch(entry(f"{server}/hangup.zip"), tmp_path / "other", progress=True)
+
+
 def test_the_next_address_is_tried(server, tmp_path):
     assert fetch(entry(f"{server}/none.zip", f"{server}/set.zip"), tmp_path).is_dir()
 
 
 def test_a_page_instead_of_an_archive(server, tmp_path):
-    with pytest.raises(DataError, match="neither a zip nor a tar.*Please log in"):
+    with pytest.raises(DataError, match=r"neither a zip nor a tar.*Please log in"):
         fetch(entry(f"{server}/page.zip"), tmp_path)
 
 

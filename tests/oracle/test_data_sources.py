@@ -168,6 +168,9 @@ def test_absent_set_says_where_and_how(cache):
         assert part in message
     with pytest.raises(MissingDataError, match="Ask Yahoo"):
         load("yahoo-set1")
+    (cache / "mq2008").mkdir(parents=True)
+    with pytest.raises(MissingDataError, match=r"(?s)no data files.*fedrank data get mq2008"):
+        load("mq2008")
     with pytest.raises(UnknownNameError, match="Did you mean 'mq2008'"):
         load("mq2oo8")
     with pytest.raises(MissingDataError, match="no such file"):
@@ -220,7 +223,7 @@ def test_named_set(cache, tiny, tmp_path):
     with pytest.raises(ConfigError, match=r"1\.\.1"):
         load("tiny", fold=2)
     (cache / "tiny" / "test.txt").write_text(row(2, features=4))
-    with pytest.raises(FormatError, match="index 4 is outside 1..3"):
+    with pytest.raises(FormatError, match=r"index 4 is outside 1\.\.3"):
         load("tiny")
     (cache / "tiny" / "test.txt").write_text(row(2, label=3))
     with pytest.raises(FormatError, match="at most 2"):
@@ -229,7 +232,7 @@ def test_named_set(cache, tiny, tmp_path):
 
 def test_find_looks_in_the_platforms_cache_by_default(monkeypatch, tiny):
     monkeypatch.delenv("FEDRANK_DATA", raising=False)
-    with pytest.raises(MissingDataError, match="fedrank.*tiny"):
+    with pytest.raises(MissingDataError, match=r"fedrank.*tiny"):
         find(tiny[0])
 
 

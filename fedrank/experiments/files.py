@@ -118,7 +118,7 @@ class RunFolder:
         if not path.exists():
             return pl.DataFrame(schema=SCHEMA)
         try:
-            return pl.read_parquet(path).select(SCHEMA).cast(SCHEMA)  # type: ignore[arg-type]
+            return pl.read_parquet(path).select(list(SCHEMA)).cast(SCHEMA)  # type: ignore[arg-type]
         except Exception as error:  # polars raises many kinds for a damaged file
             raise RunError(f"{path}: cannot be read ({error}). Delete the folder and run again.") from error
 

@@ -72,10 +72,10 @@ def run(
     """
     listener = listener or Listener()
     listener.stage("Loading the data")
-    experiment = build(config, data_folder)  # before the directory is made: a bad configuration leaves nothing behind
     home = RunFolder(folder)
+    runner = _Runner(build(config, data_folder), home, listener)  # first: a bad configuration leaves nothing behind
     home.create(config)
-    return _Runner(experiment, home, listener).run()
+    return runner.run()
 
 
 def resume(

@@ -1,0 +1,280 @@
+"""Runs on disk: what was stopped ends as if it had not been, and what is damaged is said."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+from safetensors.numpy import load_file
+
+from fedrank.core.errors import ConfigError, DataError, RunError, UnknownNameError
+from fedrank.core.ledger import Ledger
+from fedrank.experiments import checkpoint
+from fedrank.experiments.config import (
+    Compute,
+    Evaluation,
+    Privacy,
+    RunConfig,
+    as_dict,
+    from_dict,
+    read_config,
+    to_toml,
+    with_setting,
+)
+from fedrank.experiments.progress import Listener
+from fedrank.experiments.run import Interrupted, resume, run
+from fedrank.experiments.sweep import parse_vary, run_sweep, variations
+
+
+@pytest.fixture(scope="module")
+def letor(tmp_path_factory):
+    """A data set of one file, small enough to train on in a blink."""
+    path = tmp_path_factory.mktemp("data") / "tiny.txt"
+    random = np.random.default_rng(0)
+    lines = []
+    for query in range(10):
+        for _ in range(random.integers(2, 12)):
+            x = random.integers(0, 9, 3) / 8
+            label = int(np.clip(np.rint(2 * x[0] + random.normal() * 0.3), 0, 2))
+            lines.append(f"{label} qid:{query} " + " ".join(f"{i + 1}:{v}" for i, v in enumerate(x)))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def config(letor):
+    return RunConfig(
+        data=str(letor), clients=6, rounds=6, seeds=2, privacy=Privacy(p=0.5),
+        evaluation=Evaluation(every=2, measures=("nDCG@10",)), compute=Compute(checkpoint_seconds=0),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(config, tmp_path_factory):
+    return run(config, tmp_path_factory.mktemp("runs") / "whole")
+
+
+class StopAt(Listener):
+    """Presses Ctrl-C, or dies, after some rounds."""
+
+    def __init__(self, round_, how):
+        self.round, self.how = round_, how
+
+    def beat(self, beat):
+        if beat.round == self.round:
+            self.how()
+
+
+def killed():
+    raise SystemExit("killed")
+
+
+def sorted_metrics(folder):
+    return pl.read_parquet(folder / "metrics.parquet").sort("seed", "round", "split", "measure")
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "killed"])
+def test_a_stopped_run_ends_like_one_that_was_not(config, finished, tmp_path, how):
+    folder = tmp_path / "run"
+    if how == "ctrl-c":
+        with pytest.raises(Interrupted, match=r"after round 4; go on with: fedrank resume"):
+            run(config, folder, listener=StopAt(4, lambda: os.kill(os.getpid(), signal.SIGINT)))
+    else:
+        with pytest.raises(SystemExit):
+            run(config, folder, listener=StopAt(4, killed))
+    assert not (folder / "done.json").exists() and (folder / "checkpoint" / "state.npz").exists()
+    resume(folder)
+    assert sorted_metrics(folder).equals(sorted_metrics(finished))
+    for seed in (0, 1):
+        ours, whole = (load_file(f / "weights" / f"seed{seed}.safetensors")["weight"] for f in (folder, finished))
+        np.testing.assert_array_equal(ours, whole)
+    assert not (folder / "checkpoint").exists()
+
+
+def test_resuming_a_finished_run_leaves_it_alone(finished):
+    before = (finished / "metrics.parquet").stat().st_mtime_ns
+    assert resume(finished) == finished
+    assert (finished / "metrics.parquet").stat().st_mtime_ns == before
+
+
+def test_what_a_run_leaves(config, finished):
+    names = {path.name for path in finished.iterdir()}
+    assert names == {
+        "config.toml", "environment.json", "metrics.parquet", "baseline.json", "ledger.jsonl", "messages.json",
+        "privacy.json", "model.json", "weights", "done.json",
+    }  # fmt: skip
+    assert read_config(finished / "config.toml") == config
+    frame = pl.read_parquet(finished / "metrics.parquet")
+    online = frame.filter((pl.col("split") == "online") & (pl.col("seed") == 1)).sort("round")
+    assert online["round"].to_list() == [1, 2, 3, 4, 5, 6]
+    assert online["interactions"].to_list() == [24 * r for r in range(1, 7)]  # 6 devices × 4
+    assert online["bytes_up"].to_list() == [54 * r for r in range(1, 7)]  # 6 devices × 9 bytes
+    np.testing.assert_allclose(online["epsilon"], [4 * np.log(0.5 * 10 / 0.5) * r for r in range(1, 7)])
+    evaluated = frame.filter((pl.col("measure") == "nDCG@10") & (pl.col("seed") == 0))
+    assert evaluated["round"].to_list() == [0, 2, 4, 6]
+    ledger = Ledger.read(finished / "ledger.jsonl")
+    assert ledger.bytes_from("parties") == 6 * 6 * 9
+    assert ledger.bytes_from("server") == 6 * 6 * (1 + 4 + 4 * 3)  # header, round, three weights
+    model = json.loads((finished / "model.json").read_text())
+    assert (model["ranker"], model["n_features"], model["queries"]["train"]) == ("linear", 3, 10)
+
+
+def test_the_configuration_file_repeats_the_run(finished, tmp_path):
+    again = run(read_config(finished / "config.toml"), tmp_path / "again")
+    assert sorted_metrics(again).equals(sorted_metrics(finished))
+
+
+def test_a_folder_in_use_is_refused(config, finished, tmp_path):
+    with pytest.raises(RunError, match="not empty"):
+        run(config, finished)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot be made"):
+        run(config, tmp_path / "file")
+    with pytest.raises(RunError, match="holds no run"):
+        resume(tmp_path)
+
+
+def test_a_bad_configuration_leaves_nothing_behind(config, tmp_path):
+    with pytest.raises(UnknownNameError, match="navigational"):
+        run(replace(config, clicks="navigationl"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_labels_beyond_the_users_grades_are_refused(config, tmp_path):
+    path = tmp_path / "deep.txt"
+    path.write_text("7 qid:1 1:1\n0 qid:1 1:0\n")
+    with pytest.raises((ConfigError, DataError), match="labels up to 7"):
+        run(replace(config, data=str(path)), tmp_path / "run")
+
+
+def test_damaged_checkpoints_are_told(config, tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(SystemExit):
+        run(config, folder, listener=StopAt(4, killed))
+    state = folder / "checkpoint" / "state.npz"
+    whole = state.read_bytes()
+    state.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(RunError, match="cut one"):
+        resume(folder)
+    state.write_bytes(whole)
+    (folder / "config.toml").write_text(to_toml(replace(config, sigma=0.02)))
+    with pytest.raises(RunError, match="another configuration"):
+        resume(folder)
+
+
+def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch):
+    path = tmp_path / "state.npz"
+    checkpoint.save(path, {"a": np.arange(3)}, {"round": 1})
+
+    def full(self, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    with pytest.raises(RunError, match=r"No space left on device.*untouched"):
+        checkpoint.save(path, {"a": np.arange(3)}, {"round": 2})
+    assert checkpoint.load(path, {"a": np.zeros(3)})[1] == {"round": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_one_of_everything(tmp_path):
+    """One query, one document, one device, one interaction, one seed."""
+    path = tmp_path / "one.txt"
+    path.write_text("1 qid:1 1:0.5\n")
+    settings = RunConfig(
+        data=str(path), clients=1, interactions=1, antithetic=False, rounds=1, seeds=1,
+        evaluation=Evaluation(measures=("nDCG@10",)),
+    )  # fmt: skip
+    frame = pl.read_parquet(run(settings, tmp_path / "run") / "metrics.parquet")
+    assert frame["value"].is_finite().all()
+    assert set(frame.filter(pl.col("measure") == "nDCG@10")["value"]) == {1.0}
+
+
+# -- configurations ------------------------------------------------------------------------------------------------
+
+
+def test_toml_and_dictionary_forms_are_inverses(tmp_path):
+    settings = RunConfig(
+        clients=7, privacy=Privacy(epsilon=2.0), evaluation=Evaluation(users=("perfect",)), budget=1000
+    )
+    path = tmp_path / "c.toml"
+    path.write_text(to_toml(settings))
+    assert read_config(path) == settings == from_dict(as_dict(settings))
+    assert settings.rounds == 1000 // 28
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"cliens": 3}, "Did you mean 'clients'"),
+        ({"privacy": {"q": 0.5}}, "'privacy.q'"),
+        ({"privacy": 0.5}, "table"),
+        ({"clients": "many"}, "type int"),
+        ({"clients": True}, "type int"),
+        ({"clients": 0}, "clients must be in"),
+        ({"share": "fixd"}, "Did you mean 'fixed'"),
+        ({"privacy": {"p": 0.5, "epsilon": 1.0}}, "one of them"),
+        ({"budget": 10}, "at least one round"),
+        ({"queries_per_client": 3}, "share = 'fixed'"),
+        ({"protocol": "foltr"}, "Did you mean 'foltr-es'"),
+    ],
+)
+def test_a_wrong_setting_is_named(values, says):
+    with pytest.raises(ConfigError, match=says):
+        from_dict(values)
+
+
+def test_a_broken_file_is_named_with_its_line(tmp_path):
+    path = tmp_path / "broken.toml"
+    path.write_text("clients = 3\nrounds = = 4\n")
+    with pytest.raises(ConfigError, match=r"broken.toml: not a TOML file.*line 2"):
+        read_config(path)
+    with pytest.raises(ConfigError, match=r"absent.toml: cannot be read"):
+        read_config(tmp_path / "absent.toml")
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"interactions": 3}, "even"),
+        ({"privacy.p": 0.05}, r"p must be in \[1/n, 1\]"),
+        ({"sigma": 0.0}, "sigma"),
+        ({"learning_rate": float("nan")}, "learning_rate"),
+        ({"reward": "NDCG"}, "online metric"),
+        ({"evaluation.measures": ["nDGC@10"]}, "nDCG"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(config, tmp_path, settings, says):
+    changed = config
+    with pytest.raises(ConfigError, match=says):
+        for key, value in settings.items():
+            changed = with_setting(changed, key, value)
+        run(changed, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+# -- sweeps --------------------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_runs_every_combination_once(config, tmp_path):
+    todo = variations(replace(config, rounds=2, seeds=1), parse_vary(["privacy.p=0.5,1.0", "antithetic=true,false"]))
+    assert [v.name for v in todo] == [
+        "privacy.p=0.5,antithetic=true", "privacy.p=0.5,antithetic=false",
+        "privacy.p=1.0,antithetic=true", "privacy.p=1.0,antithetic=false",
+    ]  # fmt: skip
+    first = run_sweep(todo[:1], tmp_path)
+    before = (first[0] / "done.json").stat().st_mtime_ns
+    runs = run_sweep(todo[:2], tmp_path)
+    assert [r.name for r in runs] == [v.name for v in todo[:2]]
+    assert (first[0] / "done.json").stat().st_mtime_ns == before
+    other = variations(replace(config, rounds=2, seeds=1, sigma=0.5), parse_vary(["privacy.p=0.5", "antithetic=true"]))
+    with pytest.raises(RunError, match="another configuration"):
+        run_sweep(other, tmp_path)
+
+
+@pytest.mark.parametrize("text", ["privacy.p", "=1", "clients="])
+def test_what_varies_must_be_said_clearly(text):
+    with pytest.raises(ConfigError, match="--vary"):
+        parse_vary([text])

@@ -4,12 +4,12 @@
     python -m benchmarks.interactions --data mq2008 --seeds 5
     python -m benchmarks.interactions --profile  # where a round's time goes
 
-Three programs compute the same protocol on the same data in turns, so that other load on the machine hits all alike: the
-compiled CPU kernels, pure JAX on padded arrays, and a plain NumPy loop over devices, the way such code is usually
+Three programs compute the same protocol on the same data in turns, so that other load on the machine hits all alike:
+the compiled CPU kernels, pure JAX on padded arrays, and a plain NumPy loop over devices, the way such code is usually
 written. Reported is the best turn of each (the least disturbed), and the ratios.
 
-The code published with the paper does about 3,000 interactions a second on one core with the linear ranker and 2,150 with
-the two-layer one (measured on a comparable machine; not part of this run).
+The code published with the paper does about 3,000 interactions a second on one core with the linear ranker and 2,150
+with the two-layer one (measured on a comparable machine; not part of this run).
 """
 
 from __future__ import annotations
@@ -170,7 +170,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     results: dict[str, Any] = {"machine": _machine(arguments.threads), "settings": vars(arguments), "rankers": {}}
     interactions = arguments.clients * arguments.interactions * arguments.seeds
     print("  ".join(f"{key} {value}" for key, value in results["machine"].items()))
-    print(f"{arguments.data}: {arguments.clients:,} devices × {arguments.interactions} interactions × {arguments.seeds} seeds")
+    print(
+        f"{arguments.data}: {arguments.clients:,} devices × {arguments.interactions} interactions, "
+        f"{arguments.seeds} at once"
+    )
     for ranker in ("linear", "mlp"):
         programs: dict[str, Any] = {"kernels": _Simulated(arguments, ranker, "on", 10)}
         if "jax" not in arguments.skip:
@@ -185,15 +188,24 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         results["rankers"][ranker] = {"interactions_per_second": rates, "peak_mib": _peak_mib()}
         for name, rate in rates.items():
             ratio = rates["kernels"] / rate
-            print(f"{ranker:7s} {name:8s} {rate:12,.0f} interactions/s   {best[name] * 1e3:9.2f} ms a round   1/{ratio:.1f}")
+            print(
+                f"{ranker:7s} {name:8s} {rate:12,.0f} interactions/s {best[name] * 1e3:9.2f} ms a round   1/{ratio:.1f}"
+            )
     print(f"peak memory {_peak_mib():,.0f} MiB")
     return results
 
 
 def profile(arguments: argparse.Namespace) -> dict[str, Any]:
     """Milliseconds of each part of a round, measured by themselves (best of the turns), and of the whole."""
-    import functools
+    out: dict[str, Any] = {"machine": _machine(arguments.threads), "settings": vars(arguments), "parts_ms": {}}
+    for ranker in ("linear", "mlp"):
+        best = _parts(arguments, ranker)
+        out["parts_ms"][ranker] = best
+        print(ranker, *(f"{name} {ms:.2f} ms" for name, ms in best.items()), sep="  ")
+    return out
 
+
+def _parts(arguments: argparse.Namespace, ranker: str) -> dict[str, float]:
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -203,53 +215,45 @@ def profile(arguments: argparse.Namespace) -> dict[str, Any]:
     from fedrank.protocols.foltr_es import Reply
     from fedrank.sessions.kernel import click_patterns
 
-    out: dict[str, Any] = {"machine": _machine(arguments.threads), "settings": vars(arguments), "parts_ms": {}}
-    parties, b = arguments.clients, arguments.interactions
-    for ranker in ("linear", "mlp"):
-        whole = _Simulated(arguments, ranker, "on", 10)
-        protocol, (data, _) = whole.experiment.protocol, whole.experiment.parties.shared
-        random = np.random.default_rng(0)
+    whole = _Simulated(arguments, ranker, "on", 10)
+    protocol, (data, _) = whole.experiment.protocol, whole.experiment.parties.shared
+    parties, random = arguments.clients, np.random.default_rng(0)
 
-        def words(*shape, random=random):
-            return jnp.asarray(random.integers(0, 2**32, shape, dtype=np.uint32))
+    def words(*shape):
+        return jnp.asarray(random.integers(0, 2**32, shape, dtype=np.uint32))
 
-        shape = (parties, protocol.halves, protocol.each)
-        queries = jnp.asarray(random.integers(0, whole.experiment.splits.train.n_queries, shape), jnp.int32)
-        center = jnp.asarray(random.normal(size=protocol.ranker.size), jnp.float32)
-        seeds, clicks, ties = words(parties), words(*shape, 10), words(*shape)
-        coefficients = jnp.asarray(random.normal(size=parties), jnp.float32)
-        draw = functools.partial(jax.random.bits, shape=(1 + 14 * b,), dtype=jnp.uint32)
-        sessions = functools.partial(click_patterns, protocol.ranker, protocol.user, data)
-        state = jax.tree.map(lambda leaf: leaf[0], whole.states)
-        replies = Reply(seeds, words(parties) >> 20, words(parties) >> 20)
-        keys = jax.vmap(lambda p: party_key(jax.random.key(0), 0, p))
-        parts = {
-            "draws": (jax.jit(lambda n: jax.vmap(draw)(keys(n))), (jnp.arange(parties, dtype=jnp.uint32),)),
-            "sessions": (
-                jax.jit(
-                    jax.vmap(
-                        lambda s, q, c, t: sessions(center, s, (protocol.sigma, -protocol.sigma), q, c, t, False)
-                    )
-                ),
-                (seeds, queries, clicks, ties),
-            ),
-            "gradient": (
-                jax.jit(lambda s, c: weighted_sum_kernel(s, c, protocol.ranker.size)),
-                (seeds, coefficients),
-            ),
-            "gradient and Adam": (jax.jit(protocol.exchanges[0].tell), (state, replies)),
-        }
-        best = {"whole round": min(whole.turn() for _ in range(arguments.turns))}
-        for name, (function, inputs) in parts.items():
-            jax.block_until_ready(function(*inputs))
-            best[name] = float("inf")
-            for _ in range(4 * arguments.turns):
-                start = time.perf_counter()
-                jax.block_until_ready(function(*inputs))
-                best[name] = min(best[name], time.perf_counter() - start)
-        out["parts_ms"][ranker] = {name: seconds * 1e3 for name, seconds in best.items()}
-        print(ranker, *(f"{name} {seconds * 1e3:.2f} ms" for name, seconds in best.items()), sep="  ")
-    return out
+    def draw(party):
+        key = party_key(jax.random.key(0), 0, party)
+        return jax.random.bits(key, (1 + 14 * arguments.interactions,), jnp.uint32)
+
+    def session(seed, queries, clicks, ties):
+        steps = (protocol.sigma, -protocol.sigma)
+        return click_patterns(protocol.ranker, protocol.user, data, center, seed, steps, queries, clicks, ties, False)
+
+    def gradient(seeds, coefficients):
+        return weighted_sum_kernel(seeds, coefficients, protocol.ranker.size)
+
+    shape = (parties, protocol.halves, protocol.each)
+    queries = jnp.asarray(random.integers(0, whole.experiment.splits.train.n_queries, shape), jnp.int32)
+    center = jnp.asarray(random.normal(size=protocol.ranker.size), jnp.float32)
+    seeds, sums = words(parties), words(2, parties) >> 20
+    state = jax.tree.map(lambda leaf: leaf[0], whole.states)
+    parts = {
+        "draws": (jax.vmap(draw), (jnp.arange(parties, dtype=jnp.uint32),)),
+        "sessions": (jax.vmap(session), (seeds, queries, words(*shape, 10), words(*shape))),
+        "gradient": (gradient, (seeds, jnp.asarray(random.normal(size=parties), jnp.float32))),
+        "gradient and Adam": (protocol.exchanges[0].tell, (state, Reply(seeds, sums[0], sums[1]))),
+    }
+    best = {"whole round": min(whole.turn() for _ in range(arguments.turns)) * 1e3}
+    for name, (function, inputs) in parts.items():
+        compiled = jax.jit(function)
+        jax.block_until_ready(compiled(*inputs))
+        best[name] = float("inf")
+        for _ in range(4 * arguments.turns):
+            start = time.perf_counter()
+            jax.block_until_ready(compiled(*inputs))
+            best[name] = min(best[name], (time.perf_counter() - start) * 1e3)
+    return best
 
 
 if __name__ == "__main__":

@@ -40,7 +40,13 @@ def value(seed: int, round_: int, rounds: int, split: str, measure: str, lift: f
     base = {"online": 0.40, "train": 0.46, "vali": 0.43, "test": 0.44}[split]
     base += 0.03 * MEASURES.index(measure) if measure in MEASURES else 0.0
     wobble = 0.004 * math.sin(12.9898 * (seed + 1) + 0.7 * round_ + len(split))
-    return base + lift + 0.2 * (1 - math.exp(-4 * round_ / rounds)) + 0.003 * seed + (0.02 if split == "online" else 0.2) * wobble
+    return (
+        base
+        + lift
+        + 0.2 * (1 - math.exp(-4 * round_ / rounds))
+        + 0.003 * seed
+        + (0.02 if split == "online" else 0.2) * wobble
+    )
 
 
 def make_run(
@@ -63,9 +69,23 @@ def make_run(
     """Write ``folder`` as a run of ``seeds`` × ``rounds``; returns it."""
     folder.mkdir(parents=True, exist_ok=True)
     asked_rounds = asked_rounds or rounds
-    values = {"name": name, "clients": clients, "rounds": asked_rounds, "seeds": asked_seeds or seeds, "data": data, "p": p}
+    values = {
+        "name": name,
+        "clients": clients,
+        "rounds": asked_rounds,
+        "seeds": asked_seeds or seeds,
+        "data": data,
+        "p": p,
+    }
     (folder / "config.toml").write_text(CONFIG.format(**values))
-    said = {"fedrank": "0.1.0", "python": "3.11.7", "jax": "0.6.0", "numpy": "2.4.0", "platform": "Linux x86_64", "cpus": 2}
+    said = {
+        "fedrank": "0.1.0",
+        "python": "3.11.7",
+        "jax": "0.6.0",
+        "numpy": "2.4.0",
+        "platform": "Linux x86_64",
+        "cpus": 2,
+    }
     said |= {"device": "cpu", "started": "2026-01-02T03:04:05Z", "seconds": 12.5, "interactions_per_second": 640000.0}
     said |= {"command": ["fedrank", "run", "made.toml"], "citations": ["kharitonov2019foltr"]}
     (folder / "environment.json").write_text(json.dumps(said | (environment or {})))
@@ -86,7 +106,9 @@ def make_run(
                         rows.append({"seed": seed, "round": r, **at, "split": split, "measure": m, "value": v})
     kinds = {"seed": pl.Int32, "round": pl.Int32, "interactions": pl.Int64, "bytes_up": pl.Int64, "epsilon": pl.Float64}
     pl.DataFrame(rows, schema_overrides=kinds, infer_schema_length=None).write_parquet(folder / "metrics.parquet")
-    marks = [{"split": s, "measure": m, "value": b + 0.03 * i} for s, b in BASELINE.items() for i, m in enumerate(MEASURES)]
+    marks = [
+        {"split": s, "measure": m, "value": b + 0.03 * i} for s, b in BASELINE.items() for i, m in enumerate(MEASURES)
+    ]
     (folder / "baseline.json").write_text(json.dumps({"name": "MSE", "values": marks}))
     entries = []
     for r in range(rounds):

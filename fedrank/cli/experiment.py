@@ -50,6 +50,7 @@ def run(
     """Train with simulated users and leave a directory with the results and a report.
 
     Args:
+        config: The experiment.
         source: A protocol (foltr-es), or a TOML file such as a run's config.toml; flags win over the file.
         out: The run's directory; by default runs/<what the run is about>.
         quiet: No progress.
@@ -91,6 +92,7 @@ def sweep(
 
     Args:
         source: A protocol (foltr-es), or a TOML file with a table [vary]; flags win over the file.
+        config: What the experiments have in common.
         vary: A setting and its values, such as privacy.p=0.25,0.5,1; repeat it for combinations.
         out: Directory of the runs; by default runs/sweep-<what varies>.
         quiet: No progress.

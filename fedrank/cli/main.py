@@ -65,10 +65,8 @@ def call(tokens: list[str]) -> int:
             from fedrank.cli.experiment import settings_in
 
             # The file's settings are the defaults; flags on the command line still win.
-            file = cyclopts.config.Dict(settings_in(tokens[1]), use_commands_as_keys=False)
-            app(tokens, config=file, exit_on_error=False, print_error=True, result_action="return_value")
-        else:
-            app(tokens, exit_on_error=False, print_error=True, result_action="return_value")
+            app.config = (cyclopts.config.Dict(settings_in(tokens[1]), use_commands_as_keys=False),)
+        app(tokens, exit_on_error=False, print_error=True, result_action="return_value")
     except cyclopts.CycloptsError:
         return 2  # already printed, with what was probably meant
     except FedrankError as error:
@@ -80,4 +78,6 @@ def call(tokens: list[str]) -> int:
     except BrokenPipeError:  # the reader of our output has gone, as with | head
         sys.stderr.close()
         return 0
+    finally:
+        app.config = ()
     return 0

@@ -1,4 +1,7 @@
-"""How commands speak: a progress bar on a terminal, plain lines in a log, nothing in a pipe; results on stdout, the rest on stderr."""
+"""How commands speak: a progress bar on a terminal, plain lines in a log, nothing in a pipe.
+
+Results go to stdout, everything else to stderr.
+"""
 
 from __future__ import annotations
 

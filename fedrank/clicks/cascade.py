@@ -1,13 +1,14 @@
 """Cascade users: they read from the top, click what looks relevant, and may stop after a click.
 
-The dependent click model with label-dependent probabilities that the online learning-to-rank literature simulates with (Guo et al.
-2009; Kharitonov 2019, Section 5 and Table 1): a document with label r at an examined rank is clicked with probability
-P(click | r); after a click the user stops with probability P(stop | r); without a click the user always reads on, down to
-``depth``. (Some published code also draws the stop after an examined document that was *not* clicked; that is another model.)
+The dependent click model with label-dependent probabilities that the online learning-to-rank literature simulates with
+(Guo et al. 2009; Kharitonov 2019, Section 5 and Table 1): a document with label r at an examined rank is clicked with
+probability P(click | r); after a click the user stops with probability P(stop | r); without a click the user always
+reads on, down to ``depth``. (Some published code also draws the stop after an examined document that was *not* clicked;
+that is another model.)
 
-A session's clicks are a *pattern*: an integer whose bit i is set when the document at rank i + 1 was clicked. With ten ranks there
-are 1,024 of them. :func:`sample_pattern` draws one; :func:`pattern_probabilities` gives the probability of each, so that a
-ranking can be judged without sampling noise.
+A session's clicks are a *pattern*: an integer whose bit i is set when the document at rank i + 1 was clicked. With ten
+ranks there are 1,024 of them. :func:`sample_pattern` draws one; :func:`pattern_probabilities` gives the probability of
+each, so that a ranking can be judged without sampling noise.
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ def cascade(name: str, grades: int = 3, depth: int = 10) -> CascadeUser:
 
     Args:
         name: ``perfect``, ``navigational`` or ``informational``.
-        grades: Number of relevance grades in the data: 3 as in LETOR 4.0, 5 as in MSLR and Yahoo. Two grades take the ends of
-            the three-grade table, four the first four of the five-grade table.
+        grades: Number of relevance grades in the data: 3 as in LETOR 4.0, 5 as in MSLR and Yahoo. Two grades take the
+            ends of the three-grade table, four the first four of the five-grade table.
         depth: Results shown.
 
     Raises:
@@ -152,8 +153,8 @@ def ranked_probabilities(user: CascadeUser, labels: jax.Array, where: jax.Array)
 def sample_pattern(user: CascadeUser, labels: jax.Array, where: jax.Array, words: jax.Array) -> jax.Array:
     """The pattern of one session, from given draws: one uniform number u a rank.
 
-    u < P(stop)·P(click) is a click after which the user stops, u < P(click) a click after which the user reads on: given
-    a click, u / P(click) is uniform again, so one draw decides both exactly.
+    u < P(stop)·P(click) is a click after which the user stops, u < P(click) a click after which the user reads on:
+    given a click, u / P(click) is uniform again, so one draw decides both exactly.
 
     Args:
         user: The user.
@@ -177,9 +178,9 @@ def sample_pattern(user: CascadeUser, labels: jax.Array, where: jax.Array, words
 def pattern_probabilities(user: CascadeUser, labels: jax.Array, where: jax.Array) -> jax.Array:
     """The probability of every click pattern, in closed form.
 
-    Rank by rank, the probability of each pattern so far splits in two: the user is still reading, or has left. A rank doubles the
-    number of patterns; the new bit is its highest, so the patterns without and with a click at this rank are the two
-    halves of the doubled array.
+    Rank by rank, the probability of each pattern so far splits in two: the user is still reading, or has left. A rank
+    doubles the number of patterns; the new bit is its highest, so the patterns without and with a click at this rank
+    are the two halves of the doubled array.
 
     Args:
         user: The user.

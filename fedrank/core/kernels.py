@@ -1,8 +1,8 @@
 """CPU kernels around the perturbation of a seed: the same bits as :mod:`fedrank.core.rng`, compiled with Numba.
 
-A kernel is an accelerator, never a second truth: tests compare each with the JAX reference. On two cores the perturbations of
-2,000 messages of 480 numbers take 5.7 ms in XLA; made here, one message at a time where they are used, all of them together with their
-weighted sum take 0.5 ms.
+A kernel is an accelerator, never a second truth: tests compare each with the JAX reference. On two cores the
+perturbations of 2,000 messages of 480 numbers take 5.7 ms in XLA; made here, one message at a time where they are used,
+all of them together with their weighted sum take 0.5 ms.
 
 Kernels are called from jitted programs through ``jax.pure_callback``. XLA may run independent callbacks at the same
 time while Numba's default threading layer may not, so every call takes :data:`ONE_AT_A_TIME`.

@@ -1,7 +1,7 @@
 """The ledger: everything that crossed between parties, counted.
 
-One entry per round, exchange and message type. Bytes come from the message's :class:`~fedrank.core.messages.Layout`, never from
-a formula beside it.
+One entry per round, exchange and message type. Bytes come from the message's :class:`~fedrank.core.messages.Layout`,
+never from a formula beside it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What crosses between parties, as types with a size.
 
-A message is a frozen dataclass of arrays. Its :class:`Layout` says how it looks on the wire: which fields, which number of
-bytes each, which axes. The layout is the contract: the ledger counts its bytes, `encode`/`decode` follow it to the byte,
-and a test walks over every protocol's layouts and refuses an axis of raw data.
+A message is a frozen dataclass of arrays. Its :class:`Layout` says how it looks on the wire: which fields, which number
+of bytes each, which axes. The layout is the contract: the ledger counts its bytes, `encode`/`decode` follow it to the
+byte, and a test walks over every protocol's layouts and refuses an axis of raw data.
 
 The wire form, version 1 (all integers little-endian)::
 

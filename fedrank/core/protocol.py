@@ -1,7 +1,7 @@
 """ask → answer → tell: the one abstraction that every protocol is written in.
 
-A protocol is a short list of *exchanges*. In each, the server asks, every party answers with its own data, and the server
-is told the replies::
+A protocol is a short list of *exchanges*. In each, the server asks, every party answers with its own data, and the
+server is told the replies::
 
     state = protocol.init(key)
     for each round, for each exchange in protocol.exchanges:
@@ -30,8 +30,8 @@ class Party(NamedTuple):
     """What a party keeps. It never leaves.
 
     Attributes:
-        shared: Data that a simulator holds once for all its parties, such as the queries of a collection; a deployed party
-            holds its own part only.
+        shared: Data that a simulator holds once for all its parties, such as the queries of a collection; a deployed
+            party holds its own part only.
         own: What this party has for itself: which of the data is its own, its local state. A pytree of arrays; in a
             simulator each leaf has a leading axis of parties.
     """

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from fedrank.core.errors import ConfigError, UnknownNameError
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 
 @dataclass(frozen=True)
@@ -49,17 +50,17 @@ class Registry(Generic[T]):
         self.kind = kind
         self._entries: dict[str, Entry[T]] = {}
 
-    def register(self, name: str, *, summary: str, citation: str = "") -> Callable[[T], T]:
+    def register(self, name: str, *, summary: str, citation: str = "") -> Callable[[S], S]:
         """Add an entry; usable as a decorator.
 
         Raises:
             ConfigError: The name is taken.
         """
 
-        def add(obj: T) -> T:
+        def add(obj: S) -> S:
             if name in self._entries:
                 raise ConfigError(f"The {self.kind} {name!r} is registered already; choose another name.")
-            self._entries[name] = Entry(name, obj, summary, citation)
+            self._entries[name] = Entry(name, obj, summary, citation)  # type: ignore[arg-type]
             return obj
 
         return add

@@ -3,8 +3,8 @@
 Two kinds of random numbers exist here, and they never mix:
 
 *Simulated chance* (which query a user types, whether a user clicks, what a simulated device draws). Typed JAX keys,
-passed explicitly. A party's key in a round is ``fold_in(fold_in(run_key, round), party)``, so that neither the size of a
-chunk nor the order of the parties changes what a party draws (:func:`party_key`).
+passed explicitly. A party's key in a round is ``fold_in(fold_in(run_key, round), party)``, so that neither the size of
+a chunk nor the order of the parties changes what a party draws (:func:`party_key`).
 
 *The perturbation of a seed*, which a device and the server must both be able to compute, on any hardware and without
 JAX (:func:`perturbation`). It is specified completely:
@@ -15,9 +15,9 @@ JAX (:func:`perturbation`). It is specified completely:
 3. Coordinate ``j`` of the perturbation is entry ``h_j`` of a table: the standard normal quantile
    Φ⁻¹((h + ½) / 2¹⁶), computed in double precision and rounded to float32.
 
-The table has 65,536 equally likely values between −4.33 and 4.33 (variance 0.99999); its distribution function is within 2⁻¹⁷ of the normal
-one everywhere. Because only integer operations and one table look-up are involved, NumPy, JAX and any other language
-give the same bits; golden vectors are in ``tests/golden/threefry.json``.
+The table has 65,536 equally likely values between −4.33 and 4.33 (variance 0.99999); its distribution function is
+within 2⁻¹⁷ of the normal one everywhere. Because only integer operations and one table look-up are involved, NumPy, JAX
+and any other language give the same bits; golden vectors are in ``tests/golden/threefry.json``.
 
 The constant first key word keeps the perturbation apart from every other use of a 32-bit number as a key: a JAX key
 made from the same integer has a zero there.

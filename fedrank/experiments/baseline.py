@@ -1,4 +1,4 @@
-"""The paper's baseline that sees the labels: least squares on the relevance of single documents (Kharitonov 2019, Section 5)."""
+"""The paper's baseline that sees the labels: least squares on single documents (Kharitonov 2019, Section 5)."""
 
 from __future__ import annotations
 

@@ -85,22 +85,25 @@ def build(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> Ex
     Raises:
         FedrankError: The configuration does not fit the data, or the data is not there.
     """
-    RANKERS.entry(config.ranker), USERS.entry(config.clicks), REWARDS.entry(config.reward)  # names first, then files
-    splits = load(
-        config.data, fold=config.fold, normalise=config.normalise, seed=config.data_seed, folder=folder
-    )
+    for registry, name in ((RANKERS, config.ranker), (USERS, config.clicks), (REWARDS, config.reward)):
+        registry.entry(name)  # a misspelt name is told before files are read
+    splits = load(config.data, fold=config.fold, normalise=config.normalise, seed=config.data_seed, folder=folder)
     train = splits.train
     user = user_for(config.clicks, splits)
     users = tuple(user_for(name, splits) for name in dict.fromkeys((config.clicks, *config.evaluation.users)))
     ranker = (
-        TwoLayer(train.n_features, config.hidden) if RANKERS.get(config.ranker) is TwoLayer else Linear(train.n_features)
+        TwoLayer(train.n_features, config.hidden)
+        if RANKERS.get(config.ranker) is TwoLayer
+        else Linear(train.n_features)
     )
     metric = REWARDS.get(config.reward)(DEPTH)
     kernels = use_kernels(config)
     if config.as_published and not kernels:
         raise ConfigError("as_published needs the CPU kernels; set compute.kernels = 'on'.")
     if train.n_queries > 65_535:
-        raise ConfigError(f"a share may hold at most 65,535 queries, {splits.name} has {train.n_queries}; use a part of it.")
+        raise ConfigError(
+            f"a share may hold at most 65,535 queries, {splits.name} has {train.n_queries}; use a part of it."
+        )
     p = config.privacy.p
     if config.privacy.epsilon is not None:
         p = probability(config.privacy.epsilon, metric.n)

@@ -76,7 +76,9 @@ def load(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
             leaves, structure = jax.tree.flatten(like)
             found = [file[f"leaf{i}"] for i in range(len(file.files) - 1)]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise RunError(f"{path}: not a checkpoint, or a cut one ({error}). Delete it to start the run again.") from error
+        raise RunError(
+            f"{path}: not a checkpoint, or a cut one ({error}). Delete it to start the run again."
+        ) from error
     if about.pop("version", None) != _VERSION:
         raise RunError(f"{path}: written by another version of this program. Delete it to start the run again.")
     shapes = [np.shape(leaf) for leaf in leaves]

@@ -1,7 +1,7 @@
-"""Everything that decides the outcome of a run, in one frozen dataclass that is also a TOML file and the flags of ``fedrank run``.
+"""Everything that decides the outcome of a run: a frozen dataclass, a TOML file, the flags of ``fedrank run``.
 
-A field is a flag (``--clients 2000``), a key of the file (``clients = 2000``) and an argument in Python; a nested field is
-``--privacy.p`` and the key ``p`` of the table ``[privacy]``. What is not given has the default of Kharitonov (2019).
+A field is a flag (``--clients 2000``), a key of the file (``clients = 2000``) and an argument in Python; a nested field
+is ``--privacy.p`` and the key ``p`` of the table ``[privacy]``. What is not given has the default of Kharitonov (2019).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Privacy:
     """How a device privatises what it sends; give ``p`` or ``epsilon``, not both."""
 
     p: float | None = setting(
-        None, "Probability that an interaction's metric is sent as it is, else another value at random. Without p and epsilon: 0.9."
+        None,
+        "Probability that an interaction's metric is sent as it is. Without p and epsilon: 0.9.",
     )
     epsilon: float | None = setting(None, "ε of one interaction, instead of p.")
     delta: float = setting(1e-6, "δ of the tighter bound for a user over the whole run.")
@@ -41,7 +42,9 @@ class Evaluation:
     """What is measured about the server's model while it learns."""
 
     every: int = setting(10, "Rounds between evaluations; the first and the last model are always evaluated.")
-    measures: tuple[str, ...] = setting(("nDCG@10", "RR@10"), "Offline measures, each over all queries and over judged queries.")
+    measures: tuple[str, ...] = setting(
+        ("nDCG@10", "RR@10"), "Offline measures, each over all queries and over judged queries."
+    )
     users: tuple[str, ...] = setting((), "Click models for the exact expected metric; empty: the one that trains.")
     tie_orders: int = setting(8, "Shuffles of equal scores that an evaluation averages over when ties are random.")
 
@@ -51,9 +54,13 @@ class Compute:
     """How the run is computed. Nothing here changes what a device draws."""
 
     chunk: int = setting(16384, "Devices × seeds that answer at once; bounds the memory.")
-    kernels: Literal["auto", "on", "off"] = setting("auto", "Compiled CPU kernels: auto uses them on a CPU, off is pure JAX.")
+    kernels: Literal["auto", "on", "off"] = setting(
+        "auto", "Compiled CPU kernels: auto uses them on a CPU, off is pure JAX."
+    )
     checkpoint_seconds: float = setting(30.0, "Seconds between checkpoints, which a killed run resumes from.")
-    debug: bool = setting(False, "Without jit, device by device: slow, but an error names exchange, device and arguments.")
+    debug: bool = setting(
+        False, "Without jit, device by device: slow, but an error names exchange, device and arguments."
+    )
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,9 @@ class RunConfig:
     """
 
     protocol: str = setting("foltr-es", "The protocol.")
-    data: str = setting("generated", "Name in the catalogue (fedrank data list), or a LETOR file or folder, or 'generated'.")
+    data: str = setting(
+        "generated", "Name in the catalogue (fedrank data list), or a LETOR file or folder, or 'generated'."
+    )
     fold: int = setting(1, "Fold of the data set, 1 to 5.")
     data_seed: int = setting(0, "Seed of generated data.")
     normalise: Literal["auto", "none", "query-minmax"] = setting(
@@ -79,17 +88,24 @@ class RunConfig:
     share: Literal["uniform", "fixed"] = setting(
         "uniform", "Queries of a device: uniform draws from all in each interaction, fixed keeps a share of its own."
     )
-    queries_per_client: int | None = setting(None, "Size of a fixed share; without it, the queries are dealt out evenly.")
+    queries_per_client: int | None = setting(
+        None, "Size of a fixed share; without it, the queries are dealt out evenly."
+    )
     interactions: int = setting(4, "B, interactions of a device in a round.")
     rounds: int = setting(250, "Rounds; a round is one step of the server.")
-    budget: int | None = setting(None, "Interactions of all devices in a run; sets rounds to budget / (clients × interactions).")
+    budget: int | None = setting(
+        None, "Interactions of all devices in a run; sets rounds to budget / (clients × interactions)."
+    )
     reward: str = setting("MaxRR", "Metric of an interaction's clicks that is maximised: MaxRR or DCG.")
     sigma: float = setting(0.01, "σ, standard deviation of the perturbation.")
     learning_rate: float = setting(1e-3, "Step size of Adam.")
     antithetic: bool = setting(True, "Try the perturbation in both directions.")
-    ties: Literal["fixed", "random"] = setting("fixed", "Equal scores: in the order of the data, or shuffled each time.")
+    ties: Literal["fixed", "random"] = setting(
+        "fixed", "Equal scores: in the order of the data, or shuffled each time."
+    )
     as_published: bool = setting(
-        False, "Draw queries and clicks from the perturbation's seed, as the published code does. Biased; for comparison only."
+        False,
+        "Draw queries and clicks from the perturbation's seed, as the published code does; biased.",
     )
     seeds: int = setting(5, "How many runs with different seeds.")
     seed: int = setting(0, "The first seed; the others follow.")
@@ -127,7 +143,9 @@ class RunConfig:
         if not 0 < self.privacy.delta < 1:
             raise ConfigError(f"privacy.delta must be between 0 and 1, got {self.privacy.delta}.")
         if self.compute.checkpoint_seconds < 0:
-            raise ConfigError(f"compute.checkpoint_seconds must not be negative, got {self.compute.checkpoint_seconds}.")
+            raise ConfigError(
+                f"compute.checkpoint_seconds must not be negative, got {self.compute.checkpoint_seconds}."
+            )
 
     @property
     def all_seeds(self) -> tuple[int, ...]:

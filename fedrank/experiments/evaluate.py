@@ -81,9 +81,7 @@ class Evaluator:
         return jax.tree.map(lambda values: jnp.mean(values, axis=0), shuffled)
 
     def _ranked(self, data: PaddedQueries, order: jax.Array) -> dict[str, jax.Array]:
-        values = {
-            name: expected_rewards(user, self._metric, data, order) for name, user in self._expected.items()
-        }
+        values = {name: expected_rewards(user, self._metric, data, order) for name, user in self._expected.items()}
         # The offline measures are given minus the rank as the score, so that equal scores are ordered once, above.
         ranks = -jnp.argsort(order, axis=-1).astype(jnp.float32)
         for name, measure in self._offline.items():
@@ -99,11 +97,11 @@ class Evaluator:
         Returns:
             Name -> float64 [models, queries].
         """
-        weights = jnp.asarray(weights, jnp.float32)
+        models = jnp.asarray(weights, jnp.float32)
         out: dict[str, np.ndarray] = {}
         for (chosen, data), words in zip(self._buckets, self._words, strict=True):
-            for name, values in self._values(weights, data, words).items():
-                out.setdefault(name, np.zeros((len(weights), len(self._judged))))[:, chosen] = values
+            for name, values in self._values(models, data, words).items():
+                out.setdefault(name, np.zeros((len(models), len(self._judged))))[:, chosen] = values
         return out
 
     def __call__(self, weights: np.ndarray) -> list[list[Score]]:

@@ -1,7 +1,8 @@
 """One experiment, from its configuration to the files that it leaves.
 
 The host's loop: some rounds in one compiled program, then a look at the models, a word to whoever listens, now and then
-a checkpoint. A run that was stopped or killed resumes from its last checkpoint and ends with the same numbers as one that was not.
+a checkpoint. A run that was stopped or killed resumes from its last checkpoint and ends with the same numbers as one
+that was not.
 """
 
 from __future__ import annotations

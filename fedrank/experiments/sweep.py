@@ -1,7 +1,7 @@
 """Several experiments that differ in some settings, one directory each; what a figure of a paper is made of.
 
-A sweep is a configuration and, for some of its settings, a list of values; every combination is run. In a file, the lists stand
-in the table ``[vary]``::
+A sweep is a configuration and, for some of its settings, a list of values; every combination is run. In a file, the
+lists stand in the table ``[vary]``::
 
     data = "mq2008"
     [vary]

@@ -1,8 +1,8 @@
 """Online metrics: how good a session was, from its clicks alone.
 
-An online metric here takes finitely many values, as the privatisation needs (Kharitonov 2019, Section 3.3: "We assume that
-the metric used takes a finite number of values"). Each value is an integer over a common denominator, so that sums of rewards are
-exact and a message can carry them without rounding.
+An online metric here takes finitely many values, as the privatisation needs (Kharitonov 2019, Section 3.3: "We assume
+that the metric used takes a finite number of values"). Each value is an integer over a common denominator, so that sums
+of rewards are exact and a message can carry them without rounding.
 
 A *click pattern* is an integer whose bit i is set when the document at rank i + 1 was clicked.
 """
@@ -86,9 +86,9 @@ def max_rr(depth: int = 10) -> OnlineMetric:
 def click_dcg(depth: int = 10) -> OnlineMetric:
     """Σ over clicked ranks of 1 / log2(1 + rank), in steps of 1/10,000.
 
-    Every pattern has a value of its own unless two round to the same step. The session without a click is one of the values, so
-    privatisation covers it like any other. More clicks are not always better: an informational user stops at relevant
-    results, so that this reward can fall while the ranking improves.
+    Every pattern has a value of its own unless two round to the same step. The session without a click is one of the
+    values, so privatisation covers it like any other. More clicks are not always better: an informational user stops at
+    relevant results, so that this reward can fall while the ranking improves.
     """
     _check_depth("DCG", depth)
     scale = 10_000

@@ -1,8 +1,8 @@
 """FOLtR-ES: federated online learning to rank with evolution strategies (Kharitonov, WSDM 2019).
 
-A device ranks a few of its user's queries with a randomly perturbed model, sees how well that went, and sends the *seed* of the
-perturbation and the *privatised* quality. The server remakes the perturbations from the seeds and follows those that went
-well. Section numbers and equations are the paper's.
+A device ranks a few of its user's queries with a randomly perturbed model, sees how well that went, and sends the
+*seed* of the perturbation and the *privatised* quality. The server remakes the perturbations from the seeds and follows
+those that went well. Section numbers and equations are the paper's.
 
 One round::
 
@@ -14,18 +14,18 @@ One round::
     server   g = mean of v·(m⁺ − m⁻)/(2σ), with m± the halves' mean values        equations (4)–(6)
              one step of Adam along g                                             Section 5
 
-**The seed that is sent makes the perturbation and nothing else.** Queries, clicks and privatisation have randomness of their own. The
-code published with the paper draws queries and clicks from the seed's stream too, so that the reward is correlated
-with the perturbation even where the ranking cannot matter, which biases the gradient. ``as_published=True``
+**The seed that is sent makes the perturbation and nothing else.** Queries, clicks and privatisation have randomness of
+their own. The code published with the paper draws queries and clicks from the seed's stream too, so that the reward is
+correlated with the perturbation even where the ranking cannot matter, which biases the gradient. ``as_published=True``
 reproduces that (:mod:`fedrank.sessions.published`), for comparison only.
 
-The metric is not debiased: randomised response maps its expectation m to a·m + C with a = (pn − 1)/(n − 1) (equation (7)); C cancels
-between the halves, and a scales the gradient, which Adam does not see.
+The metric is not debiased: randomised response maps its expectation m to a·m + C with a = (pn − 1)/(n − 1) (equation
+(7)); C cancels between the halves, and a scales the gradient, which Adam does not see.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -133,13 +133,14 @@ class FoltrES(Protocol):
         p: Probability of an honest answer; 1 sends the truth.
         antithetic: Judge θ + σv and θ − σv, or θ + σv alone.
         ties: Equal scores: ``"fixed"`` order of the data or ``"random"`` in each interaction.
-        as_published: Reproduce the shared random stream of the code published with the paper. Biased; for comparison only.
+        as_published: Reproduce the shared random stream of the code published with the paper. Biased; for comparison
+            only.
         kernels: Use the compiled CPU kernels where there are any; equal draws, sums equal to about 1e-6.
     """
 
     ranker: Ranker
     user: CascadeUser
-    metric: OnlineMetric = max_rr()
+    metric: OnlineMetric = field(default_factory=max_rr)
     interactions: int = 4
     sigma: float = 0.01
     learning_rate: float = 1e-3
@@ -332,8 +333,3 @@ class TryPerturbation(Exchange):
             gradient = weighted_sum(replies.seed, coefficients, size)
         step, optimiser = s.optimiser.update(-gradient, state.optimiser, state.weights)
         return ServerState(state.round + 1, optax.apply_updates(state.weights, step), optimiser)
-
-
-def with_settings(protocol: FoltrES, **changes: Any) -> FoltrES:
-    """The same protocol with other settings, checked again."""
-    return replace(protocol, **changes)

@@ -73,7 +73,9 @@ def caveats(run: Run) -> list[str]:
     done = done_rounds(run)
     short = isinstance(asked, int) and done < asked
     if not run.finished:
-        out.append(f"Unfinished: {done:,} of {asked:,} rounds so far" if short else f"Unfinished: {done:,} rounds so far")
+        out.append(
+            f"Unfinished: {done:,} of {asked:,} rounds so far" if short else f"Unfinished: {done:,} rounds so far"
+        )
     elif short:
         out.append(f"Cut short: {done:,} of {asked:,} rounds")
     wanted, have = asked_seeds(run), len(run.seeds)

@@ -95,7 +95,11 @@ def comparison_figure(runs: Mapping[str, Run], split: str, measure: str) -> alt.
     lines = {} if mark is None else {"": mark}
     title = f"{_upper(measure)}, {describe.SPLIT_NAMES[split]}"
     seeds = sorted({len(run.seeds) for run in runs.values()})
-    band = f"Mean of {' or '.join(map(str, seeds))} seeds; band: 95 % interval" if seeds != [1] else "One seed each: no interval"
+    band = (
+        f"Mean of {' or '.join(map(str, seeds))} seeds; band: 95 % interval"
+        if seeds != [1]
+        else "One seed each: no interval"
+    )
     return _chart(first, pl.concat(parts), "interactions", title, measure, colours, lines, notes, band)
 
 
@@ -195,7 +199,9 @@ def _chart(
     return _styled(alt.layer(*layers).properties(width=380, height=230, title=heading))
 
 
-def _baseline(run: Run, frame: pl.DataFrame, lines: Mapping[str, float], plain: bool, x: Any, y: Any, colour: Any) -> list[Any]:
+def _baseline(
+    run: Run, frame: pl.DataFrame, lines: Mapping[str, float], plain: bool, x: Any, y: Any, colour: Any
+) -> list[Any]:
     """Dashed lines from the first to the last point, and one label above the highest, at the right end."""
     ends = [frame["x"].min(), frame["x"].max()]
     rows = [{"x": e, "mean": v, "series": s} for s, v in lines.items() for e in ends]
@@ -210,7 +216,9 @@ def _baseline(run: Run, frame: pl.DataFrame, lines: Mapping[str, float], plain: 
 
 def _styled(chart: alt.LayerChart) -> alt.LayerChart:
     return (
-        chart.configure(background="#FFFFFF", font="Helvetica Neue, Helvetica, Arial, DejaVu Sans, sans-serif", padding=6)
+        chart.configure(
+            background="#FFFFFF", font="Helvetica Neue, Helvetica, Arial, DejaVu Sans, sans-serif", padding=6
+        )
         .configure_view(stroke=None)
         .configure_title(color=INK, subtitleColor=MUTED, fontSize=14, fontWeight=600, subtitleFontSize=11.5, offset=8)
         .configure_axis(
@@ -225,5 +233,7 @@ def _styled(chart: alt.LayerChart) -> alt.LayerChart:
             titlePadding=8,
         )
         .configure_axisX(grid=False)
-        .configure_legend(labelColor=INK, labelFontSize=12, symbolStrokeWidth=3, symbolType="stroke", padding=0, offset=4)
+        .configure_legend(
+            labelColor=INK, labelFontSize=12, symbolStrokeWidth=3, symbolType="stroke", padding=0, offset=4
+        )
     )

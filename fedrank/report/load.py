@@ -158,7 +158,9 @@ def _metrics(file: Path) -> pl.DataFrame:
     try:
         frame = pl.read_parquet(file)
     except Exception as error:  # polars has no common class for a cut file, a wrong footer and a failed read
-        raise RunError(f"{file}: not readable as parquet ({error}): cut or damaged. Run again to restore it.") from error
+        raise RunError(
+            f"{file}: not readable as parquet ({error}): cut or damaged. Run again to restore it."
+        ) from error
     if missing := [name for name in COLUMNS if name not in frame.columns]:
         raise RunError(
             f"{file}: column {missing[0]!r} is missing, got {', '.join(frame.columns)}. The file is of another version of "
@@ -172,7 +174,9 @@ def _metrics(file: Path) -> pl.DataFrame:
             raise RunError(f"{file}: column {name!r} must hold {kind} values, got {dtype}. Run again to restore it.")
     if frame.is_empty():
         raise RunError(f"{file}: no rows yet. The run has not finished its first round; try again later.")
-    return frame.select(list(COLUMNS)).with_columns(pl.col("epsilon").cast(pl.Float64), pl.col("value").cast(pl.Float64))
+    return frame.select(list(COLUMNS)).with_columns(
+        pl.col("epsilon").cast(pl.Float64), pl.col("value").cast(pl.Float64)
+    )
 
 
 def _baseline(file: Path) -> Baseline | None:

@@ -89,7 +89,11 @@ def _tiles(run: Run, final: tables.Table) -> list[Html]:
     one, many = describe.party(run)
     best = next((r for s in ("test", "validation", "train", "online") for r in final.rows if r["split"] == s), None)
     if best is not None:
-        seeds = "95 % interval over {} seeds".format(best["ranker"].n) if best["ranker"].half is not None else "one seed, no interval"
+        seeds = (
+            "95 % interval over {} seeds".format(best["ranker"].n)
+            if best["ranker"].half is not None
+            else "one seed, no interval"
+        )
         out.append(tile(f"{best['measure']}, {best['split']}", describe.measured(best["ranker"]), seeds))
         against = ""
         if best["difference"] is not None and run.baseline:
@@ -124,7 +128,9 @@ def _curves(run: Run, charts: dict[str, Any], shown: list[str]) -> Html:
             buttons.append(h("label", names[over], for_=f"over-{over}"))
         panels = [svg.figure(charts[f"online-{o}"], f"online-{o}", _alt(run, "online reward", names[o])) for o in overs]
         label = "Online reward: choose the horizontal axis"
-        parts.append(h("div", *buttons, h("div", *panels, class_="panels"), class_="choice", role="group", aria_label=label))
+        parts.append(
+            h("div", *buttons, h("div", *panels, class_="panels"), class_="choice", role="group", aria_label=label)
+        )
     for measure in shown:
         name = f"offline-{_slug(measure)}"
         parts.append(svg.figure(charts[name], name, _alt(run, measure, "by interactions, per split")))

@@ -181,10 +181,14 @@ def curve(metrics: pl.DataFrame, split: str, measure: str, *, points: int = POIN
         rows = rows.with_columns(pl.col("round").alias("point"))
     position = [pl.col(c).max() for c in ("round", "interactions", "bytes_up", "epsilon")]
     value = pl.col("value")
-    grouped = rows.group_by("point").agg(*position, value.mean().alias("mean"), value.std().alias("std"), pl.len().alias("n"))
+    grouped = rows.group_by("point").agg(
+        *position, value.mean().alias("mean"), value.std().alias("std"), pl.len().alias("n")
+    )
     quantiles = {n: t_quantile(n - 1) for n in grouped["n"].unique().to_list() if n > 1}
     # A missing quantile (one seed) is null, and null low and high draw no band.
     quantile = pl.col("n").replace_strict(quantiles, default=None, return_dtype=pl.Float64)
     half = quantile * pl.col("std") / pl.col("n").sqrt()
-    out = grouped.sort("round").with_columns((pl.col("mean") - half).alias("low"), (pl.col("mean") + half).alias("high"))
+    out = grouped.sort("round").with_columns(
+        (pl.col("mean") - half).alias("low"), (pl.col("mean") + half).alias("high")
+    )
     return out.select("round", "interactions", "bytes_up", "epsilon", "mean", "low", "high", "n"), block

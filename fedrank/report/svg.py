@@ -40,7 +40,11 @@ def inline(chart: alt.TopLevelMixin, name: str, description: str) -> Html:
     body = re.sub(r'id="(clip\d+)"', rf'id="{name}-\1"', body)
     body = re.sub(r"url\(#(clip\d+)\)", rf"url(#{name}-\1)", body)
     # Points that carry a sentence show it as a native tooltip.
-    body = re.sub(r'<path aria-label="([^"]*)"([^>]*aria-roledescription="point"[^>]*)/>', r"<path\2><title>\1</title></path>", body)
+    body = re.sub(
+        r'<path aria-label="([^"]*)"([^>]*aria-roledescription="point"[^>]*)/>',
+        r"<path\2><title>\1</title></path>",
+        body,
+    )
     body = re.sub(r' (?:aria-[a-z]+|role|pointer-events)="[^"]*"', "", body)
     body = re.sub(r' font-family="[^"]*"', "", body)
     for colour, variable in COLOURS.items():
@@ -48,4 +52,11 @@ def inline(chart: alt.TopLevelMixin, name: str, description: str) -> Html:
     body = body.replace('fill="white"', 'fill="var(--paper)"')
     # Coordinates to a hundredth of a unit: half the size, no visible change.
     body = re.sub(r"(\d+\.\d\d)\d+", r"\1", body)
-    return h("svg", Html(body), viewBox=match.group(1), role="img", aria_label=description, xmlns="http://www.w3.org/2000/svg")
+    return h(
+        "svg",
+        Html(body),
+        viewBox=match.group(1),
+        role="img",
+        aria_label=description,
+        xmlns="http://www.w3.org/2000/svg",
+    )

@@ -84,16 +84,22 @@ def final_table(run: Run) -> Table:
         Column("ranker", "learnt from clicks", numeric=True),
         Column("gain", "gain over start", numeric=True, signed=True),
     ]
-    notes = ["online: mean over the last tenth of the rounds. Other splits: the last evaluation of all queries, or as named."]
+    notes = [
+        "online: mean over the last tenth of the rounds. Other splits: the last evaluation of all queries, or as named."
+    ]
     if run.baseline:
         columns.append(Column("baseline", run.baseline.label, numeric=True))
         columns.append(Column("difference", f"difference to {run.baseline.name}", numeric=True, signed=True))
-        notes.append(f"{run.baseline.label} is trained on relevance labels, which no {describe.party(run)[0]} here has.")
+        notes.append(
+            f"{run.baseline.label} is trained on relevance labels, which no {describe.party(run)[0]} here has."
+        )
     else:
         notes.append("This run has no label-trained baseline.")
     counts = " or ".join(str(n) for n in sorted(seeds))
     spread = f"± is half of a 95 % Student t interval over {counts} seeds."
-    notes.append("One seed: a single number says nothing about spread, so no interval is given." if seeds == {1} else spread)
+    notes.append(
+        "One seed: a single number says nothing about spread, so no interval is given." if seeds == {1} else spread
+    )
     return Table("Final values", tuple(columns), tuple(rows), (*notes, *(f"{c}." for c in describe.caveats(run))))
 
 

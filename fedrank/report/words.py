@@ -102,7 +102,13 @@ def fields_table(run: Run) -> Table | None:
     if not run.messages:
         return None
     rows = [
-        {"message": message, "field": f.get("name"), "type": f.get("dtype"), "bytes": f.get("bytes"), "meaning": f.get("meaning")}
+        {
+            "message": message,
+            "field": f.get("name"),
+            "type": f.get("dtype"),
+            "bytes": f.get("bytes"),
+            "meaning": f.get("meaning"),
+        }
         for message, fields in run.messages.items()
         for f in fields
     ]
@@ -113,7 +119,9 @@ def fields_table(run: Run) -> Table | None:
         Column("bytes", "bytes", numeric=True),
         Column("meaning", "meaning"),
     )
-    return Table("What each message holds", columns, tuple(rows), ("There are no other fields: a message has a fixed size.",))
+    return Table(
+        "What each message holds", columns, tuple(rows), ("There are no other fields: a message has a fixed size.",)
+    )
 
 
 def epsilon(privacy: Mapping[str, Any] | None, key: str) -> float | None:
@@ -171,7 +179,10 @@ def privacy_words(run: Run) -> list[str]:
         tighter = ""
         if pld is not None and privacy.get("delta") is not None:
             tighter = f"; {epsilon_text(pld)} at δ = {describe.number(privacy['delta'])} by privacy loss distributions"
-        out.append(f"One user{over}: ε = {epsilon_text(basic)} by adding up{tighter}." + _odds(pld if pld is not None else basic))
+        out.append(
+            f"One user{over}: ε = {epsilon_text(basic)} by adding up{tighter}."
+            + _odds(pld if pld is not None else basic)
+        )
     return out
 
 

@@ -1,7 +1,7 @@
 """What a ranker is worth to a user, exactly: the expectation over the user's clicks, without sampling.
 
-The top ranks of a query fix the probability of each click pattern in closed form; the metric's value of each pattern weighs
-it. What remains is the sum over patterns, 1,024 of them for ten ranks.
+The top ranks of a query fix the probability of each click pattern in closed form; the metric's value of each pattern
+weighs it. What remains is the sum over patterns, 1,024 of them for ten ranks.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ def expected_of_labels(user: CascadeUser, metric: OnlineMetric, labels: jax.Arra
     return jnp.einsum("...p,p->...", pattern_probabilities(user, labels, where), values, precision="highest")
 
 
-def rankings(
-    ranker: Ranker, data: PaddedQueries, weights: jax.Array, tie_words: jax.Array | None = None
-) -> jax.Array:
+def rankings(ranker: Ranker, data: PaddedQueries, weights: jax.Array, tie_words: jax.Array | None = None) -> jax.Array:
     """The full ranking of every query.
 
     Args:
@@ -50,7 +48,7 @@ def rankings(
     Returns:
         int32 [q, d]: documents from the first rank on, padding last.
     """
-    scores = ranker.scores(weights, data.features)
+    scores = ranker.scores(weights, jnp.asarray(data.features))
     words = jnp.zeros(scores.shape[:-1], jnp.uint32) if tie_words is None else tie_words
     breakers = tie_breakers(words, scores.shape[-1], tie_words is not None)
     return rank(scores, data.where, breakers, scores.shape[-1])

@@ -1,10 +1,10 @@
 """Sessions on the CPU: scores, top ranks and clicks of a whole cohort in one fused loop.
 
 One party a step of the parallel loop. Its queries' features are read as they lie in
-:class:`~fedrank.data.queries.FeatureBlocks`: feature by feature, so that the innermost loop runs over the documents of a query and
-compiles to vector instructions; the scores stay in the first-level cache, and only the best ``depth`` documents are kept while
-they are compared. The party's perturbation is made on the spot and never leaves the cache either. Nothing of the size of the
-data or of parties × weights is copied or padded.
+:class:`~fedrank.data.queries.FeatureBlocks`: feature by feature, so that the innermost loop runs over the documents of
+a query and compiles to vector instructions; the scores stay in the first-level cache, and only the best ``depth``
+documents are kept while they are compared. The party's perturbation is made on the spot and never leaves the cache
+either. Nothing of the size of the data or of parties × weights is copied or padded.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _mix32(x):
 
 @numba.njit(cache=True, nogil=True, fastmath={"contract"})
 def add_products(block, width, weights, n_features, out):
-    """out[d] += Σ_j weights[j]·block[j, d], four features at a time so that ``out`` is loaded and stored once for four."""
+    """out[d] += Σ_j weights[j]·block[j, d], four features at a time: ``out`` is loaded and stored once for four."""
     quads = n_features // 4
     for q in range(quads):
         j = 4 * q
@@ -94,9 +94,7 @@ def fill_scores(block, width, weights, n_features, hidden, unit, scores):
         for d in range(width):
             one[d] = bias
             two[d] = bias2
-        add_products_twice(
-            block, width, weights[h * f : (h + 1) * f], weights[(h + 1) * f : (h + 2) * f], f, one, two
-        )
+        add_products_twice(block, width, weights[h * f : (h + 1) * f], weights[(h + 1) * f : (h + 2) * f], f, one, two)
         for d in range(width):
             scores[d] += out * max(one[d], _f32(0)) + out2 * max(two[d], _f32(0))
     if hidden % 2:
@@ -162,9 +160,7 @@ def _sessions(
                 width = stride[query]
                 block = values[start[query] : start[query] + n_features * width]
                 fill_scores(block, width, weights, n_features, hidden, unit, scores)
-                shown = fill_top(
-                    scores, length[query], tie_words[party, half, k], random_ties, top, top_score, top_tie
-                )
+                shown = fill_top(scores, length[query], tie_words[party, half, k], random_ties, top, top_score, top_tie)
                 pattern = 0
                 for rank in range(shown):
                     label = labels[label_start[query] + top[rank]]

@@ -1,14 +1,16 @@
 """The random stream of the code published with FOLtR-ES, fault included.
 
-That code (``foltr/client/client.py`` of the repository ``facebookresearch/foltr-es``) re-seeds the Mersenne Twister that simulates the user with
-the very seed that makes the perturbation. Both read the same words from the start:
+That code (``foltr/client/client.py`` of the repository ``facebookresearch/foltr-es``) re-seeds the Mersenne Twister
+that simulates the user with the very seed that makes the perturbation. Both read the same words from the start:
 
 * the perturbation reads them two at a time as 53-bit numbers, for the polar method of the normal distribution;
-* the user reads one for each query (masked rejection), two for each click decision, and two for each stop decision after
+* the user reads one for each query (masked rejection), two for each click decision, and two for each stop decision
+after
   a click.
 
-So a click is drawn from the numbers that also made some of the weights' noise, and the reward is correlated with the noise
-even where the ranking cannot matter. Equal scores are ordered as that code's reversed sort does: later documents first.
+So a click is drawn from the numbers that also made some of the weights' noise, and the reward is correlated with the
+noise even where the ranking cannot matter. Equal scores are ordered as that code's reversed sort does: later documents
+first.
 
 Only for comparison; nothing else uses these functions. Written from a description of the order of the draws; checked in
 tests against NumPy's ``RandomState``.
@@ -164,8 +166,8 @@ def _host_sessions(queries, first, count, weights, seeds, *, blocks, hidden, use
     with ONE_AT_A_TIME:
         _sessions(
             blocks.values, blocks.start, blocks.stride, blocks.labels, blocks.label_start, blocks.length,
-            blocks.n_features, hidden, np.asarray(user.click, np.float64), np.asarray(user.stop, np.float64), user.depth,
-            sigma, np.asarray(queries, np.int32).reshape(-1), flat(first, np.int32), flat(count, np.int32),
+            blocks.n_features, hidden, np.asarray(user.click, np.float64), np.asarray(user.stop, np.float64),
+            user.depth, sigma, np.asarray(queries, np.int32).reshape(-1), flat(first, np.int32), flat(count, np.int32),
             flat(weights, np.float32, weights.shape[-1]), flat(seeds, np.uint32), out,
         )  # fmt: skip
     return out.reshape(*lead, halves, each)

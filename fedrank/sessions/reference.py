@@ -1,7 +1,7 @@
 """Sessions in JAX: the definition, and the path for accelerators.
 
-Works on :class:`~fedrank.data.queries.PaddedQueries`. The CPU kernel (:mod:`fedrank.sessions.kernel`) must give the same
-clicks from the same draws; :mod:`fedrank.sessions.sessions` chooses between the two.
+Works on :class:`~fedrank.data.queries.PaddedQueries`. The CPU kernel (:mod:`fedrank.sessions.kernel`) must give the
+same clicks from the same draws; :mod:`fedrank.sessions.sessions` chooses between the two.
 """
 
 from __future__ import annotations
@@ -76,6 +76,4 @@ def click_patterns(
     scores = jax.vmap(ranker.scores)(weights, features)
     order = rank(scores, where, tie_breakers(tie_words, scores.shape[-1], random_ties), user.depth)
     shown = jnp.take_along_axis(where, order, axis=-1)
-    return sample_pattern(
-        user, jnp.take_along_axis(labels, order, axis=-1), shown, click_words[..., : order.shape[-1]]
-    )
+    return sample_pattern(user, jnp.take_along_axis(labels, order, axis=-1), shown, click_words[..., : order.shape[-1]])

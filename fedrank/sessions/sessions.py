@@ -1,7 +1,8 @@
 """Sessions: queries are ranked, users click.
 
-Two layouts of the same data lead to two implementations of the same function: padded arrays to pure JAX (any device), feature-major
-blocks to the CPU kernel. Both take their randomness as arguments, so that they can be compared draw by draw.
+Two layouts of the same data lead to two implementations of the same function: padded arrays to pure JAX (any device),
+feature-major blocks to the CPU kernel. Both take their randomness as arguments, so that they can be compared draw by
+draw.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rounds of any protocol as one compiled program: scan over rounds, map over seeds, chunks of parties mapped at once.
 
-The program is the loop of :mod:`fedrank.core.protocol`, vectorised. A chunk bounds the memory and changes nothing else: a
-party's key depends on the run, the round and the party's number only.
+The program is the loop of :mod:`fedrank.core.protocol`, vectorised. A chunk bounds the memory and changes nothing else:
+a party's key depends on the run, the round and the party's number only.
 """
 
 from __future__ import annotations

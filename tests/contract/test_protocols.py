@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from worlds import tiny_parties, tiny_protocol
 
 from fedrank.core.errors import AnswerError
 from fedrank.core.kernels import weighted_sum, weighted_sum_kernel
@@ -12,7 +13,6 @@ from fedrank.core.protocol import Party
 from fedrank.core.rng import party_key, perturbation
 from fedrank.protocols.foltr_es import TryPerturbation
 from fedrank.simulate.rounds import Simulator, run_keys
-from worlds import tiny_parties, tiny_protocol
 
 VARIANTS = {
     "linear": {},
@@ -101,7 +101,9 @@ def test_debug_mode_says_whose_answer_failed(monkeypatch):
     simulation = Simulator(protocol, debug=True)
     keys = run_keys((0,))
     states, own = simulation.start(keys, parties)
-    with pytest.raises(AnswerError, match=r"'try-perturbation' failed at party 2 in round 7: RuntimeError: no such") as error:
+    with pytest.raises(
+        AnswerError, match=r"'try-perturbation' failed at party 2 in round 7: RuntimeError: no such"
+    ) as error:
         simulation.advance(keys, states, parties.shared, own, 7, 1)
     assert int(error.value.arguments[1].own.count) == 1
 

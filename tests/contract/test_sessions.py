@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from worlds import FEATURES, tiny_queries
 
 from fedrank.clicks.cascade import cascade
 from fedrank.data.queries import QuerySet
 from fedrank.rankers.linear import Linear
 from fedrank.rankers.mlp import TwoLayer
 from fedrank.sessions.sessions import click_patterns
-from worlds import FEATURES, tiny_queries
 
 RANKERS = {"linear": Linear(FEATURES), "two-layer": TwoLayer(FEATURES, 3), "even": TwoLayer(FEATURES, 2)}
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from worlds import tiny_protocol
 
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.core.messages import Field, Layout
 from fedrank.protocols.foltr_es import PlainReply, Reply, Request
-from worlds import tiny_protocol
 
 TRY = tiny_protocol().exchanges[0]
 PLAIN = tiny_protocol(antithetic=False).exchanges[0]

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from worlds import FEATURES, tiny_parties, tiny_protocol, tiny_queries
 
 from fedrank.core.protocol import Party
 from fedrank.core.rng import party_key, perturbation
 from fedrank.data.queries import QuerySet
 from fedrank.protocols.foltr_es import PlainReply, Reply
-from worlds import FEATURES, tiny_parties, tiny_protocol, tiny_queries
 
 MESSAGES = 40_000
 
@@ -36,7 +36,7 @@ def all_labels_equal(features=46):
 
 
 def mean_squared_t(noise, difference):
-    """Mean over coordinates of the squared t statistic of corr(noise_j, difference): 1 where there is no correlation."""
+    """Mean over coordinates of the squared t statistic of corr(noise_j, difference): 1 without correlation."""
     n = len(difference)
     r = (noise - noise.mean(0)).T @ (difference - difference.mean()) / (n * noise.std(0) * difference.std())
     return float(np.mean(n * r**2 / (1 - r**2)))

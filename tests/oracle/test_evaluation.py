@@ -5,6 +5,7 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from worlds import FEATURES, tiny_queries
 
 from fedrank.clicks.cascade import cascade
 from fedrank.data.splits import Splits
@@ -14,7 +15,6 @@ from fedrank.metrics.online import click_dcg, max_rr
 from fedrank.rankers.linear import Linear
 from fedrank.sessions.expected import expected_of_labels
 from fedrank.sessions.sessions import click_patterns
-from worlds import FEATURES, tiny_queries
 
 USER = cascade("navigational")
 

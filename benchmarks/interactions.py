@@ -54,6 +54,15 @@ def _peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or platform.machine()
+
+
 def _machine(threads: int) -> dict[str, Any]:
     import jax
     import numba
@@ -67,7 +76,7 @@ def _machine(threads: int) -> dict[str, Any]:
         "jax": jax.__version__,
         "numba": numba.__version__,
         "numpy": np.__version__,
-        "machine": platform.machine(),
+        "processor": _processor(),
         "cores": threads,
         "device": jax.devices()[0].device_kind,
     }

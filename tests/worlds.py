@@ -13,7 +13,7 @@ FEATURES = 5
 
 
 def tiny_queries(seed: int = 0, queries: int = 12, longest: int = 14, features: int = FEATURES) -> QuerySet:
-    """Queries of 1 to ``longest`` documents; features are eighths, so that their products with such weights are exact."""
+    """Queries of 1 to ``longest`` documents; features are eighths, so that such products are exact."""
     random = np.random.default_rng(seed)
     lengths = np.concatenate([[1, longest], random.integers(1, longest + 1, queries - 2)])
     offsets = np.concatenate([[0], np.cumsum(lengths)])

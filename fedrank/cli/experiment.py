@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from fedrank.core.errors import ConfigError
-from fedrank.experiments.config import PROTOCOLS, RunConfig, as_dict, from_dict, read_toml
-
-if TYPE_CHECKING:
-    from fedrank.report.load import Run
+from fedrank.experiments.config import PROTOCOLS, Evaluation, RunConfig, as_dict, from_dict, read_toml
 
 _RUNS = Path("runs")
 
@@ -115,7 +112,7 @@ def sweep(
 
 
 def demo(*, out: Path | None = None, quiet: Quiet = False, as_json: AsJson = False) -> None:
-    """Train a ranker from the clicks of 2,000 simulated devices on generated data; a minute on two cores.
+    """Train a ranker from the clicks of 2,000 simulated devices on generated data; about a minute.
 
     Args:
         out: The run's directory; by default runs/demo (runs/demo-2, … if that is taken).
@@ -125,7 +122,7 @@ def demo(*, out: Path | None = None, quiet: Quiet = False, as_json: AsJson = Fal
     from fedrank.experiments.run import run as run_experiment
 
     folder = out or _free(_RUNS / "demo")
-    run_experiment(RunConfig(ranker="mlp", seeds=3), folder, listener=_listener(quiet))
+    run_experiment(RunConfig(ranker="mlp", evaluation=Evaluation(every=5)), folder, listener=_listener(quiet))
     _show(folder, as_json)
 
 
@@ -185,6 +182,5 @@ def _show(folder: Path, as_json: bool) -> None:
     from fedrank.cli.report import show
     from fedrank.report.load import load
 
-    _report(folder)
-    run: Run = load(folder)
-    show(run, as_json=as_json)
+    run = load(folder)
+    show(run, _report(folder), as_json=as_json)

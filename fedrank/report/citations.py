@@ -15,7 +15,7 @@ REGISTRIES = (
 
 
 def citation_keys(run: Run) -> list[str]:
-    """Keys of ``core/references.bib``, each once: those the run wrote down, or else those of its configuration's names."""
+    """Keys of ``core/references.bib``, each once: what the run wrote down, or else those of the names it configures."""
     written = run.environment.get("citations")
     if written is not None:
         return list(dict.fromkeys(str(k) for k in written if k))

@@ -34,7 +34,7 @@ SETTINGS = {
     "antithetic": "antithetic perturbations",
     "learning_rate": "learning rate",
     "privacy.p": "probability of a true report p",
-    "as_published": "published faults kept",
+    "as_published": "random numbers as in the published code",
 }
 
 
@@ -67,6 +67,8 @@ def generated(run: Run) -> bool:
 def caveats(run: Run) -> list[str]:
     """What a reader of any number of this run must know; each is said on the figures too."""
     out = []
+    if run.setting("as_published"):
+        out.append("As published: users share the perturbation's random numbers, which biases the gradient")
     if generated(run):
         out.append("Generated data: no real collection")
     asked = run.setting("rounds") or (run.privacy or {}).get("rounds")

@@ -1,8 +1,8 @@
 """Figures: learning curves with bands over seeds, and the baseline beside them.
 
-Each function returns an altair chart. ``save`` writes it as PNG or SVG for a paper; :mod:`fedrank.report.svg` puts it on a page. What a
-reader must know (generated data, a run cut short, fewer seeds than asked for, the number of seeds) stands on the figure, so
-that it goes wherever the figure goes.
+Each function returns an altair chart. ``save`` writes it as PNG or SVG for a paper; :mod:`fedrank.report.svg` puts it
+on a page. What a reader must know (generated data, a run cut short, fewer seeds than asked for, the number of seeds)
+stands on the figure, so that it goes wherever the figure goes.
 """
 
 from __future__ import annotations
@@ -178,7 +178,11 @@ def _chart(
     axis_title, _, style = AXES[over]
     x = alt.X("x:Q").title(axis_title.format(many=describe.party(run)[1])).axis(format=style, tickCount=5)
     y = alt.Y("mean:Q").title(measure).scale(zero=False, nice=True)
-    legend = None if len(colours) == 1 else alt.Legend(title=None, orient="top", direction="horizontal", columns=3)
+    legend = None
+    if len(colours) > 1:  # full opacity: the first layer is the pale band, and a legend takes after the first layer
+        legend = alt.Legend(
+            title=None, orient="top", direction="horizontal", columns=3, symbolOpacity=1, symbolStrokeWidth=2
+        )
     scale = alt.Scale(domain=list(colours), range=list(colours.values()))
     colour = alt.Color("series:N").scale(scale).legend(legend).sort(list(colours))
     layers: list[Any] = []
@@ -214,7 +218,7 @@ def _baseline(
     return [rules, text.encode(x=x, y=y, text="text:N", color=alt.value(MUTED))]
 
 
-def _styled(chart: alt.LayerChart) -> alt.LayerChart:
+def _styled(chart: Any) -> Any:
     return (
         chart.configure(
             background="#FFFFFF", font="Helvetica Neue, Helvetica, Arial, DejaVu Sans, sans-serif", padding=6

@@ -1,7 +1,7 @@
 """HTML that is safe by construction: text is escaped unless it was built here.
 
-``h("p", "a < b")`` makes an element; children that are :class:`Html` stand as they are, all other text is escaped. There is no other
-way in this package to put text on a page.
+``h("p", "a < b")`` makes an element; children that are :class:`Html` stand as they are, all other text is escaped.
+There is no other way in this package to put text on a page.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def h(name: str, /, *children: object, **attributes: object) -> Html:
     Args:
         name: Such as ``"p"``.
         children: Markup, text (escaped), or None (left out).
-        attributes: Values are escaped; an underscore in a name is a hyphen, a trailing one is dropped (``class_``, ``for_``); True is
-            an attribute without a value, None and False leave it out.
+        attributes: Values are escaped; an underscore in a name is a hyphen, a trailing one is dropped (``class_``,
+            ``for_``); True is an attribute without a value, None and False leave it out.
 
     >>> h("a", "x < y", href='"', class_="quiet", hidden=True)
     '<a href="&quot;" class="quiet" hidden>x &lt; y</a>'

@@ -1,9 +1,10 @@
 """A run directory, read once and checked.
 
-What a run left behind is files (``config.toml``, ``environment.json``, ``metrics.parquet``, ``baseline.json``, ``ledger.jsonl``,
-``privacy.json``, ``model.json``, ``messages.json``, ``done.json``). Everything in :mod:`fedrank.report` works on the :class:`Run` that is
-read here and on nothing else, so a page can be made again years later from the files alone. A run that is still going can be
-read too: it has no ``done.json``, and whatever is made from it says so.
+What a run left behind is files (``config.toml``, ``environment.json``, ``metrics.parquet``, ``baseline.json``,
+``ledger.jsonl``, ``privacy.json``, ``model.json``, ``messages.json``, ``done.json``). Everything in
+:mod:`fedrank.report` works on the :class:`Run` that is read here and on nothing else, so a page can be made again years
+later from the files alone. A run that is still going can be read too: it has no ``done.json``, and whatever is made
+from it says so.
 """
 
 from __future__ import annotations
@@ -60,13 +61,15 @@ class Run:
         path: The directory.
         config: The resolved configuration, nested as in ``config.toml``.
         environment: Versions, machine, times, command.
-        metrics: Long form, columns as :data:`COLUMNS`; ``interactions`` and ``bytes_up`` are cumulative over all parties.
+        metrics: Long form, columns as :data:`COLUMNS`; ``interactions`` and ``bytes_up`` are cumulative over all
+            parties.
         finished: Whether the run came to its end.
         baseline: The label-trained baseline, or None if the run has none.
         ledger: What crossed in the run of one seed, or None if the run has not written it yet.
         privacy: What the accountant says, or None if the run has not written it yet.
         model: Ranker, number of features and so on, or None if the run has not written it yet.
-        messages: Fields of each message type (rows of :meth:`fedrank.core.messages.Layout.describe`), by type; may be empty.
+        messages: Fields of each message type (rows of :meth:`fedrank.core.messages.Layout.describe`), by type; may be
+            empty.
     """
 
     path: Path
@@ -163,7 +166,8 @@ def _metrics(file: Path) -> pl.DataFrame:
         ) from error
     if missing := [name for name in COLUMNS if name not in frame.columns]:
         raise RunError(
-            f"{file}: column {missing[0]!r} is missing, got {', '.join(frame.columns)}. The file is of another version of "
+            f"{file}: column {missing[0]!r} is missing, got {', '.join(frame.columns)}. "
+            "The file is of another version of "
             "fedrank: make the report with that version, or run again."
         )
     for name, kind in COLUMNS.items():

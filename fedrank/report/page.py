@@ -1,7 +1,7 @@
 """The page of a run: one file, no script, no network; and its figures as PNG.
 
-A reader gets, in this order: what the run was, its headline numbers, the curves, the final table, what left the devices, what is
-private and what is not, and everything needed to run it again.
+A reader gets, in this order: what the run was, its headline numbers, the curves, the final table, what left the
+devices, what is private and what is not, and everything needed to run it again.
 """
 
 from __future__ import annotations
@@ -175,7 +175,11 @@ def _repeat(run: Run) -> Html:
 
 def _settings(run: Run) -> Html:
     left = tables.to_html(tables.config_table(run), code=("key",))
-    return h("div", h("div", left), h("div", tables.to_html(tables.environment_table(run))), class_="two")
+    notes = (run.model or {}).get("notes") or ()
+    return join(
+        h("div", h("div", left), h("div", tables.to_html(tables.environment_table(run))), class_="two"),
+        *(h("p", f"Data: {note}", class_="note") for note in notes),
+    )
 
 
 def _citation(run: Run) -> Html:

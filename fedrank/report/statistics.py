@@ -1,7 +1,7 @@
 """Means, intervals and differences over seeds.
 
-The unit is the seed: one run of one seed is one independent draw, whatever happens inside it. Intervals are Student's t,
-two-sided, 95 % unless said. One seed has no interval, and says so: an :class:`Estimate` then has ``half`` None.
+The unit is the seed: one run of one seed is one independent draw, whatever happens inside it. Intervals are Student's
+t, two-sided, 95 % unless said. One seed has no interval, and says so: an :class:`Estimate` then has ``half`` None.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def difference(of: Mapping[int, float], against: Mapping[int, float], level: flo
     """Mean of ``of`` minus mean of ``against``, both by seed.
 
     Runs of the same seed share their draws, so with two or more common seeds the interval is the paired one over those.
-    With fewer, the runs are treated as independent: Welch's interval (Welch 1947, Biometrika 34), with the degrees of freedom of
-    Satterthwaite.
+    With fewer, the runs are treated as independent: Welch's interval (Welch 1947, Biometrika 34), with the degrees of
+    freedom of Satterthwaite.
 
     Raises:
         ConfigError: A side has no values.
@@ -127,8 +127,8 @@ def _variance(values: Sequence[float], mean: float) -> float:
 def final_values(metrics: pl.DataFrame, split: str, measure: str) -> dict[int, float]:
     """Each seed's value at the end.
 
-    Offline splits: the last evaluation that every seed has reached. ``"online"``: the mean over the last tenth of the rounds
-    that every seed has reached.
+    Offline splits: the last evaluation that every seed has reached. ``"online"``: the mean over the last tenth of the
+    rounds that every seed has reached.
 
     Args:
         metrics: Long form, as in :class:`fedrank.report.load.Run`.
@@ -158,13 +158,13 @@ def first_values(metrics: pl.DataFrame, split: str, measure: str) -> dict[int, f
 def curve(metrics: pl.DataFrame, split: str, measure: str, *, points: int = POINTS) -> tuple[pl.DataFrame, int]:
     """A learning curve over seeds.
 
-    Curves longer than ``points`` are thinned: the online reward by averaging blocks of neighbouring rounds within each seed (it is a
-    sample, so averaging loses nothing but detail), other measures by keeping evenly spaced evaluations, the first and the
-    last among them.
+    Curves longer than ``points`` are thinned: the online reward by averaging blocks of neighbouring rounds within each
+    seed (it is a sample, so averaging loses nothing but detail), other measures by keeping evenly spaced evaluations,
+    the first and the last among them.
 
     Returns:
-        A frame with columns ``round, interactions, bytes_up, epsilon, mean, low, high, n``, one row a point, and the number of rounds
-        in a point. ``low`` and ``high`` are null where there is one seed.
+        A frame with columns ``round, interactions, bytes_up, epsilon, mean, low, high, n``, one row a point, and the
+        number of rounds in a point. ``low`` and ``high`` are null where there is one seed.
     """
     rows = metrics.filter((pl.col("split") == split) & (pl.col("measure") == measure))
     rounds = rows["round"].unique().sort()

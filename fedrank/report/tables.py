@@ -57,7 +57,7 @@ class Table:
 
 
 def final_table(run: Run) -> Table:
-    """Final values: one row a split and measure; the ranker over seeds, its gain over the start, the baseline, the difference."""
+    """Final values, a row for each split and measure: the ranker over seeds, its gain, the baseline, the difference."""
     rows, seeds = [], set()
     for split in describe.SPLITS:
         measures = run.metrics.filter(run.metrics["split"] == split)["measure"].unique().to_list()

@@ -69,7 +69,8 @@ def ledger_words(run: Run) -> list[str]:
     up, down = run.ledger.bytes_from("parties"), run.ledger.bytes_from("server")
     rounds = len({entry.round for entry in run.ledger})
     cohort = f"{describe.number(round(max(f.parties for f in lines)))} {many}"
-    total = f"{cohort} and {rounds:,} round{'' if rounds == 1 else 's'} make {describe.size(up)} up and {describe.size(down)} down"
+    turns = f"{rounds:,} round{'' if rounds == 1 else 's'}"
+    total = f"{cohort} and {turns} make {describe.size(up)} up and {describe.size(down)} down"
     seeds = "" if len(run.seeds) == 1 else "; each of the other seeds moved as much"
     out.append(f"{total}, for one run of one seed{seeds}. Transport (TCP, TLS, HTTP) comes on top.")
     return out
@@ -154,15 +155,17 @@ def privacy_words(run: Run) -> list[str]:
     each = epsilon(privacy, "epsilon_interaction")
     if each is not None and math.isinf(each):
         return [
-            f"Nothing is randomised: each {one} reports its true values, and there is no bound on what they reveal (ε = ∞).",
+            f"Nothing is randomised: each {one} reports its true values, and there is no bound on what they reveal "
+            "(ε = ∞).",
             f"Raw queries, documents and clicks still stay on the {one}.",
         ]
     out = []
     p, n = privacy.get("p"), privacy.get("values")
     if p is not None and n is not None:
         out.append(
-            f"Mechanism: {privacy.get('mechanism', 'randomised response')}. With probability {describe.number(p)} an interaction's value is "
-            f"reported as it is; otherwise one of the other {n - 1} values is reported, each as likely. This happens on the {one}."
+            f"Mechanism: {privacy.get('mechanism', 'randomised response')}. With probability {describe.number(p)} an "
+            f"interaction's value is reported as it is; otherwise one of the other {n - 1} values is reported, each as "
+            f"likely. This happens on the {one}."
         )
     else:
         out.append(f"Mechanism: {privacy.get('mechanism', 'not stated')}, applied on the {one}.")

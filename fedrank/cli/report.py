@@ -1,0 +1,139 @@
+"""``fedrank report``, ``compare``, ``cite``: what runs found, on a page, on the terminal, for machines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    import rich.table
+
+    from fedrank.report.load import Run
+    from fedrank.report.tables import Table
+
+AsJson = Annotated[bool, Parameter(name="--json", negative="")]
+
+
+def report(folder: Path, /, *, out: Path | None = None, as_json: AsJson = False) -> None:
+    """Write a run's page and figures again and print its results.
+
+    Args:
+        folder: The run's directory; an unfinished run is shown as far as it got.
+        out: The page's file; by default report.html in the run's directory.
+        as_json: Print the results as JSON for machines.
+    """
+    from fedrank.report.load import load
+    from fedrank.report.page import write_page
+
+    run = load(folder)
+    page = write_page(run, out)
+    show(run, page, as_json=as_json)
+
+
+def compare(*runs: Path, out: Path | None = None, as_json: AsJson = False) -> None:
+    """Lay runs side by side: final values, differences with intervals, curves.
+
+    Args:
+        runs: Directories of two or more runs; differences are to the first.
+        out: Directory for compare.html and its figures; by default nothing is written.
+        as_json: Print the comparison as JSON for machines.
+    """
+    from fedrank.cli.terminal import print_json
+    from fedrank.report import compare as comparison
+    from fedrank.report.tables import to_json, to_rich
+
+    labelled = comparison.labelled(runs)
+    page = comparison.write_comparison(runs, out) if out is not None else None
+    if as_json:
+        final = to_json(comparison.comparison_table(labelled))
+        differs = to_json(comparison.changed_settings(labelled))
+        print_json(
+            {"runs": {label: str(run.path) for label, run in labelled.items()}, "final": final, "differs": differs}
+        )
+        return
+    from rich.console import Console
+
+    console = Console()
+    console.print(to_rich(comparison.comparison_table(labelled, most_telling=True)))
+    if page is not None:
+        console.print(f"page: {page}", soft_wrap=True, highlight=False)
+
+
+def cite(folder: Path, /) -> None:
+    """Print the BibTeX of what a run used: protocol, data, users, metric, optimiser.
+
+    Args:
+        folder: The run's directory.
+    """
+    from fedrank.report.citations import citations
+    from fedrank.report.load import load
+
+    print(citations(load(folder)))
+
+
+def show(run: Run, page: Path, *, as_json: bool) -> None:
+    """Print a run's results.
+
+    Args:
+        run: The run.
+        page: Its page.
+        as_json: As one JSON document.
+    """
+    from fedrank.report import describe
+    from fedrank.report.tables import final_table, to_json
+    from fedrank.report.words import ledger_words, privacy_words
+
+    final = final_table(run)
+    if as_json:
+        from fedrank.cli.terminal import print_json
+
+        print_json(
+            {
+                "run": str(run.path),
+                "page": str(page),
+                "finished": run.finished,
+                "caveats": describe.caveats(run),
+                "config": dict(run.config),
+                "environment": dict(run.environment),
+                "final": to_json(final)["rows"],
+                "privacy": to_json(run.privacy),
+                "bytes": None
+                if run.ledger is None
+                else {who: run.ledger.bytes_from(who) for who in ("parties", "server")},
+            }
+        )
+        return
+    from rich.console import Console
+
+    console = Console()
+    console.print(_terminal_table(final))
+    for caveat in describe.caveats(run):
+        console.print(f"[bold]{caveat}.[/bold]", highlight=False)
+    for line in (*ledger_words(run), *privacy_words(run)):
+        console.print(f"• {line}", highlight=False)
+    console.print(f"page: {page}", soft_wrap=True, highlight=False)
+
+
+def _terminal_table(final: Table) -> rich.table.Table:
+    """The final values in 80 columns: one line each; the page has the rest."""
+    from rich import box
+    from rich.table import Table as RichTable
+
+    mark = next((column for column in final.columns if column.key == "baseline"), None)
+    shown = [column for column in final.columns if column.key in ("split", "measure", "ranker", "baseline")]
+    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in shown:
+        table.add_column(column.title, justify="right" if column.numeric else "left", no_wrap=True)
+    if mark is not None:
+        table.add_column("difference", justify="right", no_wrap=True)
+    last = ""
+    for row in final.rows:
+        cells = [final.text(row, column) for column in shown]
+        if mark is not None:
+            cells.append("–" if row["difference"] is None else f"{row['difference'].mean:+.4f}".replace("-", "−"))
+        cells[0] = "" if row["split"] == last else cells[0]
+        last = row["split"]
+        table.add_row(*cells)
+    return table

@@ -1,0 +1,170 @@
+"""The command as a user types it: what it prints, what it leaves, how it fails."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedrank.cli.main import call
+
+TINY = ["--clients", "6", "--rounds", "4", "--seeds", "2", "--evaluation.every", "2", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def letor(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "tiny.txt"
+    rows = [f"{(q + d) % 3} qid:{q} 1:{d / 8} 2:{(q + d) % 3 / 2} 3:0.5" for q in range(8) for d in range(6)]
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(letor, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    assert call(["run", "foltr-es", "--data", str(letor), *TINY, "--privacy.p", "0.5", "--out", str(folder)]) == 0
+    return folder
+
+
+def test_help_is_quick_and_loads_nothing_heavy():
+    code = (
+        "import sys, fedrank.cli.main as m\n"
+        "status = m.call(['--help'])\n"
+        "heavy = {'jax', 'numba', 'sklearn', 'polars', 'altair', 'optax', 'scipy'} & set(sys.modules)\n"
+        "sys.exit(status or bool(heavy) and f'loaded: {heavy}')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    for command in ("run", "resume", "sweep", "demo", "report", "compare", "cite", "data", "privacy", "protocols"):
+        assert command in done.stdout
+
+
+@pytest.mark.parametrize("command", ["run", "sweep", "resume", "demo", "report", "compare", "cite", "protocols"])
+def test_every_command_has_help(command, capsys):
+    assert call([command, "--help"]) == 0
+    assert "Usage" in capsys.readouterr().out
+
+
+def test_a_run_prints_its_result_and_leaves_a_page(finished, capsys):
+    assert (finished / "report.html").stat().st_size < 2_000_000
+    assert call(["report", str(finished)]) == 0
+    out = capsys.readouterr().out
+    assert "expected MaxRR (navigational)" in out and "9 bytes" in out
+
+
+def test_json_is_json_and_alone_on_stdout(letor, tmp_path, capsys):
+    assert call(["run", "--data", str(letor), *TINY, "--out", str(tmp_path / "r"), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert "expected MaxRR (navigational)" in json.dumps(result)
+
+
+def test_a_file_repeats_a_run_and_flags_win_over_it(finished, tmp_path, capsys):
+    out = tmp_path / "again"
+    assert call(["run", str(finished / "config.toml"), "--privacy.p", "0.75", "--out", str(out), "--quiet"]) == 0
+    text = (out / "config.toml").read_text()
+    assert "p = 0.75" in text and "clients = 6" in text
+    capsys.readouterr()
+    assert call(["compare", str(finished), str(out)]) == 0
+    assert "expected MaxRR (navigational)" in capsys.readouterr().out
+
+
+def test_a_sweep_from_a_file(letor, tmp_path, capsys):
+    file = tmp_path / "sweep.toml"
+    file.write_text(
+        f'data = "{letor}"\nclients = 6\nrounds = 2\nseeds = 2\n[vary]\n"privacy.p" = [0.5, 1.0]\nantithetic = [true]\n'
+    )
+    out = tmp_path / "sweep"
+    assert call(["sweep", str(file), "--out", str(out), "--quiet"]) == 0
+    assert {p.name for p in out.iterdir() if p.is_dir()} >= {
+        "privacy.p=0.5,antithetic=true",
+        "privacy.p=1.0,antithetic=true",
+    }
+    assert call(["sweep", str(file), "--out", str(out), "--quiet", "--json"]) == 0
+
+
+def test_cite_names_the_paper(finished, capsys):
+    assert call(["cite", str(finished)]) == 0
+    assert "kharitonov2019foltr" in capsys.readouterr().out
+
+
+def test_privacy_table_prints_the_papers_eighteen_numbers(capsys):
+    assert call(["privacy", "table"]) == 0
+    out = capsys.readouterr().out
+    table2 = (
+        ["0.51", "1.61", "2.71", "3.81", "4.55", "6.20"],
+        ["0.47", "1.52", "2.58", "3.65", "4.39", "6.00"],
+        ["0.28", "1.00", "1.70", "2.56", "3.13", "4.39"],
+    )
+    for number in (number for row in table2 for number in row):
+        assert number in out
+
+
+def test_privacy_epsilon_and_back(capsys):
+    assert call(["privacy", "epsilon", "--p", "0.9", "--json"]) == 0
+    assert abs(json.loads(capsys.readouterr().out)["epsilon_interaction"] - 4.4998) < 1e-3
+
+
+def test_protocols_are_listed(capsys):
+    assert call(["protocols", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["name"] == "foltr-es" and Path(row["file"]).exists()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "status", "says"),
+    [
+        (["run", "--clints", "3"], 2, "--clients"),
+        (["run", "--clients", "three"], 2, "three"),
+        (["rnu"], 2, "run"),
+        (["run", "foltr"], 1, "foltr-es"),
+        (["run", "--clicks", "navigationl"], 1, "navigational"),
+        (["run", "--ranker", "linar"], 1, "linear"),
+        (["run", "--data", "mq208"], 1, "mq2008"),
+        (["run", "--interactions", "3"], 1, "even"),
+        (["run", "--privacy.p", "1.5"], 1, "p must be"),
+        (["run", "absent.toml"], 1, "absent.toml"),
+        (["resume", "absent"], 1, "holds no run"),
+        (["report", "absent"], 1, "absent"),
+        (["sweep", "--vary", "clients"], 1, "--vary"),
+        (["sweep"], 1, "--vary"),
+    ],
+)
+def test_mistakes_are_told_in_a_line_with_what_to_do(tokens, status, says, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert call(tokens) == status
+    captured = capsys.readouterr()
+    told = captured.err + captured.out
+    assert says in told and "Traceback" not in told
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_in_use_is_not_overwritten(letor, finished, capsys):
+    assert call(["run", "--data", str(letor), *TINY, "--out", str(finished)]) == 1
+    assert "not empty" in capsys.readouterr().err
+
+
+def test_ctrl_c_leaves_a_run_that_resumes(letor, tmp_path):
+    out = tmp_path / "run"
+    flags = ["--data", str(letor), "--clients", "6", "--rounds", "1000000", "--seeds", "1", "--evaluation.every", "10"]
+    command = [sys.executable, "-c", "from fedrank.cli.main import main; main()", "run", *flags, "--out", str(out)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "CI": "1"}
+    )
+    try:
+        for line in process.stderr:
+            if line.startswith("round"):
+                break
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, err
+    assert f"fedrank resume {out}" in err
+    assert (out / "checkpoint" / "state.npz").exists()
+    started = time.time()
+    assert call(["report", str(out)]) == 0  # an unfinished run has a page, which says so
+    assert (out / "report.html").stat().st_mtime >= started - 5

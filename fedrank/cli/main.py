@@ -18,6 +18,7 @@ app = App(
     name="fedrank",
     help="Learn to rank and to recommend from what people do, without collecting what they do.",
     version=__version__,
+    suppress_keyboard_interrupt=False,  # a stopped run says how it goes on
 )
 app.command("fedrank.cli.experiment:run")
 app.command("fedrank.cli.experiment:resume")

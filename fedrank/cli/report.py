@@ -42,7 +42,7 @@ def compare(*runs: Path, out: Path | None = None, as_json: AsJson = False) -> No
     """
     from fedrank.cli.terminal import print_json
     from fedrank.report import compare as comparison
-    from fedrank.report.tables import to_json, to_rich
+    from fedrank.report.tables import to_json
 
     labelled = comparison.labelled(runs)
     page = comparison.write_comparison(runs, out) if out is not None else None
@@ -56,7 +56,7 @@ def compare(*runs: Path, out: Path | None = None, as_json: AsJson = False) -> No
     from rich.console import Console
 
     console = Console()
-    console.print(to_rich(comparison.comparison_table(labelled, most_telling=True)))
+    console.print(_terminal_comparison(comparison.comparison_table(labelled, most_telling=True)))
     if page is not None:
         console.print(f"page: {page}", soft_wrap=True, highlight=False)
 
@@ -123,9 +123,11 @@ def _terminal_table(final: Table) -> rich.table.Table:
 
     mark = next((column for column in final.columns if column.key == "baseline"), None)
     shown = [column for column in final.columns if column.key in ("split", "measure", "ranker", "baseline")]
-    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for column in shown:
-        table.add_column(column.title, justify="right" if column.numeric else "left", no_wrap=True)
+        table.add_column(
+            column.title.replace(" from clicks", ""), justify="right" if column.numeric else "left", no_wrap=True
+        )
     if mark is not None:
         table.add_column("difference", justify="right", no_wrap=True)
     last = ""
@@ -136,4 +138,23 @@ def _terminal_table(final: Table) -> rich.table.Table:
         cells[0] = "" if row["split"] == last else cells[0]
         last = row["split"]
         table.add_row(*cells)
+    return table
+
+
+def _terminal_comparison(final: Table) -> rich.table.Table:
+    """The comparison in few columns: the measure as a heading over its runs."""
+    from rich import box
+    from rich.table import Table as RichTable
+
+    table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("run")
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("difference to the first", justify="right", no_wrap=True)
+    columns = {column.key: column for column in final.columns}
+    heading = ""
+    for row in final.rows:
+        if (now := f"{row['measure']}, {row['split']}") != heading:
+            heading = now
+            table.add_row(f"[bold]{heading}[/bold]", "", "")
+        table.add_row(*(final.text(row, columns[key]) for key in ("run", "value", "difference")))
     return table

@@ -118,5 +118,8 @@ def listener(quiet: bool = False, name: str = "") -> Listener:
     # A log that somebody keeps (CI, nohup to a file) gets lines; a pipe into another program gets none.
     import stat
 
-    mode = os.fstat(sys.stderr.fileno()).st_mode
-    return Lines(name) if stat.S_ISREG(mode) or os.environ.get("CI") else Listener()
+    try:
+        kept = stat.S_ISREG(os.fstat(sys.stderr.fileno()).st_mode)
+    except (OSError, ValueError):  # stderr is not a file at all, as in a notebook
+        kept = False
+    return Lines(name) if kept or os.environ.get("CI") else Listener()

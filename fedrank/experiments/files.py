@@ -133,10 +133,11 @@ class RunFolder:
     def ledger(self, protocol: Protocol, rounds: int, parties: int) -> None:
         """Write the ledger of one seed's rounds, and the message types."""
         ledger = Ledger()
+        exchanges = [(exchange.name, exchange.request, exchange.reply) for exchange in protocol.exchanges]
         for number in range(rounds):
-            for exchange in protocol.exchanges:
-                ledger.record(number, exchange.name, exchange.request, sender="server", messages=parties)
-                ledger.record(number, exchange.name, exchange.reply, sender="parties", messages=parties)
+            for name, request, reply in exchanges:
+                ledger.record(number, name, request, sender="server", messages=parties)
+                ledger.record(number, name, reply, sender="parties", messages=parties)
         try:
             ledger.write(self.path / "ledger.jsonl")
         except OSError as error:

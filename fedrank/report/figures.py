@@ -7,6 +7,7 @@ stands on the figure, so that it goes wherever the figure goes.
 
 from __future__ import annotations
 
+import functools
 import os
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -118,14 +119,25 @@ def save(chart: alt.TopLevelMixin, path: str | os.PathLike[str], *, scale: float
 
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    spec = chart.to_json()
     if path.suffix == ".png":
-        path.write_bytes(vl_convert.vegalite_to_png(spec, scale=scale))
+        path.write_bytes(vl_convert.svg_to_png(rendered(chart), scale=scale))
     elif path.suffix == ".svg":
-        path.write_text(vl_convert.vegalite_to_svg(spec), encoding="utf-8")
+        path.write_text(rendered(chart), encoding="utf-8")
     else:
         raise ConfigError(f"{path}: a figure is saved as .png or .svg, got {path.suffix or 'no suffix'}.")
     return path
+
+
+def rendered(chart: alt.TopLevelMixin) -> str:
+    """The figure as SVG; remembered, because a page and a PNG want the same."""
+    return _svg(chart.to_json())
+
+
+@functools.lru_cache(maxsize=32)
+def _svg(spec: str) -> str:
+    import vl_convert
+
+    return vl_convert.vegalite_to_svg(spec)
 
 
 def _upper(measure: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from fedrank.report.figures import INK, MUTED, OKABE_ITO, RULE
+from fedrank.report.figures import INK, MUTED, OKABE_ITO, RULE, rendered
 from fedrank.report.html import Html, h
 
 if TYPE_CHECKING:
@@ -28,9 +28,7 @@ def figure(chart: alt.TopLevelMixin, name: str, description: str) -> Html:
 
 def inline(chart: alt.TopLevelMixin, name: str, description: str) -> Html:
     """The ``<svg>`` element alone; arguments as :func:`figure`."""
-    import vl_convert
-
-    text = vl_convert.vegalite_to_svg(chart.to_json())
+    text = rendered(chart)
     # The page's own name, size and text alternative in place of Vega's.
     match = re.match(r"<svg[^>]*?viewBox=\"([^\"]*)\"[^>]*>", text)
     if match is None:

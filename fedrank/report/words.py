@@ -46,12 +46,13 @@ class Flow:
 
 def flows(ledger: Ledger) -> list[Flow]:
     """The ledger added up by exchange, message, sender and size, in order of appearance."""
-    sums: dict[tuple[str, str, str, int], tuple[int, set[int]]] = {}
+    messages: dict[tuple[str, str, str, int], int] = {}
+    rounds: dict[tuple[str, str, str, int], set[int]] = {}
     for entry in ledger:
         key = (entry.exchange, entry.message, entry.sender, entry.bytes_each)
-        count, rounds = sums.get(key, (0, set()))
-        sums[key] = (count + entry.messages, rounds | {entry.round} if entry.round not in rounds else rounds)
-    return [Flow(*key, count, len(rounds)) for key, (count, rounds) in sums.items()]
+        messages[key] = messages.get(key, 0) + entry.messages
+        rounds.setdefault(key, set()).add(entry.round)
+    return [Flow(*key, messages[key], len(rounds[key])) for key in messages]
 
 
 def ledger_words(run: Run) -> list[str]:

@@ -149,7 +149,7 @@ def test_a_folder_in_use_is_not_overwritten(letor, finished, capsys):
 
 def test_ctrl_c_leaves_a_run_that_resumes(letor, tmp_path):
     out = tmp_path / "run"
-    flags = ["--data", str(letor), "--clients", "6", "--rounds", "1000000", "--seeds", "1", "--evaluation.every", "10"]
+    flags = ["--data", str(letor), "--clients", "6", "--rounds", "20000", "--seeds", "1", "--evaluation.every", "10"]
     command = [sys.executable, "-c", "from fedrank.cli.main import main; main()", "run", *flags, "--out", str(out)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "CI": "1"}
@@ -159,7 +159,8 @@ def test_ctrl_c_leaves_a_run_that_resumes(letor, tmp_path):
             if line.startswith("round"):
                 break
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        err = process.stderr.read()
+        process.wait(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 130, err

@@ -123,13 +123,13 @@ def _terminal_table(final: Table) -> rich.table.Table:
 
     mark = next((column for column in final.columns if column.key == "baseline"), None)
     shown = [column for column in final.columns if column.key in ("split", "measure", "ranker", "baseline")]
-    table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for column in shown:
         table.add_column(
             column.title.replace(" from clicks", ""), justify="right" if column.numeric else "left", no_wrap=True
         )
     if mark is not None:
-        table.add_column("difference", justify="right", no_wrap=True)
+        table.add_column("to MSE", justify="right", no_wrap=True)
     last = ""
     for row in final.rows:
         cells = [final.text(row, column) for column in shown]
@@ -146,7 +146,7 @@ def _terminal_comparison(final: Table) -> rich.table.Table:
     from rich import box
     from rich.table import Table as RichTable
 
-    table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("run")
     table.add_column("value", justify="right", no_wrap=True)
     table.add_column("difference to the first", justify="right", no_wrap=True)

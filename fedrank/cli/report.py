@@ -135,7 +135,7 @@ def _terminal_table(final: Table) -> rich.table.Table:
         cells = [final.text(row, column) for column in shown]
         if mark is not None:
             cells.append("–" if row["difference"] is None else f"{row['difference'].mean:+.4f}".replace("-", "−"))
-        cells[0] = "" if row["split"] == last else cells[0]
+        cells[0] = "" if row["split"] == last else cells[0].replace("validation", "vali")  # 80 columns
         last = row["split"]
         table.add_row(*cells)
     return table

@@ -41,7 +41,7 @@ def check(p: float, n: int) -> None:
 
 
 def epsilon(p: float, n: int) -> float:
-    """The ε of one report, in nats: |log(p (n − 1) / (1 − p))|.
+    """The ε of one report, in nats: ``|log(p (n − 1) / (1 − p))|``.
 
     A value is reported with probability p if it is the truth and with q = (1 − p)/(n − 1) if not, so the
     likelihood of a report changes by a factor of at most max(p/q, q/p) when the truth changes. The paper's

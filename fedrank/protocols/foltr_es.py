@@ -41,7 +41,7 @@ from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import below
 from fedrank.data.partition import Shares
 from fedrank.metrics.online import OnlineMetric, max_rr
-from fedrank.privacy.randomised_response import privatise
+from fedrank.privacy.randomised_response import os_words, privatise
 from fedrank.rankers.base import Ranker
 from fedrank.sessions.published import published_sessions, published_weighted_sum
 from fedrank.sessions.sessions import check_ties, click_patterns
@@ -103,6 +103,24 @@ class Device(NamedTuple):
     first: Any
     count: Any
     reward: Any
+
+
+class Draws(NamedTuple):
+    """A device's chance in one round; no two fields share a word.
+
+    Attributes:
+        seed: uint32: of the perturbation; the only one that is sent.
+        queries: uint32 [halves, each]: which query an interaction is about.
+        clicks: uint32 [halves, each, depth]: the user's chance at each rank.
+        ties: uint32 [halves, each]: order of equal scores.
+        privacy: uint32 [halves, each, 2]: the lies.
+    """
+
+    seed: Any
+    queries: Any
+    clicks: Any
+    ties: Any
+    privacy: Any
 
 
 class ServerState(NamedTuple):
@@ -265,16 +283,41 @@ class TryPerturbation(Exchange):
 
     def answer(self, request: Request, party: Party, key: Any) -> tuple[Party, Any]:
         """Draw a perturbation, let the user try it, report the privatised quality."""
+        return self.respond(request, party, self.draw(key))
+
+    def draw(self, key: Any) -> Draws:
+        """All of a simulated device's chance in a round, from its key."""
+        words = jax.random.bits(key, (self._words,), jnp.uint32)
+        return self._cut(words)
+
+    def draw_from_os(self) -> Draws:
+        """All of a real device's chance in a round, from the operating system.
+
+        A key's words would do in a simulation, where nobody is to be protected. On a device the server sees the seed,
+        which must then say nothing about the words that the lies are made of.
+        """
+        return self._cut(jnp.asarray(os_words((self._words,))))
+
+    @property
+    def _words(self) -> int:
+        return 1 + self.settings.interactions * (self.settings.user.depth + 4)
+
+    def _cut(self, words: jax.Array) -> Draws:
+        s = self.settings
+        shape, b, depth = (s.halves, s.each), s.interactions, s.user.depth
+        seed, queries, clicks, ties, privacy = jnp.split(words, np.cumsum([1, b, b * depth, b]).tolist())
+        return Draws(
+            seed[0],
+            queries.reshape(shape),
+            clicks.reshape(*shape, depth),
+            ties.reshape(shape),
+            privacy.reshape(*shape, 2),
+        )
+
+    def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, Any]:
+        """:meth:`answer` with its chance given: the whole of it but the drawing."""
         s = self.settings
         (data, queries), own = party.shared, party.own
-        shape, depth = (s.halves, s.each), s.user.depth
-        b = s.interactions
-        words = jax.random.bits(key, (1 + b * (depth + 4),), jnp.uint32)
-        seed, query_words, click_words, tie_words, privacy_words = jnp.split(
-            words, np.cumsum([1, b, b * depth, b]).tolist()
-        )
-        seed = seed[0]
-
         if s.as_published:
             patterns = published_sessions(
                 s.ranker,
@@ -284,7 +327,7 @@ class TryPerturbation(Exchange):
                 own.first,
                 own.count,
                 request.weights,
-                seed,
+                draws.seed,
                 sigma=s.sigma,
                 halves=s.halves,
                 each=s.each,
@@ -292,27 +335,18 @@ class TryPerturbation(Exchange):
         else:
             # Section 3.2: rank with θ + σv and θ − σv, v made from the seed.
             steps = (s.sigma, -s.sigma)[: s.halves]
-            chosen = queries[own.first + below(query_words.reshape(shape), own.count.astype(jnp.uint32))]
+            chosen = queries[own.first + below(draws.queries, own.count.astype(jnp.uint32))]
             patterns = click_patterns(
-                s.ranker,
-                s.user,
-                data,
-                request.weights,
-                seed,
-                steps,
-                chosen,
-                click_words.reshape(*shape, depth),
-                tie_words.reshape(shape),
-                s.ties,
+                s.ranker, s.user, data, request.weights, draws.seed, steps, chosen, draws.clicks, draws.ties, s.ties
             )
 
         numerators = jnp.asarray(s.metric.numerators, jnp.int32)
         truth = jnp.asarray(s.metric.index)[patterns]
-        sent = truth if s.p == 1 else privatise(truth, privacy_words.reshape(*shape, 2), s.p, s.metric.n)  # Section 3.3
+        sent = truth if s.p == 1 else privatise(truth, draws.privacy, s.p, s.metric.n)  # Section 3.3
         sums = jnp.sum(numerators[sent], axis=-1, dtype=jnp.int32)
         reward = jnp.mean(numerators[truth].astype(jnp.float32)) / s.metric.scale
 
-        reply = Reply(seed, sums[0], sums[1]) if s.antithetic else PlainReply(seed, sums[0])
+        reply = Reply(draws.seed, sums[0], sums[1]) if s.antithetic else PlainReply(draws.seed, sums[0])
         return party._replace(own=own._replace(reward=reward)), reply
 
     def tell(self, state: ServerState, replies: Any) -> ServerState:

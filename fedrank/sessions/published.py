@@ -5,15 +5,14 @@ that simulates the user with the very seed that makes the perturbation. Both rea
 
 * the perturbation reads them two at a time as 53-bit numbers, for the polar method of the normal distribution;
 * the user reads one for each query (masked rejection), two for each click decision, and two for each stop decision
-after
-  a click.
+  after a click.
 
 So a click is drawn from the numbers that also made some of the weights' noise, and the reward is correlated with the
 noise even where the ranking cannot matter. Equal scores are ordered as that code's reversed sort does: later documents
 first.
 
-Only for comparison; nothing else uses these functions. Written from a description of the order of the draws; checked in
-tests against NumPy's ``RandomState``.
+Only for comparison; nothing else uses these functions. Only the order of the draws is taken from that code; tests check
+it against NumPy's ``RandomState``.
 """
 
 from __future__ import annotations

@@ -67,6 +67,25 @@ def test_the_published_stream_correlates_them():
     assert mean_squared_t(noise, (reply.plus - reply.minus).astype(float)) > 5
 
 
+def test_a_real_devices_chance_is_the_operating_systems(monkeypatch):
+    """The same answer with words of the operating system, each word used once."""
+    protocol = tiny_protocol(p=0.5)
+    (exchange,) = protocol.exchanges
+    parties = tiny_parties(protocol, 1)
+    me = Party(parties.shared, jax.tree.map(lambda leaf: leaf[0], parties.own))
+    request = exchange.ask(protocol.init(jax.random.key(0)))
+    first, second = exchange.draw_from_os(), exchange.draw_from_os()
+    assert int(first.seed) != int(second.seed)
+    assert not np.array_equal(first.privacy, second.privacy)
+    _, reply = exchange.respond(request, me, first)
+    assert len(exchange.reply.encode(reply)) == 9 and int(reply.seed) == int(first.seed)
+    # os.urandom is asked for as many bytes as there are words, and no word serves two purposes.
+    asked = []
+    monkeypatch.setattr("os.urandom", lambda n: asked.append(n) or np.arange(n // 4, dtype=np.uint32).tobytes())
+    words = np.concatenate([np.ravel(field) for field in exchange.draw_from_os()])
+    assert asked == [4 * len(words)] and sorted(words.tolist()) == list(range(len(words)))
+
+
 def test_seeds_of_devices_and_rounds_differ():
     protocol = tiny_protocol()
     first, second = (messages(protocol, tiny_queries(), 2000, key).seed for key in (0, 1))

@@ -24,7 +24,8 @@ def tiny_queries(seed: int = 0, queries: int = 12, longest: int = 14, features: 
 
 
 def tiny_protocol(ranker: str = "linear", **settings) -> FoltrES:
-    """FOLtR-ES on :func:`tiny_queries`."""
+    """FOLtR-ES on :func:`tiny_queries`; without privatisation unless asked for."""
+    settings.setdefault("p", 1.0)
     shape = TwoLayer(FEATURES, 3) if ranker == "mlp" else Linear(FEATURES)
     return FoltrES(shape, cascade("navigational"), **settings)
 

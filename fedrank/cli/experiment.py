@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from fedrank.core.errors import ConfigError
-from fedrank.experiments.config import PROTOCOLS, Evaluation, RunConfig, as_dict, from_dict, read_toml
+from fedrank.experiments.config import Evaluation, RunConfig, as_dict, from_dict, read_toml, with_setting
 
 _RUNS = Path("runs")
 
@@ -30,13 +30,13 @@ def settings_in(file: str) -> dict[str, Any]:
         config = as_dict(from_dict(values))
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
-    if config.get("budget"):
-        config.pop("rounds")  # follows from the budget
+    if "rounds" not in values:
+        config.pop("rounds")  # the default, or what follows from the budget
     return config
 
 
 def run(
-    source: str = PROTOCOLS[0],
+    source: str = "foltr-es",
     /,
     *,
     config: Settings = RunConfig(),  # noqa: B008 - frozen
@@ -76,7 +76,7 @@ def resume(folder: Path, /, *, quiet: Quiet = False, as_json: AsJson = False) ->
 
 
 def sweep(
-    source: str = PROTOCOLS[0],
+    source: str = "foltr-es",
     /,
     *,
     vary: list[str] | None = None,
@@ -108,7 +108,10 @@ def sweep(
     runs = run_sweep(todo, folder, listener=lambda name: _listener(quiet, name))
     for one in runs:
         _report(one)
-    compare(*runs, out=folder, as_json=as_json)
+    if len(runs) == 1:
+        _show(runs[0], as_json)
+    else:
+        compare(*runs, out=folder, as_json=as_json)
 
 
 def demo(*, out: Path | None = None, quiet: Quiet = False, as_json: AsJson = False) -> None:
@@ -129,18 +132,17 @@ def demo(*, out: Path | None = None, quiet: Quiet = False, as_json: AsJson = Fal
 def list_protocols(as_json: bool) -> None:
     """Print the table of protocols."""
     from fedrank.cli.terminal import print_json
-    from fedrank.protocols import table
+    from fedrank.protocols.table import PROTOCOLS
 
-    rows = table.PROTOCOLS
     if as_json:
-        print_json([vars(row) for row in rows])
+        print_json([{"name": e.name, "summary": e.summary, "citation": e.citation, **vars(e.obj)} for e in PROTOCOLS])
         return
     from rich.console import Console
     from rich.table import Table
 
     shown = Table("name", "paper", "file", "what crosses")
-    for row in rows:
-        shown.add_row(row.name, row.paper, row.file, row.crosses)
+    for entry in PROTOCOLS:
+        shown.add_row(entry.name, entry.obj.paper, entry.obj.file, entry.obj.crosses)
     Console().print(shown)
 
 
@@ -148,7 +150,7 @@ def _named(config: RunConfig, source: str) -> RunConfig:
     """The configuration with the protocol that the command names."""
     if source.endswith(".toml"):
         return config
-    return from_dict({**as_dict(config), "protocol": source})
+    return with_setting(config, "protocol", source)
 
 
 def _listener(quiet: bool, name: str = ""):

@@ -62,11 +62,14 @@ def call(tokens: list[str]) -> int:
         The exit status.
     """
     try:
-        if tokens[:1] in (["run"], ["sweep"]) and len(tokens) > 1 and tokens[1].endswith(".toml"):
-            from fedrank.cli.experiment import settings_in
+        if tokens[:1] in (["run"], ["sweep"]):
+            _, bound, *_ = app.parse_args(tokens, exit_on_error=False, print_error=True)
+            if str(source := bound.arguments.get("source", "")).endswith(".toml"):
+                from fedrank.cli.experiment import settings_in
 
-            # The file's settings are the defaults; flags on the command line still win.
-            app.config = (cyclopts.config.Dict(settings_in(tokens[1]), use_commands_as_keys=False),)
+                # The file's settings are the defaults; flags on the command line still win. They stand under the
+                # command's name: at the top level a setting named like another command, such as data, is dropped.
+                app.config = (cyclopts.config.Dict({tokens[0]: settings_in(source)}),)
         app(tokens, exit_on_error=False, print_error=True, result_action="return_value")
     except cyclopts.CycloptsError:
         return 2  # already printed, with what was probably meant

@@ -21,7 +21,8 @@ def epsilon(
     epsilon: float | None = None,
     interactions: int = 4,
     rounds: int = 250,
-    delta: float = 1e-5,
+    delta: float = 1e-6,
+    antithetic: bool = True,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> None:
     """ε of randomised response for a p, or the p that gives an ε; with what it adds up to over a run.
@@ -32,6 +33,7 @@ def epsilon(
         epsilon: ε of one interaction, in nats. Give this or p.
         interactions: Interactions in one message.
         rounds: Messages one person sends.
+        antithetic: A message carries two halves of its interactions.
         delta: δ of the ε over the run that is composed with privacy loss distributions.
         as_json: Print JSON instead of a table.
     """
@@ -41,7 +43,7 @@ def epsilon(
     if (p is None) == (epsilon is None):
         raise ConfigError("Give either --p, to get ε, or --epsilon, to get p.")
     p = randomised_response.probability(epsilon, n) if p is None else p  # type: ignore[arg-type]
-    report = account(p=p, n=n, interactions_per_message=interactions, rounds=rounds, antithetic=False, delta=delta)
+    report = account(p=p, n=n, interactions_per_message=interactions, rounds=rounds, antithetic=antithetic, delta=delta)
     if as_json:
         print(json.dumps(report.as_json(), ensure_ascii=False, indent=2))
         return

@@ -60,6 +60,9 @@ class CascadeUser:
         return len(self.click)
 
 
+#: Grades of the finest table below; labels beyond are of no use to any user here.
+MOST_GRADES = 5
+
 #: Click models by name; each makes the user for a number of grades.
 USERS: Registry[Callable[[int, int], CascadeUser]] = Registry("click model")
 
@@ -79,7 +82,7 @@ _TABLES = {
     },
 }
 _SUMMARIES = {
-    "perfect": "Clicks every relevant result and never a bad one; reads to the end.",
+    "perfect": "Clicks what is relevant, the more surely the more it is, and nothing else; reads to the end.",
     "navigational": "Looks for one page: clicks little that is bad, stops after a good click.",
     "informational": "Gathers: clicks much, good or bad, and seldom stops.",
 }

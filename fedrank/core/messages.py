@@ -43,12 +43,14 @@ class Field:
         dtype: ``u1``, ``u2``, ``u3``, ``u4`` (unsigned integers of so many bytes) or ``f4`` (IEEE single).
         meaning: What the number is, in words that a privacy officer understands.
         axes: Name and length of each axis; no axes for a scalar.
+        largest: Largest integer that an honest sender can send; more is refused, so that nobody counts for many.
     """
 
     name: str
     dtype: str
     meaning: str
     axes: tuple[tuple[str, int], ...] = ()
+    largest: int | None = None
 
     def __post_init__(self):
         if self.dtype not in _DTYPES:
@@ -161,9 +163,7 @@ def _pack(message: str, field: Field, value: np.ndarray) -> bytes:
     if value.dtype.kind not in "iu":
         raise WireError(f"{message}.{field.name} must hold integers, got dtype {value.dtype}.")
     wide = value.astype(np.int64)
-    if wide.size and (wide.min() < 0 or wide.max() >= 1 << 8 * width):
-        wrong = wide[(wide < 0) | (wide >= 1 << 8 * width)].flat[0]
-        raise WireError(f"{message}.{field.name} must be in [0, 2^{8 * width}), got {wrong}.")
+    _check_range(message, field, wide)
     return wide.astype("<u8").reshape(-1, 1).view(np.uint8)[:, :width].tobytes()
 
 
@@ -177,4 +177,14 @@ def _unpack(message: str, field: Field, data: bytes) -> np.ndarray:
     raw = np.frombuffer(data, np.uint8).reshape(-1, width)
     wide = np.zeros((len(raw), 8), np.uint8)
     wide[:, :width] = raw
-    return wide.view("<u8").reshape(field.shape).astype(np.uint32)
+    whole = wide.view("<u8").reshape(field.shape).astype(np.int64)
+    _check_range(message, field, whole)
+    # Counts and sums become signed, so that their differences are; only four full bytes need an unsigned type.
+    return whole.astype(np.uint32 if width == 4 else np.int32)
+
+
+def _check_range(message: str, field: Field, values: np.ndarray) -> None:
+    largest = (1 << 8 * _DTYPES[field.dtype]) - 1 if field.largest is None else field.largest
+    wrong = values[(values < 0) | (values > largest)]
+    if wrong.size:
+        raise WireError(f"{message}.{field.name} must be in 0..{largest}, got {wrong.flat[0]}.")

@@ -9,8 +9,9 @@ server is told the replies::
         party, reply = exchange.answer(request, party, key)   # at ONE party: the only code that sees its data
         state        = exchange.tell(state, replies)          # parties -> server
 
-``answer`` is a pure function of arrays for *one* party. A simulator maps it over a cohort with ``jax.vmap``; a deployed
-client calls it once. It is the same function. Requests and replies are message types with a
+``answer`` is a pure function of arrays for *one* party, in two steps: ``draw`` its chance, ``respond``. A simulator
+draws from keys and maps ``answer`` over a cohort with ``jax.vmap``; a deployed party draws from its operating system
+and calls the same ``respond`` once. Requests and replies are message types with a
 :class:`~fedrank.core.messages.Layout`; what leaves a party is a type.
 """
 
@@ -65,15 +66,27 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
     def ask(self, state: State) -> Request:
         """The server's question, the same for every party of the round."""
 
-    @abc.abstractmethod
     def answer(self, request: Request, party: Party, key: Any) -> tuple[Party, Reply]:
-        """One party's answer, and what the party remembers.
+        """One simulated party's answer, and what the party remembers.
 
         Args:
             request: What the server asked.
             party: What the party keeps: its data and its local state.
             key: The party's key for this round; consumed.
         """
+        return self.respond(request, party, self.draw(key))
+
+    @abc.abstractmethod
+    def draw(self, key: Any) -> Any:
+        """All of a simulated party's chance in a round, from its key: a pytree of random words."""
+
+    @abc.abstractmethod
+    def draw_from_os(self) -> Any:
+        """The same for a real party, from the operating system: what protects people comes from nowhere else."""
+
+    @abc.abstractmethod
+    def respond(self, request: Request, party: Party, draws: Any) -> tuple[Party, Reply]:
+        """:meth:`answer` with its chance given; arguments as there, ``draws`` as :meth:`draw` returns them."""
 
     @abc.abstractmethod
     def tell(self, state: State, replies: Reply) -> State:

@@ -184,8 +184,13 @@ class QuerySet:
         return feature_blocks(self.features, self.labels, self.offsets)
 
 
-def concatenate(parts: Sequence[QuerySet], name: str = "") -> QuerySet:
+def concatenate(parts: Sequence[QuerySet], name: str = "", *, repeats: bool = False) -> QuerySet:
     """Several sets as one, in the order given.
+
+    Args:
+        parts: One or more sets.
+        name: Of the whole.
+        repeats: Whether a query may lie in two parts.
 
     Raises:
         DataError: Different numbers of features, or one query in two parts.
@@ -199,7 +204,7 @@ def concatenate(parts: Sequence[QuerySet], name: str = "") -> QuerySet:
                 f"parts must have the same number of features: {parts[0].name!r} has {parts[0].n_features}, "
                 f"{part.name!r} has {part.n_features}."
             )
-        for qid in part.qids.tolist():
+        for qid in () if repeats else part.qids.tolist():
             if seen.setdefault(qid, number) != number:
                 raise DataError(
                     f"query {qid} occurs in two parts, {parts[seen[qid]].name!r} and {part.name!r}; "

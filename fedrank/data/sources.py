@@ -33,6 +33,7 @@ def load(
     normalise: str = "auto",
     seed: int = 0,
     folder: str | os.PathLike[str] | None = None,
+    max_label: int | None = None,
 ) -> Splits:
     """A data set's training, validation and test queries.
 
@@ -46,6 +47,8 @@ def load(
         seed: Seed of the generated set; of no meaning for others.
         folder: Where to look for a named set instead of the cache folder: the set's own folder or one that
             holds it.
+        max_label: Largest label that is of use, for files that the catalogue does not know; a larger one is an error
+            with its line.
 
     Returns:
         The splits. ``vali`` and ``test`` are None where their files are absent; ``notes`` says so.
@@ -67,7 +70,7 @@ def load(
     elif name.lower() in CATALOGUE:
         splits = _load_named(name.lower(), fold, None if folder is None else Path(folder))
     else:
-        splits = _load_path(name, fold)
+        splits = _load_path(name, fold, max_label)
     return _normalise(splits, normalise)
 
 
@@ -120,29 +123,29 @@ def _load_named(name: str, fold: int, folder: Path | None) -> Splits:
     return replace(splits, citation=entry.citation, notes=splits.notes + notes)
 
 
-def _load_path(spec: str, fold: int) -> Splits:
+def _load_path(spec: str, fold: int, max_label: int | None) -> Splits:
     path = Path(spec).expanduser()
     if path.is_file():
         if fold != 1:
             raise ConfigError(f"{path} is one file and has no folds; fold must be 1, got {fold}.")
         note = "One file, all of it for training: there is no validation and no test part."
-        return _read(Located({"train": {"train": path}}, None, (note,)), stem(path))
+        return _read(Located({"train": {"train": path}}, None, (note,)), stem(path), max_label=max_label)
     if path.is_dir():
         located = locate(path, fold)
         base = path.resolve().name
-        return _read(located, base if located.fold is None else f"{base}/fold{located.fold}")
+        return _read(located, base if located.fold is None else f"{base}/fold{located.fold}", max_label=max_label)
     if os.sep in spec or "/" in spec or path.suffix or spec.startswith(("~", ".")):
         raise MissingDataError("there is no such file or folder.", path)
     raise UnknownNameError("data set or path", spec, [GENERATED, *CATALOGUE.names()])
 
 
-def _read(located: Located, name: str, dataset: DataSet | None = None) -> Splits:
+def _read(located: Located, name: str, dataset: DataSet | None = None, max_label: int | None = None) -> Splits:
     """Read all files together, so that all parts agree on their features."""
     places = [(split, part, path) for split, files in located.files.items() for part, path in files.items()]
     parts = read_parts(
         [path for _, _, path in places],
         n_features=None if dataset is None else dataset.features,
-        max_label=None if dataset is None else dataset.grades - 1,
+        max_label=max_label if dataset is None else dataset.grades - 1,
         groups=[group_sizes(path) for _, _, path in places],
         names=[str(path) for _, _, path in places],
     )

@@ -7,19 +7,20 @@ from dataclasses import dataclass
 
 import jax
 
-from fedrank.clicks.cascade import USERS, CascadeUser
+from fedrank.clicks.cascade import MOST_GRADES, USERS, CascadeUser
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party
 from fedrank.data import partition
+from fedrank.data.catalogue import CATALOGUE
 from fedrank.data.sources import load
 from fedrank.data.splits import Splits
 from fedrank.experiments.config import RunConfig
 from fedrank.metrics.online import REWARDS
 from fedrank.privacy.randomised_response import probability
 from fedrank.protocols.foltr_es import FoltrES
-from fedrank.rankers.base import RANKERS
-from fedrank.rankers.linear import Linear
-from fedrank.rankers.mlp import TwoLayer
+from fedrank.rankers import linear as linear
+from fedrank.rankers import mlp as mlp
+from fedrank.rankers.base import RANKERS, Ranker
 
 #: p when neither p nor ε is given: the paper's choice for its main results (Section 6.3).
 DEFAULT_P = 0.9
@@ -62,17 +63,24 @@ class Experiment:
         return tuple(dict.fromkeys(key for key in keys if key))
 
 
-def use_kernels(config: RunConfig) -> bool:
-    """Whether the compiled CPU kernels are used: on a CPU, unless the configuration says otherwise."""
+def use_kernels(config: RunConfig, ranker: Ranker) -> bool:
+    """Whether the compiled CPU kernels are used: on a CPU, for rankers they know, unless the configuration differs.
+
+    Raises:
+        ConfigError: They are asked for and cannot be used.
+    """
+    able = ranker.kernel_shape() is not None
+    if config.compute.kernels == "on" and not able:
+        raise ConfigError(f"compute.kernels = 'on', but the kernels do not know the ranker {config.ranker!r}.")
     if config.compute.kernels == "auto":
-        return jax.default_backend() == "cpu"
+        return able and jax.default_backend() == "cpu"
     return config.compute.kernels == "on"
 
 
-def user_for(name: str, splits: Splits) -> CascadeUser:
-    """The click model for the grades of this data."""
-    grades = max(3, splits.max_label + 1)
-    return USERS.get(name)(grades, DEPTH)
+def user_for(name: str, splits: Splits, data: str) -> CascadeUser:
+    """The click model for the grades of this data: a known set's own, else as many as its labels need."""
+    known = CATALOGUE.get(data.lower()).grades if data.lower() in CATALOGUE else 2
+    return USERS.get(name)(max(known, splits.max_label + 1), DEPTH)
 
 
 def build(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> Experiment:
@@ -87,23 +95,24 @@ def build(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> Ex
     """
     for registry, name in ((RANKERS, config.ranker), (USERS, config.clicks), (REWARDS, config.reward)):
         registry.entry(name)  # a misspelt name is told before files are read
-    splits = load(config.data, fold=config.fold, normalise=config.normalise, seed=config.data_seed, folder=folder)
-    train = splits.train
-    user = user_for(config.clicks, splits)
-    users = tuple(user_for(name, splits) for name in dict.fromkeys((config.clicks, *config.evaluation.users)))
-    ranker = (
-        TwoLayer(train.n_features, config.hidden)
-        if RANKERS.get(config.ranker) is TwoLayer
-        else Linear(train.n_features)
+    splits = load(
+        config.data,
+        fold=config.fold,
+        normalise=config.normalise,
+        seed=config.data_seed,
+        folder=folder,
+        max_label=MOST_GRADES - 1,
     )
+    train = splits.train
+    user = user_for(config.clicks, splits, config.data)
+    users = tuple(
+        user_for(name, splits, config.data) for name in dict.fromkeys((config.clicks, *config.evaluation.users))
+    )
+    ranker = RANKERS.get(config.ranker).build(train.n_features, config.hidden)
     metric = REWARDS.get(config.reward)(DEPTH)
-    kernels = use_kernels(config)
+    kernels = use_kernels(config, ranker)
     if config.as_published and not kernels:
         raise ConfigError("as_published needs the CPU kernels; set compute.kernels = 'on'.")
-    if train.n_queries > 65_535:
-        raise ConfigError(
-            f"a share may hold at most 65,535 queries, {splits.name} has {train.n_queries}; use a part of it."
-        )
     p = config.privacy.p
     if config.privacy.epsilon is not None:
         p = probability(config.privacy.epsilon, metric.n)

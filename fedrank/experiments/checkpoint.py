@@ -26,7 +26,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     Raises:
         RunError: The disk is full or the folder cannot be written; the old file is still there.
     """
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(partial, "wb") as file:

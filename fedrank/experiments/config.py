@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.privacy.accountant import DELTA
+from fedrank.protocols.table import PROTOCOLS
 
-#: Protocols that a configuration can name.
-PROTOCOLS = ("foltr-es",)
+#: Rounds when neither rounds nor a budget is given: 2 million interactions of 2,000 devices with 4 each (the paper's).
+DEFAULT_ROUNDS = 250
 
 
 def setting(default: Any, help: str) -> Any:
@@ -34,7 +36,7 @@ class Privacy:
         "Probability that an interaction's metric is sent as it is. Without p and epsilon: 0.9.",
     )
     epsilon: float | None = setting(None, "ε of one interaction, instead of p.")
-    delta: float = setting(1e-6, "δ of the tighter bound for a user over the whole run.")
+    delta: float = setting(DELTA, "δ of the tighter bound for a user over the whole run.")
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,9 @@ class Evaluation:
         ("nDCG@10", "RR@10"), "Offline measures, each over all queries and over judged queries."
     )
     users: tuple[str, ...] = setting((), "Click models for the exact expected metric; empty: the one that trains.")
-    tie_orders: int = setting(8, "Shuffles of equal scores that an evaluation averages over when ties are random.")
+    tie_orders: int = setting(
+        1, "Shuffles of equal scores that an evaluation averages over, the same each time; 0: in the order of the data."
+    )
 
 
 @dataclass(frozen=True)
@@ -92,10 +96,8 @@ class RunConfig:
         None, "Size of a fixed share; without it, the queries are dealt out evenly."
     )
     interactions: int = setting(4, "B, interactions of a device in a round.")
-    rounds: int = setting(250, "Rounds; a round is one step of the server.")
-    budget: int | None = setting(
-        None, "Interactions of all devices in a run; sets rounds to budget / (clients × interactions)."
-    )
+    rounds: int = setting(0, "Rounds; a round is one step of the server. 0: what the budget gives, or 250.")
+    budget: int | None = setting(None, "Interactions of all devices in a run, instead of rounds.")
     reward: str = setting("MaxRR", "Metric of an interaction's clicks that is maximised: MaxRR or DCG.")
     sigma: float = setting(0.01, "σ, standard deviation of the perturbation.")
     learning_rate: float = setting(1e-3, "Step size of Adam.")
@@ -114,28 +116,22 @@ class RunConfig:
     compute: Compute = field(default_factory=Compute)
 
     def __post_init__(self):
-        if self.protocol not in PROTOCOLS:
-            raise UnknownNameError("protocol", self.protocol, PROTOCOLS)
+        PROTOCOLS.entry(self.protocol)
         for name, value, low, high in (
             ("fold", self.fold, 1, 5),
             ("hidden", self.hidden, 1, 4096),
             ("clients", self.clients, 1, 10**8),
             ("interactions", self.interactions, 1, 10**6),
-            ("rounds", self.rounds, 1, 10**7),
             ("seeds", self.seeds, 1, 1000),
             ("seed", self.seed, 0, 2**32 - 1001),
             ("data_seed", self.data_seed, 0, 2**63 - 1),
             ("evaluation.every", self.evaluation.every, 1, 10**7),
-            ("evaluation.tie_orders", self.evaluation.tie_orders, 1, 10**4),
+            ("evaluation.tie_orders", self.evaluation.tie_orders, 0, 10**4),
             ("compute.chunk", self.compute.chunk, 1, 10**8),
         ):
             if not low <= value <= high:
                 raise ConfigError(f"{name} must be in {low}..{high}, got {value}.")
-        if self.budget is not None:
-            a_round = self.clients * self.interactions
-            if self.budget < a_round:
-                raise ConfigError(f"budget must be at least one round, {a_round:,} interactions; got {self.budget:,}.")
-            object.__setattr__(self, "rounds", self.budget // a_round)  # frozen: resolved once, here
+        object.__setattr__(self, "rounds", self._rounds())  # frozen: resolved once, here
         if self.queries_per_client is not None and (self.share != "fixed" or self.queries_per_client < 1):
             raise ConfigError("queries_per_client must be at least 1 and needs share = 'fixed'.")
         if self.privacy.p is not None and self.privacy.epsilon is not None:
@@ -146,6 +142,24 @@ class RunConfig:
             raise ConfigError(
                 f"compute.checkpoint_seconds must not be negative, got {self.compute.checkpoint_seconds}."
             )
+
+    def _rounds(self) -> int:
+        rounds = self.rounds
+        if self.budget is not None:
+            a_round = self.clients * self.interactions
+            if self.budget < a_round:
+                raise ConfigError(f"budget must be at least one round, {a_round:,} interactions; got {self.budget:,}.")
+            if rounds not in (0, self.budget // a_round):
+                raise ConfigError(
+                    f"rounds = {rounds} and budget = {self.budget:,} disagree: the budget is {self.budget // a_round} "
+                    f"rounds of {a_round:,} interactions. Give one of them."
+                )
+            rounds = self.budget // a_round
+        elif rounds == 0:
+            rounds = DEFAULT_ROUNDS
+        if not 1 <= rounds <= 10**6:
+            raise ConfigError(f"rounds must be in 1..{10**6}, got {rounds}.")
+        return rounds
 
     @property
     def all_seeds(self) -> tuple[int, ...]:
@@ -222,9 +236,14 @@ def with_setting(config: RunConfig, key: str, value: Any) -> RunConfig:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
             raise ConfigError(f"{key}: {part} is a setting, not a table of settings.")
-    if key in ("privacy.p", "privacy.epsilon"):  # the two exclude each other: naming one replaces the other
+    # What says the same in another way, or follows from the setting, goes.
+    if key in ("privacy.p", "privacy.epsilon"):
         table.pop("p", None)
         table.pop("epsilon", None)
+    elif key == "rounds":
+        values.pop("budget", None)
+    elif values.get("budget") is not None or key == "budget":
+        values.pop("rounds", None)
     table[last] = value
     return from_dict(values)
 

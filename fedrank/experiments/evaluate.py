@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrank.clicks.cascade import CascadeUser
-from fedrank.data.queries import PaddedQueries, QuerySet
+from fedrank.data.queries import PaddedQueries, concatenate
 from fedrank.data.splits import Splits
 from fedrank.metrics.offline import offline_metric
 from fedrank.metrics.online import OnlineMetric
@@ -33,7 +33,7 @@ class Score:
     Attributes:
         split: ``train``, ``vali`` or ``test``.
         measure: Such as ``"expected MaxRR (navigational)"`` or ``"nDCG@10 (judged)"``.
-        value: The mean over queries; nan when a part has no judged query.
+        value: The mean over queries.
     """
 
     split: str
@@ -50,7 +50,8 @@ class Evaluator:
         metric: Online metric whose exact expectation is wanted.
         users: Click models to take it under.
         measures: Names of offline measures, such as ``"nDCG@10"``.
-        tie_orders: 0 keeps equal scores in the order of the data; else the number of shuffles to average over.
+        tie_orders: Shuffles of equal scores to average over; 0 keeps the order of the data. Data that is sorted by
+            label would otherwise make a ranker without an opinion a perfect one.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Evaluator:
         tie_orders: int = 0,
     ):
         self._parts = splits.parts()
-        everything = _end_to_end(list(self._parts.values()))
+        everything = concatenate(list(self._parts.values()), repeats=True)
         padded = everything.n_queries * everything.longest * everything.n_features
         self._buckets = everything.buckets(everything.longest if padded <= _ONE_ARRAY else _SMALLEST)
         self._judged = everything.judged
@@ -120,18 +121,6 @@ class Evaluator:
             for name, table in values.items():
                 for model, row in enumerate(table[:, part]):
                     scores[model].append(Score(split, name, float(row.mean())))
-                    if name in self._offline:
-                        mean = float(row[judged].mean()) if judged.any() else float("nan")
-                        scores[model].append(Score(split, f"{name} (judged)", mean))
+                    if name in self._offline and judged.any():  # no mean over no queries
+                        scores[model].append(Score(split, f"{name} (judged)", float(row[judged].mean())))
         return scores
-
-
-def _end_to_end(parts: list[QuerySet]) -> QuerySet:
-    # Unlike a data set's own parts, what is evaluated may hold a query twice: training and test data of one file.
-    starts = np.cumsum([0, *(part.n_documents for part in parts)])
-    return QuerySet(
-        np.concatenate([part.features for part in parts]),
-        np.concatenate([part.labels for part in parts]),
-        np.concatenate([[0], *(part.offsets[1:] + start for part, start in zip(parts, starts[:-1], strict=True))]),
-        np.concatenate([part.qids for part in parts]),
-    )

@@ -12,16 +12,19 @@
     model.json           the ranker's shape
     weights/seed<k>.safetensors
     checkpoint/state.npz while it runs
+    running.json         while a process is at work
     done.json            when it has finished
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import platform
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +41,8 @@ from fedrank.experiments.evaluate import Score
 from fedrank.rankers.base import Ranker
 
 SCHEMA = {
-    "seed": pl.Int32,
-    "round": pl.Int32,
+    "seed": pl.Int64,
+    "round": pl.Int64,
     "interactions": pl.Int64,
     "bytes_up": pl.Int64,
     "epsilon": pl.Float64,
@@ -78,7 +81,7 @@ class RunFolder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            taken = any(self.path.iterdir())
+            taken = any(not p.name.endswith(".partial") for p in self.path.iterdir())
         except OSError as error:
             raise RunError(f"{self.path}: cannot be made or read ({error.strerror}). Choose another folder.") from error
         if taken:
@@ -97,6 +100,30 @@ class RunFolder:
         if not self.config.exists():
             raise RunError(f"{self.path}: holds no run (no config.toml). Give the folder that 'fedrank run' made.")
         return read_config(self.config)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process writes to a run at a time; a lock that a killed process left behind is taken over.
+
+        Raises:
+            RunError: Another process is at work here.
+        """
+        path = self.path / "running.json"
+        mine = {"host": platform.node(), "pid": os.getpid()}
+        try:
+            other = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            other = None
+        if other and other != mine and (other.get("host") != mine["host"] or _alive(other.get("pid"))):
+            raise RunError(
+                f"{self.path}: process {other.get('pid')} on {other.get('host')} is at work here. Wait for it; if "
+                f"there is no such process any more, delete {path}."
+            )
+        self.json(path.name, mine)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
     def json(self, name: str, value: Any) -> None:
         """Write one JSON file; not-a-number and infinity become null."""
@@ -118,9 +145,11 @@ class RunFolder:
         if not path.exists():
             return pl.DataFrame(schema=SCHEMA)
         try:
-            return pl.read_parquet(path).select(list(SCHEMA)).cast(SCHEMA)  # type: ignore[arg-type]
+            # Read in one go: the file may be replaced while it is open.
+            frame = pl.read_parquet(io.BytesIO(path.read_bytes()))
+            return frame.select(list(SCHEMA)).cast(SCHEMA)  # type: ignore[arg-type]
         except Exception as error:  # polars raises many kinds for a damaged file
-            raise RunError(f"{path}: cannot be read ({error}). Delete the folder and run again.") from error
+            raise RunError(f"{path}: cannot be read ({error}). Restore it, or run again in another folder.") from error
 
     def weights(self, ranker: Ranker, seed: int, weights: np.ndarray) -> None:
         """Write one seed's ranker as safetensors."""
@@ -144,6 +173,16 @@ class RunFolder:
             raise RunError(f"{self.path / 'ledger.jsonl'}: cannot be written ({error.strerror}).") from error
         layouts = [layout for exchange in protocol.exchanges for layout in (exchange.request, exchange.reply)]
         self.json("messages.json", {layout.name: list(layout.describe()) for layout in layouts})
+
+
+def _alive(pid: Any) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, TypeError, ValueError):
+        return True  # it is there but not ours, or there is no telling
+    return True
 
 
 def bytes_up(protocol: Protocol) -> int:

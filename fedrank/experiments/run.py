@@ -76,7 +76,8 @@ def run(
     home = RunFolder(folder)
     runner = _Runner(build(config, data_folder), home, listener)  # first: a bad configuration leaves nothing behind
     home.create(config)
-    return runner.run()
+    with home.locked():
+        return runner.run()
 
 
 def resume(
@@ -95,8 +96,9 @@ def resume(
     config = home.reopen()
     if home.finished:
         return home.path
-    listener.stage("Loading the data")
-    return _Runner(build(config, data_folder), home, listener).run()
+    with home.locked():
+        listener.stage("Loading the data")
+        return _Runner(build(config, data_folder), home, listener).run()
 
 
 @dataclass
@@ -116,14 +118,13 @@ class _Runner:
             config.clients * bytes_up(protocol),
             None if np.isinf(per_interaction) else config.interactions * per_interaction,
         )
-        tie_orders = config.evaluation.tie_orders if config.ties == "random" else 0
         self.evaluator = Evaluator(
             self.experiment.splits,
             protocol.ranker,
             protocol.metric,
             self.experiment.users,
             config.evaluation.measures,
-            tie_orders,
+            config.evaluation.tie_orders,
         )
         self.frames: list[pl.DataFrame] = []
         self.measured = 0.0  # seconds and
@@ -151,6 +152,7 @@ class _Runner:
                 states, own, done = self._loop(keys, states, own, done, started - before)
         finally:
             self.listener.done()
+        self._write_what_crossed(done)
         if done < self.config.rounds:
             raise Interrupted(self.home.path, done)
         self._finish(states, time.time() - started + before)
@@ -236,20 +238,29 @@ class _Runner:
         evaluator = self.evaluator
         if not isinstance(ranker, Linear):
             evaluator = Evaluator(
-                e.splits, Linear(ranker.n_features), e.protocol.metric, e.users, c.evaluation.measures
+                e.splits,
+                Linear(ranker.n_features),
+                e.protocol.metric,
+                e.users,
+                c.evaluation.measures,
+                c.evaluation.tie_orders,
             )
         baseline = evaluator(least_squares(e.splits.train)[None])[0]
         self.home.json("baseline.json", {"name": "MSE", "values": [vars(score) for score in baseline]})
+
+    def _write_what_crossed(self, done: int) -> None:
+        """The ledger and the privacy of the rounds that took place, not of those that were planned."""
+        protocol, config = self.experiment.protocol, self.config
         report = account(
-            p=e.protocol.p,
-            n=e.protocol.metric.n,
-            interactions_per_message=c.interactions,
-            rounds=c.rounds,
-            antithetic=c.antithetic,
-            delta=c.privacy.delta,
+            p=protocol.p,
+            n=protocol.metric.n,
+            interactions_per_message=config.interactions,
+            rounds=done,
+            antithetic=config.antithetic,
+            delta=config.privacy.delta,
         )
         self.home.json("privacy.json", report.as_json())
-        self.home.ledger(e.protocol, c.rounds, c.clients)
+        self.home.ledger(protocol, done, config.clients)
 
     def _finish(self, states: Any, seconds: float) -> None:
         weights = np.asarray(jax.vmap(self.experiment.protocol.weights)(states))

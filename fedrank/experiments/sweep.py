@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,18 +110,25 @@ def parse_vary(texts: list[str]) -> dict[str, list[Any]]:
             raise ConfigError(f"--vary must look like privacy.p=0.25,0.5,1, got {text!r}.")
         if key in out:
             raise ConfigError(f"--vary names {key!r} twice; give all its values in one list.")
-        out[key] = [_value(v.strip()) for v in values.split(",")]
+        whole = _toml(f"[{values}]")
+        out[key] = whole if whole is not None else [_value(v.strip()) for v in values.split(",")]
     return out
 
 
-def _value(text: str) -> Any:
+def _toml(text: str) -> Any:
     import tomllib
 
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return text
+        return None
+
+
+def _value(text: str) -> Any:
+    value = _toml(text)
+    return text if value is None else value
 
 
 def _short(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return re.sub(r"[^\w.+-]+", "-", text).strip("-")  # a directory's name on any system

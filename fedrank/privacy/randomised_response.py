@@ -79,6 +79,12 @@ def probability(epsilon: float, n: int) -> float:
         raise ConfigError(f"epsilon of randomised response must be a number ≥ 0, got {epsilon}.")
     p = 1.0 / (1.0 + (n - 1) * math.exp(-epsilon))
     check(p, n)
+    if epsilon < math.inf and p > 1.0 - 2.0**-32:
+        most = math.log((2**32 - 1) * (n - 1))
+        raise ConfigError(
+            f"epsilon of randomised response over {n} values must be at most {most:.2f}, or infinite, got {epsilon}: "
+            "a lie this rare cannot be drawn with 32 bits. Use p = 1 to send without privatisation."
+        )
     return p
 
 
@@ -124,14 +130,17 @@ def _affine(values: Any, p: float) -> tuple[float, float]:
     return (0.0 if p == 1 / values.size else p - q), q * float(values.sum())
 
 
-def threshold(p: float) -> int:
-    """How many of the 2³² words mean "say the truth": p·2³², rounded, in 1 .. 2³².
+def threshold(p: float, n: int) -> int:
+    """How many of the 2³² words mean "say the truth": p·2³² rounded towards 2³²/n, in 1 .. 2³².
 
-    Only p = 1 gives 2³², however close to 1 another p is: rounding must not turn a finite ε into an infinite
-    one.
+    Rounded so, a report never reveals more than :func:`epsilon` says. Only p = 1 gives 2³², however close to 1 another
+    p is: rounding must not turn a finite ε into an infinite one.
     """
-    words = round(p * 2**32)  # a power of two: the product is exact
-    return 2**32 if p == 1.0 else min(max(words, 1), 2**32 - 1)
+    if p == 1.0:
+        return 2**32
+    exact = p * 2**32  # a power of two: the product is exact
+    words = math.floor(exact) if p * n >= 1.0 else math.ceil(exact)
+    return min(max(words, 1), 2**32 - 1)
 
 
 def privatise(index: Any, words: Any, p: float, n: int) -> Any:
@@ -157,7 +166,7 @@ def privatise(index: Any, words: Any, p: float, n: int) -> Any:
     """
     check(p, n)
     # Compared with threshold − 1, which fits into 32 bits for p = 1 as well.
-    lie = (words[..., 0] > np.uint32(threshold(p) - 1)).astype(np.int32)
+    lie = (words[..., 0] > np.uint32(threshold(p, n) - 1)).astype(np.int32)
     other = below(words[..., 1], np.uint32(n - 1)).astype(np.int32)
     other = other + (other >= index)  # skip the truth: 0 .. n − 2 become the n − 1 other values
     return index + lie * (other - index)

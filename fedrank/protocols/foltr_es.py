@@ -39,12 +39,16 @@ from fedrank.core.kernels import weighted_sum, weighted_sum_kernel
 from fedrank.core.messages import Field, Layout
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import below
+from fedrank.data.layouts import FeatureBlocks
 from fedrank.data.partition import Shares
 from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.privacy.randomised_response import os_words, privatise
 from fedrank.rankers.base import Ranker
 from fedrank.sessions.published import published_sessions, published_weighted_sum
 from fedrank.sessions.sessions import check_ties, click_patterns
+
+#: A device's chance picks one of its queries with 16-bit arithmetic.
+MOST_QUERIES = 65_535
 
 
 @jax.tree_util.register_dataclass
@@ -148,7 +152,7 @@ class FoltrES(Protocol):
         interactions: B, interactions a device makes in a round; even when antithetic.
         sigma: σ, standard deviation of the perturbation.
         learning_rate: Adam's step size.
-        p: Probability of an honest answer; 1 sends the truth.
+        p: Probability of an honest answer; 1 sends the truth. 0.9 as in the paper's main results (Section 6.3).
         antithetic: Judge θ + σv and θ − σv, or θ + σv alone.
         ties: Equal scores: ``"fixed"`` order of the data or ``"random"`` in each interaction.
         as_published: Reproduce the shared random stream of the code published with the paper. Biased; for comparison
@@ -162,7 +166,7 @@ class FoltrES(Protocol):
     interactions: int = 4
     sigma: float = 0.01
     learning_rate: float = 1e-3
-    p: float = 1.0
+    p: float = 0.9
     antithetic: bool = True
     ties: str = "fixed"
     as_published: bool = False
@@ -235,10 +239,37 @@ class FoltrES(Protocol):
         Args:
             data: :class:`~fedrank.data.queries.PaddedQueries` or :class:`~fedrank.data.queries.FeatureBlocks`.
             shares: Who asks about which queries.
+
+        Raises:
+            ConfigError: The data does not fit the ranker or the user, or a share the data.
         """
+        self._check(data, shares)
         first, count = jnp.asarray(shares.first, jnp.int32), jnp.asarray(shares.count, jnp.int32)
         shared = (data, jnp.asarray(shares.queries, jnp.int32))
         return Party(shared, Device(first, count, jnp.zeros(first.shape, jnp.float32)))
+
+    def _check(self, data: Any, shares: Shares) -> None:
+        # A kernel would read past the end of an array, and JAX clamp the index: wrong numbers either way.
+        found = data.n_features if isinstance(data, FeatureBlocks) else data.features.shape[-1]
+        if found != self.ranker.n_features:
+            raise ConfigError(f"the ranker takes {self.ranker.n_features} features, the data has {found}.")
+        largest = int(np.max(np.asarray(data.labels)))
+        if largest >= self.user.grades:
+            raise ConfigError(
+                f"the {self.user.name} user knows labels 0..{self.user.grades - 1}, the data has labels up to "
+                f"{largest}."
+            )
+        first, count, queries = (np.asarray(a, np.int64) for a in (shares.first, shares.count, shares.queries))
+        if count.min() < 1 or count.max() > MOST_QUERIES:
+            raise ConfigError(
+                f"a device's share must hold 1 to {MOST_QUERIES:,} queries, got {count.min():,} to {count.max():,}. "
+                "Give each device a share of its own, or use a part of the data."
+            )
+        if first.min() < 0 or (first + count).max() > len(queries):
+            raise ConfigError(f"a share reaches beyond the list of {len(queries):,} queries that shares are cut from.")
+        known = len(np.asarray(data.length))
+        if queries.min() < 0 or queries.max() >= known:
+            raise ConfigError(f"shares name queries up to {queries.max()}, the data has {known}.")
 
     def experience(self, party: Party) -> dict[str, jax.Array]:
         """The true mean metric of the device's last round, under the metric's name."""
@@ -268,11 +299,13 @@ class TryPerturbation(Exchange):
 
     @property
     def reply(self) -> Layout[Any]:
-        """Seed and privatised sums: 9 bytes for MaxRR with B = 4 and antithetic halves, 12 at the most."""
+        """Seed and privatised sums: 9 bytes for MaxRR with B = 4 and antithetic halves; 7 to 11 in all settings."""
         width = "u2" if self.settings.each * self.settings.metric.largest < 2**16 else "u3"
         seed = Field("seed", "u4", "seed of the random perturbation that was tried; says nothing about anyone")
-        plus = Field("plus", width, "sum of the privatised metric values with the perturbation added")
-        minus = Field("minus", width, "sum of the privatised metric values with the perturbation subtracted")
+        most = self.settings.each * self.settings.metric.largest
+        added = "sum of the privatised metric values with the perturbation added"
+        plus = Field("plus", width, added, largest=most)
+        minus = Field("minus", width, added.replace("added", "subtracted"), largest=most)
         if self.settings.antithetic:
             return Layout(Reply, 2, (seed, plus, minus))
         return Layout(PlainReply, 3, (seed, plus))
@@ -280,10 +313,6 @@ class TryPerturbation(Exchange):
     def ask(self, state: ServerState) -> Request:
         """The current model."""
         return Request(state.round, state.weights)
-
-    def answer(self, request: Request, party: Party, key: Any) -> tuple[Party, Any]:
-        """Draw a perturbation, let the user try it, report the privatised quality."""
-        return self.respond(request, party, self.draw(key))
 
     def draw(self, key: Any) -> Draws:
         """All of a simulated device's chance in a round, from its key."""
@@ -315,50 +344,59 @@ class TryPerturbation(Exchange):
         )
 
     def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, Any]:
-        """:meth:`answer` with its chance given: the whole of it but the drawing."""
+        """Let the user try the perturbation and report the privatised quality."""
+        patterns = self._simulate(request, party, draws)
+        reward = jnp.mean(self._numerators(patterns).astype(jnp.float32)) / self.settings.metric.scale
+        return party._replace(own=party.own._replace(reward=reward)), self.report(draws, patterns)
+
+    def _simulate(self, request: Request, party: Party, draws: Draws) -> jax.Array:
+        """Click patterns [halves, each] of a simulated user."""
         s = self.settings
         (data, queries), own = party.shared, party.own
+        # Section 3.2: rank with θ + σv and θ − σv, v made from the seed.
+        steps = (s.sigma, -s.sigma)[: s.halves]
         if s.as_published:
-            patterns = published_sessions(
-                s.ranker,
-                s.user,
-                data,
-                queries,
-                own.first,
-                own.count,
-                request.weights,
-                draws.seed,
-                sigma=s.sigma,
-                halves=s.halves,
-                each=s.each,
+            return published_sessions(
+                s.ranker, s.user, data, request.weights, draws.seed, steps, queries, own.first, own.count, s.each
             )
-        else:
-            # Section 3.2: rank with θ + σv and θ − σv, v made from the seed.
-            steps = (s.sigma, -s.sigma)[: s.halves]
-            chosen = queries[own.first + below(draws.queries, own.count.astype(jnp.uint32))]
-            patterns = click_patterns(
-                s.ranker, s.user, data, request.weights, draws.seed, steps, chosen, draws.clicks, draws.ties, s.ties
-            )
+        chosen = queries[own.first + below(draws.queries, own.count.astype(jnp.uint32))]
+        return click_patterns(
+            s.ranker, s.user, data, request.weights, draws.seed, steps, chosen, draws.clicks, draws.ties, s.ties
+        )
 
-        numerators = jnp.asarray(s.metric.numerators, jnp.int32)
-        truth = jnp.asarray(s.metric.index)[patterns]
-        sent = truth if s.p == 1 else privatise(truth, draws.privacy, s.p, s.metric.n)  # Section 3.3
-        sums = jnp.sum(numerators[sent], axis=-1, dtype=jnp.int32)
-        reward = jnp.mean(numerators[truth].astype(jnp.float32)) / s.metric.scale
+    def _numerators(self, patterns: jax.Array) -> jax.Array:
+        metric = self.settings.metric
+        return jnp.asarray(metric.numerators, jnp.int32)[jnp.asarray(metric.index)[patterns]]
 
-        reply = Reply(draws.seed, sums[0], sums[1]) if s.antithetic else PlainReply(draws.seed, sums[0])
-        return party._replace(own=own._replace(reward=reward)), reply
+    def report(self, draws: Draws, patterns: jax.Array) -> Any:
+        """The reply about interactions that have taken place, each privatised by itself (Section 3.3).
+
+        Args:
+            draws: The device's chance; of it, the seed that was tried and the lies.
+            patterns: int32 [halves, each]: the clicks, bit i for rank i + 1.
+
+        Returns:
+            :class:`Reply`, or :class:`PlainReply` without antithetic halves.
+        """
+        s = self.settings
+        sent = jnp.asarray(s.metric.index)[patterns]
+        if s.p < 1:
+            sent = privatise(sent, draws.privacy, s.p, s.metric.n)
+        sums = jnp.sum(jnp.asarray(s.metric.numerators, jnp.int32)[sent], axis=-1, dtype=jnp.int32)
+        return Reply(draws.seed, sums[0], sums[1]) if s.antithetic else PlainReply(draws.seed, sums[0])
 
     def tell(self, state: ServerState, replies: Any) -> ServerState:
         """Estimate the gradient from all replies and take one step of Adam uphill."""
         s = self.settings
         size = s.ranker.size
         if s.antithetic:
-            difference, spread = (replies.plus - replies.minus).astype(jnp.float32), 2 * s.sigma
+            difference, spread = replies.plus.astype(jnp.int32) - replies.minus.astype(jnp.int32), 2 * s.sigma
         else:
-            difference, spread = replies.plus.astype(jnp.float32), s.sigma
+            difference, spread = replies.plus.astype(jnp.int32), s.sigma
         # Equations (4)–(6), (θ − φ)/σ² = v/σ: v·(m⁺ − m⁻)/(2σ), or v·m/σ; the mean over devices.
-        coefficients = difference / jnp.float32(s.each * s.metric.scale * spread * replies.seed.shape[0])
+        coefficients = difference.astype(jnp.float32) / jnp.float32(
+            s.each * s.metric.scale * spread * replies.seed.shape[0]
+        )
         if s.as_published:
             gradient = published_weighted_sum(replies.seed, coefficients, size)
         elif s.kernels:

@@ -4,32 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedrank.core.registry import Registry
+
 
 @dataclass(frozen=True)
 class Row:
-    """One protocol.
+    """What a table says about a protocol.
 
     Attributes:
-        name: As in ``fedrank run NAME``.
         paper: Author, title, venue, year.
         file: Where to read it.
         crosses: What leaves a party.
-        citation: Key in ``core/references.bib``.
     """
 
-    name: str
     paper: str
     file: str
     crosses: str
-    citation: str
 
 
-PROTOCOLS = (
+#: Protocols by name. Light on purpose: names and help texts need no arrays.
+PROTOCOLS: Registry[Row] = Registry("protocol")
+
+PROTOCOLS.register(
+    "foltr-es",
+    summary="Devices try random perturbations of the ranker and report how well they went.",
+    citation="kharitonov2019foltr",
+)(
     Row(
-        "foltr-es",
-        "Kharitonov: Federated Online Learning to Rank with Evolution Strategies, WSDM 2019",
-        "fedrank/protocols/foltr_es.py",
-        "a seed and two privatised sums: 9 bytes (at most 12)",
-        "kharitonov2019foltr",
-    ),
+        paper="Kharitonov: Federated Online Learning to Rank with Evolution Strategies, WSDM 2019",
+        file="fedrank/protocols/foltr_es.py",
+        crosses="a seed and two privatised sums: 9 bytes",
+    )
 )

@@ -50,9 +50,14 @@ class Ranker(abc.ABC):
     def tensors(self, weights: np.ndarray) -> dict[str, np.ndarray]:
         """The flat vector as named arrays, for files that other programs read."""
 
+    @classmethod
     @abc.abstractmethod
-    def kernel_shape(self) -> tuple[int, int]:
-        """``(f, hidden units)`` for the CPU kernel; 0 hidden units means linear."""
+    def build(cls, n_features: int, hidden: int) -> Ranker:
+        """The ranker for so many features, from the settings of a run; ``hidden`` where it has hidden units."""
+
+    @abc.abstractmethod
+    def kernel_shape(self) -> tuple[int, int] | None:
+        """``(f, hidden units)`` for the CPU kernel, 0 hidden units for linear; None if the kernel cannot compute it."""
 
     def initial(self) -> np.ndarray:
         """The weights at the start: all zero, as in the paper (Section 5). float32 [size]."""

@@ -38,6 +38,12 @@ class Linear(Ranker):
         """``{"weight": [1, f]}``: one output unit, as a dense layer stores it."""
         return {"weight": np.asarray(weights, np.float32).reshape(1, self.n_features)}
 
+    @classmethod
+    def build(cls, n_features: int, hidden: int) -> Linear:
+        """Without hidden units."""
+        del hidden
+        return cls(n_features)
+
     def kernel_shape(self) -> tuple[int, int]:
         """No hidden units."""
         return self.n_features, 0

@@ -54,6 +54,11 @@ class TwoLayer(Ranker):
         into, bias, out = self._split(np.asarray(weights, np.float32))
         return {"hidden.weight": into, "hidden.bias": bias, "output.weight": out.reshape(1, -1)}
 
+    @classmethod
+    def build(cls, n_features: int, hidden: int) -> TwoLayer:
+        """With so many hidden units."""
+        return cls(n_features, hidden)
+
     def kernel_shape(self) -> tuple[int, int]:
         """Features and hidden units."""
         return self.n_features, self.hidden

@@ -17,6 +17,7 @@ import numba
 import numpy as np
 
 from fedrank.clicks.cascade import CascadeUser, decision_table
+from fedrank.core.errors import ConfigError
 from fedrank.core.kernels import ONE_AT_A_TIME, fill_perturbation
 from fedrank.core.rng import normal_table
 from fedrank.data.queries import FeatureBlocks
@@ -195,6 +196,18 @@ def _host_sessions(center, seeds, queries, click_words, tie_words, *, blocks, hi
     return out.reshape(*lead, *out.shape[1:])
 
 
+def kernel_shape(ranker: Ranker) -> tuple[int, int]:
+    """Features and hidden units.
+
+    Raises:
+        ConfigError: The kernel cannot compute this ranker.
+    """
+    shape = ranker.kernel_shape()
+    if shape is None:
+        raise ConfigError(f"the CPU kernel cannot compute {type(ranker).__name__}; use queries.padded().")
+    return shape
+
+
 def click_patterns(
     ranker: Ranker,
     user: CascadeUser,
@@ -211,7 +224,7 @@ def click_patterns(
 
     ``vmap`` over parties (and over runs) becomes one call of the kernel.
     """
-    _, hidden = ranker.kernel_shape()
+    _, hidden = kernel_shape(ranker)
     click, leave = decision_table(user)
     host = functools.partial(
         _host_sessions,

@@ -28,9 +28,9 @@ import numpy as np
 from fedrank.clicks.cascade import CascadeUser
 from fedrank.core.errors import ConfigError
 from fedrank.core.kernels import ONE_AT_A_TIME
-from fedrank.data.queries import FeatureBlocks
+from fedrank.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.rankers.base import Ranker
-from fedrank.sessions.kernel import fill_scores, fill_top
+from fedrank.sessions.kernel import fill_scores, fill_top, kernel_shape
 
 _u32 = np.uint32
 
@@ -104,7 +104,7 @@ def fill_normals(state, out):
 @numba.njit(cache=True, nogil=True, parallel=True)
 def _sessions(
     values, start, stride, labels, label_start, length,
-    n_features, hidden, click, stop, depth, sigma, queries, first, count, weights, seeds, out,
+    n_features, hidden, click, stop, depth, steps, queries, first, count, weights, seeds, out,
 ):  # fmt: skip
     parties, halves, each = out.shape
     widest = stride.max()
@@ -119,9 +119,8 @@ def _sessions(
         fill_normals(state, noise)
         seed_twister(state, seeds[party])  # the fault: the user's chance starts where the perturbation's did
         for half in range(halves):
-            sign = np.float32(-sigma if half else sigma)
             for j in range(size):
-                perturbed[j] = weights[party, j] + sign * noise[j]
+                perturbed[j] = weights[party, j] + steps[half] * noise[j]
             for k in range(each):
                 query = queries[first[party] + next_below(state, count[party])]
                 width, documents = stride[query], length[query]
@@ -153,7 +152,7 @@ def _weighted_sums(seeds, coefficients, partial):
                     partial[work, j] += coefficients[i] * noise[j]
 
 
-def _host_sessions(queries, first, count, weights, seeds, *, blocks, hidden, user, halves, each, sigma) -> np.ndarray:
+def _host_sessions(queries, first, count, weights, seeds, *, blocks, hidden, user, each, steps) -> np.ndarray:
     lead = np.broadcast_shapes(np.shape(first), np.shape(seeds), np.shape(weights)[:-1])
     parties = int(np.prod(lead, dtype=np.int64))
 
@@ -161,15 +160,15 @@ def _host_sessions(queries, first, count, weights, seeds, *, blocks, hidden, use
         return np.ascontiguousarray(np.broadcast_to(np.asarray(array, dtype), (*lead, *core))).reshape(parties, *core)
 
     weights = np.asarray(weights, np.float32)
-    out = np.zeros((parties, halves, each), np.int32)
+    out = np.zeros((parties, len(steps), each), np.int32)
     with ONE_AT_A_TIME:
         _sessions(
             blocks.values, blocks.start, blocks.stride, blocks.labels, blocks.label_start, blocks.length,
             blocks.n_features, hidden, np.asarray(user.click, np.float64), np.asarray(user.stop, np.float64),
-            user.depth, sigma, np.asarray(queries, np.int32).reshape(-1), flat(first, np.int32), flat(count, np.int32),
+            user.depth, steps, np.asarray(queries, np.int32).reshape(-1), flat(first, np.int32), flat(count, np.int32),
             flat(weights, np.float32, weights.shape[-1]), flat(seeds, np.uint32), out,
         )  # fmt: skip
-    return out.reshape(*lead, halves, each)
+    return out.reshape(*lead, len(steps), each)
 
 
 def _host_weighted_sum(seeds, coefficients, *, size: int) -> np.ndarray:
@@ -187,15 +186,13 @@ def _host_weighted_sum(seeds, coefficients, *, size: int) -> np.ndarray:
 def published_sessions(
     ranker: Ranker,
     user: CascadeUser,
-    data: FeatureBlocks,
+    data: PaddedQueries | FeatureBlocks,
+    center: jax.Array,
+    seed: jax.Array,
+    steps: tuple[float, ...],
     queries: jax.Array,
     first: jax.Array,
     count: jax.Array,
-    weights: jax.Array,
-    seed: jax.Array,
-    *,
-    sigma: float,
-    halves: int,
     each: int,
 ) -> jax.Array:
     """One device's sessions, all of its chance from the seed's stream.
@@ -204,29 +201,28 @@ def published_sessions(
         ranker: The ranker.
         user: Who clicks.
         data: The queries, as blocks (this runs on the CPU only).
+        center: float32 [n], the model that is perturbed.
+        seed: uint32.
+        steps: H steps along the perturbation, as in :func:`fedrank.sessions.sessions.click_patterns`.
         queries: int32 [m], the list of all shares' queries.
         first: int32, start of the device's share in that list.
         count: int32, its length.
-        weights: float32 [n], the model before the perturbation.
-        seed: uint32.
-        sigma: Standard deviation of the perturbation.
-        halves: 2 with antithetic halves, else 1.
-        each: Interactions of a half.
+        each: Interactions at each step.
 
     Returns:
-        int32 [halves, each]: click patterns.
+        int32 [H, each]: click patterns.
 
     Raises:
         ConfigError: The data is not laid out for the CPU.
     """
     if not isinstance(data, FeatureBlocks):
         raise ConfigError("as_published runs on the CPU kernels only; use queries.blocks(), or JAX_PLATFORMS=cpu.")
-    _, hidden = ranker.kernel_shape()
+    _, hidden = kernel_shape(ranker)
     host = functools.partial(
-        _host_sessions, blocks=data, hidden=hidden, user=user, halves=halves, each=each, sigma=sigma
+        _host_sessions, blocks=data, hidden=hidden, user=user, each=each, steps=np.asarray(steps, np.float32)
     )
-    shape = jax.ShapeDtypeStruct((halves, each), jnp.int32)
-    return jax.pure_callback(host, shape, queries, first, count, weights, seed, vmap_method="expand_dims")
+    shape = jax.ShapeDtypeStruct((len(steps), each), jnp.int32)
+    return jax.pure_callback(host, shape, queries, first, count, center, seed, vmap_method="expand_dims")
 
 
 def published_weighted_sum(seeds: jax.Array, coefficients: jax.Array, size: int) -> jax.Array:

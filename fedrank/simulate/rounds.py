@@ -87,14 +87,18 @@ class Simulator:
             return self._advance_debug(keys, states, shared, own, first_round, rounds)
         return _advance(self, rounds, keys, states, shared, own, jnp.uint32(first_round))
 
+    def _key(self, key: jax.Array, number: Any, party: Any, exchange: int) -> jax.Array:
+        """A party's key in a round; where there are several exchanges, each has one of its own."""
+        mine = party_key(key, number, party)
+        return mine if len(self.protocol.exchanges) == 1 else jax.random.fold_in(mine, exchange)
+
     def _round(self, key: jax.Array, state: Any, shared: Any, own: Any, number: Any) -> tuple[Any, Any, dict]:
         for index, exchange in enumerate(self.protocol.exchanges):
             request = exchange.ask(state)
-            exchange_key = jax.random.fold_in(key, index) if index else key
 
-            def answers(own, numbers, exchange=exchange, request=request, exchange_key=exchange_key):
+            def answers(own, numbers, exchange=exchange, request=request, index=index):
                 def answer(own, party):
-                    return exchange.answer(request, Party(shared, own), party_key(exchange_key, number, party))
+                    return exchange.answer(request, Party(shared, own), self._key(key, number, party, index))
 
                 party, reply = jax.vmap(answer, out_axes=(Party(None, 0), 0))(own, numbers)
                 return party.own, reply
@@ -125,11 +129,10 @@ class Simulator:
         experience = []
         for index, exchange in enumerate(self.protocol.exchanges):
             request = exchange.ask(state)
-            exchange_key = jax.random.fold_in(key, index) if index else key
             mine, replies = [], []
             for party in range(_leading(own)):
                 me = Party(shared, jax.tree.map(lambda leaf, party=party: leaf[party], own))
-                arguments = (request, me, party_key(exchange_key, jnp.uint32(number), jnp.uint32(party)))
+                arguments = (request, me, self._key(key, jnp.uint32(number), jnp.uint32(party), index))
                 try:
                     answered, reply = exchange.answer(*arguments)
                 except Exception as error:

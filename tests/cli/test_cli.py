@@ -66,7 +66,8 @@ def test_a_file_repeats_a_run_and_flags_win_over_it(finished, tmp_path, capsys):
     out = tmp_path / "again"
     assert call(["run", str(finished / "config.toml"), "--privacy.p", "0.75", "--out", str(out), "--quiet"]) == 0
     text = (out / "config.toml").read_text()
-    assert "p = 0.75" in text and "clients = 6" in text
+    before = (finished / "config.toml").read_text()
+    assert text.replace("p = 0.75", "p = 0.5") == before  # every other setting, the data among them, is the file's
     capsys.readouterr()
     assert call(["compare", str(finished), str(out)]) == 0
     assert "expected MaxRR (navigational)" in capsys.readouterr().out
@@ -86,6 +87,16 @@ def test_a_sweep_from_a_file(letor, tmp_path, capsys):
     assert call(["sweep", str(file), "--out", str(out), "--quiet", "--json"]) == 0
 
 
+def test_flags_may_come_before_the_file(letor, tmp_path):
+    file = tmp_path / "f.toml"
+    file.write_text(f'data = "{letor}"\nclients = 7\nrounds = 2\nseeds = 1\nsigma = 0.5\n')
+    out = tmp_path / "run"
+    assert call(["run", "--quiet", "--seeds", "2", "--out", str(out), str(file)]) == 0
+    text = (out / "config.toml").read_text()
+    for line in ("clients = 7", "rounds = 2", "seeds = 2", "sigma = 0.5", f'data = "{letor}"'):
+        assert line in text
+
+
 def test_cite_names_the_paper(finished, capsys):
     assert call(["cite", str(finished)]) == 0
     assert "kharitonov2019foltr" in capsys.readouterr().out
@@ -93,6 +104,8 @@ def test_cite_names_the_paper(finished, capsys):
 
 def test_privacy_table_prints_the_papers_eighteen_numbers(capsys):
     assert call(["privacy", "table"]) == 0
+    assert "Kharitonov 2019, Table 2" in capsys.readouterr().out
+    assert call(["privacy", "table", "--json"]) == 0
     out = capsys.readouterr().out
     table2 = (
         ["0.51", "1.61", "2.71", "3.81", "4.55", "6.20"],

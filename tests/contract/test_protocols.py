@@ -4,13 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import tiny_parties, tiny_protocol
+from worlds import FEATURES, tiny_parties, tiny_protocol, tiny_queries
 
-from fedrank.core.errors import AnswerError
+from fedrank.core.errors import AnswerError, ConfigError
 from fedrank.core.kernels import weighted_sum, weighted_sum_kernel
 from fedrank.core.messages import PUBLIC_AXES
 from fedrank.core.protocol import Party
 from fedrank.core.rng import party_key, perturbation
+from fedrank.data.partition import Shares
+from fedrank.data.queries import QuerySet
 from fedrank.protocols.foltr_es import TryPerturbation
 from fedrank.simulate.rounds import Simulator, run_keys
 
@@ -54,6 +56,27 @@ def test_what_is_asked_and_answered_fits_its_layout(protocol):
         back = layout.decode(layout.encode(message))
         for field in layout.fields:
             np.testing.assert_array_equal(getattr(back, field.name), np.asarray(getattr(message, field.name)))
+
+
+def test_the_server_learns_the_same_from_decoded_replies(protocol):
+    """What came over the wire is told as what was simulated: no type of the wire may change a sum."""
+    (exchange,) = protocol.exchanges
+    state = protocol.init(jax.random.key(0))
+    names = [field.name for field in exchange.reply.fields]
+    columns = {"seed": [3, 4, 5, 6], "plus": [100, 0, 2520, 1260], "minus": [2520, 5040, 0, 1260]}
+    sent = [
+        exchange.reply.message(
+            **{n: np.uint32(columns[n][i]) if n == "seed" else np.int32(columns[n][i]) for n in names}
+        )
+        for i in range(4)
+    ]
+    received = [exchange.reply.decode(exchange.reply.encode(message)) for message in sent]
+    told = [
+        exchange.tell(state, jax.tree.map(lambda *leaves: jnp.stack(list(map(jnp.asarray, leaves))), *replies))
+        for replies in (sent, received)
+    ]
+    np.testing.assert_array_equal(told[0].weights, told[1].weights)
+    assert np.abs(told[0].weights).max() > 0
 
 
 def test_a_cohort_answers_as_its_parties_do_one_by_one(protocol):
@@ -116,3 +139,24 @@ def test_weighted_sums_agree_with_numpy(messages):
     expected = sum(float(w) * perturbation(int(s), 7).astype(np.float64) for s, w in zip(seeds, weights, strict=True))
     for implementation in (weighted_sum, weighted_sum_kernel):
         np.testing.assert_allclose(implementation(jnp.asarray(seeds), jnp.asarray(weights), 7), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_data_that_does_not_fit_is_refused(kernels):
+    """Kernels do not check indices, JAX clamps them: both would learn something from the wrong numbers."""
+    queries = tiny_queries()
+    protocol = tiny_protocol(kernels=kernels)
+    deep = QuerySet(queries.features, queries.labels + 2, queries.offsets, queries.qids)
+    wide = tiny_queries(features=FEATURES + 1)
+    for wrong, says in ((deep, "labels up to 4"), (wide, f"takes {FEATURES} features, the data has {FEATURES + 1}")):
+        with pytest.raises(ConfigError, match=says):
+            tiny_parties(protocol, 2, wrong)
+    data = queries.blocks() if kernels else queries.padded()
+    for queries_, first, count, says in (
+        ([0], [0], [2], "beyond the list"),
+        ([99], [0], [1], "up to 99"),
+        ([0], [0], [0], "1 to 65,535"),
+        (list(range(12)) * 6000, [0], [70_000], "1 to 65,535"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            protocol.devices(data, Shares(*(np.asarray(a, np.int32) for a in (queries_, first, count))))

@@ -26,7 +26,7 @@ def test_mq2008_is_learnt_within_a_few_rounds(mq2008, tmp_path):
     )  # fmt: skip
     folder = run(settings, tmp_path / "run")
     start, end = final(folder, "train", "expected MaxRR (informational)")
-    # The paper's Table 3: .720 after 250 rounds over five folds, as published; a ranker without an opinion is far below.
+    # The paper's Table 3: .720 after 250 rounds over five folds, as published; without an opinion it is far below.
     assert start < 0.70 < 0.72 < end < 0.76
     assert final(folder, "vali", "nDCG@10 (judged)")[-1] > 0.65
 

@@ -146,7 +146,7 @@ def test_a_bad_configuration_leaves_nothing_behind(config, tmp_path):
 def test_labels_beyond_the_users_grades_are_refused(config, tmp_path):
     path = tmp_path / "deep.txt"
     path.write_text("7 qid:1 1:1\n0 qid:1 1:0\n")
-    with pytest.raises((ConfigError, DataError), match="labels up to 7"):
+    with pytest.raises(DataError, match=r"deep.txt:1: .*7"):
         run(replace(config, data=str(path)), tmp_path / "run")
 
 
@@ -177,6 +177,98 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch):
         checkpoint.save(path, {"a": np.arange(3)}, {"round": 2})
     assert checkpoint.load(path, {"a": np.zeros(3)})[1] == {"round": 1}
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_stopped_run_accounts_for_what_took_place(config, tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        run(config, folder, listener=StopAt(4, lambda: os.kill(os.getpid(), signal.SIGINT)))
+    assert Ledger.read(folder / "ledger.jsonl").bytes_from("parties") == 4 * 6 * 9  # rounds × devices × bytes
+    assert json.loads((folder / "privacy.json").read_text())["rounds"] == 4
+    resume(folder)
+    assert Ledger.read(folder / "ledger.jsonl").bytes_from("parties") == 6 * 6 * 9
+
+
+def test_one_process_at_a_time(config, finished, tmp_path):
+    import platform
+
+    folder = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        run(config, folder, listener=StopAt(4, lambda: os.kill(os.getpid(), signal.SIGINT)))
+    lock = folder / "running.json"
+    assert not lock.exists()
+    lock.write_text(json.dumps({"host": platform.node(), "pid": os.getppid()}))  # a process that lives
+    with pytest.raises(RunError, match=f"process {os.getppid()} .* is at work"):
+        resume(folder)
+    lock.write_text(json.dumps({"host": platform.node(), "pid": 2**22 + 1}))  # beyond the largest process id
+    resume(folder)
+    assert sorted_metrics(folder).equals(sorted_metrics(finished)) and not lock.exists()
+
+
+def test_a_part_without_relevant_documents_has_no_judged_measure(config, tmp_path):
+    folder = tmp_path / "set"
+    folder.mkdir()
+    (folder / "train.txt").write_text("1 qid:1 1:1\n0 qid:1 1:0\n")
+    (folder / "test.txt").write_text("0 qid:2 1:1\n0 qid:2 1:0\n")
+    done = run(replace(config, data=str(folder), rounds=2), tmp_path / "run")
+    frame = pl.read_parquet(done / "metrics.parquet")
+    assert frame["value"].is_finite().all()
+    judged = frame.filter(pl.col("measure") == "nDCG@10 (judged)")["split"].unique().to_list()
+    assert judged == ["train"]
+    assert all(v["value"] is not None for v in json.loads((done / "baseline.json").read_text())["values"])
+
+
+def test_large_seeds(config, tmp_path):
+    frame = pl.read_parquet(run(replace(config, seed=2**32 - 1001, rounds=2), tmp_path / "run") / "metrics.parquet")
+    assert sorted(frame["seed"].unique()) == [2**32 - 1001, 2**32 - 1000]
+
+
+def test_binary_labels_are_the_ends_of_the_scale(config, tmp_path):
+    """A perfect user always clicks what is relevant, if there are but two grades: a perfect ranking is worth 1."""
+    path = tmp_path / "binary.txt"
+    path.write_text("1 qid:1 1:1\n0 qid:1 1:0\n1 qid:2 1:1\n0 qid:2 1:0.5\n")
+    done = run(replace(config, data=str(path), clicks="perfect", rounds=2), tmp_path / "run")
+    values = json.loads((done / "baseline.json").read_text())["values"]
+    assert [v["value"] for v in values if v["measure"] == "expected MaxRR (perfect)"] == [1.0]
+
+
+def test_a_ranker_of_ones_own(config, tmp_path, monkeypatch):
+    """Registered, not known to the kernels: it is trained in JAX, and nothing else is."""
+    from dataclasses import dataclass
+
+    import jax.numpy as jnp
+
+    from fedrank.experiments.build import build
+    from fedrank.rankers.base import RANKERS, Ranker
+
+    @dataclass(frozen=True)
+    class Best(Ranker):
+        n_features: int
+
+        @property
+        def size(self):
+            return 1
+
+        def scores(self, weights, features):
+            return jnp.max(features, axis=-1) * weights[0]
+
+        def tensors(self, weights):
+            return {"weight": np.asarray(weights)}
+
+        @classmethod
+        def build(cls, n_features, hidden):
+            return cls(n_features)
+
+        def kernel_shape(self):
+            return None
+
+    monkeypatch.setattr(RANKERS, "_entries", dict(RANKERS._entries))
+    RANKERS.register("best", summary="The largest feature.")(Best)
+    experiment = build(replace(config, ranker="best"))
+    assert isinstance(experiment.protocol.ranker, Best) and not experiment.kernels
+    run(replace(config, ranker="best", rounds=2), tmp_path / "run")
+    with pytest.raises(ConfigError, match="kernels do not know"):
+        build(replace(config, ranker="best", compute=Compute(kernels="on")))
 
 
 def test_one_of_everything(tmp_path):
@@ -217,6 +309,9 @@ def test_toml_and_dictionary_forms_are_inverses(tmp_path):
         ({"share": "fixd"}, "Did you mean 'fixed'"),
         ({"privacy": {"p": 0.5, "epsilon": 1.0}}, "one of them"),
         ({"budget": 10}, "at least one round"),
+        ({"budget": 80_000, "rounds": 2}, "disagree"),
+        ({"rounds": -1}, "rounds must be in"),
+        ({"rounds": 10**7}, "rounds must be in"),
         ({"queries_per_client": 3}, "share = 'fixed'"),
         ({"protocol": "foltr"}, "Did you mean 'foltr-es'"),
     ],
@@ -272,6 +367,22 @@ def test_a_sweep_runs_every_combination_once(config, tmp_path):
     other = variations(replace(config, rounds=2, seeds=1, sigma=0.5), parse_vary(["privacy.p=0.5", "antithetic=true"]))
     with pytest.raises(RunError, match="another configuration"):
         run_sweep(other, tmp_path)
+
+
+def test_what_varies_may_be_lists_and_paths():
+    assert parse_vary(['evaluation.users=["perfect"],["perfect","informational"]', "data=./a.txt,b"]) == {
+        "evaluation.users": [["perfect"], ["perfect", "informational"]],
+        "data": ["./a.txt", "b"],
+    }
+    names = [v.name for v in variations(RunConfig(), {"data": ["./a/b.txt", "c d"]})]
+    assert names == ["data=.-a-b.txt", "data=c-d"]
+
+
+def test_a_varied_budget_or_number_of_rounds_counts():
+    rounds = [v.config.rounds for v in variations(RunConfig(budget=80_000), {"rounds": [2, 4]})]
+    assert rounds == [2, 4]
+    budgets = [v.config.rounds for v in variations(RunConfig(budget=80_000), {"interactions": [2, 8]})]
+    assert budgets == [20, 5]
 
 
 @pytest.mark.parametrize("text", ["privacy.p", "=1", "clients="])

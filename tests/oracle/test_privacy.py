@@ -105,7 +105,10 @@ def test_threshold_cases():
     # p = 1/2 is exactly the lower half of the words.
     assert privatise(index, words, 0.5, 11).tolist() == [5, 5, 0, 0]
     assert privatise(index, words, 1.0, 11).tolist() == [5, 5, 5, 5]
-    assert (threshold(0.5), threshold(1.0), threshold(0.25)) == (2**31, 2**32, 2**30)
+    assert (threshold(0.5, 11), threshold(1.0, 11), threshold(0.25, 11)) == (2**31, 2**32, 2**30)
+    # Rounded so that a report reveals less than ε says, never more: towards 1/n from both sides.
+    assert threshold(0.9, 11) == math.floor(0.9 * 2**32) and threshold(0.01, 11) == math.ceil(0.01 * 2**32)
+    assert threshold(1 - 1e-9, 11) == 2**32 - 5
     # However close to 1, a p below 1 leaves room for a lie, and however close to 0, for the truth.
     near = math.nextafter(1.0, 0.0)
     assert privatise(index, words, near, 11).tolist() == [5, 5, 5, 0]
@@ -218,7 +221,8 @@ def test_report_as_json_has_the_keys_of_the_run_directory():
     report = account(p=0.5, n=11, interactions_per_message=2, rounds=3, delta=1e-6)
     content = report.as_json()
     assert list(content) == [
-        "mechanism", "p", "values", "epsilon_interaction", "epsilon_message", "epsilon_user_basic", "epsilon_user_pld",
+        "mechanism", "p", "values", "epsilon_interaction", "epsilon_half", "epsilon_message",
+        "epsilon_user_basic", "epsilon_user_pld",
         "delta", "rounds", "interactions_per_round", "covers", "not_covered",
     ]  # fmt: skip
     assert (content["p"], content["values"], content["rounds"], content["delta"]) == (0.5, 11, 3, 1e-6)
@@ -253,3 +257,21 @@ def test_words_quote_the_numbers():
 def test_wrong_settings(call, message):
     with pytest.raises(ConfigError, match=message):
         call()
+
+
+def test_epsilons_that_no_words_can_draw_are_refused():
+    assert probability(math.inf, 11) == 1.0
+    assert epsilon(probability(24.0, 11), 11) == pytest.approx(24.0, rel=1e-6)
+    with pytest.raises(ConfigError, match=r"at most 24\.48"):  # log(10 (2**32 - 1))
+        probability(40.0, 11)
+
+
+def test_huge_compositions_have_a_bound_in_closed_form():
+    p, n, delta = 0.25, 11, 1e-6
+    one = math.log(0.25 * 10 / 0.75)
+    times = 10**13
+    bound = times * one * (math.exp(one) - 1) / (math.exp(one) + 1) + one * math.sqrt(2 * times * math.log(1e6))
+    assert composed_epsilon(p, n, times, delta) == pytest.approx(min(bound, times * one))
+    # It is a bound: above the exact composition where both are known.
+    at = 1_000_000
+    assert composed_epsilon(p, n, at, delta) <= composed_epsilon(p, n, at + 1, delta)

@@ -33,8 +33,8 @@ def test_sessions_follow_the_order_of_its_draws(antithetic):
     data, chosen = parties.shared
     found = jax.vmap(
         lambda seed, own: published.published_sessions(
-            protocol.ranker, user, data, chosen, own.first, own.count, jnp.asarray(center), seed,
-            sigma=protocol.sigma, halves=protocol.halves, each=protocol.each,
+            protocol.ranker, user, data, jnp.asarray(center), seed, (0.5, -0.5)[: protocol.halves],
+            chosen, own.first, own.count, protocol.each,
         )
     )(jnp.asarray(seeds), parties.own)  # fmt: skip
     for seed, patterns in zip(seeds, np.asarray(found), strict=True):

@@ -14,21 +14,20 @@ MEASURES = ("expected MaxRR (navigational)", "nDCG@10", "nDCG@10 (judged)")
 BASELINE = {"train": 0.70, "vali": 0.66, "test": 0.68}
 
 CONFIG = """\
-name = "{name}"
-protocol = "foltr_es"
-clicks = "navigational"
+protocol = "foltr-es"
+data = "{data}"
+fold = 1
+clicks = "{clicks}"
 ranker = "linear"
-reward = "MaxRR"
 clients = {clients}
+interactions = 4
 rounds = {rounds}
-seeds = {seeds}
+reward = "MaxRR"
 sigma = 0.01
 learning_rate = 0.001
 antithetic = true
-
-[data]
-name = "{data}"
-fold = 1
+as_published = {as_published}
+seeds = {seeds}
 
 [privacy]
 p = {p}
@@ -52,7 +51,8 @@ def value(seed: int, round_: int, rounds: int, split: str, measure: str, lift: f
 def make_run(
     folder: Path,
     *,
-    name: str = "made",
+    clicks: str = "navigational",
+    as_published: bool = False,
     seeds: int = 2,
     rounds: int = 6,
     clients: int = 10,
@@ -70,7 +70,8 @@ def make_run(
     folder.mkdir(parents=True, exist_ok=True)
     asked_rounds = asked_rounds or rounds
     values = {
-        "name": name,
+        "clicks": clicks,
+        "as_published": str(as_published).lower(),
         "clients": clients,
         "rounds": asked_rounds,
         "seeds": asked_seeds or seeds,
@@ -86,8 +87,8 @@ def make_run(
         "platform": "Linux x86_64",
         "cpus": 2,
     }
-    said |= {"device": "cpu", "started": "2026-01-02T03:04:05Z", "seconds": 12.5, "interactions_per_second": 640000.0}
-    said |= {"command": ["fedrank", "run", "made.toml"], "citations": ["kharitonov2019foltr"]}
+    said |= {"device": "cpu", "seconds": 12.5, "interactions_per_second": 640000.0}
+    said |= {"command": "fedrank run made.toml", "citations": ["kharitonov2019foltr"]}
     (folder / "environment.json").write_text(json.dumps(said | (environment or {})))
     epsilon = None if p == 1 else 4 * math.log(p * 10 / (1 - p))
     rows = []
@@ -98,28 +99,33 @@ def make_run(
                 after = {"interactions": 4 * clients * (r + 1), "bytes_up": 9 * clients * (r + 1)}
                 after["epsilon"] = epsilon and epsilon * (r + 1)
                 reward = value(seed, r, rounds, "online", "MaxRR", lift)
-                rows.append({"seed": seed, "round": r, **after, "split": "online", "measure": "MaxRR", "value": reward})
+                rows.append(
+                    {"seed": seed, "round": r + 1, **after, "split": "online", "measure": "MaxRR", "value": reward}
+                )
             if r % every == 0 or r == rounds:
                 for split in ("train", "vali", "test"):
                     for m in MEASURES:
                         v = value(seed, r, rounds, split, m, lift)
+                        m = m.replace("navigational", clicks)
                         rows.append({"seed": seed, "round": r, **at, "split": split, "measure": m, "value": v})
-    kinds = {"seed": pl.Int32, "round": pl.Int32, "interactions": pl.Int64, "bytes_up": pl.Int64, "epsilon": pl.Float64}
+    kinds = {"seed": pl.Int64, "round": pl.Int64, "interactions": pl.Int64, "bytes_up": pl.Int64, "epsilon": pl.Float64}
     pl.DataFrame(rows, schema_overrides=kinds, infer_schema_length=None).write_parquet(folder / "metrics.parquet")
     marks = [
-        {"split": s, "measure": m, "value": b + 0.03 * i} for s, b in BASELINE.items() for i, m in enumerate(MEASURES)
+        {"split": s, "measure": m.replace("navigational", clicks), "value": b + 0.03 * i}
+        for s, b in BASELINE.items()
+        for i, m in enumerate(MEASURES)
     ]
     (folder / "baseline.json").write_text(json.dumps({"name": "MSE", "values": marks}))
     entries = []
     for r in range(rounds):
-        entries.append(Entry(r, "evolve", "Ask", "server", "parties", clients, 193))
-        entries.append(Entry(r, "evolve", "Reply", "parties", "server", clients, 9))
+        entries.append(Entry(r, "try-perturbation", "Request", "server", "parties", clients, 189))
+        entries.append(Entry(r, "try-perturbation", "Reply", "parties", "server", clients, 9))
     Ledger(entries).write(folder / "ledger.jsonl")
     fields = {
-        "Ask": [
+        "Request": [
             {"name": "header", "dtype": "u1", "bytes": 1, "meaning": "message kind and version"},
-            {"name": "weights", "dtype": "f4", "bytes": 184, "meaning": "the ranker's weights"},
-            {"name": "step", "dtype": "u4", "bytes": 8, "meaning": "number of the round"},
+            {"name": "round", "dtype": "u4", "bytes": 4, "meaning": "number of the round"},
+            {"name": "weights", "dtype": "f4", "bytes": 184, "meaning": "the ranker to start from"},
         ],
         "Reply": [
             {"name": "header", "dtype": "u1", "bytes": 1, "meaning": "message kind and version"},

@@ -1,0 +1,171 @@
+"""The page of a run: one file that opens offline, whatever the run was called and whatever it lacks."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from report_factory import make_run
+
+from fedrank.core.errors import RunError
+from fedrank.report.compare import comparison_table, labelled, write_comparison
+from fedrank.report.load import load
+from fedrank.report.page import write_page
+
+
+class Page(HTMLParser):
+    """Elements, what they would fetch, and the text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.fetched, self.words, self.images = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.tags.append(tag)
+        if tag == "svg":
+            self.images.append(attributes)
+        for name in ("src", "href", "xlink:href", "data", "action"):
+            if (value := attributes.get(name)) and not value.startswith("#") and tag != "a":
+                self.fetched.append(value)
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def page_of(folder):
+    text = write_page(folder).read_text(encoding="utf-8")
+    return text, Page(text)
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory):
+    folder = make_run(tmp_path_factory.mktemp("page") / "run <script>alert(1)< & 'x'", data="<img src=x>")
+    return page_of(folder)
+
+
+def test_nothing_is_fetched_or_run(full):
+    text, page = full
+    assert len(text.encode()) < 2_000_000
+    assert page.fetched == [] and "script" not in page.tags and "img" not in page.tags
+    assert not re.search(r"url\(\s*['\"]?(?!#)|@import", text)
+
+
+def test_names_are_text(full):
+    text, page = full
+    assert "run <script>alert(1)< & 'x'" in "".join(page.words)
+    assert "<img src=x>" in "".join(page.words)
+    assert "<script>alert" not in text
+
+
+def test_it_can_be_read_by_all(full):
+    text, page = full
+    assert page.tags.count("h1") == 1 and page.tags.count("h2") >= 5
+    assert page.images and all(image.get("role") == "img" and image.get("aria-label") for image in page.images)
+    assert "prefers-color-scheme: dark" in text and "@media print" in text
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"]+)"', text)) <= set(ids)
+
+
+def test_the_page_says_what_matters(full):
+    words = " ".join(full[1].words)
+    for said in (
+        "9 bytes",
+        "ε per interaction",
+        "MSE (labels)",
+        "expected MaxRR (navigational)",
+        "Not covered",
+        "kharitonov2019foltr",
+    ):
+        assert said in words
+
+
+@pytest.mark.parametrize(
+    ("settings", "absent"),
+    [
+        ({"seeds": 1}, ()),
+        ({"p": 1}, ("baseline.json",)),
+        (
+            {"done": False, "rounds": 1, "asked_rounds": 9},
+            ("ledger.jsonl", "privacy.json", "messages.json", "model.json"),
+        ),
+    ],
+    ids=["one seed", "no privacy", "just begun"],
+)
+def test_what_is_missing_is_left_out(tmp_path, settings, absent):
+    folder = make_run(tmp_path / "run", **settings)
+    for name in absent:
+        (folder / name).unlink()
+    _, page = page_of(folder)
+    words = " ".join(page.words)
+    assert not re.search(r"\b(NaN|nan|None|inf)\b", words)
+    if settings.get("seeds") == 1:
+        assert "±" not in words.replace("± is", "") and "one seed" in words.lower()
+
+
+@pytest.mark.parametrize(
+    "name", ["config.toml", "environment.json", "metrics.parquet", "baseline.json", "ledger.jsonl"]
+)
+def test_a_damaged_file_is_named(tmp_path, name):
+    folder = make_run(tmp_path / "run")
+    (folder / name).write_bytes(b"{\x00 not this")
+    with pytest.raises(RunError, match=re.escape(name)):
+        load(folder)
+
+
+def test_figures_are_pngs(tmp_path):
+    folder = make_run(tmp_path / "run")
+    write_page(folder)
+    files = list((folder / "figures").glob("*.png"))
+    assert files and all(f.read_bytes().startswith(b"\x89PNG") for f in files)
+
+
+# -- comparisons ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    low = make_run(root / "a" / "same", seeds=3)
+    high = make_run(root / "b" / "same", seeds=3, lift=0.05)
+    other = make_run(root / "other", seeds=3, clicks="perfect")
+    return low, high, other
+
+
+def test_differences_are_paired_and_to_the_first(runs):
+    table = comparison_table(labelled(runs[:2]))
+    rows = [row for row in table.rows if row["measure"] == "expected MaxRR (navigational)" and row["split"] == "test"]
+    assert [row["run"] for row in rows] == ["a/same", "b/same"]
+    assert rows[0]["difference"] is None
+    # Lifted by 0.05 in every seed: the paired difference has no spread, though the seeds do.
+    assert rows[1]["difference"].mean == pytest.approx(0.05) and rows[1]["difference"].half == pytest.approx(
+        0, abs=1e-12
+    )
+    assert rows[1]["value"].half > 0.001
+
+
+def test_other_users_are_another_measure(runs):
+    table = comparison_table(labelled(runs))
+    rows = [row for row in table.rows if row["measure"] == "expected MaxRR (perfect)"]
+    assert [row["run"].split("/")[-1] for row in rows] == ["other"] and all(row["difference"] is None for row in rows)
+
+
+def test_the_comparison_is_a_page_of_its_own(runs, tmp_path):
+    text = write_comparison(runs, tmp_path / "out").read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.fetched == [] and "script" not in page.tags and page.images
+    assert "clicks" in " ".join(page.words)  # the setting in which they differ
+    assert list((tmp_path / "out" / "figures").glob("*.png"))
+
+
+def test_many_runs_still_have_a_table(tmp_path):
+    folders = [make_run(tmp_path / f"x=1,p={i}", rounds=2) for i in range(9)]
+    text = write_comparison(folders, tmp_path / "out").read_text(encoding="utf-8")
+    assert all(f"p={i}" in text for i in range(9)) and "first 7 runs" in text
+
+
+def test_what_cannot_be_compared_is_refused(runs):
+    for wrong, says in (([runs[0]], "two or more"), ([runs[0], runs[0]], "twice"), ([], "two or more")):
+        with pytest.raises(Exception, match=says):
+            labelled(wrong)

@@ -63,18 +63,19 @@ def comparison_table(runs: dict[str, Run], *, most_telling: bool = False) -> Tab
         most_telling: Only the online reward and the expected reward, for a terminal.
     """
     rows = []
+    several = len({str(run.setting("clicks")) for run in runs.values()}) > 1
     for split in describe.SPLITS:
-        names = [
-            m for run in runs.values() for m in run.metrics.filter(run.metrics["split"] == split)["measure"].unique()
-        ]
-        for measure in describe.order_measures(names):
-            if most_telling and not (split == "online" or measure.startswith("expected")):
-                continue
-            reference: dict[int, float] | None = None
-            for label, run in runs.items():
-                values = final_values(run.metrics, split, measure)
-                if not values:
+        found: dict[str, dict[str, dict[int, float]]] = {}
+        for label, run in runs.items():
+            for measure in run.metrics.filter(run.metrics["split"] == split)["measure"].unique():
+                if most_telling and not (split == "online" or measure.startswith("expected")):
                     continue
+                # The reward of other users is another question, although it has the same name.
+                named = f"{measure} of {run.setting('clicks')} users" if split == "online" and several else measure
+                found.setdefault(named, {})[label] = final_values(run.metrics, split, measure)
+        for measure in describe.order_measures(found):
+            reference: dict[int, float] | None = None
+            for label, values in found[measure].items():
                 row: dict[str, Any] = {"split": describe.SPLIT_NAMES[split], "measure": measure, "run": label}
                 row["value"] = mean_interval(list(values.values()))
                 row["difference"] = None if reference is None else difference(values, reference)

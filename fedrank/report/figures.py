@@ -218,15 +218,25 @@ def _chart(
 def _baseline(
     run: Run, frame: pl.DataFrame, lines: Mapping[str, float], plain: bool, x: Any, y: Any, colour: Any
 ) -> list[Any]:
-    """Dashed lines from the first to the last point, and one label above the highest, at the right end."""
+    """Dashed lines from the first to the last point, and one label at their right end."""
     ends = [frame["x"].min(), frame["x"].max()]
     rows = [{"x": e, "mean": v, "series": s} for s, v in lines.items() for e in ends]
     rules = alt.Chart(pl.DataFrame(rows)).mark_line(strokeDash=[5, 4], strokeWidth=1.5, opacity=0.9)
     shown = alt.value(INK) if plain else colour
     rules = rules.encode(x=x, y=y, color=shown, detail="series:N")
     assert run.baseline is not None  # lines come from it
-    label = pl.DataFrame({"x": [ends[1]], "mean": [max(lines.values())], "text": [run.baseline.label]})
-    text = alt.Chart(label).mark_text(align="right", baseline="bottom", dy=-4, fontSize=11)
+    # On the side of the lines where no curve ends.
+    final = frame.filter(pl.col("x") == ends[1])["mean"]
+    below = final.len() > 0 and final.max() >= max(lines.values())  # type: ignore[operator]
+    label = pl.DataFrame(
+        {
+            "x": [ends[1]],
+            "mean": [min(lines.values()) if below else max(lines.values())],
+            "text": [run.baseline.label],
+        }
+    )
+    side: Any = {"baseline": "top", "dy": 5} if below else {"baseline": "bottom", "dy": -4}
+    text = alt.Chart(label).mark_text(align="right", fontSize=11, **side)
     return [rules, text.encode(x=x, y=y, text="text:N", color=alt.value(MUTED))]
 
 

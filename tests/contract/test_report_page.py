@@ -148,7 +148,10 @@ def test_differences_are_paired_and_to_the_first(runs):
 def test_other_users_are_another_measure(runs):
     table = comparison_table(labelled(runs))
     rows = [row for row in table.rows if row["measure"] == "expected MaxRR (perfect)"]
-    assert [row["run"].split("/")[-1] for row in rows] == ["other"] and all(row["difference"] is None for row in rows)
+    online = [row for row in table.rows if row["split"] == "online"]
+    assert {row["measure"] for row in online} == {"MaxRR of navigational users", "MaxRR of perfect users"}
+    assert sum(row["difference"] is not None for row in online) == 1
+    assert {row["run"].split("/")[-1] for row in rows} == {"other"} and all(row["difference"] is None for row in rows)
 
 
 def test_the_comparison_is_a_page_of_its_own(runs, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,8 +19,17 @@ AsJson = Annotated[bool, Parameter(name="--json", negative="")]
 Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")]
 
 
-def settings_in(file: str) -> dict[str, Any]:
+#: Settings that say the same in two ways.
+_EITHER = (("rounds", "budget"), ("privacy.p", "privacy.epsilon"))
+
+
+def settings_in(file: str, tokens: Sequence[str] = ()) -> dict[str, Any]:
     """The settings of a run's or a sweep's file, checked.
+
+    Args:
+        file: The TOML file.
+        tokens: The command line. A flag on it also wins over what the file says in another way: ``--rounds`` over its
+            budget, ``--privacy.epsilon`` over its p.
 
     Raises:
         ConfigError: No such file, an unknown setting, or a value out of range.
@@ -30,8 +40,17 @@ def settings_in(file: str) -> dict[str, Any]:
         config = as_dict(from_dict(values))
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
-    if "rounds" not in values:
+    if "rounds" not in values or "budget" in values:
         config.pop("rounds")  # the default, or what follows from the budget
+    flags = {token.partition("=")[0].removeprefix("--") for token in tokens if token.startswith("--")}
+    for pair in _EITHER:
+        for given, other in (pair, pair[::-1]):
+            if given in flags:
+                *path, last = other.split(".")
+                table = config
+                for part in path:
+                    table = table[part]
+                table.pop(last, None)
     return config
 
 

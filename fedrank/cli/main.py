@@ -69,7 +69,7 @@ def call(tokens: list[str]) -> int:
 
                 # The file's settings are the defaults; flags on the command line still win. They stand under the
                 # command's name: at the top level a setting named like another command, such as data, is dropped.
-                app.config = (cyclopts.config.Dict({tokens[0]: settings_in(source)}),)
+                app.config = (cyclopts.config.Dict({tokens[0]: settings_in(source, tokens)}),)
         app(tokens, exit_on_error=False, print_error=True, result_action="return_value")
     except cyclopts.CycloptsError:
         return 2  # already printed, with what was probably meant

@@ -68,7 +68,7 @@ def run(
     Args:
         config: The experiment.
         source: A protocol (foltr-es), or a TOML file such as a run's config.toml; flags win over the file.
-        out: The run's directory; by default runs/<what the run is about>.
+        out: The run's directory; by default a new one in runs, named after what the run is about.
         quiet: No progress.
         as_json: Print the results as JSON for machines.
     """
@@ -110,7 +110,7 @@ def sweep(
         source: A protocol (foltr-es), or a TOML file with a table [vary]; flags win over the file.
         config: What the experiments have in common.
         vary: A setting and its values, such as privacy.p=0.25,0.5,1; repeat it for combinations.
-        out: Directory of the runs; by default runs/sweep-<what varies>.
+        out: Directory of the runs; by default one in runs, named after the file or what varies.
         quiet: No progress.
         as_json: Print the comparison as JSON for machines.
     """

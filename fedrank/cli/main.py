@@ -20,15 +20,31 @@ app = App(
     version=__version__,
     suppress_keyboard_interrupt=False,  # a stopped run says how it goes on
 )
-app.command("fedrank.cli.experiment:run")
-app.command("fedrank.cli.experiment:resume")
-app.command("fedrank.cli.experiment:sweep")
-app.command("fedrank.cli.experiment:demo")
-app.command("fedrank.cli.report:report")
-app.command("fedrank.cli.report:compare")
-app.command("fedrank.cli.report:cite")
-app.command("fedrank.cli.data:app", name="data")
-app.command("fedrank.cli.privacy:app", name="privacy")
+# Commands are imported when they are called; the sentences stand here so that --help imports none of them.
+for _name, _path, _help in (
+    ("demo", "fedrank.cli.experiment:demo", "Train a ranker from simulated clicks on generated data; about a minute."),
+    (
+        "run",
+        "fedrank.cli.experiment:run",
+        "Train with simulated users and leave a directory with results and a report.",
+    ),
+    ("resume", "fedrank.cli.experiment:resume", "Go on with a run that was stopped or killed."),
+    ("sweep", "fedrank.cli.experiment:sweep", "Run every combination of some settings and compare the results."),
+    ("report", "fedrank.cli.report:report", "Write a run's page and figures again and print its results."),
+    (
+        "compare",
+        "fedrank.cli.report:compare",
+        "Lay runs side by side: final values, differences with intervals, curves.",
+    ),
+    ("cite", "fedrank.cli.report:cite", "Print the BibTeX of what a run used."),
+    ("data", "fedrank.cli.data:app", "List, show, get and check data sets."),
+    (
+        "privacy",
+        "fedrank.cli.privacy:app",
+        "What randomised response promises: ε from p, p from ε, the published table.",
+    ),
+):
+    app.command(_path, name=_name, help=_help)
 
 
 @app.command

@@ -77,9 +77,7 @@ def fixed_share(n_queries: int, parties: int, per_party: int | None = None, seed
     _check(n_queries, parties)
     size = max(1, n_queries // parties) if per_party is None else per_party
     if not 1 <= size <= n_queries:
-        raise ConfigError(
-            f"per_party, the queries of each party, must be in 1..{n_queries}, the number of queries; got {size}."
-        )
+        raise ConfigError(f"a share must hold 1..{n_queries} queries, as many as the data set has; got {size}.")
     if parties * size > np.iinfo(np.int32).max:
         raise ConfigError(f"{parties} parties with {size} queries each are more than 32 bits can index; take fewer.")
     rng = np.random.Generator(np.random.PCG64(seed))

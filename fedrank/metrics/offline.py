@@ -189,6 +189,12 @@ def average_precision(
     return _ratio(jnp.sum(share * (before + 1 + mates) * weights, axis=-1), jnp.sum(hit, axis=-1))
 
 
+# Its mean over queries is what the literature calls MAP.
+OFFLINE.register(
+    "MAP", summary="The same; its mean over queries has this name.", citation=OFFLINE.entry("AP").citation
+)(average_precision)
+
+
 def mean_over(values, labels, where, *, judged: bool, relevant: int = 1) -> jax.Array:
     """The mean of a metric over queries.
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from fedrank.core.errors import ConfigError
-from fedrank.experiments.config import Evaluation, RunConfig, as_dict, from_dict, read_toml, with_setting
+from fedrank.experiments.config import Evaluation, RunConfig, drop_rivals, from_dict, read_toml, with_setting
 
 _RUNS = Path("runs")
 
@@ -19,17 +19,13 @@ AsJson = Annotated[bool, Parameter(name="--json", negative="")]
 Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")]
 
 
-#: Settings that say the same in two ways.
-_EITHER = (("rounds", "budget"), ("privacy.p", "privacy.epsilon"))
-
-
-def settings_in(file: str, tokens: Sequence[str] = ()) -> dict[str, Any]:
+def settings_in(file: str, given: Sequence[str] = ()) -> dict[str, Any]:
     """The settings of a run's or a sweep's file, checked.
 
     Args:
         file: The TOML file.
-        tokens: The command line. A flag on it also wins over what the file says in another way: ``--rounds`` over its
-            budget, ``--privacy.epsilon`` over its p.
+        given: Dotted names of the settings that the command line has: they also win over what the file says in another
+            way, ``--rounds`` over its budget, ``--privacy.epsilon`` over its p.
 
     Raises:
         ConfigError: No such file, an unknown setting, or a value out of range.
@@ -37,21 +33,14 @@ def settings_in(file: str, tokens: Sequence[str] = ()) -> dict[str, Any]:
     values = read_toml(file)
     values.pop("vary", None)
     try:
-        config = as_dict(from_dict(values))
+        from_dict(values)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
-    if "rounds" not in values or "budget" in values:
-        config.pop("rounds")  # the default, or what follows from the budget
-    flags = {token.partition("=")[0].removeprefix("--") for token in tokens if token.startswith("--")}
-    for pair in _EITHER:
-        for given, other in (pair, pair[::-1]):
-            if given in flags:
-                *path, last = other.split(".")
-                table = config
-                for part in path:
-                    table = table[part]
-                table.pop(last, None)
-    return config
+    if "budget" in values:
+        values.pop("rounds", None)  # a run's own file has both; the budget holds when clients change
+    for key in given:
+        drop_rivals(values, key)
+    return values
 
 
 def run(

@@ -47,6 +47,23 @@ for _name, _path, _help in (
     app.command(_path, name=_name, help=_help)
 
 
+def _settings_of_file(command: App, commands: tuple[str, ...], arguments: cyclopts.ArgumentCollection) -> None:
+    """Where ``run`` and ``sweep`` are given a TOML file, its settings fill in for the flags that are not there."""
+    if commands not in (("run",), ("sweep",)):
+        return
+    source = [
+        token.value for argument in arguments if argument.field_info.name == "source" for token in argument.tokens
+    ]
+    if source and source[0].endswith(".toml"):
+        from fedrank.cli.experiment import settings_in
+
+        given = [argument.name.removeprefix("--") for argument in arguments if argument.tokens]
+        cyclopts.config.Dict({commands[0]: settings_in(source[0], given)})(command, commands, arguments)
+
+
+app.config = (_settings_of_file,)
+
+
 @app.command
 def protocols(*, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
     """List the protocols: the paper, the file, what crosses.
@@ -78,14 +95,6 @@ def call(tokens: list[str]) -> int:
         The exit status.
     """
     try:
-        if tokens[:1] in (["run"], ["sweep"]):
-            _, bound, *_ = app.parse_args(tokens, exit_on_error=False, print_error=True)
-            if str(source := bound.arguments.get("source", "")).endswith(".toml"):
-                from fedrank.cli.experiment import settings_in
-
-                # The file's settings are the defaults; flags on the command line still win. They stand under the
-                # command's name: at the top level a setting named like another command, such as data, is dropped.
-                app.config = (cyclopts.config.Dict({tokens[0]: settings_in(source, tokens)}),)
         app(tokens, exit_on_error=False, print_error=True, result_action="return_value")
     except cyclopts.CycloptsError:
         return 2  # already printed, with what was probably meant
@@ -98,6 +107,4 @@ def call(tokens: list[str]) -> int:
     except BrokenPipeError:  # the reader of our output has gone, as with | head
         sys.stderr.close()
         return 0
-    finally:
-        app.config = ()
     return 0

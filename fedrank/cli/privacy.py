@@ -9,6 +9,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from fedrank.core.errors import ConfigError
+from fedrank.privacy.accountant import DELTA
 
 app = App(name="privacy", help="What randomised response promises: ε from p, p from ε, and the published table.")
 
@@ -21,7 +22,7 @@ def epsilon(
     epsilon: float | None = None,
     interactions: int = 4,
     rounds: int = 250,
-    delta: float = 1e-6,
+    delta: float = DELTA,
     antithetic: bool = True,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> None:

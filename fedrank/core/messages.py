@@ -55,6 +55,8 @@ class Field:
     def __post_init__(self):
         if self.dtype not in _DTYPES:
             raise ConfigError(f"dtype of field {self.name!r} must be one of {', '.join(_DTYPES)}, got {self.dtype!r}.")
+        if self.largest is not None and (self.dtype == "f4" or not 0 <= self.largest < 1 << 8 * _DTYPES[self.dtype]):
+            raise ConfigError(f"largest of field {self.name!r} must be an integer that {self.dtype} can hold.")
         for axis, _ in self.axes:
             if axis not in PUBLIC_AXES:
                 raise ConfigError(
@@ -113,7 +115,7 @@ class Layout(Generic[M]):
             message: One message: leaves of the layout's shapes, no batch axis.
 
         Raises:
-            WireError: A field has another shape, or a value that its dtype cannot hold.
+            WireError: A field has another shape, or a value beyond its dtype or its largest.
         """
         out = [bytes([WIRE_VERSION << 5 | self.kind])]
         for field in self.fields:
@@ -127,7 +129,7 @@ class Layout(Generic[M]):
         """The message from bytes; the inverse of :meth:`encode`.
 
         Raises:
-            WireError: Another version, another kind, another length, or a number that is not finite.
+            WireError: Another version, another kind, another length, a number that is not finite or beyond its largest.
         """
         if len(data) != self.nbytes:
             raise WireError(f"{self.name} has {self.nbytes} bytes, got {len(data)}.")

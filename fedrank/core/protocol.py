@@ -10,8 +10,9 @@ server is told the replies::
         state        = exchange.tell(state, replies)          # parties -> server
 
 ``answer`` is a pure function of arrays for *one* party, in two steps: ``draw`` its chance, ``respond``. A simulator
-draws from keys and maps ``answer`` over a cohort with ``jax.vmap``; a deployed party draws from its operating system
-and calls the same ``respond`` once. Requests and replies are message types with a
+draws from keys and maps ``answer`` over a cohort with ``jax.vmap``; a deployed party draws from its operating system.
+Where a simulator also plays the party's user, a protocol keeps that apart from what privatises and reports, so that a
+device calls the latter with what its own user did. Requests and replies are message types with a
 :class:`~fedrank.core.messages.Layout`; what leaves a party is a type.
 """
 

@@ -18,6 +18,7 @@ from fedrank.experiments.config import RunConfig
 from fedrank.metrics.online import REWARDS
 from fedrank.privacy.randomised_response import probability
 from fedrank.protocols.foltr_es import FoltrES
+from fedrank.protocols.table import PROTOCOLS
 from fedrank.rankers import linear as linear
 from fedrank.rankers import mlp as mlp
 from fedrank.rankers.base import RANKERS, Ranker
@@ -53,7 +54,7 @@ class Experiment:
         """Keys of the publications that this experiment rests on."""
         c = self.config
         keys = [
-            "kharitonov2019foltr",
+            PROTOCOLS.entry(c.protocol).citation,
             RANKERS.entry(c.ranker).citation,
             *(USERS.entry(user.name).citation for user in self.users),
             REWARDS.entry(c.reward).citation,
@@ -113,6 +114,8 @@ def build(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> Ex
     kernels = use_kernels(config, ranker)
     if config.as_published and not kernels:
         raise ConfigError("as_published needs the CPU kernels; set compute.kernels = 'on'.")
+    if config.protocol != FoltrES.name:
+        raise ConfigError(f"experiments cannot set up the protocol {config.protocol!r} yet; add it in this module.")
     p = config.privacy.p
     if config.privacy.epsilon is not None:
         p = probability(config.privacy.epsilon, metric.n)

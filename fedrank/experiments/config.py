@@ -223,6 +223,19 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
     return value
 
 
+#: Settings that say the same in another way.
+_RIVALS = {"rounds": "budget", "budget": "rounds", "privacy.p": "privacy.epsilon", "privacy.epsilon": "privacy.p"}
+
+
+def drop_rivals(values: dict[str, Any], key: str) -> None:
+    """Take out of a nested dictionary what says the same as a setting in another way, in place."""
+    if key in _RIVALS:
+        *path, last = _RIVALS[key].split(".")
+        for part in path:
+            values = values.get(part, {})
+        values.pop(last, None)
+
+
 def with_setting(config: RunConfig, key: str, value: Any) -> RunConfig:
     """The configuration with one setting changed, by its dotted name.
 
@@ -230,20 +243,15 @@ def with_setting(config: RunConfig, key: str, value: Any) -> RunConfig:
     0.5
     """
     values = as_dict(config)
+    drop_rivals(values, key)
+    if values.get("budget") is not None:
+        values.pop("rounds", None)  # follows from the budget, and may change with the setting
     *path, last = key.split(".")
     table = values
     for part in path:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
             raise ConfigError(f"{key}: {part} is a setting, not a table of settings.")
-    # What says the same in another way, or follows from the setting, goes.
-    if key in ("privacy.p", "privacy.epsilon"):
-        table.pop("p", None)
-        table.pop("epsilon", None)
-    elif key == "rounds":
-        values.pop("budget", None)
-    elif values.get("budget") is not None or key == "budget":
-        values.pop("rounds", None)
     table[last] = value
     return from_dict(values)
 

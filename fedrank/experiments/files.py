@@ -12,7 +12,6 @@
     model.json           the ranker's shape
     weights/seed<k>.safetensors
     checkpoint/state.npz while it runs
-    running.json         while a process is at work
     done.json            when it has finished
 """
 
@@ -81,7 +80,7 @@ class RunFolder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            taken = any(not p.name.endswith(".partial") for p in self.path.iterdir())
+            taken = any(not p.name.endswith((".partial", ".lock")) for p in self.path.iterdir())
         except OSError as error:
             raise RunError(f"{self.path}: cannot be made or read ({error.strerror}). Choose another folder.") from error
         if taken:
@@ -103,27 +102,20 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """One process writes to a run at a time; a lock that a killed process left behind is taken over.
+        """One process writes to a run at a time; the lock of a process that was killed is free again.
 
         Raises:
             RunError: Another process is at work here.
         """
-        path = self.path / "running.json"
-        mine = {"host": platform.node(), "pid": os.getpid()}
+        from filelock import FileLock, Timeout
+
         try:
-            other = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            other = None
-        if other and other != mine and (other.get("host") != mine["host"] or _alive(other.get("pid"))):
-            raise RunError(
-                f"{self.path}: process {other.get('pid')} on {other.get('host')} is at work here. Wait for it; if "
-                f"there is no such process any more, delete {path}."
-            )
-        self.json(path.name, mine)
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
+            with FileLock(self.path / ".lock", timeout=0):
+                for left in self.path.rglob("*.partial"):  # of a process that was killed while it wrote
+                    left.unlink(missing_ok=True)
+                yield
+        except Timeout as error:
+            raise RunError(f"{self.path}: another process is at work on this run. Wait until it has ended.") from error
 
     def json(self, name: str, value: Any) -> None:
         """Write one JSON file; not-a-number and infinity become null."""
@@ -173,16 +165,6 @@ class RunFolder:
             raise RunError(f"{self.path / 'ledger.jsonl'}: cannot be written ({error.strerror}).") from error
         layouts = [layout for exchange in protocol.exchanges for layout in (exchange.request, exchange.reply)]
         self.json("messages.json", {layout.name: list(layout.describe()) for layout in layouts})
-
-
-def _alive(pid: Any) -> bool:
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, TypeError, ValueError):
-        return True  # it is there but not ours, or there is no telling
-    return True
 
 
 def bytes_up(protocol: Protocol) -> int:

@@ -8,6 +8,7 @@ that was not.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -94,9 +95,9 @@ def resume(
     listener = listener or Listener()
     home = RunFolder(folder)
     config = home.reopen()
-    if home.finished:
-        return home.path
     with home.locked():
+        if home.finished:
+            return home.path
         listener.stage("Loading the data")
         return _Runner(build(config, data_folder), home, listener).run()
 
@@ -211,6 +212,7 @@ class _Runner:
         return frame
 
     def _save(self, states: Any, own: Any, done: int, seconds: float) -> None:
+        self._write_what_crossed(done)
         self.home.metrics(self._metrics())  # first: rows beyond the checkpoint are dropped when it is read
         about = {"config": as_dict(self.config), "round": done, "seconds": seconds}
         checkpoint.save(self.home.checkpoint, jax.device_get((states, own)), about)
@@ -226,7 +228,7 @@ class _Runner:
                 "ranker": c.ranker,
                 "n_features": ranker.n_features,
                 "parameters": ranker.size,
-                **({"hidden": c.hidden} if c.ranker == "mlp" else {}),
+                **({"hidden": c.hidden} if hasattr(ranker, "hidden") else {}),
                 "data": e.splits.name,
                 "generated": e.splits.generated,
                 "notes": list(e.splits.notes),
@@ -277,9 +279,7 @@ class _Runner:
             },
         )
         self.home.json("done.json", {"rounds": self.config.rounds, "seconds": round(seconds, 3)})
-        self.home.checkpoint.unlink(missing_ok=True)
-        if self.home.checkpoint.parent.exists():
-            self.home.checkpoint.parent.rmdir()
+        shutil.rmtree(self.home.checkpoint.parent, ignore_errors=True)
 
     def _ctrl_c(self):
         return _StopOnCtrlC(self.stop)

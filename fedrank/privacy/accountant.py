@@ -151,8 +151,8 @@ def account(
     check(p, n)
     if interactions_per_message < 1 or (antithetic and interactions_per_message % 2):
         raise ConfigError(
-            f"interactions_per_message must be {'an even number ≥ 2' if antithetic else 'at least 1'}, "
-            f"got {interactions_per_message}."
+            f"interactions of a message must be {'even, for two halves' if antithetic else 'at least 1'}, "
+            f"got {interactions_per_message}. Use an even number, or no antithetic halves (--no-antithetic)."
         )
     if rounds < 0:
         raise ConfigError(f"rounds must be at least 0, got {rounds}.")
@@ -200,8 +200,8 @@ def composed_epsilon(p: float, n: int, times: int, delta: float) -> float:
     rankers depend on earlier reports, because the same pair of distributions is the worst in each step (Zhu, Dong
     & Wang, AISTATS 2022).
 
-    Beyond a million responses the bound is the closed form of Kairouz, Oh & Viswanath (ICML 2015, Theorem 3.4, first
-    term): T ε (e^ε − 1)/(e^ε + 1) + ε √(2 T log(1/δ)).
+    Beyond a million responses the tail is bounded by Hoeffding's inequality instead: the losses lie in [−ε, ε] and have
+    the mean |p − q| ε, so T |p − q| ε + ε √(2 T log(1/δ)) holds.
 
     Args:
         p: Probability of the truth.
@@ -217,10 +217,9 @@ def composed_epsilon(p: float, n: int, times: int, delta: float) -> float:
     one = epsilon(p, n)
     if times == 0 or one in (0.0, math.inf):
         return one if times else 0.0
-    if times > _EXACT:
-        drift = one * math.tanh(one / 2)
-        return min(times * one, times * drift + one * math.sqrt(2 * times * math.log(1 / delta)))
     q = (1.0 - p) / (n - 1)
+    if times > _EXACT:
+        return min(times * one, times * abs(p - q) * one + one * math.sqrt(2 * times * math.log(1 / delta)))
     losses = {1: max(p, q), 0: (n - 2) * q, -1: min(p, q)}
     pmf = pld_pmf.create_pmf(losses, discretization=one, infinity_mass=0.0, pessimistic_estimate=True)
     composed = privacy_loss_distribution.PrivacyLossDistribution(pmf).self_compose(times)

@@ -133,13 +133,14 @@ def _affine(values: Any, p: float) -> tuple[float, float]:
 def threshold(p: float, n: int) -> int:
     """How many of the 2³² words mean "say the truth": p·2³² rounded towards 2³²/n, in 1 .. 2³².
 
-    Rounded so, a report never reveals more than :func:`epsilon` says. Only p = 1 gives 2³², however close to 1 another
+    Rounded so, the probability of the truth makes no report reveal more than :func:`epsilon` says, but for n·2⁻³²
+    at p = 1/n. Only p = 1 gives 2³², however close to 1 another
     p is: rounding must not turn a finite ε into an infinite one.
     """
     if p == 1.0:
         return 2**32
     exact = p * 2**32  # a power of two: the product is exact
-    words = math.floor(exact) if p * n >= 1.0 else math.ceil(exact)
+    words = math.floor(exact) if p * n >= 1.0 else min(math.ceil(exact), 2**32 // n)
     return min(max(words, 1), 2**32 - 1)
 
 

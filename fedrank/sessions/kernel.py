@@ -141,21 +141,22 @@ def fill_top(scores, length, tie_word, random_ties, top, top_score, top_tie):
 def _sessions(
     values, start, stride, labels, label_start, length,
     n_features, hidden, click, leave, random_ties, table,
-    center, seeds, steps, queries, click_words, tie_words, out,
+    models, run, seeds, steps, queries, click_words, tie_words, out,
 ):  # fmt: skip
     parties, halves, each = queries.shape
     depth = click_words.shape[3]
     widest = stride.max()
-    size = center.shape[1]
+    size = models.shape[1]
     for party in numba.prange(parties):
         low, high = np.empty((size + 3) // 4, np.uint32), np.empty((size + 3) // 4, np.uint32)
         noise, weights = np.empty(size, np.float32), np.empty(size, np.float32)
         scores, unit = np.empty(widest, np.float32), np.empty((2, widest), np.float32)
         top, top_score, top_tie = np.empty(depth, np.int32), np.empty(depth, np.float32), np.empty(depth, np.uint32)
+        model = models[run[party]]
         fill_perturbation(seeds[party], table, low, high, noise)
         for half in range(halves):
             for j in range(size):
-                weights[j] = center[party, j] + steps[half] * noise[j]
+                weights[j] = model[j] + steps[half] * noise[j]
             for k in range(each):
                 query = queries[party, half, k]
                 width = stride[query]
@@ -177,8 +178,11 @@ def _host_sessions(center, seeds, queries, click_words, tie_words, *, blocks, hi
     lead = np.broadcast_shapes(center.shape[:-1], seeds.shape)
     parties = int(np.prod(lead, dtype=np.int64))
 
+    # The model is the same for all parties of a run: it is passed once a run, with each party's run beside it.
+    models = np.ascontiguousarray(np.asarray(center, np.float32)).reshape(-1, center.shape[-1])
+    run = np.broadcast_to(np.arange(len(models)).reshape(center.shape[:-1]), lead).reshape(parties)
+
     def flat(array, dtype):
-        # Only the middle of the model is broadcast over a run's parties, and that without a copy (stride 0).
         array = np.asarray(array, dtype)
         return np.broadcast_to(array, (*lead, *array.shape[len(lead) :])).reshape(parties, *array.shape[len(lead) :])
 
@@ -189,7 +193,7 @@ def _host_sessions(center, seeds, queries, click_words, tie_words, *, blocks, hi
             _sessions(
                 blocks.values, blocks.start, blocks.stride, blocks.labels, blocks.label_start, blocks.length,
                 blocks.n_features, hidden, click, leave, random_ties, normal_table(),
-                np.ascontiguousarray(flat(center, np.float32)), np.ascontiguousarray(flat(seeds, np.uint32)), steps,
+                models, np.ascontiguousarray(run), np.ascontiguousarray(flat(seeds, np.uint32)), steps,
                 np.ascontiguousarray(queries), np.ascontiguousarray(flat(click_words, np.uint32)),
                 np.ascontiguousarray(flat(tie_words, np.uint32)), out,
             )  # fmt: skip

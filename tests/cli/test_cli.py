@@ -209,3 +209,14 @@ def test_ctrl_c_leaves_a_run_that_resumes(letor, tmp_path):
     started = time.time()
     assert call(["report", str(out)]) == 0  # an unfinished run has a page, which says so
     assert (out / "report.html").stat().st_mtime >= started - 5
+
+
+def test_a_flag_may_need_what_only_the_file_says(letor, tmp_path):
+    """The flags are checked together with the file, not before it."""
+    file = tmp_path / "f.toml"
+    file.write_text(f'data = "{letor}"\nclients = 5\nseeds = 1\nrounds = 2\nshare = "fixed"\n')
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert call(["run", str(file), "--queries-per-client", "2", "--out", str(first), "-q"]) == 0
+    assert "queries_per_client = 2" in (first / "config.toml").read_text()
+    assert call(["run", str(file), "--budget", "60", "--out", str(second), "-q"]) == 0
+    assert "rounds = 3" in (second / "config.toml").read_text()  # 60 interactions of 5 devices with 4 each

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -104,7 +106,7 @@ def test_what_a_run_leaves(config, finished):
     names = {path.name for path in finished.iterdir()}
     assert names == {
         "config.toml", "environment.json", "metrics.parquet", "baseline.json", "ledger.jsonl", "messages.json",
-        "privacy.json", "model.json", "weights", "done.json",
+        "privacy.json", "model.json", "weights", "done.json", ".lock",
     }  # fmt: skip
     assert read_config(finished / "config.toml") == config
     frame = pl.read_parquet(finished / "metrics.parquet")
@@ -190,19 +192,25 @@ def test_a_stopped_run_accounts_for_what_took_place(config, tmp_path):
 
 
 def test_one_process_at_a_time(config, finished, tmp_path):
-    import platform
-
     folder = tmp_path / "run"
     with pytest.raises(Interrupted):
         run(config, folder, listener=StopAt(4, lambda: os.kill(os.getpid(), signal.SIGINT)))
-    lock = folder / "running.json"
-    assert not lock.exists()
-    lock.write_text(json.dumps({"host": platform.node(), "pid": os.getppid()}))  # a process that lives
-    with pytest.raises(RunError, match=f"process {os.getppid()} .* is at work"):
-        resume(folder)
-    lock.write_text(json.dumps({"host": platform.node(), "pid": 2**22 + 1}))  # beyond the largest process id
+    hold = (
+        f"import filelock, sys\nwith filelock.FileLock({str(folder / '.lock')!r}):\n"
+        "    print('held', flush=True)\n    sys.stdin.read()"
+    )
+    other = subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(RunError, match="another process is at work"):
+            resume(folder)
+    finally:
+        other.kill()  # a killed process holds nothing
+        other.wait()
+    (folder / "checkpoint" / "state.npz.123.partial").write_bytes(b"what a killed process left")
     resume(folder)
-    assert sorted_metrics(folder).equals(sorted_metrics(finished)) and not lock.exists()
+    assert sorted_metrics(folder).equals(sorted_metrics(finished))
+    assert not (folder / "checkpoint").exists() and not list(folder.rglob("*.partial"))
 
 
 def test_a_part_without_relevant_documents_has_no_judged_measure(config, tmp_path):

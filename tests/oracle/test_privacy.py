@@ -266,12 +266,14 @@ def test_epsilons_that_no_words_can_draw_are_refused():
         probability(40.0, 11)
 
 
-def test_huge_compositions_have_a_bound_in_closed_form():
-    p, n, delta = 0.25, 11, 1e-6
-    one = math.log(0.25 * 10 / 0.75)
-    times = 10**13
-    bound = times * one * (math.exp(one) - 1) / (math.exp(one) + 1) + one * math.sqrt(2 * times * math.log(1e6))
-    assert composed_epsilon(p, n, times, delta) == pytest.approx(min(bound, times * one))
-    # It is a bound: above the exact composition where both are known.
-    at = 1_000_000
-    assert composed_epsilon(p, n, at, delta) <= composed_epsilon(p, n, at + 1, delta)
+@pytest.mark.parametrize("p", [0.15, 0.25, 0.9])
+def test_huge_compositions_have_a_bound_in_closed_form(p, monkeypatch):
+    n, delta, times = 11, 1e-6, 20_000
+    one, q = math.log(p * 10 / (1 - p)), (1 - p) / 10
+    hoeffding = times * (p - q) * one + one * math.sqrt(2 * times * math.log(1e6))
+    exact = composed_epsilon(p, n, times, delta)
+    monkeypatch.setattr("fedrank.privacy.accountant._EXACT", times - 1)
+    bound = composed_epsilon(p, n, times, delta)
+    assert bound == pytest.approx(min(hoeffding, times * one))
+    assert exact <= bound <= 1.4 * exact  # a bound, and not a loose one
+    assert composed_epsilon(p, n, 10**13, delta) < 10**13 * one  # at once

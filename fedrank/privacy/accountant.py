@@ -201,7 +201,7 @@ def composed_epsilon(p: float, n: int, times: int, delta: float) -> float:
     & Wang, AISTATS 2022).
 
     Beyond a million responses the tail is bounded by Hoeffding's inequality instead: the losses lie in [−ε, ε] and have
-    the mean |p − q| ε, so T |p − q| ε + ε √(2 T log(1/δ)) holds.
+    the mean ``|p − q| ε``, so ``T |p − q| ε + ε √(2 T log(1/δ))`` holds.
 
     Args:
         p: Probability of the truth.

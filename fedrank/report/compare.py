@@ -120,7 +120,7 @@ def write_comparison(folders: Sequence[str | os.PathLike[str]], out: str | os.Pa
         figures.save(chart, folder / "figures" / f"{name}.png")
     page = document(
         f"{len(runs)} runs – fedrank comparison",
-        h("header", h("h1", f"{len(runs)} runs compared"), h("p", ", ".join(runs), class_="lead")),
+        h("header", h("h1", f"{len(runs)} runs compared"), h("p", _names(runs), class_="lead")),
         section("curves", "How they learnt", _curves(charts, runs)),
         section("final", "Final values", tables.to_html(comparison_table(runs))),
         section("settings", "What differs", tables.to_html(changed_settings(runs), code=("key",))),
@@ -132,26 +132,40 @@ def write_comparison(folders: Sequence[str | os.PathLike[str]], out: str | os.Pa
     return file
 
 
+def _names(runs: dict[str, Run]) -> str:
+    names = list(runs)
+    return ", ".join(names) if len(names) <= 6 else f"{names[0]}, {names[1]} and {len(names) - 2} more; all are below"
+
+
 def _charts(runs: dict[str, Run]) -> dict[str, Any]:
-    """Online and expected reward of the runs that have the same expected measure: other users are another question."""
-    groups: dict[str, dict[str, Run]] = {}
+    """Expected reward of the runs on the same data with the same users: other users are another question."""
+    groups: dict[tuple[str, str], dict[str, Run]] = {}
     for label, run in runs.items():
         offline = run.metrics.filter(run.metrics["split"] != "online")["measure"].unique().to_list()
+        fold = run.setting("fold")
+        data = f"{run.setting('data')}" + ("" if fold is None else f", fold {fold}")
         for measure in [m for m in offline if m.startswith("expected")] or describe.order_measures(offline)[:1]:
-            groups.setdefault(measure, {})[label] = run
+            groups.setdefault((measure, data), {})[label] = run
+    several = len({data for _, data in groups}) > 1
     charts = {}
-    for measure, members in groups.items():
-        shown = dict(list(members.items())[:MOST_CURVES])
-        if len(shown) < 2:
-            continue
-        short = _short_labels(shown)
-        first = next(iter(shown.values()))
-        splits = set(first.metrics.filter(first.metrics["measure"] == measure)["split"].unique())
-        split = next(s for s in ("test", "vali", "train") if s in splits)
-        for where in dict.fromkeys((split, "train")):
-            if where in splits:
-                charts[f"{_slug(measure)}-{where}"] = figures.comparison_figure(short, where, measure)
+    for (measure, data), members in sorted(groups.items()):
+        # Parts may be missing, as some folds have no test part: a figure has the runs that have its part.
+        having = {
+            split: {label: run for label, run in members.items() if _has(run, split, measure)}
+            for split in ("test", "vali", "train")
+        }
+        unseen = max(("test", "vali"), key=lambda split: len(having[split]))
+        for split in (unseen, "train"):
+            shown = dict(list(having[split].items())[:MOST_CURVES])
+            if len(shown) > 1:
+                name = _slug(f"{measure} {data if several else ''} {split}")
+                chart = figures.comparison_figure(_short_labels(shown), split, measure, data if several else "")
+                charts[name] = chart
     return charts
+
+
+def _has(run: Run, split: str, measure: str) -> bool:
+    return not run.metrics.filter((run.metrics["split"] == split) & (run.metrics["measure"] == measure)).is_empty()
 
 
 def _short_labels(runs: dict[str, Run]) -> dict[str, Run]:

@@ -76,25 +76,29 @@ def offline_figure(run: Run, measure: str) -> alt.LayerChart:
     return _chart(run, frame, "interactions", _upper(measure), measure, colours, lines, [])
 
 
-def comparison_figure(runs: Mapping[str, Run], split: str, measure: str) -> alt.LayerChart:
+def comparison_figure(runs: Mapping[str, Run], split: str, measure: str, data: str = "") -> alt.LayerChart:
     """One measure of several runs over interactions; the first run's baseline dashed.
 
     Args:
         runs: By label.
         split: Such as ``"test"``.
         measure: Such as ``"nDCG@10"``.
+        data: What the runs have in common, for the title.
     """
     first = next(iter(runs.values()))
-    parts, notes = [], []
+    parts = []
+    said: dict[str, list[str]] = {}
     for label, run in runs.items():
         part, block = _points(run, [(split, measure, label)], "interactions")
         parts.append(part)
-        notes.extend(f"{label}: {c}" for c in describe.caveats(run))
-        notes.extend([f"{label}: each point the mean of {block} rounds"] if block > 1 else [])
+        thinned = [f"each point the mean of {block} rounds"] if block > 1 else []
+        for caveat in (*describe.caveats(run), *thinned):
+            said.setdefault(caveat, []).append(label)
+    notes = [c if len(of) == len(runs) else f"{c} ({', '.join(of)})" for c, of in said.items()]
     colours = {label: OKABE_ITO[i % len(OKABE_ITO)] for i, label in enumerate(runs)}
     mark = first.baseline.values.get((split, measure)) if first.baseline else None
     lines = {} if mark is None else {"": mark}
-    title = f"{_upper(measure)}, {describe.SPLIT_NAMES[split]}"
+    title = ", ".join(filter(None, (_upper(measure), data, describe.SPLIT_NAMES[split])))
     seeds = sorted({len(run.seeds) for run in runs.values()})
     band = (
         f"Mean of {' or '.join(map(str, seeds))} seeds; band: 95 % interval"
@@ -192,8 +196,15 @@ def _chart(
     y = alt.Y("mean:Q").title(measure).scale(zero=False, nice=True)
     legend = None
     if len(colours) > 1:  # full opacity: the first layer is the pale band, and a legend takes after the first layer
+        longest = max(map(len, colours))
         legend = alt.Legend(
-            title=None, orient="top", direction="horizontal", columns=3, symbolOpacity=1, symbolStrokeWidth=2
+            title=None,
+            orient="top",
+            direction="horizontal",
+            columns=3 if longest < 16 else 2 if longest < 30 else 1,
+            labelLimit=0,
+            symbolOpacity=1,
+            symbolStrokeWidth=2,
         )
     scale = alt.Scale(domain=list(colours), range=list(colours.values()))
     colour = alt.Color("series:N").scale(scale).legend(legend).sort(list(colours))

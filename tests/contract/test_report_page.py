@@ -3,6 +3,7 @@
 import re
 from html.parser import HTMLParser
 
+import polars as pl
 import pytest
 from report_factory import make_run
 
@@ -166,6 +167,17 @@ def test_many_runs_still_have_a_table(tmp_path):
     folders = [make_run(tmp_path / f"x=1,p={i}", rounds=2) for i in range(9)]
     text = write_comparison(folders, tmp_path / "out").read_text(encoding="utf-8")
     assert all(f"p={i}" in text for i in range(9)) and "first 7 runs" in text
+
+
+def test_runs_may_lack_different_parts(tmp_path):
+    """As the folds of a set do whose fifth part is missing."""
+    folders = [make_run(tmp_path / f"fold={i}", rounds=2) for i in range(3)]
+    for folder, absent in zip(folders, ("test", "vali", "vali"), strict=True):
+        frame = pl.read_parquet(folder / "metrics.parquet")
+        frame.filter(pl.col("split") != absent).write_parquet(folder / "metrics.parquet")
+    write_comparison(folders, tmp_path / "out")
+    figures = {path.stem for path in (tmp_path / "out" / "figures").glob("*.png")}
+    assert figures == {"expected-maxrr-navigational-test", "expected-maxrr-navigational-train"}
 
 
 def test_what_cannot_be_compared_is_refused(runs):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import zlib
 from collections.abc import Iterator
@@ -80,7 +81,7 @@ class Lines:
 
     def read(self, size: int = -1) -> bytes:
         """Unused; the parser takes any object for a file that has this method, and then iterates it."""
-        raise NotImplementedError
+        raise io.UnsupportedOperation("lines are iterated, not read")
 
     def __iter__(self) -> Iterator[bytes]:
         query = b""

@@ -39,16 +39,12 @@ from fedrank.core.kernels import weighted_sum, weighted_sum_kernel
 from fedrank.core.messages import Field, Layout
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import below
-from fedrank.data.layouts import FeatureBlocks
 from fedrank.data.partition import Shares
 from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.privacy.randomised_response import os_words, privatise
 from fedrank.rankers.base import Ranker
 from fedrank.sessions.published import published_sessions, published_weighted_sum
-from fedrank.sessions.sessions import check_ties, click_patterns
-
-#: A device's chance picks one of its queries with 16-bit arithmetic.
-MOST_QUERIES = 65_535
+from fedrank.sessions.sessions import check_fit, check_ties, click_patterns
 
 
 @jax.tree_util.register_dataclass
@@ -243,33 +239,10 @@ class FoltrES(Protocol):
         Raises:
             ConfigError: The data does not fit the ranker or the user, or a share the data.
         """
-        self._check(data, shares)
+        check_fit(self.ranker, self.user, data, shares)
         first, count = jnp.asarray(shares.first, jnp.int32), jnp.asarray(shares.count, jnp.int32)
         shared = (data, jnp.asarray(shares.queries, jnp.int32))
         return Party(shared, Device(first, count, jnp.zeros(first.shape, jnp.float32)))
-
-    def _check(self, data: Any, shares: Shares) -> None:
-        # A kernel would read past the end of an array, and JAX clamp the index: wrong numbers either way.
-        found = data.n_features if isinstance(data, FeatureBlocks) else data.features.shape[-1]
-        if found != self.ranker.n_features:
-            raise ConfigError(f"the ranker takes {self.ranker.n_features} features, the data has {found}.")
-        largest = int(np.max(np.asarray(data.labels)))
-        if largest >= self.user.grades:
-            raise ConfigError(
-                f"the {self.user.name} user knows labels 0..{self.user.grades - 1}, the data has labels up to "
-                f"{largest}."
-            )
-        first, count, queries = (np.asarray(a, np.int64) for a in (shares.first, shares.count, shares.queries))
-        if count.min() < 1 or count.max() > MOST_QUERIES:
-            raise ConfigError(
-                f"a device's share must hold 1 to {MOST_QUERIES:,} queries, got {count.min():,} to {count.max():,}. "
-                "Give each device a share of its own, or use a part of the data."
-            )
-        if first.min() < 0 or (first + count).max() > len(queries):
-            raise ConfigError(f"a share reaches beyond the list of {len(queries):,} queries that shares are cut from.")
-        known = len(np.asarray(data.length))
-        if queries.min() < 0 or queries.max() >= known:
-            raise ConfigError(f"shares name queries up to {queries.max()}, the data has {known}.")
 
     def experience(self, party: Party) -> dict[str, jax.Array]:
         """The true mean metric of the device's last round, under the metric's name."""

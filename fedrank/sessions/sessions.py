@@ -8,15 +8,20 @@ draw.
 from __future__ import annotations
 
 import jax
+import numpy as np
 
 from fedrank.clicks.cascade import CascadeUser
 from fedrank.core.errors import ConfigError
+from fedrank.data.partition import Shares
 from fedrank.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.rankers.base import Ranker
 from fedrank.sessions import kernel, reference
 
 #: How equal scores are ordered: as the documents stand in the data, or shuffled anew in each interaction.
 TIES = ("fixed", "random")
+
+#: A device's chance picks one of its queries with 16-bit arithmetic.
+MOST_QUERIES = 65_535
 
 
 def check_ties(ties: str) -> bool:
@@ -28,6 +33,35 @@ def check_ties(ties: str) -> bool:
     if ties not in TIES:
         raise ConfigError(f"ties must be one of {', '.join(TIES)}, got {ties!r}.")
     return ties == "random"
+
+
+def check_fit(ranker: Ranker, user: CascadeUser, data: PaddedQueries | FeatureBlocks, shares: Shares) -> None:
+    """Refuse data that does not fit its ranker, its user or its shares.
+
+    A kernel would read past the end of an array, and JAX clamp the index: wrong numbers either way.
+
+    Raises:
+        ConfigError: Another number of features, a label that the user does not know, or a share of other queries.
+    """
+    found = data.n_features if isinstance(data, FeatureBlocks) else data.features.shape[-1]
+    if found != ranker.n_features:
+        raise ConfigError(f"the ranker takes {ranker.n_features} features, the data has {found}.")
+    largest = int(np.max(np.asarray(data.labels)))
+    if largest >= user.grades:
+        raise ConfigError(
+            f"the {user.name} user knows labels 0..{user.grades - 1}, the data has labels up to {largest}."
+        )
+    first, count, queries = (np.asarray(a, np.int64) for a in (shares.first, shares.count, shares.queries))
+    if count.min() < 1 or count.max() > MOST_QUERIES:
+        raise ConfigError(
+            f"a device's share must hold 1 to {MOST_QUERIES:,} queries, got {count.min():,} to {count.max():,}. "
+            "Give each device a share of its own, or use a part of the data."
+        )
+    if first.min() < 0 or (first + count).max() > len(queries):
+        raise ConfigError(f"a share reaches beyond the list of {len(queries):,} queries that shares are cut from.")
+    known = len(np.asarray(data.length))
+    if queries.min() < 0 or queries.max() >= known:
+        raise ConfigError(f"shares name queries up to {queries.max()}, the data has {known}.")
 
 
 def click_patterns(

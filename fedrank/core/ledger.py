@@ -81,11 +81,12 @@ class Ledger:
         return len(self.entries)
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the ledger as JSON lines, in one step: a reader sees the old file or the new one."""
-        path = Path(path)
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text("".join(json.dumps(e.as_json()) + "\n" for e in self.entries), encoding="utf-8")
-        partial.replace(path)
+        """Write the ledger as JSON lines."""
+        Path(path).write_text(self.text(), encoding="utf-8")
+
+    def text(self) -> str:
+        """The ledger as JSON lines."""
+        return "".join(json.dumps(e.as_json()) + "\n" for e in self.entries)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Ledger:

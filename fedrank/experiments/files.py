@@ -148,7 +148,8 @@ class RunFolder:
         from safetensors.numpy import save
 
         tensors = {name: np.ascontiguousarray(t, np.float32) for name, t in ranker.tensors(weights).items()}
-        about = {"ranker": type(ranker).__name__, "fedrank": __version__, "seed": str(seed)}
+        # One entry: several would stand in any order, and equal runs should have equal files.
+        about = {"about": f"fedrank {__version__}, {type(ranker).__name__}, seed {seed}"}
         write_atomically(self.path / "weights" / f"seed{seed}.safetensors", save(tensors, about))
 
     def ledger(self, protocol: Protocol, rounds: int, parties: int) -> None:
@@ -159,10 +160,7 @@ class RunFolder:
             for name, request, reply in exchanges:
                 ledger.record(number, name, request, sender="server", messages=parties)
                 ledger.record(number, name, reply, sender="parties", messages=parties)
-        try:
-            ledger.write(self.path / "ledger.jsonl")
-        except OSError as error:
-            raise RunError(f"{self.path / 'ledger.jsonl'}: cannot be written ({error.strerror}).") from error
+        write_atomically(self.path / "ledger.jsonl", ledger.text().encode())
         layouts = [layout for exchange in protocol.exchanges for layout in (exchange.request, exchange.reply)]
         self.json("messages.json", {layout.name: list(layout.describe()) for layout in layouts})
 

@@ -93,6 +93,8 @@ def test_a_stopped_run_ends_like_one_that_was_not(config, finished, tmp_path, ho
     for seed in (0, 1):
         ours, whole = (load_file(f / "weights" / f"seed{seed}.safetensors")["weight"] for f in (folder, finished))
         np.testing.assert_array_equal(ours, whole)
+        name = f"weights/seed{seed}.safetensors"
+        assert (folder / name).read_bytes() == (finished / name).read_bytes()
     assert not (folder / "checkpoint").exists()
 
 

@@ -1,19 +1,16 @@
-"""Tables as plain data, and three ways to show them: on a page, on a terminal, to a program."""
+"""Tables as plain data, and two ways to show them: on a page, to a program."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedrank.report import describe
 from fedrank.report.html import Html, h, join
 from fedrank.report.load import Run
 from fedrank.report.statistics import Estimate, final_values, first_values, mean_interval
-
-if TYPE_CHECKING:
-    import rich.table
 
 
 @dataclass(frozen=True)
@@ -144,20 +141,6 @@ def to_html(table: Table, *, code: Sequence[str] = ()) -> Html:
     grid = h("table", h("caption", table.title), h("thead", heads), h("tbody", *body))
     frame = h("div", grid, class_="scroll", tabindex="0", role="region", aria_label=table.title)
     return join(frame, *(h("p", note, class_="note") for note in table.notes))
-
-
-def to_rich(table: Table) -> rich.table.Table:
-    """The table for a terminal."""
-    from rich.markup import escape
-    from rich.table import Table as RichTable
-
-    caption = escape("\n".join(table.notes)) or None
-    out = RichTable(title=escape(table.title), title_justify="left", caption=caption, caption_justify="left")
-    for column in table.columns:
-        out.add_column(escape(column.title), justify="right" if column.numeric else "left")
-    for row in table.rows:
-        out.add_row(*(escape(table.text(row, c)) for c in table.columns))
-    return out
 
 
 def to_json(value: Any) -> Any:

@@ -16,15 +16,12 @@ from fedrank.data.sources import load
 from fedrank.data.splits import Splits
 from fedrank.experiments.config import RunConfig
 from fedrank.metrics.online import REWARDS
-from fedrank.privacy.randomised_response import probability
 from fedrank.protocols.foltr_es import FoltrES
 from fedrank.protocols.table import PROTOCOLS
 from fedrank.rankers import linear as linear
 from fedrank.rankers import mlp as mlp
 from fedrank.rankers.base import RANKERS, Ranker
 
-#: p when neither p nor ε is given: the paper's choice for its main results (Section 6.3).
-DEFAULT_P = 0.9
 #: Results shown to a user.
 DEPTH = 10
 
@@ -116,9 +113,6 @@ def build(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> Ex
         raise ConfigError("as_published needs the CPU kernels; set compute.kernels = 'on'.")
     if config.protocol != FoltrES.name:
         raise ConfigError(f"experiments cannot set up the protocol {config.protocol!r} yet; add it in this module.")
-    p = config.privacy.p
-    if config.privacy.epsilon is not None:
-        p = probability(config.privacy.epsilon, metric.n)
     protocol = FoltrES(
         ranker=ranker,
         user=user,
@@ -126,7 +120,7 @@ def build(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> Ex
         interactions=config.interactions,
         sigma=config.sigma,
         learning_rate=config.learning_rate,
-        p=DEFAULT_P if p is None else p,
+        p=config.privacy.probability(metric.n),
         antithetic=config.antithetic,
         ties=config.ties,
         as_published=config.as_published,

@@ -16,8 +16,11 @@ from typing import Any, Literal, get_args, get_origin
 
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.privacy.accountant import DELTA
+from fedrank.privacy.randomised_response import probability
 from fedrank.protocols.table import PROTOCOLS
 
+#: p when neither p nor ε is given: the paper's choice for its main results (Section 6.3).
+DEFAULT_P = 0.9
 #: Rounds when neither rounds nor a budget is given: 2 million interactions of 2,000 devices with 4 each (the paper's).
 DEFAULT_ROUNDS = 250
 
@@ -37,6 +40,12 @@ class Privacy:
     )
     epsilon: float | None = setting(None, "ε of one interaction, instead of p.")
     delta: float = setting(DELTA, "δ of the tighter bound for a user over the whole run.")
+
+    def probability(self, n: int) -> float:
+        """The p of randomised response over n values."""
+        if self.epsilon is not None:
+            return probability(self.epsilon, n)
+        return DEFAULT_P if self.p is None else self.p
 
 
 @dataclass(frozen=True)
@@ -136,6 +145,8 @@ class RunConfig:
             raise ConfigError("queries_per_client must be at least 1 and needs share = 'fixed'.")
         if self.privacy.p is not None and self.privacy.epsilon is not None:
             raise ConfigError("privacy.p and privacy.epsilon say the same thing; give one of them.")
+        if self.privacy.p is None and self.privacy.epsilon is None:
+            object.__setattr__(self, "privacy", dataclasses.replace(self.privacy, p=DEFAULT_P))
         if not 0 < self.privacy.delta < 1:
             raise ConfigError(f"privacy.delta must be between 0 and 1, got {self.privacy.delta}.")
         if self.compute.checkpoint_seconds < 0:

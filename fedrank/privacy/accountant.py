@@ -186,9 +186,9 @@ def _covers(one: float) -> tuple[str, ...]:
         "The rewards in the messages, and through them queries, results and clicks; nothing else about an interaction "
         "is sent.",
         "Against everybody who reads the messages, the server included, whatever ranker the server sent out.",
-        "One interaction: epsilon_interaction. All interactions of one message: epsilon_message.",
-        "Everything a user did in the counted rounds, repeated and related queries included: epsilon_user_basic with "
-        "δ = 0, epsilon_user_pld with delta.",
+        "One interaction, with the ε of an interaction; all interactions of one message, with the ε of a message.",
+        "Everything a user did in the counted rounds, repeated and related queries included, with the ε of a user: by "
+        "adding up for certain, by privacy loss distributions but for δ.",
     )
 
 

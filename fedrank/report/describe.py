@@ -134,7 +134,7 @@ def number(value: Any) -> str:
     if isinstance(value, float):
         return "∞" if value == math.inf else f"{value:,.4g}" if abs(value) < 1e5 else f"{value:,.0f}"
     if isinstance(value, list | tuple):
-        return ", ".join(number(v) for v in value)
+        return ", ".join(number(v) for v in value) or "–"
     return "–" if value is None else str(value)
 
 

@@ -222,7 +222,7 @@ def _parts(arguments: argparse.Namespace, ranker: str) -> dict[str, float]:
     from fedrank.core.kernels import weighted_sum_kernel
     from fedrank.core.rng import party_key
     from fedrank.protocols.foltr_es import Reply
-    from fedrank.sessions.kernel import click_patterns
+    from fedrank.sessions.kernel import play
 
     whole = _Simulated(arguments, ranker, "on", 10)
     protocol, (data, _) = whole.experiment.protocol, whole.experiment.parties.shared
@@ -237,7 +237,9 @@ def _parts(arguments: argparse.Namespace, ranker: str) -> dict[str, float]:
 
     def session(seed, queries, clicks, ties):
         steps = (protocol.sigma, -protocol.sigma)
-        return click_patterns(protocol.ranker, protocol.user, data, center, seed, steps, queries, clicks, ties, False)
+        return play(
+            protocol.ranker, protocol.users, jnp.int32(0), data, center, seed, steps, queries, clicks, ties, False
+        )
 
     def gradient(seeds, coefficients):
         return weighted_sum_kernel(seeds, coefficients, protocol.ranker.size)
@@ -251,7 +253,10 @@ def _parts(arguments: argparse.Namespace, ranker: str) -> dict[str, float]:
         "draws": (jax.vmap(draw), (jnp.arange(parties, dtype=jnp.uint32),)),
         "sessions": (jax.vmap(session), (seeds, queries, words(*shape, 10), words(*shape))),
         "gradient": (gradient, (seeds, jnp.asarray(random.normal(size=parties), jnp.float32))),
-        "gradient and Adam": (protocol.exchanges[0].tell, (state, Reply(seeds, sums[0], sums[1]))),
+        "gradient and Adam": (
+            protocol.exchanges[0].tell,
+            (state, Reply(seeds, sums[0], sums[1]), jnp.ones(parties, bool)),
+        ),
     }
     best = {"whole round": min(whole.turn() for _ in range(arguments.turns)) * 1e3}
     for name, (function, inputs) in parts.items():

@@ -153,6 +153,21 @@ def ranked_probabilities(user: CascadeUser, labels: jax.Array, where: jax.Array)
     return jnp.where(where, click[labels], 0.0), jnp.where(where, stop[labels], 0.0)
 
 
+def decision_tables(users: tuple[CascadeUser, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """:func:`decision_table` of several users, float32 [users, grades] each.
+
+    Raises:
+        ConfigError: No user, or users who know different grades or read to different depths.
+    """
+    if not users or len({(user.grades, user.depth) for user in users}) != 1:
+        known = ", ".join(f"{user.name} ({user.grades} grades, depth {user.depth})" for user in users)
+        raise ConfigError(
+            f"users must be one or more who know the same grades and read as deep; got {known or 'none'}."
+        )
+    click, leave = zip(*map(decision_table, users), strict=True)
+    return np.stack(click), np.stack(leave)
+
+
 def sample_pattern(user: CascadeUser, labels: jax.Array, where: jax.Array, words: jax.Array) -> jax.Array:
     """The pattern of one session, from given draws: one uniform number u a rank.
 
@@ -168,13 +183,18 @@ def sample_pattern(user: CascadeUser, labels: jax.Array, where: jax.Array, words
     Returns:
         int32 [...]: bit i is set when the document at rank i + 1 was clicked.
     """
-    click, leave = decision_table(user)
+    click, leave = map(jnp.asarray, decision_table(user))
+    return pattern_from(click[labels], leave[labels], where, words)
+
+
+def pattern_from(click: jax.Array, leave: jax.Array, where: jax.Array, words: jax.Array) -> jax.Array:
+    """:func:`sample_pattern` with what the draws are compared with given at each rank, float32 [..., k]."""
     chance = uniform(words, jnp)
-    clicks = where & (chance < jnp.asarray(click)[labels])
-    leaves = where & (chance < jnp.asarray(leave)[labels])
+    clicks = where & (chance < click)
+    leaves = where & (chance < leave)
     # A rank is read if the user left at no rank above it.
     left_before = jnp.cumsum(leaves, axis=-1) - leaves
-    bits = jnp.asarray(1 << np.arange(labels.shape[-1]), jnp.int32)
+    bits = jnp.asarray(1 << np.arange(words.shape[-1]), jnp.int32)
     return jnp.sum(jnp.where(clicks & (left_before == 0), bits, 0), axis=-1, dtype=jnp.int32)
 
 

@@ -7,7 +7,7 @@ server is told the replies::
     for each round, for each exchange in protocol.exchanges:
         request      = exchange.ask(state)                    # server -> parties
         party, reply = exchange.answer(request, party, key)   # at ONE party: the only code that sees its data
-        state        = exchange.tell(state, replies)          # parties -> server
+        state        = exchange.tell(state, replies, arrived) # parties -> server; who was heard in time
 
 ``answer`` is a pure function of arrays for *one* party, in two steps: ``draw`` its chance, ``respond``. A simulator
 draws from keys and maps ``answer`` over a cohort with ``jax.vmap``; a deployed party draws from its operating system.
@@ -90,8 +90,15 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
         """:meth:`answer` with its chance given; arguments as there, ``draws`` as :meth:`draw` returns them."""
 
     @abc.abstractmethod
-    def tell(self, state: State, replies: Reply) -> State:
-        """The server's state after the replies, whose leaves have a leading axis of parties."""
+    def tell(self, state: State, replies: Reply, arrived: Any) -> State:
+        """The server's state after the replies.
+
+        Args:
+            state: The state that was asked from.
+            replies: Leaves have a leading axis of parties.
+            arrived: bool [parties]: False for a party that was not heard; its row of ``replies`` must not matter. If
+                nobody was heard, the model stays as it is.
+        """
 
 
 class Protocol(abc.ABC, Generic[State]):

@@ -38,13 +38,14 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.kernels import weighted_sum, weighted_sum_kernel
 from fedrank.core.messages import Field, Layout
 from fedrank.core.protocol import Exchange, Party, Protocol
-from fedrank.core.rng import below
 from fedrank.data.partition import Shares
 from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.privacy.randomised_response import os_words, privatise
 from fedrank.rankers.base import Ranker
+from fedrank.sessions.devices import chosen, devices, remember
 from fedrank.sessions.published import published_sessions, published_weighted_sum
-from fedrank.sessions.sessions import check_fit, check_ties, click_patterns
+from fedrank.sessions.seen import Seen
+from fedrank.sessions.sessions import check_ties, play
 
 
 @jax.tree_util.register_dataclass
@@ -91,20 +92,6 @@ class PlainReply:
     plus: Any
 
 
-class Device(NamedTuple):
-    """What a device has for itself.
-
-    Attributes:
-        first: int32: start of its share in the list of all shares' queries.
-        count: int32: how many queries its user asks about, each equally likely.
-        reward: float32: true mean metric of the last round. Never leaves; a simulator draws its curves from it.
-    """
-
-    first: Any
-    count: Any
-    reward: Any
-
-
 class Draws(NamedTuple):
     """A device's chance in one round; no two fields share a word.
 
@@ -144,6 +131,7 @@ class FoltrES(Protocol):
     Attributes:
         ranker: Features to scores.
         user: Who clicks (in simulation; on a real device, the person who holds it).
+        others: Further users of a simulation whose devices are not all alike; ``user`` is number 0.
         metric: What an interaction is worth: a function of its clicks with n values.
         interactions: B, interactions a device makes in a round; even when antithetic.
         sigma: σ, standard deviation of the perturbation.
@@ -167,6 +155,7 @@ class FoltrES(Protocol):
     ties: str = "fixed"
     as_published: bool = False
     kernels: bool = True
+    others: tuple[CascadeUser, ...] = ()
 
     name = "foltr-es"
 
@@ -200,6 +189,11 @@ class FoltrES(Protocol):
             raise ConfigError("as_published orders equal scores as the published code does; set ties = 'fixed'.")
 
     @property
+    def users(self) -> tuple[CascadeUser, ...]:
+        """All users."""
+        return (self.user, *self.others)
+
+    @property
     def halves(self) -> int:
         """Number of rankers that a device tries in a round: 2 or 1."""
         return 2 if self.antithetic else 1
@@ -229,24 +223,15 @@ class FoltrES(Protocol):
         """The model, float32 [parameters]."""
         return state.weights
 
-    def devices(self, data: Any, shares: Shares) -> Party:
-        """All devices of a simulation: the collection once, one share of it each.
-
-        Args:
-            data: :class:`~fedrank.data.queries.PaddedQueries` or :class:`~fedrank.data.queries.FeatureBlocks`.
-            shares: Who asks about which queries.
-
-        Raises:
-            ConfigError: The data does not fit the ranker or the user, or a share the data.
-        """
-        check_fit(self.ranker, self.user, data, shares)
-        first, count = jnp.asarray(shares.first, jnp.int32), jnp.asarray(shares.count, jnp.int32)
-        shared = (data, jnp.asarray(shares.queries, jnp.int32))
-        return Party(shared, Device(first, count, jnp.zeros(first.shape, jnp.float32)))
+    def devices(self, data: Any, shares: Shares, which: Any = None, amounts: Any = None) -> Party:
+        """All devices of a simulation; see :func:`fedrank.sessions.devices.devices`."""
+        if self.as_published and not (which is None and amounts is None):
+            raise ConfigError("as_published simulates devices that are all alike; give no users or amounts.")
+        return devices(self.ranker, self.users, data, shares, self.interactions, which, amounts)
 
     def experience(self, party: Party) -> dict[str, jax.Array]:
-        """The true mean metric of the device's last round, under the metric's name."""
-        return {self.metric.name: party.own.reward}
+        """The true mean metric of the device's last round under its name, and the nDCG of what it showed."""
+        return {self.metric.name: party.own.reward, f"nDCG@{self.user.depth}": party.own.ndcg}
 
 
 @dataclass(frozen=True)
@@ -318,12 +303,16 @@ class TryPerturbation(Exchange):
 
     def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, Any]:
         """Let the user try the perturbation and report the privatised quality."""
-        patterns = self._simulate(request, party, draws)
-        reward = jnp.mean(self._numerators(patterns).astype(jnp.float32)) / self.settings.metric.scale
-        return party._replace(own=party.own._replace(reward=reward)), self.report(draws, patterns)
+        s = self.settings
+        seen = self._simulate(request, party, draws)
+        active = jnp.arange(s.each) < -(-party.own.amount // s.halves)
+        active = jnp.broadcast_to(active, (s.halves, s.each))
+        values = self._numerators(seen.patterns).astype(jnp.float32) / s.metric.scale
+        own = remember(party.own, values, seen, active)
+        return party._replace(own=own), self.report(draws, seen.patterns, active)
 
-    def _simulate(self, request: Request, party: Party, draws: Draws) -> jax.Array:
-        """Click patterns [halves, each] of a simulated user."""
+    def _simulate(self, request: Request, party: Party, draws: Draws) -> Seen:
+        """What a simulated user does, [halves, each]."""
         s = self.settings
         (data, queries), own = party.shared, party.own
         # Section 3.2: rank with θ + σv and θ − σv, v made from the seed.
@@ -332,21 +321,32 @@ class TryPerturbation(Exchange):
             return published_sessions(
                 s.ranker, s.user, data, request.weights, draws.seed, steps, queries, own.first, own.count, s.each
             )
-        chosen = queries[own.first + below(draws.queries, own.count.astype(jnp.uint32))]
-        return click_patterns(
-            s.ranker, s.user, data, request.weights, draws.seed, steps, chosen, draws.clicks, draws.ties, s.ties
+        about = chosen(queries, own, draws.queries)
+        return play(
+            s.ranker,
+            s.users,
+            own.user,
+            data,
+            request.weights,
+            draws.seed,
+            steps,
+            about,
+            draws.clicks,
+            draws.ties,
+            s.ties,
         )
 
     def _numerators(self, patterns: jax.Array) -> jax.Array:
         metric = self.settings.metric
         return jnp.asarray(metric.numerators, jnp.int32)[jnp.asarray(metric.index)[patterns]]
 
-    def report(self, draws: Draws, patterns: jax.Array) -> Any:
+    def report(self, draws: Draws, patterns: jax.Array, active: jax.Array | None = None) -> Any:
         """The reply about interactions that have taken place, each privatised by itself (Section 3.3).
 
         Args:
             draws: The device's chance; of it, the seed that was tried and the lies.
             patterns: int32 [halves, each]: the clicks, bit i for rank i + 1.
+            active: bool [halves, each]: which interactions took place; None: all. The others add nothing to the sums.
 
         Returns:
             :class:`Reply`, or :class:`PlainReply` without antithetic halves.
@@ -355,11 +355,14 @@ class TryPerturbation(Exchange):
         sent = jnp.asarray(s.metric.index)[patterns]
         if s.p < 1:
             sent = privatise(sent, draws.privacy, s.p, s.metric.n)
-        sums = jnp.sum(jnp.asarray(s.metric.numerators, jnp.int32)[sent], axis=-1, dtype=jnp.int32)
+        numerators = jnp.asarray(s.metric.numerators, jnp.int32)[sent]
+        if active is not None:
+            numerators = jnp.where(active, numerators, 0)
+        sums = jnp.sum(numerators, axis=-1, dtype=jnp.int32)
         return Reply(draws.seed, sums[0], sums[1]) if s.antithetic else PlainReply(draws.seed, sums[0])
 
-    def tell(self, state: ServerState, replies: Any) -> ServerState:
-        """Estimate the gradient from all replies and take one step of Adam uphill."""
+    def tell(self, state: ServerState, replies: Any, arrived: jax.Array) -> ServerState:
+        """Estimate the gradient from the replies that arrived and take one step of Adam uphill."""
         s = self.settings
         size = s.ranker.size
         if s.antithetic:
@@ -367,9 +370,9 @@ class TryPerturbation(Exchange):
         else:
             difference, spread = replies.plus.astype(jnp.int32), s.sigma
         # Equations (4)–(6), (θ − φ)/σ² = v/σ: v·(m⁺ − m⁻)/(2σ), or v·m/σ; the mean over devices.
-        coefficients = difference.astype(jnp.float32) / jnp.float32(
-            s.each * s.metric.scale * spread * replies.seed.shape[0]
-        )
+        heard = jnp.maximum(jnp.sum(arrived), 1).astype(jnp.float32)
+        difference = jnp.where(arrived, difference, 0).astype(jnp.float32)
+        coefficients = difference / (jnp.float32(s.each * s.metric.scale * spread) * heard)
         if s.as_published:
             gradient = published_weighted_sum(replies.seed, coefficients, size)
         elif s.kernels:
@@ -377,4 +380,9 @@ class TryPerturbation(Exchange):
         else:
             gradient = weighted_sum(replies.seed, coefficients, size)
         step, optimiser = s.optimiser.update(-gradient, state.optimiser, state.weights)
-        return ServerState(state.round + 1, optax.apply_updates(state.weights, step), optimiser)
+        stepped = (optax.apply_updates(state.weights, step), optimiser)
+        # Adam would go on by its momentum where nobody was heard.
+        kept = jax.tree.map(
+            lambda new, old: jnp.where(jnp.any(arrived), new, old), stepped, (state.weights, state.optimiser)
+        )
+        return ServerState(state.round + 1, *kept)

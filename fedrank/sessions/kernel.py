@@ -16,12 +16,13 @@ import jax.numpy as jnp
 import numba
 import numpy as np
 
-from fedrank.clicks.cascade import CascadeUser, decision_table
+from fedrank.clicks.cascade import CascadeUser, decision_tables
 from fedrank.core.errors import ConfigError
 from fedrank.core.kernels import ONE_AT_A_TIME, fill_perturbation
 from fedrank.core.rng import normal_table
 from fedrank.data.queries import FeatureBlocks
 from fedrank.rankers.base import Ranker
+from fedrank.sessions.seen import Seen
 
 _u32 = np.uint32
 _f32 = np.float32
@@ -137,11 +138,48 @@ def fill_top(scores, length, tie_word, random_ties, top, top_score, top_tie):
     return shown
 
 
+@numba.njit(cache=True, nogil=True)
+def sample_clicks(labels, top, shown, click, leave, words):
+    """The click pattern on the documents at the first ranks; ``labels`` are the query's, ``words`` one a rank."""
+    pattern = 0
+    for rank in range(shown):
+        label = labels[top[rank]]
+        chance = _f32(words[rank] >> _u32(8)) * _UNIT
+        if chance < click[label]:
+            pattern |= 1 << rank
+            if chance < leave[label]:
+                break
+    return pattern
+
+
+@numba.njit(cache=True, nogil=True)
+def list_ndcg(labels, top, shown, ideal, discounts, gains):
+    """NDCG of the documents at the first ranks, given the query's ideal DCG."""
+    if ideal == _f32(0):
+        return _f32(0)
+    found = _f32(0)
+    for rank in range(shown):
+        found += gains[labels[top[rank]]] * discounts[rank]
+    return found / ideal
+
+
+@functools.lru_cache(maxsize=2)
+def quality_tables(data: FeatureBlocks, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ideal DCG of each query, float32 [q]; discount of each rank [depth]; gain of each label."""
+    discounts = (1 / np.log2(2 + np.arange(depth))).astype(np.float32)
+    gains = (np.exp2(np.arange(int(data.labels.max()) + 1)) - 1).astype(np.float32)
+    ideal = np.zeros(len(data.length), np.float32)
+    for query, (first, length) in enumerate(zip(data.label_start, data.length, strict=True)):
+        best = np.sort(data.labels[first : first + length])[::-1][:depth]
+        ideal[query] = gains[best] @ discounts[: len(best)]
+    return ideal, discounts, gains
+
+
 @numba.njit(cache=True, nogil=True, parallel=True)
 def _sessions(
     values, start, stride, labels, label_start, length,
-    n_features, hidden, click, leave, random_ties, table,
-    models, run, seeds, steps, queries, click_words, tie_words, out,
+    n_features, hidden, click, leave, random_ties, table, ideal, discounts, gains,
+    models, run, users, seeds, steps, queries, click_words, tie_words, out, quality,
 ):  # fmt: skip
     parties, halves, each = queries.shape
     depth = click_words.shape[3]
@@ -163,19 +201,17 @@ def _sessions(
                 block = values[start[query] : start[query] + n_features * width]
                 fill_scores(block, width, weights, n_features, hidden, unit, scores)
                 shown = fill_top(scores, length[query], tie_words[party, half, k], random_ties, top, top_score, top_tie)
-                pattern = 0
-                for rank in range(shown):
-                    label = labels[label_start[query] + top[rank]]
-                    chance = _f32(click_words[party, half, k, rank] >> _u32(8)) * _UNIT
-                    if chance < click[label]:
-                        pattern |= 1 << rank
-                        if chance < leave[label]:
-                            break
-                out[party, half, k] = pattern
+                grades = labels[label_start[query] :]
+                out[party, half, k] = sample_clicks(
+                    grades, top, shown, click[users[party]], leave[users[party]], click_words[party, half, k]
+                )
+                quality[party, half, k] = list_ndcg(grades, top, shown, ideal[query], discounts, gains)
 
 
-def _host_sessions(center, seeds, queries, click_words, tie_words, *, blocks, hidden, click, leave, random_ties, steps):
-    lead = np.broadcast_shapes(center.shape[:-1], seeds.shape)
+def _host_sessions(
+    center, which, seeds, queries, click_words, tie_words, *, blocks, hidden, click, leave, random_ties, steps
+):
+    lead = np.broadcast_shapes(center.shape[:-1], seeds.shape, which.shape)
     parties = int(np.prod(lead, dtype=np.int64))
 
     # The model is the same for all parties of a run: it is passed once a run, with each party's run beside it.
@@ -187,17 +223,19 @@ def _host_sessions(center, seeds, queries, click_words, tie_words, *, blocks, hi
         return np.broadcast_to(array, (*lead, *array.shape[len(lead) :])).reshape(parties, *array.shape[len(lead) :])
 
     queries = flat(queries, np.int32)
-    out = np.zeros(queries.shape, np.int32)
+    out, quality = np.zeros(queries.shape, np.int32), np.zeros(queries.shape, np.float32)
     if out.size:
         with ONE_AT_A_TIME:
             _sessions(
                 blocks.values, blocks.start, blocks.stride, blocks.labels, blocks.label_start, blocks.length,
                 blocks.n_features, hidden, click, leave, random_ties, normal_table(),
-                models, np.ascontiguousarray(run), np.ascontiguousarray(flat(seeds, np.uint32)), steps,
+                *quality_tables(blocks, click_words.shape[-1]),
+                models, np.ascontiguousarray(run), np.ascontiguousarray(flat(which, np.int32)),
+                np.ascontiguousarray(flat(seeds, np.uint32)), steps,
                 np.ascontiguousarray(queries), np.ascontiguousarray(flat(click_words, np.uint32)),
-                np.ascontiguousarray(flat(tie_words, np.uint32)), out,
+                np.ascontiguousarray(flat(tie_words, np.uint32)), out, quality,
             )  # fmt: skip
-    return out.reshape(*lead, *out.shape[1:])
+    return out.reshape(*lead, *out.shape[1:]), quality.reshape(*lead, *out.shape[1:])
 
 
 def kernel_shape(ranker: Ranker) -> tuple[int, int]:
@@ -212,9 +250,10 @@ def kernel_shape(ranker: Ranker) -> tuple[int, int]:
     return shape
 
 
-def click_patterns(
+def play(
     ranker: Ranker,
-    user: CascadeUser,
+    users: tuple[CascadeUser, ...],
+    which: jax.Array,
     data: FeatureBlocks,
     center: jax.Array,
     seed: jax.Array,
@@ -223,13 +262,13 @@ def click_patterns(
     click_words: jax.Array,
     tie_words: jax.Array,
     random_ties: bool,
-) -> jax.Array:
-    """The click patterns of sessions; arguments as in :func:`fedrank.sessions.sessions.click_patterns`.
+) -> Seen:
+    """Sessions; arguments as in :func:`fedrank.sessions.sessions.play`.
 
     ``vmap`` over parties (and over runs) becomes one call of the kernel.
     """
     _, hidden = kernel_shape(ranker)
-    click, leave = decision_table(user)
+    click, leave = decision_tables(users)
     host = functools.partial(
         _host_sessions,
         blocks=data,
@@ -239,5 +278,9 @@ def click_patterns(
         random_ties=random_ties,
         steps=np.asarray(steps, np.float32),
     )
-    shape = jax.ShapeDtypeStruct(queries.shape, jnp.int32)
-    return jax.pure_callback(host, shape, center, seed, queries, click_words, tie_words, vmap_method="expand_dims")
+    shapes = (jax.ShapeDtypeStruct(queries.shape, jnp.int32), jax.ShapeDtypeStruct(queries.shape, jnp.float32))
+    which = jnp.asarray(which, jnp.int32)
+    out = jax.pure_callback(
+        host, shapes, center, which, seed, queries, click_words, tie_words, vmap_method="expand_dims"
+    )
+    return Seen(*out)

@@ -30,7 +30,8 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.kernels import ONE_AT_A_TIME
 from fedrank.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.rankers.base import Ranker
-from fedrank.sessions.kernel import fill_scores, fill_top, kernel_shape
+from fedrank.sessions.kernel import fill_scores, fill_top, kernel_shape, list_ndcg, quality_tables
+from fedrank.sessions.seen import Seen
 
 _u32 = np.uint32
 
@@ -104,7 +105,8 @@ def fill_normals(state, out):
 @numba.njit(cache=True, nogil=True, parallel=True)
 def _sessions(
     values, start, stride, labels, label_start, length,
-    n_features, hidden, click, stop, depth, steps, queries, first, count, weights, seeds, out,
+    n_features, hidden, click, stop, depth, ideal, discounts, gains, steps, queries, first, count,
+    weights, seeds, out, quality,
 ):  # fmt: skip
     parties, halves, each = out.shape
     widest = stride.max()
@@ -129,9 +131,13 @@ def _sessions(
                 for d in range(documents):
                     backwards[d] = scores[documents - 1 - d]
                 shown = fill_top(backwards, documents, _u32(0), False, top, top_score, top_tie)
+                for rank in range(shown):
+                    top[rank] = documents - 1 - top[rank]
+                grades = labels[label_start[query] :]
+                quality[party, half, k] = list_ndcg(grades, top, shown, ideal[query], discounts, gains)
                 pattern = 0
                 for rank in range(shown):
-                    label = labels[label_start[query] + documents - 1 - top[rank]]
+                    label = grades[top[rank]]
                     if next_double(state) < click[label]:
                         pattern |= 1 << rank
                         if next_double(state) < stop[label]:
@@ -161,14 +167,17 @@ def _host_sessions(queries, first, count, weights, seeds, *, blocks, hidden, use
 
     weights = np.asarray(weights, np.float32)
     out = np.zeros((parties, len(steps), each), np.int32)
+    quality = np.zeros(out.shape, np.float32)
     with ONE_AT_A_TIME:
         _sessions(
             blocks.values, blocks.start, blocks.stride, blocks.labels, blocks.label_start, blocks.length,
             blocks.n_features, hidden, np.asarray(user.click, np.float64), np.asarray(user.stop, np.float64),
-            user.depth, steps, np.asarray(queries, np.int32).reshape(-1), flat(first, np.int32), flat(count, np.int32),
+            user.depth, *quality_tables(blocks, user.depth), steps, np.asarray(queries, np.int32).reshape(-1),
+            flat(first, np.int32), flat(count, np.int32),
             flat(weights, np.float32, weights.shape[-1]), flat(seeds, np.uint32), out,
+            quality,
         )  # fmt: skip
-    return out.reshape(*lead, len(steps), each)
+    return out.reshape(*lead, len(steps), each), quality.reshape(*lead, len(steps), each)
 
 
 def _host_weighted_sum(seeds, coefficients, *, size: int) -> np.ndarray:
@@ -194,7 +203,7 @@ def published_sessions(
     first: jax.Array,
     count: jax.Array,
     each: int,
-) -> jax.Array:
+) -> Seen:
     """One device's sessions, all of its chance from the seed's stream.
 
     Args:
@@ -203,14 +212,14 @@ def published_sessions(
         data: The queries, as blocks (this runs on the CPU only).
         center: float32 [n], the model that is perturbed.
         seed: uint32.
-        steps: H steps along the perturbation, as in :func:`fedrank.sessions.sessions.click_patterns`.
+        steps: H steps along the perturbation, as in :func:`fedrank.sessions.sessions.play`.
         queries: int32 [m], the list of all shares' queries.
         first: int32, start of the device's share in that list.
         count: int32, its length.
         each: Interactions at each step.
 
     Returns:
-        int32 [H, each]: click patterns.
+        The clicks and the quality of what was shown, [H, each] each.
 
     Raises:
         ConfigError: The data is not laid out for the CPU.
@@ -221,8 +230,8 @@ def published_sessions(
     host = functools.partial(
         _host_sessions, blocks=data, hidden=hidden, user=user, each=each, steps=np.asarray(steps, np.float32)
     )
-    shape = jax.ShapeDtypeStruct((len(steps), each), jnp.int32)
-    return jax.pure_callback(host, shape, queries, first, count, center, seed, vmap_method="expand_dims")
+    shapes = tuple(jax.ShapeDtypeStruct((len(steps), each), dtype) for dtype in (jnp.int32, jnp.float32))
+    return Seen(*jax.pure_callback(host, shapes, queries, first, count, center, seed, vmap_method="expand_dims"))
 
 
 def published_weighted_sum(seeds: jax.Array, coefficients: jax.Array, size: int) -> jax.Array:

@@ -6,14 +6,17 @@ same clicks from the same draws; :mod:`fedrank.sessions.sessions` chooses betwee
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrank.clicks.cascade import CascadeUser, sample_pattern
+from fedrank.clicks.cascade import CascadeUser, decision_tables, pattern_from
 from fedrank.core.rng import perturbation_jax
 from fedrank.data.queries import PaddedQueries
 from fedrank.rankers.base import Ranker
+from fedrank.sessions.seen import Seen
 
 
 def mix32(words: jax.Array) -> jax.Array:
@@ -57,9 +60,47 @@ def rank(scores: jax.Array, where: jax.Array, breakers: jax.Array, depth: int) -
     return order[..., :depth]
 
 
-def click_patterns(
+def shown_ndcg(labels: jax.Array, where: jax.Array, order: jax.Array) -> jax.Array:
+    """NDCG of lists as they are shown, cut where the screen ends; 0 for a query without a relevant document.
+
+    Args:
+        labels: int32 [..., d] of the query's documents.
+        where: bool [..., d].
+        order: int32 [..., k], the documents shown.
+
+    Returns:
+        float32 [...]: gain 2^label − 1, discount 1/log2(1 + rank).
+    """
+    gains = jnp.where(where, jnp.exp2(labels.astype(jnp.float32)) - 1, 0.0)
+    discounts = jnp.asarray(1 / np.log2(2 + np.arange(order.shape[-1])), jnp.float32)
+    ideal = jnp.einsum("...k,k->...", jax.lax.top_k(gains, order.shape[-1])[0], discounts)
+    found = jnp.einsum("...k,k->...", jnp.take_along_axis(gains, order, axis=-1), discounts)
+    return jnp.where(ideal > 0, found / jnp.where(ideal > 0, ideal, 1.0), 0.0)
+
+
+def watch(
+    users: tuple[CascadeUser, ...], which: jax.Array, labels: jax.Array, where: jax.Array, order: jax.Array, words: Any
+) -> Seen:
+    """What a user does with shown lists.
+
+    Args:
+        users: All users.
+        which: int32, the number of the one who sits here.
+        labels: int32 [..., d] of the queries' documents.
+        where: bool [..., d].
+        order: int32 [..., k], the documents shown.
+        words: uint32 [..., depth]: the user's chance at each rank.
+    """
+    click, leave = (jnp.asarray(table)[which] for table in decision_tables(users))
+    shown, grades = (jnp.take_along_axis(a, order, axis=-1) for a in (where, labels))
+    patterns = pattern_from(click[grades], leave[grades], shown, words[..., : order.shape[-1]])
+    return Seen(patterns, shown_ndcg(labels, where, order))
+
+
+def play(
     ranker: Ranker,
-    user: CascadeUser,
+    users: tuple[CascadeUser, ...],
+    which: jax.Array,
     data: PaddedQueries,
     center: jax.Array,
     seed: jax.Array,
@@ -68,12 +109,11 @@ def click_patterns(
     click_words: jax.Array,
     tie_words: jax.Array,
     random_ties: bool,
-) -> jax.Array:
-    """The click patterns of sessions; arguments as in :func:`fedrank.sessions.sessions.click_patterns`."""
+) -> Seen:
+    """Sessions; arguments as in :func:`fedrank.sessions.sessions.play`."""
     noise = perturbation_jax(seed, ranker.size)
     weights = center[None] + jnp.asarray(steps, jnp.float32)[:, None] * noise[None]
     features, labels, where = data.features[queries], data.labels[queries], data.where[queries]
     scores = jax.vmap(ranker.scores)(weights, features)
-    order = rank(scores, where, tie_breakers(tie_words, scores.shape[-1], random_ties), user.depth)
-    shown = jnp.take_along_axis(where, order, axis=-1)
-    return sample_pattern(user, jnp.take_along_axis(labels, order, axis=-1), shown, click_words[..., : order.shape[-1]])
+    order = rank(scores, where, tie_breakers(tie_words, scores.shape[-1], random_ties), users[0].depth)
+    return watch(users, which, labels, where, order, click_words)

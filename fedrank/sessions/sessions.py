@@ -10,12 +10,13 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from fedrank.clicks.cascade import CascadeUser
+from fedrank.clicks.cascade import CascadeUser, decision_tables
 from fedrank.core.errors import ConfigError
 from fedrank.data.partition import Shares
 from fedrank.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.rankers.base import Ranker
 from fedrank.sessions import kernel, reference
+from fedrank.sessions.seen import Seen
 
 #: How equal scores are ordered: as the documents stand in the data, or shuffled anew in each interaction.
 TIES = ("fixed", "random")
@@ -35,8 +36,10 @@ def check_ties(ties: str) -> bool:
     return ties == "random"
 
 
-def check_fit(ranker: Ranker, user: CascadeUser, data: PaddedQueries | FeatureBlocks, shares: Shares) -> None:
-    """Refuse data that does not fit its ranker, its user or its shares.
+def check_fit(
+    ranker: Ranker, users: tuple[CascadeUser, ...], data: PaddedQueries | FeatureBlocks, shares: Shares
+) -> None:
+    """Refuse data that does not fit its ranker, its users or its shares.
 
     A kernel would read past the end of an array, and JAX clamp the index: wrong numbers either way.
 
@@ -46,7 +49,8 @@ def check_fit(ranker: Ranker, user: CascadeUser, data: PaddedQueries | FeatureBl
     found = data.n_features if isinstance(data, FeatureBlocks) else data.features.shape[-1]
     if found != ranker.n_features:
         raise ConfigError(f"the ranker takes {ranker.n_features} features, the data has {found}.")
-    largest = int(np.max(np.asarray(data.labels)))
+    decision_tables(users)  # refuses users who do not fit each other
+    user, largest = users[0], int(np.max(np.asarray(data.labels)))
     if largest >= user.grades:
         raise ConfigError(
             f"the {user.name} user knows labels 0..{user.grades - 1}, the data has labels up to {largest}."
@@ -64,9 +68,10 @@ def check_fit(ranker: Ranker, user: CascadeUser, data: PaddedQueries | FeatureBl
         raise ConfigError(f"shares name queries up to {queries.max()}, the data has {known}.")
 
 
-def click_patterns(
+def play(
     ranker: Ranker,
-    user: CascadeUser,
+    users: tuple[CascadeUser, ...],
+    which: jax.Array,
     data: PaddedQueries | FeatureBlocks,
     center: jax.Array,
     seed: jax.Array,
@@ -75,14 +80,15 @@ def click_patterns(
     click_words: jax.Array,
     tie_words: jax.Array,
     ties: str = "fixed",
-) -> jax.Array:
+) -> Seen:
     """One party's sessions with a model that is perturbed along one direction: H steps along it, K queries at each.
 
     The model of step h is ``center + steps[h] · perturbation(seed)``.
 
     Args:
         ranker: The ranker.
-        user: Who clicks. Labels of the data must be below ``user.grades``.
+        users: Who may click. Labels of the data must be below their ``grades``.
+        which: int32, the number of the user who is at this party.
         data: The queries.
         center: float32 [n], the model that is perturbed.
         seed: uint32, seed of the perturbation.
@@ -93,8 +99,8 @@ def click_patterns(
         ties: ``"fixed"`` or ``"random"``.
 
     Returns:
-        int32 [H, K]: bit i is set when the document at rank i + 1 was clicked.
+        The clicks and the quality of what was shown, [H, K] each.
     """
     path = kernel if isinstance(data, FeatureBlocks) else reference
     random = check_ties(ties)
-    return path.click_patterns(ranker, user, data, center, seed, steps, queries, click_words, tie_words, random)  # type: ignore[arg-type]
+    return path.play(ranker, users, which, data, center, seed, steps, queries, click_words, tie_words, random)  # type: ignore[arg-type]

@@ -2,15 +2,20 @@
 
 The program is the loop of :mod:`fedrank.core.protocol`, vectorised. A chunk bounds the memory and changes nothing else:
 a party's key depends on the run, the round and the party's number only.
+
+Between ``answer`` and ``tell`` stands what a server has to live with (:class:`Conditions`): replies that never arrive,
+replies to a question of some rounds ago, and replies that are lies.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, runtime_checkable
+from typing import Protocol as Interface
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedrank.core.errors import AnswerError, ConfigError
 from fedrank.core.protocol import Party, Protocol
@@ -18,6 +23,47 @@ from fedrank.core.rng import party_key
 
 #: Parties × seeds answering at once, unless told otherwise. 4,096 × 2 rankers of 480 weights are 16 MB.
 DEFAULT_CHUNK = 4096
+
+#: Folds that no round or party uses: rounds and parties are numbered from 0 upwards.
+_INIT, _FATE, _LIES = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD
+
+
+@runtime_checkable
+class Attack(Interface):
+    """What liars send instead of their replies."""
+
+    def tamper(self, key: jax.Array, request: Any, replies: Any, liars: jax.Array, protocol: Protocol) -> Any:
+        """The replies with those of the liars replaced; honest rows unchanged."""
+        ...
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What happens to replies on their way; by default nothing.
+
+    Attributes:
+        dropout: Probability that a party is not heard in a round, in [0, 1).
+        late: Probability that a party's reply is to the question of ``delay`` rounds ago, in [0, 1]: a straggler.
+        delay: Rounds that stragglers are behind, at least 1 where ``late`` is above 0.
+        attack: What liars send; None: nobody lies.
+        liars: Which parties lie, bool per party.
+    """
+
+    dropout: float = 0.0
+    late: float = 0.0
+    delay: int = 0
+    attack: Attack | None = None
+    liars: tuple[bool, ...] = field(default=(), repr=False)
+
+    def __post_init__(self):
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"dropout must be in [0, 1), got {self.dropout}.")
+        if not 0 <= self.late <= 1:
+            raise ConfigError(f"late must be in [0, 1], got {self.late}.")
+        if not (1 if self.late else 0) <= self.delay <= 1000:
+            raise ConfigError(
+                f"delay must be in 0..1000 rounds, and at least 1 where replies are late; got {self.delay}."
+            )
 
 
 def run_keys(seeds: Any) -> jax.Array:
@@ -41,13 +87,17 @@ class Simulator:
         protocol: The protocol.
         chunk: Parties that answer at once.
         debug: Without jit and one party after another, so that a failing answer can be inspected.
+        conditions: What happens to replies on their way.
     """
 
     protocol: Protocol
     chunk: int = DEFAULT_CHUNK
     debug: bool = False
+    conditions: Conditions = Conditions()
 
     def __post_init__(self):
+        if self.debug and self.conditions != Conditions():
+            raise ConfigError("debug mode knows no drop-outs, stragglers and liars; leave them out.")
         if self.chunk < 1:
             raise ConfigError(f"chunk must be at least 1, got {self.chunk}.")
 
@@ -59,10 +109,17 @@ class Simulator:
             parties: All parties; leaves of ``own`` are [parties, ...].
 
         Returns:
-            States with leading axis [runs], and ``own`` with leading axes [runs, parties].
+            States with leading axis [runs], and ``own`` with leading axes [runs, parties]. Where replies are late, a
+            state has the questions of the last rounds beside it.
+
+        Raises:
+            ConfigError: There are not as many parties as ``conditions.liars`` names.
         """
-        # A fold no round or party uses: rounds are numbered from 0 upwards.
-        states = jax.vmap(lambda key: self.protocol.init(jax.random.fold_in(key, 0xFFFFFFFF)))(keys)
+        if self.conditions.liars and len(self.conditions.liars) != _leading(parties.own):
+            raise ConfigError(
+                f"{len(self.conditions.liars)} parties are said to lie or not, but there are {_leading(parties.own)}."
+            )
+        states = jax.vmap(lambda key: self._first(self.protocol.init(jax.random.fold_in(key, _INIT))))(keys)
         runs = keys.shape[0]
         own = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (runs, *jnp.shape(leaf))), parties.own)
         return states, own
@@ -87,24 +144,53 @@ class Simulator:
             return self._advance_debug(keys, states, shared, own, first_round, rounds)
         return _advance(self, rounds, keys, states, shared, own, jnp.uint32(first_round))
 
+    def server(self, states: Any) -> Any:
+        """The protocol's own states among what :meth:`start` and :meth:`advance` return."""
+        return states[0] if self.conditions.late else states
+
+    def _first(self, state: Any) -> Any:
+        if not self.conditions.late:
+            return state
+        asked = tuple(exchange.ask(state) for exchange in self.protocol.exchanges)
+        past = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.conditions.delay, *jnp.shape(leaf))), asked)
+        return state, past
+
     def _key(self, key: jax.Array, number: Any, party: Any, exchange: int) -> jax.Array:
         """A party's key in a round; where there are several exchanges, each has one of its own."""
         mine = party_key(key, number, party)
         return mine if len(self.protocol.exchanges) == 1 else jax.random.fold_in(mine, exchange)
 
     def _round(self, key: jax.Array, state: Any, shared: Any, own: Any, number: Any) -> tuple[Any, Any, dict]:
+        c, parties = self.conditions, _leading(own)
+        fate, lies = (party_key(key, number, fold) for fold in (_FATE, _LIES))
+        arrived = ~jax.random.bernoulli(fate, c.dropout, (parties,)) if c.dropout else jnp.ones(parties, bool)
+        late = jax.random.bernoulli(jax.random.fold_in(fate, 1), c.late, (parties,))
+        past = None
+        if c.late:
+            state, past = state
+        asked = []
         for index, exchange in enumerate(self.protocol.exchanges):
             request = exchange.ask(state)
+            asked.append(request)
 
-            def answers(own, numbers, exchange=exchange, request=request, index=index):
-                def answer(own, party):
-                    return exchange.answer(request, Party(shared, own), self._key(key, number, party, index))
+            def answers(own, numbers, late, exchange=exchange, request=request, index=index):
+                def answer(own, party, late):
+                    question = request
+                    if past is not None:  # the oldest of the questions that are kept
+                        question = jax.tree.map(lambda now, old: jnp.where(late, old[0], now), request, past[index])
+                    return exchange.answer(question, Party(shared, own), self._key(key, number, party, index))
 
-                party, reply = jax.vmap(answer, out_axes=(Party(None, 0), 0))(own, numbers)
+                party, reply = jax.vmap(answer, out_axes=(Party(None, 0), 0))(own, numbers, late)
                 return party.own, reply
 
-            own, replies = _in_chunks(answers, own, self.chunk)
-            state = exchange.tell(state, replies)
+            own, replies = _in_chunks(answers, own, late, self.chunk)
+            if c.attack is not None:
+                mine = jax.random.fold_in(lies, index)
+                replies = c.attack.tamper(mine, request, replies, jnp.asarray(np.asarray(c.liars)), self.protocol)
+            state = exchange.tell(state, replies, arrived)
+        if c.late:
+            newest = jax.tree.map(lambda old, now: jnp.concatenate([old[1:], now[None]]), past, tuple(asked))
+            state = state, newest
         experience = jax.vmap(lambda own: self.protocol.experience(Party(shared, own)))(own)
         return state, own, jax.tree.map(jnp.mean, experience)
 
@@ -140,18 +226,19 @@ class Simulator:
                 mine.append(answered.own)
                 replies.append(reply)
             own = jax.tree.map(lambda *leaves: jnp.stack(leaves), *mine)
-            state = exchange.tell(state, jax.tree.map(lambda *leaves: jnp.stack(leaves), *replies))
+            together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *replies)
+            state = exchange.tell(state, together, jnp.ones(len(mine), bool))
             experience = [self.protocol.experience(Party(shared, one)) for one in mine]
         return state, own, jax.tree.map(lambda *values: jnp.mean(jnp.stack(values)), *experience)
 
 
-def _in_chunks(answers, own: Any, chunk: int) -> tuple[Any, Any]:
+def _in_chunks(answers, own: Any, late: jax.Array, chunk: int) -> tuple[Any, Any]:
     """Map over parties, ``chunk`` at a time; what is left over goes last, in one smaller chunk."""
     parties = _leading(own)
     numbers = jnp.arange(parties, dtype=jnp.uint32)
     whole = parties // chunk * chunk
     if parties <= chunk:
-        return answers(own, numbers)
+        return answers(own, numbers, late)
 
     def split(leaf):
         return leaf[:whole].reshape(-1, chunk, *leaf.shape[1:])
@@ -160,12 +247,12 @@ def _in_chunks(answers, own: Any, chunk: int) -> tuple[Any, Any]:
         return leaf.reshape(whole, *leaf.shape[2:])
 
     _, done = jax.lax.scan(
-        lambda carry, part: (carry, answers(*part)), None, (jax.tree.map(split, own), split(numbers))
+        lambda carry, part: (carry, answers(*part)), None, (jax.tree.map(split, own), split(numbers), split(late))
     )
     done = jax.tree.map(join, done)
     if whole == parties:
         return done
-    rest = answers(jax.tree.map(lambda leaf: leaf[whole:], own), numbers[whole:])
+    rest = answers(jax.tree.map(lambda leaf: leaf[whole:], own), numbers[whole:], late[whole:])
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), done, rest)
 
 

@@ -72,7 +72,9 @@ def test_the_server_learns_the_same_from_decoded_replies(protocol):
     ]
     received = [exchange.reply.decode(exchange.reply.encode(message)) for message in sent]
     told = [
-        exchange.tell(state, jax.tree.map(lambda *leaves: jnp.stack(list(map(jnp.asarray, leaves))), *replies))
+        exchange.tell(
+            state, jax.tree.map(lambda *leaves: jnp.stack(list(map(jnp.asarray, leaves))), *replies), jnp.ones(4, bool)
+        )
         for replies in (sent, received)
     ]
     np.testing.assert_array_equal(told[0].weights, told[1].weights)

@@ -93,13 +93,19 @@ def test_seeds_of_devices_and_rounds_differ():
     assert not np.intersect1d(first, second).size > 2
 
 
+def heard(parties):
+    return jnp.ones(parties, bool)
+
+
 def test_a_round_climbs():
     """The mean gradient points to where the reward grows: feature 0 and 1 make labels, the others do not."""
     protocol = tiny_protocol(sigma=0.3)
     (exchange,) = protocol.exchanges
     state = protocol.init(jax.random.key(0))
     reply = messages(protocol, tiny_queries(queries=60), MESSAGES)
-    weights = np.asarray(exchange.tell(state, Reply(*map(jnp.asarray, (reply.seed, reply.plus, reply.minus)))).weights)
+    weights = np.asarray(
+        exchange.tell(state, Reply(*map(jnp.asarray, (reply.seed, reply.plus, reply.minus))), heard(MESSAGES)).weights
+    )
     assert weights[0] > 0 and weights[1] > 0
 
 
@@ -138,7 +144,7 @@ def test_tell_is_one_adam_step_up_the_mean_gradient(antithetic):
         else:
             replies = PlainReply(jnp.asarray(seeds), jnp.asarray(plus.astype(np.int32)))
             plain = PlainReply(seeds, plus)
-        state = exchange.tell(state, replies)
+        state = exchange.tell(state, replies, heard(50))
         # Kingma & Ba 2015, Algorithm 1, uphill.
         g = gradients(protocol, plain, FEATURES).mean(axis=0)
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
@@ -151,7 +157,9 @@ def test_rewards_that_are_all_equal_move_nothing():
     protocol = tiny_protocol()
     (exchange,) = protocol.exchanges
     same = jnp.full(9, 1260, jnp.int32)
-    state = exchange.tell(protocol.init(jax.random.key(0)), Reply(jnp.arange(9, dtype=jnp.uint32), same, same))
+    state = exchange.tell(
+        protocol.init(jax.random.key(0)), Reply(jnp.arange(9, dtype=jnp.uint32), same, same), heard(9)
+    )
     np.testing.assert_array_equal(state.weights, np.zeros(FEATURES))
 
 

@@ -14,7 +14,7 @@ from fedrank.experiments.evaluate import Evaluator
 from fedrank.metrics.online import click_dcg, max_rr
 from fedrank.rankers.linear import Linear
 from fedrank.sessions.expected import expected_of_labels
-from fedrank.sessions.sessions import click_patterns
+from fedrank.sessions.sessions import play
 
 USER = cascade("navigational")
 
@@ -113,8 +113,8 @@ def test_expectation_is_the_mean_of_simulated_sessions():
     weights = jnp.asarray([0.5, 0.5, 0, 0, 0], jnp.float32)
     words = jax.random.bits(jax.random.key(0), (1, n, 10), jnp.uint32)
     for number, labels in enumerate(list(ranked_labels(queries, np.asarray(weights)))[:4]):
-        patterns = click_patterns(
-            Linear(FEATURES), USER, queries.blocks(), weights, jnp.uint32(0), (0.0,),
+        patterns, _ = play(
+            Linear(FEATURES), (USER,), jnp.int32(0), queries.blocks(), weights, jnp.uint32(0), (0.0,),
             jnp.full((1, n), number, jnp.int32), words, jnp.zeros((1, n), jnp.uint32),
         )  # fmt: skip
         rewards = max_rr().values[max_rr().index[np.asarray(patterns)[0]]]

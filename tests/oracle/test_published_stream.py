@@ -37,7 +37,7 @@ def test_sessions_follow_the_order_of_its_draws(antithetic):
             chosen, own.first, own.count, protocol.each,
         )
     )(jnp.asarray(seeds), parties.own)  # fmt: skip
-    for seed, patterns in zip(seeds, np.asarray(found), strict=True):
+    for seed, patterns in zip(seeds, np.asarray(found.patterns), strict=True):
         noise = np.random.RandomState(seed).standard_normal(FEATURES).astype(np.float32)
         chance = np.random.RandomState(seed)
         for half, sign in enumerate((1, -1)[: protocol.halves]):

@@ -1,0 +1,18 @@
+"""What happened in sessions."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Seen(NamedTuple):
+    """What a user did with lists of results, and how good the lists were.
+
+    Attributes:
+        patterns: int32 [...]: bit i is set when the document at rank i + 1 was clicked.
+        ndcg: float32 [...]: nDCG of the list that was shown, down to the last rank shown; 0 for a query without a
+            relevant document. From the labels, which nobody outside a simulation has.
+    """
+
+    patterns: Any
+    ndcg: Any

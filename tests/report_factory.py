@@ -115,7 +115,7 @@ def make_run(
         for s, b in BASELINE.items()
         for i, m in enumerate(MEASURES)
     ]
-    (folder / "baseline.json").write_text(json.dumps({"name": "MSE", "values": marks}))
+    (folder / "baselines.json").write_text(json.dumps({"baselines": [{"name": "MSE", "values": marks}]}))
     entries = []
     for r in range(rounds):
         entries.append(Entry(r, "try-perturbation", "Request", "server", "parties", clients, 189))

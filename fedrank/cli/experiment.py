@@ -10,7 +10,9 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from fedrank.core.errors import ConfigError
-from fedrank.experiments.config import Evaluation, RunConfig, drop_rivals, from_dict, read_toml, with_setting
+from fedrank.experiments.config import Evaluation, RunConfig
+from fedrank.experiments.settings import drop_rivals, from_dict, with_setting
+from fedrank.experiments.variations import parse_vary, read_sweep, variations
 
 _RUNS = Path("runs")
 
@@ -30,8 +32,7 @@ def settings_in(file: str, given: Sequence[str] = ()) -> dict[str, Any]:
     Raises:
         ConfigError: No such file, an unknown setting, or a value out of range.
     """
-    values = read_toml(file)
-    values.pop("vary", None)
+    values, _, _ = read_sweep(file)
     try:
         from_dict(values)
     except ConfigError as error:
@@ -104,14 +105,13 @@ def sweep(
         as_json: Print the comparison as JSON for machines.
     """
     from fedrank.cli.report import compare
-    from fedrank.experiments.sweep import parse_vary, run_sweep, variations
+    from fedrank.experiments.sweep import run_sweep
 
-    lists = parse_vary(vary or [])
-    if not lists and source.endswith(".toml"):
-        lists = read_toml(source).get("vary", {})
-        if not isinstance(lists, dict) or not all(isinstance(v, list) for v in lists.values()):
-            raise ConfigError(f"{source}: [vary] must be a table of lists, such as clients = [50, 2000].")
-    todo = variations(_named(config, source), lists)
+    lists, cases = parse_vary(vary or []), []
+    if source.endswith(".toml"):
+        _, in_file, cases = read_sweep(source)
+        lists = lists or in_file
+    todo = variations(_named(config, source), lists, cases)
     folder = out or _RUNS / ("sweep-" + (Path(source).stem if source.endswith(".toml") else "-".join(lists)))
     runs = run_sweep(todo, folder, listener=lambda name: _listener(quiet, name))
     for one in runs:

@@ -30,6 +30,11 @@ for _name, _path, _help in (
     ),
     ("resume", "fedrank.cli.experiment:resume", "Go on with a run that was stopped or killed."),
     ("sweep", "fedrank.cli.experiment:sweep", "Run every combination of some settings and compare the results."),
+    (
+        "reproduce",
+        "fedrank.cli.reproduce:reproduce",
+        "Run a paper's tables and figures and lay its numbers beside ours.",
+    ),
     ("report", "fedrank.cli.report:report", "Write a run's page and figures again and print its results."),
     (
         "compare",

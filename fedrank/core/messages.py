@@ -31,7 +31,7 @@ WIRE_VERSION = 1
 #: Axes that a message may have. Anything else (queries, documents, clicks, users) is raw data and stays at the party.
 PUBLIC_AXES = ("parameters",)
 
-_DTYPES = {"u1": 1, "u2": 2, "u3": 3, "u4": 4, "f4": 4}
+_DTYPES = {"u1": 1, "u2": 2, "u3": 3, "u4": 4, "i4": 4, "f4": 4}
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class Field:
 
     Attributes:
         name: Attribute of the message.
-        dtype: ``u1``, ``u2``, ``u3``, ``u4`` (unsigned integers of so many bytes) or ``f4`` (IEEE single).
+        dtype: ``u1``, ``u2``, ``u3``, ``u4`` (unsigned integers of so many bytes), ``i4`` (signed, two's complement)
+            or ``f4`` (IEEE single).
         meaning: What the number is, in words that a privacy officer understands.
         axes: Name and length of each axis; no axes for a scalar.
         largest: Largest integer that an honest sender can send; more is refused, so that nobody counts for many.
@@ -55,8 +56,10 @@ class Field:
     def __post_init__(self):
         if self.dtype not in _DTYPES:
             raise ConfigError(f"dtype of field {self.name!r} must be one of {', '.join(_DTYPES)}, got {self.dtype!r}.")
-        if self.largest is not None and (self.dtype == "f4" or not 0 <= self.largest < 1 << 8 * _DTYPES[self.dtype]):
-            raise ConfigError(f"largest of field {self.name!r} must be an integer that {self.dtype} can hold.")
+        if self.largest is not None and (
+            self.dtype in ("f4", "i4") or not 0 <= self.largest < 1 << 8 * _DTYPES[self.dtype]
+        ):
+            raise ConfigError(f"largest of field {self.name!r} must be an integer that unsigned {self.dtype} can hold.")
         for axis, _ in self.axes:
             if axis not in PUBLIC_AXES:
                 raise ConfigError(
@@ -166,6 +169,8 @@ def _pack(message: str, field: Field, value: np.ndarray) -> bytes:
         raise WireError(f"{message}.{field.name} must hold integers, got dtype {value.dtype}.")
     wide = value.astype(np.int64)
     _check_range(message, field, wide)
+    if field.dtype == "i4":
+        return wide.astype("<i4").tobytes()
     return wide.astype("<u8").reshape(-1, 1).view(np.uint8)[:, :width].tobytes()
 
 
@@ -175,6 +180,8 @@ def _unpack(message: str, field: Field, data: bytes) -> np.ndarray:
         if not np.isfinite(value).all():
             raise WireError(f"{message}.{field.name} must be finite, got {value[~np.isfinite(value)].flat[0]}.")
         return value.astype(np.float32)
+    if field.dtype == "i4":
+        return np.frombuffer(data, "<i4").reshape(field.shape).astype(np.int32)
     width = _DTYPES[field.dtype]
     raw = np.frombuffer(data, np.uint8).reshape(-1, width)
     wide = np.zeros((len(raw), 8), np.uint8)
@@ -186,7 +193,9 @@ def _unpack(message: str, field: Field, data: bytes) -> np.ndarray:
 
 
 def _check_range(message: str, field: Field, values: np.ndarray) -> None:
-    largest = (1 << 8 * _DTYPES[field.dtype]) - 1 if field.largest is None else field.largest
-    wrong = values[(values < 0) | (values > largest)]
+    lowest, largest = 0, (1 << 8 * _DTYPES[field.dtype]) - 1 if field.largest is None else field.largest
+    if field.dtype == "i4":
+        lowest, largest = -(1 << 31), (1 << 31) - 1
+    wrong = values[(values < lowest) | (values > largest)]
     if wrong.size:
-        raise WireError(f"{message}.{field.name} must be in 0..{largest}, got {wrong.flat[0]}.")
+        raise WireError(f"{message}.{field.name} must be in {lowest}..{largest}, got {wrong.flat[0]}.")

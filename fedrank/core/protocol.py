@@ -19,7 +19,8 @@ device calls the latter with what its own user did. Requests and replies are mes
 from __future__ import annotations
 
 import abc
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, runtime_checkable
+from typing import Protocol as Interface
 
 from fedrank.core.messages import Layout
 
@@ -101,6 +102,20 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
         """
 
 
+@runtime_checkable
+class Promise(Interface):
+    """The privacy of a run."""
+
+    @property
+    def epsilon_round(self) -> float:
+        """ε of one party in one round, in nats; infinite where nothing is promised."""
+        ...
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of ``privacy.json``."""
+        ...
+
+
 class Protocol(abc.ABC, Generic[State]):
     """A federated algorithm: an initial state of the server, and its exchanges.
 
@@ -122,6 +137,15 @@ class Protocol(abc.ABC, Generic[State]):
     @abc.abstractmethod
     def weights(self, state: State) -> Any:
         """The model that the server would hand out now."""
+
+    @abc.abstractmethod
+    def account(self, rounds: int, delta: float) -> Promise:
+        """What the protocol promises a party that took part in so many rounds.
+
+        Args:
+            rounds: Rounds.
+            delta: δ of the tighter bound over all of them, in (0, 1).
+        """
 
     def experience(self, party: Party) -> dict[str, Any]:
         """What a party went through in the round, for a simulator's curves; scalars. No server ever sees it."""

@@ -294,3 +294,41 @@ add(
     summary="TREC Web Track 2009 to 2012: few queries, hundreds of judged documents each.",
     citation="froebe2020sampling",
 )
+
+add(
+    DataSet(
+        name="mslr-sample",
+        title="MSLR-WEB10K, first 5,000 rows of fold 1's training part",
+        home="https://github.com/hpclab/rankeval",
+        terms="MSLR: research use. The file travels with the library rankeval (MPL-2.0).",
+        queries=43,
+        documents=5_000,
+        features=136,
+        grades=5,
+        folds=1,
+        folders=("mslr-sample", "mslr-web10k-sample"),
+        by_hand="Take rankeval/test/data/msn1.fold1.train.5k.txt of its source and put it there as train.txt.",
+        notes=("Features as measured, up to 2e8; the last query is cut short. No test part: hold some queries out.",),
+    ),
+    summary="43 queries of MSLR-WEB10K with raw features, for tests and quick looks.",
+    citation="qin2013letor4",
+)
+
+add(
+    DataSet(
+        name="lightgbm-sample",
+        title="LightGBM's lambdarank example",
+        home="https://github.com/microsoft/LightGBM/tree/master/examples/lambdarank",
+        terms="MIT.",
+        queries=251,
+        documents=3_773,
+        features=300,
+        grades=5,
+        folds=1,
+        folders=("lightgbm-sample", "lightgbm-lambdarank"),
+        by_hand="Take rank.train, rank.train.query, rank.test and rank.test.query of that folder and put them there.",
+        notes=("300 sparse features; the queries are in files of group sizes.",),
+    ),
+    summary="251 small queries with 300 sparse features, for tests and quick looks.",
+    citation="ke2017lightgbm",
+)

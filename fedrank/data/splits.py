@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fedrank.core.errors import DataError
 
 if TYPE_CHECKING:
@@ -54,6 +56,27 @@ class Splits:
     def max_label(self) -> int:
         """The highest label of all parts."""
         return max(queries.max_label for queries in self.parts().values())
+
+    def hold_out(self, share: float, seed: int) -> Splits:
+        """The same with some training queries made the test part, where there is none.
+
+        Args:
+            share: Of the training queries, in [0, 1), rounded down, but one query at least stays on each side.
+            seed: Of the draw (PCG64).
+
+        Raises:
+            DataError: One query cannot be divided.
+        """
+        if self.test is not None or share == 0:
+            return self
+        n = self.train.n_queries
+        if n < 2:
+            raise DataError(f"{self.name!r} has {n} training query; none can be held out.")
+        order = np.random.Generator(np.random.PCG64(seed)).permutation(n)
+        held = min(max(1, int(n * share)), n - 1)
+        note = f"{held} of {n} training queries were held out as test part (seed {seed})."
+        train, test = self.train.select(np.sort(order[held:])), self.train.select(np.sort(order[:held]))
+        return replace(self, train=train, test=test, notes=(*self.notes, note))
 
     def map(self, change: Callable[[QuerySet], QuerySet]) -> Splits:
         """The same splits with every part changed."""

@@ -1,28 +1,57 @@
 """Everything that decides the outcome of a run: a frozen dataclass, a TOML file, the flags of ``fedrank run``.
 
 A field is a flag (``--clients 2000``), a key of the file (``clients = 2000``) and an argument in Python; a nested field
-is ``--privacy.p`` and the key ``p`` of the table ``[privacy]``. What is not given has the default of Kharitonov (2019).
+is ``--privacy.p`` and the key ``p`` of the table ``[privacy]``. What is not given has the default of the protocol's
+paper; :meth:`RunConfig.resolved` says which that is. A setting that the protocol does not know is refused there, so
+that nobody believes to have changed something.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
-import types
-import typing
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal
 
-from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.errors import ConfigError
 from fedrank.privacy.accountant import DELTA
 from fedrank.privacy.randomised_response import probability
 from fedrank.protocols.table import PROTOCOLS
 
-#: p when neither p nor ε is given: the paper's choice for its main results (Section 6.3).
+#: p of FOLtR-ES when neither p nor ε is given: the paper's choice for its main results (Section 6.3).
 DEFAULT_P = 0.9
 #: Rounds when neither rounds nor a budget is given: 2 million interactions of 2,000 devices with 4 each (the paper's).
 DEFAULT_ROUNDS = 250
+#: Norm that FPDGD clips to where there is noise (ICTIR 2021, at its larger budgets).
+DEFAULT_CLIP = 5.0
+#: Step sizes of the papers: Kharitonov 2019; Wang et al. ECIR and ICTIR 2021; Yue & Joachims 2009; Schuth et al. 2016.
+LEARNING_RATES = {"foltr-es": 1e-3, "foltr-pdgd": 0.1, "pdgd": 0.1, "dbgd": 0.01, "mgd": 0.01}
+
+_ES, _FEDERATED = ("foltr-es",), ("foltr-es", "foltr-pdgd")
+#: Settings that only some protocols know.
+_KNOWN_BY = {
+    "sigma": _ES,
+    "antithetic": _ES,
+    "as_published": _FEDERATED,
+    "ties": _ES,
+    "reward_values": _ES,
+    "privacy.p": _ES,
+    "privacy.mechanism": _ES,
+    "privacy.epsilon": _FEDERATED,
+    "privacy.clip": ("foltr-pdgd",),
+    "privacy.clip_norm": ("foltr-pdgd",),
+    "privacy.secure_sum": ("foltr-pdgd",),
+    "aggregate": _FEDERATED,
+    "byzantine": _FEDERATED,
+    "radius": ("dbgd", "mgd"),
+    "candidates": ("mgd",),
+    "batch": ("pdgd",),
+    "share": _FEDERATED,
+    "devices.amounts": _FEDERATED,
+    "devices.users": _FEDERATED,
+    "devices.dropout": _FEDERATED,
+    "devices.late": _FEDERATED,
+    "attack.kind": _FEDERATED,
+}
 
 
 def setting(default: Any, help: str) -> Any:
@@ -32,20 +61,56 @@ def setting(default: Any, help: str) -> Any:
 
 @dataclass(frozen=True)
 class Privacy:
-    """How a device privatises what it sends; give ``p`` or ``epsilon``, not both."""
+    """What a device does to what it sends. FOLtR-ES: give ``p`` or ``epsilon``, not both; without them p = 0.9."""
 
     p: float | None = setting(
         None,
-        "Probability that an interaction's metric is sent as it is. Without p and epsilon: 0.9.",
+        "foltr-es: probability that an interaction's metric is sent as it is. Without p and epsilon: 0.9.",
     )
-    epsilon: float | None = setting(None, "ε of one interaction, instead of p.")
-    delta: float = setting(DELTA, "δ of the tighter bound for a user over the whole run.")
+    epsilon: float | None = setting(
+        None, "foltr-es: ε of one interaction, instead of p. foltr-pdgd: ε of one round; without it nothing is noised."
+    )
+    delta: float = setting(DELTA, "δ of the tighter bound for a user over the whole run, and of Gaussian noise.")
+    mechanism: Literal["randomised-response", "laplace", "gaussian"] = setting(
+        "randomised-response", "foltr-es: a lie for each interaction, or noise on the sums that are sent."
+    )
+    clip: float | None = setting(
+        None, "foltr-pdgd: largest norm of the weights that a device sends; with epsilon 5 if nothing is said."
+    )
+    clip_norm: Literal["l1", "l2"] = setting("l1", "foltr-pdgd: the norm that is clipped; the paper's is l2.")
+    secure_sum: bool | None = setting(
+        None,
+        "foltr-pdgd: the server sees the sum only, without which a device's noise protects nothing. As said, or where "
+        "there is an epsilon.",
+    )
+
 
     def probability(self, n: int) -> float:
         """The p of randomised response over n values."""
         if self.epsilon is not None:
             return probability(self.epsilon, n)
         return DEFAULT_P if self.p is None else self.p
+
+
+@dataclass(frozen=True)
+class Devices:
+    """How devices differ, and what happens to their replies; by default all are alike and all are heard."""
+
+    users: tuple[str, ...] = setting((), "Click models dealt out to the devices; empty: 'clicks' everywhere.")
+    amounts: Literal["equal", "skewed"] = setting(
+        "equal", "Interactions of a device in a round: equal, or from few to 'interactions'."
+    )
+    dropout: float = setting(0.0, "Probability that a device is not heard in a round.")
+    late: float = setting(0.0, "Probability that a reply is to the question of 'delay' rounds ago: a straggler.")
+    delay: int = setting(5, "Rounds that stragglers are behind.")
+
+
+@dataclass(frozen=True)
+class Liars:
+    """Devices that lie."""
+
+    kind: str = setting("none", "What liars send (see the reference), or 'poisoned-clicks' for inverted users.")
+    share: float = setting(0.0, "Share of the devices that lie.")
 
 
 @dataclass(frozen=True)
@@ -59,6 +124,9 @@ class Evaluation:
     users: tuple[str, ...] = setting((), "Click models for the exact expected metric; empty: the one that trains.")
     tie_orders: int = setting(
         1, "Shuffles of equal scores that an evaluation averages over, the same each time; 0: in the order of the data."
+    )
+    baselines: tuple[str, ...] = setting(
+        ("MSE",), "Rankers trained on labels, to compare with: MSE, RankingSVM, LambdaMART."
     )
 
 
@@ -85,42 +153,66 @@ class RunConfig:
         UnknownNameError: A name that no registry has.
     """
 
-    protocol: str = setting("foltr-es", "The protocol.")
+    protocol: str = setting("foltr-es", "The protocol: foltr-es, foltr-pdgd; or a central learner: pdgd, dbgd, mgd.")
     data: str = setting(
         "generated", "Name in the catalogue (fedrank data list), or a LETOR file or folder, or 'generated'."
     )
     fold: int = setting(1, "Fold of the data set, 1 to 5.")
-    data_seed: int = setting(0, "Seed of generated data.")
+    data_seed: int = setting(0, "Seed of generated data, of shares and of who differs how.")
     normalise: Literal["auto", "none", "query-minmax"] = setting(
         "auto", "Features: auto leaves data in [0, 1] alone and scales other data to it, query by query."
+    )
+    holdout: float = setting(
+        0.0, "Share of the training queries that become the test part, where the data has none; by data_seed."
     )
     clicks: str = setting("navigational", "Click model: perfect, navigational or informational.")
     ranker: str = setting("linear", "Ranker: linear or mlp.")
     hidden: int = setting(10, "Hidden units of the mlp.")
-    clients: int = setting(2000, "Devices; all take part in every round.")
-    share: Literal["uniform", "fixed"] = setting(
-        "uniform", "Queries of a device: uniform draws from all in each interaction, fixed keeps a share of its own."
+    clients: int = setting(2000, "Devices; all take part in every round. A central learner has their interactions.")
+    share: Literal["uniform", "fixed", "topic", "labels"] = setting(
+        "uniform",
+        "Queries of a device: uniform draws from all in each interaction, fixed keeps a share of its own, topic a "
+        "share of similar queries, labels sees documents of few relevance grades only.",
     )
     queries_per_client: int | None = setting(
         None, "Size of a fixed share; without it, the queries are dealt out evenly."
     )
+    topics: int = setting(10, "Topics that share = 'topic' cuts the queries into.")
+    labels_per_client: int = setting(1, "Relevance grades that a device sees with share = 'labels'.")
     interactions: int = setting(4, "B, interactions of a device in a round.")
     rounds: int = setting(0, "Rounds; a round is one step of the server. 0: what the budget gives, or 250.")
     budget: int | None = setting(None, "Interactions of all devices in a run, instead of rounds.")
-    reward: str = setting("MaxRR", "Metric of an interaction's clicks that is maximised: MaxRR or DCG.")
-    sigma: float = setting(0.01, "σ, standard deviation of the perturbation.")
-    learning_rate: float = setting(1e-3, "Step size of Adam.")
-    antithetic: bool = setting(True, "Try the perturbation in both directions.")
+    reward: str = setting("MaxRR", "Metric of an interaction's clicks that is maximised: MaxRR, DCG, nDCG or MeanRR.")
+    reward_values: int | None = setting(
+        None, "Round the reward to so many evenly spaced values: fewer mean a smaller ε at the same p."
+    )
+    sigma: float = setting(0.01, "foltr-es: σ, standard deviation of the perturbation.")
+    learning_rate: float | None = setting(None, "Step size; without it the protocol's own, see the reference.")
+    antithetic: bool = setting(True, "foltr-es: try the perturbation in both directions.")
     ties: Literal["fixed", "random"] = setting(
-        "fixed", "Equal scores: in the order of the data, or shuffled each time."
+        "fixed", "foltr-es: equal scores in the order of the data, or shuffled each time."
     )
     as_published: bool = setting(
         False,
-        "Draw queries and clicks from the perturbation's seed, as the published code does; biased.",
+        "foltr-es: draw queries and clicks from the perturbation's seed, as the published code does; biased. "
+        "foltr-pdgd: the paper's noise, without what it needs to protect anybody.",
+    )
+    candidates: int = setting(9, "mgd: rankers that are compared with the current one in each interaction.")
+    radius: float = setting(1.0, "dbgd, mgd: distance of the candidates.")
+    batch: bool = setting(
+        False, "pdgd: one step a round with the sum of all gradients, as the published baseline does."
+    )
+    aggregate: str = setting(
+        "mean", "What the server makes of the replies: mean, or a rule that stands liars (see the reference)."
+    )
+    byzantine: int | None = setting(
+        None, "Liars that the rule allows for; without it as many as attack.share makes, at least 1."
     )
     seeds: int = setting(5, "How many runs with different seeds.")
     seed: int = setting(0, "The first seed; the others follow.")
     privacy: Privacy = field(default_factory=Privacy)
+    devices: Devices = field(default_factory=Devices)
+    attack: Liars = field(default_factory=Liars)
     evaluation: Evaluation = field(default_factory=Evaluation)
     compute: Compute = field(default_factory=Compute)
 
@@ -131,28 +223,65 @@ class RunConfig:
             ("hidden", self.hidden, 1, 4096),
             ("clients", self.clients, 1, 10**8),
             ("interactions", self.interactions, 1, 10**6),
+            ("topics", self.topics, 1, 10**4),
+            ("labels_per_client", self.labels_per_client, 1, 100),
+            ("candidates", self.candidates, 1, 1000),
+            ("byzantine", self.byzantine or 0, 0, 10**8),
+            ("reward_values", self.reward_values or 2, 2, 65_537),
             ("seeds", self.seeds, 1, 1000),
             ("seed", self.seed, 0, 2**32 - 1001),
             ("data_seed", self.data_seed, 0, 2**63 - 1),
+            ("attack.share", self.attack.share, 0, 1),
             ("evaluation.every", self.evaluation.every, 1, 10**7),
             ("evaluation.tie_orders", self.evaluation.tie_orders, 0, 10**4),
             ("compute.chunk", self.compute.chunk, 1, 10**8),
         ):
             if not low <= value <= high:
                 raise ConfigError(f"{name} must be in {low}..{high}, got {value}.")
+        if not 0 <= self.holdout < 1:
+            raise ConfigError(f"holdout must be in [0, 1), got {self.holdout}.")
         object.__setattr__(self, "rounds", self._rounds())  # frozen: resolved once, here
         if self.queries_per_client is not None and (self.share != "fixed" or self.queries_per_client < 1):
             raise ConfigError("queries_per_client must be at least 1 and needs share = 'fixed'.")
         if self.privacy.p is not None and self.privacy.epsilon is not None:
             raise ConfigError("privacy.p and privacy.epsilon say the same thing; give one of them.")
-        if self.privacy.p is None and self.privacy.epsilon is None:
-            object.__setattr__(self, "privacy", dataclasses.replace(self.privacy, p=DEFAULT_P))
         if not 0 < self.privacy.delta < 1:
             raise ConfigError(f"privacy.delta must be between 0 and 1, got {self.privacy.delta}.")
+        if self.attack.share and self.attack.kind == "none":
+            raise ConfigError(f"attack.share = {self.attack.share} needs attack.kind, what the liars do.")
         if self.compute.checkpoint_seconds < 0:
             raise ConfigError(
                 f"compute.checkpoint_seconds must not be negative, got {self.compute.checkpoint_seconds}."
             )
+
+    def resolved(self) -> RunConfig:
+        """The same with what the protocol's paper says where nothing is given.
+
+        Raises:
+            ConfigError: A setting was changed that this protocol does not know.
+        """
+        default = RunConfig(protocol=self.protocol)
+        for name, protocols in _KNOWN_BY.items():
+            if self.protocol not in protocols and _value(self, name) != _value(default, name):
+                raise ConfigError(
+                    f"{name} means nothing to the protocol {self.protocol!r}; it is a setting of "
+                    f"{' and '.join(protocols)}. Leave it out."
+                )
+        privacy = self.privacy
+        if self.protocol == "foltr-es":
+            if privacy.mechanism != "randomised-response":
+                if privacy.epsilon is None or privacy.p is not None:
+                    raise ConfigError(f"privacy.mechanism = {privacy.mechanism!r} needs privacy.epsilon, and no p.")
+            elif privacy.p is None and privacy.epsilon is None:
+                privacy = dataclasses.replace(privacy, p=DEFAULT_P)
+        if self.protocol == "foltr-pdgd":
+            noised = privacy.epsilon is not None
+            clip = DEFAULT_CLIP if noised and privacy.clip is None else privacy.clip
+            secure = (noised and not self.as_published) if privacy.secure_sum is None else privacy.secure_sum
+            norm = "l2" if self.as_published else privacy.clip_norm
+            privacy = dataclasses.replace(privacy, clip=clip, secure_sum=secure, clip_norm=norm)
+        rate = LEARNING_RATES[self.protocol] if self.learning_rate is None else self.learning_rate
+        return dataclasses.replace(self, privacy=privacy, learning_rate=rate)
 
     def _rounds(self) -> int:
         rounds = self.rounds
@@ -178,138 +307,7 @@ class RunConfig:
         return tuple(range(self.seed, self.seed + self.seeds))
 
 
-def as_dict(config: Any) -> dict[str, Any]:
-    """Nested plain dictionaries; settings that are None are left out, because TOML has no word for them."""
-    out: dict[str, Any] = {}
-    for f in dataclasses.fields(config):
-        value = getattr(config, f.name)
-        if dataclasses.is_dataclass(value):
-            out[f.name] = as_dict(value)
-        elif value is not None:
-            out[f.name] = list(value) if isinstance(value, tuple) else value
-    return out
-
-
-def from_dict(values: dict[str, Any], cls: type = RunConfig, where: str = "") -> Any:
-    """The configuration that a nested dictionary describes; the inverse of :func:`as_dict`.
-
-    Args:
-        values: Settings; missing ones take their default.
-        cls: The dataclass to fill.
-        where: Prefix for errors.
-
-    Raises:
-        UnknownNameError: A key that is no setting.
-        ConfigError: A value of the wrong type or out of range.
-    """
-    hints = typing.get_type_hints(cls)
-    arguments = {}
-    for key, value in values.items():
-        if key not in hints:
-            raise UnknownNameError("setting", where + key, [where + name for name in hints])
-        if dataclasses.is_dataclass(hints[key]):
-            if not isinstance(value, dict):
-                raise ConfigError(f"{where}{key} must be a table of settings, got {value!r}.")
-            arguments[key] = from_dict(value, hints[key], f"{where}{key}.")  # type: ignore[arg-type]
-        else:
-            arguments[key] = _typed(value, hints[key], where + key)
-    return cls(**arguments)
-
-
-def _typed(value: Any, hint: Any, name: str) -> Any:
-    if get_origin(hint) in (typing.Union, types.UnionType):
-        (hint,) = (h for h in get_args(hint) if h is not type(None))
-    if get_origin(hint) is Literal:
-        if value not in get_args(hint):
-            raise UnknownNameError(f"value of {name}", str(value), get_args(hint))
-        return value
-    if get_origin(hint) is tuple:
-        if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
-            raise ConfigError(f"{name} must be a list of names, got {value!r}.")
-        return tuple(value)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
-        raise ConfigError(f"{name} must be of type {hint.__name__}, got {value!r}.")
-    return value
-
-
-#: Settings that say the same in another way.
-_RIVALS = {"rounds": "budget", "budget": "rounds", "privacy.p": "privacy.epsilon", "privacy.epsilon": "privacy.p"}
-
-
-def drop_rivals(values: dict[str, Any], key: str) -> None:
-    """Take out of a nested dictionary what says the same as a setting in another way, in place."""
-    if key in _RIVALS:
-        *path, last = _RIVALS[key].split(".")
-        for part in path:
-            values = values.get(part, {})
-        values.pop(last, None)
-
-
-def with_setting(config: RunConfig, key: str, value: Any) -> RunConfig:
-    """The configuration with one setting changed, by its dotted name.
-
-    >>> with_setting(RunConfig(), "privacy.p", 0.5).privacy.p
-    0.5
-    """
-    values = as_dict(config)
-    drop_rivals(values, key)
-    if values.get("budget") is not None:
-        values.pop("rounds", None)  # follows from the budget, and may change with the setting
-    *path, last = key.split(".")
-    table = values
-    for part in path:
-        table = table.setdefault(part, {})
-        if not isinstance(table, dict):
-            raise ConfigError(f"{key}: {part} is a setting, not a table of settings.")
-    table[last] = value
-    return from_dict(values)
-
-
-def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """A TOML file as a dictionary.
-
-    Raises:
-        ConfigError: No such file, or not TOML; says the line.
-    """
-    import tomllib
-
-    try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{os.fspath(path)}: cannot be read ({error.strerror}).") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{os.fspath(path)}: not a TOML file: {error}.") from error
-
-
-def read_config(path: str | os.PathLike[str]) -> RunConfig:
-    """The configuration in a TOML file; errors as :func:`read_toml` and :func:`from_dict`."""
-    try:
-        return from_dict(read_toml(path))
-    except ConfigError as error:
-        if str(path) in str(error):
-            raise
-        raise ConfigError(f"{os.fspath(path)}: {error}") from error
-
-
-def to_toml(config: RunConfig) -> str:
-    """The configuration as TOML text, one comment a setting."""
-    import tomlkit
-
-    document = tomlkit.document()
-    document.add(tomlkit.comment("fedrank run FILE repeats this run."))
-
-    def fill(table: Any, part: Any) -> None:
-        for f in dataclasses.fields(part):
-            value = getattr(part, f.name)
-            if dataclasses.is_dataclass(value):
-                below = tomlkit.table()
-                fill(below, value)
-                table.add(f.name, below)
-            elif value is not None:
-                item = tomlkit.item(list(value) if isinstance(value, tuple) else value)
-                table.add(f.name, item.comment(f.metadata["help"]))
-
-    fill(document, config)
-    return tomlkit.dumps(document)
+def _value(config: Any, name: str) -> Any:
+    for part in name.split("."):
+        config = getattr(config, part)
+    return config

@@ -89,6 +89,15 @@ class Evaluator:
             values[name] = measure(ranks, data.labels, data.where)
         return values
 
+    @property
+    def queries(self) -> dict[str, list]:
+        """What the columns of :meth:`per_query` are about: split, qid, judged."""
+        return {
+            "split": [split for split, part in self._parts.items() for _ in range(part.n_queries)],
+            "qid": [qid for part in self._parts.values() for qid in part.qids.tolist()],
+            "judged": self._judged.tolist(),
+        }
+
     def per_query(self, weights: np.ndarray) -> dict[str, np.ndarray]:
         """Every measure of every query of all parts, one after another.
 
@@ -111,8 +120,11 @@ class Evaluator:
         Args:
             weights: float32 [models, n].
         """
-        values = self.per_query(weights)
-        scores: list[list[Score]] = [[] for _ in weights]
+        return self.means(self.per_query(weights))
+
+    def means(self, values: dict[str, np.ndarray]) -> list[list[Score]]:
+        """What :meth:`per_query` returns, averaged over each part's queries and over its judged ones."""
+        scores: list[list[Score]] = [[] for _ in next(iter(values.values()), ())]
         start = 0
         for split, queries in self._parts.items():
             part = slice(start, start + queries.n_queries)

@@ -5,7 +5,8 @@
     config.toml          the resolved configuration; ``fedrank run FILE`` repeats it
     environment.json     versions, machine, speed
     metrics.parquet      long form: seed, round, interactions, bytes_up, epsilon, split, measure, value
-    baseline.json        the label-trained baseline's scores
+    baselines.json       the label-trained baselines' scores
+    per_query.parquet    long form: the final rankers' and the baselines' measures, query by query, mean over seeds
     ledger.jsonl         what crossed, one line a round and message type, for one seed
     messages.json        the fields of each message type and their bytes
     privacy.json         ε per interaction, message and user; what is covered and what is not
@@ -35,8 +36,9 @@ from fedrank.core.errors import RunError
 from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Protocol
 from fedrank.experiments.checkpoint import write_atomically
-from fedrank.experiments.config import RunConfig, read_config, to_toml
+from fedrank.experiments.config import RunConfig
 from fedrank.experiments.evaluate import Score
+from fedrank.experiments.settings import read_config, to_toml
 from fedrank.rankers.base import Ranker
 
 SCHEMA = {
@@ -142,6 +144,25 @@ class RunFolder:
             return frame.select(list(SCHEMA)).cast(SCHEMA)  # type: ignore[arg-type]
         except Exception as error:  # polars raises many kinds for a damaged file
             raise RunError(f"{path}: cannot be read ({error}). Restore it, or run again in another folder.") from error
+
+    def per_query(self, queries: dict[str, list], values: dict[str, dict[str, np.ndarray]]) -> None:
+        """Write ``per_query.parquet``.
+
+        Args:
+            queries: Columns ``split``, ``qid`` and ``judged``, one entry a query.
+            values: Ranker -> measure -> float [queries].
+        """
+        about = pl.DataFrame(queries)
+        frames = [
+            about.with_columns(
+                pl.lit(ranker).alias("ranker"), pl.lit(measure).alias("measure"), pl.Series("value", row)
+            )
+            for ranker, measures in values.items()
+            for measure, row in measures.items()
+        ]
+        buffer = io.BytesIO()
+        (pl.concat(frames) if frames else about).write_parquet(buffer)
+        write_atomically(self.path / "per_query.parquet", buffer.getvalue())
 
     def weights(self, ranker: Ranker, seed: int, weights: np.ndarray) -> None:
         """Write one seed's ranker as safetensors."""

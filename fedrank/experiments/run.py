@@ -22,15 +22,14 @@ import polars as pl
 
 from fedrank.core.errors import RunError
 from fedrank.experiments import checkpoint
-from fedrank.experiments.baseline import least_squares
 from fedrank.experiments.build import Experiment, build
-from fedrank.experiments.config import RunConfig, as_dict
+from fedrank.experiments.config import RunConfig
 from fedrank.experiments.evaluate import Evaluator, Score
-from fedrank.experiments.files import RunFolder, bytes_up, environment, rows
+from fedrank.experiments.files import SCHEMA, RunFolder, bytes_up, environment, rows
+from fedrank.experiments.marks import Mark, marks
 from fedrank.experiments.progress import Beat, Listener
-from fedrank.privacy.accountant import account
-from fedrank.privacy.randomised_response import epsilon
-from fedrank.rankers.linear import Linear
+from fedrank.experiments.settings import as_dict
+from fedrank.metrics.discounted import discounted_cumulative
 from fedrank.simulate.rounds import Simulator, run_keys
 
 #: Interactions of all seeds in one compiled call, so that progress shows and Ctrl-C is heard within seconds.
@@ -75,6 +74,7 @@ def run(
     listener = listener or Listener()
     listener.stage("Loading the data")
     home = RunFolder(folder)
+    config = config.resolved()
     runner = _Runner(build(config, data_folder), home, listener)  # first: a bad configuration leaves nothing behind
     home.create(config)
     with home.locked():
@@ -112,17 +112,22 @@ class _Runner:
     def __post_init__(self):
         config, protocol = self.experiment.config, self.experiment.protocol
         self.config, self.seeds = config, config.all_seeds
-        self.simulator = Simulator(protocol, max(1, config.compute.chunk // config.seeds), config.compute.debug)
-        per_interaction = epsilon(protocol.p, protocol.metric.n)
+        self.simulator = Simulator(
+            protocol,
+            max(1, config.compute.chunk // config.seeds),
+            config.compute.debug,
+            self.experiment.conditions,
+        )
+        a_round = protocol.account(1, config.privacy.delta).epsilon_round
         self.per_round = (
             config.clients * config.interactions,
-            config.clients * bytes_up(protocol),
-            None if np.isinf(per_interaction) else config.interactions * per_interaction,
+            self.experiment.n_parties * bytes_up(protocol),
+            None if np.isinf(a_round) else a_round,
         )
         self.evaluator = Evaluator(
             self.experiment.splits,
-            protocol.ranker,
-            protocol.metric,
+            self.experiment.ranker,
+            self.experiment.metric,
             self.experiment.users,
             config.evaluation.measures,
             config.evaluation.tie_orders,
@@ -197,8 +202,10 @@ class _Runner:
         return max(n for n in range(1, min(every, most) + 1) if every % n == 0)
 
     def _evaluate(self, states: Any, done: int) -> None:
-        weights = np.asarray(jax.vmap(self.experiment.protocol.weights)(states))
-        self.frames.append(rows(self.seeds, done, self.evaluator(weights), self.per_round))
+        self.frames.append(rows(self.seeds, done, self.evaluator(self._weights(states)), self.per_round))
+
+    def _weights(self, states: Any) -> np.ndarray:
+        return np.asarray(jax.vmap(self.experiment.protocol.weights)(self.simulator.server(states)))
 
     def _tell(self, done: int, experience: dict[str, np.ndarray]) -> None:
         name, values = next(iter(experience.items()))
@@ -211,6 +218,19 @@ class _Runner:
         self.frames = [frame]
         return frame
 
+    def _totals(self) -> pl.DataFrame:
+        """The online measures of all rounds so far, discounted and added up, at each round."""
+        online = self._metrics().filter(pl.col("split") == "online").sort("seed", "measure", "round")
+        parts = [
+            part.with_columns(
+                pl.lit("total").alias("split"),
+                (pl.lit("discounted ") + pl.col("measure")).alias("measure"),
+                pl.Series("value", discounted_cumulative(part["value"].to_numpy())),
+            )
+            for part in online.partition_by("seed", "measure", maintain_order=True)
+        ]
+        return pl.concat(parts).select(list(SCHEMA))
+
     def _save(self, states: Any, own: Any, done: int, seconds: float) -> None:
         self._write_what_crossed(done)
         self.home.metrics(self._metrics())  # first: rows beyond the checkpoint are dropped when it is read
@@ -220,7 +240,7 @@ class _Runner:
     def _write_what_is_known(self) -> None:
         """Everything that does not depend on how the run goes."""
         e, c = self.experiment, self.config
-        ranker = e.protocol.ranker
+        ranker = e.ranker
         self.home.json("environment.json", environment(c, e.citations, e.kernels))
         self.home.json(
             "model.json",
@@ -236,39 +256,37 @@ class _Runner:
                 "judged": {part: int(q.judged.sum()) for part, q in e.splits.parts().items()},
             },
         )
-        self.listener.stage("Training the baseline")
-        evaluator = self.evaluator
-        if not isinstance(ranker, Linear):
-            evaluator = Evaluator(
-                e.splits,
-                Linear(ranker.n_features),
-                e.protocol.metric,
-                e.users,
-                c.evaluation.measures,
-                c.evaluation.tie_orders,
-            )
-        baseline = evaluator(least_squares(e.splits.train)[None])[0]
-        self.home.json("baseline.json", {"name": "MSE", "values": [vars(score) for score in baseline]})
+        self.listener.stage("Training the baselines")
+        written = [
+            {
+                "name": mark.name,
+                "notes": list(mark.notes),
+                "values": [
+                    vars(score)
+                    for score in self.evaluator.means({name: row[None] for name, row in mark.per_query.items()})[0]
+                ],
+            }
+            for mark in self._marks()
+        ]
+        self.home.json("baselines.json", {"baselines": written})
+
+    def _marks(self) -> list[Mark]:
+        e, asked = self.experiment, self.config.evaluation
+        return marks(asked.baselines, e.splits, e.metric, e.users, asked.measures, asked.tie_orders)
 
     def _write_what_crossed(self, done: int) -> None:
         """The ledger and the privacy of the rounds that took place, not of those that were planned."""
-        protocol, config = self.experiment.protocol, self.config
-        report = account(
-            p=protocol.p,
-            n=protocol.metric.n,
-            interactions_per_message=config.interactions,
-            rounds=done,
-            antithetic=config.antithetic,
-            delta=config.privacy.delta,
-        )
-        self.home.json("privacy.json", report.as_json())
-        self.home.ledger(protocol, done, config.clients)
+        protocol = self.experiment.protocol
+        self.home.json("privacy.json", protocol.account(done, self.config.privacy.delta).as_json())
+        self.home.ledger(protocol, done, self.experiment.n_parties)
 
     def _finish(self, states: Any, seconds: float) -> None:
-        weights = np.asarray(jax.vmap(self.experiment.protocol.weights)(states))
+        weights = self._weights(states)
         for seed, row in zip(self.seeds, weights, strict=True):
-            self.home.weights(self.experiment.protocol.ranker, seed, row)
-        self.home.metrics(self._metrics())
+            self.home.weights(self.experiment.ranker, seed, row)
+        learnt = {name: np.mean(values, axis=0) for name, values in self.evaluator.per_query(weights).items()}
+        self.home.per_query(self.evaluator.queries, {"learnt": learnt, **{m.name: m.per_query for m in self._marks()}})
+        self.home.metrics(pl.concat([self._metrics(), self._totals()]))
         rate = self.counted / self.measured if self.measured else None
         self.home.json(
             "environment.json",

@@ -82,6 +82,25 @@ def max_rr(depth: int = 10) -> OnlineMetric:
     return OnlineMetric("MaxRR", depth, (0, *(scale // rank for rank in range(depth, 0, -1))), scale, index)
 
 
+#: Steps that rewards without a small common denominator are rounded to: 1/10,000.
+_STEPS = 10_000
+
+
+def _clicked(depth: int) -> np.ndarray:
+    """Which ranks each pattern has a click at: int [2**depth, depth]."""
+    return (np.arange(1 << depth)[:, None] >> np.arange(depth)) & 1
+
+
+def _in_steps(name: str, depth: int, values: np.ndarray) -> OnlineMetric:
+    """The metric whose value of each pattern is given, rounded to steps of 1/10,000."""
+    numerators, index = np.unique(np.rint(values * _STEPS).astype(int), return_inverse=True)
+    return OnlineMetric(name, depth, tuple(int(v) for v in numerators), _STEPS, index.astype(np.int32))
+
+
+def _gains(depth: int) -> np.ndarray:
+    return np.array([1 / math.log2(1 + rank) for rank in range(1, depth + 1)])
+
+
 @REWARDS.register("DCG", summary="Discounted count of the clicks.", citation="wang2021foltrstudy")
 def click_dcg(depth: int = 10) -> OnlineMetric:
     """Σ over clicked ranks of 1 / log2(1 + rank), in steps of 1/10,000.
@@ -91,9 +110,55 @@ def click_dcg(depth: int = 10) -> OnlineMetric:
     relevant results, so that this reward can fall while the ranking improves.
     """
     _check_depth("DCG", depth)
-    scale = 10_000
-    gains = np.array([1 / math.log2(1 + rank) for rank in range(1, depth + 1)])
-    clicked = (np.arange(1 << depth)[:, None] >> np.arange(depth)) & 1
-    steps = np.rint(clicked @ gains * scale).astype(int)
-    numerators, index = np.unique(steps, return_inverse=True)
-    return OnlineMetric("DCG", depth, tuple(int(v) for v in numerators), scale, index.astype(np.int32))
+    return _in_steps("DCG", depth, _clicked(depth) @ _gains(depth))
+
+
+@REWARDS.register(
+    "nDCG",
+    summary="Discounted count of the clicks, over that of as many clicks at the top.",
+    citation="wang2021foltrstudy",
+)
+def click_ndcg(depth: int = 10) -> OnlineMetric:
+    """DCG of the clicks over the DCG of as many clicks at the first ranks, in steps of 1/10,000; 0 without a click.
+
+    It rewards clicks far up, not many clicks, so that a user who stops early does not count against a ranking.
+    """
+    _check_depth("nDCG", depth)
+    clicked, gains = _clicked(depth), _gains(depth)
+    ideal = np.concatenate([[1.0], np.cumsum(gains)])[clicked.sum(axis=1)]
+    return _in_steps("nDCG", depth, clicked @ gains / ideal)
+
+
+@REWARDS.register(
+    "MeanRR", summary="Mean reciprocal rank of the clicks, 0 without a click.", citation="wang2021foltrstudy"
+)
+def mean_rr(depth: int = 10) -> OnlineMetric:
+    """Mean over the clicked results of 1/rank, in steps of 1/10,000; 0 without a click."""
+    _check_depth("MeanRR", depth)
+    clicked = _clicked(depth)
+    return _in_steps("MeanRR", depth, clicked @ (1 / np.arange(1, depth + 1)) / np.maximum(clicked.sum(axis=1), 1))
+
+
+def discretised(metric: OnlineMetric, n: int) -> OnlineMetric:
+    """The metric rounded to the nearest of ``n`` evenly spaced values from 0 to its largest.
+
+    Fewer values need less noise for the same privacy: at equal p, ε of randomised response grows with log(n − 1). What
+    is lost is resolution. (Kharitonov 2019, Section 3.3, assumes a metric that is or can be discretised.)
+
+    Args:
+        metric: Any.
+        n: Number of values, at least 2.
+
+    >>> discretised(max_rr(10), 3).values
+    array([0. , 0.5, 1. ])
+    """
+    if n < 2:
+        raise ConfigError(f"a reward needs at least 2 values, got {n}.")
+    steps = n - 1
+    nearest = np.floor(metric.values / metric.values[-1] * steps + 0.5).astype(int)  # halves go up
+    common = math.gcd(metric.largest, steps * metric.scale)
+    numerators = tuple(i * metric.largest // common for i in range(n))
+    name = f"{metric.name} in {n} values"
+    return OnlineMetric(
+        name, metric.depth, numerators, steps * metric.scale // common, nearest[metric.index].astype(np.int32)
+    )

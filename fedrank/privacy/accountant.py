@@ -87,6 +87,11 @@ class PrivacyReport:
     covers: tuple[str, ...]
     not_covered: tuple[str, ...]
 
+    @property
+    def epsilon_round(self) -> float:
+        """ε of one message; a device sends one a round."""
+        return self.epsilon_message
+
     def as_json(self) -> dict[str, Any]:
         """The content of ``privacy.json``; an infinite ε becomes ``None``, as JSON has no infinity."""
         names = [f.name for f in fields(self) if f.name not in ("covers", "not_covered")]

@@ -26,102 +26,39 @@ The metric is not debiased: randomised response maps its expectation m to a·m +
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from fedrank.aggregation.differences import ES_DEFENCES, coefficients, in_range, median_of_means
 from fedrank.clicks.cascade import CascadeUser
 from fedrank.core.errors import ConfigError
 from fedrank.core.kernels import weighted_sum, weighted_sum_kernel
-from fedrank.core.messages import Field, Layout
-from fedrank.core.protocol import Exchange, Party, Protocol
+from fedrank.core.messages import Layout
+from fedrank.core.protocol import Exchange, Party, Promise, Protocol
 from fedrank.data.partition import Shares
 from fedrank.metrics.online import OnlineMetric, max_rr
+from fedrank.privacy.accountant import DELTA, account
+from fedrank.privacy.noisy_values import NoisyValues
 from fedrank.privacy.randomised_response import os_words, privatise
+from fedrank.protocols.foltr_es_messages import (
+    Draws,
+    NoisyReply,
+    PlainReply,
+    Reply,
+    Request,
+    ServerState,
+    reply_layout,
+    request_layout,
+)
 from fedrank.rankers.base import Ranker
 from fedrank.sessions.devices import chosen, devices, remember
 from fedrank.sessions.published import published_sessions, published_weighted_sum
 from fedrank.sessions.seen import Seen
 from fedrank.sessions.sessions import check_ties, play
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Request:
-    """Server to devices: the model to start from.
-
-    Attributes:
-        round: uint32: number of the round.
-        weights: float32 [parameters].
-    """
-
-    round: Any
-    weights: Any
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Reply:
-    """Device to server, antithetic.
-
-    Attributes:
-        seed: uint32: makes the perturbation, nothing else.
-        plus: Sum of the privatised values under θ + σv, in units of 1/scale of the metric.
-        minus: The same under θ − σv.
-    """
-
-    seed: Any
-    plus: Any
-    minus: Any
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class PlainReply:
-    """Device to server without antithetic halves.
-
-    Attributes:
-        seed: uint32: makes the perturbation, nothing else.
-        plus: Sum of the privatised values under θ + σv, in units of 1/scale of the metric.
-    """
-
-    seed: Any
-    plus: Any
-
-
-class Draws(NamedTuple):
-    """A device's chance in one round; no two fields share a word.
-
-    Attributes:
-        seed: uint32: of the perturbation; the only one that is sent.
-        queries: uint32 [halves, each]: which query an interaction is about.
-        clicks: uint32 [halves, each, depth]: the user's chance at each rank.
-        ties: uint32 [halves, each]: order of equal scores.
-        privacy: uint32 [halves, each, 2]: the lies.
-    """
-
-    seed: Any
-    queries: Any
-    clicks: Any
-    ties: Any
-    privacy: Any
-
-
-class ServerState(NamedTuple):
-    """What the server keeps between rounds: nothing about any device.
-
-    Attributes:
-        round: uint32.
-        weights: float32 [parameters].
-        optimiser: Adam's moments.
-    """
-
-    round: Any
-    weights: Any
-    optimiser: Any
 
 
 @dataclass(frozen=True)
@@ -131,6 +68,14 @@ class FoltrES(Protocol):
     Attributes:
         ranker: Features to scores.
         user: Who clicks (in simulation; on a real device, the person who holds it).
+        observed: Metric of a simulator's curves; None: ``metric``.
+        mechanism: ``"randomised-response"`` as in the paper, with ``p``; or ``"laplace"`` or ``"gaussian"`` noise on
+            the sums, with ``epsilon`` and ``delta`` of one interaction: the paper's outlook on continuous metrics.
+        epsilon: See ``mechanism``.
+        delta: See ``mechanism``.
+        aggregate: What the server makes of the messages: a name in
+            :data:`fedrank.aggregation.differences.ES_DEFENCES`; the paper's is ``"mean"``.
+        byzantine: Lying devices that it allows for.
         others: Further users of a simulation whose devices are not all alike; ``user`` is number 0.
         metric: What an interaction is worth: a function of its clicks with n values.
         interactions: B, interactions a device makes in a round; even when antithetic.
@@ -155,6 +100,12 @@ class FoltrES(Protocol):
     ties: str = "fixed"
     as_published: bool = False
     kernels: bool = True
+    observed: OnlineMetric | None = None
+    mechanism: str = "randomised-response"
+    epsilon: float | None = None
+    delta: float = DELTA
+    aggregate: str = "mean"
+    byzantine: int = 1
     others: tuple[CascadeUser, ...] = ()
 
     name = "foltr-es"
@@ -185,6 +136,11 @@ class FoltrES(Protocol):
                 f"a sum of {self.each} values of {self.metric.name} may exceed 24 bits; use at most "
                 f"{most * self.halves} interactions a round."
             )
+        ES_DEFENCES.entry(self.aggregate)
+        if self.aggregate != "mean" and not self.antithetic:
+            raise ConfigError(f"aggregate = {self.aggregate!r} works on differences; it needs antithetic halves.")
+        if self.noise is not None and not (self.antithetic and self.p == 1):
+            raise ConfigError(f"{self.mechanism} noise needs antithetic halves and p = 1: it takes the place of lies.")
         if self.as_published and self.ties != "fixed":
             raise ConfigError("as_published orders equal scores as the published code does; set ties = 'fixed'.")
 
@@ -192,6 +148,14 @@ class FoltrES(Protocol):
     def users(self) -> tuple[CascadeUser, ...]:
         """All users."""
         return (self.user, *self.others)
+
+    @property
+    def noise(self) -> NoisyValues | None:
+        """The noise on the sums, if that is the mechanism."""
+        if self.mechanism == "randomised-response":
+            return None
+        epsilon = float("nan") if self.epsilon is None else self.epsilon
+        return NoisyValues(self.mechanism, epsilon, self.delta, self.metric.largest)
 
     @property
     def halves(self) -> int:
@@ -229,6 +193,19 @@ class FoltrES(Protocol):
             raise ConfigError("as_published simulates devices that are all alike; give no users or amounts.")
         return devices(self.ranker, self.users, data, shares, self.interactions, which, amounts)
 
+    def account(self, rounds: int, delta: float) -> Promise:
+        """What a device is promised over so many rounds."""
+        if self.noise is not None:
+            return self.noise.account(self.each, self.halves, rounds, delta)
+        return account(
+            p=self.p,
+            n=self.metric.n,
+            interactions_per_message=self.interactions,
+            rounds=rounds,
+            antithetic=self.antithetic,
+            delta=delta,
+        )
+
     def experience(self, party: Party) -> dict[str, jax.Array]:
         """The true mean metric of the device's last round under its name, and the nDCG of what it showed."""
         return {self.metric.name: party.own.reward, f"nDCG@{self.user.depth}": party.own.ndcg}
@@ -245,28 +222,13 @@ class TryPerturbation(Exchange):
     @property
     def request(self) -> Layout[Request]:
         """Round and weights."""
-        n = self.settings.ranker.size
-        return Layout(
-            Request,
-            1,
-            (
-                Field("round", "u4", "number of the round"),
-                Field("weights", "f4", "the ranker to start from", (("parameters", n),)),
-            ),
-        )
+        return request_layout(self.settings.ranker.size)
 
     @property
     def reply(self) -> Layout[Any]:
-        """Seed and privatised sums: 9 bytes for MaxRR with B = 4 and antithetic halves; 7 to 11 in all settings."""
-        width = "u2" if self.settings.each * self.settings.metric.largest < 2**16 else "u3"
-        seed = Field("seed", "u4", "seed of the random perturbation that was tried; says nothing about anyone")
-        most = self.settings.each * self.settings.metric.largest
-        added = "sum of the privatised metric values with the perturbation added"
-        plus = Field("plus", width, added, largest=most)
-        minus = Field("minus", width, added.replace("added", "subtracted"), largest=most)
-        if self.settings.antithetic:
-            return Layout(Reply, 2, (seed, plus, minus))
-        return Layout(PlainReply, 3, (seed, plus))
+        """Seed and privatised sums: 9 bytes for MaxRR with B = 4 and antithetic halves; 7 to 13 in all settings."""
+        s = self.settings
+        return reply_layout(s.each * s.metric.largest, s.antithetic, s.noise is not None)
 
     def ask(self, state: ServerState) -> Request:
         """The current model."""
@@ -275,7 +237,10 @@ class TryPerturbation(Exchange):
     def draw(self, key: Any) -> Draws:
         """All of a simulated device's chance in a round, from its key."""
         words = jax.random.bits(key, (self._words,), jnp.uint32)
-        return self._cut(words)
+        noise = self.settings.noise
+        if noise is None:
+            return self._cut(words, jnp.zeros(self.settings.halves, jnp.int32))
+        return self._cut(words, noise.draw(jax.random.fold_in(key, 1), (self.settings.halves,)))
 
     def draw_from_os(self) -> Draws:
         """All of a real device's chance in a round, from the operating system.
@@ -283,13 +248,15 @@ class TryPerturbation(Exchange):
         A key's words would do in a simulation, where nobody is to be protected. On a device the server sees the seed,
         which must then say nothing about the words that the lies are made of.
         """
-        return self._cut(jnp.asarray(os_words((self._words,))))
+        shape, noise = (self.settings.halves,), self.settings.noise
+        drawn = jnp.zeros(shape, jnp.int32) if noise is None else noise.draw_from_os(shape)
+        return self._cut(jnp.asarray(os_words((self._words,))), drawn)
 
     @property
     def _words(self) -> int:
         return 1 + self.settings.interactions * (self.settings.user.depth + 4)
 
-    def _cut(self, words: jax.Array) -> Draws:
+    def _cut(self, words: jax.Array, noise: jax.Array) -> Draws:
         s = self.settings
         shape, b, depth = (s.halves, s.each), s.interactions, s.user.depth
         seed, queries, clicks, ties, privacy = jnp.split(words, np.cumsum([1, b, b * depth, b]).tolist())
@@ -299,6 +266,7 @@ class TryPerturbation(Exchange):
             clicks.reshape(*shape, depth),
             ties.reshape(shape),
             privacy.reshape(*shape, 2),
+            noise,
         )
 
     def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, Any]:
@@ -307,7 +275,8 @@ class TryPerturbation(Exchange):
         seen = self._simulate(request, party, draws)
         active = jnp.arange(s.each) < -(-party.own.amount // s.halves)
         active = jnp.broadcast_to(active, (s.halves, s.each))
-        values = self._numerators(seen.patterns).astype(jnp.float32) / s.metric.scale
+        metric = s.observed or s.metric
+        values = jnp.asarray(metric.values, jnp.float32)[jnp.asarray(metric.index)[seen.patterns]]
         own = remember(party.own, values, seen, active)
         return party._replace(own=own), self.report(draws, seen.patterns, active)
 
@@ -336,10 +305,6 @@ class TryPerturbation(Exchange):
             s.ties,
         )
 
-    def _numerators(self, patterns: jax.Array) -> jax.Array:
-        metric = self.settings.metric
-        return jnp.asarray(metric.numerators, jnp.int32)[jnp.asarray(metric.index)[patterns]]
-
     def report(self, draws: Draws, patterns: jax.Array, active: jax.Array | None = None) -> Any:
         """The reply about interactions that have taken place, each privatised by itself (Section 3.3).
 
@@ -349,7 +314,7 @@ class TryPerturbation(Exchange):
             active: bool [halves, each]: which interactions took place; None: all. The others add nothing to the sums.
 
         Returns:
-            :class:`Reply`, or :class:`PlainReply` without antithetic halves.
+            :class:`Reply`, :class:`PlainReply` without antithetic halves, :class:`NoisyReply` with noise on the sums.
         """
         s = self.settings
         sent = jnp.asarray(s.metric.index)[patterns]
@@ -359,6 +324,9 @@ class TryPerturbation(Exchange):
         if active is not None:
             numerators = jnp.where(active, numerators, 0)
         sums = jnp.sum(numerators, axis=-1, dtype=jnp.int32)
+        if s.noise is not None:
+            sums = sums + draws.noise
+            return NoisyReply(draws.seed, sums[0], sums[1])
         return Reply(draws.seed, sums[0], sums[1]) if s.antithetic else PlainReply(draws.seed, sums[0])
 
     def tell(self, state: ServerState, replies: Any, arrived: jax.Array) -> ServerState:
@@ -370,15 +338,14 @@ class TryPerturbation(Exchange):
         else:
             difference, spread = replies.plus.astype(jnp.int32), s.sigma
         # Equations (4)–(6), (θ − φ)/σ² = v/σ: v·(m⁺ − m⁻)/(2σ), or v·m/σ; the mean over devices.
-        heard = jnp.maximum(jnp.sum(arrived), 1).astype(jnp.float32)
-        difference = jnp.where(arrived, difference, 0).astype(jnp.float32)
-        coefficients = difference / (jnp.float32(s.each * s.metric.scale * spread) * heard)
-        if s.as_published:
-            gradient = published_weighted_sum(replies.seed, coefficients, size)
-        elif s.kernels:
-            gradient = weighted_sum_kernel(replies.seed, coefficients, size)
-        else:
-            gradient = weighted_sum(replies.seed, coefficients, size)
+        most = s.each * s.metric.largest
+        if s.antithetic and s.noise is None:  # a message that no honest device can send is no message
+            arrived = arrived & in_range(replies.plus, replies.minus, most)
+        weighed = coefficients(s.aggregate, difference.astype(jnp.float32), arrived, most, s.byzantine)
+        weighed = weighed / jnp.float32(s.each * s.metric.scale * spread)
+        add = published_weighted_sum if s.as_published else weighted_sum_kernel if s.kernels else weighted_sum
+        gradients = jax.vmap(lambda c: add(replies.seed, c, size))(weighed)
+        gradient = gradients[0] if len(gradients) == 1 else median_of_means(gradients, jnp.any(weighed != 0, axis=-1))
         step, optimiser = s.optimiser.update(-gradient, state.optimiser, state.weights)
         stepped = (optax.apply_updates(state.weights, step), optimiser)
         # Adam would go on by its momentum where nobody was heard.

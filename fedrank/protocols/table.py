@@ -36,3 +36,39 @@ PROTOCOLS.register(
         crosses="a seed and two privatised sums: 9 bytes",
     )
 )
+
+PROTOCOLS.register(
+    "foltr-pdgd",
+    summary="Devices learn from their users' clicks with PDGD; the server averages their weights.",
+    citation="wang2021fpdgd",
+)(
+    Row(
+        paper="Wang, Liu, Zhuang, Zuccon: Effective and Privacy-Preserving Federated Online Learning to Rank, ICTIR 2021",
+        file="fedrank/protocols/foltr_pdgd.py",
+        crosses="weights: 4 bytes each; or integers of which the server sees the sum only",
+    )
+)
+
+for _name, _summary, _citation, _paper in (
+    (
+        "pdgd",
+        "Central: one service learns from all clicks with PDGD.",
+        "oosterhuis2018pdgd",
+        "Oosterhuis, de Rijke: Differentiable Unbiased Online Learning to Rank, CIKM 2018",
+    ),
+    (
+        "dbgd",
+        "Central: one service duels its ranker with a random neighbour.",
+        "yue2009dbgd",
+        "Yue, Joachims: Interactively Optimizing Information Retrieval Systems, ICML 2009",
+    ),
+    (
+        "mgd",
+        "Central: one service multileaves its ranker with several neighbours.",
+        "schuth2016mgd",
+        "Schuth, Oosterhuis, Whiteson, de Rijke: Multileave Gradient Descent, WSDM 2016",
+    ),
+):
+    PROTOCOLS.register(_name, summary=_summary, citation=_citation)(
+        Row(paper=_paper, file="fedrank/protocols/central.py", crosses="everything: queries, results and clicks")
+    )

@@ -10,10 +10,10 @@ from fedrank.report.load import Run
 from fedrank.report.statistics import LEVEL, Estimate
 
 #: Splits in the order in which they are shown.
-SPLITS = ("online", "train", "vali", "test")
+SPLITS = ("online", "total", "train", "vali", "test")
 
 #: How splits are called.
-SPLIT_NAMES = {"online": "online", "train": "train", "vali": "validation", "test": "test"}
+SPLIT_NAMES = {"online": "online", "total": "sum", "train": "train", "vali": "validation", "test": "test"}
 
 #: Settings shown first, in this order, and how they are called.
 SETTINGS = {
@@ -39,8 +39,12 @@ SETTINGS = {
 
 
 def party(run: Run) -> tuple[str, str]:
-    """What a party of this run is called, one and several: devices where the protocol is one of online ranking."""
-    return ("device", "devices") if str(run.setting("protocol", "")).startswith("foltr") else ("party", "parties")
+    """What a party of this run is called, one and several: devices of online ranking, or the
+    one service of a central learner."""
+    protocol = str(run.setting("protocol", ""))
+    if protocol in ("pdgd", "dbgd", "mgd"):
+        return ("service", "services")
+    return ("device", "devices") if protocol.startswith("foltr") else ("party", "parties")
 
 
 def asked_seeds(run: Run) -> int | None:
@@ -68,7 +72,13 @@ def caveats(run: Run) -> list[str]:
     """What a reader of any number of this run must know; each is said on the figures too."""
     out = []
     if run.setting("as_published"):
-        out.append("As published: users share the perturbation's random numbers, which biases the gradient")
+        out.append(
+            "As published: users share the perturbation's random numbers, which biases the gradient"
+            if run.setting("protocol") == "foltr-es"
+            else "As published: noise that protects no device from the server"
+        )
+    if share := run.setting("attack.share"):
+        out.append(f"{share:.0%} of the devices lie: {run.setting('attack.kind')}".replace("%", " %", 1))
     if generated(run):
         out.append("Generated data: no real collection")
     asked = run.setting("rounds") or (run.privacy or {}).get("rounds")

@@ -1,6 +1,6 @@
 """A run directory, read once and checked.
 
-What a run left behind is files (``config.toml``, ``environment.json``, ``metrics.parquet``, ``baseline.json``,
+What a run left behind is files (``config.toml``, ``environment.json``, ``metrics.parquet``, ``baselines.json``,
 ``ledger.jsonl``, ``privacy.json``, ``model.json``, ``messages.json``, ``done.json``). Everything in
 :mod:`fedrank.report` works on the :class:`Run` that is read here and on nothing else, so a page can be made again years
 later from the files alone. A run that is still going can be read too: it has no ``done.json``, and whatever is made
@@ -37,15 +37,17 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Baseline:
-    """A ranker trained on labels, the mark to compare with.
+    """A ranker trained on labels, a mark to compare with.
 
     Attributes:
         name: Such as ``"MSE"``.
         values: By (split, measure).
+        notes: What a reader should know about it.
     """
 
     name: str
     values: Mapping[tuple[str, str], float]
+    notes: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -64,7 +66,7 @@ class Run:
         metrics: Long form, columns as :data:`COLUMNS`; ``interactions`` and ``bytes_up`` are cumulative over all
             parties.
         finished: Whether the run came to its end.
-        baseline: The label-trained baseline, or None if the run has none.
+        baselines: Label-trained rankers; figures show the first.
         ledger: What crossed in the run of one seed, or None if the run has not written it yet.
         privacy: What the accountant says, or None if the run has not written it yet.
         model: Ranker, number of features and so on, or None if the run has not written it yet.
@@ -77,7 +79,7 @@ class Run:
     environment: Mapping[str, Any]
     metrics: pl.DataFrame
     finished: bool
-    baseline: Baseline | None = None
+    baselines: tuple[Baseline, ...] = ()
     ledger: Ledger | None = None
     privacy: Mapping[str, Any] | None = None
     model: Mapping[str, Any] | None = None
@@ -87,6 +89,11 @@ class Run:
     def name(self) -> str:
         """The configured name, or the directory's."""
         return str(self.setting("name") or self.path.resolve().name)
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """The first label-trained ranker, or None if the run has none."""
+        return self.baselines[0] if self.baselines else None
 
     @property
     def seeds(self) -> list[int]:
@@ -128,7 +135,7 @@ def load(folder: str | os.PathLike[str]) -> Run:
         environment=_object(_existing(path / "environment.json")),
         metrics=_metrics(_existing(path / "metrics.parquet")),
         finished=finished,
-        baseline=_baseline(path / "baseline.json"),
+        baselines=_baselines(path / "baselines.json"),
         ledger=Ledger.read(_existing(ledger_file)) if finished or ledger_file.exists() else None,
         privacy=_object(path / "privacy.json", needed=finished) or None,
         model=_object(path / "model.json", needed=finished) or None,
@@ -183,15 +190,21 @@ def _metrics(file: Path) -> pl.DataFrame:
     )
 
 
-def _baseline(file: Path) -> Baseline | None:
+def _baselines(file: Path) -> tuple[Baseline, ...]:
     raw = _object(file, needed=False)
     if not raw:
-        return None
+        return ()
     try:
-        values = {(str(v["split"]), str(v["measure"])): float(v["value"]) for v in raw["values"]}
-        return Baseline(str(raw["name"]), values)
+        return tuple(
+            Baseline(
+                str(one["name"]),
+                {(str(v["split"]), str(v["measure"])): float(v["value"]) for v in one["values"]},
+                tuple(map(str, one.get("notes", ()))),
+            )
+            for one in raw["baselines"]
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(
-            f"{file}: must hold 'name' and 'values' with split, measure and value each; this one does not "
-            f"({type(error).__name__}: {error}). Run again to restore it."
+            f"{file}: must hold 'baselines' with a name and 'values' of split, measure and value each; this one does "
+            f"not ({type(error).__name__}: {error}). Run again to restore it."
         ) from error

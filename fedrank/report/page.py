@@ -111,9 +111,11 @@ def _tiles(run: Run, final: tables.Table) -> list[Html]:
         out.append(tile(f"Sent by a {one} per round", each, received, f"{describe.size(up)} up by all {many}"))
     privacy = run.privacy
     if privacy:
-        interaction = words.epsilon_text(words.epsilon(privacy, "epsilon_interaction"))
+        unit = "interaction" if "epsilon_interaction" in privacy else "round"
+        each = words.epsilon_text(words.epsilon(privacy, f"epsilon_{unit}"))
         user = words.epsilon_text(words.epsilon(privacy, "epsilon_user_basic"))
-        out.append(tile("ε per interaction", interaction, f"per user over the run: {user} (adding up)"))
+        local = "" if privacy.get("local", True) else "no local privacy: see below"
+        out.append(tile(f"ε per {unit}", each, f"per user over the run: {user} (adding up)", local))
     return out
 
 

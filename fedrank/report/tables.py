@@ -73,6 +73,7 @@ def final_table(run: Run) -> Table:
                     "gain": mean_interval(gain),
                     "baseline": mark,
                     "difference": None if mark is None else estimate.minus(mark),
+                    **{f"baseline{i}": b.values.get((split, measure)) for i, b in enumerate(run.baselines[1:], 1)},
                 }
             )
     columns = [
@@ -87,9 +88,11 @@ def final_table(run: Run) -> Table:
     if run.baseline:
         columns.append(Column("baseline", run.baseline.label, numeric=True))
         columns.append(Column("difference", f"difference to {run.baseline.name}", numeric=True, signed=True))
-        notes.append(
-            f"{run.baseline.label} is trained on relevance labels, which no {describe.party(run)[0]} here has."
-        )
+        columns.extend(Column(f"baseline{i}", b.label, numeric=True) for i, b in enumerate(run.baselines[1:], 1))
+        names = " and ".join(b.name for b in run.baselines)
+        verb = "is" if len(run.baselines) == 1 else "are"
+        notes.append(f"{names} {verb} trained on relevance labels, which no {describe.party(run)[0]} here has.")
+        notes.extend(note for b in run.baselines for note in b.notes)
     else:
         notes.append("This run has no label-trained baseline.")
     counts = " or ".join(str(n) for n in sorted(seeds))

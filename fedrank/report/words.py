@@ -60,6 +60,8 @@ def ledger_words(run: Run) -> list[str]:
     if run.ledger is None or not len(run.ledger):
         return ["The run has not written its ledger yet."]
     one, many = describe.party(run)
+    if one == "service":
+        return ["Nothing crosses: one service has everything. What its users send to it is not counted here."]
     out = []
     lines = flows(run.ledger)
     for flow in lines:
@@ -152,6 +154,8 @@ def privacy_words(run: Run) -> list[str]:
     privacy = run.privacy
     if not privacy:
         return ["The run has not written its privacy statement yet."]
+    if said := privacy.get("words"):  # mechanisms that speak for themselves
+        return [str(sentence) for sentence in said]
     one, _ = describe.party(run)
     each = epsilon(privacy, "epsilon_interaction")
     if each is not None and math.isinf(each):

@@ -10,8 +10,7 @@ replies to a question of some rounds ago, and replies that are lies.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, runtime_checkable
-from typing import Protocol as Interface
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,21 +19,13 @@ import numpy as np
 from fedrank.core.errors import AnswerError, ConfigError
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.rng import party_key
+from fedrank.simulate.attacks import Attack
 
 #: Parties × seeds answering at once, unless told otherwise. 4,096 × 2 rankers of 480 weights are 16 MB.
 DEFAULT_CHUNK = 4096
 
 #: Folds that no round or party uses: rounds and parties are numbered from 0 upwards.
 _INIT, _FATE, _LIES = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD
-
-
-@runtime_checkable
-class Attack(Interface):
-    """What liars send instead of their replies."""
-
-    def tamper(self, key: jax.Array, request: Any, replies: Any, liars: jax.Array, protocol: Protocol) -> Any:
-        """The replies with those of the liars replaced; honest rows unchanged."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -47,6 +38,7 @@ class Conditions:
         delay: Rounds that stragglers are behind, at least 1 where ``late`` is above 0.
         attack: What liars send; None: nobody lies.
         liars: Which parties lie, bool per party.
+        absent: Which parties are never heard, bool per party; empty: none.
     """
 
     dropout: float = 0.0
@@ -54,6 +46,7 @@ class Conditions:
     delay: int = 0
     attack: Attack | None = None
     liars: tuple[bool, ...] = field(default=(), repr=False)
+    absent: tuple[bool, ...] = field(default=(), repr=False)
 
     def __post_init__(self):
         if not 0 <= self.dropout < 1:
@@ -88,16 +81,18 @@ class Simulator:
         chunk: Parties that answer at once.
         debug: Without jit and one party after another, so that a failing answer can be inspected.
         conditions: What happens to replies on their way.
+        record: Keep every reply, as :func:`fedrank.simulate.replay.replay` wants them.
     """
 
     protocol: Protocol
     chunk: int = DEFAULT_CHUNK
     debug: bool = False
     conditions: Conditions = Conditions()
+    record: bool = False
 
     def __post_init__(self):
-        if self.debug and self.conditions != Conditions():
-            raise ConfigError("debug mode knows no drop-outs, stragglers and liars; leave them out.")
+        if self.debug and (self.conditions != Conditions() or self.record):
+            raise ConfigError("debug mode knows no drop-outs, stragglers, liars and records; leave them out.")
         if self.chunk < 1:
             raise ConfigError(f"chunk must be at least 1, got {self.chunk}.")
 
@@ -113,12 +108,13 @@ class Simulator:
             state has the questions of the last rounds beside it.
 
         Raises:
-            ConfigError: There are not as many parties as ``conditions.liars`` names.
+            ConfigError: There are not as many parties as the conditions name.
         """
-        if self.conditions.liars and len(self.conditions.liars) != _leading(parties.own):
-            raise ConfigError(
-                f"{len(self.conditions.liars)} parties are said to lie or not, but there are {_leading(parties.own)}."
-            )
+        for what, named in (("to lie", self.conditions.liars), ("to be absent", self.conditions.absent)):
+            if named and len(named) != _leading(parties.own):
+                raise ConfigError(
+                    f"{len(named)} parties are said {what} or not, but there are {_leading(parties.own)}."
+                )
         states = jax.vmap(lambda key: self._first(self.protocol.init(jax.random.fold_in(key, _INIT))))(keys)
         runs = keys.shape[0]
         own = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (runs, *jnp.shape(leaf))), parties.own)
@@ -138,7 +134,8 @@ class Simulator:
             rounds: How many.
 
         Returns:
-            New states, new ``own``, and the parties' mean experience: name -> float32 [rounds, runs].
+            New states, new ``own``, and the parties' mean experience: name -> float32 [rounds, runs]. With ``record``
+            there is also ``"replies"``: those of each exchange, with leading axes [rounds, runs, parties].
         """
         if self.debug:
             return self._advance_debug(keys, states, shared, own, first_round, rounds)
@@ -164,11 +161,13 @@ class Simulator:
         c, parties = self.conditions, _leading(own)
         fate, lies = (party_key(key, number, fold) for fold in (_FATE, _LIES))
         arrived = ~jax.random.bernoulli(fate, c.dropout, (parties,)) if c.dropout else jnp.ones(parties, bool)
+        if c.absent:
+            arrived = arrived & ~jnp.asarray(np.asarray(c.absent))
         late = jax.random.bernoulli(jax.random.fold_in(fate, 1), c.late, (parties,))
         past = None
         if c.late:
             state, past = state
-        asked = []
+        asked, kept = [], []
         for index, exchange in enumerate(self.protocol.exchanges):
             request = exchange.ask(state)
             asked.append(request)
@@ -187,12 +186,14 @@ class Simulator:
             if c.attack is not None:
                 mine = jax.random.fold_in(lies, index)
                 replies = c.attack.tamper(mine, request, replies, jnp.asarray(np.asarray(c.liars)), self.protocol)
+            kept.append(replies)
             state = exchange.tell(state, replies, arrived)
         if c.late:
             newest = jax.tree.map(lambda old, now: jnp.concatenate([old[1:], now[None]]), past, tuple(asked))
             state = state, newest
         experience = jax.vmap(lambda own: self.protocol.experience(Party(shared, own)))(own)
-        return state, own, jax.tree.map(jnp.mean, experience)
+        seen: dict[str, Any] = jax.tree.map(jnp.mean, experience)
+        return state, own, {**seen, "replies": tuple(kept)} if self.record else seen
 
     def _advance_debug(self, keys, states, shared, own, first_round, rounds):
         history: list[list[dict]] = []

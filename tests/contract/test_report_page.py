@@ -86,7 +86,7 @@ def test_the_page_says_what_matters(full):
     ("settings", "absent"),
     [
         ({"seeds": 1}, ()),
-        ({"p": 1}, ("baseline.json",)),
+        ({"p": 1}, ("baselines.json",)),
         (
             {"done": False, "rounds": 1, "asked_rounds": 9},
             ("ledger.jsonl", "privacy.json", "messages.json", "model.json"),
@@ -106,7 +106,7 @@ def test_what_is_missing_is_left_out(tmp_path, settings, absent):
 
 
 @pytest.mark.parametrize(
-    "name", ["config.toml", "environment.json", "metrics.parquet", "baseline.json", "ledger.jsonl"]
+    "name", ["config.toml", "environment.json", "metrics.parquet", "baselines.json", "ledger.jsonl"]
 )
 def test_a_damaged_file_is_named(tmp_path, name):
     folder = make_run(tmp_path / "run")

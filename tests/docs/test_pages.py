@@ -106,7 +106,8 @@ def test_make_targets_exist(target):
 @pytest.mark.parametrize("block", all_blocks("toml"), ids=str)
 def test_configurations_are_accepted(block):
     """A ``toml`` block is a configuration; what it leaves out has its default."""
-    from fedrank.experiments.config import RunConfig, from_dict
+    from fedrank.experiments.config import RunConfig
+    from fedrank.experiments.settings import from_dict
 
     settings = tomllib.loads(block.text)
     assert settings and from_dict(settings) != RunConfig(), "shows nothing but defaults"

@@ -59,7 +59,7 @@ def test_caveats(tmp_path, settings, caveats):
 
 def test_a_run_without_ledger_and_privacy_says_so(tmp_path):
     folder = make_run(tmp_path / "run", done=False)
-    for name in ("ledger.jsonl", "privacy.json", "messages.json", "model.json", "baseline.json"):
+    for name in ("ledger.jsonl", "privacy.json", "messages.json", "model.json", "baselines.json"):
         (folder / name).unlink()
     run = load(folder)
     assert ledger_words(run) == ["The run has not written its ledger yet."]

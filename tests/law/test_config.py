@@ -5,18 +5,11 @@ from dataclasses import replace
 import pytest
 
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.experiments.config import (
-    Evaluation,
-    Privacy,
-    RunConfig,
-    as_dict,
-    from_dict,
-    read_config,
-    to_toml,
-    with_setting,
-)
+from fedrank.experiments.config import Evaluation, Privacy, RunConfig
 from fedrank.experiments.run import run
-from fedrank.experiments.sweep import parse_vary, run_sweep, variations
+from fedrank.experiments.settings import as_dict, from_dict, read_config, to_toml, with_setting
+from fedrank.experiments.sweep import run_sweep
+from fedrank.experiments.variations import parse_vary, variations
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,9 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from fedrank.experiments.config import Evaluation, Privacy, RunConfig, with_setting
+from fedrank.experiments.config import Evaluation, Privacy, RunConfig
 from fedrank.experiments.run import run
+from fedrank.experiments.settings import with_setting
 
 pytestmark = [pytest.mark.slow, pytest.mark.realdata]
 

@@ -15,16 +15,10 @@ from safetensors.numpy import load_file
 from fedrank.core.errors import ConfigError, DataError, RunError, UnknownNameError
 from fedrank.core.ledger import Ledger
 from fedrank.experiments import checkpoint
-from fedrank.experiments.config import (
-    Compute,
-    Evaluation,
-    Privacy,
-    RunConfig,
-    read_config,
-    to_toml,
-)
+from fedrank.experiments.config import Compute, Evaluation, Privacy, RunConfig
 from fedrank.experiments.progress import Listener
 from fedrank.experiments.run import Interrupted, resume, run
+from fedrank.experiments.settings import read_config, to_toml
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +97,7 @@ def test_resuming_a_finished_run_leaves_it_alone(finished):
 def test_what_a_run_leaves(config, finished):
     names = {path.name for path in finished.iterdir()}
     assert names == {
-        "config.toml", "environment.json", "metrics.parquet", "baseline.json", "ledger.jsonl", "messages.json",
+        "config.toml", "environment.json", "metrics.parquet", "baselines.json", "ledger.jsonl", "messages.json",
         "privacy.json", "model.json", "weights", "done.json", ".lock",
     }  # fmt: skip
     assert read_config(finished / "config.toml") == config
@@ -221,7 +215,7 @@ def test_a_part_without_relevant_documents_has_no_judged_measure(config, tmp_pat
     assert frame["value"].is_finite().all()
     judged = frame.filter(pl.col("measure") == "nDCG@10 (judged)")["split"].unique().to_list()
     assert judged == ["train"]
-    assert all(v["value"] is not None for v in json.loads((done / "baseline.json").read_text())["values"])
+    assert all(v["value"] is not None for v in json.loads((done / "baselines.json").read_text())["baselines"][0]["values"])
 
 
 def test_large_seeds(config, tmp_path):
@@ -234,7 +228,7 @@ def test_binary_labels_are_the_ends_of_the_scale(config, tmp_path):
     path = tmp_path / "binary.txt"
     path.write_text("1 qid:1 1:1\n0 qid:1 1:0\n1 qid:2 1:1\n0 qid:2 1:0.5\n")
     done = run(replace(config, data=str(path), clicks="perfect", rounds=2), tmp_path / "run")
-    values = json.loads((done / "baseline.json").read_text())["values"]
+    values = json.loads((done / "baselines.json").read_text())["baselines"][0]["values"]
     assert [v["value"] for v in values if v["measure"] == "expected MaxRR (perfect)"] == [1.0]
 
 

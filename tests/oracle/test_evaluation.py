@@ -9,7 +9,6 @@ from worlds import FEATURES, tiny_queries
 
 from fedrank.clicks.cascade import cascade
 from fedrank.data.splits import Splits
-from fedrank.experiments.baseline import least_squares
 from fedrank.experiments.evaluate import Evaluator
 from fedrank.metrics.online import click_dcg, max_rr
 from fedrank.rankers.linear import Linear
@@ -120,14 +119,3 @@ def test_expectation_is_the_mean_of_simulated_sessions():
         rewards = max_rr().values[max_rr().index[np.asarray(patterns)[0]]]
         exact = expected_max_rr(labels, USER)
         assert abs(rewards.mean() - exact) < 4.5 * rewards.std() / np.sqrt(n) + 1e-9
-
-
-def test_baseline_is_the_least_squares_solution_of_smallest_norm():
-    queries = tiny_queries()
-    x = np.column_stack([queries.features, np.full(queries.n_documents, 0.25)])  # a constant feature: rank-deficient
-    from fedrank.data.queries import QuerySet
-
-    widened = QuerySet(x, queries.labels, queries.offsets, queries.qids)
-    centred = x - x.mean(axis=0)
-    expected = np.linalg.pinv(centred) @ (queries.labels - queries.labels.mean())
-    np.testing.assert_allclose(least_squares(widened), expected, atol=1e-5)

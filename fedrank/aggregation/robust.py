@@ -1,0 +1,262 @@
+"""One vector from many, where some of those who sent them may lie.
+
+Every rule here takes the vectors of all parties and returns one. A rule is pure JAX, runs under ``jit`` and ``vmap``,
+and knows of three kinds of parties: those who are heard, those who are not, and the ``byzantine`` many who the server
+believes may send anything.
+
+* A party that did not arrive is left out, not counted as zero: the result is that of the same call without its row.
+* A vector that is not finite is left out too, as the wire form refuses it.
+* If nobody is heard the result is zero; the caller checks, and keeps its model.
+* A rule may be asked for more than arrived (:func:`fewest` says how many it needs). It then looks at as many neighbours
+  or trims as many values as there are, promises nothing, and the caller may prefer to skip the round.
+
+Only ``mean`` looks at ``weights``. What a party says about its own weight may be a lie as well, so the other rules
+count every party once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.registry import Registry
+
+#: ``(vectors float32 [parties, n], weights float32 [parties], arrived bool [parties], byzantine) -> float32 [n]``.
+Rule = Callable[[jax.Array, jax.Array, jax.Array, int], jax.Array]
+
+#: Rules by name.
+AGGREGATORS: Registry[Rule] = Registry("aggregator")
+
+# Blanchard et al. 2017, Proposition 1: 2f + 2 < n. Yin et al. 2018: a share of liars below one half.
+_FEWEST: dict[str, Callable[[int], int]] = {
+    "krum": lambda byzantine: 2 * byzantine + 3,
+    "multi-krum": lambda byzantine: 2 * byzantine + 3,
+    "trimmed-mean": lambda byzantine: 2 * byzantine + 1,
+    "median": lambda byzantine: 2 * byzantine + 1,
+}
+
+
+def fewest(name: str, byzantine: int) -> int:
+    """Fewest parties for which a rule keeps its promise against so many liars.
+
+    Args:
+        name: Name of a rule.
+        byzantine: Liars, at least 0.
+
+    Returns:
+        2·byzantine + 3 for Krum and Multi-Krum, 2·byzantine + 1 for the trimmed mean and the median, 1 for the mean,
+        which promises nothing against any.
+
+    Raises:
+        UnknownNameError: No such rule.
+        ConfigError: ``byzantine`` is negative.
+
+    >>> fewest("krum", byzantine=3)
+    9
+    """
+    AGGREGATORS.entry(name)
+    if byzantine < 0:
+        raise ConfigError(f"byzantine must be at least 0, got {byzantine}.")
+    return _FEWEST[name](byzantine) if name in _FEWEST else 1
+
+
+def check(name: str, parties: int, byzantine: int) -> None:
+    """Refuse a rule where it is not defined.
+
+    Args:
+        name: Name of a rule.
+        parties: Parties of a round.
+        byzantine: How many of them may lie.
+
+    Raises:
+        UnknownNameError: No such rule.
+        ConfigError: Too few parties for so many liars, or a negative number of liars.
+    """
+    least = fewest(name, byzantine)
+    if parties < least:
+        raise ConfigError(
+            f"{name} against byzantine = {byzantine} liars needs at least {least} parties, got {parties}; "
+            "take more parties a round, or assume fewer liars."
+        )
+
+
+@AGGREGATORS.register("mean", summary="Weighted mean: one liar moves it anywhere.", citation="mcmahan2017fedavg")
+def mean(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzantine: int) -> jax.Array:
+    """Σ wᵢ vᵢ / Σ wᵢ over the parties that arrived.
+
+    Args:
+        vectors: float32 [parties, n].
+        weights: float32 [parties], at least 0; if those of all who arrived are 0 the result is zero.
+        arrived: bool [parties].
+        byzantine: Ignored.
+
+    Returns:
+        float32 [n].
+
+    Source:
+        McMahan et al.: *Communication-efficient learning of deep networks from decentralized data*, AISTATS 2017.
+    """
+    del byzantine
+    vectors, heard = _heard(vectors, arrived)
+    weights = jnp.where(heard, weights, 0.0)
+    total = jnp.sum(weights)
+    shares = weights / jnp.where(total > 0, total, 1.0)
+    return jnp.sum(shares[:, None] * vectors, axis=0)
+
+
+@AGGREGATORS.register(
+    "krum", summary="The one vector that is closest to its nearest neighbours.", citation="blanchard2017krum"
+)
+def krum(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzantine: int) -> jax.Array:
+    """The vector with the lowest :func:`krum_scores`; of several, that of the lowest party.
+
+    Args:
+        vectors: float32 [parties, n].
+        weights: Ignored.
+        arrived: bool [parties].
+        byzantine: f, the number of liars.
+
+    Returns:
+        float32 [n], one of the vectors.
+
+    Source:
+        Blanchard, El Mhamdi, Guerraoui, Stainer: *Machine learning with adversaries: Byzantine tolerant gradient
+        descent*, NeurIPS 2017, Section 4.
+    """
+    del weights
+    vectors, heard = _heard(vectors, arrived)
+    return vectors[jnp.argmin(krum_scores(vectors, heard, byzantine))]
+
+
+@AGGREGATORS.register(
+    "multi-krum", summary="Mean of the vectors that Krum likes best, all but byzantine.", citation="blanchard2017krum"
+)
+def multi_krum(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzantine: int) -> jax.Array:
+    """Mean of the m vectors with the lowest :func:`krum_scores`; of equal ones, those of the lowest parties.
+
+    The paper leaves m open, from 1 (Krum) to all (the mean). Here m = arrived − byzantine: as many as are honest in the
+    worst case.
+
+    Args:
+        vectors: float32 [parties, n].
+        weights: Ignored.
+        arrived: bool [parties].
+        byzantine: f, the number of liars.
+
+    Returns:
+        float32 [n].
+
+    Source:
+        As :func:`krum`, Section 6.
+    """
+    del weights
+    vectors, heard = _heard(vectors, arrived)
+    order = jnp.argsort(krum_scores(vectors, heard, byzantine), stable=True)
+    wanted = jnp.maximum(jnp.sum(heard) - byzantine, 1)
+    chosen = heard & (jnp.argsort(order) < wanted)
+    return _mean_of(vectors, chosen)
+
+
+@AGGREGATORS.register(
+    "trimmed-mean",
+    summary="Coordinate by coordinate, the mean without the byzantine largest and smallest values.",
+    citation="yin2018byzantine",
+)
+def trimmed_mean(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzantine: int) -> jax.Array:
+    """Coordinate-wise mean of what is left when the ``byzantine`` largest and smallest values are removed.
+
+    Args:
+        vectors: float32 [parties, n].
+        weights: Ignored.
+        arrived: bool [parties].
+        byzantine: How many values are removed at each end.
+
+    Returns:
+        float32 [n].
+
+    Source:
+        Yin, Chen, Ramchandran, Bartlett: *Byzantine-robust distributed learning: towards optimal statistical rates*,
+        ICML 2018, Definition 2, with β·m = byzantine.
+    """
+    del weights
+    vectors, heard = _heard(vectors, arrived)
+    count = jnp.sum(heard)
+    trimmed = jnp.clip(byzantine, 0, jnp.maximum(count - 1, 0) // 2)  # at least one value stays
+    place = jnp.arange(vectors.shape[0])
+    kept = (place >= trimmed) & (place < count - trimmed)
+    return _mean_of(_ascending(vectors, heard), kept)
+
+
+@AGGREGATORS.register("median", summary="Coordinate by coordinate, the median.", citation="yin2018byzantine")
+def median(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzantine: int) -> jax.Array:
+    """Coordinate-wise median; of an even number of values, the mean of the two in the middle.
+
+    Args:
+        vectors: float32 [parties, n].
+        weights: Ignored.
+        arrived: bool [parties].
+        byzantine: Ignored.
+
+    Returns:
+        float32 [n].
+
+    Source:
+        As :func:`trimmed_mean`, Definition 1.
+    """
+    del weights, byzantine
+    vectors, heard = _heard(vectors, arrived)
+    count = jnp.sum(heard)
+    ascending = _ascending(vectors, heard)
+    low, high = ascending[jnp.maximum(count - 1, 0) // 2], ascending[count // 2]
+    return jnp.where(count > 0, 0.5 * low + 0.5 * high, 0.0)
+
+
+def krum_scores(vectors: jax.Array, heard: jax.Array, byzantine: int | jax.Array) -> jax.Array:
+    """How far each vector is from its neighbours: lower is better.
+
+    The score of a vector is the sum of its *squared* distances to the k − byzantine − 2 closest of the k − 1 other
+    vectors; with fewer than byzantine + 3 vectors to the closest one.
+
+    Differences are taken before they are squared: the shorter way by inner products loses all digits where vectors are
+    close to each other and far from zero, as models are. One party's distances at a time, so that memory is
+    parties × n.
+
+    Args:
+        vectors: float32 [parties, n], finite.
+        heard: bool [parties]: which of them count.
+        byzantine: f.
+
+    Returns:
+        float32 [parties], infinite where not heard and finite elsewhere.
+    """
+    count = jnp.sum(heard)
+    neighbours = jnp.clip(count - byzantine - 2, 1, jnp.maximum(count - 1, 0))
+    party = jnp.arange(vectors.shape[0])
+
+    def score(one):
+        squared = jnp.sum(jnp.square(vectors - vectors[one][None, :]), axis=1)
+        nearest = jnp.sort(jnp.where(heard & (party != one), squared, jnp.inf))
+        return jnp.sum(jnp.where(party < neighbours, nearest, 0.0))
+
+    # Squares of a liar's numbers may overflow; it still comes before those who were not heard.
+    scores = jnp.minimum(jax.lax.map(score, party), jnp.finfo(jnp.float32).max)
+    return jnp.where(heard, scores, jnp.inf)
+
+
+def _heard(vectors: jax.Array, arrived: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The vectors with zeros where nobody is heard, and who is: arrived, with finite numbers."""
+    heard = arrived & jnp.all(jnp.isfinite(vectors), axis=1)
+    return jnp.where(heard[:, None], vectors, 0.0), heard
+
+
+def _ascending(vectors: jax.Array, heard: jax.Array) -> jax.Array:
+    """Each coordinate's values in ascending order, those that are not heard last."""
+    return jnp.sort(jnp.where(heard[:, None], vectors, jnp.inf), axis=0)
+
+
+def _mean_of(rows: jax.Array, kept: jax.Array) -> jax.Array:
+    """Mean of these rows, zero of none. Divided before they are added, so that large numbers do not overflow."""
+    return jnp.sum(jnp.where(kept[:, None], rows, 0.0) / jnp.maximum(jnp.sum(kept), 1), axis=0)

@@ -1,0 +1,119 @@
+"""``fedrank reproduce``: a paper's tables and figures, theirs beside ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from fedrank.core.errors import MissingDataError, UnknownNameError
+
+AsJson = Annotated[bool, Parameter(name="--json", negative="")]
+Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")]
+Only = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
+
+
+def reproduce(
+    paper: str = "",
+    /,
+    *,
+    only: Only = None,
+    fraction: float = 1.0,
+    out: Path | None = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a paper's tables and figures and lay its numbers beside ours. Started again, it goes on where it was stopped.
+
+    Args:
+        paper: Such as foltr-es or foltr-study, or the folder of a reproduction of your own; without it, what there is.
+        only: Some of the studies, by name: --only table3 figure1.
+        fraction: Part of the rounds to run, for a quick look: 0.1. Pages and tables say so.
+        out: Directory of the runs and the page; by default runs/reproduce-PAPER.
+        quiet: No progress.
+        as_json: Print the results as JSON for machines.
+    """
+    from fedrank.experiments.study import papers, read_paper
+
+    if not paper:
+        _list(list(papers()), as_json)
+        return
+    known = read_paper(paper)
+    studies = {study.name: study for study in known.studies}
+    for name in only or ():
+        if name not in studies:
+            raise UnknownNameError(f"study of {known.name}", name, list(studies))
+    chosen = [study for name, study in studies.items() if not only or name in only]
+    quick = "" if fraction == 1 else f"-{fraction:g}"
+    folder = out or Path("runs") / f"reproduce-{known.name}{quick}"
+    shown = [_run(study, folder / study.name, fraction, quiet) for study in chosen]
+    from fedrank.report.study import results, write_study_page
+
+    page = write_study_page(known, shown, folder)
+    if as_json:
+        from fedrank.cli.terminal import print_json
+
+        print_json({"page": str(page), **results(known, shown)})
+        return
+    _print(known, shown, page)
+
+
+def _run(study, folder: Path, fraction: float, quiet: bool):
+    from fedrank.cli.terminal import listener
+    from fedrank.experiments.study import run_study
+    from fedrank.report.load import load
+    from fedrank.report.study import Shown
+
+    if study.kind == "privacy-table":
+        from fedrank.report.study_tables import privacy_table
+
+        return Shown(study, (), fraction, (privacy_table(study.title),))
+    if study.kind == "unlearning":
+        from fedrank.report.study_tables import unlearning_tables
+
+        return Shown(study, (), fraction, unlearning_tables(study, folder, fraction, listener(quiet, study.name)))
+    try:
+        done = run_study(study, folder, fraction, lambda name: listener(quiet, f"{study.name}: {name}"))
+    except MissingDataError as error:  # the other studies need not wait for it
+        return Shown(study, (), fraction, missing=str(error))
+    return Shown(study, tuple((variation, load(path)) for variation, path in done), fraction)
+
+
+def _print(paper, shown, page: Path) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedrank.report.study import study_tables
+
+    console = Console()
+    for one in shown:
+        if one.missing:
+            console.print(f"[bold]{one.study.title}[/bold]: not run. {one.missing}", highlight=False)
+        for table in study_tables(paper, one):
+            drawn = Table(title=table.title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+            for column in table.columns:
+                drawn.add_column(column.title, justify="right" if column.numeric else "left", overflow="fold")
+            for row in table.rows:
+                drawn.add_row(*(table.text(row, column) for column in table.columns))
+            console.print(drawn)
+            for note in table.notes:
+                console.print(f"  {note}", highlight=False)
+            console.print()
+    console.print(f"page: {page}", soft_wrap=True, highlight=False)
+
+
+def _list(names: list[str], as_json: bool) -> None:
+    from fedrank.experiments.study import read_paper
+
+    known = [read_paper(name) for name in names]
+    if as_json:
+        from fedrank.cli.terminal import print_json
+
+        print_json([{"name": p.name, "title": p.title, "studies": [s.name for s in p.studies]} for p in known])
+        return
+    for paper in known:
+        print(f"{paper.name}: {paper.title}")
+        for study in paper.studies:
+            print(f"    {study.name}: {study.title}")

@@ -1,0 +1,303 @@
+"""Two rankers compared query by query.
+
+The unit is the query, and the rankers are given: a small p says that the difference is no accident of *these queries*.
+It says nothing about other seeds, for which see :mod:`fedrank.report.statistics`, and, on queries that a ranker was
+trained on, nothing about queries it has not seen.
+
+``a`` and ``b`` are float64 [queries], the same measure of the same queries in the same order; differences are a − b,
+and one within rounding of its two values is none. All p are two-sided. One query allows no test and no interval: they
+are None.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedrank.core.errors import ConfigError, DataError, UnknownNameError
+from fedrank.report.statistics import t_quantile
+
+#: What :func:`adjust` knows.
+CORRECTIONS = ("holm", "benjamini-hochberg", "bonferroni")
+#: Random sign patterns of a randomisation test; at p = 0.05 its chance is then ± 0.0014.
+RESAMPLES = 100_000
+
+# Signs in memory at a time (32 MiB as float64).
+_CHUNK = 2**22
+
+
+@dataclass(frozen=True)
+class Effect:
+    """How far a is above b.
+
+    Attributes:
+        difference: Mean of a − b.
+        low: Lower end of its 95 % Student t interval; None for one query.
+        high: Upper end.
+        dz: Cohen's d_z (1988): the mean difference in standard deviations of the differences. 0 if a and b are equal, ±infinite if they differ by a constant, None for one query.
+        wins: Queries on which a is better.
+        ties: Queries on which they are equal.
+        losses: Queries on which b is better.
+    """
+
+    difference: float
+    low: float | None
+    high: float | None
+    dz: float | None
+    wins: int
+    ties: int
+    losses: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One ranker against the reference, by one measure on one part of the data.
+
+    Attributes:
+        name: The ranker, ``a``.
+        reference: What it is compared with, ``b``.
+        split: ``train``, ``vali`` or ``test``.
+        measure: Such as ``"nDCG@10"``.
+        queries: How many.
+        mean_a: The ranker's mean.
+        mean_b: The reference's mean.
+        difference: See :class:`Effect`, also for the next six.
+        low: Not corrected for the number of comparisons.
+        high: Not corrected for the number of comparisons.
+        dz: Effect size.
+        wins: Queries on which the ranker is better.
+        ties: Queries on which they are equal.
+        losses: Queries on which the reference is better.
+        p_t: Of the paired t test; None for one query.
+        p_randomisation: Of the paired randomisation test; None for one query.
+        p_t_adjusted: ``p_t`` corrected for all ``comparisons``.
+        p_randomisation_adjusted: ``p_randomisation`` corrected for all ``comparisons``.
+        comparisons: Tests of one kind that were made together and corrected for.
+        correction: Which of :data:`CORRECTIONS`.
+    """
+
+    name: str
+    reference: str
+    split: str
+    measure: str
+    queries: int
+    mean_a: float
+    mean_b: float
+    difference: float
+    low: float | None
+    high: float | None
+    dz: float | None
+    wins: int
+    ties: int
+    losses: int
+    p_t: float | None
+    p_randomisation: float | None
+    p_t_adjusted: float | None
+    p_randomisation_adjusted: float | None
+    comparisons: int
+    correction: str
+
+
+def paired_t(a: np.ndarray, b: np.ndarray) -> float | None:
+    """The paired t test's p: 1 if a and b are equal, 0 if they differ by a constant, None for one query.
+
+    >>> round(paired_t(np.array([0.3, 0.5, 0.9]), np.array([0.2, 0.3, 0.6])), 4)
+    0.0742
+
+    Raises:
+        DataError: a and b are not numbers of the same queries.
+    """
+    from scipy.stats import t
+
+    differences, deviation = _differences(a, b)
+    if len(differences) == 1:
+        return None
+    mean = abs(differences.mean())
+    if deviation == 0:
+        return float(mean == 0)
+    return float(2 * t.sf(mean / deviation * math.sqrt(len(differences)), len(differences) - 1))
+
+
+def paired_randomisation(a: np.ndarray, b: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> float | None:
+    """The paired randomisation test's p (Fisher 1935; Smucker et al. 2007), None for one query.
+
+    If the rankers are alike, each difference could as well have had the other sign. p is the share of sign patterns
+    whose mean is at least as far from 0 as the one that was seen. All patterns are tried where there are at most
+    ``resamples`` (queries without a difference have no sign); otherwise so many random ones and the one that was seen,
+    (1 + hits) / (1 + resamples), which is never 0 (Phipson & Smyth 2010).
+
+    Args:
+        a: See module.
+        b: See module.
+        resamples: Random patterns, at least 1.
+        seed: Of NumPy's PCG64; the same seed tries the same patterns.
+
+    >>> paired_randomisation(np.array([0.3, 0.5, 0.9]), np.array([0.2, 0.3, 0.6]))
+    0.25
+
+    Raises:
+        DataError: a and b are not numbers of the same queries.
+        ConfigError: ``resamples`` is below 1.
+    """
+    if resamples < 1:
+        raise ConfigError(f"resamples of a randomisation test must be at least 1, got {resamples}.")
+    differences, _ = _differences(a, b)
+    if len(differences) == 1:
+        return None
+    signed = differences[differences != 0]
+    exact = 2 ** len(signed) <= resamples
+    total = signed.sum()
+    # Patterns with the same sum in exact arithmetic count, whatever the order of adding rounds them to.
+    seen = abs(total) - 1e-12 * np.abs(signed).sum()
+    patterns = _all_patterns(len(signed)) if exact else _random_patterns(len(signed), resamples, seed)
+    hits = sum(int(np.count_nonzero(np.abs(total - 2 * (flipped @ signed)) >= seen)) for flipped in patterns)
+    return hits / 2 ** len(signed) if exact else (1 + hits) / (1 + resamples)
+
+
+def effect(a: np.ndarray, b: np.ndarray) -> Effect:
+    """The mean difference with its interval, the effect size, and on how many queries which is better.
+
+    Raises:
+        DataError: a and b are not numbers of the same queries.
+    """
+    differences, deviation = _differences(a, b)
+    n, mean = len(differences), float(differences.mean())
+    wins, losses = int(np.count_nonzero(differences > 0)), int(np.count_nonzero(differences < 0))
+    counts = wins, n - wins - losses, losses
+    if n == 1:
+        return Effect(mean, None, None, None, *counts)
+    half = t_quantile(n - 1) * deviation / math.sqrt(n)
+    dz = mean / deviation if deviation > 0 else math.copysign(math.inf, mean) if mean else 0.0
+    return Effect(mean, mean - half, mean + half, dz, *counts)
+
+
+def adjust(p_values: Sequence[float] | np.ndarray, method: str = "holm") -> np.ndarray:
+    """p-values corrected for their number.
+
+    Args:
+        p_values: float64 [n], each in [0, 1].
+        method: ``holm`` (Holm 1979) and ``bonferroni`` bound the chance of any false discovery, Holm's never with
+            larger p; ``benjamini-hochberg`` (1995) bounds the expected share of false ones among the discoveries,
+            if the tests are independent or positively dependent.
+
+    Returns:
+        float64 [n], in the order given; compare with the level as it is.
+
+    Raises:
+        UnknownNameError: There is no such method.
+        ConfigError: A value is no probability.
+
+    >>> adjust([0.01, 0.04, 0.03]).tolist()
+    [0.03, 0.06, 0.06]
+    """
+    from scipy.stats import false_discovery_control
+
+    if method not in CORRECTIONS:
+        raise UnknownNameError("correction", method, CORRECTIONS)
+    p = np.asarray(p_values, np.float64)
+    if p.ndim != 1 or not np.all((p >= 0) & (p <= 1)):
+        raise ConfigError(f"p-values must be a list of numbers in [0, 1], got {p_values!r}.")
+    if method == "bonferroni" or p.size == 0:
+        return np.minimum(p * p.size, 1.0)
+    if method == "benjamini-hochberg":
+        return np.asarray(false_discovery_control(p, method="bh"), np.float64)
+    order = np.argsort(p)
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(p.size, 0, -1)), 1.0)
+    return adjusted
+
+
+def compare_per_query(
+    per_query: Mapping[str, Mapping[tuple[str, str], np.ndarray]],
+    reference: str,
+    correction: str = "holm",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> list[Comparison]:
+    """Every ranker against the reference, by every measure on every part that both have, corrected for all of these.
+
+    Args:
+        per_query: By name of the ranker, by (split, measure): float64 [queries].
+        reference: A name in ``per_query``.
+        correction: Which of :data:`CORRECTIONS`, over all comparisons of this call; comparisons of one query make no
+            test and do not count.
+        resamples: See :func:`paired_randomisation`.
+        seed: See :func:`paired_randomisation`.
+
+    Returns:
+        Ranker by ranker, in the order given.
+
+    Raises:
+        UnknownNameError: The reference is not there, or no such correction.
+        ConfigError: Nothing to compare: no other ranker, or none with a measure of the reference.
+        DataError: Two rankers do not have numbers of the same queries; says which.
+    """
+    if reference not in per_query:
+        raise UnknownNameError("ranker", reference, per_query)
+    pairs = [
+        (name, *key)
+        for name, values in per_query.items()
+        for key in values
+        if name != reference and key in per_query[reference]
+    ]
+    if not pairs:
+        raise ConfigError(f"there is nothing to compare with {reference!r}: no other ranker has a measure of it.")
+    found = []
+    for name, split, measure in pairs:
+        a, b = per_query[name][split, measure], per_query[reference][split, measure]
+        try:
+            found.append((effect(a, b), paired_t(a, b), paired_randomisation(a, b, resamples, seed)))
+        except DataError as cause:
+            raise DataError(f"{measure} of {name!r} and {reference!r} on {split}: {cause}") from cause
+    tested = [i for i, (_, p, _) in enumerate(found) if p is not None]
+    by_t, by_randomisation = (
+        dict(zip(tested, adjust([found[i][which] for i in tested], correction).tolist(), strict=True))
+        for which in (1, 2)
+    )
+    return [
+        Comparison(
+            name, reference, split, measure, len(per_query[name][split, measure]),
+            float(np.mean(per_query[name][split, measure])), float(np.mean(per_query[reference][split, measure])),
+            **vars(how_far), p_t=p_t, p_randomisation=p_randomisation,
+            p_t_adjusted=by_t.get(i), p_randomisation_adjusted=by_randomisation.get(i),
+            comparisons=len(tested), correction=correction,
+        )
+        for i, ((name, split, measure), (how_far, p_t, p_randomisation)) in enumerate(zip(pairs, found, strict=True))
+    ]  # fmt: skip
+
+
+def _differences(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float]:
+    """Their difference, float64 [queries], and its standard deviation; rounding makes neither of them."""
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    if a.ndim != 1 or a.shape != b.shape or a.size == 0:
+        raise DataError(
+            f"two rankers are compared on the same queries, one or more: got values of shapes {a.shape} and {b.shape}."
+        )
+    for values in (a, b):
+        if not np.isfinite(values).all():
+            query = int(np.argmin(np.isfinite(values)))
+            raise DataError(f"values to compare must be finite, got {values[query]} for query number {query}.")
+    rounding = 4 * np.finfo(np.float64).eps * np.maximum(np.abs(a), np.abs(b))
+    differences = np.where(np.abs(a - b) <= rounding, 0.0, a - b)
+    constant = np.ptp(differences) <= rounding.max()
+    return differences, 0.0 if constant else float(differences.std(ddof=1))
+
+
+def _all_patterns(n: int) -> Iterator[np.ndarray]:
+    """Every choice of n signs to flip, in pieces: 0 or 1 [patterns, n]."""
+    step = max(1, _CHUNK // max(n, 1))
+    for start in range(0, 2**n, step):
+        yield (np.arange(start, min(start + step, 2**n))[:, None] >> np.arange(n)) & 1
+
+
+def _random_patterns(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """``resamples`` random choices of n signs to flip, in pieces: 0 or 1 [patterns, n]."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    step = max(1, _CHUNK // n)
+    for start in range(0, resamples, step):
+        rows = min(step, resamples - start)
+        bits = rng.integers(0, 256, (rows, (n + 7) // 8), dtype=np.uint8)
+        yield np.unpackbits(bits, axis=1, count=n)

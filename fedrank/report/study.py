@@ -1,0 +1,307 @@
+"""A paper's numbers beside ours: tables, figures and a page from the run directories of a reproduction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedrank.experiments.study import Paper, Study, expected_value, named_measure
+from fedrank.experiments.variations import Variation
+from fedrank.report import describe, figures, svg, tables
+from fedrank.report.html import Html, document, h, section
+from fedrank.report.load import Run
+from fedrank.report.significance_table import significance_table
+from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
+from fedrank.report.tables import Column, Table
+
+#: Settings that baselines depend on; in all others, theirs is one row.
+_OF_BASELINES = ("data", "fold", "clicks", "normalise")
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A study's runs.
+
+    Attributes:
+        study: What it is.
+        runs: Each variation and its run.
+        fraction: Part of the rounds that were run.
+        tables: Tables that no runs stand behind, of studies that are no sweeps.
+        missing: Why there are no runs: what data is not here and how to get it.
+    """
+
+    study: Study
+    runs: tuple[tuple[Variation, Run], ...]
+    fraction: float = 1.0
+    tables: tuple[Table, ...] = ()
+    missing: str = ""
+
+
+def table(paper: Paper, shown: Shown) -> Table:
+    """Every group of runs and measure: ours, the paper's, differences.
+
+    Ours is the mean over seeds, of means over what the study pools (folds); ± over seeds.
+    """
+    study = shown.study
+    groups = _groups(shown)
+    varied = [key for key in dict.fromkeys(k for v, _ in shown.runs for k in v.where) if key not in study.pool]
+    rows, has_paper, has_reference = [], False, False
+    for split, pattern in study.measures:
+        for where, members in groups:
+            found = _values(members, split, pattern)
+            if not found:
+                continue
+            estimate = mean_interval(list(found.values()))
+            printed = expected_value(paper, study, where, split, pattern)
+            reference = _reference(study, groups, where)
+            against = None
+            if reference is not None:
+                other = _values(reference, split, pattern)
+                against = difference(found, other) if other else None
+            has_paper |= printed is not None
+            has_reference |= against is not None
+            rows.append(
+                {
+                    **{key: where.get(key) for key in varied},
+                    "split": describe.SPLIT_NAMES[split],
+                    "measure": named_measure(pattern, members[0][0].config),
+                    "ours": estimate,
+                    "paper": None if printed is None else printed["value"],
+                    "gap": None if printed is None else estimate.minus(printed["value"]),
+                    "against": against,
+                    "pooled": ", ".join(_pooled(study, members, split, pattern)),
+                }
+            )
+        rows.extend(_baseline_rows(paper, shown, varied, split, pattern))
+    has_paper |= any(row["paper"] is not None for row in rows)
+    columns = [
+        *(
+            Column(key, {"case": "learner", "privacy.p": "p", "as_published": "as published"}.get(key, key))
+            for key in varied
+        ),
+        Column("split", "split"),
+        Column("measure", "measure"),
+        Column("ours", "ours", numeric=True),
+    ]
+    if has_paper:
+        columns += [Column("paper", "paper", numeric=True), Column("gap", "ours − paper", numeric=True, signed=True)]
+    if has_reference:
+        against = ", ".join(f"{key} = {describe.number(value)}" for key, value in study.against.items())
+        columns.append(Column("against", f"difference to {against}", numeric=True, signed=True))
+    return Table(study.title, tuple(columns), tuple(rows), tuple(_notes(paper, shown)))
+
+
+def charts(shown: Shown) -> dict[str, Any]:
+    """The study's curves by name: a figure for each value of its panels and each pooled value."""
+    study = shown.study
+    split_by = (*study.panels, *study.pool)
+    out = {}
+    for split, pattern in study.curves:
+        panels: dict[tuple, dict[str, Run]] = {}
+        for variation, run in shown.runs:
+            panel = tuple(str(variation.where.get(key)) for key in split_by if key in variation.where)
+            label = ", ".join(_said(k, v) for k, v in variation.where.items() if k not in split_by) or study.title
+            measure = named_measure(pattern, variation.config)
+            if final_values(run.metrics, split, measure):
+                panels.setdefault((*panel, measure), {})[label] = run
+        for (*panel, measure), runs in panels.items():
+            name = _slug(" ".join([study.name, split, measure, *panel]))
+            about = ", ".join(_said(k, v) for k, v in zip(split_by, panel, strict=False))
+            out[name] = figures.comparison_figure(runs, split, measure, about)
+    return out
+
+
+def results(paper: Paper, shown: Sequence[Shown]) -> dict[str, Any]:
+    """Everything as JSON: what a reproduction keeps of its runs."""
+    return {
+        "paper": paper.name,
+        "studies": {
+            s.study.name: {
+                "title": s.study.title,
+                "fraction": s.fraction,
+                "seeds": sorted({seed for _, run in s.runs for seed in run.seeds}),
+                "seconds": round(_seconds(s), 1),
+                "machine": _machine(s),
+                "missing": s.missing,
+                "tables": [tables.to_json(t) for t in study_tables(paper, s)],
+            }
+            for s in shown
+        },
+    }
+
+
+def write_study_page(paper: Paper, shown: Sequence[Shown], folder: Path) -> Path:
+    """Write ``report.html``, ``results.json`` and ``figures/*.png``.
+
+    Args:
+        paper: The paper.
+        shown: Its studies with their runs.
+        folder: Gets the files.
+
+    Returns:
+        The page's file.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    parts, links = [], []
+    for one in shown:
+        drawn = charts(one)
+        for name, chart in drawn.items():
+            figures.save(chart, folder / "figures" / f"{name}.png")
+        parts.append(_section(paper, one, drawn))
+        links.append(h("a", one.study.title.split(":")[0], href=f"#{one.study.name}"))
+    text = json.dumps(results(paper, shown), indent=1, ensure_ascii=False)
+    (folder / "results.json").write_text(text + "\n", encoding="utf-8")
+    quick = [s.fraction for s in shown if s.fraction < 1]
+    page = document(
+        f"{paper.title} – fedrank reproduction",
+        h("header", h("h1", paper.title), h("p", "The paper's numbers beside ours.", class_="lead")),
+        *(
+            [h("p", f"A quick look: {describe.number(quick[0] * 100)} % of the rounds.", class_="caveat")]
+            if quick
+            else []
+        ),
+        h("nav", *links, aria_label="Sections"),
+        *parts,
+        h("footer", "Made by fedrank from the files of the run directories alone."),
+    )
+    file = folder / "report.html"
+    file.write_text(page, encoding="utf-8")
+    return file
+
+
+def _section(paper: Paper, shown: Shown, drawn: Mapping[str, Any]) -> Html:
+    study = shown.study
+    pictures = [
+        svg.figure(chart, name, f"Learning curves: {name}. The final values are in the table below.")
+        for name, chart in drawn.items()
+    ]
+    return section(
+        study.name,
+        study.title,
+        h("p", study.text) if study.text else None,
+        h("p", f"Not run: {shown.missing}", class_="caveat") if shown.missing else None,
+        h("div", *pictures, class_="charts") if pictures else None,
+        *(tables.to_html(t) for t in study_tables(paper, shown)),
+        h("p", h("b", "Where we differ. "), study.found) if study.found else None,
+        h("p", f"{_machine(shown)}; {_seconds(shown):,.0f} s in all.", class_="note") if shown.runs else None,
+    )
+
+
+def study_tables(paper: Paper, shown: Shown) -> list[Table]:
+    """All tables of a study: values, comparisons query by query, and those that no runs stand behind."""
+    out = [table(paper, shown)] if shown.runs else []
+    if shown.runs and shown.study.against:
+        compared = significance_table(shown.study, [(v, run) for v, run in shown.runs])
+        if compared is not None:
+            out.append(compared)
+    return [*out, *shown.tables]
+
+
+def _groups(shown: Shown) -> list[tuple[dict[str, Any], list[tuple[Variation, Run]]]]:
+    """Runs that differ in what is pooled only, with what they have in common."""
+    groups: dict[str, tuple[dict[str, Any], list[tuple[Variation, Run]]]] = {}
+    for variation, run in shown.runs:
+        where = {key: value for key, value in variation.where.items() if key not in shown.study.pool}
+        groups.setdefault(repr(where), (where, []))[1].append((variation, run))
+    return list(groups.values())
+
+
+def _values(members: Sequence[tuple[Variation, Run]], split: str, pattern: str) -> dict[int, float]:
+    """By seed, the mean over the members that have the split and measure."""
+    found = [final_values(run.metrics, split, named_measure(pattern, v.config)) for v, run in members]
+    found = [values for values in found if values]
+    seeds = set.intersection(*(set(values) for values in found)) if found else set()
+    return {seed: sum(values[seed] for values in found) / len(found) for seed in sorted(seeds)}
+
+
+def _pooled(study: Study, members: Sequence[tuple[Variation, Run]], split: str, pattern: str) -> list[str]:
+    return [
+        " ".join(f"{key} {v.where[key]}" for key in study.pool if key in v.where)
+        for v, run in members
+        if final_values(run.metrics, split, named_measure(pattern, v.config))
+    ]
+
+
+def _reference(study: Study, groups: list, where: dict[str, Any]) -> list | None:
+    """The group that differs from this one in the reference's settings only; None for the reference itself."""
+    if not study.against or all(where.get(k) == v for k, v in study.against.items()):
+        return None
+    wanted = {**where, **study.against}
+    return next((members for other, members in groups if other == wanted), None)
+
+
+def _baseline_rows(paper: Paper, shown: Shown, varied: list[str], split: str, pattern: str) -> list[dict[str, Any]]:
+    rows: dict[tuple, tuple[dict[str, Any], str, str, list[float]]] = {}
+    named = "ranker" if "ranker" in varied else varied[0] if varied else "split"
+    for variation, run in shown.runs:
+        measure = named_measure(pattern, variation.config)
+        where = {key: value for key, value in variation.where.items() if key in _OF_BASELINES}
+        for mark in run.baselines:
+            if (split, measure) in mark.values:
+                outside = {k: v for k, v in where.items() if k not in shown.study.pool}
+                key = (mark.name, repr(outside), measure)
+                entry = rows.setdefault(key, (outside, mark.label, measure, {}))  # type: ignore[arg-type]
+                entry[3][repr(where)] = mark.values[split, measure]  # type: ignore[call-overload]
+    out = []
+    for (name, _, _), (where, label, measure, values) in rows.items():
+        printed = expected_value(paper, shown.study, {**where, named: name}, split, pattern)
+        mean = sum(values.values()) / len(values)  # type: ignore[attr-defined]
+        out.append(
+            {
+                **{key: where.get(key, "") for key in varied},
+                named: label,
+                "split": describe.SPLIT_NAMES[split],
+                "measure": measure,
+                "ours": Estimate(mean, None, 1, "no seeds"),
+                "paper": None if printed is None else printed["value"],
+                "gap": None if printed is None else Estimate(mean - printed["value"], None, 1, "no seeds"),
+                "against": None,
+            }
+        )
+    return out
+
+
+def _notes(paper: Paper, shown: Shown) -> list[str]:
+    seeds = sorted({len(run.seeds) for _, run in shown.runs})
+    many = " or ".join(map(str, seeds))
+    out = [f"± is half of a 95 % Student t interval over {many} seeds." if seeds != [1] else "One seed: no interval."]
+    if shown.study.pool:
+        pooled = {key: sorted({str(v.where[key]) for v, _ in shown.runs if key in v.where}) for key in shown.study.pool}
+        said = "; ".join(f"{key} {' and '.join(values)}" for key, values in pooled.items() if values)
+        if said:
+            out.append(f"Ours: mean over {said}, where the part exists.")
+    sources = dict.fromkeys(str(e["source"]) for e in paper.values if e["study"] == shown.study.name)
+    out.extend(f"Paper: {source}." for source in sources)
+    if shown.fraction < 1:
+        out.append(f"A quick look: {describe.number(shown.fraction * 100)} % of the rounds.")
+    out.append("All queries count unless a measure says (judged): those with a relevant document.")
+    caveats = dict.fromkeys(
+        c for _, run in shown.runs for c in describe.caveats(run) if not c.startswith("As published")
+    )
+    return [*out, *(f"{c}." for c in caveats)]
+
+
+def _seconds(shown: Shown) -> float:
+    return sum(float(run.environment.get("seconds") or 0) for _, run in shown.runs)
+
+
+def _machine(shown: Shown) -> str:
+    seen = dict.fromkeys(
+        f"{run.environment.get('cpus')} CPUs ({run.environment.get('machine')}), {run.environment.get('device')}, "
+        f"fedrank {run.environment.get('fedrank')}, JAX {run.environment.get('jax')}"
+        for _, run in shown.runs
+    )
+    return "; ".join(seen)
+
+
+def _said(key: str, value: Any) -> str:
+    return str(value) if key in ("case", "clicks", "ranker", "data") else f"{key} {describe.number(value)}"
+
+
+def _slug(text: str) -> str:
+    import re
+
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

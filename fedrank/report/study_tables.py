@@ -1,0 +1,87 @@
+"""Tables of studies that are no sweeps."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from fedrank.experiments.progress import Listener
+from fedrank.experiments.settings import from_dict, with_setting
+from fedrank.experiments.study import Study, named_measure
+from fedrank.experiments.unlearning import forget
+from fedrank.experiments.variations import read_sweep
+from fedrank.report import describe
+from fedrank.report.statistics import mean_interval
+from fedrank.report.tables import Column, Table
+from fedrank.sessions.privacy_table import table2
+
+
+def privacy_table(title: str) -> Table:
+    """Table 2 of Kharitonov 2019: worst-case ε of one interaction, ours beside the printed one."""
+    rows = [
+        {
+            "user": row.user,
+            "p": row.p,
+            "ours": f"{row.epsilon:.2f}",
+            "paper": f"{row.paper:.2f}",
+            "bound": f"{row.bound:.2f}",
+        }
+        for row in table2()
+    ]
+    columns = (
+        Column("user", "click model"),
+        Column("p", "p", numeric=True),
+        Column("ours", "ours", numeric=True),
+        Column("paper", "paper", numeric=True),
+        Column("bound", "any clicks, equation (10)", numeric=True),
+    )
+    met = sum(row["ours"] == row["paper"] for row in rows)
+    return Table(title, columns, tuple(rows), (f"{met} of {len(rows)} numbers are met to two decimals.",))
+
+
+def unlearning_tables(study: Study, folder: Path, fraction: float, listener: Listener) -> tuple[Table, ...]:
+    """What forgetting does, a table for each case of the study.
+
+    The study's ``settings`` hold ``share`` of the devices to forget and ``tune``, the rounds of fine-tuning.
+    """
+    del folder  # nothing but the table is kept
+    base, _, cases = read_sweep(study.path)
+    out = []
+    for case in cases or ({"name": study.title},):
+        config = from_dict({**base, **{k: v for k, v in case.items() if k != "name"}})
+        if fraction < 1:
+            config = with_setting(config, "rounds", max(1, math.ceil(config.rounds * fraction)))
+        ways = forget(config, float(study.settings["share"]), int(study.settings["tune"]), listener)
+        measures = [(split, named_measure(pattern, config)) for split, pattern in study.measures]
+        rows = [
+            {
+                "way": way.name,
+                **{
+                    f"m{i}": mean_interval(way.values[key].tolist())
+                    for i, key in enumerate(measures)
+                    if key in way.values
+                },
+                **{
+                    f"d{i}": mean_interval((way.values[key] - ways[-1].values[key]).tolist())
+                    for i, key in enumerate(measures)
+                    if key in way.values
+                },
+                "distance": mean_interval(way.distance.tolist()),
+                "seconds": f"{way.seconds:.2f}",
+            }
+            for way in ways
+        ]
+        columns = [Column("way", "way")]
+        for i, (split, measure) in enumerate(measures):
+            columns.append(Column(f"m{i}", f"{measure}, {describe.SPLIT_NAMES[split]}", numeric=True))
+            columns.append(Column(f"d{i}", "difference to retraining", numeric=True, signed=True))
+        columns.append(Column("distance", "distance to retraining", numeric=True))
+        columns.append(Column("seconds", "seconds", numeric=True))
+        notes = [
+            f"{float(study.settings['share']):.0%} of {config.clients:,} devices are forgotten after {config.rounds} rounds; "
+            f"{config.seeds} seeds together take the seconds shown, compilation left out.",
+            "Distance: of the weights, in mean distances between two retrainings with different seeds.",
+            "± is half of a 95 % Student t interval over seeds.",
+        ]
+        out.append(Table(case["name"], tuple(columns), tuple(rows), tuple(notes)))
+    return tuple(out)

@@ -90,8 +90,12 @@ def _ways(experiment: Experiment, gone: np.ndarray, tune: int, listener: Listene
     def train(conditions: Conditions, states: Any, first: int, rounds: int, record: bool = False):
         simulator = Simulator(protocol, chunk, conditions=conditions, record=record)
         begun, own = simulator.start(keys, parties)
-        run = lambda: simulator.advance(keys, begun if states is None else states, parties.shared, own, first, rounds) 
-        # noqa: E731 jax.block_until_ready(run())  # compiles
+        before = begun if states is None else states
+
+        def run():
+            return simulator.advance(keys, before, parties.shared, own, first, rounds)
+
+        jax.block_until_ready(run())  # compiles
         start = time.perf_counter()
         out = jax.block_until_ready(run())
         return begun, out[0], out[2], time.perf_counter() - start

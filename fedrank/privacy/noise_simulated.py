@@ -128,7 +128,7 @@ def _count_above(tails: jax.Array, u: jax.Array) -> jax.Array:
 
 
 def _poisson_tails(rate: float) -> np.ndarray:
-    """P(N ≥ k) of a Poisson variable, ascending, for all k from 1 on that a uniform number of 32 bits can tell apart."""
+    """P(N ≥ k) of a Poisson variable, ascending, for all k from 1 on that 32 random bits can tell apart."""
     from scipy.stats import poisson
 
     tails = poisson.sf(np.arange(math.ceil(rate + 8.0 * math.sqrt(rate)) + 20), rate)

@@ -39,8 +39,7 @@ SETTINGS = {
 
 
 def party(run: Run) -> tuple[str, str]:
-    """What a party of this run is called, one and several: devices of online ranking, or the
-    one service of a central learner."""
+    """What a party of this run is called, one and several: a device, or the one service of a central learner."""
     protocol = str(run.setting("protocol", ""))
     if protocol in ("pdgd", "dbgd", "mgd"):
         return ("service", "services")

@@ -1,4 +1,4 @@
-"""Whether differences between rankers would be there with other queries: tests over queries, corrected for their number.
+"""Tests over queries, corrected for their number: would a difference be there with other queries?
 
 Seeds say whether a difference would be there with other clicks, queries whether it would be there with other queries.
 Tables of a study have both.
@@ -16,6 +16,121 @@ from fedrank.experiments.study import Study, named_measure
 from fedrank.experiments.variations import Variation
 from fedrank.report import describe
 from fedrank.report.load import Run
-from fedrank.report.significance import compare_per_query
+from fedrank.report.significance import adjust, compare_per_query
 from fedrank.report.statistics import Estimate
 from fedrank.report.tables import Column, Table
+
+
+def significance_table(study: Study, runs: Sequence[tuple[Variation, Run]]) -> Table | None:
+    """Every ranker against the study's reference and against the label-trained ones, query by query.
+
+    A query's value is the mean over seeds. What the study pools (folds) is put together: more queries, not more tests.
+
+    Args:
+        study: With ``against``, which names the reference.
+        runs: Its runs.
+
+    Returns:
+        None if no run kept its values by query, or no group has a reference.
+    """
+    groups = _groups(study, runs)
+    found = []
+    for about, members in groups.items():
+        reference = next((name for name, (is_reference, _) in members.items() if is_reference), None)
+        per_query = {name: values for name, (_, values) in members.items() if values}
+        if reference in per_query and len(per_query) > 1:
+            known = per_query[reference]
+            shared = {name: {k: v for k, v in values.items() if k in known} for name, values in per_query.items()}
+            rows = compare_per_query({k: v for k, v in shared.items() if v}, reference)
+            found.extend((about, row) for row in rows)
+    if not found:
+        return None
+    by_t = _adjusted([row.p_t for _, row in found])
+    by_randomisation = _adjusted([row.p_randomisation for _, row in found])
+    table = [
+        {
+            "about": about,
+            "name": row.name,
+            "split": describe.SPLIT_NAMES[row.split],
+            "measure": row.measure,
+            "difference": Estimate(
+                row.difference, None if row.high is None else row.high - row.difference, row.queries
+            ),
+            "dz": None if row.dz is None else f"{row.dz:+.2f}".replace("-", "−"),
+            "wins": f"{row.wins}/{row.ties}/{row.losses}",
+            "p_t": _p(t),
+            "p_r": _p(r),
+        }
+        for (about, row), t, r in zip(found, by_t, by_randomisation, strict=True)
+    ]
+    columns = (
+        Column("about", "runs"),
+        Column("name", "ranker"),
+        Column("split", "split"),
+        Column("measure", "measure"),
+        Column("difference", f"difference to {_said(study.against)}", numeric=True, signed=True),
+        Column("dz", "effect d", numeric=True),
+        Column("wins", "better/equal/worse", numeric=True),
+        Column("p_t", "p, t-test", numeric=True),
+        Column("p_r", "p, randomisation", numeric=True),
+    )
+    notes = (
+        "Paired over queries, each the mean over seeds; ± is half of a 95 % t interval over queries.",
+        f"p values are corrected for the {len(found)} comparisons of this table (Holm); effect d: mean difference over "
+        "its standard deviation.",
+    )
+    return Table(f"{study.title.split(':')[0]}: would it be so with other queries?", columns, tuple(table), notes)
+
+
+def _groups(study: Study, runs: Sequence[tuple[Variation, Run]]) -> dict[str, dict[str, tuple[bool, dict]]]:
+    """By what runs have in common: ranker -> (is it the reference, (split, measure) -> values by query)."""
+    groups: dict[str, dict[str, tuple[bool, dict]]] = {}
+    for variation, run in runs:
+        where = {key: value for key, value in variation.where.items() if key not in study.pool}
+        common = {key: value for key, value in where.items() if key not in study.against}
+        is_reference = all(where.get(key) == value for key, value in study.against.items())
+        name = _said({key: where[key] for key in study.against if key in where})
+        group = groups.setdefault(_said(common) or "all", {})
+        for ranker, values in _per_query(study, variation, run).items():
+            label = name if ranker == "learnt" else f"{ranker} (labels)"
+            if ranker != "learnt" and not is_reference:
+                continue  # the same baseline stands beside every run
+            old = group.get(label, (False, {}))[1]
+            joined = {k: np.concatenate([old[k], v]) if k in old else v for k, v in values.items()}
+            group[label] = (is_reference and ranker == "learnt", {**old, **joined})
+    return groups
+
+
+def _per_query(study: Study, variation: Variation, run: Run) -> dict[str, dict[tuple[str, str], np.ndarray]]:
+    file = run.path / "per_query.parquet"
+    if not file.exists():
+        return {}
+    frame = pl.read_parquet(file)
+    wanted = dict.fromkeys(
+        (split, named_measure(pattern, variation.config))
+        for split, pattern in study.measures
+        if split in ("vali", "test", "train") and "(judged)" not in pattern
+    )
+    unseen = [key for key in wanted if key[0] != "train"] or list(wanted)  # not trained on, where there are such
+    out: dict[str, dict[tuple[str, str], np.ndarray]] = {}
+    for (ranker, split, measure), part in frame.group_by("ranker", "split", "measure", maintain_order=True):
+        if (split, measure) in unseen:
+            out.setdefault(str(ranker), {})[str(split), str(measure)] = part["value"].to_numpy().astype(np.float64)
+    return out
+
+
+def _adjusted(values: Sequence[float | None]) -> list[float | None]:
+    tested = [i for i, value in enumerate(values) if value is not None]
+    adjusted = dict(zip(tested, adjust([values[i] for i in tested]).tolist(), strict=True))  # type: ignore[misc]
+    return [adjusted.get(i) for i in range(len(values))]
+
+
+def _p(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _said(where: dict[str, Any]) -> str:
+    plain = ("case", "clicks", "ranker", "data")
+    return ", ".join(str(v) if k in plain else f"{k} {describe.number(v)}" for k, v in where.items())

@@ -67,7 +67,7 @@ def table(paper: Paper, shown: Shown) -> Table:
                 {
                     **{key: where.get(key) for key in varied},
                     "split": describe.SPLIT_NAMES[split],
-                    "measure": named_measure(pattern, members[0][0].config),
+                    "measure": _short(pattern, members[0][0].config, varied),
                     "ours": estimate,
                     "paper": None if printed is None else printed["value"],
                     "gap": None if printed is None else estimate.minus(printed["value"]),
@@ -217,6 +217,13 @@ def _values(members: Sequence[tuple[Variation, Run]], split: str, pattern: str) 
     return {seed: sum(values[seed] for values in found) / len(found) for seed in sorted(seeds)}
 
 
+def _short(pattern: str, config: Any, varied: Sequence[str]) -> str:
+    """A measure's name, without what a column beside it says."""
+    for key in varied:
+        pattern = pattern.replace(f" ({{{key}}})", "")
+    return named_measure(pattern, config)
+
+
 def _pooled(study: Study, members: Sequence[tuple[Variation, Run]], split: str, pattern: str) -> list[str]:
     return [
         " ".join(f"{key} {v.where[key]}" for key in study.pool if key in v.where)
@@ -235,7 +242,8 @@ def _reference(study: Study, groups: list, where: dict[str, Any]) -> list | None
 
 def _baseline_rows(paper: Paper, shown: Shown, varied: list[str], split: str, pattern: str) -> list[dict[str, Any]]:
     rows: dict[tuple, tuple[dict[str, Any], str, str, list[float]]] = {}
-    named = "ranker" if "ranker" in varied else varied[0] if varied else "split"
+    free = [key for key in varied if key not in _OF_BASELINES]
+    named = "ranker" if "ranker" in varied else free[0] if free else varied[0] if varied else "split"
     for variation, run in shown.runs:
         measure = named_measure(pattern, variation.config)
         where = {key: value for key, value in variation.where.items() if key in _OF_BASELINES}
@@ -243,7 +251,8 @@ def _baseline_rows(paper: Paper, shown: Shown, varied: list[str], split: str, pa
             if (split, measure) in mark.values:
                 outside = {k: v for k, v in where.items() if k not in shown.study.pool}
                 key = (mark.name, repr(outside), measure)
-                entry = rows.setdefault(key, (outside, mark.label, measure, {}))  # type: ignore[arg-type]
+                shown_as = _short(pattern, variation.config, varied)
+                entry = rows.setdefault(key, (outside, mark.label, shown_as, {}))  # type: ignore[arg-type]
                 entry[3][repr(where)] = mark.values[split, measure]  # type: ignore[call-overload]
     out = []
     for (name, _, _), (where, label, measure, values) in rows.items():

@@ -21,7 +21,7 @@ def privacy_table(title: str) -> Table:
     rows = [
         {
             "user": row.user,
-            "p": row.p,
+            "p": f"{row.p:g}",
             "ours": f"{row.epsilon:.2f}",
             "paper": f"{row.paper:.2f}",
             "bound": f"{row.bound:.2f}",
@@ -78,8 +78,8 @@ def unlearning_tables(study: Study, folder: Path, fraction: float, listener: Lis
         columns.append(Column("distance", "distance to retraining", numeric=True))
         columns.append(Column("seconds", "seconds", numeric=True))
         notes = [
-            f"{float(study.settings['share']):.0%} of {config.clients:,} devices are forgotten after {config.rounds} rounds; "
-            f"{config.seeds} seeds together take the seconds shown, compilation left out.",
+            f"{float(study.settings['share']):.0%} of {config.clients:,} devices are forgotten after {config.rounds} "
+            f"rounds; {config.seeds} seeds together take the seconds shown, compilation left out.",
             "Distance: of the weights, in mean distances between two retrainings with different seeds.",
             "± is half of a 95 % Student t interval over seeds.",
         ]

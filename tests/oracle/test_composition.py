@@ -272,7 +272,7 @@ def test_sigma_inverts_epsilon(epsilon):
 
 @pytest.mark.parametrize("rho", [1e-4, 0.02, 0.5, 10.0, 300.0])
 def test_concentrated_epsilon_lies_between_the_exact_and_the_first_bound(rho):
-    """Bun and Steinke 2016, Proposition 1.3: ρ + 2 √(ρ log 1/δ); and no bound for all of them can beat the Gaussian's."""
+    """Bun and Steinke 2016, Proposition 1.3: ρ + 2 √(ρ log 1/δ); no bound for all mechanisms beats the Gaussian's."""
     epsilon = concentrated_epsilon(rho, 1e-6)
     assert gaussian_epsilon(1 / math.sqrt(2 * rho), 1e-6, 1.0) <= epsilon
     assert epsilon < rho + 2 * math.sqrt(rho * math.log(1e6))
@@ -302,7 +302,7 @@ def test_renyi_divergences_of_discrete_gaussian_noise_by_summation(sigma, sensit
 def test_shares_of_discrete_gaussian_noise_cost_little_once_each_is_a_few_steps_wide():
     assert gaussian_rho(200.0, 50.0, 1000, 480) == pytest.approx(gaussian_rho(200.0, 50.0), rel=1e-9)
     assert gaussian_rho(20.0, 5.0, 1000, 480) > 1.5 * gaussian_rho(20.0, 5.0)
-    with pytest.raises(ConfigError, match="σ = 0.316 steps; at least 1/2 is needed"):
+    with pytest.raises(ConfigError, match=r"σ = 0\.316 steps; at least 1/2 is needed"):
         gaussian_rho(10.0, 5.0, 1000)
 
 

@@ -325,7 +325,7 @@ def test_a_key_that_agrees_with_everybody_on_the_same_secret_is_refused():
 
 def test_too_few_survivors_stop_the_sum_at_each_stage():
     vectors = words(5, 2)
-    with pytest.raises(SecureSumError, match="2 parties sent shares, 3 are needed.*No party's vector was unmasked"):
+    with pytest.raises(SecureSumError, match=r"2 parties sent shares, 3 are needed.*No party's vector was unmasked"):
         secure_sum(vectors, 3, dropped_before_sharing=[0, 1, 2])
     with pytest.raises(SecureSumError, match="2 parties sent a vector, 3 are needed"):
         secure_sum(vectors, 3, dropped_before_masking=[0, 1, 2])
@@ -338,7 +338,7 @@ def test_too_few_survivors_stop_the_sum_at_each_stage():
 
 def test_a_neighbourhood_can_be_too_small_although_the_cohort_is_not():
     terms = Terms(2, 2, 3)  # nobody may drop out of a neighbourhood of three
-    with pytest.raises(SecureSumError, match="of party . and its 2 neighbours 2 sent a vector, 3 are needed"):
+    with pytest.raises(SecureSumError, match=r"of party . and its 2 neighbours 2 sent a vector, 3 are needed"):
         secure_sum(words(8, 2), terms.threshold, neighbours=2, dropped_before_masking=[5])
 
 

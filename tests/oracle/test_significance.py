@@ -66,7 +66,7 @@ def test_exact_randomisation_test_in_pieces(monkeypatch):
 
 
 def test_randomisation_test_against_scipy():
-    a, b = two(3, 60, gain=0.35)
+    a, b = two(2, 60, gain=0.35)
     resamples = 20_000
     other = stats.permutation_test(
         (a, b), lambda x, y, axis: np.mean(x - y, axis=axis), permutation_type="samples", vectorized=True,
@@ -78,12 +78,13 @@ def test_randomisation_test_against_scipy():
 
 
 def test_random_patterns_agree_with_all_patterns():
-    a, b = two(5, 14, gain=0.6)
-    exact = paired_randomisation(a, b, resamples=2**14)
-    resamples = 2**14 - 1
-    drawn = paired_randomisation(a, b, resamples - 2**13, seed=3)  # one pattern too many for an exact test
-    assert exact == pytest.approx(enumerated(a, b)) and 0.01 < exact < 0.5
-    assert exact != drawn and abs(exact - drawn) < 4.5 * math.sqrt(exact * (1 - exact) / 2**13)
+    a, b = two(4, 14, gain=0.6)
+    different = int(np.count_nonzero(a != b))
+    exact = paired_randomisation(a, b, resamples=2**different)
+    resamples = 2**different - 1  # one too few for all
+    drawn = paired_randomisation(a, b, resamples, seed=3)
+    assert exact == pytest.approx(enumerated(a, b)) and 0.01 < exact < 0.5 and different > 10
+    assert exact != drawn and abs(exact - drawn) < 4.5 * math.sqrt(exact * (1 - exact) / resamples)
 
 
 def test_random_patterns_never_give_zero():
@@ -95,15 +96,18 @@ def test_random_patterns_never_give_zero():
 def test_pieces_change_nothing_but_memory(monkeypatch):
     a, b = two(7, 203)
     whole = paired_randomisation(a, b, 3000)
-    monkeypatch.setattr(significance, "_CHUNK", 203 * 100)
-    # Other pieces are other draws; the estimate is the same within its chance.
+    assert whole == paired_randomisation(a, b, 3000) != paired_randomisation(a, b, 3000, seed=4)
+    monkeypatch.setattr(significance, "_CHUNK", 26 * 100)
+    pieces = [len(piece) for piece in significance._random_patterns(203, 3000, 0)]
+    assert sum(pieces) == 3000 and max(pieces) == 100
+    # Other pieces may be other draws; the estimate is the same within its chance.
     assert abs(paired_randomisation(a, b, 3000) - whole) < 4.5 * math.sqrt(2 * 0.25 / 3000)
-    assert sum(len(piece) for piece in significance._random_patterns(203, 3000, 0)) == 3000
-    assert paired_randomisation(a, b, 3000, seed=4) == paired_randomisation(a, b, 3000, seed=4)
 
 
 def test_every_sign_is_flipped_half_of_the_time():
-    flips = np.concatenate(list(significance._random_patterns(19, 20_000, 0)))
+    patterns = np.concatenate(list(significance._random_patterns(19, 20_000, 0)))
+    # One value alone is 1 and the others 0: its sum is whether its sign is flipped.
+    flips = np.stack([significance._flipped_sums(one, patterns) for one in np.eye(19)], axis=1)
     assert flips.shape == (20_000, 19) and set(np.unique(flips)) == {0, 1}
     assert np.abs(flips.mean(axis=0) - 0.5).max() < 4.5 * 0.5 / math.sqrt(20_000)
     correlation = np.corrcoef(flips.T) - np.eye(19)
@@ -265,5 +269,5 @@ def test_comparisons_that_cannot_be_made():
         with pytest.raises(ConfigError, match="nothing to compare"):
             compare_per_query(nothing, "base")
     values["near"]["test", "RR"] = np.zeros(39)
-    with pytest.raises(DataError, match="RR of 'near' and 'base' on test: .*39"):
+    with pytest.raises(DataError, match=r"RR of 'near' and 'base' on test: .*39"):
         compare_per_query(values, "base", resamples=10)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +30,17 @@ _PARITY = np.uint32(0x1BD11BDA)
 #: Messages whose weighted perturbations are added up one after another; blocks are added in a fixed order, so that the
 #: sum does not depend on the number of threads.
 _BLOCK = 64
+
+
+def fixed(array: Any, dtype: Any) -> np.ndarray:
+    """The array contiguous and read-only, copied only if it must be.
+
+    Numba compiles a kernel once for each combination of its arguments' types, and whether an array may be written to is
+    part of its type: what comes from JAX may not, what NumPy made may.
+    """
+    array = np.ascontiguousarray(array, dtype).view()
+    array.flags.writeable = False
+    return array
 
 
 @numba.njit(inline="always")
@@ -109,11 +121,11 @@ def _weighted_sums(seeds, coefficients, table, partial):
 
 
 def _host_weighted_sum(seeds, coefficients, size: int) -> np.ndarray:
-    seeds, coefficients = np.asarray(seeds, np.uint32), np.asarray(coefficients, np.float32)
+    seeds, coefficients = fixed(seeds, np.uint32), fixed(coefficients, np.float32)
     lead = np.broadcast_shapes(seeds.shape, coefficients.shape)
     flat = (-1, lead[-1])
-    seeds = np.ascontiguousarray(np.broadcast_to(seeds, lead)).reshape(flat)
-    coefficients = np.ascontiguousarray(np.broadcast_to(coefficients, lead)).reshape(flat)
+    seeds = fixed(np.broadcast_to(seeds, lead).reshape(flat), np.uint32)
+    coefficients = fixed(np.broadcast_to(coefficients, lead).reshape(flat), np.float32)
     chunks = max(1, -(-lead[-1] // _BLOCK))
     partial = np.zeros((seeds.shape[0], chunks, size), np.float32)
     with ONE_AT_A_TIME:

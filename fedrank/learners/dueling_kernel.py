@@ -18,12 +18,12 @@ import numba
 import numpy as np
 
 from fedrank.clicks.cascade import CascadeUser, decision_tables
-from fedrank.core.kernels import ONE_AT_A_TIME, fill_perturbation
+from fedrank.core.kernels import ONE_AT_A_TIME, fill_perturbation, fixed
 from fedrank.core.rng import normal_table
 from fedrank.data.queries import FeatureBlocks
 from fedrank.learners.multileaving import CLOSE, rank_weights
 from fedrank.rankers.base import Ranker
-from fedrank.sessions.kernel import fill_scores, kernel_shape, list_ndcg, quality_tables, sample_clicks
+from fedrank.sessions.kernel import arrays_of, fill_scores, kernel_shape, list_ndcg, quality_tables, sample_clicks
 
 _u64 = np.uint64
 _f32 = np.float32
@@ -163,13 +163,6 @@ def _duels(
                             weights[j] += share * u[c, j]
 
 
-def _fixed(array, dtype) -> np.ndarray:
-    """The array contiguous and read-only, copied only if it must be: types that vary would be compiled for each."""
-    array = np.ascontiguousarray(array, dtype).view()
-    array.flags.writeable = False
-    return array
-
-
 def _host_duels(
     weights, which, step, queries, active, directions, assign, pick, clicks, *, blocks, hidden, click, leave, radius
 ):
@@ -179,25 +172,23 @@ def _host_duels(
     parties = int(np.prod(lead, dtype=np.int64))
 
     # The model is the same for all parties of a run: it is passed once a run, with each party's run beside it.
-    models = _fixed(weights, np.float32).reshape(-1, weights.shape[-1])
+    models = fixed(weights, np.float32).reshape(-1, weights.shape[-1])
     run = np.broadcast_to(np.arange(len(models)).reshape(weights.shape[:-1]), lead).reshape(parties)
 
     def flat(array, dtype):
         shape = array.shape[len(lead) :]
-        return _fixed(np.broadcast_to(array, (*lead, *shape)).reshape(parties, *shape), dtype)
+        return fixed(np.broadcast_to(array, (*lead, *shape)).reshape(parties, *shape), dtype)
 
     queries = flat(queries, np.int32)
     learnt = np.empty((parties, models.shape[1]), np.float32)
     patterns, quality = np.zeros(queries.shape, np.int32), np.zeros(queries.shape, np.float32)
     tables = (normal_table(), rank_weights(int(blocks.length.max())), *quality_tables(blocks, clicks.shape[-1]))
-    by_seed, by_rank, ideal, discounts, gains = (_fixed(table, table.dtype) for table in tables)
+    by_seed, by_rank, ideal, discounts, gains = (fixed(table, table.dtype) for table in tables)
     with ONE_AT_A_TIME:
         _duels(
-            _fixed(blocks.values, np.float32), _fixed(blocks.start, np.int64), _fixed(blocks.stride, np.int32),
-            _fixed(blocks.labels, np.int32), _fixed(blocks.label_start, np.int64), _fixed(blocks.length, np.int32),
-            blocks.n_features, hidden, _fixed(click, np.float32), _fixed(leave, np.float32),
+            *arrays_of(blocks), blocks.n_features, hidden, fixed(click, np.float32), fixed(leave, np.float32),
             by_seed, by_rank, ideal, discounts, gains, np.float32(radius),
-            models, _fixed(run, np.int64), flat(which, np.int32), flat(step, np.float32),
+            models, fixed(run, np.int64), flat(which, np.int32), flat(step, np.float32),
             queries, flat(active, np.bool_),
             flat(directions, np.uint32), flat(assign, np.uint32), flat(pick, np.uint32), flat(clicks, np.uint32),
             learnt, patterns, quality,

@@ -17,11 +17,19 @@ import numba
 import numpy as np
 
 from fedrank.clicks.cascade import CascadeUser, decision_tables
-from fedrank.core.kernels import ONE_AT_A_TIME
+from fedrank.core.kernels import ONE_AT_A_TIME, fixed
 from fedrank.data.queries import FeatureBlocks
 from fedrank.learners.chance import fill_document_words
 from fedrank.rankers.base import Ranker
-from fedrank.sessions.kernel import fill_scores, fill_top, kernel_shape, list_ndcg, quality_tables, sample_clicks
+from fedrank.sessions.kernel import (
+    arrays_of,
+    fill_scores,
+    fill_top,
+    kernel_shape,
+    list_ndcg,
+    quality_tables,
+    sample_clicks,
+)
 
 _u32 = np.uint32
 _f32 = np.float32
@@ -202,22 +210,21 @@ def _host_steps(
     parties = int(np.prod(lead, dtype=np.int64))
 
     # Weights that are the same for all parties of a run are passed once a run, with each party's run beside them.
-    models = np.ascontiguousarray(np.asarray(weights, np.float32)).reshape(-1, weights.shape[-1])
+    models = fixed(weights, np.float32).reshape(-1, weights.shape[-1])
     run = np.broadcast_to(np.arange(len(models)).reshape(weights.shape[:-1]), lead).reshape(parties)
 
     def flat(array, dtype):
-        array = np.asarray(array, dtype)
         inner = array.shape[len(lead) :]
-        return np.ascontiguousarray(np.broadcast_to(array, (*lead, *inner)).reshape(parties, *inner))
+        return fixed(np.broadcast_to(array, (*lead, *inner)).reshape(parties, *inner), dtype)
 
     queries = flat(queries, np.int32)
     out = np.empty((parties, models.shape[1]), np.float32)
     patterns, quality = np.zeros(queries.shape, np.int32), np.zeros(queries.shape, np.float32)
     with ONE_AT_A_TIME:
         _steps(
-            blocks.values, blocks.start, blocks.stride, blocks.labels, blocks.label_start, blocks.length,
-            blocks.n_features, hidden, click, leave, *quality_tables(blocks, click_words.shape[-1]),
-            models, np.ascontiguousarray(run), flat(which, np.int32), flat(rate, np.float32), queries,
+            *arrays_of(blocks), blocks.n_features, hidden, click, leave,
+            *quality_tables(blocks, click_words.shape[-1]),
+            models, fixed(run, np.int64), flat(which, np.int32), flat(rate, np.float32), queries,
             flat(active, np.bool_), flat(document_words, np.uint32), flat(click_words, np.uint32), batch,
             out, patterns, quality,
         )  # fmt: skip
@@ -248,7 +255,7 @@ def steps(
         ConfigError: The kernel does not know the ranker, or the users do not fit each other.
     """
     _, hidden = kernel_shape(ranker)
-    click, leave = decision_tables(users)
+    click, leave = (fixed(table, np.float32) for table in decision_tables(users))
     host = functools.partial(_host_steps, blocks=data, hidden=hidden, click=click, leave=leave, batch=batch)
     shapes = (
         jax.ShapeDtypeStruct(weights.shape, jnp.float32),

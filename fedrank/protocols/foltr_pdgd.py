@@ -26,7 +26,7 @@ norm of s may be an L1 norm of √n·s, which takes much more noise. Rounding to
 
 **As published**, ``as_published=True``: an L2 norm of s, noise of scale s/ε on weights that the server sees one by one,
 and a start at a random direction of length 0.01. That ε is not the ε of a round (:meth:`FoltrPDGD.account` says what
-is): it takes an L2 norm for an L1 norm, and s for 2s. The published code clips after every local step; here weights are
+is): it takes an L2 norm for an L1 norm, and s for 2s. Both presume equally many interactions everywhere. The published code clips after every local step; here weights are
 clipped once, before they are sent, which bounds what is sent by as much.
 """
 
@@ -46,6 +46,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Field, Layout
 from fedrank.core.protocol import Exchange, Party, Promise, Protocol
 from fedrank.data.partition import Shares
+from fedrank.data.queries import FeatureBlocks
 from fedrank.learners.pdgd import Learnt, PdgdWords, pdgd_steps
 from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.privacy.calibration import laplace_scale, replacement_sensitivity
@@ -197,7 +198,8 @@ class FoltrPDGD(Protocol):
         aggregate: Rule of :data:`fedrank.aggregation.robust.AGGREGATORS`. Sums allow the mean only.
         byzantine: How many devices the rule assumes to lie.
         as_published: Clip, noise and start as the paper does; see above. For comparison only.
-        kernels: Use the compiled CPU kernel where there is one; equal draws, sums equal to about 1e-6.
+        kernels: Use the compiled CPU kernel, for data as feature blocks, or JAX, for padded queries; equal draws, sums
+            equal to about 1e-6.
     """
 
     ranker: Ranker
@@ -316,7 +318,15 @@ class FoltrPDGD(Protocol):
         return state.weights
 
     def devices(self, data: Any, shares: Shares, which: Any = None, amounts: Any = None) -> Party:
-        """All devices of a simulation; see :func:`fedrank.sessions.devices.devices`."""
+        """All devices of a simulation; see :func:`fedrank.sessions.devices.devices`.
+
+        Raises:
+            ConfigError: As there; too few devices for the aggregation or the noise, or so many that their sum may run
+                over; or data in a layout that ``kernels`` does not go with.
+        """
+        if isinstance(data, FeatureBlocks) != self.kernels:
+            layout = "blocks" if self.kernels else "padded"
+            raise ConfigError(f"kernels = {self.kernels} takes data as queries.{layout}(), got {type(data).__name__}.")
         robust.check(self.aggregate, shares.parties, self.byzantine)
         if self.secure_sum:
             self._check_secure_sum(shares.parties)

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedrank.clicks.cascade import CascadeUser, decision_tables
 from fedrank.core.errors import ConfigError
-from fedrank.core.kernels import ONE_AT_A_TIME, fill_perturbation
+from fedrank.core.kernels import ONE_AT_A_TIME, fill_perturbation, fixed
 from fedrank.core.rng import normal_table
 from fedrank.data.queries import FeatureBlocks
 from fedrank.rankers.base import Ranker
@@ -172,7 +172,15 @@ def quality_tables(data: FeatureBlocks, depth: int) -> tuple[np.ndarray, np.ndar
     for query, (first, length) in enumerate(zip(data.label_start, data.length, strict=True)):
         best = np.sort(data.labels[first : first + length])[::-1][:depth]
         ideal[query] = gains[best] @ discounts[: len(best)]
-    return ideal, discounts, gains
+    return fixed(ideal, np.float32), fixed(discounts, np.float32), fixed(gains, np.float32)
+
+
+def arrays_of(data: FeatureBlocks) -> tuple[np.ndarray, ...]:
+    """Values, start, stride, labels, label_start and length, as kernels take them."""
+    return (
+        fixed(data.values, np.float32), fixed(data.start, np.int64), fixed(data.stride, np.int32),
+        fixed(data.labels, np.int32), fixed(data.label_start, np.int64), fixed(data.length, np.int32),
+    )  # fmt: skip
 
 
 @numba.njit(cache=True, nogil=True, parallel=True)
@@ -215,25 +223,22 @@ def _host_sessions(
     parties = int(np.prod(lead, dtype=np.int64))
 
     # The model is the same for all parties of a run: it is passed once a run, with each party's run beside it.
-    models = np.ascontiguousarray(np.asarray(center, np.float32)).reshape(-1, center.shape[-1])
+    models = fixed(center, np.float32).reshape(-1, center.shape[-1])
     run = np.broadcast_to(np.arange(len(models)).reshape(center.shape[:-1]), lead).reshape(parties)
 
     def flat(array, dtype):
-        array = np.asarray(array, dtype)
-        return np.broadcast_to(array, (*lead, *array.shape[len(lead) :])).reshape(parties, *array.shape[len(lead) :])
+        inner = array.shape[len(lead) :]
+        return fixed(np.broadcast_to(array, (*lead, *inner)).reshape(parties, *inner), dtype)
 
     queries = flat(queries, np.int32)
     out, quality = np.zeros(queries.shape, np.int32), np.zeros(queries.shape, np.float32)
     if out.size:
         with ONE_AT_A_TIME:
             _sessions(
-                blocks.values, blocks.start, blocks.stride, blocks.labels, blocks.label_start, blocks.length,
-                blocks.n_features, hidden, click, leave, random_ties, normal_table(),
+                *arrays_of(blocks), blocks.n_features, hidden, click, leave, random_ties, normal_table(),
                 *quality_tables(blocks, click_words.shape[-1]),
-                models, np.ascontiguousarray(run), np.ascontiguousarray(flat(which, np.int32)),
-                np.ascontiguousarray(flat(seeds, np.uint32)), steps,
-                np.ascontiguousarray(queries), np.ascontiguousarray(flat(click_words, np.uint32)),
-                np.ascontiguousarray(flat(tie_words, np.uint32)), out, quality,
+                models, fixed(run, np.int64), flat(which, np.int32), flat(seeds, np.uint32), steps,
+                queries, flat(click_words, np.uint32), flat(tie_words, np.uint32), out, quality,
             )  # fmt: skip
     return out.reshape(*lead, *out.shape[1:]), quality.reshape(*lead, *out.shape[1:])
 
@@ -273,10 +278,10 @@ def play(
         _host_sessions,
         blocks=data,
         hidden=hidden,
-        click=click,
-        leave=leave,
+        click=fixed(click, np.float32),
+        leave=fixed(leave, np.float32),
         random_ties=random_ties,
-        steps=np.asarray(steps, np.float32),
+        steps=fixed(steps, np.float32),
     )
     shapes = (jax.ShapeDtypeStruct(queries.shape, jnp.int32), jax.ShapeDtypeStruct(queries.shape, jnp.float32))
     which = jnp.asarray(which, jnp.int32)

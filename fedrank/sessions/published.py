@@ -27,10 +27,10 @@ import numpy as np
 
 from fedrank.clicks.cascade import CascadeUser
 from fedrank.core.errors import ConfigError
-from fedrank.core.kernels import ONE_AT_A_TIME
+from fedrank.core.kernels import ONE_AT_A_TIME, fixed
 from fedrank.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.rankers.base import Ranker
-from fedrank.sessions.kernel import fill_scores, fill_top, kernel_shape, list_ndcg, quality_tables
+from fedrank.sessions.kernel import arrays_of, fill_scores, fill_top, kernel_shape, list_ndcg, quality_tables
 from fedrank.sessions.seen import Seen
 
 _u32 = np.uint32
@@ -163,16 +163,15 @@ def _host_sessions(queries, first, count, weights, seeds, *, blocks, hidden, use
     parties = int(np.prod(lead, dtype=np.int64))
 
     def flat(array, dtype, *core):
-        return np.ascontiguousarray(np.broadcast_to(np.asarray(array, dtype), (*lead, *core))).reshape(parties, *core)
+        return fixed(np.broadcast_to(np.asarray(array, dtype), (*lead, *core)).reshape(parties, *core), dtype)
 
     weights = np.asarray(weights, np.float32)
     out = np.zeros((parties, len(steps), each), np.int32)
     quality = np.zeros(out.shape, np.float32)
     with ONE_AT_A_TIME:
         _sessions(
-            blocks.values, blocks.start, blocks.stride, blocks.labels, blocks.label_start, blocks.length,
-            blocks.n_features, hidden, np.asarray(user.click, np.float64), np.asarray(user.stop, np.float64),
-            user.depth, *quality_tables(blocks, user.depth), steps, np.asarray(queries, np.int32).reshape(-1),
+            *arrays_of(blocks), blocks.n_features, hidden, fixed(user.click, np.float64), fixed(user.stop, np.float64),
+            user.depth, *quality_tables(blocks, user.depth), steps, fixed(np.reshape(queries, -1), np.int32),
             flat(first, np.int32), flat(count, np.int32),
             flat(weights, np.float32, weights.shape[-1]), flat(seeds, np.uint32), out,
             quality,
@@ -187,7 +186,7 @@ def _host_weighted_sum(seeds, coefficients, *, size: int) -> np.ndarray:
     for s, c in zip(seeds.reshape(-1, seeds.shape[-1]), coefficients.reshape(-1, seeds.shape[-1]), strict=True):
         partial = np.zeros((max(1, -(-s.size // 64)), size), np.float32)
         with ONE_AT_A_TIME:
-            _weighted_sums(np.ascontiguousarray(s), np.ascontiguousarray(c), partial)
+            _weighted_sums(fixed(s, np.uint32), fixed(c, np.float32), partial)
         out.append(partial.sum(axis=0, dtype=np.float64).astype(np.float32))
     return np.stack(out).reshape(*seeds.shape[:-1], size)
 
@@ -228,7 +227,7 @@ def published_sessions(
         raise ConfigError("as_published runs on the CPU kernels only; use queries.blocks(), or JAX_PLATFORMS=cpu.")
     _, hidden = kernel_shape(ranker)
     host = functools.partial(
-        _host_sessions, blocks=data, hidden=hidden, user=user, each=each, steps=np.asarray(steps, np.float32)
+        _host_sessions, blocks=data, hidden=hidden, user=user, each=each, steps=fixed(steps, np.float32)
     )
     shapes = tuple(jax.ShapeDtypeStruct((len(steps), each), dtype) for dtype in (jnp.int32, jnp.float32))
     return Seen(*jax.pure_callback(host, shapes, queries, first, count, center, seed, vmap_method="expand_dims"))

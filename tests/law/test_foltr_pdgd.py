@@ -298,17 +298,6 @@ def test_it_learns(case):
     assert seen["MaxRR"].shape == seen["nDCG@10"].shape
 
 
-def test_chunks_change_nothing():
-    protocol = tiny(**SUM)
-    everyone, keys = parties(protocol), run_keys((4,))
-    ends = []
-    for chunk in (4, 100):
-        simulation = Simulator(protocol, chunk)
-        states, own = simulation.start(keys, everyone)
-        ends.append(simulation.advance(keys, states, everyone.shared, own, 0, 3)[0].weights)
-    np.testing.assert_allclose(*ends, rtol=1e-6)
-
-
 def test_how_it_starts():
     key = jax.random.key(1)
     np.testing.assert_array_equal(tiny().init(key).weights, np.zeros(FEATURES))
@@ -350,6 +339,8 @@ def test_settings_that_do_not_fit_are_refused(settings, message):
 
 
 def test_devices_that_do_not_fit_are_refused():
+    with pytest.raises(ConfigError, match=r"kernels = True takes data as queries\.blocks\(\), got PaddedQueries"):
+        tiny().devices(queries().padded(), uniform(queries().n_queries, 2))
     with pytest.raises(UnknownNameError, match="Did you mean 'median'"):
         tiny(aggregate="medain")
     with pytest.raises(ConfigError, match="needs at least 9 parties, got 8"):

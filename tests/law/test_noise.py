@@ -60,7 +60,7 @@ def share(scale, enough):
 
 
 def fit(draws, pmf):
-    """The p-value of chi-square: a cell for each value that is expected 20 times, but for one; and one for all others."""
+    """The p-value of chi-square: a cell for each value expected 20 times, but for one, and a cell for all others."""
     draws = np.asarray(draws).ravel()
     cells = [x for x, p in pmf.items() if p * draws.size >= 20][1:]
     observed = np.array([(draws == x).sum() for x in cells])
@@ -117,7 +117,7 @@ def test_a_test_of_fit_finds_a_wrong_scale():
 def test_exact_and_simulated_shares_agree():
     """Two samples of a large scale, where no table is exact: quantiles of what is not zero, and how often it is."""
     exact = laplace_shares(20_000.5, 20, 5000)
-    simulated = np.asarray(simulated_laplace_shares(jax.random.key(4), (5000,), 20_000.5, 20))
+    simulated = np.asarray(shares_of_parties(5000, 20_000.5, 20)(jax.random.key(4)[None]))[0]
     assert stats.ks_2samp(exact, simulated).pvalue > CHANCE
     zeros = zero_share(20_000.5, 20)
     for draws in (exact, simulated):

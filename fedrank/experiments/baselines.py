@@ -247,6 +247,36 @@ def lambda_mart(splits: Splits) -> Model:
     return Model("LambdaMART", train.n_features, None, notes, predict)
 
 
+@BASELINES.register("BestFeature", summary="The one feature, rising or falling, that ranks training queries best.")
+def best_feature(splits: Splits) -> Model:
+    """The single feature with the highest mean nDCG@10 on the training queries, or its negative: what needs no learning.
+
+    Documents with equal values count as in the mean over their orders.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    from fedrank.metrics.offline import ndcg
+
+    train = splits.train
+
+    def quality(queries):  # float32 [2f]: features rising, then falling
+        by_feature = jnp.moveaxis(queries.features, -1, 0)
+
+        def one(scores):
+            return jnp.sum(ndcg(scores, queries.labels, queries.where, k=10, ties="expected"))
+
+        return jnp.concatenate([jax.lax.map(one, by_feature), jax.lax.map(one, -by_feature)])
+
+    values = sum(np.asarray(jax.jit(quality)(padded)) for _, padded in train.buckets()) / train.n_queries
+    best = int(np.argmax(values))
+    weights = np.zeros(train.n_features, np.float32)
+    weights[best % train.n_features] = 1.0 if best < train.n_features else -1.0
+    which = f"number {best % train.n_features + 1}, {'rising' if best < train.n_features else 'falling'}"
+    note = f"BestFeature: {which}; nDCG@10 {values[best]:.4f} on the training queries."
+    return _linear("BestFeature", weights, (note,))
+
+
 def label_pairs(queries: QuerySet, most: int) -> tuple[np.ndarray, np.ndarray, int]:
     """Pairs of documents of one query with different labels.
 

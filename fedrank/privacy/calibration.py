@@ -221,7 +221,7 @@ def laplace_epsilon(epsilon: float, rounds: int, delta: float, sensitivity: int 
 
 
 def _discrete_losses(epsilon: float, sensitivity: int) -> dict[int, float]:
-    """The loss (|X − Δ| − |X|)/t of discrete Laplace noise X, in units of 1/t: its values and their probabilities."""
+    """The loss ``(|X − Δ| − |X|)/t`` of discrete Laplace noise X, in units of 1/t: values and probabilities."""
     step = epsilon / sensitivity
     x = np.arange(1, sensitivity)
     end = 1.0 / (1.0 + math.exp(-step))  # P(X ≤ 0)

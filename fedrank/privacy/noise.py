@@ -29,7 +29,7 @@ LARGEST_SCALE = 2**30
 
 
 def discrete_laplace_pmf(x: np.ndarray | int, scale: float) -> np.ndarray:
-    """P(X = x) = (1 − α)/(1 + α) · α^|x| with α = e^(−1/t), t the scale."""
+    """P(X = x), ``(1 − α)/(1 + α) · α^|x|`` with α = e^(−1/t), t the scale."""
     return math.tanh(0.5 / scale) * np.exp(-np.abs(x) / scale)
 
 

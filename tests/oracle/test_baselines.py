@@ -214,7 +214,7 @@ def test_fewer_pairs_are_said_and_stand_for_all(monkeypatch):
     monkeypatch.setattr(baselines, "SVM_C", 1e-4)
     tiny = fit_baseline("RankingSVM", alone(q)).weights
     every = 1e-4 / q.n_queries * sum(q.features[i].astype(float) - q.features[j] for i, j in all_pairs(q))
-    np.testing.assert_allclose(tiny, every, atol=0.05 * np.abs(every).max())
+    np.testing.assert_allclose(tiny, every, atol=0.15 * np.abs(every).max())
 
 
 def test_what_has_no_solution_is_said(monkeypatch):

@@ -11,6 +11,7 @@
     │   └── MissingDataError              a data set is not on this machine
     ├── WireError (ValueError)            bytes that are not the message they should be
     ├── RunError                          a run directory cannot be written, resumed or read
+    ├── SecureSumError                    a secure sum stopped; nothing was revealed
     ├── MissingExtraError (ImportError)   an optional dependency is not installed
     └── AnswerError                       a party's answer failed; debug mode says whose and where
 
@@ -82,6 +83,10 @@ class WireError(FedrankError, ValueError):
 
 class RunError(FedrankError):
     """A run directory cannot be written, resumed or read."""
+
+
+class SecureSumError(FedrankError):
+    """A secure sum stopped: too few parties are left, or somebody broke the rules. Nothing was revealed."""
 
 
 class MissingExtraError(FedrankError, ImportError):

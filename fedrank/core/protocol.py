@@ -68,6 +68,17 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
     def ask(self, state: State) -> Request:
         """The server's question, the same for every party of the round."""
 
+    def carriers(self, parties: int) -> tuple[tuple[str, str, Layout], ...]:
+        """What else crosses so that the reply can: keys and shares of a secure sum, for instance.
+
+        Args:
+            parties: Parties of the round.
+
+        Returns:
+            Name of the step, sender (``"server"`` or ``"parties"``) and layout of each message of one party.
+        """
+        return ()
+
     def answer(self, request: Request, party: Party, key: Any) -> tuple[Party, Reply]:
         """One simulated party's answer, and what the party remembers.
 

@@ -249,9 +249,9 @@ def lambda_mart(splits: Splits) -> Model:
 
 @BASELINES.register("BestFeature", summary="The one feature, rising or falling, that ranks training queries best.")
 def best_feature(splits: Splits) -> Model:
-    """The single feature with the highest mean nDCG@10 on the training queries, or its negative: what needs no learning.
+    """The single feature with the highest mean nDCG@10 on the training queries, or its negative.
 
-    Documents with equal values count as in the mean over their orders.
+    It needs hardly any learning. Documents with equal values count as in the mean over their orders.
     """
     import jax
     import jax.numpy as jnp
@@ -268,7 +268,8 @@ def best_feature(splits: Splits) -> Model:
 
         return jnp.concatenate([jax.lax.map(one, by_feature), jax.lax.map(one, -by_feature)])
 
-    values = sum(np.asarray(jax.jit(quality)(padded)) for _, padded in train.buckets()) / train.n_queries
+    sums = [np.asarray(jax.jit(quality)(padded)) for _, padded in train.buckets()]
+    values = np.sum(sums, axis=0) / train.n_queries
     best = int(np.argmax(values))
     weights = np.zeros(train.n_features, np.float32)
     weights[best % train.n_features] = 1.0 if best < train.n_features else -1.0

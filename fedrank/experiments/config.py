@@ -84,7 +84,6 @@ class Privacy:
         "there is an epsilon.",
     )
 
-
     def probability(self, n: int) -> float:
         """The p of randomised response over n values."""
         if self.epsilon is not None:

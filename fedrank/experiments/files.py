@@ -176,19 +176,25 @@ class RunFolder:
     def ledger(self, protocol: Protocol, rounds: int, parties: int) -> None:
         """Write the ledger of one seed's rounds, and the message types."""
         ledger = Ledger()
-        exchanges = [(exchange.name, exchange.request, exchange.reply) for exchange in protocol.exchanges]
+        exchanges = [(e.name, e.request, e.reply, e.carriers(parties)) for e in protocol.exchanges]
         for number in range(rounds):
-            for name, request, reply in exchanges:
+            for name, request, reply, carriers in exchanges:
                 ledger.record(number, name, request, sender="server", messages=parties)
                 ledger.record(number, name, reply, sender="parties", messages=parties)
+                for step, sender, layout in carriers:
+                    ledger.record(number, step, layout, sender=sender, messages=parties)
         write_atomically(self.path / "ledger.jsonl", ledger.text().encode())
-        layouts = [layout for exchange in protocol.exchanges for layout in (exchange.request, exchange.reply)]
+        layouts = [
+            layout for _, request, reply, more in exchanges for layout in (request, reply, *(c[2] for c in more))
+        ]
         self.json("messages.json", {layout.name: list(layout.describe()) for layout in layouts})
 
 
-def bytes_up(protocol: Protocol) -> int:
-    """Bytes that a party sends in a round."""
-    return sum(exchange.reply.nbytes for exchange in protocol.exchanges)
+def bytes_up(protocol: Protocol, parties: int) -> int:
+    """Bytes that each of so many parties sends in a round."""
+    carried = (c for exchange in protocol.exchanges for c in exchange.carriers(parties))
+    replies = sum(exchange.reply.nbytes for exchange in protocol.exchanges)
+    return replies + sum(layout.nbytes for _, sender, layout in carried if sender == "parties")
 
 
 def rows(

@@ -121,7 +121,7 @@ class _Runner:
         a_round = protocol.account(1, config.privacy.delta).epsilon_round
         self.per_round = (
             config.clients * config.interactions,
-            self.experiment.n_parties * bytes_up(protocol),
+            self.experiment.n_parties * bytes_up(protocol, self.experiment.n_parties),
             None if np.isinf(a_round) else a_round,
         )
         self.evaluator = Evaluator(

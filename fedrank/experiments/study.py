@@ -137,7 +137,7 @@ def read_study(path: Path) -> Study:
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in shown.items()}
     for key in ("measures", "curves"):
         values[key] = tuple(_measure(text, path) for text in shown.get(key, ()))
-    return Study(name=path.stem, path=path, **values)
+    return Study(name=path.stem, path=path, **values)  # type: ignore[arg-type] - keys are checked above
 
 
 def planned(study: Study, fraction: float = 1.0) -> list[Variation]:

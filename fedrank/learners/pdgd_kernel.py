@@ -220,10 +220,10 @@ def _host_steps(
     queries = flat(queries, np.int32)
     out = np.empty((parties, models.shape[1]), np.float32)
     patterns, quality = np.zeros(queries.shape, np.int32), np.zeros(queries.shape, np.float32)
+    ideal, discounts, gains = quality_tables(blocks, click_words.shape[-1])
     with ONE_AT_A_TIME:
         _steps(
-            *arrays_of(blocks), blocks.n_features, hidden, click, leave,
-            *quality_tables(blocks, click_words.shape[-1]),
+            *arrays_of(blocks), blocks.n_features, hidden, click, leave, ideal, discounts, gains,
             models, fixed(run, np.int64), flat(which, np.int32), flat(rate, np.float32), queries,
             flat(active, np.bool_), flat(document_words, np.uint32), flat(click_words, np.uint32), batch,
             out, patterns, quality,

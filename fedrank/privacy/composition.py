@@ -93,7 +93,8 @@ class SumReport:
     def as_json(self) -> dict[str, Any]:
         """The content of ``privacy.json``."""
         content = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {**content, "covers": list(self.covers), "not_covered": list(self.not_covered)}
+        lists = {"covers": list(self.covers), "not_covered": list(self.not_covered)}
+        return {**content, **lists, "words": [self.in_words()]}
 
     def in_words(self) -> str:
         """A paragraph for somebody who has to decide whether this may be deployed."""

@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from fedrank.privacy.secure_sum_messages import KEY, SecureSumError
+from fedrank.core.errors import SecureSumError
+from fedrank.privacy.secure_sum_messages import KEY
 
 _HALF = 16  # Shamir's scheme of the library shares secrets of 16 bytes
 

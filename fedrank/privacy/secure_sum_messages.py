@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fedrank.core.errors import ConfigError, FedrankError
+from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Field, Layout
 
 #: Bytes of a session's name, of a key or a share, and of two shares after sealing (64 bytes and a tag of 16).
@@ -26,10 +26,6 @@ SESSION, KEY, SEALED = 16, 32, 80
 
 #: Message kinds from here on, so that a protocol's own messages (1, 2, …) keep theirs.
 FIRST_KIND = 16
-
-
-class SecureSumError(FedrankError):
-    """A secure sum stopped: too few parties are left, or somebody broke the rules. Nothing was revealed."""
 
 
 @dataclass(frozen=True)
@@ -276,4 +272,4 @@ def _octets(name: str, count: int, meaning: str) -> Field:
 
 
 def _flags(name: str, count: int, meaning: str) -> Field:
-    return Field(name, "u1", meaning, (("parameters", count),), largest=1)
+    return Field(name, "u1", meaning, (("bytes", count),), largest=1)

@@ -18,7 +18,7 @@ from typing import NoReturn
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, SecureSumError
 from fedrank.privacy import secure_sum_crypto as crypto
 from fedrank.privacy.secure_sum_messages import (
     KEY,
@@ -29,7 +29,6 @@ from fedrank.privacy.secure_sum_messages import (
     MaskedVector,
     Roster,
     SealedShares,
-    SecureSumError,
     Terms,
     UnmaskReply,
     UnmaskRequest,

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, SecureSumError
 from fedrank.privacy import secure_sum_crypto as crypto
 from fedrank.privacy.secure_sum_messages import (
     KEY,
@@ -25,7 +25,6 @@ from fedrank.privacy.secure_sum_messages import (
     MaskedVector,
     Roster,
     SealedShares,
-    SecureSumError,
     Terms,
     UnmaskReply,
     UnmaskRequest,

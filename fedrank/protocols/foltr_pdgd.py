@@ -26,8 +26,9 @@ norm of s may be an L1 norm of √n·s, which takes much more noise. Rounding to
 
 **As published**, ``as_published=True``: an L2 norm of s, noise of scale s/ε on weights that the server sees one by one,
 and a start at a random direction of length 0.01. That ε is not the ε of a round (:meth:`FoltrPDGD.account` says what
-is): it takes an L2 norm for an L1 norm, and s for 2s. Both presume equally many interactions everywhere. The published code clips after every local step; here weights are
-clipped once, before they are sent, which bounds what is sent by as much.
+is): it takes an L2 norm for an L1 norm, and s for 2s. Both presume that all devices make as many interactions. The
+published code clips after every local step; here weights are clipped once, before they are sent, which bounds what is
+sent by as much.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ PROTOCOLS.register(
     citation="wang2021fpdgd",
 )(
     Row(
-        paper="Wang, Liu, Zhuang, Zuccon: Effective and Privacy-Preserving Federated Online Learning to Rank, ICTIR 2021",
+        paper="Wang et al.: Effective and Privacy-Preserving Federated Online Learning to Rank, ICTIR 2021",
         file="fedrank/protocols/foltr_pdgd.py",
         crosses="weights: 4 bytes each; or integers of which the server sees the sum only",
     )

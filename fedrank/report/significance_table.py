@@ -56,7 +56,7 @@ def significance_table(study: Study, runs: Sequence[tuple[Variation, Run]]) -> T
             "difference": Estimate(
                 row.difference, None if row.high is None else row.high - row.difference, row.queries
             ),
-            "dz": None if row.dz is None else f"{row.dz:+.2f}".replace("-", "−"),
+            "dz": None if row.dz is None else f"{row.dz:+.2f}".replace("-", "−").replace("inf", "∞"),
             "wins": f"{row.wins}/{row.ties}/{row.losses}",
             "p_t": _p(t),
             "p_r": _p(r),

@@ -175,7 +175,9 @@ def quality_tables(data: FeatureBlocks, depth: int) -> tuple[np.ndarray, np.ndar
     return fixed(ideal, np.float32), fixed(discounts, np.float32), fixed(gains, np.float32)
 
 
-def arrays_of(data: FeatureBlocks) -> tuple[np.ndarray, ...]:
+def arrays_of(
+    data: FeatureBlocks,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Values, start, stride, labels, label_start and length, as kernels take them."""
     return (
         fixed(data.values, np.float32), fixed(data.start, np.int64), fixed(data.stride, np.int32),

@@ -158,7 +158,9 @@ def _weighted_sums(seeds, coefficients, partial):
                     partial[work, j] += coefficients[i] * noise[j]
 
 
-def _host_sessions(queries, first, count, weights, seeds, *, blocks, hidden, user, each, steps) -> np.ndarray:
+def _host_sessions(
+    queries, first, count, weights, seeds, *, blocks, hidden, user, each, steps
+) -> tuple[np.ndarray, np.ndarray]:
     lead = np.broadcast_shapes(np.shape(first), np.shape(seeds), np.shape(weights)[:-1])
     parties = int(np.prod(lead, dtype=np.int64))
 

@@ -13,10 +13,10 @@ import pytest
 from Crypto.Protocol.SecretSharing import Shamir
 from scipy import stats
 
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, SecureSumError
 from fedrank.privacy import secure_sum_crypto as crypto
 from fedrank.privacy.secure_sum import secure_sum
-from fedrank.privacy.secure_sum_messages import SecureSumError, Terms, message_sizes
+from fedrank.privacy.secure_sum_messages import Terms, message_sizes
 from fedrank.privacy.secure_sum_party import Party, pair_mask, rows, to_array, to_bytes
 from fedrank.privacy.secure_sum_server import Server, circulant
 

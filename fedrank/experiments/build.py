@@ -199,6 +199,12 @@ def _conditions(config: RunConfig, protocol: Protocol, lying: np.ndarray | None)
     )
 
 
+def _absent(config: RunConfig) -> float:
+    """The part of the devices that noise must do without: four standard deviations more than drop out on average."""
+    p = config.devices.dropout
+    return min(0.95, p + 4 * (p * (1 - p) / config.clients) ** 0.5)
+
+
 def _byzantine(config: RunConfig) -> int:
     if config.byzantine is not None:
         return config.byzantine
@@ -247,6 +253,7 @@ def _foltr_pdgd(config: RunConfig, ranker: Ranker, users: list[CascadeUser], met
         secure_sum=bool(p.secure_sum),
         as_published=config.as_published,
         parties=config.clients,
+        absent=_absent(config) if noise == "polya" else 0.0,
         aggregate=config.aggregate,
         byzantine=_byzantine(config),
         kernels=kernels,

@@ -41,6 +41,7 @@ from fedrank.learners.dueling import DuelWords, dueling_steps
 from fedrank.learners.pdgd import Learnt, PdgdWords, pdgd_steps
 from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.privacy.randomised_response import os_words
+from fedrank.privacy.unprotected import Unprotected
 from fedrank.rankers.base import Ranker
 from fedrank.sessions.devices import chosen, devices, remember
 
@@ -108,33 +109,10 @@ class ServerState(NamedTuple):
     weights: Any
 
 
-@dataclass(frozen=True)
-class InTheClear:
-    """The account of a service that sees everything.
-
-    Attributes:
-        rounds: Rounds of the run.
-    """
-
-    rounds: int
-
-    @property
-    def epsilon_round(self) -> float:
-        """Nothing is promised: infinite."""
-        return float("inf")
-
-    def as_json(self) -> dict[str, Any]:
-        """The content of ``privacy.json``."""
-        return {
-            "mechanism": "none",
-            "epsilon_round": None,
-            "epsilon_user_basic": None,
-            "epsilon_user_pld": None,
-            "rounds": self.rounds,
-            "covers": [],
-            "not_covered": ["Everything: the service sees who asks, the queries, the results and the clicks."],
-            "words": ["Nothing is federated: queries, results and clicks are in the clear at the service."],
-        }
+#: What a central service can promise.
+IN_THE_CLEAR = (
+    "Nothing is federated: who asks, the queries, the results and the clicks are in the clear at the service."
+)
 
 
 @dataclass(frozen=True)
@@ -233,10 +211,10 @@ class Central(Protocol):
         """The model, float32 [parameters]."""
         return state.weights
 
-    def account(self, rounds: int, delta: float) -> InTheClear:
+    def account(self, rounds: int, delta: float) -> Unprotected:
         """Nothing is promised to anybody."""
         del delta
-        return InTheClear(rounds)
+        return Unprotected(rounds, IN_THE_CLEAR)
 
     def devices(self, data: Any, shares: Shares, which: Any = None, amounts: Any = None) -> Party:
         """The service, as the only party; see :func:`fedrank.sessions.devices.devices`.

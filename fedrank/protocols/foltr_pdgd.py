@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,7 @@ import numpy as np
 from fedrank.aggregation import robust
 from fedrank.clicks.cascade import CascadeUser
 from fedrank.core.errors import ConfigError
-from fedrank.core.messages import Field, Layout
+from fedrank.core.messages import Layout
 from fedrank.core.protocol import Exchange, Party, Promise, Protocol
 from fedrank.data.partition import Shares
 from fedrank.data.queries import FeatureBlocks
@@ -56,6 +56,17 @@ from fedrank.privacy.noise import enough_parties, laplace_shares
 from fedrank.privacy.noise_simulated import LARGEST_SCALE, gamma_shares, simulated_laplace_shares
 from fedrank.privacy.quantise import check_sum, clip_to_norm, dequantise, quantise
 from fedrank.privacy.randomised_response import os_words
+from fedrank.privacy.unprotected import Unprotected
+from fedrank.protocols.foltr_pdgd_messages import (
+    Draws,
+    Request,
+    ServerState,
+    SumReply,
+    WeightsReply,
+    carriers,
+    reply_layout,
+    request_layout,
+)
 from fedrank.rankers.base import Ranker
 from fedrank.sessions.devices import chosen, devices, remember
 
@@ -69,110 +80,6 @@ _INITIAL = 0.1
 _ROUNDING = "nearest"
 #: Discrete Laplace noise exceeds so many scales with a probability of e⁻⁴⁰.
 _TAIL = 40
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Request:
-    """Server to devices: the model to start from.
-
-    Attributes:
-        round: uint32: number of the round; the learning rate follows from it.
-        weights: float32 [parameters].
-    """
-
-    round: Any
-    weights: Any
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class WeightsReply:
-    """Device to server: its weights, for the server to see.
-
-    Attributes:
-        weights: float32 [parameters], clipped and with the device's share of noise.
-        interactions: How many interactions they come from.
-    """
-
-    weights: Any
-    interactions: Any
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class SumReply:
-    """Device to secure sum: a vector of which the server learns nothing but the sum over devices.
-
-    Attributes:
-        values: uint32 [parameters]: clipped weights times the device's part of B interactions, in steps of the grid,
-            with the device's share of noise, modulo 2³². Masked in a deployment.
-        interactions: How many interactions they come from. Public.
-    """
-
-    values: Any
-    interactions: Any
-
-
-class Draws(NamedTuple):
-    """A device's chance in one round; no two fields share a word.
-
-    Attributes:
-        queries: uint32 [B]: which query an interaction is about.
-        documents: uint32 [B, 2]: makes the words that a ranking is drawn with.
-        clicks: uint32 [B, depth]: the user's chance at each rank.
-        noise: The device's share: float32 [n] for weights, int32 [n] for integers; None without noise.
-    """
-
-    queries: Any
-    documents: Any
-    clicks: Any
-    noise: Any
-
-
-class ServerState(NamedTuple):
-    """What the server keeps between rounds: nothing about any device.
-
-    Attributes:
-        round: uint32.
-        weights: float32 [parameters].
-    """
-
-    round: Any
-    weights: Any
-
-
-@dataclass(frozen=True)
-class Unprotected:
-    """The account of weights without noise.
-
-    Attributes:
-        rounds: Rounds of the run.
-        secure_sum: Whether the server sees the sum only.
-    """
-
-    rounds: int
-    secure_sum: bool
-
-    @property
-    def epsilon_round(self) -> float:
-        """Nothing is promised: infinite."""
-        return math.inf
-
-    def as_json(self) -> dict[str, Any]:
-        """The content of ``privacy.json``."""
-        seen = "the sum of the devices' weights" if self.secure_sum else "each device's weights"
-        return {
-            "mechanism": "none",
-            "secure_sum": self.secure_sum,
-            "epsilon_round": None,
-            "epsilon_user_basic": None,
-            "epsilon_user_pld": None,
-            "rounds": self.rounds,
-            "covers": [],
-            "not_covered": [f"What the server sees, {seen}: no noise is added, and there is no differential privacy."],
-            "words": [f"Without noise there is no differential privacy. The server sees {seen} as they are."],
-        }
 
 
 @dataclass(frozen=True)
@@ -338,7 +245,9 @@ class FoltrPDGD(Protocol):
     def account(self, rounds: int, delta: float) -> Promise:
         """The account of a run: of noise in sums, or that there is none."""
         if self.noise == "none":
-            return Unprotected(rounds, self.secure_sum)
+            seen = "the sum of the devices' weights" if self.secure_sum else "each device's weights"
+            why = "What the server learns has no bound: there is no local privacy." if not self.secure_sum else ""
+            return Unprotected(rounds, f"Nothing is noised. The server sees {seen} as they are. {why}".rstrip())
         return sum_account(
             mechanism="laplace",
             scale=self.scale,
@@ -368,23 +277,17 @@ class LearnLocally(Exchange):
     @property
     def request(self) -> Layout[Request]:
         """Round and weights."""
-        axes = (("parameters", self.settings.ranker.size),)
-        return Layout(
-            Request,
-            1,
-            (Field("round", "u4", "number of the round"), Field("weights", "f4", "the ranker to start from", axes)),
-        )
+        return request_layout(self.settings.ranker.size)
 
     @property
     def reply(self) -> Layout[Any]:
         """Four bytes a weight, and two that say how many interactions they come from."""
-        s, axes = self.settings, (("parameters", self.settings.ranker.size),)
-        count = Field("interactions", "u2", "number of interactions learnt from", largest=s.interactions)
-        if s.secure_sum:
-            meaning = "weights after learning, as integers that mean nothing until all devices' are added up"
-            return Layout(SumReply, 3, (Field("values", "u4", meaning, axes), count))
-        noised = "" if s.noise == "none" else ", with the device's share of noise"
-        return Layout(WeightsReply, 2, (Field("weights", "f4", f"weights after learning{noised}", axes), count))
+        s = self.settings
+        return reply_layout(s.ranker.size, s.interactions, s.secure_sum, s.noise != "none")
+
+    def carriers(self, parties: int) -> tuple[tuple[str, str, Layout], ...]:
+        """Keys, sealed shares and what takes the masks out again, where there is a secure sum."""
+        return carriers(self.settings.ranker.size, parties) if self.settings.secure_sum else ()
 
     def ask(self, state: ServerState) -> Request:
         """The current model."""

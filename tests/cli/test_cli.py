@@ -150,8 +150,9 @@ def test_privacy_epsilon_and_back(capsys):
 
 def test_protocols_are_listed(capsys):
     assert call(["protocols", "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)
-    assert row["name"] == "foltr-es" and Path(row["file"]).exists()
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in rows] == ["foltr-es", "foltr-pdgd", "pdgd", "dbgd", "mgd"]
+    assert all(Path(row["file"]).exists() and row["crosses"] for row in rows)
 
 
 @pytest.mark.parametrize(

@@ -104,12 +104,18 @@ def test_make_targets_exist(target):
 
 
 @pytest.mark.parametrize("block", all_blocks("toml"), ids=str)
-def test_configurations_are_accepted(block):
-    """A ``toml`` block is a configuration; what it leaves out has its default."""
+def test_configurations_are_accepted(block, tmp_path):
+    """A ``toml`` block is a configuration or a study; what it leaves out has its default."""
     from fedrank.experiments.config import RunConfig
     from fedrank.experiments.settings import from_dict
+    from fedrank.experiments.study import planned, read_study
 
     settings = tomllib.loads(block.text)
+    if "study" in settings:
+        path = tmp_path / "study.toml"
+        path.write_text(block.text)
+        assert planned(read_study(path))
+        return
     assert settings and from_dict(settings) != RunConfig(), "shows nothing but defaults"
 
 

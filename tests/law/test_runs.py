@@ -98,7 +98,7 @@ def test_what_a_run_leaves(config, finished):
     names = {path.name for path in finished.iterdir()}
     assert names == {
         "config.toml", "environment.json", "metrics.parquet", "baselines.json", "ledger.jsonl", "messages.json",
-        "privacy.json", "model.json", "weights", "done.json", ".lock",
+        "per_query.parquet", "privacy.json", "model.json", "weights", "done.json", ".lock",
     }  # fmt: skip
     assert read_config(finished / "config.toml") == config
     frame = pl.read_parquet(finished / "metrics.parquet")

@@ -302,7 +302,7 @@ def test_one_query_is_enough():
 
 
 def test_names_and_shapes_are_checked():
-    assert BASELINES.names() == ["MSE", "RankingSVM", "LambdaMART"]
+    assert BASELINES.names() == ["MSE", "RankingSVM", "LambdaMART", "BestFeature"]
     with pytest.raises(UnknownNameError, match="Did you mean 'RankingSVM'"):
         fit_baseline("rankingsvm", alone(tiny_queries()))
     model = fit_baseline("MSE", alone(tiny_queries()))

@@ -86,6 +86,37 @@ def test_settings_that_cannot_be_are_refused(config, tmp_path, settings, says):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"protocol": "pdgd", "sigma": 0.5}, "sigma means nothing to the protocol 'pdgd'"),
+        ({"protocol": "foltr-pdgd", "privacy": {"p": 0.5}}, "privacy.p means nothing"),
+        ({"protocol": "dbgd", "devices": {"dropout": 0.5}}, "devices.dropout means nothing"),
+        ({"candidates": 3}, "setting of mgd"),
+        ({"privacy": {"mechanism": "laplace"}}, "needs privacy.epsilon"),
+        ({"privacy": {"mechanism": "laplace", "epsilon": 1.0, "p": 0.5}}, "one of them"),
+        ({"holdout": 1.0}, "holdout"),
+        ({"attack": {"share": 0.5}}, "attack.kind"),
+        ({"attack": {"share": 1.5, "kind": "lie"}}, "attack.share"),
+    ],
+)
+def test_a_setting_that_means_nothing_is_refused(settings, says):
+    with pytest.raises(ConfigError, match=says):
+        from_dict(settings).resolved()
+
+
+def test_what_is_not_said_is_the_papers():
+    rates = {name: RunConfig(protocol=name).resolved().learning_rate for name in ("foltr-es", "foltr-pdgd", "dbgd")}
+    assert rates == {"foltr-es": 1e-3, "foltr-pdgd": 0.1, "dbgd": 0.01}
+    assert RunConfig().resolved().privacy.p == 0.9
+    assert RunConfig(protocol="pdgd").resolved().privacy.p is None
+    noised = RunConfig(protocol="foltr-pdgd", privacy=Privacy(epsilon=2.0)).resolved().privacy
+    assert noised.secure_sum and noised.clip == 5.0 and noised.clip_norm == "l1"
+    published = RunConfig(protocol="foltr-pdgd", privacy=Privacy(epsilon=2.0), as_published=True).resolved()
+    assert not published.privacy.secure_sum and published.privacy.clip_norm == "l2"
+    assert published.resolved() == published
+
+
 # -- sweeps --------------------------------------------------------------------------------------------------------
 
 
@@ -103,6 +134,16 @@ def test_a_sweep_runs_every_combination_once(config, tmp_path):
     other = variations(replace(config, rounds=2, seeds=1, sigma=0.5), parse_vary(["privacy.p=0.5", "antithetic=true"]))
     with pytest.raises(RunError, match="another configuration"):
         run_sweep(other, tmp_path)
+
+
+def test_cases_change_settings_together():
+    cases = [{"name": "a"}, {"name": "b", "protocol": "pdgd", "evaluation": {"every": 3}}]
+    todo = variations(RunConfig(), {"clicks": ["perfect", "navigational"]}, cases)
+    assert [v.name for v in todo] == [f"case={c},clicks={u}" for c in "ab" for u in ("perfect", "navigational")]
+    assert (todo[2].config.protocol, todo[2].config.evaluation.every) == ("pdgd", 3)
+    assert todo[2].where == {"case": "b", "clicks": "perfect"}
+    with pytest.raises(ConfigError, match="name of its own"):
+        variations(RunConfig(), {}, [{"name": "a"}, {"name": "a"}])
 
 
 def test_what_varies_may_be_lists_and_paths():

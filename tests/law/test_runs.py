@@ -100,7 +100,7 @@ def test_what_a_run_leaves(config, finished):
         "config.toml", "environment.json", "metrics.parquet", "baselines.json", "ledger.jsonl", "messages.json",
         "per_query.parquet", "privacy.json", "model.json", "weights", "done.json", ".lock",
     }  # fmt: skip
-    assert read_config(finished / "config.toml") == config
+    assert read_config(finished / "config.toml") == config.resolved()
     frame = pl.read_parquet(finished / "metrics.parquet")
     online = frame.filter((pl.col("split") == "online") & (pl.col("seed") == 1)).sort("round")
     assert online["round"].to_list() == [1, 2, 3, 4, 5, 6]

@@ -9,7 +9,7 @@ import pytest
 
 from fedrank.clicks.cascade import cascade, pattern_probabilities
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.metrics.online import REWARDS, click_dcg, max_rr
+from fedrank.metrics.online import REWARDS, click_dcg, click_ndcg, discretised, max_rr, mean_rr
 
 DEPTH = 10
 
@@ -41,8 +41,31 @@ def test_click_dcg_of_every_pattern():
     assert metric.numerators == tuple(sorted(steps))
 
 
+def test_click_ndcg_and_mean_rr_of_every_pattern():
+    ndcg, rr = [], []
+    for pattern in range(2**DEPTH):
+        ranks = clicked_ranks(pattern)
+        best = sum(1 / math.log2(1 + r) for r in range(1, len(ranks) + 1))
+        ndcg.append(sum(1 / math.log2(1 + r) for r in ranks) / best if ranks else 0.0)
+        rr.append(sum(1 / r for r in ranks) / len(ranks) if ranks else 0.0)
+    for metric, expected in ((click_ndcg(), ndcg), (mean_rr(), rr)):
+        assert abs(metric.values[metric.index] - expected).max() <= 0.5 / metric.scale + 1e-12
+
+
+@pytest.mark.parametrize("n", [2, 3, 7])
+@pytest.mark.parametrize("name", ["MaxRR", "DCG", "nDCG"])
+def test_discretised_is_the_nearest_of_evenly_spaced_values(name, n):
+    metric = REWARDS.get(name)(DEPTH)
+    coarse = discretised(metric, n)
+    values = metric.values[metric.index]
+    grid = np.linspace(0, metric.values[-1], n)
+    np.testing.assert_allclose(coarse.values, grid, rtol=1e-12)
+    nearest = np.abs(values[:, None] - grid).min(axis=1)
+    np.testing.assert_allclose(np.abs(coarse.values[coarse.index] - values), nearest, atol=1e-12)
+
+
 @pytest.mark.parametrize("depth", [1, 4])
-@pytest.mark.parametrize("name", ["MaxRR", "DCG"])
+@pytest.mark.parametrize("name", ["MaxRR", "DCG", "nDCG", "MeanRR"])
 def test_values_are_ascending_and_all_in_use(name, depth):
     metric = REWARDS.get(name)(depth)
     assert metric.index.shape == (2**depth,) and metric.index.dtype == np.int32

@@ -11,7 +11,7 @@ in units of the metric; whoever has differences of sums of metric values divides
 
 A bound on d is already there. What more a defence can win is limited: honest differences are not small compared with
 the range, so clipping takes little from a liar, and a *seed* chosen to fit is as good as honest to any rule that looks
-at d alone. That is what the medians over groups are for.
+at d alone. Medians over groups of messages bound what such liars can do, at the price of noise.
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ def clip(differences: jax.Array, arrived: jax.Array, bound: float) -> jax.Array:
 
 @ES_DEFENCES.register("clip-quantile", summary="Differences are cut to ± a quantile of their sizes in the round.")
 def clip_at_quantile(differences: jax.Array, arrived: jax.Array, quantile: float) -> jax.Array:
-    """:func:`clip` at the smallest size |dⱼ| of the round that at least this share of the messages do not exceed.
+    """:func:`clip` at the smallest size of a difference that at least this share of those that are not 0 do not exceed.
+
+    Where rewards have few values, many differences are 0, and a quantile of all of them might be.
 
     Args:
         differences: float32 [parties].
@@ -118,8 +120,9 @@ def clip_at_quantile(differences: jax.Array, arrived: jax.Array, quantile: float
     """
     if not 0 < quantile <= 1:
         raise ConfigError(f"the quantile that differences are cut at must be in (0, 1], got {quantile}.")
-    count = jnp.sum(arrived)
-    sizes = jnp.sort(jnp.where(arrived, jnp.abs(differences), jnp.inf))
+    counted = arrived & (differences != 0)
+    count = jnp.sum(counted)
+    sizes = jnp.sort(jnp.where(counted, jnp.abs(differences), jnp.inf))
     # A hair less than quantile · count, which rounding must not lift above a whole number.
     place = jnp.ceil(quantile * count * (1 - 1e-6)).astype(jnp.int32) - 1
     bound = jnp.where(count > 0, sizes[jnp.clip(place, 0, jnp.maximum(count - 1, 0))], 0.0)
@@ -134,9 +137,10 @@ def clip_at_quantile(differences: jax.Array, arrived: jax.Array, quantile: float
 def group_means(differences: jax.Array, arrived: jax.Array, groups: int) -> jax.Array:
     """:func:`mean` within each group: the messages that arrived are dealt out to groups in turn.
 
-    The median over the groups' gradients holds against fewer liars than half the groups, whatever seeds and values they
-    send. The price is noise: for normal gradients and many groups the median's standard deviation is √(π/2) = 1.25
-    times that of the mean of all messages.
+    With fewer liars than half the groups, each coordinate of the median lies within the range of the honest groups'
+    gradients, whatever seeds and values the liars send. That is a bound, not a cure: honest gradients of few messages
+    are mostly noise, and liars who agree move the median far within their range. The price is noise: for normal
+    gradients and many groups the median's standard deviation is √(π/2) = 1.25 times that of the mean of all messages.
 
     Args:
         differences: float32 [parties].

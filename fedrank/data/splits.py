@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from fedrank.data.queries import QuerySet
 
 
+#: Keeps the draw of held-out queries apart from other uses of a seed.
+_HOLD_OUT = 0x401D
+
+
 @dataclass(frozen=True)
 class Splits:
     """Training, validation and test queries of one data set.
@@ -72,7 +76,7 @@ class Splits:
         n = self.train.n_queries
         if n < 2:
             raise DataError(f"{self.name!r} has {n} training query; none can be held out.")
-        order = np.random.Generator(np.random.PCG64(seed)).permutation(n)
+        order = np.random.Generator(np.random.PCG64([seed, _HOLD_OUT])).permutation(n)
         held = min(max(1, int(n * share)), n - 1)
         note = f"{held} of {n} training queries were held out as test part (seed {seed})."
         train, test = self.train.select(np.sort(order[held:])), self.train.select(np.sort(order[:held]))

@@ -208,7 +208,7 @@ def _absent(config: RunConfig) -> float:
 def _byzantine(config: RunConfig) -> int:
     if config.byzantine is not None:
         return config.byzantine
-    return max(1, int(config.attack.share * config.clients))
+    return max(1, int(np.sum(liars(config.clients, config.attack.share, config.data_seed))))
 
 
 def _foltr_es(config: RunConfig, ranker: Ranker, users: list[CascadeUser], metric: OnlineMetric, kernels: bool):
@@ -237,7 +237,9 @@ def _foltr_es(config: RunConfig, ranker: Ranker, users: list[CascadeUser], metri
 
 
 def _foltr_pdgd(config: RunConfig, ranker: Ranker, users: list[CascadeUser], metric: OnlineMetric, kernels: bool):
-    p = config.privacy
+    p, d = config.privacy, config.devices
+    if config.as_published and p.epsilon is not None and (d.dropout or d.amounts != "equal"):
+        raise ConfigError("the published noise needs all devices, and as much of each; set no dropout and no amounts.")
     noise = "none" if p.epsilon is None else "gamma" if config.as_published else "polya"
     return FoltrPDGD(
         ranker=ranker,

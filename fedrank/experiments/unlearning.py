@@ -66,6 +66,8 @@ def forget(config: RunConfig, share: float, tune: int, listener: Listener | None
         raise ConfigError(f"forgetting replays a log of seeds and sums, which {config.protocol!r} does not have.")
     if config.seeds < 2:
         raise ConfigError("forgetting is measured against other seeds: it needs at least 2.")
+    if config.devices.late:
+        raise ConfigError("forgetting knows no late replies; set devices.late = 0.")
     if config.attack.share not in (0, share):
         raise ConfigError(
             f"{config.attack.share} of the devices lie, but {share} are to be forgotten; make them equal."
@@ -103,9 +105,10 @@ def _ways(experiment: Experiment, gone: np.ndarray, tune: int, listener: Listene
     listener.stage("Training with everybody")
     begun, trained, seen, full_seconds = train(experiment.conditions, None, 0, config.rounds, record=True)
     listener.stage("Replaying the log")
-    jax.block_until_ready(replay(protocol, begun, seen["replies"], ~gone))
+    kept = np.asarray(seen["arrived"]) & ~gone
+    jax.block_until_ready(replay(protocol, begun, seen["replies"], kept))
     start = time.perf_counter()
-    replayed = jax.block_until_ready(replay(protocol, begun, seen["replies"], ~gone))
+    replayed = jax.block_until_ready(replay(protocol, begun, seen["replies"], kept))
     replay_seconds = time.perf_counter() - start
     listener.stage("Retraining")
     _, retrained, _, retrain_seconds = train(without, None, 0, config.rounds)

@@ -16,7 +16,7 @@ from the current ranker: the price of exploring, which online performance shows.
 how often one has more than another depends on how alike they rank: who ranks as θ does never wins. At θ = 0, with
 documents in no particular order, nothing distinguishes a direction, and the expected step is zero. Elsewhere it is not:
 with random clicks on ten documents of five normal features, its part along θ was −0.2 % of a step for DBGD and 1.6 %
-for MGD with nine candidates at |θ| = 1, and −0.6 % and −1.3 % at |θ| = 5 (300,000 interactions each, errors 0.05 %).
+for MGD with nine candidates where θ has norm 1, and −0.6 % and −1.3 % at 5 (300,000 interactions each, errors 0.05 %).
 A perfect user's clicks move θ by 7 to 20 % of a step towards what is relevant.
 
 Two layouts of the data lead to two implementations, as for sessions: padded arrays to the JAX reference in this file,

@@ -238,8 +238,8 @@ def _covers(secure_sum: bool, local: bool) -> tuple[str, ...]:
     )
     return (
         whom,
-        "Everything a party puts into one round, with the ε of a round: its vector is replaced by any other that the "
-        "clip lets through, and all other parties' stay.",
+        "Everything a party puts into one round, with the ε of a round: its vector is replaced by any other that it "
+        "might have sent by the rules, and all other parties' stay.",
         "Everything a party puts into the counted rounds, with the ε of a user, also where later rounds depend on "
         "earlier ones.",
     )

@@ -25,6 +25,11 @@ from fedrank.privacy.noise_simulated import simulated_discrete_gaussian, simulat
 
 MECHANISMS = ("laplace", "gaussian")
 
+_SEED = (
+    "The seed. It must be drawn without looking at any data and make the perturbation and nothing else; then it says "
+    "nothing about the person, but no ε says so."
+)
+
 
 @dataclass(frozen=True)
 class ValuesReport:
@@ -52,6 +57,7 @@ class ValuesReport:
             "epsilon_message": self.epsilon_round,
             "interactions_per_round": self.interactions_per_round,
             **self.sums.as_json(),
+            "not_covered": [_SEED, *self.sums.not_covered],
             "words": [
                 f"{self.sums.mechanism} is added to each sum of rewards before it is sent. One interaction: "
                 f"ε = {self.epsilon_interaction:.3g}, without any trust in the server.",

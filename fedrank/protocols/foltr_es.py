@@ -25,6 +25,7 @@ The metric is not debiased: randomised response maps its expectation m to a·m +
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +60,9 @@ from fedrank.sessions.devices import chosen, devices, remember
 from fedrank.sessions.published import published_sessions, published_weighted_sum
 from fedrank.sessions.seen import Seen
 from fedrank.sessions.sessions import check_ties, play
+
+#: Noise exceeds so many scales with a probability of e⁻⁴⁰.
+_TAIL = 40
 
 
 @dataclass(frozen=True)
@@ -132,10 +136,8 @@ class FoltrES(Protocol):
             raise ConfigError(f"{self.metric.name} looks at {self.metric.depth} ranks, the user at {self.user.depth}.")
         if self.each * self.metric.largest >= 2**24:
             most = (2**24 - 1) // self.metric.largest
-            raise ConfigError(
-                f"a sum of {self.each} values of {self.metric.name} may exceed 24 bits; use at most "
-                f"{most * self.halves} interactions a round."
-            )
+            less = f"at most {most * self.halves} interactions a round" if most else "fewer values of the reward"
+            raise ConfigError(f"a sum of {self.each} values of {self.metric.name} may exceed 24 bits; use {less}.")
         ES_DEFENCES.entry(self.aggregate)
         if self.aggregate != "mean" and not self.antithetic:
             raise ConfigError(f"aggregate = {self.aggregate!r} works on differences; it needs antithetic halves.")
@@ -191,6 +193,8 @@ class FoltrES(Protocol):
         """All devices of a simulation; see :func:`fedrank.sessions.devices.devices`."""
         if self.as_published and not (which is None and amounts is None):
             raise ConfigError("as_published simulates devices that are all alike; give no users or amounts.")
+        if amounts is not None and np.any(np.asarray(amounts) % self.halves):
+            raise ConfigError("amounts of interactions must be even with antithetic halves.")
         return devices(self.ranker, self.users, data, shares, self.interactions, which, amounts)
 
     def account(self, rounds: int, delta: float) -> Promise:
@@ -339,13 +343,19 @@ class TryPerturbation(Exchange):
             difference, spread = replies.plus.astype(jnp.int32), s.sigma
         # Equations (4)–(6), (θ − φ)/σ² = v/σ: v·(m⁺ − m⁻)/(2σ), or v·m/σ; the mean over devices.
         most = s.each * s.metric.largest
-        if s.antithetic and s.noise is None:  # a message that no honest device can send is no message
-            arrived = arrived & in_range(replies.plus, replies.minus, most)
+        # A message that no honest device can send (but for noise beyond e⁻⁴⁰) is no message.
+        tail = 0 if s.noise is None else math.ceil(_TAIL * s.noise.scale)
+        minus = replies.minus + tail if s.antithetic else None
+        arrived = arrived & in_range(replies.plus + tail, minus, most + 2 * tail)
         weighed = coefficients(s.aggregate, difference.astype(jnp.float32), arrived, most, s.byzantine)
         weighed = weighed / jnp.float32(s.each * s.metric.scale * spread)
         add = published_weighted_sum if s.as_published else weighted_sum_kernel if s.kernels else weighted_sum
         gradients = jax.vmap(lambda c: add(replies.seed, c, size))(weighed)
-        gradient = gradients[0] if len(gradients) == 1 else median_of_means(gradients, jnp.any(weighed != 0, axis=-1))
+        gradient = (
+            gradients[0]
+            if len(gradients) == 1
+            else median_of_means(gradients, jnp.arange(len(gradients)) < jnp.sum(arrived))
+        )
         step, optimiser = s.optimiser.update(-gradient, state.optimiser, state.weights)
         stepped = (optax.apply_updates(state.weights, step), optimiser)
         # Adam would go on by its momentum where nobody was heard.

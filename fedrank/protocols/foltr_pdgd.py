@@ -158,11 +158,11 @@ class FoltrPDGD(Protocol):
             raise ConfigError(f"noise = {self.noise!r} and epsilon = {self.epsilon} contradict each other; set both.")
         if self.noise == "none":
             return
+        if self.aggregate != "mean":
+            raise ConfigError(f"noise is made for the mean; aggregate = {self.aggregate!r} would show single messages.")
         if (self.noise == "polya") != self.secure_sum:
-            raise ConfigError(
-                f"noise = {self.noise!r} does not go with secure_sum = {self.secure_sum}: integers that are summed in "
-                "secret take 'polya', weights that the server sees take 'gamma'."
-            )
+            need = "'polya' needs secure_sum" if self.noise == "polya" else "a secure sum takes 'polya'"
+            raise ConfigError(f"noise = {self.noise!r} does not go with secure_sum = {self.secure_sum}: {need}.")
         if self.clip is None or self.parties is None:
             raise ConfigError(
                 f"noise = {self.noise!r} needs clip, a bound of what it hides, and parties, who share it."
@@ -176,11 +176,11 @@ class FoltrPDGD(Protocol):
 
     def _check_secure_sum(self, parties: int | None) -> None:
         if self.aggregate != "mean":
-            raise ConfigError(
-                f"aggregate = {self.aggregate!r} looks at single replies, which a secure sum hides; use 'mean'."
-            )
+            raise ConfigError(f"aggregate = {self.aggregate!r} looks at single replies, which a secure sum hides.")
         if self.clip is None or parties is None:
             raise ConfigError("secure_sum needs clip and parties, which together bound the sum.")
+        if parties < 2:
+            raise ConfigError("a secure sum of one device is what that device sends; it needs at least 2.")
         noise = math.ceil(_TAIL * self.scale * parties / self.enough) if self.noise == "polya" else 0
         check_sum(parties, self.clip, self.grid, noise)
 
@@ -389,9 +389,14 @@ class LearnLocally(Exchange):
             amounts = jnp.sum(jnp.where(arrived, replies.interactions, 0)).astype(jnp.float32)
             total = jnp.sum(jnp.where(arrived[:, None], replies.values, 0), axis=0, dtype=jnp.uint32)
             mean = dequantise(total, s.grid, jnp) * (s.interactions / jnp.maximum(amounts, 1.0))
-            heard = jnp.any(arrived)
+            # A sum with too few shares of noise is not made: below its threshold the secure sum stops.
+            heard = jnp.sum(arrived) >= (s.enough if s.noise == "polya" else 2)
         else:
             amounts = replies.interactions.astype(jnp.float32)
-            mean = robust.AGGREGATORS.get(s.aggregate)(replies.weights, amounts, arrived, s.byzantine)
+            sent = replies.weights
+            if s.clip is not None and s.noise == "none":  # liars do not clip
+                clip = s.clip
+                sent = jax.vmap(lambda w: clip_to_norm(w, clip, s.clip_norm, jnp))(sent)
+            mean = robust.AGGREGATORS.get(s.aggregate)(sent, amounts, arrived, s.byzantine)
             heard = jnp.any(arrived & jnp.all(jnp.isfinite(replies.weights), axis=1))
         return ServerState(state.round + 1, jnp.where(heard, mean, state.weights))

@@ -214,15 +214,16 @@ class TargetedSeeds(_OnValues):
 def largest_step_es(n_parameters: int, sigma: float, parties: int, metric_range: float = 1.0) -> float:
     """Norm of the most that one liar can add to the gradient of FOLtR-ES with antithetic halves.
 
-    A message adds v·(m⁺ − m⁻)/(2σN) to the gradient, with v made by the server from the seed. |m⁺ − m⁻| is at most the
-    metric's range R, and E‖v‖² = n, with ‖v‖ = √n up to a factor 1 ± 1/√(2n). So the norm is at most about::
+    A message adds v·(m⁺ − m⁻)/(2σN) to the gradient, with v made by the server from the seed. The difference is at most
+    the metric's range R, and E‖v‖² = n, with ‖v‖ = √n up to a factor 1 ± 1/√(2n). So the norm is at most about::
 
         √n · R / (2σN)
 
-    An honest message adds a vector of the same length, with |m⁺ − m⁻| in place of R: no liar counts for more than
-    R / mean |m⁺ − m⁻| honest devices. And only the part along a direction adds up over rounds: 1/√n of the norm for a
-    random seed, below √(2 ln S / n) of it for the best of S (:class:`TargetedSeeds`). Without halves the spread is σ
-    instead of 2σ and the step twice as large.
+    An honest message adds a vector of the same length, with its own difference in place of R: no liar counts for more
+    than R over the mean size of a difference honest devices, though those point everywhere and liars can agree. And
+    only the part along a direction adds up over rounds: 1/√n of the norm for a random seed, below √(2 ln S / n) of it
+    for the best of S (:class:`TargetedSeeds`). Without halves the spread is σ instead of 2σ and the step twice as
+    large.
 
     Args:
         n_parameters: n, weights of the ranker.

@@ -23,24 +23,25 @@ def replay(protocol: Protocol, states: Any, replies: tuple[Any, ...], arrived: A
         states: States before the first round, with leading axis [runs].
         replies: Of each exchange, with leading axes [rounds, runs, parties], as a
             :class:`~fedrank.simulate.rounds.Simulator` records them.
-        arrived: bool [parties]: whose replies count.
+        arrived: bool, broadcasts against [rounds, runs, parties]: which replies count, of those that arrived.
 
     Returns:
         States with leading axis [runs].
     """
-    return _replay(protocol, states, replies, jnp.asarray(arrived))
+    shape = jax.tree.leaves(replies)[0].shape[:3]
+    return _replay(protocol, states, replies, jnp.broadcast_to(jnp.asarray(arrived), shape))
 
 
 def _replay_(protocol, states, replies, arrived):
-    def tell(state, told):
+    def tell(state, told, heard):
         for exchange, of_exchange in zip(protocol.exchanges, told, strict=True):
-            state = exchange.tell(state, of_exchange, arrived)
+            state = exchange.tell(state, of_exchange, heard)
         return state
 
-    def step(states, told):
-        return jax.vmap(tell)(states, told), None
+    def step(states, log):
+        return jax.vmap(tell)(states, *log), None
 
-    return jax.lax.scan(step, states, replies)[0]
+    return jax.lax.scan(step, states, (replies, arrived))[0]
 
 
 _replay = jax.jit(_replay_, static_argnums=0)

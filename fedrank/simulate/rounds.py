@@ -135,7 +135,8 @@ class Simulator:
 
         Returns:
             New states, new ``own``, and the parties' mean experience: name -> float32 [rounds, runs]. With ``record``
-            there is also ``"replies"``: those of each exchange, with leading axes [rounds, runs, parties].
+            there is also ``"replies"``: those of each exchange, and ``"arrived"``, with leading axes [rounds, runs,
+            parties].
         """
         if self.debug:
             return self._advance_debug(keys, states, shared, own, first_round, rounds)
@@ -193,7 +194,7 @@ class Simulator:
             state = state, newest
         experience = jax.vmap(lambda own: self.protocol.experience(Party(shared, own)))(own)
         seen: dict[str, Any] = jax.tree.map(jnp.mean, experience)
-        return state, own, {**seen, "replies": tuple(kept)} if self.record else seen
+        return state, own, {**seen, "replies": tuple(kept), "arrived": arrived} if self.record else seen
 
     def _advance_debug(self, keys, states, shared, own, first_round, rounds):
         history: list[list[dict]] = []

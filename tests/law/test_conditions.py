@@ -12,6 +12,7 @@ from worlds import FEATURES, tiny_parties, tiny_protocol
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Field, Layout
 from fedrank.core.protocol import Exchange, Party, Protocol
+from fedrank.core.rng import perturbation
 from fedrank.protocols.foltr_es import Reply
 from fedrank.simulate.replay import replay
 from fedrank.simulate.rounds import Conditions, Simulator, run_keys
@@ -166,6 +167,34 @@ def test_who_is_not_heard_does_not_matter(aggregate):
     np.testing.assert_allclose(with_noise.weights, only.weights, rtol=1e-5)
     nobody = exchange.tell(with_noise, Reply(seeds, plus, minus), jnp.zeros(8, bool))
     np.testing.assert_array_equal(nobody.weights, with_noise.weights)
+
+
+def test_honest_groups_without_a_difference_are_groups():
+    """Five honest messages, three of them with equal halves, against four liars who agree."""
+    protocol = tiny_protocol(aggregate="median-of-means", byzantine=4)
+    (exchange,) = protocol.exchanges
+    state = protocol.init(jax.random.key(0))
+    plus = np.array([100, 200, 300, 2520, 0, 5040, 5040, 5040, 5040])
+    minus = np.array([100, 200, 300, 1260, 1260, 0, 0, 0, 0])
+    seeds = np.array([0, 1, 2, 3, 4, 9, 9, 9, 9], np.uint32)
+    told = exchange.tell(state, Reply(*map(jnp.asarray, (seeds, plus, minus))), jnp.ones(9, bool))
+    gradients = np.stack([perturbation(int(s), FEATURES) for s in seeds]) * (plus - minus)[:, None]
+    median = np.median(gradients, axis=0)
+    # Adam's first step is the sign of the gradient, times the step size.
+    np.testing.assert_allclose(np.asarray(told.weights), 1e-3 * np.sign(median), rtol=1e-2, atol=1e-9)
+    assert not np.array_equal(np.sign(median), np.sign(gradients[-1]))
+
+
+def test_replay_knows_who_was_not_heard():
+    protocol = tiny_protocol(sigma=0.3, learning_rate=0.3)
+    parties = tiny_parties(protocol, 6)
+    simulator = Simulator(protocol, conditions=Conditions(dropout=0.5), record=True)
+    keys = run_keys([0, 1])
+    begun, own = simulator.start(keys, parties)
+    states, _, seen = simulator.advance(keys, begun, parties.shared, own, 0, 5)
+    assert not np.asarray(seen["arrived"]).all()
+    again = replay(protocol, begun, seen["replies"], seen["arrived"])
+    np.testing.assert_allclose(again.weights, states.weights, rtol=1e-6)
 
 
 def test_a_value_that_no_honest_device_can_have_is_not_counted():

@@ -102,12 +102,12 @@ def test_what_a_run_leaves(config, finished):
     }  # fmt: skip
     assert read_config(finished / "config.toml") == config.resolved()
     frame = pl.read_parquet(finished / "metrics.parquet")
-    online = frame.filter((pl.col("split") == "online") & (pl.col("seed") == 1)).sort("round")
+    online = frame.filter(split="online", measure="MaxRR", seed=1).sort("round")
     assert online["round"].to_list() == [1, 2, 3, 4, 5, 6]
     assert online["interactions"].to_list() == [24 * r for r in range(1, 7)]  # 6 devices × 4
     assert online["bytes_up"].to_list() == [54 * r for r in range(1, 7)]  # 6 devices × 9 bytes
     np.testing.assert_allclose(online["epsilon"], [4 * np.log(0.5 * 10 / 0.5) * r for r in range(1, 7)])
-    evaluated = frame.filter((pl.col("measure") == "nDCG@10") & (pl.col("seed") == 0))
+    evaluated = frame.filter(split="train", measure="nDCG@10", seed=0).sort("round")
     assert evaluated["round"].to_list() == [0, 2, 4, 6]
     ledger = Ledger.read(finished / "ledger.jsonl")
     assert ledger.bytes_from("parties") == 6 * 6 * 9

@@ -146,15 +146,24 @@ def layouts() -> dict[str, list[Layout]]:
     from fedrank.clicks.cascade import cascade
     from fedrank.metrics.online import click_dcg
     from fedrank.protocols.foltr_es import FoltrES
+    from fedrank.protocols.foltr_pdgd import FoltrPDGD
     from fedrank.rankers.linear import Linear
 
     paper = FoltrES(Linear(46), cascade("navigational"))
+    weights = FoltrPDGD(Linear(46), cascade("navigational"))
+    summed = dataclasses.replace(weights, clip=5.0, noise="polya", epsilon=4.5, secure_sum=True, parties=1000)
     examples = {
         "FOLtR-ES, the paper's settings: linear ranker of 46 features, MaxRR, B = 4": paper,
         "FOLtR-ES with the discounted count of clicks as the metric": dataclasses.replace(paper, metric=click_dcg()),
         "FOLtR-ES without antithetic halves": dataclasses.replace(paper, antithetic=False),
+        "FOLtR-ES with noise on the sums": dataclasses.replace(paper, p=1.0, mechanism="laplace", epsilon=4.5),
+        "FPDGD, weights that the server sees": weights,
+        "FPDGD with a secure sum, 1,000 devices, each masking with 20": summed,
     }
-    return {title: [m for e in p.exchanges for m in (e.request, e.reply)] for title, p in examples.items()}
+    return {
+        title: [m for e in p.exchanges for m in (e.request, e.reply, *(c[2] for c in e.carriers(1000)))]
+        for title, p in examples.items()
+    }
 
 
 def messages() -> str:

@@ -114,7 +114,9 @@ def _tiles(run: Run, final: tables.Table) -> list[Html]:
         unit = "interaction" if "epsilon_interaction" in privacy else "round"
         each = words.epsilon_text(words.epsilon(privacy, f"epsilon_{unit}"))
         user = words.epsilon_text(words.epsilon(privacy, "epsilon_user_basic"))
-        local = "" if privacy.get("local", True) else "no local privacy: see below"
+        local = ""
+        if not privacy.get("local", True):
+            local = "against who sees the sum only" if privacy.get("secure_sum") else "no local privacy: see below"
         out.append(tile(f"ε per {unit}", each, f"per user over the run: {user} (adding up)", local))
     return out
 

@@ -111,7 +111,7 @@ def user_for(name: str, splits: Splits, data: str) -> CascadeUser:
     return USERS.get(name)(max(known, splits.max_label + 1), DEPTH)
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=8)
 def load_splits(data: str, fold: int, normalise: str, seed: int, holdout: float, folder: str | None) -> Splits:
     """The data of a run; the runs of a sweep share it."""
     splits = load(data, fold=fold, normalise=normalise, seed=seed, folder=folder, max_label=MOST_GRADES - 1)

@@ -6,6 +6,7 @@ afterwards, over all its queries and over its judged ones (those with a relevant
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import jax
@@ -41,6 +42,38 @@ class Score:
     value: float
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What is to be measured; equal ones share a compiled program, so that the runs of a sweep compile it once."""
+
+    ranker: Ranker
+    metric: OnlineMetric
+    users: tuple[CascadeUser, ...]
+    measures: tuple[str, ...]
+
+    def of(self, weights: jax.Array, data: PaddedQueries, words: jax.Array | None) -> dict[str, jax.Array]:
+        if words is None:
+            return self._ranked(data, rankings(self.ranker, data, weights))
+        shuffled = jax.lax.map(lambda w: self._ranked(data, rankings(self.ranker, data, weights, w)), words)
+        return jax.tree.map(lambda values: jnp.mean(values, axis=0), shuffled)
+
+    def _ranked(self, data: PaddedQueries, order: jax.Array) -> dict[str, jax.Array]:
+        values = {
+            f"expected {self.metric.name} ({user.name})": expected_rewards(user, self.metric, data, order)
+            for user in self.users
+        }
+        # The offline measures are given minus the rank as the score, so that equal scores are ordered once, above.
+        ranks = -jnp.argsort(order, axis=-1).astype(jnp.float32)
+        for name in self.measures:
+            values[name] = offline_metric(name)(ranks, data.labels, data.where)
+        return values
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _values(asked: _Asked, models: jax.Array, data: PaddedQueries, words: jax.Array | None) -> dict[str, jax.Array]:
+    return jax.vmap(asked.of, in_axes=(0, None, None))(models, data, words)
+
+
 class Evaluator:
     """Evaluates models on all parts of a data set.
 
@@ -70,24 +103,9 @@ class Evaluator:
         self._judged = everything.judged
         words = tie_order_words(tie_orders, everything.n_queries) if tie_orders else None
         self._words = [None if words is None else jnp.asarray(words[:, chosen]) for chosen, _ in self._buckets]
-        self._expected = {f"expected {metric.name} ({user.name})": user for user in users}
-        self._offline = {name: offline_metric(name) for name in measures}
-        self._ranker, self._metric = ranker, metric
-        self._values = jax.jit(jax.vmap(self._one, in_axes=(0, None, None)))
-
-    def _one(self, weights: jax.Array, data: PaddedQueries, words: jax.Array | None) -> dict[str, jax.Array]:
-        if words is None:
-            return self._ranked(data, rankings(self._ranker, data, weights))
-        shuffled = jax.lax.map(lambda w: self._ranked(data, rankings(self._ranker, data, weights, w)), words)
-        return jax.tree.map(lambda values: jnp.mean(values, axis=0), shuffled)
-
-    def _ranked(self, data: PaddedQueries, order: jax.Array) -> dict[str, jax.Array]:
-        values = {name: expected_rewards(user, self._metric, data, order) for name, user in self._expected.items()}
-        # The offline measures are given minus the rank as the score, so that equal scores are ordered once, above.
-        ranks = -jnp.argsort(order, axis=-1).astype(jnp.float32)
-        for name, measure in self._offline.items():
-            values[name] = measure(ranks, data.labels, data.where)
-        return values
+        for name in measures:
+            offline_metric(name)  # a misspelt name is told before anything is trained
+        self._asked = _Asked(ranker, metric, users, measures)
 
     @property
     def queries(self) -> dict[str, list]:
@@ -110,7 +128,7 @@ class Evaluator:
         models = jnp.asarray(weights, jnp.float32)
         out: dict[str, np.ndarray] = {}
         for (chosen, data), words in zip(self._buckets, self._words, strict=True):
-            for name, values in self._values(models, data, words).items():
+            for name, values in _values(self._asked, models, data, words).items():
                 out.setdefault(name, np.zeros((len(models), len(self._judged))))[:, chosen] = values
         return out
 
@@ -133,6 +151,6 @@ class Evaluator:
             for name, table in values.items():
                 for model, row in enumerate(table[:, part]):
                     scores[model].append(Score(split, name, float(row.mean())))
-                    if name in self._offline and judged.any():  # no mean over no queries
+                    if name in self._asked.measures and judged.any():  # no mean over no queries
                         scores[model].append(Score(split, f"{name} (judged)", float(row[judged].mean())))
         return scores

@@ -56,7 +56,7 @@ def marks(
 
 
 # Splits are compared by identity: the runs of a sweep that have the same data have the same object.
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=16)
 def _trained(name: str, splits: _Same) -> Model:
     return fit_baseline(name, splits.splits)
 
@@ -78,7 +78,7 @@ class _Same:
         return id(self.splits)
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=64)
 def _measured(name, same: _Same, metric, users, measures, tie_orders) -> Mark:
     model = _trained(name, same)
 

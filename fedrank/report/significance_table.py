@@ -39,9 +39,7 @@ def significance_table(study: Study, runs: Sequence[tuple[Variation, Run]]) -> T
         reference = next((name for name, (is_reference, _) in members.items() if is_reference), None)
         per_query = {name: values for name, (_, values) in members.items() if values}
         if reference in per_query and len(per_query) > 1:
-            known = per_query[reference]
-            shared = {name: {k: v for k, v in values.items() if k in known} for name, values in per_query.items()}
-            rows = compare_per_query({k: v for k, v in shared.items() if v}, reference)
+            rows = compare_per_query(_paired(per_query, per_query[reference]), reference)
             found.extend((about, row) for row in rows)
     if not found:
         return None
@@ -96,12 +94,28 @@ def _groups(study: Study, runs: Sequence[tuple[Variation, Run]]) -> dict[str, di
             if ranker != "learnt" and not is_reference:
                 continue  # the same baseline stands beside every run
             old = group.get(label, (False, {}))[1]
-            joined = {k: np.concatenate([old[k], v]) if k in old else v for k, v in values.items()}
+            joined = {key: {**old.get(key, {}), **by_query} for key, by_query in values.items()}
             group[label] = (is_reference and ranker == "learnt", {**old, **joined})
     return groups
 
 
-def _per_query(study: Study, variation: Variation, run: Run) -> dict[str, dict[tuple[str, str], np.ndarray]]:
+def _paired(per_query: dict[str, dict], reference: dict) -> dict[str, dict[tuple[str, str], np.ndarray]]:
+    """Arrays over the queries that a ranker and the reference have in common; the same ones for all rankers."""
+    keys = [key for key in reference if all(key in values for values in per_query.values())]
+    queries = {
+        key: [query for query in reference[key] if all(query in values[key] for values in per_query.values())]
+        for key in keys
+    }
+    return {
+        name: {
+            key: np.array([values[key][query] for query in queries[key]], np.float64) for key in keys if queries[key]
+        }
+        for name, values in per_query.items()
+    }
+
+
+def _per_query(study: Study, variation: Variation, run: Run) -> dict[str, dict[tuple[str, str], dict]]:
+    """Ranker -> (split, measure) -> (what is pooled, query, how often it has come) -> value."""
     file = run.path / "per_query.parquet"
     if not file.exists():
         return {}
@@ -112,10 +126,13 @@ def _per_query(study: Study, variation: Variation, run: Run) -> dict[str, dict[t
         if split in ("vali", "test", "train") and "(judged)" not in pattern
     )
     unseen = [key for key in wanted if key[0] != "train"] or list(wanted)  # not trained on, where there are such
-    out: dict[str, dict[tuple[str, str], np.ndarray]] = {}
+    pooled = tuple(str(variation.where[key]) for key in study.pool if key in variation.where)
+    out: dict[str, dict[tuple[str, str], dict]] = {}
     for (ranker, split, measure), part in frame.group_by("ranker", "split", "measure", maintain_order=True):
         if (split, measure) in unseen:
-            out.setdefault(str(ranker), {})[str(split), str(measure)] = part["value"].to_numpy().astype(np.float64)
+            counts = part.with_columns(pl.int_range(pl.len()).over("qid").alias("time"))
+            rows = counts.select("qid", "time", "value").iter_rows()
+            out.setdefault(str(ranker), {})[str(split), str(measure)] = {(pooled, q, n): v for q, n, v in rows}
     return out
 
 

@@ -21,18 +21,21 @@ AsJson = Annotated[bool, Parameter(name="--json", negative="")]
 Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")]
 
 
-def settings_in(file: str, given: Sequence[str] = ()) -> dict[str, Any]:
+def settings_in(file: str, given: Sequence[str] = (), command: str = "sweep") -> dict[str, Any]:
     """The settings of a run's or a sweep's file, checked.
 
     Args:
         file: The TOML file.
         given: Dotted names of the settings that the command line has: they also win over what the file says in another
             way, ``--rounds`` over its budget, ``--privacy.epsilon`` over its p.
+        command: ``"run"`` takes one configuration, ``"sweep"`` several.
 
     Raises:
         ConfigError: No such file, an unknown setting, or a value out of range.
     """
-    values, _, _ = read_sweep(file)
+    values, vary, cases = read_sweep(file)
+    if command == "run" and (vary or cases):
+        raise ConfigError(f"{file} is a sweep of several runs; run it with: fedrank sweep {file}")
     try:
         from_dict(values)
     except ConfigError as error:

@@ -63,7 +63,7 @@ def _settings_of_file(command: App, commands: tuple[str, ...], arguments: cyclop
         from fedrank.cli.experiment import settings_in
 
         given = [argument.name.removeprefix("--") for argument in arguments if argument.tokens]
-        cyclopts.config.Dict({commands[0]: settings_in(source[0], given)})(command, commands, arguments)
+        cyclopts.config.Dict({commands[0]: settings_in(source[0], given, commands[0])})(command, commands, arguments)
 
 
 app.config = (_settings_of_file,)
@@ -107,7 +107,10 @@ def call(tokens: list[str]) -> int:
         print(f"fedrank: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as stop:
-        print(f"fedrank: {stop or 'stopped'}", file=sys.stderr)
+        print(
+            f"fedrank: {str(stop) or 'stopped; the same command goes on where there is something to go on with'}",
+            file=sys.stderr,
+        )
         return 130
     except BrokenPipeError:  # the reader of our output has gone, as with | head
         sys.stderr.close()

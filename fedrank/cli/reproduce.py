@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from fedrank.core.errors import MissingDataError, UnknownNameError
+from fedrank.core.errors import ConfigError, FedrankError, UnknownNameError
 
 AsJson = Annotated[bool, Parameter(name="--json", negative="")]
 Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")]
@@ -39,6 +39,8 @@ def reproduce(
     if not paper:
         _list(list(papers()), as_json)
         return
+    if not 0 < fraction <= 1:
+        raise ConfigError(f"fraction must be in (0, 1], got {fraction}.")
     known = read_paper(paper)
     studies = {study.name: study for study in known.studies}
     for name in only or ():
@@ -47,10 +49,12 @@ def reproduce(
     chosen = [study for name, study in studies.items() if not only or name in only]
     quick = "" if fraction == 1 else f"-{fraction:g}"
     folder = out or Path("runs") / f"reproduce-{known.name}{quick}"
-    shown = [_run(study, folder / study.name, fraction, quiet) for study in chosen]
     from fedrank.report.study import results, write_study_page
 
-    page = write_study_page(known, shown, folder)
+    shown = []
+    for study in chosen:  # the page is there from the first study on
+        shown.append(_run(study, folder / study.name, fraction, quiet))
+        page = write_study_page(known, shown, folder)
     if as_json:
         from fedrank.cli.terminal import print_json
 
@@ -65,19 +69,19 @@ def _run(study, folder: Path, fraction: float, quiet: bool):
     from fedrank.report.load import load
     from fedrank.report.study import Shown
 
-    if study.kind == "privacy-table":
-        from fedrank.report.study_tables import privacy_table
-
-        return Shown(study, (), fraction, (privacy_table(study.title),))
-    if study.kind == "unlearning":
-        from fedrank.report.study_tables import unlearning_tables
-
-        return Shown(study, (), fraction, unlearning_tables(study, folder, fraction, listener(quiet, study.name)))
     try:
+        if study.kind == "privacy-table":
+            from fedrank.report.study_tables import privacy_table
+
+            return Shown(study, (), fraction, (privacy_table(study.title),))
+        if study.kind == "unlearning":
+            from fedrank.report.study_tables import unlearning_tables
+
+            return Shown(study, (), fraction, unlearning_tables(study, fraction, listener(quiet, study.name)))
         done = run_study(study, folder, fraction, lambda name: listener(quiet, f"{study.name}: {name}"))
-    except MissingDataError as error:  # the other studies need not wait for it
+        return Shown(study, tuple((variation, load(path)) for variation, path in done), fraction)
+    except FedrankError as error:  # the other studies need not wait for it
         return Shown(study, (), fraction, missing=str(error))
-    return Shown(study, tuple((variation, load(path)) for variation, path in done), fraction)
 
 
 def _print(paper, shown, page: Path) -> None:

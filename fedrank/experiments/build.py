@@ -73,6 +73,11 @@ class Experiment:
         return jax.tree.leaves(self.parties.own)[0].shape[0]
 
     @property
+    def interactions(self) -> int:
+        """Interactions of all parties in a round."""
+        return int(np.sum(np.asarray(self.parties.own.amount)))
+
+    @property
     def citations(self) -> tuple[str, ...]:
         """Keys of the publications that this experiment rests on."""
         c = self.config
@@ -159,9 +164,8 @@ def build(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> Ex
         amounts = heterogeneous.amounts(config.clients, config.interactions, even=even, seed=config.data_seed)
     protocol = _PROTOCOLS[config.protocol](config, ranker, own, metric, kernels)
     parties = protocol.devices(train.blocks() if kernels else train.padded(), shares, which, amounts)
-    users = tuple(
-        user_for(name, splits, config.data) for name in dict.fromkeys((config.clicks, *config.evaluation.users))
-    )
+    trains = config.devices.users or (config.clicks,)
+    users = tuple(user_for(name, splits, config.data) for name in dict.fromkeys((*trains, *config.evaluation.users)))
     conditions = _conditions(config, protocol, lying)
     return Experiment(config, splits, protocol, ranker, parties, metric, users, conditions, kernels)
 
@@ -241,7 +245,7 @@ def _foltr_pdgd(config: RunConfig, ranker: Ranker, users: list[CascadeUser], met
     if config.as_published and p.epsilon is not None and (d.dropout or d.amounts != "equal"):
         raise ConfigError("the published noise needs all devices, and as much of each; set no dropout and no amounts.")
     noise = "none" if p.epsilon is None else "gamma" if config.as_published else "polya"
-    return FoltrPDGD(
+    settings = dict(
         ranker=ranker,
         user=users[0],
         others=tuple(users[1:]),
@@ -260,6 +264,13 @@ def _foltr_pdgd(config: RunConfig, ranker: Ranker, users: list[CascadeUser], met
         byzantine=_byzantine(config),
         kernels=kernels,
     )
+    # Many devices or much noise need a coarser grid: the finest that keeps the sum within 32 bits.
+    for bits in range(16, 4, -1):
+        try:
+            return FoltrPDGD(**settings, grid=2**bits)  # type: ignore[arg-type]
+        except ConfigError as error:
+            if not p.secure_sum or "fewer steps" not in str(error).lower() or bits == 5:
+                raise
 
 
 def _central(config: RunConfig, ranker: Ranker, users: list[CascadeUser], metric: OnlineMetric, kernels: bool):

@@ -244,6 +244,10 @@ class RunConfig:
             raise ConfigError("queries_per_client must be at least 1 and needs share = 'fixed'.")
         if self.privacy.p is not None and self.privacy.epsilon is not None:
             raise ConfigError("privacy.p and privacy.epsilon say the same thing; give one of them.")
+        if self.privacy.epsilon is not None and not 0 <= self.privacy.epsilon <= 1000:
+            raise ConfigError(
+                f"privacy.epsilon must be in 0..1000, got {self.privacy.epsilon}; leave it out for no noise."
+            )
         if not 0 < self.privacy.delta < 1:
             raise ConfigError(f"privacy.delta must be between 0 and 1, got {self.privacy.delta}.")
         if self.attack.share and self.attack.kind == "none":
@@ -266,6 +270,18 @@ class RunConfig:
                     f"{name} means nothing to the protocol {self.protocol!r}; it is a setting of "
                     f"{' and '.join(protocols)}. Leave it out."
                 )
+        for name, where, needed in (
+            ("topics", "share", "topic"),
+            ("labels_per_client", "share", "labels"),
+            ("devices.delay", "devices.late", None),
+            ("attack.kind", "attack.share", None),
+        ):
+            changed = _value(self, name) != _value(default, name)
+            given = _value(self, where)
+            if changed and (given != needed if needed else given == _value(default, where)):
+                raise ConfigError(
+                    f"{name} means nothing without {where}{f' = {needed!r}' if needed else ''}; set both."
+                )
         privacy = self.privacy
         if self.protocol == "foltr-es":
             if privacy.mechanism != "randomised-response":
@@ -276,6 +292,13 @@ class RunConfig:
         if self.protocol == "foltr-pdgd":
             noised = privacy.epsilon is not None
             clip = DEFAULT_CLIP if noised and privacy.clip is None else privacy.clip
+            if noised and privacy.secure_sum is False and not self.as_published:
+                raise ConfigError(
+                    "privacy.epsilon of foltr-pdgd needs the secure sum: a share of noise protects nothing where the "
+                    "server sees single messages. Leave privacy.secure_sum out, or see as_published."
+                )
+            if privacy.secure_sum and clip is None:
+                raise ConfigError("privacy.secure_sum needs privacy.clip, the bound that keeps the sum within 32 bits.")
             secure = (noised and not self.as_published) if privacy.secure_sum is None else privacy.secure_sum
             norm = "l2" if self.as_published else privacy.clip_norm
             privacy = dataclasses.replace(privacy, clip=clip, secure_sum=secure, clip_norm=norm)

@@ -120,7 +120,7 @@ class _Runner:
         )
         a_round = protocol.account(1, config.privacy.delta).epsilon_round
         self.per_round = (
-            config.clients * config.interactions,
+            self.experiment.interactions,
             self.experiment.n_parties * bytes_up(protocol, self.experiment.n_parties),
             None if np.isinf(a_round) else a_round,
         )
@@ -162,6 +162,8 @@ class _Runner:
         if done < self.config.rounds:
             raise Interrupted(self.home.path, done)
         self._finish(states, time.time() - started + before)
+        if self.stop.is_set():  # heard while the last rounds ran: this run is done, what comes after it is not
+            raise Interrupted(self.home.path, done)
         return self.home.path
 
     def _loop(self, keys: Any, states: Any, own: Any, done: int, since: float) -> tuple[Any, Any, int]:

@@ -115,6 +115,8 @@ def read_paper(name: str, folder: str | os.PathLike[str] | None = None) -> Paper
     if home is None:
         raise UnknownNameError("reproduction", name, list(known))
     about = _object(home / "expected.json")
+    if missing := {"name", "title", "citation", "studies", "values"} - set(about):
+        raise ConfigError(f"{home / 'expected.json'}: {', '.join(sorted(missing))} must be there as well.")
     studies = tuple(read_study(home / f"{stem}.toml") for stem in about["studies"])
     return Paper(about["name"], about["title"], about["citation"], home, studies, tuple(about["values"]))
 

@@ -81,6 +81,11 @@ def variations(config: RunConfig, vary: dict[str, list[Any]], cases: Sequence[di
             if cases:
                 where = {"case": case["name"], **where}
             out.append(Variation(",".join(f"{key}={_short(value)}" for key, value in where.items()), changed, where))
+    taken = [v.name for v in out]
+    if twice := next((name for name in taken if taken.count(name) > 1), None):
+        raise ConfigError(
+            f"two runs of the sweep would have the directory {twice!r}; give cases names that differ in letters."
+        )
     return out
 
 

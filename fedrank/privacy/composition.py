@@ -99,6 +99,7 @@ class SumReport:
     def in_words(self) -> str:
         """A paragraph for somebody who has to decide whether this may be deployed."""
         at = f" at δ = {self.delta:.0e}" if "Gaussian" in self.mechanism else ""
+        but = " (but for δ)" if at else ""
         published = (
             f" The published account of such a round is ε = {self.epsilon_published:.3g}; it leaves out that a vector "
             "may be replaced by its opposite and, where vectors are clipped in L2, that Laplace noise asks for the "
@@ -113,8 +114,8 @@ class SumReport:
         )
         return (
             f"{self._whom()} Protected is a party's whole vector of a round: whatever else it had sent, no sum becomes "
-            f"more than e^ε times as likely, with ε = {self.epsilon_round:.3g}{at}.{published} A party that takes part "
-            f"in {self.rounds:,} round{'' if self.rounds == 1 else 's'} has, over the run, "
+            f"more than e^ε times as likely{but}, with ε = {self.epsilon_round:.3g}{at}.{published} A party that takes "
+            f"part in {self.rounds:,} round{'' if self.rounds == 1 else 's'} has, over the run, "
             f"ε = {self.epsilon_user_basic:.4g} by basic composition{at}, and ε = {self.epsilon_user_pld:.4g} at "
             f"δ = {self.delta:.0e} ({self.accounting}).{size} Not covered, among other things: that a party takes "
             "part, when, and from which network address."

@@ -50,8 +50,13 @@ class ValuesReport:
         """ε of one message: all its interactions change."""
         return self.sums.epsilon_round
 
+    @property
+    def _delta(self) -> str:
+        return f" at δ = {self.sums.delta:.0e}" if "Gaussian" in self.sums.mechanism else ""
+
     def as_json(self) -> dict[str, Any]:
         """The content of ``privacy.json``."""
+        mechanism = self.sums.mechanism[:1].upper() + self.sums.mechanism[1:]
         return {
             "epsilon_interaction": self.epsilon_interaction,
             "epsilon_message": self.epsilon_round,
@@ -59,8 +64,8 @@ class ValuesReport:
             **self.sums.as_json(),
             "not_covered": [_SEED, *self.sums.not_covered],
             "words": [
-                f"{self.sums.mechanism} is added to each sum of rewards before it is sent. One interaction: "
-                f"ε = {self.epsilon_interaction:.3g}, without any trust in the server.",
+                f"{mechanism} is added to each sum of rewards before it is sent. One interaction: "
+                f"ε = {self.epsilon_interaction:.3g}{self._delta}, without any trust in the server.",
                 self.sums.in_words(),
             ],
         }

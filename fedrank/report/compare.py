@@ -141,7 +141,9 @@ def _charts(runs: dict[str, Run]) -> dict[str, Any]:
     """Expected reward of the runs on the same data with the same users: other users are another question."""
     groups: dict[tuple[str, str], dict[str, Run]] = {}
     for label, run in runs.items():
-        offline = run.metrics.filter(run.metrics["split"] != "online")["measure"].unique().to_list()
+        offline = (
+            run.metrics.filter(run.metrics["split"].is_in(["train", "vali", "test"]))["measure"].unique().to_list()
+        )
         fold = run.setting("fold")
         data = f"{run.setting('data')}" + ("" if fold is None else f", fold {fold}")
         for measure in [m for m in offline if m.startswith("expected")] or describe.order_measures(offline)[:1]:

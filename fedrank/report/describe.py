@@ -78,6 +78,14 @@ def caveats(run: Run) -> list[str]:
         )
     if share := run.setting("attack.share"):
         out.append(f"{share:.0%} of the devices lie: {run.setting('attack.kind')}".replace("%", " %", 1))
+    if dealt := run.setting("devices.users"):
+        out.append(f"Devices have different users: {', '.join(map(str, dealt))}")
+    kinds = {"topic": "devices have queries of one topic", "labels": "devices see documents of few grades"}
+    if kind := kinds.get(str(run.setting("share"))):
+        out.append(kind.capitalize())
+    for key, said in (("dropout", "of the replies do not arrive"), ("late", "of the replies are late")):
+        if part := run.setting(f"devices.{key}"):
+            out.append(f"{part:.0%} {said}".replace("%", " %", 1))
     if generated(run):
         out.append("Generated data: no real collection")
     asked = run.setting("rounds") or (run.privacy or {}).get("rounds")
@@ -115,7 +123,7 @@ def headline(run: Run) -> str:
     data = run.setting("data.name", run.setting("data"))
     fold = run.setting("data.fold", run.setting("fold"))
     ranker = run.setting("ranker.name", run.setting("ranker"))
-    clicks = run.setting("clicks.name", run.setting("clicks"))
+    clicks = ", ".join(map(str, run.setting("devices.users") or ())) or run.setting("clicks")
     parts = [
         run.setting("protocol"),
         data if fold is None or not isinstance(data, str) else f"{data}, fold {fold}",

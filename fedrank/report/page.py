@@ -48,7 +48,7 @@ def write_page(run: Run | str | os.PathLike[str], out: str | os.PathLike[str] | 
 
 def offline_measures(run: Run) -> list[str]:
     """Offline measures of the run, the most telling first."""
-    offline = run.metrics.filter(run.metrics["split"] != "online")
+    offline = run.metrics.filter(run.metrics["split"].is_in(["train", "vali", "test"]))
     return describe.order_measures(offline["measure"].unique().to_list())
 
 
@@ -102,10 +102,10 @@ def _tiles(run: Run, final: tables.Table) -> list[Html]:
     rounds = describe.done_rounds(run)
     interactions = run.metrics["interactions"].max()
     out.append(tile("Interactions", describe.number(interactions), f"in {rounds:,} rounds, for one seed"))
-    if run.ledger is not None and len(run.ledger):
+    if run.ledger is not None and len(run.ledger) and one != "service":
         flows = words.flows(run.ledger)
         up, down = (sum(f.bytes for f in flows if f.sender == s) for s in ("parties", "server"))
-        turns = sum(f.messages for f in flows if f.sender == "parties") / max(len({f.exchange for f in flows}), 1)
+        turns = max(f.messages for f in flows)  # every party sends each kind of message once a round
         each = describe.size(round(up / turns, 1)) if turns else "–"
         received = f"{describe.size(round(down / turns, 1))} received" if turns else ""
         out.append(tile(f"Sent by a {one} per round", each, received, f"{describe.size(up)} up by all {many}"))
@@ -148,7 +148,9 @@ def _alt(run: Run, measure: str, how: str) -> str:
 
 
 def _left(run: Run) -> Html:
-    many = describe.party(run)[1]
+    one, many = describe.party(run)
+    if one == "service":
+        return section("left", "What crossed", *(h("p", line) for line in words.ledger_words(run)))
     parts: list[Html] = [h("ul", *(h("li", line) for line in words.ledger_words(run)))]
     if run.ledger is not None and len(run.ledger):
         parts.append(tables.to_html(words.ledger_table(run), code=("message",)))

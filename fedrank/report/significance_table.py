@@ -24,7 +24,7 @@ from fedrank.report.tables import Column, Table
 def significance_table(study: Study, runs: Sequence[tuple[Variation, Run]]) -> Table | None:
     """Every ranker against the study's reference and against the label-trained ones, query by query.
 
-    A query's value is the mean over seeds. What the study pools (folds) is put together: more queries, not more tests.
+    A query's value is the mean over seeds, and over what the study pools (folds) where they share the query.
 
     Args:
         study: With ``against``, which names the reference.
@@ -94,9 +94,14 @@ def _groups(study: Study, runs: Sequence[tuple[Variation, Run]]) -> dict[str, di
             if ranker != "learnt" and not is_reference:
                 continue  # the same baseline stands beside every run
             old = group.get(label, (False, {}))[1]
-            joined = {key: {**old.get(key, {}), **by_query} for key, by_query in values.items()}
+            joined = {key: _together(old.get(key, {}), by_query) for key, by_query in values.items()}
             group[label] = (is_reference and ranker == "learnt", {**old, **joined})
     return groups
+
+
+def _together(old: dict, new: dict) -> dict:
+    """Values by query, all of one query in a list: what is pooled may hold a query several times."""
+    return {query: [*old.get(query, ()), *new.get(query, ())] for query in (*old, *(q for q in new if q not in old))}
 
 
 def _paired(per_query: dict[str, dict], reference: dict) -> dict[str, dict[tuple[str, str], np.ndarray]]:
@@ -107,15 +112,13 @@ def _paired(per_query: dict[str, dict], reference: dict) -> dict[str, dict[tuple
         for key in keys
     }
     return {
-        name: {
-            key: np.array([values[key][query] for query in queries[key]], np.float64) for key in keys if queries[key]
-        }
+        name: {key: np.array([np.mean(values[key][q]) for q in queries[key]]) for key in keys if queries[key]}
         for name, values in per_query.items()
     }
 
 
 def _per_query(study: Study, variation: Variation, run: Run) -> dict[str, dict[tuple[str, str], dict]]:
-    """Ranker -> (split, measure) -> (what is pooled, query, how often it has come) -> value."""
+    """Ranker -> (split, measure) -> (query, how often it has come) -> its value, in a list."""
     file = run.path / "per_query.parquet"
     if not file.exists():
         return {}
@@ -126,13 +129,12 @@ def _per_query(study: Study, variation: Variation, run: Run) -> dict[str, dict[t
         if split in ("vali", "test", "train") and "(judged)" not in pattern
     )
     unseen = [key for key in wanted if key[0] != "train"] or list(wanted)  # not trained on, where there are such
-    pooled = tuple(str(variation.where[key]) for key in study.pool if key in variation.where)
     out: dict[str, dict[tuple[str, str], dict]] = {}
     for (ranker, split, measure), part in frame.group_by("ranker", "split", "measure", maintain_order=True):
         if (split, measure) in unseen:
             counts = part.with_columns(pl.int_range(pl.len()).over("qid").alias("time"))
             rows = counts.select("qid", "time", "value").iter_rows()
-            out.setdefault(str(ranker), {})[str(split), str(measure)] = {(pooled, q, n): v for q, n, v in rows}
+            out.setdefault(str(ranker), {})[str(split), str(measure)] = {(q, n): [v] for q, n, v in rows}
     return out
 
 

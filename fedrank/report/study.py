@@ -18,7 +18,7 @@ from fedrank.report.statistics import Estimate, difference, final_values, mean_i
 from fedrank.report.tables import Column, Table
 
 #: Settings that baselines depend on; in all others, theirs is one row.
-_OF_BASELINES = ("data", "fold", "clicks", "normalise")
+_OF_BASELINES = ("data", "fold", "data_seed", "holdout", "normalise", "clicks")
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,7 @@ def table(paper: Paper, shown: Shown) -> Table:
     if has_paper:
         columns += [Column("paper", "paper", numeric=True), Column("gap", "ours − paper", numeric=True, signed=True)]
     if has_reference:
-        against = ", ".join(f"{key} = {describe.number(value)}" for key, value in study.against.items())
+        against = ", ".join(_said(key, value) for key, value in study.against.items())
         columns.append(Column("against", f"difference to {against}", numeric=True, signed=True))
     return Table(study.title, tuple(columns), tuple(rows), tuple(_notes(paper, shown)))
 
@@ -241,36 +241,36 @@ def _reference(study: Study, groups: list, where: dict[str, Any]) -> list | None
 
 
 def _baseline_rows(paper: Paper, shown: Shown, varied: list[str], split: str, pattern: str) -> list[dict[str, Any]]:
-    rows: dict[tuple, tuple[dict[str, Any], str, str, list[float]]] = {}
+    """A row for each baseline and each data that it was trained on, with the mean over what is pooled."""
     free = [key for key in varied if key not in _OF_BASELINES]
     named = "ranker" if "ranker" in varied else free[0] if free else varied[0] if varied else "split"
+    several = len({run.setting("data") for _, run in shown.runs}) > 1
+    values: dict[tuple, dict[tuple, float]] = {}
+    rows: dict[tuple, dict[str, Any]] = {}
     for variation, run in shown.runs:
         measure = named_measure(pattern, variation.config)
-        where = {key: value for key, value in variation.where.items() if key in _OF_BASELINES}
+        trained_on = {key: run.setting(key) for key in _OF_BASELINES}
+        apart = {key: value for key, value in trained_on.items() if key not in shown.study.pool}
         for mark in run.baselines:
             if (split, measure) in mark.values:
-                outside = {k: v for k, v in where.items() if k not in shown.study.pool}
-                key = (mark.name, repr(outside), measure)
-                shown_as = _short(pattern, variation.config, varied)
-                entry = rows.setdefault(key, (outside, mark.label, shown_as, {}))  # type: ignore[arg-type]
-                entry[3][repr(where)] = mark.values[split, measure]  # type: ignore[call-overload]
-    out = []
-    for (name, _, _), (where, label, measure, values) in rows.items():
-        printed = expected_value(paper, shown.study, {**where, named: name}, split, pattern)
-        mean = sum(values.values()) / len(values)  # type: ignore[attr-defined]
-        out.append(
-            {
-                **{key: where.get(key, "") for key in varied},
-                named: label,
-                "split": describe.SPLIT_NAMES[split],
-                "measure": measure,
-                "ours": Estimate(mean, None, 1, "no seeds"),
-                "paper": None if printed is None else printed["value"],
-                "gap": None if printed is None else Estimate(mean - printed["value"], None, 1, "no seeds"),
-                "against": None,
-            }
-        )
-    return out
+                key = (mark.name, *map(str, apart.values()))
+                values.setdefault(key, {})[tuple(map(str, trained_on.values()))] = mark.values[split, measure]
+                where = {k: v for k, v in variation.where.items() if k in apart}
+                label = f"{run.setting('data')}, {mark.label}" if several else mark.label
+                printed = expected_value(paper, shown.study, {**where, named: mark.name}, split, pattern)
+                rows[key] = {
+                    **{k: where.get(k, "") for k in varied},
+                    named: label,
+                    "split": describe.SPLIT_NAMES[split],
+                    "measure": _short(pattern, variation.config, varied),
+                    "paper": None if printed is None else printed["value"],
+                    "against": None,
+                }
+    for key, row in rows.items():
+        mean = sum(values[key].values()) / len(values[key])
+        row["ours"] = Estimate(mean, None, 1, "no seeds")
+        row["gap"] = None if row["paper"] is None else Estimate(mean - row["paper"], None, 1, "no seeds")
+    return list(rows.values())
 
 
 def _notes(paper: Paper, shown: Shown) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 from fedrank.experiments.progress import Listener
 from fedrank.experiments.settings import from_dict, with_setting
@@ -39,12 +38,11 @@ def privacy_table(title: str) -> Table:
     return Table(title, columns, tuple(rows), (f"{met} of {len(rows)} numbers are met to two decimals.",))
 
 
-def unlearning_tables(study: Study, folder: Path, fraction: float, listener: Listener) -> tuple[Table, ...]:
+def unlearning_tables(study: Study, fraction: float, listener: Listener) -> tuple[Table, ...]:
     """What forgetting does, a table for each case of the study.
 
     The study's ``settings`` hold ``share`` of the devices to forget and ``tune``, the rounds of fine-tuning.
     """
-    del folder  # nothing but the table is kept
     base, _, cases = read_sweep(study.path)
     out = []
     for case in cases or ({"name": study.title},):

@@ -134,7 +134,7 @@ def epsilon(privacy: Mapping[str, Any] | None, key: str) -> float | None:
         return None
     value = privacy.get(key)
     if value is None:
-        return math.inf if privacy.get("p") == 1 else None
+        return math.inf if privacy.get("p") == 1 or privacy.get("mechanism") == "none" else None
     return float(value)
 
 

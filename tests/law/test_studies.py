@@ -89,6 +89,12 @@ def test_ours_is_the_mean_over_what_is_pooled_and_seeds(reproduced):
         12.7062 * np.std(means, ddof=1) / np.sqrt(2), rel=1e-4
     )
     assert row["paper"] == 0.5 and row["gap"]["mean"] == pytest.approx(np.mean(means) - 0.5)
+    (mark,) = (
+        r for r in values["rows"]
+        if (r["case"], r["clicks"], r["split"], r["measure"]) == ("MSE (labels)", "perfect", "test", "nDCG@10")
+    )  # fmt: skip
+    apart = [run.baseline.values["test", "nDCG@10"] for run in runs]
+    assert apart[0] != apart[1] and mark["ours"]["mean"] == pytest.approx(np.mean(apart))
     other = [load(reproduced / "one" / f"case=PDGD,data_seed={seed},clicks=perfect") for seed in (0, 1)]
     theirs = [final_values(run.metrics, "test", "nDCG@10") for run in other]
     theirs = np.mean([value for values in theirs for value in values.values()])

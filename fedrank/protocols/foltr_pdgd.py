@@ -71,8 +71,7 @@ from fedrank.rankers.base import Ranker
 from fedrank.sessions.devices import chosen, devices, remember
 
 #: Noise that a device adds: none; Gamma shares to what the server sees; Pólya shares to what is summed in secret.
-NOISES = ("none", "gamma", "polya")
-NORMS = ("l1", "l2")
+NOISES, NORMS = ("none", "gamma", "polya"), ("l1", "l2")
 
 #: Standard deviation of a network's weights at the start: with all of them zero its gradient is zero, for ever.
 _INITIAL = 0.1
@@ -148,7 +147,7 @@ class FoltrPDGD(Protocol):
             raise ConfigError(f"{self.metric.name} looks at {self.metric.depth} ranks, the user at {self.user.depth}.")
         robust.check(self.aggregate, self.parties or robust.fewest(self.aggregate, self.byzantine), self.byzantine)
         if self.as_published and (self.secure_sum or (self.clip is not None and self.clip_norm != "l2")):
-            raise ConfigError("as_published clips an L2 norm and sums in the open: clip_norm = 'l2', no secure_sum.")
+            raise ConfigError("as_published clips an L2 norm and has no secure sum.")
         self._check_noise()
         if self.secure_sum:
             self._check_secure_sum(self.parties)
@@ -331,8 +330,7 @@ class LearnLocally(Exchange):
         """Let the ranker learn from the user and report what it has come to."""
         metric, own = self.settings.metric, party.own
         learnt = self.learn(request, party, draws)
-        numerators = jnp.asarray(metric.numerators, jnp.int32)[jnp.asarray(metric.index)[learnt.seen.patterns]]
-        values = numerators.astype(jnp.float32) / metric.scale
+        values = jnp.asarray(metric.values, jnp.float32)[jnp.asarray(metric.index)[learnt.seen.patterns]]
         after = remember(own, values, learnt.seen, self._active(own.amount))
         return party._replace(own=after), self.report(learnt.weights, own.amount, draws.noise)
 

@@ -69,7 +69,7 @@ class Clock(Protocol):
         return state.count
 
     def account(self, rounds, delta):
-        raise NotImplementedError
+        return None
 
 
 def told(conditions, rounds, parties=500):

@@ -212,7 +212,8 @@ class FoltrES(Protocol):
 
     def experience(self, party: Party) -> dict[str, jax.Array]:
         """The true mean metric of the device's last round under its name, and the nDCG of what it showed."""
-        return {self.metric.name: party.own.reward, f"nDCG@{self.user.depth}": party.own.ndcg}
+        observed = self.observed or self.metric
+        return {observed.name: party.own.reward, f"nDCG@{self.user.depth}": party.own.ndcg}
 
 
 @dataclass(frozen=True)

@@ -154,6 +154,21 @@ def test_tell_is_one_adam_step_up_the_mean_gradient(antithetic):
     assert int(state.round) == 3
 
 
+def test_curves_are_of_the_observed_metric():
+    """A coarse reward is what is sent; what users experience is measured with the fine one."""
+    from fedrank.metrics.online import discretised, max_rr
+
+    protocol = tiny_protocol(metric=discretised(max_rr(), 2), observed=max_rr())
+    parties = tiny_parties(protocol, 1)
+    me = Party(parties.shared, jax.tree.map(lambda leaf: leaf[0], parties.own))
+    (exchange,) = protocol.exchanges
+    seen = set()
+    for number in range(12):
+        answered, _ = exchange.answer(exchange.ask(protocol.init(jax.random.key(0))), me, jax.random.key(number))
+        seen.add(round(float(protocol.experience(answered)["MaxRR"]), 4))
+    assert seen - {0.0, 0.25, 0.5, 0.75, 1.0}  # means of four values that are not all 0 or 1
+
+
 def test_rewards_that_are_all_equal_move_nothing():
     protocol = tiny_protocol()
     (exchange,) = protocol.exchanges

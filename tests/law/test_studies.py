@@ -163,9 +163,10 @@ def test_the_papers_that_come_with_it_are_in_order():
     assert set(papers()) == {"foltr-es", "foltr-study"}
     for name in papers():
         paper = read_paper(name)
+        plans = {study.name: planned(study) for study in paper.studies if study.kind == "sweep"}
         for study in paper.studies:
             if study.kind == "sweep":
-                todo = planned(study)
+                todo = plans[study.name]
                 assert len({v.name for v in todo}) == len(todo) > 1
                 for variation in todo:
                     variation.config.resolved()
@@ -173,8 +174,8 @@ def test_the_papers_that_come_with_it_are_in_order():
         for entry in paper.values:
             study = next(s for s in paper.studies if s.name == entry["study"])
             assert (entry["split"], entry["measure"]) in study.measures
-            runs = [v.where for v in planned(study)]
-            baselines = planned(study)[0].config.evaluation.baselines
+            runs = [v.where for v in plans[study.name]]
+            baselines = plans[study.name][0].config.evaluation.baselines
             named = {**entry["where"]}
             if named.get("ranker") in baselines:
                 named.pop("ranker")

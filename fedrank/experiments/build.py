@@ -117,8 +117,11 @@ def user_for(name: str, splits: Splits, data: str) -> CascadeUser:
 
 
 @functools.lru_cache(maxsize=8)
-def load_splits(data: str, fold: int, normalise: str, seed: int, holdout: float, folder: str | None) -> Splits:
-    """The data of a run; the runs of a sweep share it."""
+def load_splits(
+    data: str, fold: int, normalise: str, seed: int, holdout: float, folder: str | None, cache: str
+) -> Splits:
+    """The data of a run; the runs of a sweep share it. ``cache`` is where sets are looked for without a folder."""
+    del cache
     splits = load(data, fold=fold, normalise=normalise, seed=seed, folder=folder, max_label=MOST_GRADES - 1)
     return splits.hold_out(holdout, seed)
 
@@ -141,9 +144,9 @@ def build(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> Ex
         ATTACKS.entry(config.attack.kind)
     _defences(config).entry(config.aggregate)
     # The folder that data is looked for in may differ from call to call of one process.
-    where = os.fspath(folder) if folder is not None else os.environ.get("FEDRANK_DATA")
+    where, cache = None if folder is None else os.fspath(folder), os.environ.get("FEDRANK_DATA", "")
     c = config
-    splits = load_splits(c.data, c.fold, c.normalise, c.data_seed, c.holdout, where)
+    splits = load_splits(c.data, c.fold, c.normalise, c.data_seed, c.holdout, where, cache)
     ranker = RANKERS.get(config.ranker).build(splits.train.n_features, config.hidden)
     metric = REWARDS.get(config.reward)(DEPTH)
     kernels = use_kernels(config, ranker)

@@ -125,7 +125,7 @@ def results(paper: Paper, shown: Sequence[Shown]) -> dict[str, Any]:
                 "seeds": sorted({seed for _, run in s.runs for seed in run.seeds}),
                 "seconds": round(_seconds(s), 1),
                 "machine": _machine(s),
-                "missing": s.missing,
+                "missing": s.missing.partition("\n")[0],  # the rest is about this machine
                 "tables": [tables.to_json(t) for t in study_tables(paper, s)],
             }
             for s in shown

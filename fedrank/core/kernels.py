@@ -43,6 +43,31 @@ def fixed(array: Any, dtype: Any) -> np.ndarray:
     return array
 
 
+class Cohort:
+    """The arguments of one call of a kernel, for all parties of all runs at once.
+
+    ``vmap`` with ``expand_dims`` hands arrays over with leading axes (runs, parties, …), of length 1 where an argument
+    is the same along them. A kernel wants one axis of parties.
+
+    Args:
+        lead: Leading axes of all arguments together.
+    """
+
+    def __init__(self, lead: tuple[int, ...]):
+        self.lead, self.parties = lead, int(np.prod(lead, dtype=np.int64))
+
+    def models(self, weights: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Weights that are the same for all parties of a run, once a run, and each party's run: int64 [parties]."""
+        models = fixed(weights, np.float32).reshape(-1, weights.shape[-1])
+        run = np.broadcast_to(np.arange(len(models)).reshape(weights.shape[:-1]), self.lead).reshape(self.parties)
+        return models, fixed(run, np.int64)
+
+    def flat(self, array: Any, dtype: Any) -> np.ndarray:
+        """An argument with its leading axes made one: [parties, ...]."""
+        inner = array.shape[len(self.lead) :]
+        return fixed(np.broadcast_to(array, (*self.lead, *inner)).reshape(self.parties, *inner), dtype)
+
+
 @numba.njit(inline="always")
 def _mix(x0, x1, rotation):
     # Numba adds uint32 in 64 bits; the casts bring the sum back to the 32 bits that the generator is defined on.

@@ -18,7 +18,7 @@ import numba
 import numpy as np
 
 from fedrank.clicks.cascade import CascadeUser, decision_tables
-from fedrank.core.kernels import ONE_AT_A_TIME, fill_perturbation, fixed
+from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, fill_perturbation, fixed
 from fedrank.core.rng import normal_table
 from fedrank.data.queries import FeatureBlocks
 from fedrank.learners.multileaving import CLOSE, rank_weights
@@ -169,18 +169,10 @@ def _host_duels(
     once, twice = (weights, queries, active), (directions, assign, pick, clicks)
     leads = [a.shape[:-1] for a in once] + [a.shape[:-2] for a in twice]
     lead = np.broadcast_shapes(which.shape, step.shape, *leads)
-    parties = int(np.prod(lead, dtype=np.int64))
-
-    # The model is the same for all parties of a run: it is passed once a run, with each party's run beside it.
-    models = fixed(weights, np.float32).reshape(-1, weights.shape[-1])
-    run = np.broadcast_to(np.arange(len(models)).reshape(weights.shape[:-1]), lead).reshape(parties)
-
-    def flat(array, dtype):
-        shape = array.shape[len(lead) :]
-        return fixed(np.broadcast_to(array, (*lead, *shape)).reshape(parties, *shape), dtype)
-
+    cohort = Cohort(lead)
+    (models, run), flat = cohort.models(weights), cohort.flat
     queries = flat(queries, np.int32)
-    learnt = np.empty((parties, models.shape[1]), np.float32)
+    learnt = np.empty((cohort.parties, models.shape[1]), np.float32)
     patterns, quality = np.zeros(queries.shape, np.int32), np.zeros(queries.shape, np.float32)
     tables = (normal_table(), rank_weights(int(blocks.length.max())), *quality_tables(blocks, clicks.shape[-1]))
     by_seed, by_rank, ideal, discounts, gains = (fixed(table, table.dtype) for table in tables)
@@ -188,7 +180,7 @@ def _host_duels(
         _duels(
             *arrays_of(blocks), blocks.n_features, hidden, fixed(click, np.float32), fixed(leave, np.float32),
             by_seed, by_rank, ideal, discounts, gains, np.float32(radius),
-            models, fixed(run, np.int64), flat(which, np.int32), flat(step, np.float32),
+            models, run, flat(which, np.int32), flat(step, np.float32),
             queries, flat(active, np.bool_),
             flat(directions, np.uint32), flat(assign, np.uint32), flat(pick, np.uint32), flat(clicks, np.uint32),
             learnt, patterns, quality,

@@ -17,7 +17,7 @@ import numba
 import numpy as np
 
 from fedrank.clicks.cascade import CascadeUser, decision_tables
-from fedrank.core.kernels import ONE_AT_A_TIME, fixed
+from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, fixed
 from fedrank.data.queries import FeatureBlocks
 from fedrank.learners.chance import fill_document_words
 from fedrank.rankers.base import Ranker
@@ -207,24 +207,16 @@ def _host_steps(
         which.shape, weights.shape[:-1], rate.shape, queries.shape[:-1], active.shape[:-1],
         document_words.shape[:-2], click_words.shape[:-2],
     )  # fmt: skip
-    parties = int(np.prod(lead, dtype=np.int64))
-
-    # Weights that are the same for all parties of a run are passed once a run, with each party's run beside them.
-    models = fixed(weights, np.float32).reshape(-1, weights.shape[-1])
-    run = np.broadcast_to(np.arange(len(models)).reshape(weights.shape[:-1]), lead).reshape(parties)
-
-    def flat(array, dtype):
-        inner = array.shape[len(lead) :]
-        return fixed(np.broadcast_to(array, (*lead, *inner)).reshape(parties, *inner), dtype)
-
+    cohort = Cohort(lead)
+    (models, run), flat = cohort.models(weights), cohort.flat
     queries = flat(queries, np.int32)
-    out = np.empty((parties, models.shape[1]), np.float32)
+    out = np.empty((cohort.parties, models.shape[1]), np.float32)
     patterns, quality = np.zeros(queries.shape, np.int32), np.zeros(queries.shape, np.float32)
     ideal, discounts, gains = quality_tables(blocks, click_words.shape[-1])
     with ONE_AT_A_TIME:
         _steps(
             *arrays_of(blocks), blocks.n_features, hidden, click, leave, ideal, discounts, gains,
-            models, fixed(run, np.int64), flat(which, np.int32), flat(rate, np.float32), queries,
+            models, run, flat(which, np.int32), flat(rate, np.float32), queries,
             flat(active, np.bool_), flat(document_words, np.uint32), flat(click_words, np.uint32), batch,
             out, patterns, quality,
         )  # fmt: skip

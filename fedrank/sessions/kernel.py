@@ -18,7 +18,7 @@ import numpy as np
 
 from fedrank.clicks.cascade import CascadeUser, decision_tables
 from fedrank.core.errors import ConfigError
-from fedrank.core.kernels import ONE_AT_A_TIME, fill_perturbation, fixed
+from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, fill_perturbation, fixed
 from fedrank.core.rng import normal_table
 from fedrank.data.queries import FeatureBlocks
 from fedrank.rankers.base import Ranker
@@ -222,16 +222,8 @@ def _host_sessions(
     center, which, seeds, queries, click_words, tie_words, *, blocks, hidden, click, leave, random_ties, steps
 ):
     lead = np.broadcast_shapes(center.shape[:-1], seeds.shape, which.shape)
-    parties = int(np.prod(lead, dtype=np.int64))
-
-    # The model is the same for all parties of a run: it is passed once a run, with each party's run beside it.
-    models = fixed(center, np.float32).reshape(-1, center.shape[-1])
-    run = np.broadcast_to(np.arange(len(models)).reshape(center.shape[:-1]), lead).reshape(parties)
-
-    def flat(array, dtype):
-        inner = array.shape[len(lead) :]
-        return fixed(np.broadcast_to(array, (*lead, *inner)).reshape(parties, *inner), dtype)
-
+    cohort = Cohort(lead)
+    (models, run), flat = cohort.models(center), cohort.flat
     queries = flat(queries, np.int32)
     out, quality = np.zeros(queries.shape, np.int32), np.zeros(queries.shape, np.float32)
     if out.size:
@@ -239,7 +231,7 @@ def _host_sessions(
             _sessions(
                 *arrays_of(blocks), blocks.n_features, hidden, click, leave, random_ties, normal_table(),
                 *quality_tables(blocks, click_words.shape[-1]),
-                models, fixed(run, np.int64), flat(which, np.int32), flat(seeds, np.uint32), steps,
+                models, run, flat(which, np.int32), flat(seeds, np.uint32), steps,
                 queries, flat(click_words, np.uint32), flat(tie_words, np.uint32), out, quality,
             )  # fmt: skip
     return out.reshape(*lead, *out.shape[1:]), quality.reshape(*lead, *out.shape[1:])

@@ -121,13 +121,30 @@ class Layout(Generic[M]):
         Raises:
             WireError: A field has another shape, or a value beyond its dtype or its largest.
         """
-        out = [bytes([WIRE_VERSION << 5 | self.kind])]
         for field in self.fields:
             value = np.asarray(getattr(message, field.name))
             if value.shape != field.shape:
                 raise WireError(f"{self.name}.{field.name} must have shape {field.shape}, got {value.shape}.")
-            out.append(_pack(self.name, field, value))
-        return b"".join(out)
+        return self.encode_all(message, ())
+
+    def encode_all(self, messages: M, lead: tuple[int, ...]) -> bytes:
+        """Many messages as bytes, one after the other; errors as :meth:`encode`.
+
+        Args:
+            messages: Leaves with the leading axes ``lead``.
+            lead: Such as ``(parties,)``.
+        """
+        count = math.prod(lead)
+        out = np.empty((count, self.nbytes), np.uint8)
+        out[:, 0] = WIRE_VERSION << 5 | self.kind
+        position = 1
+        for field in self.fields:
+            value = np.asarray(getattr(messages, field.name))
+            if value.shape != (*lead, *field.shape):
+                raise WireError(f"{self.name}.{field.name} must have shape {(*lead, *field.shape)}, got {value.shape}.")
+            out[:, position : position + field.nbytes] = _pack(self.name, field, value).reshape(count, field.nbytes)
+            position += field.nbytes
+        return out.tobytes()
 
     def decode(self, data: bytes) -> M:
         """The message from bytes; the inverse of :meth:`encode`.
@@ -137,17 +154,30 @@ class Layout(Generic[M]):
         """
         if len(data) != self.nbytes:
             raise WireError(f"{self.name} has {self.nbytes} bytes, got {len(data)}.")
-        version, kind = data[0] >> 5, data[0] & 31
-        if version != WIRE_VERSION:
+        return self._decode(np.frombuffer(data, np.uint8).reshape(1, -1), ())
+
+    def decode_all(self, data: bytes) -> M:
+        """Messages that stand one after the other, as leaves with a leading axis of messages; errors as :meth:`decode`.
+
+        One message that is wrong makes all of them wrong.
+        """
+        if len(data) % self.nbytes:
+            raise WireError(f"messages {self.name} of {self.nbytes} bytes each cannot have {len(data)} bytes together.")
+        rows = np.frombuffer(data, np.uint8).reshape(-1, self.nbytes)
+        return self._decode(rows, (len(rows),))
+
+    def _decode(self, rows: np.ndarray, lead: tuple[int, ...]) -> M:
+        heads = rows[:, 0]
+        for version in (heads >> 5)[heads >> 5 != WIRE_VERSION]:
             raise WireError(
                 f"{self.name}: wire version {version} is not supported; this package speaks {WIRE_VERSION}."
             )
-        if kind != self.kind:
+        for kind in (heads & 31)[heads & 31 != self.kind]:
             raise WireError(f"{self.name} is message kind {self.kind}, got kind {kind}.")
         values: dict[str, np.ndarray] = {}
         position = 1
         for field in self.fields:
-            values[field.name] = _unpack(self.name, field, data[position : position + field.nbytes])
+            values[field.name] = _unpack(self.name, field, rows[:, position : position + field.nbytes], lead)
             position += field.nbytes
         return self.message(**values)
 
@@ -158,36 +188,39 @@ class Layout(Generic[M]):
         return [header, *rows]
 
 
-def _pack(message: str, field: Field, value: np.ndarray) -> bytes:
+def _pack(message: str, field: Field, value: np.ndarray) -> np.ndarray:
+    """The bytes of a field of all messages, one after the other: uint8."""
     if field.dtype == "f4":
         with np.errstate(over="ignore"):  # what overflows single precision is refused in the next line
             packed = value.astype("<f4")
         if not np.isfinite(packed).all():
             raise WireError(f"{message}.{field.name} must be finite, got {value[~np.isfinite(packed)].flat[0]}.")
-        return packed.tobytes()
+        return packed.reshape(-1).view(np.uint8)
     width = _DTYPES[field.dtype]
     if value.dtype.kind not in "iu":
         raise WireError(f"{message}.{field.name} must hold integers, got dtype {value.dtype}.")
     wide = value.astype(np.int64)
     _check_range(message, field, wide)
     if field.dtype == "i4":
-        return wide.astype("<i4").tobytes()
-    return wide.astype("<u8").reshape(-1, 1).view(np.uint8)[:, :width].tobytes()
+        return wide.astype("<i4").reshape(-1).view(np.uint8)
+    return wide.astype("<u8").reshape(-1, 1).view(np.uint8)[:, :width]
 
 
-def _unpack(message: str, field: Field, data: bytes) -> np.ndarray:
+def _unpack(message: str, field: Field, rows: np.ndarray, lead: tuple[int, ...]) -> np.ndarray:
+    """The values [*lead, *shape] of a field, from its bytes in each message: uint8 [messages, bytes]."""
+    shape = (*lead, *field.shape)
     if field.dtype == "f4":
-        value = np.frombuffer(data, "<f4").reshape(field.shape)
+        value = np.ascontiguousarray(rows).view("<f4").reshape(shape)
         if not np.isfinite(value).all():
             raise WireError(f"{message}.{field.name} must be finite, got {value[~np.isfinite(value)].flat[0]}.")
         return value.astype(np.float32)
     if field.dtype == "i4":
-        return np.frombuffer(data, "<i4").reshape(field.shape).astype(np.int32)
+        return np.ascontiguousarray(rows).view("<i4").reshape(shape).astype(np.int32)
     width = _DTYPES[field.dtype]
-    raw = np.frombuffer(data, np.uint8).reshape(-1, width)
+    raw = rows.reshape(-1, width)
     wide = np.zeros((len(raw), 8), np.uint8)
     wide[:, :width] = raw
-    whole = wide.view("<u8").reshape(field.shape).astype(np.int64)
+    whole = wide.view("<u8").reshape(shape).astype(np.int64)
     _check_range(message, field, whole)
     # Counts and sums become signed, so that their differences are; only four full bytes need an unsigned type.
     return whole.astype(np.uint32 if width == 4 else np.int32)

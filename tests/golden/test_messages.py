@@ -105,3 +105,35 @@ def test_a_layout_must_list_the_messages_fields():
 
     with pytest.raises(ConfigError, match="lists"):
         Layout(Two, 1, (Field("a", "u1", "a"),))
+
+
+def test_many_messages_are_their_bytes_one_after_the_other():
+    layout = TRY.reply
+    one_by_one = [
+        layout.message(seed=np.uint32(seed), plus=np.int32(plus), minus=np.int32(minus))
+        for seed, plus, minus in ((0, 0, 5040), (2**32 - 1, 2520, 0), (7, 1, 2))
+    ]
+    data = b"".join(map(layout.encode, one_by_one))
+    together = layout.decode_all(data)
+    for name in ("seed", "plus", "minus"):
+        np.testing.assert_array_equal(getattr(together, name), [getattr(one, name) for one in one_by_one])
+        assert getattr(together, name).dtype == getattr(one_by_one[0], name).dtype
+    assert layout.encode_all(together, (3,)) == data
+    assert layout.decode_all(b"").seed.shape == (0,)
+    weights = TRY.request
+    two = weights.message(round=np.uint32([1, 2]), weights=np.arange(2 * TRY.request.fields[1].shape[0]).reshape(2, -1))
+    again = weights.decode_all(weights.encode_all(two, (2,)))
+    np.testing.assert_array_equal(again.weights, two.weights)
+    assert weights.encode_all(two, (2,))[: weights.nbytes] == weights.encode(
+        weights.message(two.round[0], two.weights[0])
+    )
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda d: d[:-1], lambda d: d[:9] + b"\x00" + d[10:], lambda d: d[:14] + b"\xff\xff" + d[16:]]
+)
+def test_one_wrong_message_among_many_is_refused(spoil):
+    layout = TRY.reply
+    good = layout.encode_all(layout.message(np.uint32([1, 2]), np.int32([3, 4]), np.int32([5, 6])), (2,))
+    with pytest.raises(WireError):
+        layout.decode_all(spoil(good))

@@ -1,0 +1,170 @@
+"""What a device and its hub agree on before anything is sent; NumPy and the standard library only.
+
+A hub hands its terms out when a device enrols, and never changes them: other terms are another hub, with other devices.
+A device works out for itself what they promise its user (:attr:`Terms.epsilon_message`) and stays silent where that is
+not enough. It believes no ε that somebody else computed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+from fedrank.core.errors import ConfigError, WireError
+from fedrank.core.messages import WIRE_VERSION, Layout
+from fedrank.metrics.online import REWARDS, OnlineMetric, discretised
+from fedrank.privacy.randomised_response import epsilon
+from fedrank.protocols.foltr_es_wire import Request, reply_layout, request_layout
+from fedrank.rankers.portable import weights_of
+
+#: Rankers that a device can compute, and whether they have hidden units.
+RANKERS = {"linear": False, "mlp": True}
+#: What a device can do to its rewards. Gaussian noise is left out: a device could not work out its ε by itself.
+MECHANISMS = ("randomised-response", "laplace")
+#: Largest model that a hub hands out, in weights: 4 MB.
+LARGEST_MODEL = 1_000_000
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Everything about the protocol that a device must know. FOLtR-ES; section numbers as there.
+
+    Attributes:
+        hub: Who hands out these terms: 32 hexadecimal digits, drawn when the hub was made.
+        n_features: Features of a document.
+        ranker: ``"linear"`` or ``"mlp"``.
+        hidden: Hidden units of the mlp; 0 for linear.
+        reward: Name of the online metric.
+        reward_values: Round the reward to so many values; None: as it is.
+        depth: Ranks that are shown and looked at.
+        interactions: B, interactions in a message; even.
+        sigma: σ of the perturbation.
+        mechanism: ``"randomised-response"`` with ``p``, or ``"laplace"`` with ``epsilon`` of one interaction.
+        p: Probability of an honest answer; 1 with Laplace noise.
+        epsilon: ε of one interaction of Laplace noise; None otherwise.
+        protocol: ``"foltr-es"``.
+        wire: Version of the wire form.
+
+    Raises:
+        ConfigError: A term is out of range or contradicts another.
+    """
+
+    hub: str
+    n_features: int
+    ranker: str = "linear"
+    hidden: int = 0
+    reward: str = "MaxRR"
+    reward_values: int | None = None
+    depth: int = 10
+    interactions: int = 4
+    sigma: float = 0.01
+    mechanism: str = "randomised-response"
+    p: float = 0.9
+    epsilon: float | None = None
+    protocol: str = "foltr-es"
+    wire: int = WIRE_VERSION
+
+    def __post_init__(self):
+        if len(self.hub) != 32 or set(self.hub) - set("0123456789abcdef"):
+            raise ConfigError(f"hub must be 32 hexadecimal digits, got {self.hub!r}.")
+        if self.protocol != "foltr-es":
+            raise ConfigError(f"protocol {self.protocol!r} cannot be spoken by a device; foltr-es can.")
+        if self.wire != WIRE_VERSION:
+            raise ConfigError(f"wire version {self.wire} is not spoken here; version {WIRE_VERSION} is.")
+        if self.ranker not in RANKERS or RANKERS[self.ranker] != (self.hidden > 0):
+            raise ConfigError(
+                f"ranker must be linear without hidden units or mlp with some, got {self.ranker!r} with {self.hidden}."
+            )
+        if weights_of(self.n_features, self.hidden) > LARGEST_MODEL:
+            raise ConfigError(f"a model of more than {LARGEST_MODEL:,} weights is not handed out to devices.")
+        if self.interactions < 2 or self.interactions % 2 or self.interactions > 10_000:
+            raise ConfigError(f"interactions must be even and in 2..10,000, got {self.interactions}.")
+        if not 1e-30 < self.sigma < 1e30:
+            raise ConfigError(f"sigma must be positive and finite, got {self.sigma}.")
+        if self.mechanism not in MECHANISMS:
+            raise ConfigError(
+                f"mechanism must be {' or '.join(MECHANISMS)} on a device, got {self.mechanism!r}: a device has to work "
+                "out the ε of its messages by itself."
+            )
+        metric = self.metric  # refuses unknown names and depths
+        if self.mechanism == "laplace":
+            if self.epsilon is None or not 0 < self.epsilon <= 1000 or self.p != 1:
+                raise ConfigError(f"laplace needs epsilon in (0, 1000] and p = 1, got {self.epsilon} and {self.p}.")
+        elif self.epsilon is not None or not 1 / metric.n <= self.p <= 1:
+            raise ConfigError(
+                f"randomised-response needs p in [1/{metric.n}, 1] and no epsilon, got {self.p} and {self.epsilon}."
+            )
+        if self.each * metric.largest >= 2**24:
+            raise ConfigError(f"a sum of {self.each} values of {metric.name} may exceed 24 bits; use fewer interactions.")
+
+    @functools.cached_property
+    def metric(self) -> OnlineMetric:
+        """The reward that is sent."""
+        metric = REWARDS.get(self.reward)(self.depth)
+        return metric if self.reward_values is None else discretised(metric, self.reward_values)
+
+    @property
+    def each(self) -> int:
+        """Interactions under θ + σv, and as many under θ − σv."""
+        return self.interactions // 2
+
+    @property
+    def size(self) -> int:
+        """Weights of the model."""
+        return weights_of(self.n_features, self.hidden)
+
+    @functools.cached_property
+    def request(self) -> Layout[Request]:
+        """Hub to device."""
+        return request_layout(self.size)
+
+    @functools.cached_property
+    def reply(self) -> Layout[Any]:
+        """Device to hub."""
+        return reply_layout(self.each * self.metric.largest, True, self.mechanism == "laplace")
+
+    @property
+    def epsilon_interaction(self) -> float:
+        """ε of one interaction, in nats; infinite where nothing is promised."""
+        if self.mechanism == "laplace":
+            assert self.epsilon is not None  # refused above
+            return self.epsilon
+        return epsilon(self.p, self.metric.n)
+
+    @property
+    def epsilon_message(self) -> float:
+        """ε of one message: all its interactions change."""
+        one = self.epsilon_interaction
+        return one if one == math.inf else one * self.interactions
+
+    def as_json(self) -> dict[str, Any]:
+        """The terms as they cross and as they are kept."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Terms:
+        """The inverse of ``json.dumps(terms.as_json())``; unknown keys are left alone, so that hubs may say more.
+
+        Raises:
+            WireError: Not JSON, not the types it should be, or terms that do not hold together.
+        """
+        hints = typing.get_type_hints(cls)
+        try:
+            values = json.loads(text)
+            if not isinstance(values, dict):
+                raise TypeError("not an object")
+            given = {name: value for name, value in values.items() if name in hints}
+            for name, value in given.items():
+                kinds = typing.get_args(hints[name]) or (hints[name],)
+                if float in kinds and type(value) is int:
+                    given[name] = float(value)
+                elif type(value) not in kinds:
+                    raise TypeError(f"{name} is {value!r}")
+            return cls(**given)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise WireError(f"terms of a hub cannot be read: {error}") from error

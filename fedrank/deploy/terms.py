@@ -88,8 +88,8 @@ class Terms:
             raise ConfigError(f"sigma must be positive and finite, got {self.sigma}.")
         if self.mechanism not in MECHANISMS:
             raise ConfigError(
-                f"mechanism must be {' or '.join(MECHANISMS)} on a device, got {self.mechanism!r}: a device has to work "
-                "out the ε of its messages by itself."
+                f"mechanism must be {' or '.join(MECHANISMS)} on a device, got {self.mechanism!r}: a device has to "
+                "work out the ε of its messages by itself."
             )
         metric = self.metric  # refuses unknown names and depths
         if self.mechanism == "laplace":
@@ -100,7 +100,9 @@ class Terms:
                 f"randomised-response needs p in [1/{metric.n}, 1] and no epsilon, got {self.p} and {self.epsilon}."
             )
         if self.each * metric.largest >= 2**24:
-            raise ConfigError(f"a sum of {self.each} values of {metric.name} may exceed 24 bits; use fewer interactions.")
+            raise ConfigError(
+                f"a sum of {self.each} values of {metric.name} may exceed 24 bits; use less interactions."
+            )
 
     @functools.cached_property
     def metric(self) -> OnlineMetric:

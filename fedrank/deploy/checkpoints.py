@@ -1,0 +1,83 @@
+"""A server's state between rounds, on disk: the newest few, each written in one step.
+
+A hub and a Flower server keep the same files, so that either goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedrank.core.errors import RunError
+from fedrank.experiments import checkpoint
+
+_log = logging.getLogger("fedrank.checkpoints")
+
+
+class Checkpoints:
+    """States before their rounds: ``state-00000017.npz`` is what round 17 is asked from.
+
+    Args:
+        folder: Where they are; made when the first is written.
+        about: What they belong to, JSON-able; a state of something else is refused.
+        keep: How many are kept, at least 2: one that is damaged must not be the only one.
+    """
+
+    def __init__(self, folder: Path, about: dict[str, Any], keep: int = 3):
+        self.folder, self.about, self.keep = Path(folder), about, max(2, keep)
+
+    def _files(self) -> list[tuple[int, Path]]:
+        """Round and file of each, newest first."""
+        found = ((re.fullmatch(r"state-(\d{8,})\.npz", path.name), path) for path in self.folder.glob("state-*.npz"))
+        return sorted(((int(match[1]), path) for match, path in found if match), reverse=True)
+
+    def save(self, round_: int, state: Any) -> None:
+        """Write the state before a round and drop the oldest.
+
+        Args:
+            round_: Number of the round.
+            state: Pytree of arrays.
+
+        Raises:
+            RunError: It cannot be written; those that are there stay.
+        """
+        checkpoint.save(self.folder / f"state-{round_:08}.npz", state, {"of": self.about, "round": round_})
+        # Files beyond this round are of a future that did not happen: a log that was put back from a copy.
+        files = [path for number, path in self._files() if number <= round_]
+        for path in files[self.keep :]:
+            path.unlink(missing_ok=True)
+
+    def states(self, like: Any, before: int | None = None) -> Iterator[tuple[int, Any]]:
+        """Rounds and states, newest first; damaged files are passed over with a warning.
+
+        Args:
+            like: A state of the same shapes.
+            before: The last round to look at; None: the newest there is.
+
+        Raises:
+            RunError: A file belongs to something else.
+        """
+        for number, path in self._files():
+            if before is not None and number > before:
+                continue
+            try:
+                state, about = checkpoint.load(path, like)
+            except RunError as error:
+                _log.warning("%s; the one before it is used", error)
+                continue
+            if about.get("of") != self.about or about.get("round") != number:
+                raise RunError(
+                    f"{path}: belongs to other settings than those here. Give another folder, or the settings it was "
+                    "made with."
+                )
+            yield number, jax.tree.map(jnp.asarray, state)
+
+    def newest(self, like: Any) -> tuple[int, Any] | None:
+        """Round and state to go on from; None where there is none. Arguments and errors as :meth:`states`."""
+        return next(self.states(like), None)

@@ -1,0 +1,239 @@
+"""A hub's log: one SQLite file with devices' tokens (hashed), rounds, and the reports that were counted.
+
+What it holds about people: of each device the SHA-256 of its token and the day it enrolled; of each report the round,
+the device's number and the message as it came, a seed and privatised sums. No address, no time of a report, no query.
+
+A report is there or is not: what was acknowledged had been committed, with ``synchronous = FULL`` in write-ahead mode,
+so that neither a killed process nor a power cut takes it back. One connection writes; it belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedrank.core.errors import RunError
+
+#: Version of the tables, in ``PRAGMA user_version``.
+VERSION = 1
+
+_TABLES = """
+CREATE TABLE hub (name TEXT NOT NULL, settings TEXT NOT NULL) STRICT;
+CREATE TABLE device (
+    number  INTEGER PRIMARY KEY AUTOINCREMENT,  -- never given twice
+    token   BLOB NOT NULL UNIQUE,               -- SHA-256
+    day     INTEGER NOT NULL                    -- of enrolment, days since 1970
+) STRICT;
+CREATE TABLE round (
+    number  INTEGER PRIMARY KEY,
+    state   TEXT NOT NULL CHECK (state IN ('open', 'closed', 'applied')),
+    opened  REAL NOT NULL,                      -- seconds since 1970
+    closed  REAL,
+    seconds REAL,                               -- how long it was open, by a clock that does not jump
+    model   BLOB,                               -- SHA-256 of the weights that were asked about
+    reports INTEGER,
+    reward  REAL,                               -- mean privatised reward, privatisation's shift taken out
+    error   REAL                                -- its standard error
+) STRICT;
+CREATE TABLE report (
+    round   INTEGER NOT NULL REFERENCES round(number),
+    device  INTEGER NOT NULL,
+    message BLOB NOT NULL,
+    PRIMARY KEY (round, device)
+) STRICT, WITHOUT ROWID;
+"""
+
+
+class StoreError(RunError):
+    """The log cannot be read or written: a full disk, wrong permissions, a damaged file. Nothing is half-written."""
+
+
+@dataclass(frozen=True)
+class RoundRow:
+    """A round of the log; columns as in the tables above."""
+
+    number: int
+    state: str
+    opened: float
+    closed: float | None
+    seconds: float | None
+    model: bytes | None
+    reports: int | None
+    reward: float | None
+    error: float | None
+
+
+class Store:
+    """The log. All methods but the constructor may raise :class:`StoreError`.
+
+    Args:
+        path: The file; made with ``name`` if there is none.
+        name: Name of a new hub; None: the file must be there.
+        settings: What a new hub's log belongs to, as text; kept to be compared with.
+        read_only: Only look; the hub may be running.
+
+    Raises:
+        StoreError: Not a hub's log, of another version, or not there.
+    """
+
+    def __init__(self, path: Path, *, name: str | None = None, settings: str = "", read_only: bool = False):
+        self.path = Path(path)
+        if name is None and not self.path.exists():
+            raise StoreError(f"{self.path}: there is no hub here. Make one: fedrank serve {self.path.parent}")
+        try:
+            mode = "ro" if read_only else "rwc"
+            self._db = sqlite3.connect(
+                f"{self.path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
+            )
+            if not read_only:
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = FULL")
+                self._db.execute("PRAGMA busy_timeout = 5000")
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0 and name is not None:
+                self._db.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
+                with self._transaction():
+                    self._db.execute("INSERT INTO hub VALUES (?, ?)", (name, settings))
+                    self._open_round(0)
+            elif version != VERSION:
+                raise StoreError(
+                    f"{self.path}: is of version {version}, this program reads version {VERSION}. Use the program that "
+                    "made it, or see 'upgrade' in the operations page."
+                )
+            self.name, self.settings = self._db.execute("SELECT name, settings FROM hub").fetchone()
+        except (sqlite3.Error, TypeError) as error:
+            raise StoreError(f"{self.path}: cannot be opened as a hub's log ({error}).") from error
+
+    # ------------------------------------------------------------------------------------------------------ devices
+
+    def devices(self) -> list[tuple[int, bytes]]:
+        """Number and token's SHA-256 of every device."""
+        return self._all("SELECT number, token FROM device")
+
+    def last_device(self) -> int:
+        """The highest number that was ever given; 0 before the first."""
+        rows = self._all("SELECT seq FROM sqlite_sequence WHERE name = 'device'")
+        return rows[0][0] if rows else 0
+
+    # --------------------------------------------------------------------------------------------- what changes state
+
+    def write(
+        self, devices: Sequence[tuple[int, bytes]], gone: Sequence[int], reports: Iterable[tuple[int, int, bytes]]
+    ) -> None:
+        """One group commit: new devices, devices that leave, reports; all of it or nothing.
+
+        Args:
+            devices: Number and token's SHA-256 of new devices.
+            gone: Numbers of devices whose tokens are forgotten.
+            reports: Round, device, message; none of them is in the log yet.
+        """
+        day = int(time.time() // 86400)
+        with self._transaction():
+            if devices:
+                self._db.executemany("INSERT INTO device VALUES (?, ?, ?)", [(n, token, day) for n, token in devices])
+            if gone:
+                self._db.executemany("DELETE FROM device WHERE number = ?", [(n,) for n in gone])
+            self._db.executemany("INSERT INTO report VALUES (?, ?, ?)", reports)
+
+    def close(self, round_: int, seconds: float) -> None:
+        """OPEN → CLOSED: no report is added any more."""
+        with self._transaction():
+            self._db.execute(
+                "UPDATE round SET state = 'closed', closed = :now, seconds = :seconds, "
+                "reports = (SELECT count(*) FROM report WHERE round = :round) "
+                "WHERE number = :round AND state = 'open'",
+                {"now": time.time(), "seconds": seconds, "round": round_},
+            )
+
+    def applied(self, round_: int, model: bytes, reward: float | None, error: float | None, *, last: bool) -> None:
+        """CLOSED → APPLIED, and the next round is open: one step.
+
+        Args:
+            round_: The round.
+            model: SHA-256 of the weights it asked about.
+            reward: Mean reward of its reports; None where nobody can tell.
+            error: Its standard error.
+            last: Training is over: no further round is opened.
+        """
+        with self._transaction():
+            self._db.execute(
+                "UPDATE round SET state = 'applied', model = ?, reward = ?, error = ? "
+                "WHERE number = ? AND state = 'closed'",
+                (model, reward, error, round_),
+            )
+            if not last:
+                self._open_round(round_ + 1)
+
+    def open_after(self, round_: int) -> None:
+        """Open the round after the last one, where training was over and goes on."""
+        with self._transaction():
+            self._open_round(round_ + 1)
+
+    def _open_round(self, number: int) -> None:
+        self._db.execute("INSERT INTO round (number, state, opened) VALUES (?, 'open', ?)", (number, time.time()))
+
+    # -------------------------------------------------------------------------------------------------------- reading
+
+    def last_round(self) -> RoundRow:
+        """The newest round."""
+        return RoundRow(*self._all("SELECT * FROM round ORDER BY number DESC LIMIT 1")[0])
+
+    def round(self, number: int) -> RoundRow:
+        """One round, which must be there."""
+        return RoundRow(*self._all("SELECT * FROM round WHERE number = ?", (number,))[0])
+
+    def rounds(self) -> list[RoundRow]:
+        """All rounds, in order."""
+        return [RoundRow(*row) for row in self._all("SELECT * FROM round ORDER BY number")]
+
+    def reports(self, round_: int) -> list[tuple[int, bytes]]:
+        """Device and message of each report of a round, in the order in which they are applied: by device."""
+        return self._all("SELECT device, message FROM report WHERE round = ? ORDER BY device", (round_,))
+
+    def reports_of_devices(self) -> dict[int, int]:
+        """How many reports of each device were counted."""
+        return dict(self._all("SELECT device, count(*) FROM report GROUP BY device"))
+
+    def shut(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def _all(self, query: str, values: tuple = ()) -> list[tuple]:
+        try:
+            return self._db.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.path}: cannot be read ({error}).") from error
+
+    def _transaction(self) -> _Transaction:
+        return _Transaction(self._db, self.path)
+
+
+class _Transaction:
+    """BEGIN … COMMIT, or nothing."""
+
+    def __init__(self, db: sqlite3.Connection, path: Path):
+        self.db, self.path = db, path
+
+    def __enter__(self) -> None:
+        try:
+            self.db.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.path}: cannot be written ({error}).") from error
+
+    def __exit__(self, kind, error, traceback) -> None:
+        try:
+            if error is None:
+                self.db.execute("COMMIT")
+                return
+        except sqlite3.Error as failed:
+            error = failed
+        try:
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
+        except sqlite3.Error:
+            pass  # a full disk may end the transaction by itself
+        if isinstance(error, sqlite3.Error):
+            raise StoreError(f"{self.path}: cannot be written ({error}). Nothing of it was counted.") from error

@@ -1,0 +1,135 @@
+"""What a hub can say about itself: rounds, rewards, bytes, ε. For its status page and its metrics.
+
+Everything follows from the log, so that a restart forgets nothing but what was counted since the start.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+
+from fedrank import __version__
+from fedrank.deploy.settings import HubSettings
+from fedrank.deploy.store import RoundRow, Store
+
+#: Points of the curve that is shown; of longer histories, neighbours are put together.
+POINTS = 400
+#: Half the width of a 95 % interval, in standard errors.
+_NORMAL = 1.96
+
+
+class Tally:
+    """Counts of a hub; written by the hub's writer, read by anybody.
+
+    Args:
+        settings: The hub's.
+        store: Its log, read once.
+    """
+
+    def __init__(self, settings: HubSettings, store: Store):
+        self.settings, self.terms, self.protocol = settings, settings.terms(store.name), settings.protocol()
+        self.started = time.time()
+        self.models = 0  # handed out since the start
+        self._messages = store.reports_of_devices()  # of each device, in applied rounds and the open one
+        self._rows = [row for row in store.rounds() if row.state == "applied"]
+        self._all = sum(row.reports or 0 for row in self._rows)
+        self._epsilon = self._account()
+        self._history: list[dict[str, Any]] = _points(self._rows)
+
+    def applied(self, row: RoundRow, devices: Any) -> None:
+        """A round was applied.
+
+        Args:
+            row: As the log has it.
+            devices: Numbers of the devices that reported.
+        """
+        for device in devices:
+            self._messages[device] = self._messages.get(device, 0) + 1
+        self._rows.append(row)
+        self._all += row.reports or 0
+        self._epsilon = self._account()
+        self._history = _points(self._rows)
+
+    def _account(self) -> dict[str, Any]:
+        """ε of an interaction, of a message, and of the device that has sent most."""
+        most = max(self._messages.values(), default=0)
+        report = self.protocol.account(most, self.settings.delta).as_json()
+
+        def finite(value: float | None) -> float | None:
+            return None if value is None or not math.isfinite(value) else value
+
+        return {
+            "interaction": finite(self.terms.epsilon_interaction),
+            "message": finite(self.terms.epsilon_message),
+            "messages_most": most,
+            "user_basic": finite(report["epsilon_user_basic"]),
+            "user": finite(report["epsilon_user_pld"]),
+            "delta": self.settings.delta,
+        }
+
+    def status(self, round_: int, state: str, devices: int, reports: int, seconds_open: float) -> dict[str, Any]:
+        """What the status page shows; JSON-able.
+
+        Args:
+            round_: The round that is open, or the first that is not.
+            state: ``"open"``, ``"between"`` or ``"done"``.
+            devices: Enrolled devices.
+            reports: Of the open round.
+            seconds_open: How long it has been open.
+        """
+        s, t = self.settings, self.terms
+        return {
+            "hub": t.hub,
+            "version": __version__,
+            "protocol": t.protocol,
+            "now": time.time(),
+            "started": self.started,
+            "round": round_,
+            "state": state,
+            "seconds_open": seconds_open,
+            "deadline_s": s.deadline or None,
+            "cohort": s.cohort,
+            "least": s.least,
+            "reports": reports,
+            "rounds": s.rounds,
+            "devices": devices,
+            "ranker": t.ranker,
+            "n_features": t.n_features,
+            "weights": t.size,
+            "reward": t.metric.name,
+            "interactions": t.interactions,
+            "sigma": t.sigma,
+            "epsilon": self._epsilon,
+            "bytes": {
+                "report": t.reply.nbytes,
+                "model": t.request.nbytes,
+                "reports": (self._all + reports) * t.reply.nbytes,
+                "models": self.models * t.request.nbytes,
+            },
+            "history": self._history,
+        }
+
+
+def _points(rows: list[RoundRow]) -> list[dict[str, Any]]:
+    """The curve: one point a round, or a point for every few rounds where there are many."""
+    stride = -(-len(rows) // POINTS) or 1
+    return [_point(rows[i : i + stride]) for i in range(0, len(rows), stride)]
+
+
+def _point(rows: list[RoundRow]) -> dict[str, Any]:
+    known = [(row.reward, row.error) for row in rows if row.reward is not None]
+    mean = float(np.mean([reward for reward, _ in known])) if known else None
+    errors = [error for _, error in known if error is not None]
+    whole = bool(known) and len(errors) == len(known)
+    wide = _NORMAL * math.sqrt(sum(e * e for e in errors)) / len(errors) if whole else None
+    return {
+        "round": rows[-1].number,
+        "reports": sum(row.reports or 0 for row in rows),
+        "reward": mean,
+        "low": None if mean is None or wide is None else mean - wide,
+        "high": None if mean is None or wide is None else mean + wide,
+        "seconds": float(np.mean([row.seconds or 0.0 for row in rows])),
+    }

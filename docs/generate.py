@@ -81,6 +81,17 @@ def _default_text(value: Any) -> str:
     return f'`"{value}"`' if isinstance(value, str | Path) else f"`{value}`"
 
 
+def hub() -> str:
+    """One table of a hub's settings."""
+    from fedrank.deploy.settings import HubSettings
+
+    rows = [
+        (f"`{key}`", _type_name(kind), _default_text(default), text)
+        for key, kind, default, text in settings(HubSettings)
+    ]
+    return _table(("key", "takes", "default", "meaning"), rows)
+
+
 def configuration() -> str:
     """One table a section of the run's configuration."""
     from fedrank.experiments.config import RunConfig
@@ -229,6 +240,7 @@ def api(name: str) -> str:
 
 PARTS = {
     "configuration": configuration,
+    "hub": hub,
     "commands": commands,
     "catalogue": catalogue,
     "messages": messages,

@@ -4,11 +4,13 @@ The package is a stack of layers, each importing only those below it::
 
     cli          commands
     report       files -> tables, figures, a page
+    deploy       the same protocols over a network: a hub and its devices, Flower
     experiments  configuration -> run -> files
     simulate     protocols, vectorised over rounds, parties and seeds
     protocols    one paper, one file
+    learners     a ranker that learns in a session
     sessions     a query under a ranker meets a user: scores -> ranking -> clicks
-    clicks, rankers, metrics, privacy
+    aggregation, clicks, rankers, metrics, privacy
     data         queries, documents, labels
     core         ask -> answer -> tell; messages, ledger, randomness, registry, errors
 

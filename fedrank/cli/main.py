@@ -41,6 +41,17 @@ for _name, _path, _help in (
         "fedrank.cli.report:compare",
         "Lay runs side by side: final values, differences with intervals, curves.",
     ),
+    ("serve", "fedrank.cli.deploy:serve", "Be a hub: devices report, a ranker learns; one process, one file."),
+    (
+        "simulate-fleet",
+        "fedrank.cli.deploy:simulate_fleet",
+        "Start many devices on this machine, with simulated people, that talk to a hub.",
+    ),
+    (
+        "replay",
+        "fedrank.cli.deploy:replay",
+        "Make a hub's model again from its log, to prove it or to leave devices out.",
+    ),
     ("cite", "fedrank.cli.report:cite", "Print the BibTeX of what a run used."),
     ("data", "fedrank.cli.data:app", "List, show, get and check data sets."),
     (
@@ -53,12 +64,20 @@ for _name, _path, _help in (
 
 
 def _settings_of_file(command: App, commands: tuple[str, ...], arguments: cyclopts.ArgumentCollection) -> None:
-    """Where ``run`` and ``sweep`` are given a TOML file, its settings fill in for the flags that are not there."""
-    if commands not in (("run",), ("sweep",)):
+    """A TOML file's settings fill in for the flags that are not there: of ``run`` and ``sweep``, or a hub's own."""
+    if commands not in (("run",), ("sweep",), ("serve",)):
         return
     source = [
-        token.value for argument in arguments if argument.field_info.name == "source" for token in argument.tokens
+        token.value
+        for argument in arguments
+        if argument.field_info.name in ("source", "folder")
+        for token in argument.tokens
     ]
+    if commands == ("serve",):
+        from fedrank.cli.deploy import settings_of
+
+        cyclopts.config.Dict({"serve": settings_of(*source)})(command, commands, arguments)
+        return
     if source and source[0].endswith(".toml"):
         from fedrank.cli.experiment import settings_in
 

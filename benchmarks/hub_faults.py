@@ -1,0 +1,247 @@
+"""A hub that is killed again and again while devices report, and devices that die in the middle of a round.
+
+    python -m benchmarks.hub_faults kills [--kills 1000] [--minutes 20]
+    python -m benchmarks.hub_faults deaths [--rounds 30] [--share 0.3]
+
+``kills``: ``kill -9`` at a random moment, start, and so on. Afterwards every report that was ever acknowledged must be in
+the log, with the bytes that were sent; the log must make every model that was handed out, bit by bit; and no report may
+count twice. ``deaths``: a share of the devices takes the model and vanishes, half of them in the middle of a request.
+
+Stops by itself. The exit status is 1 if anything was lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import collections
+import contextlib
+import hashlib
+import json
+import multiprocessing
+import os
+import random
+import signal
+import socket
+import sqlite3
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.hubs import Client, connect, make_hub, random_replies, request, served
+from fedrank.deploy.audit import replay_log
+from fedrank.deploy.folder import HubFolder
+
+#: Devices in the loop of kills, and reports that close a round.
+_DEVICES, _COHORT = 48, 32
+
+
+def _free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def _hub(path: str, port: int, cache: str) -> None:
+    """The hub, in a process that has the libraries imported already."""
+    import jax
+
+    # Compiled programs outlive the process: this measures what survives, not how long compiling takes.
+    jax.config.update("jax_compilation_cache_dir", cache)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    from fedrank.deploy.service import Listen, run_hub
+
+    home = HubFolder(path)
+    with home.locked():
+        run_hub(home, Listen("127.0.0.1", port), lambda url: None)
+
+
+class Devices:
+    """Devices that report for ever, and remember what was acknowledged."""
+
+    def __init__(self, port: int, terms, tokens: list[str]):
+        self.port, self.terms, self.tokens = port, terms, tokens
+        self.acknowledged: dict[tuple[int, int], bytes] = {}
+        self.models: dict[int, bytes] = {}
+        self.answers: collections.Counter = collections.Counter()
+        self.wrong: list[str] = []
+
+    async def live(self, number: int) -> None:
+        """One device; its reports are kept until they are answered, as in an outbox."""
+        client, token = None, self.tokens[number - 1]
+        ask = f"GET /v1/model HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n".encode()
+        waiting: tuple[int, bytes] | None = None
+        while True:
+            try:
+                client = client or await connect(self.port)
+                if waiting is None:
+                    code, body = await client.ask(ask)
+                    self.answers["model", code] += 1
+                    if code != 200:
+                        await asyncio.sleep(0.02)
+                        continue
+                    round_ = int.from_bytes(body[1:5], "little")
+                    if self.models.setdefault(round_, body) != body:
+                        self.wrong.append(f"round {round_} was handed out with two models")
+                    if (round_, number) in self.acknowledged:
+                        await asyncio.sleep(0.01)
+                        continue
+                    waiting = round_, random_replies(self.terms, 1, seed=round_ * 1009 + number)[0]
+                round_, reply = waiting
+                code, _ = await client.ask(request(round_, token, reply))
+                self.answers["report", code] += 1
+                if code in (200, 201):
+                    self.acknowledged[round_, number] = reply
+                if code != 503:
+                    waiting = None
+            except (OSError, ConnectionError):
+                self.answers["report", "no answer"] += 1
+                client = None
+                await asyncio.sleep(0.02)
+
+
+async def _kill_loop(devices: Devices, start, kills: int, minutes: float) -> int:
+    tasks = [asyncio.create_task(devices.live(n + 1)) for n in range(len(devices.tokens))]
+    end, done = time.monotonic() + 60 * minutes, 0
+    process = start()
+    try:
+        while done < kills and time.monotonic() < end:
+            began = len(devices.acknowledged)
+            while len(devices.acknowledged) == began and process.is_alive():  # until it is at work
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(random.random() * 0.25)
+            os.kill(process.pid, signal.SIGKILL)
+            process.join()
+            done += 1
+            process = start()
+        await asyncio.sleep(3.0)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        os.kill(process.pid, signal.SIGTERM)
+        process.join(20)
+    return done
+
+
+def kills(count: int, minutes: float) -> dict:
+    """Kill a hub again and again; what was lost."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["fedrank.deploy.service", "fedrank.protocols.foltr_es", "dp_accounting.pld"])
+    with tempfile.TemporaryDirectory() as folder:
+        home, terms, tokens = make_hub(
+            Path(folder) / "hub", _DEVICES, n_features=46, cohort=_COHORT, deadline=0.0, reports_per_minute=1e9
+        )
+        port = _free_port()
+        devices = Devices(port, terms, tokens)
+
+        def start():
+            process = context.Process(target=_hub, args=(str(home.path), port, folder + "/cache"))
+            process.start()
+            return process
+
+        began = time.monotonic()
+        done = asyncio.run(_kill_loop(devices, start, count, minutes))
+        found = replay_log(home.path)
+        with sqlite3.connect(home.log) as db:
+            log = {(r, d): m for r, d, m in db.execute("SELECT round, device, message FROM report")}
+            digests = dict(db.execute("SELECT number, model FROM round WHERE state = 'applied'"))
+        lost = [key for key, reply in devices.acknowledged.items() if log.get(key) != reply]
+        other = [
+            r
+            for r, model in devices.models.items()
+            if r in digests and hashlib.sha256(model[5:]).digest() != digests[r]
+        ]
+        return {
+            "kills": done,
+            "minutes": round((time.monotonic() - began) / 60, 1),
+            "acknowledged": len(devices.acknowledged),
+            "lost": len(lost),
+            "in_the_log": len(log),
+            "rounds_applied": found.rounds,
+            "models_handed_out": len(devices.models),
+            "models_that_the_log_does_not_make": len(other) + found.rounds - found.models_alike,
+            "replay_equals_served": found.proven,
+            "wrong": devices.wrong,
+            "answers": {" ".join(map(str, key)): n for key, n in sorted(devices.answers.items(), key=str)},
+        }
+
+
+async def _dying(port: int, terms, tokens: list[str], share: float, rounds: int) -> list[int]:
+    """Rounds in which a share of the devices dies; how many reports each got."""
+    dice, sent = random.Random(0), []
+
+    async def device(number: int, round_: int) -> bool:
+        client: Client = await connect(port)
+        data = request(round_, tokens[number - 1], random_replies(terms, 1, seed=round_ * 1009 + number)[0])
+        dies = dice.random() < share
+        try:
+            if dies:
+                client.transport.write(data[: dice.randrange(len(data))])  # nothing, half a header, half a body
+                await asyncio.sleep(0)
+                client.transport.abort()
+                return False
+            return (await client.ask(data))[0] == 201
+        finally:
+            client.transport.close()
+
+    for round_ in range(rounds):
+        sent.append(sum(await asyncio.gather(*(device(n + 1, round_) for n in range(len(tokens))))))
+        client = await connect(port)
+        while True:
+            ask = f"GET /v1/model HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {tokens[0]}\r\n\r\n".encode()
+            code, body = await client.ask(ask)
+            if code == 200 and int.from_bytes(body[1:5], "little") > round_:
+                break
+            await asyncio.sleep(0.05)
+        client.transport.close()
+    return sent
+
+
+def deaths(rounds: int, share: float) -> dict:
+    """Devices die in the middle of rounds that a deadline closes."""
+    with tempfile.TemporaryDirectory() as folder:
+        home, terms, tokens = make_hub(
+            Path(folder) / "hub", 200, n_features=46, cohort=200, deadline=1.0, reports_per_minute=1e9
+        )
+        with served(home) as (_, port):
+            sent = asyncio.run(_dying(port, terms, tokens, share, rounds))
+        found = replay_log(home.path)
+        with sqlite3.connect(home.log) as db:
+            counted = [n for (n,) in db.execute("SELECT reports FROM round WHERE state = 'applied' ORDER BY number")]
+    return {
+        "devices": 200,
+        "share_that_dies": share,
+        "rounds": rounds,
+        "reports_acknowledged": sent,
+        "reports_counted": counted[:rounds],
+        "all_counted": counted[:rounds] == sent,
+        "replay_equals_served": found.proven,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    which = parser.add_subparsers(dest="which", required=True)
+    kill = which.add_parser("kills", help="kill -9 in a loop while devices report")
+    kill.add_argument("--kills", type=int, default=1000)
+    kill.add_argument("--minutes", type=float, default=20.0)
+    die = which.add_parser("deaths", help="a share of the devices dies in the middle of every round")
+    die.add_argument("--rounds", type=int, default=30)
+    die.add_argument("--share", type=float, default=0.3)
+    asked = parser.parse_args()
+    with contextlib.suppress(KeyboardInterrupt):
+        if asked.which == "kills":
+            out = kills(asked.kills, asked.minutes)
+            good = not (out["lost"] or out["wrong"] or out["models_that_the_log_does_not_make"])
+            good = good and out["replay_equals_served"]
+        else:
+            out = deaths(asked.rounds, asked.share)
+            good = out["all_counted"] and out["replay_equals_served"]
+        print(json.dumps(out, indent=2))
+        sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()

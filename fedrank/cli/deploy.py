@@ -1,0 +1,244 @@
+"""``fedrank serve``, ``simulate-fleet``, ``replay``: learning from people who are there."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from fedrank.core.errors import ConfigError, RunError
+from fedrank.deploy.settings import HubSettings
+
+_HUB = Path("hub")
+
+AsJson = Annotated[bool, Parameter(name="--json", negative="")]
+Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")]
+
+
+def settings_of(folder: str = str(_HUB)) -> dict[str, Any]:
+    """The settings of the hub in a folder; none if there is no hub yet."""
+    from fedrank.deploy.folder import HubFolder
+    from fedrank.deploy.settings import read_settings
+    from fedrank.experiments.settings import as_dict
+
+    path = HubFolder(folder).settings
+    return as_dict(read_settings(path)) if path.exists() else {}
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is this machine's own."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def serve(
+    folder: Path = _HUB,
+    /,
+    *,
+    settings: Annotated[HubSettings, Parameter(name="*")] = HubSettings(),  # noqa: B008 - frozen
+    host: str = "127.0.0.1",
+    port: int = 8750,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    proxies: list[str] | None = None,
+) -> None:
+    """Be a hub: hand out the ranker, collect reports of a few bytes, improve it round by round. Ctrl-C stops it.
+
+    The first start makes the hub and needs --n-features. Later ones go on where it stopped; the flags of the first are
+    kept in hub.toml.
+
+    Args:
+        folder: Of the hub; made if it is not there.
+        settings: The hub.
+        host: Address to listen at. The default is this machine only.
+        port: Port to listen at; 0: any that is free.
+        certificate: PEM file of the server's certificate chain, for TLS.
+        key: PEM file of its private key.
+        proxies: Addresses of reverse proxies whose X-Forwarded-For is believed.
+    """
+    from fedrank.deploy.folder import HubFolder
+    from fedrank.deploy.service import Listen, run_hub
+
+    if (certificate is None) != (key is None):
+        raise ConfigError("TLS needs both --certificate and --key.")
+    home = HubFolder(folder)
+    _log_to_stderr()
+    public = settings.status == "public" or (settings.status == "auto" and is_loopback(host))
+
+    def ready(url: str) -> None:
+        print(f"hub      {url}", f"status   {url}/status", sep="\n")
+        print(f"devices  enrol with the token in {home.path / 'enrolment.token'}", flush=True)
+        if not is_loopback(host) and certificate is None:
+            print(
+                "fedrank: warning: tokens cross in the clear; put a proxy with TLS in front, or give --certificate and "
+                "--key",
+                file=sys.stderr,
+            )
+
+    with home.locked():
+        home.prepare(settings)
+        run_hub(home, Listen(host, port, certificate, key, tuple(proxies or ()), public), ready)
+
+
+def simulate_fleet(
+    hub: str = str(_HUB),
+    /,
+    *,
+    devices: int = 50,
+    data: str = "generated",
+    fold: int = 1,
+    clicks: str = "navigational",
+    enrolment: str | None = None,
+    seconds: float = 0.0,
+    pause: float = 0.3,
+    share: bool = False,
+    seed: int = 0,
+    most_epsilon: float = float("inf"),
+    out: Path | None = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start devices on this machine, one process each, with simulated people in front of them.
+
+    The devices are real ones: the SDK, its outbox, HTTP. They run until the hub's training is over, or Ctrl-C.
+
+    Args:
+        hub: Folder of a hub that is being served on this machine, or its address.
+        devices: How many.
+        data: Queries that people ask: a name in the catalogue, a LETOR file or folder, or 'generated'.
+        fold: Fold of the data set.
+        clicks: Click model: perfect, navigational or informational.
+        enrolment: The hub's enrolment token; with a folder it is found there.
+        seconds: Stop after so long; 0: when training is over.
+        pause: Longest pause of a device between two looks at the hub, in seconds.
+        share: Each device has queries of its own.
+        seed: Of what people ask and click.
+        most_epsilon: Largest ε of a message that the devices agree to; by default any, as there is nobody to protect.
+        out: Keep the devices' files in this folder.
+        quiet: No progress.
+        as_json: Print what the hub showed last, as JSON for machines.
+    """
+    from fedrank.cli.terminal import print_json
+    from fedrank.deploy.fleet import FleetSettings, fleet, watch
+    from fedrank.experiments.build import load_splits, user_for
+
+    url, token = _where(hub, enrolment)
+    settings = FleetSettings(url, token, devices, seconds, pause, share, seed, most_epsilon)
+    splits = load_splits(data, fold, "auto", 0, 0.0, None, "")
+    user = user_for(clicks, splits, data)
+    speak = _Speaker(quiet)
+    with fleet(settings, splits.train, user, out) as processes:
+        seen = watch(settings, processes, speak.beat)
+        failed = sum(process.poll() not in (None, 0) for process in processes)
+    if failed:
+        raise RunError(f"{failed} of {devices} devices ended with an error; see above.")
+    if seen is None:
+        raise RunError(f"{url}: no hub was seen there. Is it being served? fedrank serve {_HUB}")
+    if as_json:
+        print_json(seen)
+    else:
+        print(f"round {seen['round']}, {sum(point['reports'] for point in seen['history'])} reports; see {url}/status")
+
+
+def replay(
+    folder: Path = _HUB,
+    /,
+    *,
+    without: list[int] | None = None,
+    until: int | None = None,
+    out: Path | None = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a hub's model again from its log, and compare it with the one that is served; the hub may be running.
+
+    Exit status 1 if the log does not make the very model.
+
+    Args:
+        folder: Of the hub.
+        without: Numbers of devices whose reports are left out; repeat it for several.
+        until: Replay the rounds before this one only.
+        out: Write the model to this safetensors file.
+        as_json: Print JSON for machines.
+    """
+    from fedrank.cli.terminal import print_json
+    from fedrank.deploy.audit import replay_log, write_model
+
+    found = replay_log(folder, without=without or (), until=until)
+    if out is not None:
+        write_model(folder, found.weights, out)
+    if as_json:
+        print_json(
+            {
+                "rounds": found.rounds,
+                "reports": found.reports,
+                "left_out": found.left_out,
+                "models_alike": None if without else found.models_alike,
+                "difference": found.difference,
+                "proven": None if without else found.proven,
+                "weights": [float(w) for w in found.weights],
+            }
+        )
+    elif without:
+        print(f"{found.rounds} rounds, {found.reports} reports; {found.left_out} left out")
+    else:
+        served = {None: "no checkpoint of this round to compare with", 0.0: "the served model is the same, bit by bit"}
+        print(f"{found.rounds} rounds, {found.reports} reports; {found.models_alike} models are the log's")
+        print(served.get(found.difference, f"the served model differs by up to {found.difference}"))
+    if not without and not found.proven:
+        raise RunError(f"{folder}: the log does not make the model. Another machine or program may have made it.")
+
+
+def _where(hub: str, enrolment: str | None) -> tuple[str, str]:
+    """Address and enrolment token."""
+    from fedrank.deploy.folder import HubFolder
+
+    if "://" in hub:
+        if enrolment is None:
+            raise ConfigError("give --enrolment, the hub's enrolment token; with the hub's folder it would be found.")
+        return hub, enrolment
+    home = HubFolder(hub)
+    try:
+        url = home.url.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise RunError(f"{home.path}: no hub is being served from here. Start it: fedrank serve {home.path}") from error
+    return url, enrolment or home.token("enrolment")
+
+
+class _Speaker:
+    """Says how a fleet is doing: a line that is replaced on a terminal, a line a round in a log."""
+
+    def __init__(self, quiet: bool):
+        self._quiet, self._last, self._terminal = quiet, None, sys.stderr.isatty()
+
+    def beat(self, seen: dict[str, Any] | None, running: int) -> None:
+        """One look at the hub."""
+        if self._quiet:
+            return
+        if seen is None:
+            text = f"{running} devices running; the hub cannot be seen"
+        else:
+            reward = seen["history"][-1]["reward"] if seen["history"] else None
+            shown = "" if reward is None else f"  {seen['reward']} {reward:.3f}"
+            text = (
+                f"{running} devices running  round {seen['round']}: {seen['reports']}/{seen['cohort']} reports{shown}"
+            )
+        if self._terminal:
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        elif text != self._last:
+            print(text, file=sys.stderr, flush=True)
+        self._last = text
+
+
+def _log_to_stderr() -> None:
+    """Warnings and errors of the hub, one line each, with the time."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log = logging.getLogger("fedrank")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)

@@ -1,0 +1,103 @@
+"""A hub with its HTTP face, from a folder until it is told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedrank.core.errors import MissingExtraError
+from fedrank.deploy.app import App, make_app
+from fedrank.deploy.counters import Counters
+from fedrank.deploy.folder import HubFolder
+from fedrank.deploy.guard import Guard
+from fedrank.deploy.hub import Hub
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Where and how a hub listens.
+
+    Attributes:
+        host: Address; this machine only by default.
+        port: 0: any that is free.
+        certificate: PEM file of the certificate chain, for TLS.
+        key: PEM file of its private key.
+        proxies: Addresses of reverse proxies whose ``X-Forwarded-For`` is believed.
+        public: Everybody may see ``/status`` and ``/metrics``.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8750
+    certificate: Path | None = None
+    key: Path | None = None
+    proxies: tuple[str, ...] = ()
+    public: bool = True
+
+
+def hub_app(home: HubFolder, *, public: bool = True) -> tuple[Hub, App]:
+    """The hub of a folder and its ASGI application, which starts and stops it.
+
+    Raises:
+        RunError: There is no hub in the folder, or something in it cannot be used.
+    """
+    settings, store = home.open()
+    try:
+        hub = Hub(home.path, store, settings)
+        guard = Guard(
+            device_per_minute=settings.reports_per_minute, enrolments_per_minute=settings.enrolments_per_minute
+        )
+        app = make_app(
+            hub,
+            guard,
+            Counters(hub.status),
+            enrolment=home.token("enrolment"),
+            admin=home.token("admin"),
+            status="public" if public else "admin",
+            on_start=hub.start,
+            on_stop=hub.stop,
+        )
+    except BaseException:
+        store.shut()
+        raise
+    return hub, app
+
+
+def run_hub(home: HubFolder, listen: Listen, on_ready: Callable[[str], object]) -> None:
+    """Serve a hub until SIGTERM or Ctrl-C. The folder must be locked by the caller.
+
+    Args:
+        home: The hub's folder.
+        listen: Where.
+        on_ready: Is told the address once it listens.
+
+    Raises:
+        MissingExtraError: uvicorn is not installed.
+        ConfigError: The port is taken, or the certificate cannot be used.
+        RunError: Something in the folder cannot be used.
+    """
+    try:
+        from fedrank.deploy.server import serve
+    except ImportError as error:
+        raise MissingExtraError("uvicorn", "serve", "fedrank serve") from error
+
+    _, app = hub_app(home, public=listen.public)
+
+    def ready(url: str) -> None:
+        home.url.write_text(url + "\n", encoding="ascii")
+        on_ready(url)
+
+    try:
+        serve(
+            app,
+            host=listen.host,
+            port=listen.port,
+            certfile=listen.certificate,
+            keyfile=listen.key,
+            proxies=listen.proxies,
+            on_ready=ready,
+        )
+    finally:
+        with contextlib.suppress(OSError):
+            home.url.unlink(missing_ok=True)

@@ -1,0 +1,195 @@
+"""One protocol, three ways to run it: simulated, over HTTP with the SDK, on Flower. Same draws, same model."""
+
+import contextlib
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from worlds import FEATURES, tiny_parties, tiny_protocol, tiny_queries
+
+from fedrank.clicks.cascade import decision_table
+from fedrank.core.ledger import Ledger
+from fedrank.core.rng import party_key
+from fedrank.deploy.audit import replay_log
+from fedrank.deploy.folder import HubFolder
+from fedrank.deploy.settings import HubSettings
+from fedrank.sessions.devices import chosen
+from fedrank.simulate.rounds import Simulator, run_keys
+
+DEVICES, ROUNDS, B = 4, 3, 4
+TESTS = Path(__file__).resolve().parents[1]
+
+
+def simulated():
+    """The simulator's run: the model, every reply, and the ledger of what crossed."""
+    protocol = tiny_protocol(p=0.9, interactions=B)
+    parties = tiny_parties(protocol, DEVICES)
+    simulator = Simulator(protocol, record=True)
+    keys = run_keys([7])
+    states, own = simulator.start(keys, parties)
+    states, own, seen = simulator.advance(keys, states, parties.shared, own, 0, ROUNDS)
+    ledger = Ledger()
+    (exchange,) = protocol.exchanges
+    for number in range(ROUNDS):
+        ledger.record(number, exchange.name, exchange.request, sender="server", messages=DEVICES)
+        ledger.record(number, exchange.name, exchange.reply, sender="parties", messages=DEVICES)
+    replies = jax.tree.map(lambda leaf: np.asarray(leaf)[:, 0], seen["replies"][0])
+    return protocol, parties, np.asarray(states.weights[0]), replies, ledger
+
+
+def draws_of(protocol, parties, device: int) -> dict:
+    """The simulator's draws of a device in all rounds, in the form that a device's process takes."""
+    (exchange,) = protocol.exchanges
+    queries = tiny_queries()
+    mine = jax.tree.map(lambda leaf: leaf[device], parties.own)
+    words, clicks, asked = [], [], []
+    for number in range(ROUNDS):
+        drawn = exchange.draw(party_key(jax.random.key(7), np.uint32(number), np.uint32(device)))
+        words.append(np.asarray(drawn.seed)[None])
+        privacy = np.asarray(drawn.privacy)
+        words += [privacy[k % 2, k // 2] for k in range(B)]
+        clicks.append(np.asarray(drawn.clicks))
+        asked.append(np.asarray(chosen(parties.shared[1], mine, drawn.queries)))
+    click, leave = decision_table(protocol.user)
+    return dict(
+        rounds=ROUNDS,
+        interactions=B,
+        words=np.concatenate(words),
+        clicks=np.stack(clicks),
+        queries=np.stack(asked),
+        click=click,
+        leave=leave,
+        features=np.asarray(queries.features, np.float32),
+        labels=np.asarray(queries.labels),
+        offsets=np.asarray(queries.offsets),
+    )
+
+
+class Wire:
+    """A listener between devices and the hub that writes down every byte of every connection."""
+
+    def __init__(self, port: int):
+        self._to, self._all = port, []
+        self._listen = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listen.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listen.accept()
+                far = socket.create_connection(("127.0.0.1", self._to))
+                up, down = bytearray(), bytearray()
+                self._all.append((up, down))
+                for source, sink, log in ((near, far, up), (far, near, down)):
+                    threading.Thread(target=self._pump, args=(source, sink, log), daemon=True).start()
+
+    @staticmethod
+    def _pump(source, sink, log):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                log += data
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def close(self):
+        self._listen.close()
+
+    def payloads(self):
+        """Bodies that crossed: of reports sent up, and of models that came down (code 200)."""
+        up, down = [], []
+        for sent, got in self._all:
+            asked, told = list(messages(bytes(sent))), list(messages(bytes(got)))
+            assert len(asked) == len(told)
+            for (question, body), (answer, content) in zip(asked, told, strict=True):
+                if question.startswith(b"POST /v1/report/"):
+                    up.append(body)
+                if question.startswith(b"GET /v1/model") and answer.split()[1] == b"200":
+                    down.append(content)
+        return up, down
+
+
+def messages(stream: bytes):
+    """First line and body of each HTTP message of a stream."""
+    while stream:
+        head, _, stream = stream.partition(b"\r\n\r\n")
+        first, *fields = head.split(b"\r\n")
+        named = dict(field.lower().split(b": ", 1) for field in fields)
+        length = int(named.get(b"content-length", 0))
+        yield first, stream[:length]
+        stream = stream[length:]
+
+
+def over_http(folder: Path, protocol, parties):
+    """The same, with a hub and devices in processes of their own; the model, the log, and what crossed."""
+    home = HubFolder(folder / "hub")
+    home.prepare(HubSettings(n_features=FEATURES, interactions=B, cohort=DEVICES, deadline=0.0, rounds=ROUNDS))
+    started = []
+    try:
+        started.append(
+            hub := subprocess.Popen(
+                [sys.executable, "-m", "fedrank", "serve", str(home.path), "--port", "0"], stdout=subprocess.DEVNULL
+            )
+        )
+        end = time.monotonic() + 60
+        while not home.url.exists():
+            assert hub.poll() is None and time.monotonic() < end, "the hub did not start"
+            time.sleep(0.05)
+        wire = Wire(int(home.url.read_text().rsplit(":", 1)[1]))
+        devices = []
+        for number in range(DEVICES):  # one after the other, so that the hub numbers them as the simulator does
+            file = folder / f"draws-{number}.npz"
+            np.savez(file, **draws_of(protocol, parties, number))
+            arguments = [wire.url, home.token("enrolment"), str(folder / f"device-{number}"), str(file)]
+            devices.append(subprocess.Popen([sys.executable, str(TESTS / "agreement_device.py"), *arguments]))
+            started.append(devices[-1])
+            while _enrolled(home.log) <= number:
+                assert devices[-1].poll() is None and time.monotonic() < end + 60, "a device did not enrol"
+                time.sleep(0.05)
+        assert [device.wait(90) for device in devices] == [0] * DEVICES
+        wire.close()
+        hub.send_signal(signal.SIGTERM)
+        assert hub.wait(30) == 0
+    finally:
+        for process in started:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+    found = replay_log(home.path)
+    with sqlite3.connect(home.log) as db:
+        log = db.execute("SELECT message FROM report ORDER BY round, device").fetchall()
+    return found, [row[0] for row in log], wire.payloads()
+
+
+def _enrolled(path: Path) -> int:
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        return db.execute("SELECT count(*) FROM device").fetchone()[0]
+
+
+@pytest.fixture(scope="module")
+def simulation():
+    return simulated()
+
+
+def test_a_hub_and_its_devices_do_what_the_simulator_does(simulation, tmp_path):
+    protocol, parties, weights, replies, ledger = simulation
+    found, log, (up, down) = over_http(tmp_path, protocol, parties)
+    # The same draws: every message, byte by byte.
+    layout = protocol.exchanges[0].reply
+    assert b"".join(log) == layout.encode_all(replies, (ROUNDS, DEVICES))
+    # The same model, to a relative 1e-5.
+    assert found.proven
+    np.testing.assert_allclose(found.weights, weights, rtol=1e-5, atol=1e-5 * np.abs(weights).max())
+    assert np.abs(weights).max() > 1e-3
+    # The ledger counts what went through the sockets as payload.
+    assert sum(map(len, up)) == ledger.bytes_from("parties") == ROUNDS * DEVICES * 9
+    assert sum(map(len, down)) == ledger.bytes_from("server")
+    assert sorted(up) == sorted(log)

@@ -5,6 +5,7 @@
     hub.toml            settings; what devices agreed to cannot change
     hub.db              the log (SQLite, with hub.db-wal and hub.db-shm beside it while it runs)
     checkpoints/        the newest states of the server
+    question.bin        the newest question of the coordinator, where the hub relays
     enrolment.token     devices enrol with it; replace the file to change it
     admin.token         for the operator
     hub.url             where it listens, while it runs
@@ -86,7 +87,7 @@ class HubFolder:
             _write_secret(self.path / f"{name}.token", secrets.token_urlsafe(32))
         if not self.log.exists():
             hub = new_hub()
-            Store(self.log, name=hub, settings=json.dumps(fingerprint(wanted, hub))).shut()
+            Store(self.log, name=hub, settings=json.dumps(fingerprint(wanted, hub)), relay=wanted.relay).shut()
         write_settings(self.settings, wanted)  # last: with it, the hub is complete
 
     def _again(self, wanted: HubSettings) -> None:
@@ -137,7 +138,17 @@ class HubFolder:
             raise RunError(f"{self.path}: cannot be used ({error}). Choose another folder.") from error
 
 
-_OURS = ("hub.toml", "hub.url", "hub.db", "hub.db-wal", "hub.db-shm", "checkpoints", "enrolment.token", "admin.token")
+_OURS = (
+    "hub.toml",
+    "hub.url",
+    "hub.db",
+    "hub.db-wal",
+    "hub.db-shm",
+    "checkpoints",
+    "question.bin",
+    "enrolment.token",
+    "admin.token",
+)
 
 
 def store_differences(log: dict, settings: dict) -> str:

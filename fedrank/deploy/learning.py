@@ -95,20 +95,20 @@ class Learning:
         arrived = np.arange(room) < len(messages)
         return self._tell(state, jax.tree.map(padded, replies), jnp.asarray(arrived))
 
-    def reward(self, messages: Sequence[bytes]) -> Reward:
-        """What the messages say about the model; only FOLtR-ES sends rewards."""
-        protocol = self.protocol
-        if not isinstance(protocol, FoltrES) or not protocol.antithetic or not messages:
+
+def reward_of(protocol: Protocol, messages: Sequence[bytes]) -> Reward:
+    """What the messages of a round say about its model; only FOLtR-ES sends rewards."""
+    if not isinstance(protocol, FoltrES) or not protocol.antithetic or not messages:
+        return Reward(None, None)
+    replies = protocol.exchanges[0].reply.decode_all(b"".join(messages))
+    sums = np.asarray(replies.plus, np.float64) + np.asarray(replies.minus, np.float64)
+    each = sums / (protocol.interactions * protocol.metric.scale)
+    if protocol.p < 1:
+        if protocol.p == 1 / protocol.metric.n:
             return Reward(None, None)
-        replies = self.exchange.reply.decode_all(b"".join(messages))
-        sums = np.asarray(replies.plus, np.float64) + np.asarray(replies.minus, np.float64)
-        each = sums / (protocol.interactions * protocol.metric.scale)
-        if protocol.p < 1:
-            if protocol.p == 1 / protocol.metric.n:
-                return Reward(None, None)
-            each = np.asarray(debiased(each, protocol.metric.values, protocol.p))
-        error = float(each.std(ddof=1) / math.sqrt(len(each))) if len(each) > 1 else None
-        return Reward(float(each.mean()), error)
+        each = np.asarray(debiased(each, protocol.metric.values, protocol.p))
+    error = float(each.std(ddof=1) / math.sqrt(len(each))) if len(each) > 1 else None
+    return Reward(float(each.mean()), error)
 
 
 def _room(messages: int) -> int:

@@ -44,6 +44,9 @@ class HubSettings:
     p: float | None = setting(None, "Probability that an interaction's metric is sent as it is; by default 0.9.")
     epsilon: float | None = setting(None, "ε of one interaction of Laplace noise.")
 
+    relay: bool = setting(
+        False, "Collect for a coordinator, which gives the model and takes the reports; the hub does not learn."
+    )
     learning_rate: float = setting(1e-3, "Adam's step size.")
     aggregate: str = setting("mean", "What the hub makes of the reports: mean, or a rule that stands liars.")
     byzantine: int = setting(1, "Liars that the rule allows for.")
@@ -117,7 +120,7 @@ def _terms() -> list[str]:
 
 
 #: Settings that decide what the log means; with others it would rebuild another model.
-_LEARNING = ("learning_rate", "aggregate", "byzantine")
+_LEARNING = ("relay", "learning_rate", "aggregate", "byzantine")
 
 
 def fingerprint(settings: HubSettings, hub: str) -> dict[str, Any]:

@@ -73,13 +73,16 @@ class Store:
         path: The file; made with ``name`` if there is none.
         name: Name of a new hub; None: the file must be there.
         settings: What a new hub's log belongs to, as text; kept to be compared with.
+        relay: Of a new hub: a coordinator opens its rounds, the first too.
         read_only: Only look; the hub may be running.
 
     Raises:
         StoreError: Not a hub's log, of another version, or not there.
     """
 
-    def __init__(self, path: Path, *, name: str | None = None, settings: str = "", read_only: bool = False):
+    def __init__(
+        self, path: Path, *, name: str | None = None, settings: str = "", relay: bool = False, read_only: bool = False
+    ):
         self.path = Path(path)
         if name is None and not self.path.exists():
             raise StoreError(f"{self.path}: there is no hub here. Make one: fedrank serve {self.path.parent}")
@@ -97,7 +100,8 @@ class Store:
                 self._db.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
                 with self._transaction():
                     self._db.execute("INSERT INTO hub VALUES (?, ?)", (name, settings))
-                    self._open_round(0)
+                    if not relay:
+                        self._open_round(0)
             elif version != VERSION:
                 raise StoreError(
                     f"{self.path}: is of version {version}, this program reads version {VERSION}. Use the program that "
@@ -167,23 +171,29 @@ class Store:
             if not last:
                 self._open_round(round_ + 1)
 
-    def open_after(self, round_: int) -> None:
-        """Open the round after the last one, where training was over and goes on."""
+    def open_round(self, number: int) -> None:
+        """Open a round where none is open: training was over and goes on, or a coordinator asks."""
         with self._transaction():
-            self._open_round(round_ + 1)
+            self._open_round(number)
 
     def _open_round(self, number: int) -> None:
         self._db.execute("INSERT INTO round (number, state, opened) VALUES (?, 'open', ?)", (number, time.time()))
 
     # -------------------------------------------------------------------------------------------------------- reading
 
-    def last_round(self) -> RoundRow:
-        """The newest round."""
-        return RoundRow(*self._all("SELECT * FROM round ORDER BY number DESC LIMIT 1")[0])
+    def last_round(self) -> RoundRow | None:
+        """The newest round; None before the first."""
+        rows = self._all("SELECT * FROM round ORDER BY number DESC LIMIT 1")
+        return RoundRow(*rows[0]) if rows else None
 
-    def round(self, number: int) -> RoundRow:
-        """One round, which must be there."""
-        return RoundRow(*self._all("SELECT * FROM round WHERE number = ?", (number,))[0])
+    def round(self, number: int) -> RoundRow | None:
+        """One round; None if it was never opened."""
+        rows = self._all("SELECT * FROM round WHERE number = ?", (number,))
+        return RoundRow(*rows[0]) if rows else None
+
+    def round_before(self, number: int) -> int:
+        """The last round below this number; −1 if there is none."""
+        return self._all("SELECT coalesce(max(number), -1) FROM round WHERE number < ?", (number,))[0][0]
 
     def rounds(self) -> list[RoundRow]:
         """All rounds, in order."""

@@ -5,6 +5,7 @@ Everything follows from the log, so that a restart forgets nothing but what was 
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from typing import Any
@@ -17,8 +18,6 @@ from fedrank.deploy.store import RoundRow, Store
 
 #: Points of the curve that is shown; of longer histories, neighbours are put together.
 POINTS = 400
-#: Half the width of a 95 % interval, in standard errors.
-_NORMAL = 1.96
 
 
 class Tally:
@@ -120,11 +119,10 @@ def _points(rows: list[RoundRow]) -> list[dict[str, Any]]:
 
 
 def _point(rows: list[RoundRow]) -> dict[str, Any]:
-    known = [(row.reward, row.error) for row in rows if row.reward is not None]
-    mean = float(np.mean([reward for reward, _ in known])) if known else None
-    errors = [error for _, error in known if error is not None]
-    whole = bool(known) and len(errors) == len(known)
-    wide = _NORMAL * math.sqrt(sum(e * e for e in errors)) / len(errors) if whole else None
+    known = [row.reward for row in rows if row.reward is not None]
+    mean = float(np.mean(known)) if known else None
+    halves = [_half(row) for row in rows if row.reward is not None]
+    wide = None if not halves or None in halves else math.hypot(*halves) / len(halves)  # type: ignore[arg-type]
     return {
         "round": rows[-1].number,
         "reports": sum(row.reports or 0 for row in rows),
@@ -133,3 +131,15 @@ def _point(rows: list[RoundRow]) -> dict[str, Any]:
         "high": None if mean is None or wide is None else mean + wide,
         "seconds": float(np.mean([row.seconds or 0.0 for row in rows])),
     }
+
+
+def _half(row: RoundRow) -> float | None:
+    """Half the width of the 95 % interval of a round's mean: Student's t, because cohorts may be small."""
+    return None if row.error is None else row.error * _student(max(1, (row.reports or 2) - 1))
+
+
+@functools.cache
+def _student(freedom: int) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 0.975))

@@ -174,7 +174,7 @@ def test_a_round_that_was_closed_when_the_process_died_is_applied(tmp_path, wher
                 raise KeyboardInterrupt  # what no handler of the writer catches
 
             if where == "closed, not applied":
-                hub.checkpoints.save = died
+                hub.model.tell = died
             else:
                 hub.store.applied = died
         for device, sent in zip(devices, some_messages(hub, 4), strict=True):
@@ -221,7 +221,7 @@ def test_nothing_counts_while_the_log_cannot_be_written(tmp_path, monkeypatch):
             assert hub.healthy
             # The disk is full again when the round is to be applied: it waits, and refuses nobody for good.
             monkeypatch.setattr(hub_module, "_TRY_AGAIN", 0.05)
-            save, tries = hub.checkpoints.save, []
+            save, tries = hub.model._checkpoints.save, []
 
             def twice_full(*arguments):
                 tries.append(1)
@@ -229,7 +229,7 @@ def test_nothing_counts_while_the_log_cannot_be_written(tmp_path, monkeypatch):
                     raise RunError("no space left")
                 save(*arguments)
 
-            monkeypatch.setattr(hub.checkpoints, "save", twice_full)
+            monkeypatch.setattr(hub.model._checkpoints, "save", twice_full)
             for i in (1, 2, 3):
                 assert await hub.report(0, devices[i], sent[i]) is Outcome.ACCEPTED
             await opened(hub, 1)

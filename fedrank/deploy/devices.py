@@ -1,0 +1,52 @@
+"""Who may speak to a hub: devices by the SHA-256 of their tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+
+
+def digest_of(token: str) -> bytes:
+    """SHA-256 of a token, whatever characters it has: 32 bytes."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+class Devices:
+    """Numbers and hashed tokens, in memory; about 250 bytes a device.
+
+    Args:
+        known: Number and token's digest of each device.
+        last: The highest number that was ever given.
+    """
+
+    def __init__(self, known: Iterable[tuple[int, bytes]], last: int):
+        self._tokens = dict(known)
+        self._numbers = {digest: number for number, digest in self._tokens.items()}
+        self.next = last + 1
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._tokens
+
+    def find(self, token: str) -> int | None:
+        """The number of the device with this token; None if there is none."""
+        digest = digest_of(token)
+        # How long the look-up takes may tell about digests, never about tokens: nobody can make a token for a digest.
+        number = self._numbers.get(digest)
+        if number is None or not hmac.compare_digest(self._tokens.get(number, b""), digest):
+            return None
+        return number
+
+    def add(self, digests: Iterable[bytes]) -> None:
+        """New devices, which have the next numbers."""
+        for digest in digests:
+            self._tokens[self.next] = digest
+            self._numbers[digest] = self.next
+            self.next += 1
+
+    def remove(self, number: int) -> None:
+        """Forget a device, which must be there; its number is not given again."""
+        del self._numbers[self._tokens.pop(number)]

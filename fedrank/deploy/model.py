@@ -1,0 +1,143 @@
+"""Where a hub's questions come from: its own learning, or a coordinator that it collects for."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from fedrank.core.errors import RunError, WireError
+from fedrank.deploy.checkpoints import Checkpoints
+from fedrank.deploy.learning import learning_of, rebuild
+from fedrank.deploy.settings import HubSettings, fingerprint
+from fedrank.deploy.store import Store
+from fedrank.deploy.terms import Terms
+from fedrank.experiments.checkpoint import write_atomically
+
+_log = logging.getLogger("fedrank.hub")
+
+
+class Model(Protocol):
+    """What a hub hands out, round by round."""
+
+    def at(self, number: int) -> None:
+        """Be where it was before a round of the log; errors as when files are read."""
+        ...
+
+    def question(self) -> bytes:
+        """What devices are asked."""
+        ...
+
+    def digest(self) -> bytes:
+        """SHA-256 of the weights in it: 32 bytes."""
+        ...
+
+    def warm(self, reports: int) -> None:
+        """Get ready for rounds of so many reports."""
+        ...
+
+    def tell(self, number: int, messages: Sequence[bytes]) -> None:
+        """What a round brought; what follows from it is on the disk when this returns.
+
+        Raises:
+            RunError: It cannot be written. To be told again does no harm.
+        """
+        ...
+
+
+class OwnModel:
+    """The hub learns: every round moves the model.
+
+    Args:
+        folder: For the checkpoints.
+        store: The log, which makes the model again where checkpoints are missing.
+        settings: The hub's.
+    """
+
+    def __init__(self, folder: Path, store: Store, settings: HubSettings):
+        self._store, self._learning = store, learning_of(settings.protocol())
+        self._checkpoints = Checkpoints(folder, fingerprint(settings, store.name))
+        self._state = self._learning.init()
+
+    def at(self, number: int) -> None:
+        """Be where it was before a round: from the newest checkpoint up to there, and the log from there on."""
+        # A state beyond the log's round belongs to a round that was not marked as applied: it is made again.
+        start, state = next(self._checkpoints.states(self._state, number), (0, self._learning.init()))
+        todo = [(n, self._store.reports(n)) for n in range(start, number)]
+        if todo:
+            _log.warning("no checkpoint of round %d; the model is made again from round %d of the log", number, start)
+        self._state = rebuild(self._learning, state, todo)
+
+    def question(self) -> bytes:
+        """The protocol's request."""
+        return self._learning.request(self._state)
+
+    def digest(self) -> bytes:
+        """SHA-256 of the weights."""
+        return self._learning.digest(self._state)
+
+    def warm(self, reports: int) -> None:
+        """Compile."""
+        self._learning.warm(self._state, reports)
+
+    def tell(self, number: int, messages: Sequence[bytes]) -> None:
+        """One step of the protocol, and a checkpoint."""
+        state = self._learning.tell(self._state, messages)
+        self._checkpoints.save(number + 1, state)
+        self._state = state
+
+
+class RelayedModel:
+    """A coordinator learns: the hub hands out what it is given, and keeps it in a file.
+
+    Args:
+        path: The file; the log says whether the round in it was opened.
+        terms: What a question looks like.
+    """
+
+    def __init__(self, path: Path, terms: Terms):
+        self._path, self._layout, self._question = path, terms.request, b""
+
+    def number_of(self, question: bytes) -> int:
+        """The round that a question is about.
+
+        Raises:
+            WireError: It is no question of this hub's terms.
+        """
+        return int(self._layout.decode(question).round)
+
+    def take(self, question: bytes) -> None:
+        """Keep a question, on the disk before this returns; errors as :meth:`Model.tell`."""
+        write_atomically(self._path, question)
+        self._question = question
+
+    def at(self, number: int) -> None:
+        """Read the file."""
+        if not self._path.exists():
+            return
+        question = self._path.read_bytes()
+        try:
+            if self.number_of(question) >= number:  # a newer one was not opened: the coordinator asks again
+                self._question = question
+                return
+        except WireError as error:
+            raise RunError(
+                f"{self._path}: is damaged ({error}). Delete it, and let the coordinator ask again."
+            ) from error
+        raise RunError(f"{self._path}: is older than the log. Delete it, and let the coordinator ask again.")
+
+    def question(self) -> bytes:
+        """The coordinator's; empty before the first."""
+        return self._question
+
+    def digest(self) -> bytes:
+        """SHA-256 of the weights."""
+        return hashlib.sha256(self._question[5:]).digest()
+
+    def warm(self, reports: int) -> None:
+        """Nothing to do."""
+
+    def tell(self, number: int, messages: Sequence[bytes]) -> None:
+        """Nothing to do: the coordinator collects the messages from the log."""

@@ -1,0 +1,83 @@
+"""Markup that is safe by construction, and numbers for people, for the hub's status page."""
+
+from __future__ import annotations
+
+import html
+import math
+from datetime import UTC, datetime
+
+#: A space that no line breaks at.
+JOINT = "\u00a0"
+
+
+class Html(str):
+    """Markup, as opposed to text."""
+
+    __slots__ = ()
+
+
+def h(name: str, /, *children: object, **attributes: object) -> Html:
+    """An element; a trailing underscore of an attribute is dropped, others are hyphens."""
+    head = "".join(f' {k.rstrip("_").replace("_", "-")}="{html.escape(str(v))}"' for k, v in attributes.items())
+    return Html(f"<{name}{head}>{join(*children)}</{name}>")
+
+
+def join(*children: object) -> Html:
+    """Markup and text one after the other; text is escaped, None is left out."""
+    return Html("".join(c if isinstance(c, Html) else html.escape(str(c)) for c in children if c is not None))
+
+
+def finite(value: float | None) -> float | None:
+    """The number, or None where there is none that can be shown."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def count(number: int, noun: str) -> str:
+    """So many of something."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def value_text(reward: float) -> str:
+    """A reward for a reader."""
+    return f"{reward:.3f}" if abs(reward) < 1000 else f"{reward:.3g}"
+
+
+def epsilon_text(value: float) -> str:
+    """An ε for a reader: three digits, or whole."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if value < 0.01 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def size(number: float) -> str:
+    """Bytes in decimal units."""
+    if number < 1000:
+        return count(round(number), "byte")
+    units = ("kB", "MB", "GB", "TB", "PB")
+    power = next((i for i in range(1, 5) if number < 999.5 * 1000**i), 5)
+    return f"{float(f'{number / 1000**power:.3g}'):,.6g}{JOINT}{units[power - 1]}"
+
+
+def clock(seconds: float) -> str:
+    """As a clock beyond a minute, in days beyond two."""
+    if seconds < 59.5:
+        return f"{seconds:.2g}{JOINT}s" if seconds < 9.95 else f"{seconds:.0f}{JOINT}s"
+    whole = round(seconds)
+    minutes, hours, days = whole // 60 % 60, whole // 3600, whole // 86400
+    if days >= 2:
+        return f"{days:,}{JOINT}days {hours % 24}{JOINT}h"
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+def span(seconds: float) -> str:
+    """A setting's time, in its own unit."""
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds % length == 0 and seconds >= length * (2 if unit == "days" else 1):
+            return f"{seconds / length:,.0f}{JOINT}{unit}"
+    return clock(seconds)
+
+
+def when(moment: float) -> Html:
+    """A time in seconds since 1970, as UTC."""
+    at = datetime.fromtimestamp(moment, UTC)
+    return h("time", f"{at:%Y-%m-%d %H:%M:%S} UTC", datetime=f"{at:%Y-%m-%dT%H:%M:%SZ}")

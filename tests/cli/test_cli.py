@@ -40,11 +40,28 @@ def test_help_is_quick_and_loads_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    for command in ("run", "resume", "sweep", "demo", "report", "compare", "cite", "data", "privacy", "protocols"):
+    for command in (
+        "run",
+        "resume",
+        "sweep",
+        "demo",
+        "report",
+        "compare",
+        "cite",
+        "data",
+        "privacy",
+        "protocols",
+        "serve",
+        "simulate-fleet",
+        "replay",
+    ):
         assert re.search(rf"\b{command} +\w.* \w", done.stdout), f"{command} has no sentence"
 
 
-@pytest.mark.parametrize("command", ["run", "sweep", "resume", "demo", "report", "compare", "cite", "protocols"])
+@pytest.mark.parametrize(
+    "command",
+    ["run", "sweep", "resume", "demo", "report", "compare", "cite", "protocols", "serve", "simulate-fleet", "replay"],
+)
 def test_every_command_has_help(command, capsys):
     assert call([command, "--help"]) == 0
     assert "Usage" in capsys.readouterr().out

@@ -1,0 +1,125 @@
+"""``fedrank serve``, ``simulate-fleet`` and ``replay`` as a person at a terminal sees them."""
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fedrank.cli.main import call
+from fedrank.deploy.folder import HubFolder
+from fedrank.deploy.settings import HubSettings
+
+
+def fedrank(*arguments, **options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "fedrank", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        **options,
+    )
+
+
+def test_a_hub_and_a_fleet_learn_together(tmp_path):
+    """The tutorial's two commands, in small; then the log is replayed and looked into."""
+    home = HubFolder(tmp_path / "hub")
+    hub = fedrank(
+        "serve", home.path, "--n-features", 46, "--cohort", 3, "--rounds", 2, "--deadline", 0, "--port", 0, "--least", 1
+    )
+    try:
+        end = time.monotonic() + 60
+        while not home.url.exists():
+            assert hub.poll() is None and time.monotonic() < end
+            time.sleep(0.05)
+        people = fedrank("simulate-fleet", home.path, "--devices", 3, "--pause", 0.1, "--json")
+        out, err = people.communicate(timeout=90)
+        assert people.returncode == 0, err
+        seen = json.loads(out)
+        assert (seen["state"], seen["round"], seen["devices"]) == ("done", 2, 3)
+        assert seen["bytes"]["reports"] == 2 * 3 * 9
+        assert "3 devices running" in err
+        hub.send_signal(signal.SIGTERM)
+        out, err = hub.communicate(timeout=30)
+        assert hub.returncode == 0, err
+        assert out.splitlines()[1].endswith("/status") and "enrolment.token" in out
+        assert not home.url.exists()
+    finally:
+        for process in (hub,):
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+    with sqlite3.connect(home.log) as db:
+        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        assert tables == {"hub", "device", "round", "report", "sqlite_sequence"}
+        assert [row[1] for row in db.execute("PRAGMA table_info(report)")] == ["round", "device", "message"]
+        assert [row[1] for row in db.execute("PRAGMA table_info(device)")] == ["number", "token", "day"]
+        assert {len(m) for (m,) in db.execute("SELECT message FROM report")} == {9}
+    assert call(["replay", str(home.path)]) == 0
+
+
+def test_a_replay_says_what_it_found(tmp_path, capsys):
+    home = HubFolder(tmp_path / "hub")
+    home.prepare(HubSettings(n_features=5, cohort=2))
+    assert call(["replay", str(home.path), "--json", "--out", str(tmp_path / "model.safetensors")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["rounds"], found["reports"], found["proven"], found["weights"]) == (0, 0, True, [0.0] * 5)
+    assert (tmp_path / "model.safetensors").stat().st_size > 5 * 4
+    assert call(["replay", str(home.path), "--without", "1"]) == 1
+    assert "device 1 has no report" in capsys.readouterr().err
+    assert call(["replay", str(tmp_path)]) == 1
+    assert "no hub here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([], "n_features"),
+        (["--n-features", "5", "--certificate", "a.pem"], "both --certificate and --key"),
+        (["--n-features", "5", "--certificate", "a.pem", "--key", "b.pem"], "a.pem"),
+        (["--n-features", "5", "--interactions", "3"], "even"),
+        (["--n-features", "5", "--host", "192.0.2.1"], "192.0.2.1"),
+    ],
+)
+def test_a_hub_that_cannot_be_says_why(tmp_path, capsys, monkeypatch, flags, words):
+    monkeypatch.chdir(tmp_path)
+    assert call(["serve", "hub", *flags]) in (1, 2)
+    assert words in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_named(tmp_path, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert call(["serve", str(tmp_path / "hub"), "--n-features", "5", "--port", str(port)]) == 1
+    assert f"port {port}" in capsys.readouterr().err
+    assert not HubFolder(tmp_path / "hub").url.exists()
+
+
+def test_the_flags_of_the_first_start_are_kept(tmp_path, capsys):
+    folder = str(tmp_path / "hub")
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # so that the command ends
+        port = ["--port", str(taken.getsockname()[1])]
+        assert call(["serve", folder, "--n-features", "5", "--cohort", "7", *port]) == 1
+        assert call(["serve", folder, "--deadline", "60", *port]) == 1
+        settings = HubFolder(folder).open()[0]
+        assert (settings.n_features, settings.cohort, settings.deadline) == (5, 7, 60.0)
+        capsys.readouterr()
+        assert call(["serve", folder, "--sigma", "0.5", *port]) == 1
+        assert "sigma cannot be changed" in capsys.readouterr().err
+        assert call(["serve", folder, "--cohort", "100", *port]) == 1
+        assert HubFolder(folder).open()[0].cohort == 100  # a default can be gone back to
+
+
+def test_a_fleet_without_a_hub_says_so(tmp_path, capsys):
+    assert call(["simulate-fleet", str(tmp_path / "hub")]) == 1
+    assert "no hub is being served" in capsys.readouterr().err
+    assert call(["simulate-fleet", "http://127.0.0.1:9"]) == 1
+    assert "--enrolment" in capsys.readouterr().err
+    assert call(["simulate-fleet", "http://127.0.0.1:9", "--enrolment", "x" * 20, "--devices", "0"]) == 1
+    assert "devices must be" in capsys.readouterr().err

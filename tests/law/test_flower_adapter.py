@@ -1,0 +1,493 @@
+"""The Flower adapter, driven in one process: what a simulator learns is learnt over nodes, whatever nodes do wrong."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedrank.core.errors import ConfigError, RunError, UnknownNameError, WireError
+from fedrank.core.ledger import Ledger
+from fedrank.core.messages import Field, Layout
+from fedrank.core.protocol import Exchange, Party, Protocol
+from fedrank.data.sources import load
+from fedrank.deploy.flower import settings as flat
+from fedrank.deploy.flower.answers import Block, FolderMemory, answer_for, answer_of, block_of, pack
+from fedrank.deploy.flower.messages import Answer, Question
+from fedrank.deploy.flower.rounds import Came, Log, Network, Rounds
+from fedrank.deploy.flower.serving import experiment_of, serve
+from fedrank.experiments.build import build
+from fedrank.experiments.config import Compute, Devices, Privacy, RunConfig
+from fedrank.protocols.foltr_pdgd_messages import WeightsReply, reply_layout
+from fedrank.simulate.rounds import Conditions, Simulator, run_keys
+
+CLIENTS = 7
+APP = Path(__file__).resolve().parents[2] / "apps" / "foltr-es" / "pyproject.toml"
+
+
+class Nodes(Network):
+    """Nodes in this process; a clock that only moves when somebody waits."""
+
+    def __init__(self, behaviours, there=None):
+        self.behaviours, self.there, self.clock = behaviours, there, 0.0
+        self.questions: list[Question] = []
+        self.records: list[dict[str, Any]] = []
+        self._came: list[Came] = []
+
+    def nodes(self):
+        return self.there(self.clock) if self.there else sorted(self.behaviours)
+
+    def ask(self, question, nodes, seconds):
+        self.questions += [question] * len(nodes)
+        self._came = []
+        for node in reversed(nodes):  # not in the order that they are told to the server
+            for record in self.behaviours[node](question):
+                self._came.append(Came(node, record, "" if record else "MissingDataError"))
+                self.records.append(record)
+
+    def answers(self):
+        came, self._came = self._came, []
+        return came
+
+    def now(self):
+        return self.clock
+
+    def sleep(self, seconds):
+        self.clock += seconds
+
+
+def table(folder, **settings):
+    """A run's table; ``_`` stands for ``-``."""
+    values = {"clients": CLIENTS, "num-server-rounds": 3, "checkpoint-dir": str(folder / "kept"), "n-features": 46}
+    return {**values, **{name.replace("_", "-"): value for name, value in settings.items()}}
+
+
+def honest(values, partition, partitions, **node):
+    """The behaviour of a node that does as it should."""
+    config, _ = flat.read_run(values)
+    told = flat.NodeSettings(partition, partitions, chance="seed", **node)
+    return lambda question: [answer_for(config, told, question).as_record()]
+
+
+def everybody(values, partitions, first=10, **node):
+    return {first + i: honest(values, i, partitions, **node) for i in range(partitions)}
+
+
+def simulated(values, **conditions):
+    """Weights after the rounds, and the replies of all rounds, from the simulator."""
+    config, _ = flat.read_run(values)
+    experiment = build(config)
+    simulator = Simulator(experiment.protocol, conditions=Conditions(**conditions), record=True)
+    keys = run_keys([config.seed])
+    states, own = simulator.start(keys, experiment.parties)
+    states, _, seen = simulator.advance(keys, states, experiment.parties.shared, own, 0, config.rounds)
+    weights = np.asarray(jax.vmap(experiment.protocol.weights)(states))[0]
+    return weights, jax.tree.map(lambda leaf: np.asarray(leaf)[:, 0], seen["replies"][0])
+
+
+def close(state, weights):
+    """The size of ES weights after some steps of 0.001 is about that, so only a relative bound says anything."""
+    assert np.abs(weights).max() > 0
+    np.testing.assert_allclose(np.asarray(state.weights), weights, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("protocol", ["foltr-es", "foltr-pdgd"])
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_nodes_give_the_draws_and_the_model_of_a_simulator(protocol, partitions, tmp_path):
+    values = table(tmp_path, protocol=protocol, min_available_nodes=partitions)
+    network = Nodes(everybody(values, partitions))
+    state = serve(values, network)
+    weights, replies = simulated(values)
+    close(state, weights)
+    layout = experiment_of(flat.read_run(values)[0], 46).protocol.exchanges[0].reply
+    for number in range(3):
+        sent = network.records[number * partitions : (number + 1) * partitions]
+        bytes_of_round = b"".join(record["replies"] for record in sorted(sent, key=lambda record: record["first"]))
+        decoded = layout.decode_all(bytes_of_round)
+        for field in layout.fields:
+            got, expected = getattr(decoded, field.name), getattr(replies, field.name)[number]
+            np.testing.assert_allclose(got, expected, rtol=1e-5 if field.dtype == "f4" else 0)
+
+
+def test_chunks_and_settings_of_devices_change_nothing(tmp_path):
+    values = table(tmp_path, compute_chunk=2, devices_users="perfect,informational", devices_amounts="skewed")
+    close(serve(values, Nodes(everybody(values, 2))), simulated(values)[0])
+
+
+def damaged(change):
+    """A node that answers honestly but for a change of the record."""
+
+    def behaviour(values, partition, partitions):
+        node = honest(values, partition, partitions)
+        return lambda question: [change(record) for record in node(question)]
+
+    return behaviour
+
+
+def forged(record):
+    """The largest sum of MaxRR with B = 4 is far below 65,535."""
+    return {**record, "replies": record["replies"][:-2] + b"\xff\xff"}
+
+
+WRONG = {
+    "failed": (lambda *_: lambda question: [None], "failed"),
+    "silent": (lambda *_: lambda question: [], "late"),
+    "no record": (damaged(lambda record: {}), "malformed"),
+    "another record": (damaged(lambda record: {"weights": b""}), "malformed"),
+    "text": (damaged(lambda record: {**record, "replies": "x" * len(record["replies"])}), "malformed"),
+    "a byte short": (damaged(lambda record: {**record, "replies": record["replies"][:-1]}), "malformed"),
+    "another kind": (damaged(lambda record: {**record, "replies": b"\x21" + record["replies"][1:]}), "malformed"),
+    "a sum that nobody can have": (damaged(forged), "malformed"),
+    "parties of nobody": (damaged(lambda record: {**record, "first": CLIENTS - 1}), "malformed"),
+    "a party below 0": (damaged(lambda record: {**record, "first": -1}), "malformed"),
+    "a number that is true": (damaged(lambda record: {**record, "first": True}), "malformed"),
+    "nobody": (damaged(lambda record: {**record, "heard": b"\0", "replies": b""}), "malformed"),
+    "a long list": (damaged(lambda record: {**record, "heard": bytes(10**6)}), "malformed"),
+    "another node's parties": (damaged(lambda record: {**record, "first": 0}), "duplicate"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_node_that_does_wrong_costs_its_own_parties_only(what, tmp_path):
+    values = table(tmp_path, num_server_rounds=2)
+    behaviour, counted = WRONG[what]
+    nodes = {**everybody(values, 3), 12: behaviour(values, 2, 3)}
+    state = serve(values, Nodes(nodes))
+    mine = set(flat.block(CLIENTS, 2, 3))
+    close(state, simulated(values, absent=tuple(party in mine for party in range(CLIENTS)))[0])
+    rows = [json.loads(line) for line in (tmp_path / "kept" / "metrics.jsonl").read_text().splitlines()]
+    tallies = [row["exchanges"][0] for row in rows if "exchanges" in row]
+    assert [(t["asked"], t["heard"], t["parties"], t[counted]) for t in tallies] == [(3, 2, CLIENTS - len(mine), 1)] * 2
+
+
+def test_an_answer_that_comes_twice_counts_once(tmp_path):
+    values = table(tmp_path)
+    node = honest(values, 1, 2)
+    nodes = {**everybody(values, 2), 11: lambda question: node(question) * 2}
+    close(serve(values, Nodes(nodes)), simulated(values)[0])
+
+
+def test_who_comes_first_keeps_its_parties(tmp_path):
+    """A newcomer with a lower number claims the parties of a node that has been heard."""
+    values = table(tmp_path)
+    nodes = everybody(values, 2)
+    wrong = {**values, "seed": 1}
+    nodes[1] = lambda question: honest(wrong, 0, 2)(question) if question.round else []
+    close(serve(values, Nodes(nodes)), simulated(values)[0])
+
+
+def test_rounds_wait_until_there_are_enough_nodes(tmp_path):
+    values = table(tmp_path)
+    network = Nodes(everybody(values, 2), there=lambda clock: [10, 11] if clock > 100 else [10])
+    close(serve(values, network), simulated(values)[0])
+    assert network.clock > 100
+
+
+def test_too_few_answers_stop_the_run_and_running_again_goes_on(tmp_path):
+    values = table(tmp_path, num_server_rounds=4, round_attempts=2, round_timeout=30.0)
+    nodes = everybody(values, 2)
+    well = nodes[11]
+    sick = Nodes({**nodes, 11: lambda question: well(question) if question.round < 2 else []})
+    with pytest.raises(RunError, match="round 2: fewer than 2 nodes were heard, 2 times in a row"):
+        serve(values, sick)
+    assert [question.round for question in sick.questions] == [0, 0, 1, 1, 2, 2, 2, 2]
+    assert sick.clock >= 60
+    again = Nodes(everybody(values, 2))
+    state = serve(values, again)
+    assert [question.round for question in again.questions] == [2, 2, 3, 3]
+    close(state, simulated(values)[0])
+    # What was asked counts, though nothing was learnt from it: 2 rounds, 2 attempts, 2 rounds.
+    promise = json.loads((tmp_path / "kept" / "privacy.json").read_text())
+    assert promise == build(flat.read_run(values)[0]).protocol.account(6, 1e-6).as_json()
+
+
+def test_a_run_goes_on_with_the_very_same_numbers(tmp_path):
+    whole = serve(table(tmp_path / "a", num_server_rounds=4), Nodes(everybody(table(tmp_path), 2)))
+    serve(table(tmp_path / "b", num_server_rounds=2), Nodes(everybody(table(tmp_path), 2)))
+    (tmp_path / "b" / "kept" / "state-00000002.npz").write_bytes(b"half a file")  # the round before it is asked again
+    with open(tmp_path / "b" / "kept" / "ledger.jsonl", "a") as file:
+        file.write('{"round": 2, "exch')
+    network = Nodes(everybody(table(tmp_path), 2, first=50))
+    parts = serve(table(tmp_path / "b", num_server_rounds=4), network)
+    assert sorted({question.round for question in network.questions}) == [1, 2, 3]
+    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
+        np.testing.assert_array_equal(one, other)
+    done = Nodes(everybody(table(tmp_path), 2))
+    serve(table(tmp_path / "b", num_server_rounds=4), done)
+    assert done.questions == []
+    assert [entry.round for entry in Ledger.read(tmp_path / "b" / "kept" / "ledger.jsonl")] == [
+        *(0, 0, 1, 1),
+        *(1, 1, 2, 2, 3, 3),
+    ]
+
+
+def test_a_folder_of_another_run_is_refused(tmp_path):
+    serve(table(tmp_path, num_server_rounds=1), Nodes(everybody(table(tmp_path), 2)))
+    with pytest.raises(RunError, match="belongs to other settings"):
+        serve(table(tmp_path, sigma=0.02), Nodes(everybody(table(tmp_path), 2)))
+
+
+@pytest.mark.parametrize("protocol", ["foltr-es", "foltr-pdgd"])
+def test_the_ledger_counts_the_bytes_that_crossed(protocol, tmp_path):
+    values = table(tmp_path, protocol=protocol)
+    network = Nodes(everybody(values, 3))
+    serve(values, network)
+    ledger = Ledger.read(tmp_path / "kept" / "ledger.jsonl")
+    assert ledger.bytes_from("server") == sum(len(question.request) for question in network.questions)
+    assert ledger.bytes_from("parties") == sum(len(record["replies"]) for record in network.records)
+    assert ledger.bytes_from("parties") == 3 * CLIENTS * {"foltr-es": 9, "foltr-pdgd": 187}[protocol]
+
+
+def test_chance_of_the_operating_system_is_the_default_and_is_no_seeds(tmp_path, monkeypatch):
+    values = table(tmp_path, clients=40)
+    config, _ = flat.read_run(values)
+    layout = build(config).protocol.exchanges[0]
+    question = Question(0, 0, layout.request.encode(layout.ask(experiment_of(config, 46).protocol.init(None))))
+    told = {"partition-id": 0, "num-partitions": 1}
+    monkeypatch.delenv(flat.CHANCE_VARIABLE, raising=False)
+    assert flat.read_node(told).chance == "os"
+    drawn = [answer_for(config, flat.read_node(told), question) for _ in range(2)]
+    monkeypatch.setenv(flat.CHANCE_VARIABLE, "seed")
+    drawn += [answer_for(config, flat.read_node(told), question) for _ in range(2)]
+    seeds = [set(np.asarray(layout.reply.decode_all(answer.replies).seed).tolist()) for answer in drawn]
+    assert seeds[2] == seeds[3] and not seeds[0] & seeds[1] and not seeds[0] & seeds[2]
+    with pytest.raises(UnknownNameError, match="chance"):
+        flat.read_node({**told, "chance": "sed"})
+
+
+def test_a_reply_that_cannot_be_sent_is_left_out():
+    layout = reply_layout(2, 4, False, False)
+    replies = WeightsReply(np.array([[1, 2], [np.nan, 1], [3, 4]], np.float32), np.array([4, 4, 4]))
+    answer = pack(layout, replies, range(5, 8))
+    numbers, rows = answer.rows(layout, 8)
+    assert numbers.tolist() == [5, 7]
+    np.testing.assert_array_equal(layout.decode_all(rows.tobytes()).weights, [[1, 2], [3, 4]])
+    with pytest.raises(WireError, match="finite"):
+        pack(layout, jax.tree.map(lambda leaf: leaf[1:2], replies), range(1))
+
+
+def test_nodes_with_data_of_their_own_need_none_at_the_server(tmp_path):
+    """Two silos with different files: each one's parties are those of a simulator over its file."""
+    files = []
+    for name, seed in (("a.txt", 1), ("b.txt", 2)):
+        part = load("generated", seed=seed).test
+        with open(tmp_path / name, "w") as file:
+            for query in range(part.n_queries):
+                for row in range(part.offsets[query], part.offsets[query + 1]):
+                    cells = " ".join(f"{i + 1}:{value:.9g}" for i, value in enumerate(part.features[row]))
+                    file.write(f"{part.labels[row]} qid:{query + 1} {cells}\n")
+        files.append(str(tmp_path / name))
+    values = table(tmp_path, data="own", num_server_rounds=1)
+    network = Nodes({i: honest(values, i, 2, data=file) for i, file in enumerate(files)})
+    state = serve(values, network)
+    told = [simulated({**values, "data": file})[1] for file in files]
+    cut = len(flat.block(CLIENTS, 0, 2))
+    replies = jax.tree.map(lambda one, other: np.concatenate([one[0, :cut], other[0, cut:]]), *told)
+    protocol = experiment_of(flat.read_run(values)[0], 46).protocol
+    told = jax.tree.map(jnp.asarray, replies)
+    expected = protocol.exchanges[0].tell(protocol.init(None), told, jnp.ones(CLIENTS, bool))
+    close(state, np.asarray(expected.weights))
+    # A silo's queries are dealt out among its own parties, not among those of the run.
+    fixed, _ = flat.read_run({**values, "share": "fixed"})
+    count = block_of(fixed, flat.NodeSettings(1, 2, data=files[1])).parties.own.count
+    assert count.tolist() == [load(files[1]).train.n_queries // (CLIENTS - cut)] * (CLIENTS - cut)
+
+
+def test_a_run_may_not_say_which_files_a_node_reads(tmp_path):
+    (tmp_path / "secret.txt").write_text("1 qid:1 46:1\n")
+    config, _ = flat.read_run(table(tmp_path, data=str(tmp_path / "secret.txt")))
+    with pytest.raises(ConfigError, match="does not say which files a node reads"):
+        answer_for(config, flat.NodeSettings(0, 1), Question(0, 0, b""))
+
+
+def test_a_protocol_with_a_secure_sum_is_refused_on_both_sides(tmp_path):
+    values = table(tmp_path, protocol="foltr-pdgd", privacy_epsilon=1.0)
+    with pytest.raises(ConfigError, match="secure sum"):
+        serve(values, Nodes({}))
+    with pytest.raises(ConfigError, match="secure sum"):
+        answer_for(flat.read_run({**values, "data": "generated"})[0], flat.NodeSettings(0, 1), Question(0, 0, b""))
+
+
+# ------------------------------------------------------------------------------------- parties that remember
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Number:
+    value: Any
+
+
+@dataclass(frozen=True)
+class Count(Exchange):
+    """A party adds what it is asked to what it has, and sends it with a random word."""
+
+    kind: int
+    name: str = "count"
+
+    @property
+    def request(self):
+        return Layout(Number, 1, (Field("value", "u4", "a number"),))
+
+    @property
+    def reply(self):
+        return Layout(Number, self.kind, (Field("value", "u4", "another number"),))
+
+    def ask(self, state):
+        return Number(state % np.uint32(1000))
+
+    def draw(self, key):
+        return jax.random.bits(key, (), jnp.uint32)
+
+    def draw_from_os(self):
+        raise AssertionError("not asked for")
+
+    def respond(self, request, party, draws):
+        own = party.own + jnp.asarray(request.value, jnp.uint32) + np.uint32(self.kind)
+        return party._replace(own=own), Number(own * np.uint32(7) + draws)
+
+    def tell(self, state, replies, arrived):
+        return state * np.uint32(3) + jnp.sum(jnp.where(arrived, replies.value, 0), dtype=jnp.uint32)
+
+
+@dataclass(frozen=True)
+class Counting(Protocol):
+    name: str = "counting"
+    exchanges = (Count(2), Count(3))
+
+    def init(self, key):
+        return jax.random.bits(key, (), jnp.uint32)
+
+    def weights(self, state):
+        return state
+
+    def account(self, rounds, delta):
+        raise AssertionError("not asked for")
+
+
+class Silent(Log):
+    def asked(self, round_, exchange, nodes): ...
+    def heard(self, round_, exchange, tally): ...
+    def done(self, round_, state, tallies): ...
+
+
+@pytest.mark.parametrize("where", ["folder", "context"])
+def test_parties_remember_over_exchanges_rounds_and_processes(where, tmp_path):
+    """Two exchanges a round, and a question that is asked again: a party must not count it twice."""
+    protocol, own, keys = Counting(), jnp.arange(5, dtype=jnp.uint32), run_keys([3])
+    simulator = Simulator(protocol)
+    states, theirs = simulator.start(keys, Party(None, own))
+    expected, _, _ = simulator.advance(keys, states, None, theirs, 0, 4)
+    if where == "context":
+        flwr = pytest.importorskip("flwr.app", reason="needs flwr: pip install 'fedrank[flower]'")
+        from fedrank.deploy.flower.client_app import ContextMemory
+
+        kept = [flwr.RecordDict(), flwr.RecordDict()]
+    asked: list[tuple[int, int]] = []
+    lost = [(1, 1)]  # of the second node, once
+
+    def node(i):
+        numbers = flat.block(5, i, 2)
+
+        def behaviour(question):
+            mine = Block(protocol, Party(None, own[numbers.start : numbers.stop]), numbers)
+            # Made anew for each question, as in a process of its own.
+            memory = FolderMemory(tmp_path, RunConfig(), numbers) if where == "folder" else ContextMemory(kept[i])
+            answer = answer_of(mine, question, 3, 2, "seed", memory)
+            asked.append((question.round, question.exchange))
+            if i == 1 and asked[-1] in lost:
+                return [lost.remove(asked[-1])]
+            return [answer.as_record()]
+
+        return behaviour
+
+    rounds = Rounds(protocol, 5, Nodes({0: node(0), 1: node(1)}), flat.FlowerSettings(), Silent())
+    state = rounds.run(states[0], 0, 4)
+    assert asked.count((1, 1)) == 4, "the question was to be asked twice"
+    assert int(state) == int(expected[0])
+
+
+# ------------------------------------------------------------------------------------------------ settings
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        RunConfig(),
+        RunConfig(protocol="foltr-pdgd", privacy=Privacy(clip=2.0), queries_per_client=3, share="fixed", byzantine=0),
+        RunConfig(devices=Devices(users=("perfect", "informational")), privacy=Privacy(epsilon=0.0), reward_values=5),
+        RunConfig(protocol="mgd", candidates=4, learning_rate=0.5, compute=Compute(kernels="off")),
+        RunConfig(protocol="foltr-pdgd", privacy=Privacy(secure_sum=False)),
+    ],
+)
+def test_a_runs_table_and_back(config):
+    values = flat.flatten(config, flat.FlowerSettings(round_timeout=5.0))
+    assert all(type(value) in (bool, int, float, str) for value in values.values())
+    back, told = flat.read_run(values)
+    assert back == dataclasses.replace(config, seeds=1).resolved() and told.round_timeout == 5.0
+
+
+def test_the_app_lists_every_setting_and_nothing_else():
+    import tomllib
+
+    values = tomllib.loads(APP.read_text())["tool"]["flwr"]["app"]["config"]
+    defaults = flat.flatten(RunConfig())
+    assert {name: type(value) for name, value in values.items()} == {n: type(v) for n, v in defaults.items()}
+    assert {name for name, value in values.items() if value != defaults[name]} == {
+        *("clients", "num-server-rounds", "evaluation-every")
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"sigmma": 0.1}, "sigma"),
+        ({"devices-dropout": 0.1}, "no setting of a Flower run named 'devices-dropout'"),
+        ({"clients": "many"}, "clients must be of type int"),
+        ({"devices-users": 3}, "devices-users must be names with commas"),
+        ({"privacy-secure-sum": "perhaps"}, "privacy-secure-sum"),
+        ({"round-timeout": 0.0}, "round-timeout must be in 1"),
+        ({"checkpoint-dir": ""}, "checkpoint-dir"),
+        ({"protocol": "pdgd", "privacy-p": 0.5}, "privacy.p means nothing"),
+    ],
+)
+def test_a_wrong_table_gets_one_clear_error(values, said):
+    with pytest.raises(ConfigError, match=said.replace(".", r"\.")):
+        flat.read_run(values)
+
+
+@pytest.mark.parametrize("values", [{}, {"partition-id": 2, "num-partitions": 2}, {"partition-id": 0}])
+def test_a_node_that_does_not_know_its_place_is_told(values):
+    with pytest.raises(ConfigError, match="partition"):
+        flat.read_node(values)
+
+
+@given(parties=st.integers(1, 500), partitions=st.integers(1, 500))
+def test_blocks_follow_one_another_and_are_alike(parties, partitions):
+    if partitions > parties:
+        with pytest.raises(ConfigError, match="is empty"):
+            [flat.block(parties, i, partitions) for i in range(partitions)]
+        return
+    blocks = [flat.block(parties, i, partitions) for i in range(partitions)]
+    assert [party for block in blocks for party in block] == list(range(parties))
+    assert max(map(len, blocks)) - min(map(len, blocks)) <= 1
+
+
+@given(first=st.integers(0, 40), heard=st.lists(st.booleans(), min_size=1, max_size=40))
+def test_answers_and_back(first, heard):
+    layout = Count(2).reply
+    numbers = [first + i for i, is_heard in enumerate(heard) if is_heard]
+    replies = layout.encode_all(Number(np.array(numbers, np.uint32)), (len(numbers),))
+    answer = Answer.from_record(Answer.of(first, np.array(heard), replies).as_record())
+    if not numbers:
+        with pytest.raises(WireError, match="at least one"):
+            answer.rows(layout, first + 40)
+        return
+    got, rows = answer.rows(layout, first + 40)
+    assert got.tolist() == numbers == layout.decode_all(rows.tobytes()).value.tolist()

@@ -307,12 +307,11 @@ class Hub:
 
     def _take(self, job: Job) -> Outcome:
         """A coordinator's question."""
-        view = self.view
-        if job.data == view.model:
-            return Outcome.ALREADY
-        if view.state == "open":
-            return Outcome.CONFLICT
         last = self.store.last_round()
+        if last is not None and job.round == last.number and job.data == self.relayed.question():
+            return Outcome.ALREADY
+        if self.view.state == "open":
+            return Outcome.CONFLICT
         if last is not None and job.round <= last.number:
             return Outcome.STALE
         self.relayed.take(job.data)

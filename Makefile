@@ -9,13 +9,19 @@ PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # two installers in one .venv would disturb each other
-.PHONY: help demo test test-slow check format bench docs clean
+.PHONY: help demo fleet test test-slow check format bench bench-hub docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/.stamp-demo ## train a ranker on generated data and write a report (minutes)
 	@$(BIN)/fedrank demo
+
+fleet: $(VENV)/.stamp-serve ## a learning server with 50 device processes on this machine, until Ctrl-C; open its /status
+	@$(BIN)/python -m fedrank serve runs/hub --n-features 46 --cohort 40 --rounds 300 & hub=$$!; \
+	  trap 'kill $$hub 2> /dev/null; wait $$hub' EXIT INT TERM; \
+	  while [ ! -e runs/hub/hub.url ] && kill -0 $$hub 2> /dev/null; do sleep 0.2; done; \
+	  $(BIN)/python -m fedrank simulate-fleet runs/hub --devices 50
 
 test: $(VENV)/.stamp-dev ## run the tests, without the slow ones
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)
@@ -35,6 +41,11 @@ format: $(VENV)/.stamp-dev ## mend what can be mended by itself
 
 bench: $(VENV)/.stamp-dev ## measure interactions per second on this machine
 	@$(BIN)/python -m benchmarks.interactions
+
+bench-hub: $(VENV)/.stamp-dev ## measure a hub: reports per second, kill -9 in a loop, devices that die (25 minutes)
+	@$(BIN)/python -m benchmarks.hub_load
+	@$(BIN)/python -m benchmarks.hub_faults deaths
+	@$(BIN)/python -m benchmarks.hub_faults kills
 
 docs: $(VENV)/.stamp-docs ## build the documentation into docs/_build/html; a warning is an error
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
@@ -57,10 +68,15 @@ $(VENV)/.stamp-demo: pyproject.toml | $(BIN)/python
 	@$(PIP) -e .
 	@touch $@
 
+$(VENV)/.stamp-serve: pyproject.toml | $(BIN)/python
+	@echo "installing fedrank and what its hub needs into $(VENV) (minutes, the first time)"
+	@$(PIP) -e '.[serve]'
+	@touch $@ $(VENV)/.stamp-demo
+
 $(VENV)/.stamp-dev: pyproject.toml | $(BIN)/python
 	@echo "installing fedrank and its test tools into $(VENV) (minutes, the first time)"
 	@$(PIP) -e '.[dev]'
-	@touch $@ $(VENV)/.stamp-demo
+	@touch $@ $(VENV)/.stamp-demo $(VENV)/.stamp-serve
 
 $(VENV)/.stamp-docs: pyproject.toml | $(BIN)/python
 	@echo "installing fedrank and its documentation tools into $(VENV) (minutes, the first time)"

@@ -3,9 +3,9 @@
     python -m benchmarks.hub_faults kills [--kills 1000] [--minutes 20]
     python -m benchmarks.hub_faults deaths [--rounds 30] [--share 0.3]
 
-``kills``: ``kill -9`` at a random moment, start, and so on. Afterwards every report that was ever acknowledged must be in
-the log, with the bytes that were sent; the log must make every model that was handed out, bit by bit; and no report may
-count twice. ``deaths``: a share of the devices takes the model and vanishes, half of them in the middle of a request.
+``kills``: ``kill -9`` at a random moment, start, and so on. Afterwards every report that was ever acknowledged must be
+in the log, with the bytes that were sent; the log must make every model that was handed out, bit by bit; and no report
+may count twice. ``deaths``: a share of the devices takes the model and vanishes, half of them in the middle of a request.
 
 Stops by itself. The exit status is 1 if anything was lost.
 """
@@ -79,7 +79,7 @@ class Devices:
                     code, body = await client.ask(ask)
                     self.answers["model", code] += 1
                     if code != 200:
-                        await asyncio.sleep(0.02)
+                        await asyncio.sleep(0.05)
                         continue
                     round_ = int.from_bytes(body[1:5], "little")
                     if self.models.setdefault(round_, body) != body:
@@ -93,12 +93,14 @@ class Devices:
                 self.answers["report", code] += 1
                 if code in (200, 201):
                     self.acknowledged[round_, number] = reply
-                if code != 503:
+                if code == 503:
+                    await asyncio.sleep(0.02)
+                else:
                     waiting = None
             except (OSError, ConnectionError):
                 self.answers["report", "no answer"] += 1
                 client = None
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(random.uniform(0.05, 0.2))
 
 
 async def _kill_loop(devices: Devices, start, kills: int, minutes: float) -> int:
@@ -107,8 +109,11 @@ async def _kill_loop(devices: Devices, start, kills: int, minutes: float) -> int
     process = start()
     try:
         while done < kills and time.monotonic() < end:
-            began = len(devices.acknowledged)
+            began, patience = len(devices.acknowledged), time.monotonic() + 60
             while len(devices.acknowledged) == began and process.is_alive():  # until it is at work
+                if time.monotonic() > patience:
+                    devices.wrong.append(f"after kill {done} the hub acknowledged nothing for a minute")
+                    return done
                 await asyncio.sleep(0.01)
             await asyncio.sleep(random.random() * 0.25)
             os.kill(process.pid, signal.SIGKILL)

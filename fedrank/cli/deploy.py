@@ -125,13 +125,19 @@ def simulate_fleet(
         as_json: Print what the hub showed last, as JSON for machines.
     """
     from fedrank.cli.terminal import print_json
-    from fedrank.deploy.fleet import FleetSettings, fleet, watch
+    from fedrank.deploy.fleet import FleetSettings, fleet, look, watch
     from fedrank.experiments.build import load_splits, user_for
 
     url, token = _where(hub, enrolment)
     settings = FleetSettings(url, token, devices, seconds, pause, share, seed, most_epsilon)
     splits = load_splits(data, fold, "auto", 0, 0.0, None, "")
     user = user_for(clicks, splits, data)
+    shown, features = look(url), splits.train.features.shape[1]
+    if shown is not None and shown["n_features"] != features:
+        raise ConfigError(
+            f"the hub ranks documents of {shown['n_features']} features, those of {data!r} have {features}. Give other "
+            f"data, or make a hub with --n-features {features}."
+        )
     speak = _Speaker(quiet)
     with fleet(settings, splits.train, user, out) as processes:
         seen = watch(settings, processes, speak.beat)

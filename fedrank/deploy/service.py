@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedrank.core.errors import MissingExtraError
-from fedrank.deploy.app import App, make_app
+from fedrank.deploy.app import App
+from fedrank.deploy.coordinator import coordinator_routes
 from fedrank.deploy.counters import Counters
 from fedrank.deploy.folder import HubFolder
 from fedrank.deploy.guard import Guard
@@ -48,7 +50,7 @@ def hub_app(home: HubFolder, *, public: bool = True) -> tuple[Hub, App]:
         guard = Guard(
             device_per_minute=settings.reports_per_minute, enrolments_per_minute=settings.enrolments_per_minute
         )
-        app = make_app(
+        app = App(
             hub,
             guard,
             Counters(hub.status),
@@ -57,6 +59,7 @@ def hub_app(home: HubFolder, *, public: bool = True) -> tuple[Hub, App]:
             status="public" if public else "admin",
             on_start=hub.start,
             on_stop=hub.stop,
+            more=functools.partial(coordinator_routes, hub) if settings.relay else None,
         )
     except BaseException:
         store.shut()

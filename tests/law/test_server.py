@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from hub_fakes import DEVICE, FakeHub, a_reply, app_of, on_socket
 
 from fedrank.core.errors import ConfigError, MissingExtraError, RunError
 from fedrank.deploy.guard import Guard
-from fedrank.deploy.server import ThreadedServer, serve
+from fedrank.deploy.server import LARGEST_REQUEST, GuardedProtocol, ThreadedServer, serve
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER, BODY, IDLE = 0.4, 0.4, 0.5
@@ -138,6 +139,15 @@ def test_requests_share_a_connection(here):
     assert here.server.url == f"http://127.0.0.1:{here.port}"
 
 
+def test_a_connection_may_be_used_for_long(here):
+    """The limit of a request's size is not one of a connection's."""
+    connection = http.client.HTTPConnection("127.0.0.1", here.port, timeout=5)
+    with contextlib.closing(connection):
+        for _ in range(LARGEST_REQUEST // 100):
+            connection.request("GET", "/healthz", headers={"A": "x" * 100})
+            assert connection.getresponse().read() == b'{"status": "ok"}'
+
+
 def test_requests_may_be_sent_ahead(here):
     paths = ["/healthz", "/nowhere"] * 5
     requests = [f"GET {path} HTTP/1.1\r\nHost: hub\r\n\r\n".encode() for path in paths]
@@ -220,6 +230,16 @@ def test_chunks_that_hold_nothing_come_to_an_end(here):
     assert here.hub.calls == []
 
 
+def test_what_is_dropped_is_not_parsed(here):
+    """A parser keeps a header until it has ended."""
+    connections = here.server._server.server_state.connections
+    with socket.create_connection(("127.0.0.1", here.port), timeout=5) as connection:
+        connection.sendall(post(b"", "Transfer-Encoding: chunked", length=False) + b"0\r\nTrailer: ")
+        for _ in range(40):
+            connection.sendall(b"x" * 100_000)
+        assert max(one._unread for one in list(connections)) < 1_000_000
+
+
 def test_what_follows_a_body_is_no_header(here):
     """Otherwise a proxy that checks headers could be talked past."""
     head = b"POST /v1/report/0 HTTP/1.1\r\nHost: hub\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -243,6 +263,22 @@ def test_a_client_that_does_not_read_is_left(caplog):
     assert caplog.records == [], "its other requests are not answered into the void"
 
 
+@pytest.mark.parametrize("left", [0, 10])
+def test_a_connection_with_an_answer_that_nobody_reads_is_cut_off_when_idle(left):
+    """To close it would be to wait for the client: sockets do that, however little is left."""
+    done = []
+    protocol = GuardedProtocol.__new__(GuardedProtocol)
+    protocol._stall = None
+    protocol.transport = types.SimpleNamespace(  # type: ignore
+        get_write_buffer_size=lambda: left,
+        is_closing=lambda: False,
+        abort=lambda: done.append("abort"),
+        close=lambda: done.append("close"),
+    )
+    protocol.timeout_keep_alive_handler()
+    assert done == (["abort"] if left else ["close"])
+
+
 # ------------------------------------------------------------------------------------------------- what is too much
 
 
@@ -258,13 +294,17 @@ def test_a_client_that_does_not_read_is_left(caplog):
 )
 def test_headers_that_are_too_large_are_refused_and_the_client_hears_it(here, request_):
     before = here.refused("large-headers")
-    assert codes(on_socket(here.port, request_)) == [431]
+    with socket.create_connection(("127.0.0.1", here.port), timeout=5) as connection:
+        connection.sendall(request_)  # to its end: a connection that is cut off would lose the answer
+        assert codes(connection.recv(1000)) == [431]
     assert here.refused("large-headers") == before + 1
 
 
 def test_a_body_that_is_too_large_is_refused_and_the_client_hears_it(here):
     assert codes(on_socket(here.port, post(b"", "Content-Length: 1000000000", length=False))) == [413]
-    assert codes(on_socket(here.port, post(b"x" * 1_000_000))) == [413]
+    with socket.create_connection(("127.0.0.1", here.port), timeout=5) as connection:
+        connection.sendall(post(b"x" * 1_000_000))  # to its end, as above
+        assert codes(connection.recv(1000)) == [413]
     chunks = b"400\r\n" + b"x" * 1024 + b"\r\n"
     assert codes(on_socket(here.port, post(b"", "Transfer-Encoding: chunked", length=False), *[chunks] * 500)) == [413]
     assert here.hub.calls == []
@@ -334,7 +374,7 @@ def test_what_comes_before_garbage_is_answered_and_nothing_after_it(here):
     here.hub.delay = 0.1
     two = post(a_reply()) + b"GET /healthz HTTP/1.1\r\nHost: hub\r\n\r\n"
     out = on_socket(here.port, two + b"\x00garbage\r\n\r\n" + post(a_reply(9)), b"more", pause=0.02)
-    assert codes(out) == [201, 200]
+    assert codes(out) == [201, 200] and out.count(b"connection: close") == 1
     assert here.hub.counted == {(0, 1): a_reply()}
 
 

@@ -1,0 +1,289 @@
+"""Who may ask a hub, how often, what a report must look like, and what is answered otherwise.
+
+Three limits, all in memory and all forgotten when the hub stops:
+
+* requests of one device;
+* enrolments, all together;
+* requests of one network address that showed no token, or one that nobody has.
+
+The last never keeps an honest device out. A device's token has 256 random bits and an enrolment token lies in every
+copy of an app: neither is worth guessing, and comparing is cheaper than refusing. So they are always compared, and what
+the limit changes is the answer to those that are wrong: 429 instead of 401. Somebody behind the same address (a school,
+a mobile network) who keeps failing slows nobody else down. The admin token is the one secret that a person may have
+chosen: an address that failed with it too often is answered 429 before the token is compared. Those failures are
+counted apart, so that failing devices do not keep the operator out.
+
+Addresses are kept for a few minutes at most, in memory only, and never written or logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import hashlib
+import hmac
+import ipaddress
+import math
+import struct
+import time
+from collections.abc import Awaitable, Callable, Hashable, MutableMapping
+from typing import Any
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.messages import WIRE_VERSION, Layout
+
+#: Longest token that is looked at, in bytes.
+LONGEST_TOKEN = 256
+#: Shortest enrolment or admin token that a hub accepts, in characters.
+SHORTEST_TOKEN = 16
+#: After an early answer: how much of what is still being sent is read and dropped, so that the answer gets through.
+_LINGER_BYTES, _LINGER_SECONDS = 1 << 20, 2.0
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+class Secret:
+    """A token that requests are compared with; kept as its SHA-256.
+
+    Args:
+        token: ASCII, at least :data:`SHORTEST_TOKEN` characters; None: there is none, and nothing matches.
+        name: What it is called in errors.
+
+    Raises:
+        ConfigError: The token is too short, too long or has characters that no header can carry.
+    """
+
+    def __init__(self, token: str | None, name: str):
+        self._digest = None
+        if token is None:
+            return
+        if not SHORTEST_TOKEN <= len(token) <= LONGEST_TOKEN or not all("!" <= c <= "~" for c in token):
+            raise ConfigError(
+                f"{name} must have {SHORTEST_TOKEN}..{LONGEST_TOKEN} ASCII characters without spaces, got {len(token)} "
+                "characters. Make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+            )
+        self._digest = hashlib.sha256(token.encode()).digest()
+
+    def matches(self, token: str | None) -> bool:
+        """Compared in a time that says nothing about how much of it was right."""
+        if self._digest is None or token is None:
+            return False
+        # Any str becomes bytes: a lone surrogate is refused like any other wrong character.
+        return hmac.compare_digest(hashlib.sha256(token.encode("utf-8", "backslashreplace")).digest(), self._digest)
+
+
+def bearer(header: bytes | None) -> str | None:
+    """The token of an ``Authorization: Bearer`` header; None if there is none that could be one."""
+    if header is None or header[:7].lower() != b"bearer ":
+        return None
+    token = header[7:]
+    return token.decode("ascii") if 0 < len(token) <= LONGEST_TOKEN and token.isascii() else None
+
+
+def basic_password(header: bytes | None) -> str | None:
+    """The password of an ``Authorization: Basic`` header, whoever the user; None if there is none."""
+    if header is None or header[:6].lower() != b"basic " or len(header) > 8 * LONGEST_TOKEN:
+        return None
+    try:
+        _, colon, password = base64.b64decode(header[6:], validate=True).partition(b":")
+    except binascii.Error:
+        return None
+    return password.decode("ascii") if colon and password.isascii() else None
+
+
+def number_of(text: str) -> int | None:
+    """The number 0..2³²−1 that a part of a path is, in its one spelling; None if it is none."""
+    if not text.isascii() or not text.isdigit() or len(text) > 10 or (text[0] == "0" and text != "0"):
+        return None
+    number = int(text)
+    return number if number < 1 << 32 else None
+
+
+def names_tag(header: bytes, tag: bytes) -> bool:
+    """Whether an ``If-None-Match`` header names an entity tag."""
+    return header == tag or header == b"*" or any(t.strip().removeprefix(b"W/") == tag for t in header.split(b","))
+
+
+class Rate:
+    """So many events a minute of each key, and a burst: a token bucket, kept as one number a key.
+
+    The number is the time at which the bucket will be full again ("generic cell rate algorithm", ITU-T I.371). Keys
+    that have been full for long are forgotten: there are two dictionaries, and every time a bucket could have been
+    filled the older one is dropped. Times are whole nanoseconds, so that nothing is rounded.
+
+    Args:
+        per_minute: How fast a bucket fills; infinite for no limit.
+        burst: What a full bucket holds.
+        clock: Nanoseconds since any moment, never going back.
+        most_keys: Keys that are remembered at once, about; beyond it the oldest are forgotten early.
+    """
+
+    def __init__(self, per_minute: float, burst: int, clock: Callable[[], int], most_keys: int = 65_536):
+        if not per_minute > 0 or burst < 1:
+            raise ConfigError(f"a rate needs a positive number a minute and a burst, got {per_minute} and {burst}.")
+        self._interval = 0 if math.isinf(per_minute) else round(60e9 / per_minute)
+        self._whole, self._clock, self._half = burst * self._interval, clock, most_keys // 2
+        self._young: dict[Hashable, int] = {}
+        self._old: dict[Hashable, int] = {}
+        self._turn = clock() + self._whole
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+    def wait(self, key: Hashable, *, take: bool = True) -> float:
+        """Take one from the key's bucket.
+
+        Args:
+            key: Whose bucket.
+            take: False: only say whether there is one.
+
+        Returns:
+            0.0 if there was one; otherwise seconds until there is, and nothing is taken.
+        """
+        now = self._clock()
+        if now >= self._turn or len(self._young) > self._half:
+            self._old = self._young if now < self._turn + self._whole else {}
+            self._young, self._turn = {}, now + self._whole
+        full = self._young.get(key) or self._old.get(key) or now
+        if full < now:
+            full = now
+        over = full + self._interval - now - self._whole
+        if over > 0:
+            return over / 1e9
+        if take:
+            self._young[key] = full + self._interval
+        return 0.0
+
+
+def network_of(address: str) -> str:
+    """What a client's address is counted under: IPv4 as it is; IPv6 by its /64, which one household has to itself."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address[:64]
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return f"{int(parsed) >> 64:x}/64"
+    return str(parsed)
+
+
+class Guard:
+    """The limits of a hub.
+
+    Args:
+        device_per_minute: Requests of one device a minute; infinite for no limit.
+        device_burst: Requests that a device may send at once after a pause.
+        failures_per_minute: Wrong tokens of one address a minute, and at once.
+        enrolments_per_minute: Devices that may enrol in a minute, all together.
+        enrolment_burst: Devices that may enrol at once; by default what ten seconds allow.
+        body_bytes: Largest body of a request.
+        body_seconds: How long a body may take to arrive.
+        clock: Nanoseconds since any moment, never going back.
+    """
+
+    def __init__(
+        self,
+        *,
+        device_per_minute: float = 120.0,
+        device_burst: int = 30,
+        failures_per_minute: float = 30.0,
+        enrolments_per_minute: float = 6000.0,
+        enrolment_burst: int | None = None,
+        body_bytes: int = 1024,
+        body_seconds: float = 10.0,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ):
+        if enrolment_burst is None:
+            enrolment_burst = max(1, int(min(enrolments_per_minute / 6, 1e6)))
+        self.body_bytes, self.body_seconds = body_bytes, body_seconds
+        self.device = Rate(device_per_minute, device_burst, clock)
+        failures = max(1, int(min(failures_per_minute, 1e6)))
+        self.failure = Rate(failures_per_minute, failures, clock)
+        self.admin_failure = Rate(failures_per_minute, failures, clock)
+        self.enrolment = Rate(enrolments_per_minute, enrolment_burst, clock)
+
+
+def report_check(layout: Layout[Any]) -> Callable[[bytes], str | None]:
+    """What :meth:`fedrank.core.messages.Layout.decode` would say of a message, in a microsecond and without arrays.
+
+    Args:
+        layout: Of the message.
+
+    Returns:
+        A function of bytes: None for a message that an honest device could send, ``"malformed"`` for another length,
+        version or kind, ``"out-of-range"`` for a number beyond its field's largest or not finite.
+    """
+    head, size = WIRE_VERSION << 5 | layout.kind, layout.nbytes
+    whole: list[tuple[int, int, int]] = []  # start, stop, largest
+    single: list[int] = []  # starts of floats
+    at = 1
+    for field in layout.fields:
+        width = field.nbytes // math.prod(field.shape) if field.nbytes else 1
+        for start in range(at, at + field.nbytes, width):
+            if field.dtype == "f4":
+                single.append(start)
+            elif field.largest is not None:
+                whole.append((start, start + width, field.largest))
+        at += field.nbytes
+
+    def check(message: bytes) -> str | None:
+        if len(message) != size or message[0] != head:
+            return "malformed"
+        for start, stop, largest in whole:
+            if int.from_bytes(message[start:stop], "little") > largest:
+                return "out-of-range"
+        for start in single:
+            if not math.isfinite(struct.unpack_from("<f", message, start)[0]):
+                return "out-of-range"
+        return None
+
+    return check
+
+
+class BodyError(Exception):
+    """A body was not taken; the argument is the reason: ``"too-large"``, ``"too-slow"`` or ``"disconnected"``."""
+
+
+async def read_body(receive: Receive, most: int, seconds: float) -> bytes:
+    """A request's whole body.
+
+    Args:
+        receive: Of ASGI.
+        most: Bytes that it may have.
+        seconds: That it may take.
+
+    Raises:
+        BodyError: It has more, takes longer, or the client went away; a server that cannot receive means the same.
+    """
+    body, more = b"", True
+    try:
+        async with asyncio.timeout(seconds):
+            while more:
+                try:
+                    message = await receive()
+                except Exception as error:
+                    raise BodyError("disconnected") from error
+                if message["type"] != "http.request":
+                    raise BodyError("disconnected")
+                part, more = message.get("body", b""), message.get("more_body", False)
+                body = body + part if body else part
+                if len(body) > most:
+                    raise BodyError("too-large")
+    except TimeoutError:
+        raise BodyError("too-slow") from None
+    return body
+
+
+async def drop_body(receive: Receive) -> None:
+    """Read what is still being sent, for a moment: closing on a client that sends would destroy the answer it has."""
+    left = _LINGER_BYTES
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(_LINGER_SECONDS):
+            while left > 0:
+                message = await receive()
+                if message["type"] != "http.request" or not message.get("more_body", False):
+                    return
+                left -= len(message.get("body", b""))

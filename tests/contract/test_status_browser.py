@@ -8,8 +8,9 @@ import threading
 from contextlib import contextmanager
 
 import pytest
-from fedrank.deploy.status import CSP, page
 from status_examples import history, status
+
+from fedrank.deploy.status import CSP, page
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 

@@ -8,10 +8,11 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from fedrank.deploy.status import CSP, page
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from status_examples import EPSILON, EXAMPLES, NO_EPSILON, point, status
+
+from fedrank.deploy.status import CSP, page
 
 
 class Page(HTMLParser):

@@ -60,7 +60,7 @@ def test_a_round_of_a_coordinator_over_http(relay):
         if code == 200:
             break
     assert (code, body) == (200, reply + reply)
-    assert ask("PUT", "/v1/admin/round", admin, question(hub, 5)[:-1] + b"\x40")[0] == 409
+    assert ask("PUT", "/v1/admin/round", admin, question(hub, 5)[:-1] + b"\x41")[0] == 409
     assert ask("GET", "/v1/admin/reports/x", admin)[0] == 400
 
 

@@ -1,101 +1,32 @@
 """The Flower adapter, driven in one process: what a simulator learns is learnt over nodes, whatever nodes do wrong."""
 
-import dataclasses
 import json
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flower_nodes import CLIENTS, Count, Counting, Nodes, Number, close, everybody, honest, simulated, table
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrank.core.errors import ConfigError, RunError, UnknownNameError, WireError
 from fedrank.core.ledger import Ledger
-from fedrank.core.messages import Field, Layout
-from fedrank.core.protocol import Exchange, Party, Protocol
+from fedrank.core.protocol import Party
 from fedrank.data.sources import load
 from fedrank.deploy.flower import settings as flat
 from fedrank.deploy.flower.answers import Block, FolderMemory, answer_for, answer_of, block_of, pack
+from fedrank.deploy.flower.client_app import ContextMemory, answered
 from fedrank.deploy.flower.messages import Answer, Question
-from fedrank.deploy.flower.rounds import Came, Log, Network, Rounds
+from fedrank.deploy.flower.rounds import Log, Rounds
+from fedrank.deploy.flower.server_app import FlowerNetwork
 from fedrank.deploy.flower.serving import experiment_of, serve
 from fedrank.experiments.build import build
-from fedrank.experiments.config import Compute, Devices, Privacy, RunConfig
+from fedrank.experiments.config import RunConfig
 from fedrank.protocols.foltr_pdgd_messages import WeightsReply, reply_layout
-from fedrank.simulate.rounds import Conditions, Simulator, run_keys
+from fedrank.simulate.rounds import Simulator, run_keys
 
-CLIENTS = 7
-APP = Path(__file__).resolve().parents[2] / "apps" / "foltr-es" / "pyproject.toml"
-
-
-class Nodes(Network):
-    """Nodes in this process; a clock that only moves when somebody waits."""
-
-    def __init__(self, behaviours, there=None):
-        self.behaviours, self.there, self.clock = behaviours, there, 0.0
-        self.questions: list[Question] = []
-        self.records: list[dict[str, Any]] = []
-        self._came: list[Came] = []
-
-    def nodes(self):
-        return self.there(self.clock) if self.there else sorted(self.behaviours)
-
-    def ask(self, question, nodes, seconds):
-        self.questions += [question] * len(nodes)
-        self._came = []
-        for node in reversed(nodes):  # not in the order that they are told to the server
-            for record in self.behaviours[node](question):
-                self._came.append(Came(node, record, "" if record else "MissingDataError"))
-                self.records.append(record)
-
-    def answers(self):
-        came, self._came = self._came, []
-        return came
-
-    def now(self):
-        return self.clock
-
-    def sleep(self, seconds):
-        self.clock += seconds
-
-
-def table(folder, **settings):
-    """A run's table; ``_`` stands for ``-``."""
-    values = {"clients": CLIENTS, "num-server-rounds": 3, "checkpoint-dir": str(folder / "kept"), "n-features": 46}
-    return {**values, **{name.replace("_", "-"): value for name, value in settings.items()}}
-
-
-def honest(values, partition, partitions, **node):
-    """The behaviour of a node that does as it should."""
-    config, _ = flat.read_run(values)
-    told = flat.NodeSettings(partition, partitions, chance="seed", **node)
-    return lambda question: [answer_for(config, told, question).as_record()]
-
-
-def everybody(values, partitions, first=10, **node):
-    return {first + i: honest(values, i, partitions, **node) for i in range(partitions)}
-
-
-def simulated(values, **conditions):
-    """Weights after the rounds, and the replies of all rounds, from the simulator."""
-    config, _ = flat.read_run(values)
-    experiment = build(config)
-    simulator = Simulator(experiment.protocol, conditions=Conditions(**conditions), record=True)
-    keys = run_keys([config.seed])
-    states, own = simulator.start(keys, experiment.parties)
-    states, _, seen = simulator.advance(keys, states, experiment.parties.shared, own, 0, config.rounds)
-    weights = np.asarray(jax.vmap(experiment.protocol.weights)(states))[0]
-    return weights, jax.tree.map(lambda leaf: np.asarray(leaf)[:, 0], seen["replies"][0])
-
-
-def close(state, weights):
-    """The size of ES weights after some steps of 0.001 is about that, so only a relative bound says anything."""
-    assert np.abs(weights).max() > 0
-    np.testing.assert_allclose(np.asarray(state.weights), weights, rtol=1e-5, atol=1e-8)
+NEEDS_FLOWER = "needs flwr: pip install 'fedrank[flower]'"
 
 
 @pytest.mark.parametrize("protocol", ["foltr-es", "foltr-pdgd"])
@@ -315,60 +246,60 @@ def test_a_protocol_with_a_secure_sum_is_refused_on_both_sides(tmp_path):
         answer_for(flat.read_run({**values, "data": "generated"})[0], flat.NodeSettings(0, 1), Question(0, 0, b""))
 
 
-# ------------------------------------------------------------------------------------- parties that remember
+class Grid:
+    """Flower's grid with its nodes in this process, made of Flower's own messages."""
+
+    def __init__(self, flwr, values, nodes):
+        self.flwr, self.values, self.replies, self.types = flwr, values, {}, set()
+        self.contexts = {
+            number: flwr.Context(1, number, told, flwr.RecordDict(), values) for number, told in nodes.items()
+        }
+
+    def get_node_ids(self):
+        return list(self.contexts)
+
+    def push_messages(self, messages):
+        for number, message in enumerate(messages, len(self.replies)):
+            message.metadata.__dict__["_message_id"] = f"message {number}"  # as Flower does
+            self.types.add(message.metadata.message_type)
+            context = self.contexts[message.metadata.dst_node_id]
+            self.replies[f"message {number}"] = answered(message, context)
+            yield f"message {number}"
+
+    def pull_messages(self, message_ids):
+        return [self.replies[number] for number in message_ids]
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Number:
-    value: Any
+def test_flowers_own_messages_carry_a_run(tmp_path, caplog, monkeypatch):
+    """The third node's data is not there; what the server hears of that is the kind of the error, not the path."""
+    flwr = pytest.importorskip("flwr.app", reason=NEEDS_FLOWER)
+    from flwr.supercore.task_identity import TaskIdentity  # set in the processes that Flower starts
+
+    for name in ("_run_id", "_node_id", "_task_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+    values = table(tmp_path, num_server_rounds=2)
+    told = [{"partition-id": i, "num-partitions": 3, "chance": "seed", "rack": "left"} for i in range(3)]
+    told[2]["data"] = str(tmp_path / "of-the-hospital.txt")
+    grid = Grid(flwr, values, {2**63 - 1 - i: config for i, config in enumerate(told)})
+    state = serve(values, FlowerNetwork(grid))
+    absent = tuple(party in flat.block(CLIENTS, 2, 3) for party in range(CLIENTS))
+    close(state, simulated(values, absent=absent)[0])
+    assert grid.types == {"query"}
+    failed = [reply.error.reason for reply in grid.replies.values() if reply.has_error()]
+    assert failed == ["MissingDataError; the node's log says more"] * 2
+    at_the_node = [record for record in caplog.records if record.exc_info]
+    assert "of-the-hospital" in str(at_the_node[0].exc_info[1]), "the node's own log says which file"
 
 
-@dataclass(frozen=True)
-class Count(Exchange):
-    """A party adds what it is asked to what it has, and sends it with a random word."""
+def test_the_apps_are_flowers():
+    pytest.importorskip("flwr.app", reason=NEEDS_FLOWER)
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import ServerApp
 
-    kind: int
-    name: str = "count"
+    from fedrank.deploy.flower import client_app, server_app
 
-    @property
-    def request(self):
-        return Layout(Number, 1, (Field("value", "u4", "a number"),))
-
-    @property
-    def reply(self):
-        return Layout(Number, self.kind, (Field("value", "u4", "another number"),))
-
-    def ask(self, state):
-        return Number(state % np.uint32(1000))
-
-    def draw(self, key):
-        return jax.random.bits(key, (), jnp.uint32)
-
-    def draw_from_os(self):
-        raise AssertionError("not asked for")
-
-    def respond(self, request, party, draws):
-        own = party.own + jnp.asarray(request.value, jnp.uint32) + np.uint32(self.kind)
-        return party._replace(own=own), Number(own * np.uint32(7) + draws)
-
-    def tell(self, state, replies, arrived):
-        return state * np.uint32(3) + jnp.sum(jnp.where(arrived, replies.value, 0), dtype=jnp.uint32)
-
-
-@dataclass(frozen=True)
-class Counting(Protocol):
-    name: str = "counting"
-    exchanges = (Count(2), Count(3))
-
-    def init(self, key):
-        return jax.random.bits(key, (), jnp.uint32)
-
-    def weights(self, state):
-        return state
-
-    def account(self, rounds, delta):
-        raise AssertionError("not asked for")
+    assert isinstance(server_app.app, ServerApp) and isinstance(client_app.app, ClientApp)
+    assert server_app.app is server_app.app
 
 
 class Silent(Log):
@@ -385,9 +316,7 @@ def test_parties_remember_over_exchanges_rounds_and_processes(where, tmp_path):
     states, theirs = simulator.start(keys, Party(None, own))
     expected, _, _ = simulator.advance(keys, states, None, theirs, 0, 4)
     if where == "context":
-        flwr = pytest.importorskip("flwr.app", reason="needs flwr: pip install 'fedrank[flower]'")
-        from fedrank.deploy.flower.client_app import ContextMemory
-
+        flwr = pytest.importorskip("flwr.app", reason=NEEDS_FLOWER)
         kept = [flwr.RecordDict(), flwr.RecordDict()]
     asked: list[tuple[int, int]] = []
     lost = [(1, 1)]  # of the second node, once
@@ -411,72 +340,6 @@ def test_parties_remember_over_exchanges_rounds_and_processes(where, tmp_path):
     state = rounds.run(states[0], 0, 4)
     assert asked.count((1, 1)) == 4, "the question was to be asked twice"
     assert int(state) == int(expected[0])
-
-
-# ------------------------------------------------------------------------------------------------ settings
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        RunConfig(),
-        RunConfig(protocol="foltr-pdgd", privacy=Privacy(clip=2.0), queries_per_client=3, share="fixed", byzantine=0),
-        RunConfig(devices=Devices(users=("perfect", "informational")), privacy=Privacy(epsilon=0.0), reward_values=5),
-        RunConfig(protocol="mgd", candidates=4, learning_rate=0.5, compute=Compute(kernels="off")),
-        RunConfig(protocol="foltr-pdgd", privacy=Privacy(secure_sum=False)),
-    ],
-)
-def test_a_runs_table_and_back(config):
-    values = flat.flatten(config, flat.FlowerSettings(round_timeout=5.0))
-    assert all(type(value) in (bool, int, float, str) for value in values.values())
-    back, told = flat.read_run(values)
-    assert back == dataclasses.replace(config, seeds=1).resolved() and told.round_timeout == 5.0
-
-
-def test_the_app_lists_every_setting_and_nothing_else():
-    import tomllib
-
-    values = tomllib.loads(APP.read_text())["tool"]["flwr"]["app"]["config"]
-    defaults = flat.flatten(RunConfig())
-    assert {name: type(value) for name, value in values.items()} == {n: type(v) for n, v in defaults.items()}
-    assert {name for name, value in values.items() if value != defaults[name]} == {
-        *("clients", "num-server-rounds", "evaluation-every")
-    }
-
-
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"sigmma": 0.1}, "sigma"),
-        ({"devices-dropout": 0.1}, "no setting of a Flower run named 'devices-dropout'"),
-        ({"clients": "many"}, "clients must be of type int"),
-        ({"devices-users": 3}, "devices-users must be names with commas"),
-        ({"privacy-secure-sum": "perhaps"}, "privacy-secure-sum"),
-        ({"round-timeout": 0.0}, "round-timeout must be in 1"),
-        ({"checkpoint-dir": ""}, "checkpoint-dir"),
-        ({"protocol": "pdgd", "privacy-p": 0.5}, "privacy.p means nothing"),
-    ],
-)
-def test_a_wrong_table_gets_one_clear_error(values, said):
-    with pytest.raises(ConfigError, match=said.replace(".", r"\.")):
-        flat.read_run(values)
-
-
-@pytest.mark.parametrize("values", [{}, {"partition-id": 2, "num-partitions": 2}, {"partition-id": 0}])
-def test_a_node_that_does_not_know_its_place_is_told(values):
-    with pytest.raises(ConfigError, match="partition"):
-        flat.read_node(values)
-
-
-@given(parties=st.integers(1, 500), partitions=st.integers(1, 500))
-def test_blocks_follow_one_another_and_are_alike(parties, partitions):
-    if partitions > parties:
-        with pytest.raises(ConfigError, match="is empty"):
-            [flat.block(parties, i, partitions) for i in range(partitions)]
-        return
-    blocks = [flat.block(parties, i, partitions) for i in range(partitions)]
-    assert [party for block in blocks for party in block] == list(range(parties))
-    assert max(map(len, blocks)) - min(map(len, blocks)) <= 1
 
 
 @given(first=st.integers(0, 40), heard=st.lists(st.booleans(), min_size=1, max_size=40))

@@ -145,7 +145,10 @@ def simulate_fleet(
     if failed:
         raise RunError(f"{failed} of {devices} devices ended with an error; see above.")
     if seen is None:
-        raise RunError(f"{url}: no hub was seen there. Is it being served? fedrank serve {_HUB}")
+        raise RunError(
+            f"{url}: no hub was seen there. Is it being served (fedrank serve {_HUB}), and does it show its status to "
+            "everybody (--status public)?"
+        )
     if as_json:
         print_json(seen)
     else:

@@ -13,11 +13,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from fedrank.core.errors import ConfigError, RunError
@@ -77,7 +77,7 @@ class HubFolder:
             return
         wanted.terms()  # complete?
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             strange = [p.name for p in self.path.iterdir() if p.name not in ("hub.lock", *_OURS)]
         except OSError as error:
             raise RunError(f"{self.path}: cannot be made or read ({error.strerror}). Choose another folder.") from error
@@ -87,6 +87,10 @@ class HubFolder:
             _write_secret(self.path / f"{name}.token", secrets.token_urlsafe(32))
         if not self.log.exists():
             hub = new_hub()
+            with contextlib.suppress(
+                OSError
+            ):  # SQLite gives its other files the rights of this one, and says what fails
+                os.close(os.open(self.log, os.O_WRONLY | os.O_CREAT, 0o600))
             Store(self.log, name=hub, settings=json.dumps(fingerprint(wanted, hub)), relay=wanted.relay).shut()
         write_settings(self.settings, wanted)  # last: with it, the hub is complete
 
@@ -94,8 +98,8 @@ class HubFolder:
         here = read_settings(self.settings)
         if fixed := changed(here, wanted):
             raise ConfigError(
-                f"{self.path}: {', '.join(fixed)} cannot be changed: devices agreed to what the hub was made with. "
-                "Make another hub in another folder, or leave the setting out."
+                f"{self.path}: {', '.join(fixed)} cannot be changed: devices agreed to the hub's terms, and its log "
+                "means what it was made with. Make another hub in another folder, or leave the setting out."
             )
         if wanted != here:
             write_settings(self.settings, wanted)
@@ -117,7 +121,7 @@ class HubFolder:
             )
         return settings, store
 
-    @contextmanager
+    @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """One process serves a hub; the lock of a process that was killed is free again.
 
@@ -127,7 +131,7 @@ class HubFolder:
         from filelock import FileLock, Timeout
 
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             with FileLock(self.path / "hub.lock", timeout=0):
                 yield
         except Timeout as error:

@@ -35,8 +35,8 @@ except ImportError as error:
 
 _log = logging.getLogger("fedrank.hub")
 
-#: Largest request as it comes from the network: headers, body, and what chunks add.
-LARGEST_REQUEST = 1 << 16
+#: Most bytes of a request beside its body: headers, and what chunks and trailers add. Bodies are the application's.
+LARGEST_HEAD = 1 << 16
 #: Most requests of a connection that wait for their turn.
 _PIPELINE = 64
 #: How long the rest of what a client sends is read and dropped, so that the answer to it gets through.
@@ -61,7 +61,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.access_log = False
         self.timeout_keep_alive = limits.idle_seconds
         self._limits = limits
-        self._unread = 0  # bytes since the last whole request
+        self._unread = 0  # bytes since the last whole request, without its body
         self._in_head = self._deaf = False
         self._earlier: list[Any] = []  # requests before the newest that are not answered yet
         self._deadline: asyncio.TimerHandle | None = None  # for headers, and in the end for the last answer
@@ -102,10 +102,10 @@ class GuardedProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._part(400, "malformed")
         else:
-            if self._unread > LARGEST_REQUEST and self._in_head:
+            if self._unread > LARGEST_HEAD and self._in_head:
                 self._part(431, "large-headers")
-            elif self._unread > LARGEST_REQUEST:
-                self._deaf = True  # the application waits for the body and refuses it
+            elif self._unread > LARGEST_HEAD:
+                self._deaf = True  # the application waits for the body to end, and refuses it
             elif self._deadline is None and (self.cycle is None or self.cycle.response_complete):
                 self._expect_headers()
 
@@ -131,6 +131,11 @@ class GuardedProtocol(HttpToolsProtocol):
         if before is not None and not before.response_complete:
             self._earlier = [*(cycle for cycle in self._earlier if not cycle.response_complete), before]
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        self._unread -= len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """A request has been read."""

@@ -58,7 +58,7 @@ class HubSettings:
     status: Literal["auto", "public", "admin"] = setting(
         "auto", "Who may see /status and /metrics; auto: everybody if the hub listens on this machine only."
     )
-    reports_per_minute: float = setting(120.0, "Requests of one device a minute.")
+    reports_per_minute: float = setting(600.0, "Requests of one device a minute.")
     enrolments_per_minute: float = setting(6000.0, "Devices that may enrol in a minute, all together.")
 
     def __post_init__(self):

@@ -204,8 +204,9 @@ class Store:
         return self._all("SELECT device, message FROM report WHERE round = ? ORDER BY device", (round_,))
 
     def reports_of_devices(self) -> dict[int, int]:
-        """How many reports of each device were counted."""
-        return dict(self._all("SELECT device, count(*) FROM report GROUP BY device"))
+        """How many reports of each device were counted in rounds that were applied."""
+        applied = "SELECT number FROM round WHERE state = 'applied'"
+        return dict(self._all(f"SELECT device, count(*) FROM report WHERE round IN ({applied}) GROUP BY device"))
 
     def shut(self) -> None:
         """Close the file."""

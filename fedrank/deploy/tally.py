@@ -32,7 +32,7 @@ class Tally:
         self.settings, self.terms, self.protocol = settings, settings.terms(store.name), settings.protocol()
         self.started = time.time()
         self.models = 0  # handed out since the start
-        self._messages = store.reports_of_devices()  # of each device, in applied rounds and the open one
+        self._messages = store.reports_of_devices()  # of each device, in applied rounds
         self._rows = [row for row in store.rounds() if row.state == "applied"]
         self._all = sum(row.reports or 0 for row in self._rows)
         self._epsilon = self._account()

@@ -91,6 +91,8 @@ class Terms:
                 f"mechanism must be {' or '.join(MECHANISMS)} on a device, got {self.mechanism!r}: a device has to "
                 "work out the ε of its messages by itself."
             )
+        if self.reward_values is not None and not 2 <= self.reward_values <= 65_537:
+            raise ConfigError(f"reward_values must be in 2..65,537, got {self.reward_values}.")
         metric = self.metric  # refuses unknown names and depths
         if self.mechanism == "laplace":
             if self.epsilon is None or not 0 < self.epsilon <= 1000 or self.p != 1:

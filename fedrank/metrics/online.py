@@ -91,9 +91,9 @@ def _clicked(depth: int) -> np.ndarray:
     return (np.arange(1 << depth)[:, None] >> np.arange(depth)) & 1
 
 
-def _in_steps(name: str, depth: int, values: np.ndarray) -> OnlineMetric:
-    """The metric whose value of each pattern is given, rounded to steps of 1/10,000."""
-    numerators, index = np.unique(np.rint(values * _STEPS).astype(int), return_inverse=True)
+def _in_steps(name: str, depth: int, steps: np.ndarray) -> OnlineMetric:
+    """The metric whose value of each pattern is given in steps of 1/10,000, rounded; halves to even."""
+    numerators, index = np.unique(np.rint(steps).astype(int), return_inverse=True)
     return OnlineMetric(name, depth, tuple(int(v) for v in numerators), _STEPS, index.astype(np.int32))
 
 
@@ -110,7 +110,7 @@ def click_dcg(depth: int = 10) -> OnlineMetric:
     relevant results, so that this reward can fall while the ranking improves.
     """
     _check_depth("DCG", depth)
-    return _in_steps("DCG", depth, _clicked(depth) @ _gains(depth))
+    return _in_steps("DCG", depth, _clicked(depth) @ _gains(depth) * _STEPS)
 
 
 @REWARDS.register(
@@ -126,7 +126,7 @@ def click_ndcg(depth: int = 10) -> OnlineMetric:
     _check_depth("nDCG", depth)
     clicked, gains = _clicked(depth), _gains(depth)
     ideal = np.concatenate([[1.0], np.cumsum(gains)])[clicked.sum(axis=1)]
-    return _in_steps("nDCG", depth, clicked @ gains / ideal)
+    return _in_steps("nDCG", depth, clicked @ gains / ideal * _STEPS)
 
 
 @REWARDS.register(
@@ -135,8 +135,10 @@ def click_ndcg(depth: int = 10) -> OnlineMetric:
 def mean_rr(depth: int = 10) -> OnlineMetric:
     """Mean over the clicked results of 1/rank, in steps of 1/10,000; 0 without a click."""
     _check_depth("MeanRR", depth)
-    clicked = _clicked(depth)
-    return _in_steps("MeanRR", depth, clicked @ (1 / np.arange(1, depth + 1)) / np.maximum(clicked.sum(axis=1), 1))
+    clicked, scale = _clicked(depth), math.lcm(*range(1, depth + 1))
+    # In whole numbers: ranks 4, 5, 8, 10 make half a step, and no machine's sums may decide which way that goes.
+    whole = clicked @ (scale // np.arange(1, depth + 1))
+    return _in_steps("MeanRR", depth, whole * _STEPS / (scale * np.maximum(clicked.sum(axis=1), 1)))
 
 
 def discretised(metric: OnlineMetric, n: int) -> OnlineMetric:

@@ -1,0 +1,184 @@
+"""One round at a device of a hub, with the standard library alone: a text to translate from."""
+
+import json
+import math
+import os
+import struct
+from fractions import Fraction
+from secrets import randbelow
+
+from perturbation_reference import perturbation  # see "Randomness, down to the bit"
+
+# ------------------------------------------------------------------------------------------------------ the reward
+
+
+def reward_of(terms: dict) -> tuple[list[int], int, list[int]]:
+    """Numerators of the values, ascending; their denominator; the number of the value of each click pattern."""
+    depth, name, gain = terms["depth"], terms["reward"], [1 / math.log2(1 + r) for r in range(1, 11)]
+    steps = math.lcm(*range(1, depth + 1)) if name == "MaxRR" else 10_000
+    table = []
+    for pattern in range(2**depth):
+        ranks = [i + 1 for i in range(depth) if pattern >> i & 1]
+        if not ranks:
+            value = Fraction(0)
+        elif name == "MaxRR":
+            value = Fraction(1, ranks[0])
+        elif name == "MeanRR":
+            value = sum(Fraction(1, r) for r in ranks) / len(ranks)
+        elif name == "DCG":
+            value = sum(gain[r - 1] for r in ranks)
+        elif name == "nDCG":
+            value = sum(gain[r - 1] for r in ranks) / sum(gain[: len(ranks)])
+        else:
+            raise ValueError(f"unknown reward {name}")
+        table.append(round(value * steps))  # halves to even; exact, where there can be halves
+    numerators = sorted(set(table))
+    index = [numerators.index(v) for v in table]
+    n = terms["reward_values"]
+    if n is None:
+        return numerators, steps, index
+    # Coarser: n values from 0 to the largest. Double precision, operations in this order.
+    most = numerators[-1] / steps
+    nearest = [math.floor(v / steps / most * (n - 1) + 0.5) for v in numerators]
+    common = math.gcd(numerators[-1], (n - 1) * steps)
+    unit = numerators[-1] // common
+    return [i * unit for i in range(n)], (n - 1) * steps // common, [nearest[i] for i in index]
+
+
+def epsilon_of_message(terms: dict) -> float:
+    """What a message may reveal, in nats; a device computes it by itself."""
+    n, p = len(reward_of(terms)[0]), terms["p"]
+    if terms["mechanism"] == "laplace":
+        return terms["interactions"] * terms["epsilon"]
+    if p == 1:
+        return math.inf
+    return 0.0 if p == 1 / n else terms["interactions"] * math.log(p * (n - 1) / (1 - p))
+
+
+# --------------------------------------------------------------------------------------------- what the user is shown
+
+
+def model_of(terms: dict, request: bytes) -> tuple[int, list[float]]:
+    """Round and weights of a model message."""
+    f, h = terms["n_features"], terms["hidden"]
+    size = h * (f + 2) if h else f
+    if len(request) != 5 + 4 * size or request[0] != 0x21:
+        raise ValueError("not a model of these terms")
+    round_, *weights = struct.unpack(f"<I{size}f", request[1:])
+    if not all(map(math.isfinite, weights)):
+        raise ValueError("not a model of these terms")
+    return round_, weights
+
+
+def scores_of(terms: dict, weights: list[float], seed: int, half: int, features: list[list[float]]) -> list[float]:
+    """Of each document, under θ + σv (half 0) or θ − σv (half 1)."""
+    f, h, step = terms["n_features"], terms["hidden"], -terms["sigma"] if half else terms["sigma"]
+    w = [theta + step * v for theta, v in zip(weights, perturbation(seed, len(weights)), strict=True)]
+
+    def dot(a: list[float], b: list[float]) -> float:
+        return sum(x * y for x, y in zip(a, b, strict=True))
+
+    def score(x: list[float]) -> float:
+        if not h:
+            return dot(w, x)
+        hidden = [max(0.0, dot(w[k * f : k * f + f], x) + w[h * f + k]) for k in range(h)]
+        return dot(w[h * f + h :], hidden)
+
+    return [score(x) for x in features]
+
+
+def order_of(scores: list[float]) -> list[int]:
+    """Documents, best first; equal scores in the order of the data."""
+    return sorted(range(len(scores)), key=lambda i: -scores[i])  # a stable sort
+
+
+# --------------------------------------------------------------------------------------------------------- privacy
+
+
+def threshold(p: float, n: int) -> int:
+    """How many of the 2³² first words mean "say the truth"."""
+    if p == 1:
+        return 2**32
+    exact = p * 2**32  # no rounding: a power of two
+    words = math.floor(exact) if p * n >= 1 else min(math.ceil(exact), 2**32 // n)
+    return min(max(words, 1), 2**32 - 1)
+
+
+def privatise(index: int, words: list[int], p: float, n: int) -> int:
+    """Randomised response on the number of a value; ``words``: two fresh ones of the operating system, below 2³²."""
+    if words[0] < threshold(p, n):
+        return index
+    other = words[1] * (n - 1) >> 32  # 0 .. n − 2
+    return other + 1 if other >= index else other  # all but the truth
+
+
+def laplace(scale: Fraction) -> int:
+    """Discrete Laplace noise, exactly (Canonne, Kamath and Steinke, NeurIPS 2020, Algorithms 1 and 2)."""
+
+    def chance(a: int, b: int) -> bool:  # true with probability e^(−a/b), 0 ≤ a ≤ b
+        k = 1
+        while randbelow(b * k) < a:
+            k += 1
+        return k % 2 == 1
+
+    s, t = scale.numerator, scale.denominator
+    while True:
+        rest, whole = randbelow(s), 0
+        if not chance(rest, s):
+            continue
+        while chance(1, 1):
+            whole += 1
+        size, negative = (rest + s * whole) // t, randbelow(2)
+        if size or not negative:
+            return -size if negative else size
+
+
+def noise_of(terms: dict) -> list[int]:
+    """What is added to the two sums, once, in the moment in which the message is made."""
+    largest, epsilon = reward_of(terms)[0][-1], terms["epsilon"]
+    scale = largest / epsilon
+    if Fraction(scale) * Fraction(epsilon) < largest:  # rounded down: not enough
+        scale = math.nextafter(scale, math.inf)
+    return [laplace(Fraction(scale)), laplace(Fraction(scale))]
+
+
+# ------------------------------------------------------------------------------------------------------ the message
+
+
+def value_of(terms: dict, pattern: int, words: list[int]) -> int:
+    """What an interaction adds to the sum of its half; ``words`` as in ``privatise``, unused with Laplace noise."""
+    numerators, _, index = reward_of(terms)
+    number = index[pattern]
+    if terms["mechanism"] == "randomised-response":
+        number = privatise(number, words, terms["p"], len(numerators))
+    return numerators[number]
+
+
+def report_of(terms: dict, seed: int, sums: list[int], noise: list[int]) -> bytes:
+    """The report about all interactions of a round; ``noise`` from ``noise_of``, unused with randomised response."""
+    if terms["mechanism"] == "laplace":
+        sums = [min(max(s + x, -(2**31)), 2**31 - 1) for s, x in zip(sums, noise, strict=True)]
+        return struct.pack("<BIii", 0x24, seed, *sums)
+    most = terms["interactions"] // 2 * reward_of(terms)[0][-1]
+    width = 2 if most < 2**16 else 3
+    return struct.pack("<BI", 0x22, seed) + b"".join(s.to_bytes(width, "little") for s in sums)
+
+
+def one_round(terms_json: str, request: bytes, search, most_epsilon: float = 20.0) -> tuple[int, bytes] | None:
+    """All of a round: its number and its report, to be kept and sent; None if the terms promise too little.
+
+    ``search()`` gives the features of the next search's documents, and a function that is told the order to show and
+    gives the clicked positions, from 0.
+    """
+    terms = json.loads(terms_json)
+    if terms["protocol"] != "foltr-es" or terms["wire"] != 1 or epsilon_of_message(terms) > most_epsilon:
+        return None
+    round_, weights = model_of(terms, request)
+    seed, sums = int.from_bytes(os.urandom(4), "little"), [0, 0]
+    for i in range(terms["interactions"]):
+        features, show = search()
+        positions = show(order_of(scores_of(terms, weights, seed, i % 2, features)))
+        pattern = sum(1 << position for position in set(positions) if position < terms["depth"])
+        sums[i % 2] += value_of(terms, pattern, list(struct.unpack("<2I", os.urandom(8))))
+    noise = noise_of(terms) if terms["mechanism"] == "laplace" else [0, 0]
+    return round_, report_of(terms, seed, sums, noise)

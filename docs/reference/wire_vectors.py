@@ -1,0 +1,145 @@
+"""Makes wire-vectors.json from the reference device and from nothing else.
+
+PYTHONPATH=docs/explanation python docs/reference/wire_vectors.py > docs/reference/wire-vectors.json
+"""
+
+import hashlib
+import json
+import math
+import random
+import struct
+from typing import Any
+
+import device_reference as device
+
+TERMS = {
+    "hub": "00112233445566778899aabbccddeeff",
+    "n_features": 5,
+    "ranker": "linear",
+    "hidden": 0,
+    "reward": "MaxRR",
+    "reward_values": None,
+    "depth": 10,
+    "interactions": 4,
+    "sigma": 0.1,
+    "mechanism": "randomised-response",
+    "p": 0.9,
+    "epsilon": None,
+    "protocol": "foltr-es",
+    "wire": 1,
+}
+#: What is special about a round: its name, its terms, its seed, documents of a search, and noise if there is any.
+ROUNDS: tuple[tuple[str, dict[str, Any], int, int, list[int]], ...] = (
+    ("linear, MaxRR, the paper's privacy", {}, 0x01020304, 12, []),
+    ("no privatisation: the words do not matter", {"p": 1}, 7, 12, []),
+    ("two layers", {"ranker": "mlp", "hidden": 3}, 0xFFFFFFFF, 12, []),
+    ("two layers, DCG, sums of three bytes", {"ranker": "mlp", "hidden": 2, "reward": "DCG"}, 0, 11, []),
+    ("nDCG of three ranks, nothing but noise", {"reward": "nDCG", "depth": 3, "p": 1 / 6}, 0x80000000, 4, []),
+    ("MeanRR of four ranks", {"reward": "MeanRR", "depth": 4, "p": 0.5, "interactions": 6}, 99, 5, []),
+    ("MaxRR in two values", {"reward_values": 2, "p": 0.75, "depth": 5, "interactions": 2}, 1234567890, 8, []),
+    ("52 interactions: sums of two bytes", {"n_features": 1, "interactions": 52, "p": 1}, 52, 1, []),
+    ("54 interactions: sums of three bytes", {"n_features": 1, "interactions": 54, "p": 1}, 54, 1, []),
+    ("Laplace noise", {"mechanism": "laplace", "p": 1, "epsilon": 1.5}, 3, 12, [-6000, 123]),
+    ("Laplace noise that is cut", {"mechanism": "laplace", "p": 1, "epsilon": 0.5}, 4, 3, [2**31 - 1, -(2**31)]),
+)
+RESPONSES = ((0.9, 11), (0.5, 3), (1 / 11, 11), (1 / 6, 6), (1 - 2**-40, 2), (1, 11), (0.75, 1024))
+REWARDS = (("MaxRR", 10, None), ("MaxRR", 1, None), ("DCG", 10, None), ("nDCG", 10, None), ("MeanRR", 8, None))
+COARSER = (("MaxRR", 10, 2), ("MaxRR", 10, 5), ("DCG", 10, 11), ("nDCG", 9, 201), ("MeanRR", 5, 4))
+
+
+def boundary_words(p: float, n: int) -> list[list[int]]:
+    """The last truth and the first lie, with the first and the last of the lies."""
+    at = device.threshold(p, n)
+    return [[w, other] for w in sorted({0, at - 1, min(at, 2**32 - 1), 2**32 - 1}) for other in (0, 2**32 - 1)]
+
+
+def one_response(p: float, n: int) -> dict[str, Any]:
+    """Randomised response where it turns."""
+    asked = [(index, words) for index in (0, n - 1) for words in boundary_words(p, n)]
+    given = [[index, *words, device.privatise(index, words, p, n)] for index, words in asked]
+    return {"p": p, "n": n, "threshold": device.threshold(p, n), "index_word_word_reported": given}
+
+
+def one_reward(name: str, depth: int, reward_values: int | None) -> dict[str, Any]:
+    """A table of values; of its entries, a checksum over the numerators as u4."""
+    terms = {"reward": name, "depth": depth, "reward_values": reward_values}
+    numerators, scale, index = device.reward_of(terms)
+    table = [numerators[i] for i in index]
+    digest = hashlib.sha256(struct.pack(f"<{len(table)}I", *table)).hexdigest()
+    return {**terms, "n": len(numerators), "scale": scale, "largest": numerators[-1], "sha256_of_patterns": digest}
+
+
+def documents(dice: random.Random, terms: dict, n: int) -> list[list[float]]:
+    """Features in eighths; the last document is all zeros, and so is one before it where there is room."""
+    rows = [[dice.randrange(9) / 8 for _ in range(terms["n_features"])] for _ in range(n)]
+    zeros = [0.0] * terms["n_features"]
+    return rows if n < 4 else [*rows[: n // 2], zeros, *rows[n // 2 : -2], zeros]
+
+
+def one_round(number: int, name: str, special: dict, seed: int, shown: int, noise: list[int]) -> dict[str, Any]:
+    """All that comes into a round, and all that comes out."""
+    dice, terms = random.Random(number), {**TERMS, **special}
+    f, h, b = terms["n_features"], terms["hidden"], terms["interactions"]
+    # Biases of the two layers are low: a document without features has no active unit, and a score of exactly 0.
+    weights = [dice.randrange(-16, 17) / 8 for _ in range(h * f or f)] + [-1.0] * h + [dice.choice((-2.0, 2.0))] * h
+    model = struct.pack(f"<BI{len(weights)}f", 0x21, 17 + number, *weights)
+    round_, weights = device.model_of(terms, model)
+    edges = boundary_words(terms["p"], len(device.reward_of(terms)[0]))
+    searches, sums = [], [0, 0]
+    for i in range(b):
+        # Documents whose order a last bit could decide are no test: draw until there are none.
+        while True:
+            features = documents(dice, terms, shown)
+            scores = [device.scores_of(terms, weights, seed, half, features) for half in (0, 1)]
+            if all(abs(x - y) > 1e-3 for s in scores for x in set(s) for y in set(s) if x != y):
+                break
+        pattern = dice.choice((0, 1, 2, 2 ** min(terms["depth"], shown) - 1)) if i % 3 else 1
+        pattern &= 2 ** terms["depth"] - 1
+        words = edges[(3 * i + 1) % len(edges)]
+        value = device.value_of(terms, pattern, words)
+        sums[i % 2] += value
+        orders = [device.order_of(s) for s in scores]
+        searches.append({"features": features, "orders": orders, "clicks": pattern, "words": words, "value": value})
+    report = device.report_of(terms, seed, sums, noise)
+    epsilon = device.epsilon_of_message(terms)
+    return {
+        "name": name,
+        "terms": terms,
+        "epsilon_message": None if epsilon == math.inf else epsilon,
+        "model": model.hex(),
+        "round": round_,
+        "seed": seed,
+        "interactions": searches,
+        "sums": sums,
+        "noise": noise,
+        "report": report.hex(),
+    }
+
+
+def vectors() -> dict[str, Any]:
+    """The whole file."""
+    return {
+        "about": "Test vectors of a hub's wire format, made by device_reference.py. Infinite epsilon is null.",
+        "rewards": [one_reward(*reward) for reward in REWARDS + COARSER],
+        "responses": [one_response(*response) for response in RESPONSES],
+        "rounds": [one_round(number, *special) for number, special in enumerate(ROUNDS)],
+    }
+
+
+def text(value: Any, indent: str = "") -> str:
+    """JSON in lines of moderate length."""
+    flat = json.dumps(value)
+    if len(flat) < 240:
+        return flat
+    inner = indent + " "
+    if isinstance(value, dict):
+        lines, ends = [f"{json.dumps(k)}: {text(v, inner)}" for k, v in value.items()], "{}"
+    elif isinstance(value, list):
+        lines, ends = [text(v, inner) for v in value], "[]"
+    else:
+        return flat
+    return ends[0] + "\n" + ",\n".join(inner + line for line in lines) + "\n" + indent + ends[1]
+
+
+if __name__ == "__main__":
+    print(text(vectors()))

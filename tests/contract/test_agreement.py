@@ -12,47 +12,47 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import pytest
-from worlds import FEATURES, tiny_parties, tiny_protocol, tiny_queries
+from flower_nodes import Nodes, everybody, simulated, table
 
 from fedrank.clicks.cascade import decision_table
 from fedrank.core.ledger import Ledger
 from fedrank.core.rng import party_key
 from fedrank.deploy.audit import replay_log
+from fedrank.deploy.flower.serving import serve
+from fedrank.deploy.flower.settings import read_run
 from fedrank.deploy.folder import HubFolder
 from fedrank.deploy.settings import HubSettings
+from fedrank.experiments.build import build
 from fedrank.sessions.devices import chosen
-from fedrank.simulate.rounds import Simulator, run_keys
 
 DEVICES, ROUNDS, B = 4, 3, 4
 TESTS = Path(__file__).resolve().parents[1]
 
 
-def simulated():
-    """The simulator's run: the model, every reply, and the ledger of what crossed."""
-    protocol = tiny_protocol(p=0.9, interactions=B)
-    parties = tiny_parties(protocol, DEVICES)
-    simulator = Simulator(protocol, record=True)
-    keys = run_keys([7])
-    states, own = simulator.start(keys, parties)
-    states, own, seen = simulator.advance(keys, states, parties.shared, own, 0, ROUNDS)
-    ledger = Ledger()
-    (exchange,) = protocol.exchanges
+def world(folder):
+    """One run's table, and what it names: protocol, devices, queries."""
+    values = table(folder, clients=DEVICES, seed=7, interactions=B)
+    config, _ = read_run(values)
+    return values, build(config)
+
+
+def ledger_of(protocol) -> Ledger:
+    """What the simulator writes down about the bytes of such a run."""
+    ledger, (exchange,) = Ledger(), protocol.exchanges
     for number in range(ROUNDS):
         ledger.record(number, exchange.name, exchange.request, sender="server", messages=DEVICES)
         ledger.record(number, exchange.name, exchange.reply, sender="parties", messages=DEVICES)
-    replies = jax.tree.map(lambda leaf: np.asarray(leaf)[:, 0], seen["replies"][0])
-    return protocol, parties, np.asarray(states.weights[0]), replies, ledger
+    return ledger
 
 
-def draws_of(protocol, parties, device: int) -> dict:
+def draws_of(experiment, device: int) -> dict:
     """The simulator's draws of a device in all rounds, in the form that a device's process takes."""
+    protocol, parties, queries = experiment.protocol, experiment.parties, experiment.splits.train
     (exchange,) = protocol.exchanges
-    queries = tiny_queries()
     mine = jax.tree.map(lambda leaf: leaf[device], parties.own)
     words, clicks, asked = [], [], []
     for number in range(ROUNDS):
-        drawn = exchange.draw(party_key(jax.random.key(7), np.uint32(number), np.uint32(device)))
+        drawn = exchange.draw(party_key(jax.random.key(experiment.config.seed), np.uint32(number), np.uint32(device)))
         words.append(np.asarray(drawn.seed)[None])
         privacy = np.asarray(drawn.privacy)
         words += [privacy[k % 2, k // 2] for k in range(B)]
@@ -128,10 +128,10 @@ def messages(stream: bytes):
         stream = stream[length:]
 
 
-def over_http(folder: Path, protocol, parties):
+def over_http(folder: Path, experiment):
     """The same, with a hub and devices in processes of their own; the model, the log, and what crossed."""
     home = HubFolder(folder / "hub")
-    home.prepare(HubSettings(n_features=FEATURES, interactions=B, cohort=DEVICES, deadline=0.0, rounds=ROUNDS))
+    home.prepare(HubSettings(n_features=46, interactions=B, cohort=DEVICES, deadline=0.0, rounds=ROUNDS))
     started = []
     try:
         started.append(
@@ -147,7 +147,7 @@ def over_http(folder: Path, protocol, parties):
         devices = []
         for number in range(DEVICES):  # one after the other, so that the hub numbers them as the simulator does
             file = folder / f"draws-{number}.npz"
-            np.savez(file, **draws_of(protocol, parties, number))
+            np.savez(file, **draws_of(experiment, number))
             arguments = [wire.url, home.token("enrolment"), str(folder / f"device-{number}"), str(file)]
             devices.append(subprocess.Popen([sys.executable, str(TESTS / "agreement_device.py"), *arguments]))
             started.append(devices[-1])
@@ -174,22 +174,27 @@ def _enrolled(path: Path) -> int:
         return db.execute("SELECT count(*) FROM device").fetchone()[0]
 
 
-@pytest.fixture(scope="module")
-def simulation():
-    return simulated()
-
-
-def test_a_hub_and_its_devices_do_what_the_simulator_does(simulation, tmp_path):
-    protocol, parties, weights, replies, ledger = simulation
-    found, log, (up, down) = over_http(tmp_path, protocol, parties)
-    # The same draws: every message, byte by byte.
-    layout = protocol.exchanges[0].reply
-    assert b"".join(log) == layout.encode_all(replies, (ROUNDS, DEVICES))
-    # The same model, to a relative 1e-5.
-    assert found.proven
-    np.testing.assert_allclose(found.weights, weights, rtol=1e-5, atol=1e-5 * np.abs(weights).max())
+def test_simulator_hub_and_flower_agree(tmp_path):
+    values, experiment = world(tmp_path)
+    weights, replies = simulated(values)
+    layout, ledger = experiment.protocol.exchanges[0].reply, ledger_of(experiment.protocol)
+    sent = layout.encode_all(replies, (ROUNDS, DEVICES))
     assert np.abs(weights).max() > 1e-3
+
+    found, log, (up, down) = over_http(tmp_path, experiment)
+    assert b"".join(log) == sent  # the same draws: every message, byte by byte
+    assert found.proven
+    np.testing.assert_allclose(found.weights, weights, rtol=1e-5, atol=1e-8)
     # The ledger counts what went through the sockets as payload.
     assert sum(map(len, up)) == ledger.bytes_from("parties") == ROUNDS * DEVICES * 9
     assert sum(map(len, down)) == ledger.bytes_from("server")
     assert sorted(up) == sorted(log)
+
+    network = Nodes(everybody(values, 2))
+    state = serve(values, network)
+    by_round = [
+        sorted(network.records[2 * number : 2 * number + 2], key=lambda record: record["first"])
+        for number in range(ROUNDS)
+    ]
+    assert b"".join(record["replies"] for of_round in by_round for record in of_round) == sent
+    np.testing.assert_allclose(np.asarray(state.weights), weights, rtol=1e-5, atol=1e-8)

@@ -80,7 +80,7 @@ WRONG = {
     "a party below 0": (damaged(lambda record: {**record, "first": -1}), "malformed"),
     "a number that is true": (damaged(lambda record: {**record, "first": True}), "malformed"),
     "nobody": (damaged(lambda record: {**record, "heard": b"\0", "replies": b""}), "malformed"),
-    "a long list": (damaged(lambda record: {**record, "heard": bytes(10**6)}), "malformed"),
+    "a long list": (damaged(lambda record: {**record, "heard": record["heard"] + bytes(10**6)}), "malformed"),
     "another node's parties": (damaged(lambda record: {**record, "first": 0}), "duplicate"),
 }
 
@@ -157,6 +157,19 @@ def test_a_run_goes_on_with_the_very_same_numbers(tmp_path):
         *(0, 0, 1, 1),
         *(1, 1, 2, 2, 3, 3),
     ]
+
+
+def test_a_question_that_a_killed_server_had_asked_counts(tmp_path):
+    """The answers may have left their parties."""
+
+    def killed(question):
+        raise KeyboardInterrupt
+
+    values = table(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        serve(values, Nodes({10: killed, 11: killed}))
+    serve(values, Nodes(everybody(values, 2)))
+    assert json.loads((tmp_path / "kept" / "privacy.json").read_text())["rounds"] == 4
 
 
 def test_a_folder_of_another_run_is_refused(tmp_path):

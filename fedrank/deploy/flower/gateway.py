@@ -1,0 +1,175 @@
+"""A node that answers for real devices: the hub beside it asks them, and collects.
+
+The hub is one that relays (``fedrank serve --relay``). It is given the round's question, its devices report as they do
+to any hub, and when the round has closed there, the node takes their messages and sends them on. The hub's rounds close
+by its own count or deadline; what comes later is too late for this round.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from fedrank.core.errors import ConfigError, RunError
+from fedrank.deploy.flower.messages import Answer, Question
+from fedrank.deploy.flower.settings import NodeSettings, block
+from fedrank.deploy.terms import Terms
+from fedrank.experiments.config import RunConfig
+
+_log = logging.getLogger("fedrank.flower")
+
+#: Seconds between two looks at the hub.
+_LOOK = 0.2
+#: Seconds that the hub may take for one answer.
+_TIMEOUT = 30.0
+
+
+class Gateway:
+    """A relaying hub, as its operator sees it.
+
+    Args:
+        url: Of the hub; plain http on this machine only.
+        token: Its admin token.
+
+    Raises:
+        ConfigError: Plain http to another machine: the token would cross in the clear.
+    """
+
+    def __init__(self, url: str, token: str):
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme != "https" and (
+            parts.scheme != "http" or parts.hostname not in ("127.0.0.1", "::1", "localhost")
+        ):
+            raise ConfigError(f"gateway must be https, or http on this machine, got {url!r}.")
+        self._url, self._token = url.rstrip("/"), token
+
+    def __call__(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        """Status code and body of one answer.
+
+        Raises:
+            RunError: The hub does not answer.
+        """
+        headers = {"Authorization": f"Bearer {self._token}"}
+        request = urllib.request.Request(self._url + path, body, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read(65_536)
+        except OSError as error:
+            raise RunError(f"{self._url}: the gateway's hub does not answer ({error}). Is it being served?") from error
+
+    def terms(self) -> Terms:
+        """What its devices agreed to.
+
+        Raises:
+            RunError: It does not say: the token is wrong, or it is no hub that relays.
+        """
+        code, body = self("GET", "/v1/admin/terms")
+        if code != 200:
+            raise RunError(
+                f"{self._url}: refused the gateway's node with {code}. Is gateway-token its admin.token, and was it "
+                "made with --relay?"
+            )
+        return Terms.from_json(body)
+
+
+def check_terms(terms: Terms, config: RunConfig) -> None:
+    """Refuse a hub whose devices do something else than the run.
+
+    Raises:
+        ConfigError: Says what differs.
+    """
+    privacy, noisy = config.privacy, config.privacy.mechanism != "randomised-response"
+    asked = {
+        "protocol": config.protocol,
+        "ranker": config.ranker,
+        "hidden": config.hidden if config.ranker == "mlp" else 0,
+        "reward": config.reward,
+        "reward_values": config.reward_values,
+        "interactions": config.interactions,
+        "sigma": config.sigma,
+        "mechanism": privacy.mechanism,
+        "p": 1.0 if noisy else privacy.probability(terms.metric.n),
+        "epsilon": privacy.epsilon if noisy else None,
+    }
+    wrong = [
+        f"{name} is {getattr(terms, name)!r}, not {value!r}"
+        for name, value in asked.items()
+        if getattr(terms, name) != value
+    ]
+    if wrong or not config.antithetic:
+        raise ConfigError(
+            f"the gateway's devices agreed to other terms than the run's: {', '.join(wrong) or 'antithetic halves'}. "
+            "Run with theirs, or make another hub."
+        )
+
+
+def answer_through(
+    config: RunConfig, node: NodeSettings, question: Question, sleep: Callable[[float], None] = time.sleep
+) -> Answer:
+    """Ask the hub's devices and collect their messages.
+
+    Args:
+        config: The run, resolved.
+        node: With ``gateway``, ``gateway_token`` and ``gateway_seconds``.
+        question: What the server asked.
+        sleep: Waits.
+
+    Returns:
+        The messages as replies of the first parties of the node's block, by the devices' numbers. Those beyond the
+        block are left out.
+
+    Raises:
+        ConfigError: The hub's terms are not the run's.
+        RunError: The hub does not answer, refuses, or nobody reported.
+    """
+    try:
+        token = Path(node.gateway_token).expanduser().read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"gateway-token = {node.gateway_token!r}: cannot be read ({error}).") from error
+    hub = Gateway(node.gateway, token)
+    terms = hub.terms()
+    check_terms(terms, config)
+    code, body = hub("PUT", "/v1/admin/round", question.request)
+    if code not in (200, 201):
+        raise RunError(f"the gateway's hub refused the question of round {question.round}: {_reason(body, code)}.")
+    messages = _collected(hub, question.round, node.gateway_seconds, sleep)
+    layout, numbers = terms.reply, block(config.clients, node.partition_id, node.num_partitions)
+    count = len(messages) // layout.nbytes
+    if count > len(numbers):
+        _log.warning("%d devices reported, the node answers for %d: the rest is left out", count, len(numbers))
+        count = len(numbers)
+    heard = np.arange(len(numbers)) < count
+    return Answer.of(numbers.start, heard, messages[: count * layout.nbytes])
+
+
+def _collected(hub: Gateway, round_: int, seconds: float, sleep: Callable[[float], None]) -> bytes:
+    end, closing = time.monotonic() + seconds, False
+    while True:
+        code, body = hub("GET", f"/v1/admin/reports/{round_}")
+        if code == 200:
+            return body
+        if code not in (409, 503):
+            raise RunError(f"the gateway's hub does not give the reports of round {round_}: {_reason(body, code)}.")
+        if time.monotonic() > end:
+            if closing:
+                raise RunError(f"nobody reported to the gateway's hub in round {round_}.")
+            closing = hub("POST", "/v1/admin/close")[0] != 503
+        sleep(_LOOK)
+
+
+def _reason(body: bytes, code: int) -> str:
+    """The hub's own word for it."""
+    try:
+        return str(json.loads(body)["error"])[:100]
+    except (ValueError, KeyError, TypeError):
+        return str(code)

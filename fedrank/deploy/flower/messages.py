@@ -1,0 +1,110 @@
+"""What crosses between a Flower server and its nodes: one record of three values each way.
+
+A question to a node holds the request's bytes, the same for all its parties. An answer holds the replies of many
+parties one after another, as :meth:`~fedrank.core.messages.Layout.encode_all` puts them, and one bit a party that says
+who they are from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from fedrank.core.errors import WireError
+from fedrank.core.messages import Layout
+
+#: Name of the record in a Flower message.
+RECORD = "fedrank"
+
+
+@dataclass(frozen=True)
+class Question:
+    """Server to node.
+
+    Attributes:
+        round: Number of the round, from 0.
+        exchange: Which of the protocol's exchanges, from 0.
+        request: The request's bytes.
+    """
+
+    round: int
+    exchange: int
+    request: bytes
+
+    def as_record(self) -> dict[str, Any]:
+        """The values of the record."""
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any] | None) -> Question:
+        """The inverse of :meth:`as_record`; raises WireError."""
+        return cls(**_checked(record, {"round": int, "exchange": int, "request": bytes}))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Node to server.
+
+    Attributes:
+        first: Number of the party that the first bit stands for.
+        heard: One bit a party, the lowest bit of the first byte first: whether its reply is here.
+        replies: The replies' bytes, in the order of the parties.
+    """
+
+    first: int
+    heard: bytes
+    replies: bytes
+
+    @classmethod
+    def of(cls, first: int, heard: np.ndarray, replies: bytes) -> Answer:
+        """An answer for the parties from ``first`` on; ``heard`` is bool [parties]."""
+        return cls(first, np.packbits(heard, bitorder="little").tobytes(), replies)
+
+    def as_record(self) -> dict[str, Any]:
+        """The values of the record."""
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any] | None) -> Answer:
+        """The inverse of :meth:`as_record`; raises WireError."""
+        return cls(**_checked(record, {"first": int, "heard": bytes, "replies": bytes}))
+
+    def rows(self, layout: Layout, parties: int) -> tuple[np.ndarray, np.ndarray]:
+        """The parties that were heard, and their replies.
+
+        Args:
+            layout: Of one reply.
+            parties: Parties of the run.
+
+        Returns:
+            Numbers int64 [heard], ascending, and bytes uint8 [heard, layout.nbytes], each row a reply that decodes.
+
+        Raises:
+            WireError: Nobody or nobody of this run is heard, there are not as many replies as parties, or one of them
+                is wrong.
+        """
+        if not 0 <= self.first < parties or len(self.heard) > -(-parties // 8):
+            raise WireError(f"an answer for {8 * len(self.heard)} parties from {self.first} on; there are {parties}.")
+        numbers = self.first + np.flatnonzero(np.unpackbits(np.frombuffer(self.heard, np.uint8), bitorder="little"))
+        if not numbers.size or numbers[-1] >= parties:
+            raise WireError(f"an answer is for parties 0..{parties - 1}, at least one of them.")
+        if len(self.replies) != len(numbers) * layout.nbytes:
+            raise WireError(
+                f"{len(numbers)} replies {layout.name} have {len(numbers) * layout.nbytes} bytes, got "
+                f"{len(self.replies)}."
+            )
+        layout.decode_all(self.replies)
+        return numbers, np.frombuffer(self.replies, np.uint8).reshape(len(numbers), layout.nbytes)
+
+
+def _checked(record: Mapping[str, Any] | None, kinds: dict[str, type]) -> dict[str, Any]:
+    if record is None or set(record) != set(kinds):
+        found = "none" if record is None else ", ".join(sorted(map(str, record))) or "an empty one"
+        raise WireError(f"a record with {', '.join(kinds)} is needed, got {found[:200]}.")
+    for name, kind in kinds.items():
+        if type(record[name]) is not kind:
+            raise WireError(f"{name} must be of type {kind.__name__}, got {type(record[name]).__name__}.")
+    return dict(record)

@@ -1,0 +1,190 @@
+"""A run on the server: its protocol, its folder, and what is kept there.
+
+::
+
+    config.toml          the resolved configuration
+    state-<round>.npz    the server's state before a round; the newest are kept, and the next run goes on from there
+    ledger.jsonl         what crossed, one line a question or a bundle of replies; only ever grows
+    metrics.jsonl        one line a round: who was heard, what went wrong, how good the model is
+    privacy.json         what the parties were promised, over all rounds that were asked
+    weights/             the model, when the run has ended
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedrank.core.errors import RunError
+from fedrank.core.ledger import Ledger
+from fedrank.core.protocol import Exchange
+from fedrank.deploy.checkpoints import Checkpoints
+from fedrank.deploy.flower.answers import refuse_carriers, without_shares
+from fedrank.deploy.flower.rounds import Log, Network, Rounds, Tally
+from fedrank.deploy.flower.settings import Scalar, about, read_run
+from fedrank.experiments.build import Experiment, build
+from fedrank.experiments.checkpoint import write_atomically
+from fedrank.experiments.config import RunConfig
+from fedrank.experiments.evaluate import Evaluator
+from fedrank.experiments.files import RunFolder
+from fedrank.experiments.settings import to_toml
+from fedrank.simulate.rounds import Simulator, run_keys
+
+log = logging.getLogger("fedrank.flower")
+
+
+def serve(values: Mapping[str, Scalar], network: Network) -> Any:
+    """Run what a run's table says, from its last checkpoint or from the start, to the end.
+
+    Args:
+        values: The run's table.
+        network: What carries questions and answers.
+
+    Returns:
+        The server's last state.
+
+    Raises:
+        FedrankError: The settings, the data or the folder cannot be used, or too few nodes were heard.
+    """
+    config, settings = read_run(values)
+    experiment = experiment_of(config, settings.n_features)
+    refuse_carriers(experiment.protocol)
+    states, _ = Simulator(experiment.protocol).start(run_keys([config.seed]), experiment.parties)
+    state = jax.tree.map(lambda leaf: leaf[0], states)
+    home = RunFolder(Path(settings.checkpoint_dir).expanduser().absolute())
+    try:
+        home.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{home.path}: cannot be made ({error.strerror}); name another checkpoint-dir.") from error
+    with home.locked():
+        kept = Kept(experiment, config, home, measured=settings.n_features == 0)
+        first, state = kept.checkpoints.newest(state) or (0, state)
+        log.info("%s: %d of %d rounds are done", home.path, first, config.rounds)
+        if first == 0:
+            kept.begin(state)
+        rounds = Rounds(experiment.protocol, experiment.n_parties, network, settings, kept)
+        state = rounds.run(state, first, config.rounds)
+        weights = np.asarray(experiment.protocol.weights(state))
+        home.weights(experiment.ranker, config.seed, weights)
+        log.info("%s: the model is in weights/", home.path)
+    return state
+
+
+def experiment_of(config: RunConfig, n_features: int = 0) -> Experiment:
+    """The experiment as a server needs it.
+
+    Args:
+        config: The run.
+        n_features: Features of a document where the server has no data. It then needs none: which queries there are
+            matters to the nodes only. 0: the server has the data that the run names.
+
+    Raises:
+        FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
+    """
+    if n_features == 0:
+        return build(config)
+    with tempfile.TemporaryDirectory() as folder:
+        stand_in = Path(folder, "stand-in.txt")
+        stand_in.write_text(f"1 qid:1 {n_features}:1\n", encoding="utf-8")
+        return build(
+            dataclasses.replace(without_shares(config), data=str(stand_in), fold=1, normalise="none", holdout=0.0)
+        )
+
+
+class Kept(Log):
+    """Keeps a run in its folder.
+
+    Args:
+        experiment: The run.
+        config: Its configuration.
+        home: Its folder; nobody else writes to it.
+        measured: Whether the server has data to measure its model with.
+    """
+
+    def __init__(self, experiment: Experiment, config: RunConfig, home: RunFolder, measured: bool):
+        self.checkpoints = Checkpoints(home.path, about(config))
+        self._experiment, self._config, self._home = experiment, config, home
+        self._evaluator = _evaluator(experiment, config) if measured else None
+        for name in ("ledger.jsonl", "metrics.jsonl"):
+            _drop_half_a_line(home.path / name)
+        write_atomically(home.config, to_toml(config).encode())
+        ledger = home.path / "ledger.jsonl"
+        before = Ledger.read(ledger) if ledger.exists() else Ledger()
+        self._questions = Counter(entry.exchange for entry in before if entry.sender == "server")
+
+    def begin(self, state: Any) -> None:
+        """The model before the first round is measured as well."""
+        self._measure({"round": 0}, state)
+
+    def asked(self, round_: int, exchange: Exchange, nodes: int) -> None:
+        """One request to each node; its parties share it."""
+        entry = Ledger()
+        entry.record(round_, exchange.name, exchange.request, sender="server", messages=nodes)
+        _append(self._home.path / "ledger.jsonl", entry.text())
+        self._questions[exchange.name] += 1
+
+    def heard(self, round_: int, exchange: Exchange, tally: Tally) -> None:
+        """One reply of each party that was heard."""
+        entry = Ledger()
+        entry.record(round_, exchange.name, exchange.reply, sender="parties", messages=tally.parties)
+        _append(self._home.path / "ledger.jsonl", entry.text())
+
+    def done(self, round_: int, state: Any, tallies: list[Tally]) -> None:
+        """The state first: a run that goes on may measure a round twice, and must not leave one out."""
+        self.checkpoints.save(round_ + 1, state)
+        row = {"round": round_ + 1, "exchanges": [tally.as_json() for tally in tallies]}
+        self._measure(row, state)
+        last = tallies[-1]
+        log.info(
+            "round %d of %d: %d parties of %d nodes, %.1f s", round_ + 1, self._config.rounds, last.parties, last.heard,
+            sum(tally.seconds for tally in tallies),
+        )  # fmt: skip
+
+    def _measure(self, row: dict[str, Any], state: Any) -> None:
+        due = row["round"] % self._config.evaluation.every == 0 or row["round"] == self._config.rounds
+        if self._evaluator is not None and due:
+            weights = np.asarray(self._experiment.protocol.weights(state))
+            row["scores"] = [vars(score) for score in self._evaluator(weights[None])[0]]
+        _append(self._home.path / "metrics.jsonl", json.dumps(row) + "\n")
+        self._promise()
+
+    def _promise(self) -> None:
+        """What was asked counts, whether or not an answer was of use: it may have left its party."""
+        if self._questions:
+            account = self._experiment.protocol.account(max(self._questions.values()), self._config.privacy.delta)
+            self._home.json("privacy.json", account.as_json())
+
+
+def _evaluator(experiment: Experiment, config: RunConfig) -> Evaluator:
+    asked = config.evaluation
+    return Evaluator(
+        experiment.splits, experiment.ranker, experiment.metric, experiment.users, asked.measures, asked.tie_orders
+    )
+
+
+def _append(path: Path, line: str) -> None:
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise RunError(f"{path}: cannot be written ({error.strerror}); make room, then run again.") from error
+
+
+def _drop_half_a_line(path: Path) -> None:
+    """What a killed process left of its last line is cut off."""
+    if path.exists():
+        data = path.read_bytes()
+        if not data.endswith(b"\n"):
+            os.truncate(path, data.rfind(b"\n") + 1)

@@ -9,10 +9,10 @@ PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # two installers in one .venv would disturb each other
-.PHONY: help demo fleet test test-slow check format bench bench-hub docs clean
+.PHONY: help demo fleet test test-slow test-flower check format bench bench-hub docs clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/.stamp-demo ## train a ranker on generated data and write a report (minutes)
 	@$(BIN)/fedrank demo
@@ -28,6 +28,9 @@ test: $(VENV)/.stamp-dev ## run the tests, without the slow ones
 
 test-slow: $(VENV)/.stamp-dev ## run the tests that take minutes
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow $(ARGS)
+
+test-flower: $(VENV)/.stamp-dev ## run Flower for real: a link and two nodes on this machine, two rounds
+	@FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 $(BIN)/python -m pytest -q -m slow tests/contract/test_flower_runs.py
 
 check: $(VENV)/.stamp-dev ## lint, formatting, types, layers
 	@$(BIN)/ruff check .

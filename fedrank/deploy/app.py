@@ -1,15 +1,15 @@
 """The HTTP face of a hub: an ASGI application written by hand.
 
-====================================  ==============================================================
-``POST /v1/enrol``                    a new device: its token and the hub's terms
-``GET /v1/model``                     the open round's question, with an ETag
-``POST /v1/report/<round>``           a device's reply; counts once
-``DELETE /v1/device``                 the device leaves
-``POST /v1/admin/close``              close the open round now
-``DELETE /v1/admin/device/<number>``  the operator removes a device
-``GET /healthz``                      is the hub able to write?
-``GET /metrics /status /status.json`` what the hub says about itself
-====================================  ==============================================================
+=====================================  ==============================================================
+``POST /v1/enrol``                     a new device: its token and the hub's terms
+``GET /v1/model``                      the open round's question, with an ETag
+``POST /v1/report/<round>``            a device's reply; counts once
+``DELETE /v1/device``                  the device leaves
+``POST /v1/admin/close``               close the open round now
+``DELETE /v1/admin/device/<number>``   the operator removes a device
+``GET /healthz``                       is the hub able to write?
+``GET /metrics /status /status.json``  what the hub says about itself
+=====================================  ==============================================================
 
 Which addresses exist is public: it stands here. Everything else is for valid tokens. Who has none gets the same answer
 whatever the hub is doing, before anything that depends on the hub is looked at.

@@ -49,8 +49,9 @@ class Checkpoints:
         """
         checkpoint.save(self.folder / f"state-{round_:08}.npz", state, {"of": self.about, "round": round_})
         # Files beyond this round are of a future that did not happen: a log that was put back from a copy.
-        files = [path for number, path in self._files() if number <= round_]
-        for path in files[self.keep :]:
+        files = self._files()
+        beyond = [path for number, path in files if number > round_]
+        for path in beyond + [path for number, path in files if number <= round_][self.keep :]:
             path.unlink(missing_ok=True)
 
     def states(self, like: Any, before: int | None = None) -> Iterator[tuple[int, Any]]:

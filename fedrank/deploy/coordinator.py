@@ -1,10 +1,10 @@
 """The routes of a hub that collects for a coordinator, such as a node of Flower beside it.
 
-===============================  =====================================================================
-``GET /v1/admin/terms``          what the hub's devices agreed to
-``PUT /v1/admin/round``          body: the round's question; devices are asked from now on
+=================================  =====================================================================
+``GET /v1/admin/terms``            what the hub's devices agreed to
+``PUT /v1/admin/round``            body: the round's question; devices are asked from now on
 ``GET /v1/admin/reports/<round>``  the round's messages one after the other, once it has closed
-===============================  =====================================================================
+=================================  =====================================================================
 
 All of them are for the admin token. A round closes as any hub's does: by count, by deadline, by ``/v1/admin/close``.
 """

@@ -6,6 +6,8 @@ import threading
 import urllib.error
 import urllib.request
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flower_nodes import Nodes, table
@@ -90,7 +92,7 @@ def test_a_flower_run_over_real_devices(gateway, tmp_path):
         log = b"".join(message for _, message in hub_log(hub, number))
         assert record["replies"] == log and len(log) == 2 * exchange.reply.nbytes
         replies = exchange.reply.decode_all(log)
-        expected = exchange.tell(expected, replies, np.ones(2, bool))
+        expected = exchange.tell(expected, jax.tree.map(jnp.asarray, replies), jnp.ones(2, bool))
     np.testing.assert_allclose(np.asarray(state.weights), np.asarray(expected.weights), rtol=1e-5, atol=1e-8)
     assert np.abs(np.asarray(state.weights)).max() > 0
     assert [len([r for r in d.ledger() if r.outcome == "counted"]) for d in people.devices] == [2, 2]

@@ -80,7 +80,7 @@ def no_lingering():
         yield
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=exchanges(), state=st.sampled_from(["open", "open", "between", "done"]))
 def test_any_request_is_answered_and_changes_nothing_that_it_may_not(drawn, state, caplog):
     exchange, token = drawn
@@ -174,7 +174,7 @@ def served():
         yield hub, server.port
 
 
-@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(clients=st.lists(SENT, min_size=12, max_size=12))
 def test_any_bytes_are_survived_and_connections_end(served, caplog, clients):
     """Twelve clients at once, so that they do not only wait for clocks."""

@@ -683,6 +683,22 @@ def test_leaving_before_arriving_needs_nobody(hub, make):
     assert make().leave() and not hub.seen
 
 
+def test_leaving_a_hub_that_has_forgotten_already_is_done(hub, make):
+    device = ready(make)
+    hub.tokens.clear()
+    assert device.leave() and device.sync().state == "SILENT"
+
+
+def test_leaving_while_the_model_comes_keeps_nothing_of_it(hub, make):
+    device = ready(make)
+    hub.move_on()
+    hub.faults.append(Fault("GET /v1/model", before=lambda: device.leave()))
+    assert device.sync().state == "SILENT" and device._memory.outbox.get("model") is None
+    assert device.rank(X).order.tolist() == list(range(12))
+    device.sync()
+    assert hub.tokens == []
+
+
 def test_leaving_while_enrolling_leaves_no_token_behind(hub, make, clock):
     device = make()
     hub.faults.append(Fault("POST /v1/enrol", before=lambda: device.leave()))

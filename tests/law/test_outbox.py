@@ -219,7 +219,16 @@ def test_a_disk_that_cannot_be_written_stops_messages_not_the_app(tmp_path, capl
         assert not device.opt_out() and not device.wants_clicks and device.sync().state == "SILENT"
         device._memory.outbox._db.execute("PRAGMA query_only = OFF")
         assert device.sync().state == "SILENT"  # what the user said holds, written or not
+        device._memory.outbox.put(token="token-of-another-process")
+        assert device.sync().state == "SILENT" and device._memory.token == "token-of-another-process"
         assert device.opt_out()
+
+
+def test_where_nothing_can_be_kept_no_token_is_asked_for(tmp_path):
+    """Else every look at the hub would leave another device behind there."""
+    with FakeHub(TERMS, np.arange(FEATURES)) as hub, Device(hub.url, ENROLMENT, tmp_path) as device:
+        device._memory.outbox._db.execute("PRAGMA query_only = ON")
+        assert device.sync().state == "RETRY" and not hub.seen
 
 
 def test_an_interaction_that_cannot_be_written_is_lost_alone(tmp_path, caplog):
@@ -229,6 +238,19 @@ def test_an_interaction_that_cannot_be_written_is_lost_alone(tmp_path, caplog):
             device._memory.outbox._db.execute(f"PRAGMA query_only = {'ON' if step in (1, 3) else 'OFF'}")
             ranking = device.rank(np.ones((3, FEATURES)))
             assert device.finish(ranking) == (step not in (1, 3))
+        assert device.sync().sent == 1
+    assert "an interaction is lost" in caplog.text
+
+
+def test_noise_is_never_drawn_twice_for_the_same_sums(tmp_path, caplog):
+    """What was not committed may be on the disk all the same; two noises would average out."""
+    with FakeHub(LAPLACE, np.arange(FEATURES)) as hub, Device(hub.url, ENROLMENT, tmp_path) as device:
+        device.sync()
+        for step in range(7):
+            device._memory.outbox._db.execute(f"PRAGMA query_only = {'ON' if step == 3 else 'OFF'}")
+            device.finish(device.rank(np.ones((3, FEATURES))))
+        assert device.sync().sent == 0  # the fourth and all before it are lost
+        device.finish(device.rank(np.ones((3, FEATURES))))
         assert device.sync().sent == 1
     assert "an interaction is lost" in caplog.text
 

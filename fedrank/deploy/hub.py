@@ -217,6 +217,8 @@ class Hub:
         try:
             if self.view.state == "between" and self._counted:  # it was closed when the process ended
                 self._persist(self._apply)
+            if self._due():  # it had enough reports when the process ended: nobody may be left to bring another
+                self._close()
             while self._turn():
                 pass
         except Stopped:

@@ -130,7 +130,9 @@ class Conversation:
             if self._memory.out or self._memory.terms != terms:  # in the meantime
                 return self._silent()
             if body is not None:
-                self._outbox.move_on(body, self._memory.round.lost if self._memory.round else 0)
+                number = int(terms.request.decode(body).round)
+                back = (terms.hub, number) if now is not None and number < now.number else None
+                self._outbox.move_on(body, now.lost if now else 0, back)
             self._outbox.put(over=1 if over else None)
             self._memory.over = over
             if body is not None:

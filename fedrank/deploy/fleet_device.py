@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrank.deploy.device import Device
+from fedrank.deploy.device import Device, State
 
 
 class Person:
@@ -79,7 +79,7 @@ def live(device: Device, person: Person, pause: float, ended: threading.Event) -
                 device.log_click(ranking, position)
             device.finish(ranking)
         told = device.sync()
-        if told.state == "DONE":
+        if told.state is State.DONE:
             return
         if not device.wants_clicks:
             ended.wait(min(told.next_in, pause) * jitter.uniform(0.5, 1.0))

@@ -188,17 +188,28 @@ class Outbox:
             self.put(**dict.fromkeys(("url", "token", "terms", "model", "over", "backoff", "leaving")))
             self.put(**facts)
 
-    def move_on(self, model: bytes, lost: int) -> None:
+    def move_on(self, model: bytes, lost: int, back: tuple[str, int] | None = None) -> None:
         """Keep a new model; what was tried with the one before is discarded.
 
         Args:
             model: Bytes of the hub's request.
             lost: Interactions of a trial that was in memory only.
+            back: The hub and the model's round, where that is below the round before: the hub was put back to an older
+                copy, and what it counted since is gone.
         """
         with self.transaction():
             if self.get("model") != model:  # else another process was here already, and is trying this model
                 self._discard(lost)
                 self.put(model=model)
+                if back is not None:
+                    self._go_back(*back)
+
+    def _go_back(self, hub: str, round_: int) -> None:
+        # The message of the round that is open now goes once more, with the same bytes: nothing new is said. Rounds
+        # beyond it will be asked about other models. Their messages stay in the ledger, under a name that is no hub's.
+        mine = "WHERE hub = ? AND sent IS NOT NULL AND round"
+        self._db.execute(f"UPDATE message SET outcome = NULL {mine} = ?", (hub, round_))
+        self._db.execute(f"UPDATE message SET hub = hub || '-' || number {mine} > ?", (hub, round_))
 
     def opt_out(self, lost: int) -> None:
         """Nothing that has not left will; ``lost`` as for :meth:`move_on`."""

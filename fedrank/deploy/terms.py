@@ -26,6 +26,8 @@ from fedrank.rankers.portable import weights_of
 RANKERS = {"linear": False, "mlp": True}
 #: What a device can do to its rewards. Gaussian noise is left out: a device could not work out its ε by itself.
 MECHANISMS = ("randomised-response", "laplace")
+#: Noise exceeds so many scales practically never; sums with it cross in 32 bits.
+_TAIL = 40
 #: Largest model that a hub hands out, in weights: 4 MB.
 LARGEST_MODEL = 1_000_000
 
@@ -97,6 +99,11 @@ class Terms:
         if self.mechanism == "laplace":
             if self.epsilon is None or not 0 < self.epsilon <= 1000 or self.p != 1:
                 raise ConfigError(f"laplace needs epsilon in (0, 1000] and p = 1, got {self.epsilon} and {self.p}.")
+            if _TAIL * metric.largest / self.epsilon >= 2**30:
+                least = _TAIL * metric.largest / 2**30
+                raise ConfigError(
+                    f"epsilon of {metric.name} must be above {least:.2g} for noise to fit, got {self.epsilon}."
+                )
         elif self.epsilon is not None or not 1 / metric.n <= self.p <= 1:
             raise ConfigError(
                 f"randomised-response needs p in [1/{metric.n}, 1] and no epsilon, got {self.p} and {self.epsilon}."
@@ -170,5 +177,5 @@ class Terms:
                 elif type(value) not in kinds:
                     raise TypeError(f"{name} is {value!r}")
             return cls(**given)
-        except (ValueError, TypeError, RecursionError) as error:
+        except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
             raise WireError(f"terms of a hub cannot be read: {error}") from error

@@ -25,9 +25,9 @@ import numpy as np
 
 from fedrank.core.rng import perturbation
 from fedrank.deploy.terms import Terms
-from fedrank.privacy.accountant import _NOT_COVERED
+from fedrank.privacy.accountant import NOT_COVERED
 from fedrank.privacy.calibration import laplace_scale
-from fedrank.privacy.noise import LARGEST_SCALE, discrete_laplace
+from fedrank.privacy.noise import discrete_laplace
 from fedrank.privacy.randomised_response import privatise
 from fedrank.protocols.foltr_es_wire import Request
 from fedrank.rankers.portable import portable_scores
@@ -270,8 +270,6 @@ def objection(terms: Terms, most_epsilon: float) -> str:
     if terms.epsilon_message > most_epsilon:
         given, most = f"{terms.epsilon_message:.4g}", f"{most_epsilon:.4g}"
         return f"the hub's terms give a message ε = {given}; this app allows at most {most} (most_epsilon)"
-    if terms.mechanism == "laplace" and _scale(terms) > LARGEST_SCALE:
-        return f"the hub's terms ask for noise beyond 2**30 steps (epsilon = {terms.epsilon})"
     return ""
 
 
@@ -300,7 +298,7 @@ def promise(terms: Terms) -> dict[str, Any]:
         "bytes_per_message": terms.reply.nbytes,
         "words": words,
         "covers": [] if one == math.inf else list(_COVERS),
-        "not_covered": [*(["The rewards: they are sent as they are."] if one == math.inf else []), *_NOT_COVERED, _APP],
+        "not_covered": [*(["The rewards: they are sent as they are."] if one == math.inf else []), *NOT_COVERED, _APP],
     }
 
 

@@ -35,13 +35,13 @@ _EXACT = 1_000_000
 #: The name of the mechanism in ``privacy.json``.
 MECHANISM = "randomised response"
 
-_NOT_COVERED = (
+#: What no ε of a device's messages promises.
+NOT_COVERED = (
     "That a person takes part, in which rounds, and how often.",
     "What carries a message: network address, time of sending, and anything the transport adds.",
     "The seed. It must be drawn without looking at any data and be used for the perturbation alone; "
     "then it says nothing about the person, but no ε says so.",
-    "Devices whose random numbers somebody else knows. In a simulation all random numbers follow from the "
-    "run's seed, so a simulated run protects nobody and only shows what a deployed one would promise.",
+    "Devices whose random numbers somebody else knows.",
     "Rounds beyond those counted here: every further message adds to the ε of its user.",
     "What the trained ranker shows about people in general. It may apply to somebody who never took part.",
     "Whoever can read the device itself.",
@@ -125,6 +125,12 @@ class PrivacyReport:
         )
 
 
+_SIMULATED = (
+    "People in a simulation. All its random numbers follow from the run's seed, so that it protects nobody and only "
+    "shows what a deployed protocol would promise."
+)
+
+
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
@@ -180,7 +186,7 @@ def account(
         rounds=rounds,
         interactions_per_round=interactions_per_message,
         covers=_covers(one),
-        not_covered=_NOT_COVERED if p < 1.0 else ("The rewards: they are sent as they are.", *_NOT_COVERED),
+        not_covered=(*(("The rewards: they are sent as they are.",) if p == 1.0 else ()), *NOT_COVERED, _SIMULATED),
     )
 
 

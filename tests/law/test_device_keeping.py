@@ -258,3 +258,28 @@ def self_signed(folder):
     pem = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     (folder / "hub.key").write_bytes(key.private_bytes(*pem))
     return folder / "hub.crt", folder / "hub.key"
+
+
+def test_a_hub_that_was_put_back_to_an_older_copy_is_told_again(hub, make):
+    """What it had counted since is gone. A message about the same model goes again; a new model is new."""
+    device = make()
+    said = {}
+    for round_ in range(3):
+        device.sync()
+        use(device)
+        assert device.sync().sent == 1
+        said[round_] = hub.reports[round_, "device-token-0001"]
+        hub.move_on()
+    device.sync()
+    hub.round, hub.weights = 1, hub.weights - np.float32(0.25)  # the model of round 1 again
+    hub.reports = {key: body for key, body in hub.reports.items() if key[0] < 1}
+    assert device.sync().sent == 1 and not device.wants_clicks
+    assert hub.reports[1, "device-token-0001"] == said[1]  # the same bytes
+    assert len(device.ledger()) == 3  # and nothing was added to what was spent
+    hub.move_on(np.ones(FEATURES))
+    device.sync()
+    assert device.wants_clicks
+    use(device)
+    assert device.sync().sent == 1 and hub.reports[2, "device-token-0001"] != said[2]
+    assert [(row.round, row.outcome) for row in device.ledger()] == [(r, "counted") for r in (0, 1, 2, 2)]
+    assert device.ledger()[-1].total == pytest.approx(4 * device.ledger()[0].epsilon)

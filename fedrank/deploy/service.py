@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedrank.core.errors import MissingExtraError
 from fedrank.deploy.app import App
 from fedrank.deploy.coordinator import coordinator_routes
 from fedrank.deploy.counters import Counters
@@ -76,14 +75,11 @@ def run_hub(home: HubFolder, listen: Listen, on_ready: Callable[[str], object]) 
         on_ready: Is told the address once it listens.
 
     Raises:
-        MissingExtraError: uvicorn is not installed.
+        MissingExtraError: The extra ``serve`` is not installed.
         ConfigError: The port is taken, or the certificate cannot be used.
         RunError: Something in the folder cannot be used.
     """
-    try:
-        from fedrank.deploy.server import serve
-    except ImportError as error:
-        raise MissingExtraError("uvicorn", "serve", "fedrank serve") from error
+    from fedrank.deploy.server import serve
 
     _, app = hub_app(home, public=listen.public)
 

@@ -48,6 +48,7 @@ def main(hub: str, enrolment: str, folder: str, file: str) -> int:
                     return 1
                 device.sync()
                 time.sleep(0.02)
+        print(sum(row.bytes for row in device.ledger()))
     return 0
 
 

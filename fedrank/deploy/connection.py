@@ -53,7 +53,7 @@ class State(enum.StrEnum):
     STALE = "STALE"  #: A message came too late; there is a newer model to fetch.
     DONE = "DONE"  #: Training is over; the model stays.
     OFFLINE = "OFFLINE"  #: No answer.
-    SILENT = "SILENT"  #: Nothing is sent: the user opted out, or more would not be private enough.
+    SILENT = "SILENT"  #: No message is sent: the user opted out, or more would not be private enough.
 
 
 @dataclass(frozen=True)
@@ -245,8 +245,10 @@ class Connection:
     def report(self, token: str, round_: int, body: bytes) -> str | Refusal:
         """Send a message; its outcome, as the ledger has it."""
         answer = self.request("POST", f"/v1/report/{round_}", token, body=body)
-        if answer.status == 409 and answer.reason not in ("stale-round", ""):
-            return REFUSED
+        if answer.status == 409 and answer.reason != "stale-round":
+            return (
+                REFUSED if answer.reason else _refusal("report", answer)
+            )  # without a reason, it is not the hub's word
         return _OUTCOMES.get(answer.status) or _refusal("report", answer)
 
     def leave(self, token: str) -> Refusal | None:

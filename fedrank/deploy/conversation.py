@@ -55,7 +55,7 @@ class Conversation:
                     self._outbox.put(backoff=None)
             why, over = self._memory.silence(), self._memory.over
             state = State.SILENT if why else State.DONE if over else State.OK
-            return self._told(state, LONGEST_WAIT if over else POLL * CHANCE.uniform(0.5, 1.5), why)
+            return self._told(state, LONGEST_WAIT if over or why else POLL * CHANCE.uniform(0.5, 1.5), why)
 
     def _later(self, state: State, why: str, retry_after: float | None = None) -> Synced:
         with self._memory.lock:
@@ -130,9 +130,7 @@ class Conversation:
             if self._memory.out or self._memory.terms != terms:  # in the meantime
                 return self._silent()
             if body is not None:
-                number = int(terms.request.decode(body).round)
-                back = (terms.hub, number) if now is not None and number < now.number else None
-                self._outbox.move_on(body, now.lost if now else 0, back)
+                self._outbox.move_on(body, now.lost if now else 0)
             self._outbox.put(over=1 if over else None)
             self._memory.over = over
             if body is not None:

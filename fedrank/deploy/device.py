@@ -112,9 +112,12 @@ class Device:
         _words: Words = os_words,
     ):
         limit = math.inf if lifetime_epsilon is None else lifetime_epsilon
-        for name, number in (("most_epsilon", most_epsilon), ("lifetime_epsilon", limit), ("patience", patience)):
-            if not number >= 0:
-                raise ConfigError(f"{name} must be at least 0, got {number}.")
+        given = {"most_epsilon": most_epsilon, "lifetime_epsilon": limit, "patience": patience, "timeout": timeout}
+        for name, number in given.items():  # they may come from a file that an app reads
+            if not isinstance(number, int | float) or not number >= 0:
+                raise ConfigError(f"{name} must be a number of at least 0, got {number!r}.")
+        if ca is not None and not isinstance(ca, str | os.PathLike):
+            raise ConfigError(f"ca must be the path of a file, got {ca!r}.")
         if not usable_token(enrolment):
             raise ConfigError(
                 "enrolment must be the hub's enrolment token: 8 to 512 printable ASCII characters, no space."

@@ -48,6 +48,9 @@ CREATE TABLE IF NOT EXISTS message (
 );
 """
 
+#: Seconds to wait while another process has the file: an app that ranks must not wait long.
+_BUSY = 0.5
+
 #: What can become of a message that was sent.
 COUNTED = "counted"
 TOO_LATE = "too late, not counted"
@@ -115,7 +118,7 @@ class Outbox:
         self.lasting, self.trouble, self.unreadable = True, "", False
         try:
             path = Path(folder)
-            self.unreadable = os.path.exists(path / FILE) and os.path.getsize(path / FILE) > 0
+            self.unreadable = _something_there(path / FILE)
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             # SQLite gives its other files the rights of this one: it holds a token. One that is there is not touched:
             # to close it would drop the locks of whoever has it open in this process.
@@ -188,28 +191,17 @@ class Outbox:
             self.put(**dict.fromkeys(("url", "token", "terms", "model", "over", "backoff", "leaving")))
             self.put(**facts)
 
-    def move_on(self, model: bytes, lost: int, back: tuple[str, int] | None = None) -> None:
+    def move_on(self, model: bytes, lost: int) -> None:
         """Keep a new model; what was tried with the one before is discarded.
 
         Args:
             model: Bytes of the hub's request.
             lost: Interactions of a trial that was in memory only.
-            back: The hub and the model's round, where that is below the round before: the hub was put back to an older
-                copy, and what it counted since is gone.
         """
         with self.transaction():
             if self.get("model") != model:  # else another process was here already, and is trying this model
                 self._discard(lost)
                 self.put(model=model)
-                if back is not None:
-                    self._go_back(*back)
-
-    def _go_back(self, hub: str, round_: int) -> None:
-        # The message of the round that is open now goes once more, with the same bytes: nothing new is said. Rounds
-        # beyond it will be asked about other models. Their messages stay in the ledger, under a name that is no hub's.
-        mine = "WHERE hub = ? AND sent IS NOT NULL AND round"
-        self._db.execute(f"UPDATE message SET outcome = NULL {mine} = ?", (hub, round_))
-        self._db.execute(f"UPDATE message SET hub = hub || '-' || number {mine} > ?", (hub, round_))
 
     def opt_out(self, lost: int) -> None:
         """Nothing that has not left will; ``lost`` as for :meth:`move_on`."""
@@ -219,8 +211,9 @@ class Outbox:
             self.put(out=1)
 
     def erase(self, **facts: Any) -> None:
-        """Forget everything but these facts, and write over it."""
+        """Forget everything but these facts and what was spent, one number; write over it."""
         with self.transaction(durable=True):
+            facts["spent"] = self.spent() or None
             for table in ("fact", "trial", "message"):
                 self._db.execute(f"DELETE FROM {table}")
             self.put(**facts)
@@ -269,7 +262,7 @@ class Outbox:
         shown, half = over.trial, over.trial.half
         written = terms.mechanism == "randomised-response"
         with self.transaction():
-            if self.reported(shown.hub, shown.round):
+            if self.get("out") or self.reported(shown.hub, shown.round):  # another process may have opted out
                 return None, False
             kept = (self.trial(shown.hub, shown.round) if written else held) or Trial(
                 shown.hub, shown.round, shown.seed
@@ -305,13 +298,14 @@ class Outbox:
             lifetime: Largest sum of the ε of all messages that ever left, this one included.
 
         Returns:
-            False: that sum would be exceeded, or another process had the message's answer; it must not be sent.
+            False: that sum would be exceeded, or another process opted out or had the message's answer; it must not be
+            sent.
         """
         with self.transaction(durable=True):
             row = self._db.execute(
                 "SELECT epsilon, sent FROM message WHERE number = ? AND outcome IS NULL", (message.number,)
             ).fetchone()
-            if row is None or (row[1] is None and exceeds(self.spent(), row[0], lifetime)):
+            if self.get("out") or row is None or (row[1] is None and exceeds(self.spent(), row[0], lifetime)):
                 return False
             self._db.execute(
                 "UPDATE message SET sent = coalesce(sent, ?), unanswered = unanswered + 1 WHERE number = ?",
@@ -339,14 +333,15 @@ class Outbox:
     # --------------------------------------------------------------------------------------------------------- ledger
 
     def spent(self) -> float:
-        """Sum of the ε of all messages that left or may have left."""
-        return math.fsum(row[0] for row in self._db.execute("SELECT epsilon FROM message WHERE sent IS NOT NULL"))
+        """Sum of the ε of all messages that left or may have left, of those that were erased too."""
+        rows = self._db.execute("SELECT epsilon FROM message WHERE sent IS NOT NULL").fetchall()
+        return math.fsum([self.get("spent") or 0.0, *(row[0] for row in rows)])
 
     def ledger(self) -> list[LedgerRow]:
         """All messages that left or may have left, oldest first."""
         columns = "sent, round, length(body), epsilon, words, outcome"
         rows = self._db.execute(f"SELECT {columns} FROM message WHERE sent IS NOT NULL ORDER BY number").fetchall()
-        out, all_epsilon = [], []
+        out, all_epsilon = [], [self.get("spent") or 0.0]
         for sent, round_, size, epsilon, words, outcome in rows:
             all_epsilon.append(epsilon)
             when = datetime.fromtimestamp(sent, UTC).isoformat(timespec="seconds")
@@ -356,6 +351,16 @@ class Outbox:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+
+def _something_there(path: Path) -> bool:
+    """Whether there is a file with something in it, or nobody can tell."""
+    try:
+        return os.stat(path).st_size > 0
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
 
 
 def exceeds(spent: float, epsilon: float, lifetime: float) -> bool:
@@ -369,7 +374,7 @@ def _opened(path: str) -> sqlite3.Connection:
     Raises:
         sqlite3.Error: It cannot be written, or is not one of ours.
     """
-    db = sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False)
+    db = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
     try:
         db.execute("PRAGMA secure_delete = ON")
         db.execute("PRAGMA temp_store = MEMORY")

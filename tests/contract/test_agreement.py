@@ -1,6 +1,7 @@
 """One protocol, three ways to run it: simulated, over HTTP with the SDK, on Flower. Same draws, same model."""
 
 import contextlib
+import re
 import signal
 import socket
 import sqlite3
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from pathlib import Path
 
 import jax
@@ -23,6 +25,7 @@ from fedrank.deploy.flower.settings import read_run
 from fedrank.deploy.folder import HubFolder
 from fedrank.deploy.settings import HubSettings
 from fedrank.experiments.build import build
+from fedrank.experiments.files import RunFolder
 from fedrank.sessions.devices import chosen
 
 DEVICES, ROUNDS, B = 4, 3, 4
@@ -36,13 +39,10 @@ def world(folder):
     return values, build(config)
 
 
-def ledger_of(protocol) -> Ledger:
-    """What the simulator writes down about the bytes of such a run."""
-    ledger, (exchange,) = Ledger(), protocol.exchanges
-    for number in range(ROUNDS):
-        ledger.record(number, exchange.name, exchange.request, sender="server", messages=DEVICES)
-        ledger.record(number, exchange.name, exchange.reply, sender="parties", messages=DEVICES)
-    return ledger
+def ledger_of(folder, protocol) -> Ledger:
+    """What a simulated run writes down about its bytes."""
+    RunFolder(folder).ledger(protocol, ROUNDS, DEVICES)
+    return Ledger.read(folder / "ledger.jsonl")
 
 
 def draws_of(experiment, device: int) -> dict:
@@ -149,12 +149,19 @@ def over_http(folder: Path, experiment):
             file = folder / f"draws-{number}.npz"
             np.savez(file, **draws_of(experiment, number))
             arguments = [wire.url, home.token("enrolment"), str(folder / f"device-{number}"), str(file)]
-            devices.append(subprocess.Popen([sys.executable, str(TESTS / "agreement_device.py"), *arguments]))
+            devices.append(
+                subprocess.Popen(
+                    [sys.executable, str(TESTS / "agreement_device.py"), *arguments], stdout=subprocess.PIPE, text=True
+                )
+            )
             started.append(devices[-1])
             while _enrolled(home.log) <= number:
                 assert devices[-1].poll() is None and time.monotonic() < end + 60, "a device did not enrol"
                 time.sleep(0.05)
         assert [device.wait(90) for device in devices] == [0] * DEVICES
+        said = [int(device.communicate()[0]) for device in devices]
+        with urllib.request.urlopen(f"{home.url.read_text().strip()}/metrics", timeout=10) as answer:
+            metrics = answer.read().decode()
         wire.close()
         hub.send_signal(signal.SIGTERM)
         assert hub.wait(30) == 0
@@ -166,7 +173,11 @@ def over_http(folder: Path, experiment):
     found = replay_log(home.path)
     with sqlite3.connect(home.log) as db:
         log = db.execute("SELECT message FROM report ORDER BY round, device").fetchall()
-    return found, [row[0] for row in log], wire.payloads()
+    counted = {
+        key: float(value)
+        for key, value in re.findall(r'fedrank_payload_bytes_total\{direction="(\w+)"[^}]*\} (\S+)', metrics)
+    }
+    return found, [row[0] for row in log], wire.payloads(), said, counted
 
 
 def _enrolled(path: Path) -> int:
@@ -177,15 +188,17 @@ def _enrolled(path: Path) -> int:
 def test_simulator_hub_and_flower_agree(tmp_path):
     values, experiment = world(tmp_path)
     weights, replies = simulated(values)
-    layout, ledger = experiment.protocol.exchanges[0].reply, ledger_of(experiment.protocol)
+    layout, ledger = experiment.protocol.exchanges[0].reply, ledger_of(tmp_path, experiment.protocol)
     sent = layout.encode_all(replies, (ROUNDS, DEVICES))
     assert np.abs(weights).max() > 1e-3
 
-    found, log, (up, down) = over_http(tmp_path, experiment)
+    found, log, (up, down), said, counted = over_http(tmp_path, experiment)
     assert b"".join(log) == sent  # the same draws: every message, byte by byte
     assert found.proven
     np.testing.assert_allclose(found.weights, weights, rtol=1e-5, atol=1e-8)
-    # The ledger counts what went through the sockets as payload.
+    # All ledgers count what went through the sockets as payload: the devices', the hub's, the simulator's.
+    assert said == [ROUNDS * 9] * DEVICES and sum(said) == sum(map(len, up))
+    assert counted == {"up": sum(map(len, up)), "down": sum(map(len, down))}
     assert sum(map(len, up)) == ledger.bytes_from("parties") == ROUNDS * DEVICES * 9
     assert sum(map(len, down)) == ledger.bytes_from("server")
     assert sorted(up) == sorted(log)

@@ -1,12 +1,16 @@
 """What an app may rely on: a device never raises, never loops, says a thing once, and is silent when told to."""
 
+import os
+import sqlite3
 import ssl
+import subprocess
+import sys
 import threading
 import time
 
 import numpy as np
 import pytest
-from device_worlds import FEATURES, TERMS, X, clock, hub, make, ready, use  # noqa: F401
+from device_worlds import EPSILON, FEATURES, TERMS, X, clock, hub, make, ready, use  # noqa: F401
 from fake_hub import ENROLMENT, FakeHub, Fault, fault
 
 from fedrank.deploy.device import Device
@@ -260,26 +264,75 @@ def self_signed(folder):
     return folder / "hub.crt", folder / "hub.key"
 
 
-def test_a_hub_that_was_put_back_to_an_older_copy_is_told_again(hub, make):
-    """What it had counted since is gone. A message about the same model goes again; a new model is new."""
+def test_an_opt_out_holds_for_the_other_process_of_a_folder_at_once(hub, make):
+    """Two processes, two views of one file: what was opted out in one must not go on in the other."""
+    one, other = make(), make()
+    other.sync()
+    hub.faults.append(Fault("GET /v1/model", before=lambda: (one.opt_out(), use(other, 4))))
+    other.sync()  # in the middle of a look at the hub
+    assert not hub.reports and one.opt_in()
+    other.sync()
+    use(other, 3)
+    assert one.opt_out()
+    use(other, 1)  # the fourth search would make a message
+    other.sync()
+    assert not hub.reports and not other.ledger()
+    assert one.opt_in()
+    other.sync()
+    one.sync()
+    assert not hub.reports  # nothing of the time between waits to be sent
+
+
+def test_a_file_that_may_not_be_looked_at_may_hold_an_opt_out(hub, make, monkeypatch):
+    def locked(path, *arguments, **named):
+        if str(path).endswith(".sqlite3"):
+            raise PermissionError(13, "not before the first unlock")
+        return stat(path, *arguments, **named)
+
+    stat = os.stat
     device = make()
-    said = {}
-    for round_ in range(3):
-        device.sync()
-        use(device)
-        assert device.sync().sent == 1
-        said[round_] = hub.reports[round_, "device-token-0001"]
-        hub.move_on()
     device.sync()
-    hub.round, hub.weights = 1, hub.weights - np.float32(0.25)  # the model of round 1 again
-    hub.reports = {key: body for key, body in hub.reports.items() if key[0] < 1}
-    assert device.sync().sent == 1 and not device.wants_clicks
-    assert hub.reports[1, "device-token-0001"] == said[1]  # the same bytes
-    assert len(device.ledger()) == 3  # and nothing was added to what was spent
-    hub.move_on(np.ones(FEATURES))
+    device.opt_out()
+    device.close()
+    monkeypatch.setattr(os, "stat", locked)
+    monkeypatch.setattr(sqlite3, "connect", _refuses(sqlite3.connect))
+    device = make()
+    assert device.sync().state == "SILENT" and not device.wants_clicks and hub.issued == 1
+
+
+def _refuses(connect):
+    def opened(path, *arguments, **named):
+        if path != ":memory:":
+            raise sqlite3.OperationalError("unable to open database file")
+        return connect(path, *arguments, **named)
+
+    return opened
+
+
+def test_what_was_spent_outlives_leaving(hub, make):
+    device = ready(make, lifetime_epsilon=1.5 * EPSILON)
     device.sync()
-    assert device.wants_clicks
-    use(device)
-    assert device.sync().sent == 1 and hub.reports[2, "device-token-0001"] != said[2]
-    assert [(row.round, row.outcome) for row in device.ledger()] == [(r, "counted") for r in (0, 1, 2, 2)]
-    assert device.ledger()[-1].total == pytest.approx(4 * device.ledger()[0].epsilon)
+    assert len(hub.reports) == 1
+    device.leave()
+    assert device.ledger() == [] and device.privacy()["epsilon_total"] == pytest.approx(EPSILON)
+    device.opt_in()
+    device.sync()
+    assert not device.wants_clicks and "lifetime_epsilon" in device.privacy()["silent"]
+    told = device.sync()
+    assert told.state == "SILENT" and told.next_in == 3600
+
+
+def test_settings_of_the_wrong_kind_are_refused_like_wrong_ones(tmp_path):
+    """In a process of its own, as an app has it: there, nobody checks types at every call."""
+    code = f"""
+from fedrank.deploy.device import Device
+for wrong in (dict(most_epsilon="20"), dict(timeout="10"), dict(patience=None), dict(ca=3), dict(lifetime_epsilon=-1)):
+    try:
+        Device("http://127.0.0.1:9", {ENROLMENT!r}, {str(tmp_path)!r}, **wrong)
+    except ConfigError as error:
+        assert next(iter(wrong)) in str(error), error
+    else:
+        raise AssertionError(wrong)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

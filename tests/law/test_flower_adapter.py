@@ -367,3 +367,14 @@ def test_answers_and_back(first, heard):
         return
     got, rows = answer.rows(layout, first + 40)
     assert got.tolist() == numbers == layout.decode_all(rows.tobytes()).value.tolist()
+
+
+def test_a_node_does_not_answer_a_run_that_promises_too_little(tmp_path):
+    asked = Question(0, 0, b"")
+    for settings, epsilon in ((dict(privacy_p=0.9), 4 * np.log(0.9 * 10 / 0.1)), (dict(privacy_p=1.0), np.inf)):
+        config, _ = flat.read_run(table(tmp_path, **settings))
+        strict = flat.NodeSettings(0, 1, chance="seed", most_epsilon=17.9)
+        with pytest.raises(ConfigError, match=r"this node agrees to 17\.9"):
+            answer_for(config, strict, asked)
+        with pytest.raises(WireError):  # it is looked at where the node agrees
+            answer_for(config, flat.NodeSettings(0, 1, chance="seed", most_epsilon=epsilon + 0.1), asked)

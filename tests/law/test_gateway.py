@@ -170,7 +170,7 @@ def test_devices_beyond_the_block_are_left_out(gateway, tmp_path):
 def test_devices_with_other_terms_are_not_asked(gateway, tmp_path, settings, words):
     hub, _, _ = gateway
     with pytest.raises(ConfigError, match=words):
-        check_terms(hub.terms, config_of(tmp_path, **settings))
+        check_terms(hub.terms, config_of(tmp_path, **settings), FEATURES)
 
 
 def test_what_can_be_wrong_with_a_gateway_is_said(gateway, tmp_path):
@@ -183,10 +183,54 @@ def test_what_can_be_wrong_with_a_gateway_is_said(gateway, tmp_path):
         answer_through(config, dataclasses.replace(node, gateway_token=str(tmp_path / "other")), question(hub, 0))
     with pytest.raises(RunError, match="does not answer"):
         answer_through(config, dataclasses.replace(node, gateway="http://127.0.0.1:9"), question(hub, 0))
-    with pytest.raises(RunError, match="malformed"):
+    with pytest.raises(ConfigError, match="size is 3, not 0"):
         answer_through(config, node, Question(0, 0, b"nonsense"))
+    with pytest.raises(RunError, match="malformed"):
+        answer_through(config, node, Question(0, 0, bytes(5 + 4 * FEATURES)))
     with pytest.raises(ConfigError, match="https"):
         Gateway("http://hub.example.org", "x" * 30)
     table_of_node = {"partition-id": 0, "num-partitions": 1, "gateway": "http://127.0.0.1:9"}
     with pytest.raises(ConfigError, match="gateway-token"):
         read_node(table_of_node)
+
+
+def test_devices_that_look_at_other_ranks_are_not_asked(tmp_path):
+    """Their sums would be in another unit, in a message that looks the same."""
+    home = make(tmp_path / "hub", relay=True, n_features=FEATURES, depth=5)
+    terms = home.open()[0].terms()
+    assert terms.reply.nbytes == 9
+    with pytest.raises(ConfigError, match="depth is 5, not 10"):
+        check_terms(terms, config_of(tmp_path), FEATURES)
+    with pytest.raises(ConfigError, match="size is 3, not 4"):
+        check_terms(dataclasses.replace(terms, depth=10), config_of(tmp_path), FEATURES + 1)
+
+
+def test_the_operators_token_goes_to_the_hub_and_nowhere_else(tmp_path, monkeypatch):
+    """A redirect is not followed, and no proxy is asked."""
+    import http.server
+
+    seen = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            seen.append((self.path, self.headers.get("Authorization")))
+            self.send_response(302)
+            self.send_header("Location", f"http://127.0.0.1:{server.server_address[1]}/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    try:
+        with pytest.raises(RunError, match="302"):
+            Gateway(f"http://127.0.0.1:{server.server_address[1]}", "admin-token-of-a-test").terms()
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert seen == [("/v1/admin/terms", "Bearer admin-token-of-a-test")]

@@ -140,6 +140,7 @@ def answer_for(config: RunConfig, node: NodeSettings, question: Question, memory
         FedrankError: The question does not fit the run, or the data is not there.
     """
     mine = block_of(config, node)
+    _agree(mine.protocol, config, node)
     if memory is None and node.state_dir:
         memory = FolderMemory(Path(node.state_dir).expanduser(), config, mine.numbers)
     return answer_of(mine, question, config.seed, config.compute.chunk, node.chance, memory)
@@ -168,6 +169,17 @@ def answer_of(
     if memory is not None:
         memory.keep(step + 1, own)
     return pack(protocol.exchanges[question.exchange].reply, replies, numbers)
+
+
+def _agree(protocol: Protocol, config: RunConfig, node: NodeSettings) -> None:
+    """Refuse a run that promises this node's parties less than those who run the node ask for."""
+    if node.most_epsilon < 0:
+        return
+    promised = protocol.account(1, config.privacy.delta).epsilon_round
+    if not promised <= node.most_epsilon:
+        raise ConfigError(
+            f"a round of this run has ε = {promised:.4g}; this node agrees to {node.most_epsilon:.4g} (most-epsilon)."
+        )
 
 
 def refuse_carriers(protocol: Protocol) -> None:

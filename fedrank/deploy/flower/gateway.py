@@ -10,18 +10,18 @@ from __future__ import annotations
 import json
 import logging
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from fedrank.core.errors import ConfigError, RunError
+from fedrank.deploy.connection import Connection
 from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.deploy.flower.settings import NodeSettings, block
+from fedrank.deploy.settings import MOST_REPORTS
 from fedrank.deploy.terms import Terms
+from fedrank.experiments.build import DEPTH
 from fedrank.experiments.config import RunConfig
 
 _log = logging.getLogger("fedrank.flower")
@@ -33,7 +33,7 @@ _TIMEOUT = 30.0
 
 
 class Gateway:
-    """A relaying hub, as its operator sees it.
+    """A relaying hub, as its operator sees it: no redirects, no proxies, no answer without end.
 
     Args:
         url: Of the hub; plain http on this machine only.
@@ -44,28 +44,19 @@ class Gateway:
     """
 
     def __init__(self, url: str, token: str):
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme != "https" and (
-            parts.scheme != "http" or parts.hostname not in ("127.0.0.1", "::1", "localhost")
-        ):
-            raise ConfigError(f"gateway must be https, or http on this machine, got {url!r}.")
-        self._url, self._token = url.rstrip("/"), token
+        self._hub, self._token = Connection(url, timeout=_TIMEOUT), token
 
-    def __call__(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        """Status code and body of one answer.
+    def __call__(self, method: str, path: str, body: bytes | None = None, limit: int = 65_536) -> tuple[int, bytes]:
+        """Status code and body of one answer, at most ``limit`` bytes of it and one more.
 
         Raises:
             RunError: The hub does not answer.
         """
-        headers = {"Authorization": f"Bearer {self._token}"}
-        request = urllib.request.Request(self._url + path, body, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
-                return answer.status, answer.read()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read(65_536)
+            answer = self._hub.request(method, path, self._token, body=body, limit=limit)
         except OSError as error:
-            raise RunError(f"{self._url}: the gateway's hub does not answer ({error}). Is it being served?") from error
+            raise RunError(f"{self._hub.url}: the gateway's hub does not answer ({error}). Is it served?") from error
+        return answer.status, answer.body
 
     def terms(self) -> Terms:
         """What its devices agreed to.
@@ -76,14 +67,19 @@ class Gateway:
         code, body = self("GET", "/v1/admin/terms")
         if code != 200:
             raise RunError(
-                f"{self._url}: refused the gateway's node with {code}. Is gateway-token its admin.token, and was it "
+                f"{self._hub.url}: refused the gateway's node with {code}. Is gateway-token its admin.token, was it "
                 "made with --relay?"
             )
         return Terms.from_json(body)
 
 
-def check_terms(terms: Terms, config: RunConfig) -> None:
+def check_terms(terms: Terms, config: RunConfig, size: int) -> None:
     """Refuse a hub whose devices do something else than the run.
+
+    Args:
+        terms: The hub's.
+        config: The run, resolved.
+        size: Weights in the run's questions.
 
     Raises:
         ConfigError: Says what differs.
@@ -93,6 +89,8 @@ def check_terms(terms: Terms, config: RunConfig) -> None:
         "protocol": config.protocol,
         "ranker": config.ranker,
         "hidden": config.hidden if config.ranker == "mlp" else 0,
+        "size": size,
+        "depth": DEPTH,  # the reward's values and their unit hang on it
         "reward": config.reward,
         "reward_values": config.reward_values,
         "interactions": config.interactions,
@@ -138,12 +136,16 @@ def answer_through(
         raise ConfigError(f"gateway-token = {node.gateway_token!r}: cannot be read ({error}).") from error
     hub = Gateway(node.gateway, token)
     terms = hub.terms()
-    check_terms(terms, config)
+    check_terms(terms, config, (len(question.request) - 5) // 4)
     code, body = hub("PUT", "/v1/admin/round", question.request)
     if code not in (200, 201):
-        raise RunError(f"the gateway's hub refused the question of round {question.round}: {_reason(body, code)}.")
-    messages = _collected(hub, question.round, node.gateway_seconds, sleep)
+        raise RunError(
+            f"the gateway's hub refused the question of round {question.round}: {_reason(body, code)}. A hub collects "
+            "for one run, whose rounds only go up; another run needs another hub."
+        )
     layout, numbers = terms.reply, block(config.clients, node.partition_id, node.num_partitions)
+    most = MOST_REPORTS * layout.nbytes
+    messages = _collected(hub, question.round, node.gateway_seconds, most, sleep)
     count = len(messages) // layout.nbytes
     if count > len(numbers):
         _log.warning("%d devices reported, the node answers for %d: the rest is left out", count, len(numbers))
@@ -152,10 +154,10 @@ def answer_through(
     return Answer.of(numbers.start, heard, messages[: count * layout.nbytes])
 
 
-def _collected(hub: Gateway, round_: int, seconds: float, sleep: Callable[[float], None]) -> bytes:
+def _collected(hub: Gateway, round_: int, seconds: float, most: int, sleep: Callable[[float], None]) -> bytes:
     end, closing = time.monotonic() + seconds, False
     while True:
-        code, body = hub("GET", f"/v1/admin/reports/{round_}")
+        code, body = hub("GET", f"/v1/admin/reports/{round_}", limit=most)
         if code == 200:
             return body
         if code not in (409, 503):

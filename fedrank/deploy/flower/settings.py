@@ -79,6 +79,7 @@ class NodeSettings:
         state_dir: Folder in which its parties' own state outlasts the node's process; empty: Flower keeps it.
         chance: ``"os"``: what protects people comes from the operating system. ``"seed"``: from the run's seed, as in a
             simulator, so that a run can be repeated; whoever knows the seed sees through every lie.
+        most_epsilon: Largest ε of one round that this node's parties agree to; below 0: any, also none at all.
         gateway: Address of a hub that relays: real devices answer instead of simulated ones.
         gateway_token: File with that hub's admin token.
         gateway_seconds: How long its devices have for a round, before it is closed with what has come.
@@ -93,6 +94,7 @@ class NodeSettings:
     data_folder: str = ""
     state_dir: str = ""
     chance: str = "os"
+    most_epsilon: float = -1.0
     gateway: str = ""
     gateway_token: str = ""
     gateway_seconds: float = 300.0

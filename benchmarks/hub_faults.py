@@ -3,9 +3,10 @@
     python -m benchmarks.hub_faults kills [--kills 1000] [--minutes 20]
     python -m benchmarks.hub_faults deaths [--rounds 30] [--share 0.3]
 
-``kills``: ``kill -9`` at a random moment, start, and so on. Afterwards every report that was ever acknowledged must be
-in the log, with the bytes that were sent; the log must make every model that was handed out, bit by bit; and no report
-may count twice. ``deaths``: a share of the devices takes the model and vanishes, half of them in the middle of a request.
+``kills``: ``kill -9``, start, and so on: half of the times at any moment from the start on, half of the times while
+devices report. Afterwards every report that was ever acknowledged must be
+in the log, with the bytes that were sent; the log must make every model that was handed out, bit by bit.
+``deaths``: a share of the devices takes the model and vanishes, after any number of bytes of its request.
 
 Stops by itself. The exit status is 1 if anything was lost.
 """
@@ -109,6 +110,13 @@ async def _kill_loop(devices: Devices, start, kills: int, minutes: float) -> int
     process = start()
     try:
         while done < kills and time.monotonic() < end:
+            if done % 2:  # anywhere: while it starts, recovers, applies a round again
+                await asyncio.sleep(random.random() * 1.5)
+                os.kill(process.pid, signal.SIGKILL)
+                process.join()
+                done += 1
+                process = start()
+                continue
             began, patience = len(devices.acknowledged), time.monotonic() + 60
             while len(devices.acknowledged) == began and process.is_alive():  # until it is at work
                 if time.monotonic() > patience:

@@ -27,7 +27,8 @@ class Replayed:
         reports: Reports that were counted in them.
         left_out: Reports of devices that were left out.
         weights: The model after the last of them, float32 [parameters].
-        models_alike: Rounds whose model has the SHA-256 that the log has for it.
+        models: Models that were made whose SHA-256 the log has: those of the rounds, and the one after the last.
+        models_alike: Those that have it.
         served: The model of the hub's checkpoint of the same round; None: there is none, or devices were left out.
     """
 
@@ -35,6 +36,7 @@ class Replayed:
     reports: int
     left_out: int
     weights: np.ndarray
+    models: int
     models_alike: int
     served: np.ndarray | None
 
@@ -44,9 +46,15 @@ class Replayed:
         return None if self.served is None else float(np.max(np.abs(self.weights - self.served)))
 
     @property
-    def proven(self) -> bool:
-        """Every model of every round, and the served one, is the one that the log makes."""
-        return self.models_alike == self.rounds and self.difference in (0.0, None)
+    def proven(self) -> bool | None:
+        """The log makes every model that was asked about, and the served one; None: nothing says what the last one was.
+
+        The model after the last round is known from the round that came next, which is open in a hub that goes on, or
+        from its checkpoint.
+        """
+        if self.models_alike < self.models or self.difference not in (0.0, None):
+            return False
+        return True if self.models > self.rounds or self.difference == 0.0 else None
 
 
 def replay_log(folder: str | os.PathLike[str], *, without: Iterable[int] = (), until: int | None = None) -> Replayed:
@@ -73,7 +81,8 @@ def replay_log(folder: str | os.PathLike[str], *, without: Iterable[int] = (), u
 
 
 def _replay(home: HubFolder, settings: HubSettings, store: Store, away: frozenset[int], until: int | None) -> Replayed:
-    rows = [row for row in store.rounds() if row.state == "applied"]
+    everything = store.rounds()
+    rows = [row for row in everything if row.state == "applied"]
     if until is not None:
         if not 0 <= until <= len(rows):
             raise ConfigError(f"until must be in 0..{len(rows)}, the rounds that were applied, got {until}.")
@@ -82,8 +91,8 @@ def _replay(home: HubFolder, settings: HubSettings, store: Store, away: frozense
     if unknown:
         raise ConfigError(f"{store.path}: device {min(unknown)} has no report in the log; nothing to leave out.")
     learning = learning_of(settings.protocol())
-    counts = {"reports": 0, "left": 0, "alike": 0}
-    digests = {row.number: row.model for row in rows}
+    counts = {"reports": 0, "left": 0, "models": 0, "alike": 0}
+    digests = {row.number: row.model for row in everything if row.model is not None}
 
     def log():
         for row in rows:
@@ -99,15 +108,26 @@ def _replay(home: HubFolder, settings: HubSettings, store: Store, away: frozense
             yield row.number, reports
 
     def check(number: int, state: Any) -> None:
-        counts["alike"] += learning.digest(state) == digests[number]
+        if number in digests and not away:
+            counts["models"] += 1
+            counts["alike"] += learning.digest(state) == digests[number]
 
     state = rebuild(learning, learning.init(), log(), without=away, check=check)
+    check(len(rows), state)
     served = None
     if not away:
         files = Checkpoints(home.path / "checkpoints", fingerprint(settings, store.name))
         found = next(files.states(state, len(rows)), None)
         served = learning.weights(found[1]) if found is not None and found[0] == len(rows) else None
-    return Replayed(len(rows), counts["reports"], counts["left"], learning.weights(state), counts["alike"], served)
+    return Replayed(
+        rounds=len(rows),
+        reports=counts["reports"],
+        left_out=counts["left"],
+        weights=learning.weights(state),
+        models=counts["models"],
+        models_alike=counts["alike"],
+        served=served,
+    )
 
 
 def write_model(folder: str | os.PathLike[str], weights: np.ndarray, path: str | os.PathLike[str]) -> None:

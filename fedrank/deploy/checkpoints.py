@@ -37,6 +37,11 @@ class Checkpoints:
         found = ((re.fullmatch(r"state-(\d{8,})\.npz", path.name), path) for path in self.folder.glob("state-*.npz"))
         return sorted(((int(match[1]), path) for match, path in found if match), reverse=True)
 
+    def sweep(self) -> None:
+        """Remove what processes that were killed left half-written; for whoever alone writes here."""
+        for path in self.folder.glob("state-*.partial"):
+            path.unlink(missing_ok=True)
+
     def save(self, round_: int, state: Any) -> None:
         """Write the state before a round and drop the oldest.
 

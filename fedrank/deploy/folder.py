@@ -5,7 +5,6 @@
     hub.toml            settings; what devices agreed to cannot change
     hub.db              the log (SQLite, with hub.db-wal and hub.db-shm beside it while it runs)
     checkpoints/        the newest states of the server
-    question.bin        the newest question of the coordinator, where the hub relays
     enrolment.token     devices enrol with it; replace the file to change it
     admin.token         for the operator
     hub.url             where it listens, while it runs
@@ -23,6 +22,7 @@ from pathlib import Path
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.settings import HubSettings, changed, fingerprint, new_hub, read_settings, write_settings
 from fedrank.deploy.store import Store, StoreError
+from fedrank.experiments.checkpoint import write_atomically
 
 
 class HubFolder:
@@ -66,7 +66,7 @@ class HubFolder:
         return token
 
     def prepare(self, wanted: HubSettings) -> None:
-        """Make a new hub, or take up the one that is here with other settings.
+        """Make a new hub, finish one whose making was interrupted, or take up the one that is here.
 
         Raises:
             ConfigError: A setting cannot be used, or one would change that devices agreed to.
@@ -78,21 +78,35 @@ class HubFolder:
         wanted.terms()  # complete?
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            strange = [p.name for p in self.path.iterdir() if p.name not in ("hub.lock", *_OURS)]
+            strange = [p.name for p in self.path.iterdir() if p.name not in _OURS and p.suffix != ".partial"]
         except OSError as error:
             raise RunError(f"{self.path}: cannot be made or read ({error.strerror}). Choose another folder.") from error
         if strange:
             raise RunError(f"{self.path}: holds other things ({strange[0]}, …). Choose an empty folder for a hub.")
+        self._make_log(wanted)
         for name in ("enrolment", "admin"):
-            _write_secret(self.path / f"{name}.token", secrets.token_urlsafe(32))
-        if not self.log.exists():
-            hub = new_hub()
-            with contextlib.suppress(
-                OSError
-            ):  # SQLite gives its other files the rights of this one, and says what fails
-                os.close(os.open(self.log, os.O_WRONLY | os.O_CREAT, 0o600))
-            Store(self.log, name=hub, settings=json.dumps(fingerprint(wanted, hub)), relay=wanted.relay).shut()
+            with contextlib.suppress(RunError):
+                self.token(name)  # one that the operator put there, or that was made before, stays
+                continue
+            write_atomically(self.path / f"{name}.token", secrets.token_urlsafe(32).encode() + b"\n", 0o600)
         write_settings(self.settings, wanted)  # last: with it, the hub is complete
+
+    def _make_log(self, wanted: HubSettings) -> None:
+        if self.log.exists() and self.log.stat().st_size:
+            store = Store(self.log, name=new_hub())
+            used, there = store.last_device(), json.loads(store.settings)
+            whole = there == fingerprint(wanted, store.name)
+            store.shut()
+            if used:
+                raise RunError(f"{self.path}: has a log with devices, and no hub.toml. Put hub.toml back from a copy.")
+            if whole:
+                return
+            for name in _LOGS:  # made for other settings, and nobody has used it
+                (self.path / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # SQLite gives its other files the rights of this one, and says what fails
+            os.close(os.open(self.log, os.O_WRONLY | os.O_CREAT, 0o600))
+        hub = new_hub()
+        Store(self.log, name=hub, settings=json.dumps(fingerprint(wanted, hub)), relay=wanted.relay).shut()
 
     def _again(self, wanted: HubSettings) -> None:
         here = read_settings(self.settings)
@@ -130,44 +144,27 @@ class HubFolder:
         """
         from filelock import FileLock, Timeout
 
+        lock = FileLock(self.path / "hub.lock", timeout=0)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with FileLock(self.path / "hub.lock", timeout=0):
-                yield
+            lock.acquire()
         except Timeout as error:
             raise RunError(
                 f"{self.path}: another process serves this hub. Stop it, or choose another folder."
             ) from error
         except OSError as error:
             raise RunError(f"{self.path}: cannot be used ({error}). Choose another folder.") from error
+        try:
+            yield
+        finally:
+            lock.release()
 
 
-_OURS = (
-    "hub.toml",
-    "hub.url",
-    "hub.db",
-    "hub.db-wal",
-    "hub.db-shm",
-    "checkpoints",
-    "question.bin",
-    "enrolment.token",
-    "admin.token",
-)
+_LOGS = ("hub.db", "hub.db-wal", "hub.db-shm", "hub.db-journal")
+_OURS = ("hub.toml", "hub.url", "hub.lock", *_LOGS, "checkpoints", "enrolment.token", "admin.token")
 
 
 def store_differences(log: dict, settings: dict) -> str:
     """Which entries differ, in words."""
-    names = [name for name in log if log[name] != settings.get(name)]
-    return ", ".join(f"{name} is {settings.get(name)!r}, was {log[name]!r}" for name in names)
-
-
-def _write_secret(path: Path, token: str) -> None:
-    """A file that only its owner reads; one that is there stays."""
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return
-    except OSError as error:
-        raise RunError(f"{path}: cannot be written ({error.strerror}). Choose another folder.") from error
-    with os.fdopen(handle, "w", encoding="ascii") as file:
-        file.write(token + "\n")
+    names = [name for name in {**log, **settings} if log.get(name) != settings.get(name)]
+    return ", ".join(f"{name} is {settings.get(name)!r}, was {log.get(name)!r}" for name in names)

@@ -25,12 +25,12 @@ from typing import Any
 
 from fedrank.core.errors import RunError
 from fedrank.deploy.devices import Devices, digest_of
-from fedrank.deploy.inbox import LOST, Inbox, Job, Stopped
+from fedrank.deploy.inbox import Inbox, Job, Stopped, lost
 from fedrank.deploy.learning import reward_of
 from fedrank.deploy.model import Model, OwnModel, RelayedModel
 from fedrank.deploy.outcome import Outcome, View
 from fedrank.deploy.settings import HubSettings
-from fedrank.deploy.store import Store, StoreError
+from fedrank.deploy.store import CountedError, RoundRow, Store, StoreError
 from fedrank.deploy.tally import Tally
 
 _log = logging.getLogger("fedrank.hub")
@@ -62,10 +62,10 @@ class Hub:
         self._previous: tuple[int, dict[int, bytes]] = (-1, {})  # the same of the round before it
         self._settled = asyncio.Event()  # the hub is not between two rounds
         self._opened = time.monotonic()
-        self._asked = b""  # SHA-256 of the weights that devices are asked about
         self._told = -1  # the last round that the model was told
+        self._lasted = 0.0  # seconds that a round was open which is being applied
         if settings.relay:
-            self.relayed = RelayedModel(Path(folder) / "question.bin", self.terms)
+            self.relayed = RelayedModel(store, self.terms)
         self.model: Model = self.relayed if settings.relay else OwnModel(Path(folder) / "checkpoints", store, settings)
         self._recover()
 
@@ -76,31 +76,37 @@ class Hub:
         self.tally = Tally(self.settings, self.store)
         last = self.store.last_round()
         own = not self.settings.relay
-        if own and last is not None and last.state == "applied" and not self._over(last.number):  # it had been over
-            self.store.open_round(last.number + 1)
-            last = self.store.last_round()
         if last is None:  # a coordinator has not asked anything yet
             self._show(0, "between")
             return
         done = last.state == "applied"
         here = last.number + (done and own)
         self.model.at(here)
+        if done and own and not self._over(last.number):  # training had been over, and goes on
+            self.store.open_round(here, self.model.digest())
+            last, done = self.store.last_round() or last, False
+        elif last.model is None:
+            self.store.asks_about(here, self.model.digest())
+        elif not done and last.model != self.model.digest():
+            _log.warning("round %d asks about another model than its log says: another machine or program?", here)
         before = self.store.round_before(here)
         self._previous = (before, dict(self.store.reports(before)))
+        if not (done and own):
+            self._counted = dict(self.store.reports(here))
         if done:
             self._show(here, "done" if own else "between")
             return
-        self._counted = dict(self.store.reports(here))
         # How long the round has been open, by a clock that may have been set meanwhile: never more than the deadline.
-        self._opened -= min(max(0.0, time.time() - last.opened), self.settings.deadline)
+        self._opened -= min(max(0.0, time.time() - last.opened), self.settings.deadline or float("inf"))
+        self._lasted = last.seconds or 0.0
         self._show(here, "open" if last.state == "open" else "between")
 
     def _over(self, applied: int) -> bool:
         return 0 < self.settings.rounds <= applied + 1
 
     def _show(self, round_: int, state: str) -> None:
-        self._asked = self.model.digest()
-        self._turn_to(View(round_, state, self.model.question(), f'"{self.terms.hub[:8]}-{round_}"'))
+        tag = f'"{self.terms.hub[:8]}-{round_}-{self.model.digest().hex()[:8]}"'
+        self._turn_to(View(round_, state, self.model.question(), tag))
 
     def _turn_to(self, view: View) -> None:
         self.view = view
@@ -135,20 +141,30 @@ class Hub:
         """A new device's token; known to this hub by its hash only.
 
         Raises:
-            StoreError: It cannot be written down.
+            StoreError: It cannot be written down, or there are too many.
         """
+        if len(self.devices) >= self.settings.most_devices:
+            raise StoreError(
+                f"{self.store.path}: has most_devices = {self.settings.most_devices} devices; no more enrol."
+            )
         token = secrets.token_urlsafe(32)
-        if not await self._inbox.ask("enrol", data=digest_of(token)):
-            raise StoreError(f"{self.store.path}: cannot be written; nobody was enrolled.")
+        await self._inbox.ask("enrol", data=digest_of(token))
         return token
 
     async def leave(self, device: int) -> bool:
-        """Forget a device's token; False if there is no such device."""
+        """Forget a device's token; False if there is no such device; StoreError where it cannot be written."""
         return await self._inbox.ask("leave", device=device)
 
-    async def close_round(self) -> int | None:
-        """Close the open round now; None if it has no report."""
-        return await self._inbox.ask("close")
+    async def close_round(self, empty: bool = False) -> int | None:
+        """Close the open round now.
+
+        Args:
+            empty: Even if it has no report: the model stays as it is, and the round goes by.
+
+        Returns:
+            Its number; None if no round is open, or it has no report.
+        """
+        return await self._inbox.ask("close", int(empty))
 
     async def ask_round(self, question: bytes) -> Outcome:
         """A coordinator asks: the next round is open; only for a hub that relays.
@@ -208,14 +224,15 @@ class Hub:
     def status(self) -> dict[str, Any]:
         """What the status page shows; see :mod:`fedrank.deploy.tally`."""
         view, gone = self.view, time.monotonic() - self._opened
-        return self.tally.status(view.round, view.state, len(self.devices), len(self._counted), gone)
+        counted = list(self._counted) if view.state == "open" else []  # else the tally has them
+        return self.tally.status(view.round, view.state, len(self.devices), counted, gone)
 
     # ------------------------------------------------------------------------------------------------ the writer
 
     def _write(self) -> None:
         """The writer's life: commit what came, close and apply rounds."""
         try:
-            if self.view.state == "between" and self._counted:  # it was closed when the process ended
+            if self._lasted and self.view.state == "between":  # it was closed when the process ended
                 self._persist(self._apply)
             if self._due():  # it had enough reports when the process ended: nobody may be left to bring another
                 self._close()
@@ -231,19 +248,34 @@ class Hub:
     def _turn(self) -> bool:
         """One batch; False when it is time to stop."""
         batch, going_on = self._inbox.batch(self._patience())
-        self._inbox.answer(self._commit(batch))
-        for job in batch:
-            if job.kind in ("close", "ask", "collect"):
-                self._inbox.answer([(job, self._operate(job))])
+        if not batch and not self.healthy:
+            self._probe()
+        try:
+            self._inbox.answer(self._commit(batch))
+            for job in batch:
+                if job.kind in ("close", "ask", "collect"):
+                    self._inbox.answer([(job, self._operate(job))])
+        except Exception:
+            self._inbox.answer([(job, lost(job)) for job in batch])  # those that have an answer keep it
+            raise
         if self._due():
             self._close()
         return going_on
 
+    def _probe(self) -> None:
+        try:
+            self.store.probe()
+            self.healthy = True
+        except StoreError:
+            pass  # still not
+
     def _patience(self) -> float | None:
-        """Seconds until the deadline; None: for ever."""
-        if not self.settings.deadline or self.view.state == "done" or len(self._counted) < self.settings.least:
-            return None
-        return max(0.0, self._opened + self.settings.deadline - time.monotonic())
+        """Seconds until the deadline, or until the log is tried again; None: for ever."""
+        again = None if self.healthy else _TRY_AGAIN
+        if not self.settings.deadline or self.view.state != "open" or len(self._counted) < self.settings.least:
+            return again
+        left = max(0.0, self._opened + self.settings.deadline - time.monotonic())
+        return left if again is None else min(left, again)
 
     def _due(self) -> bool:
         if self.view.state != "open":
@@ -263,6 +295,8 @@ class Hub:
                 outcome = self._judged(job.round, job.device, job.data)
                 if outcome is None and job.device in fresh:  # the same device twice in one batch
                     outcome = Outcome.ALREADY if fresh[job.device] == job.data else Outcome.CONFLICT
+                elif outcome is None and len(self._counted) + len(fresh) >= self.settings.cohort:
+                    outcome = Outcome.BETWEEN  # the round is full; it closes after this batch
                 elif outcome is None:
                     fresh[job.device] = job.data
                     outcome = Outcome.ACCEPTED
@@ -281,8 +315,12 @@ class Hub:
                 self.store.write(list(enumerate(new, first)), sorted(gone), reports)
                 self.healthy = True
         except StoreError as error:
+            there = dict(self.store.reports(round_)) if isinstance(error, CountedError) else self._counted
+            if there != self._counted:  # somebody else wrote into the log: it is what counts
+                self._counted = there
+                return self._commit(batch)
             self._trouble(error)
-            return [(job, LOST[job.kind]) for job, _ in answers]
+            return [(job, lost(job)) for job, _ in answers]
         self.devices.add(new)
         for number in gone:
             self.devices.remove(number)
@@ -300,9 +338,9 @@ class Hub:
                 return b"".join(message for _, message in self.store.reports(job.round)) if done else None
         except RunError as error:
             self._trouble(error)
-            return LOST[job.kind]
-        number = self.view.round
-        if self.view.state != "open" or not self._counted:
+            return lost(job)
+        number, empty = self.view.round, bool(job.round)
+        if self.view.state != "open" or not (self._counted or empty):
             return None
         self._close()
         return number
@@ -316,34 +354,33 @@ class Hub:
             return Outcome.CONFLICT
         if last is not None and job.round <= last.number:
             return Outcome.STALE
-        self.relayed.take(job.data)
-        self.store.open_round(job.round)
+        self.relayed.take(job.round, job.data)
         self._begin(job.round, "open")
         return Outcome.ACCEPTED
 
     def _close(self) -> None:
         """OPEN → CLOSED → APPLIED; tries until it can be written."""
-        number, seconds = self.view.round, time.monotonic() - self._opened
+        number, self._lasted = self.view.round, max(1e-9, time.monotonic() - self._opened)
         self._show_state("between")
-        self._persist(lambda: self.store.close(number, seconds))
+        self._persist(lambda: self.store.close(number, self._lasted))
         self._persist(self._apply)
 
     def _apply(self) -> None:
-        """CLOSED → APPLIED."""
+        """CLOSED → APPLIED; may be tried again after any step."""
         number, relay = self.view.round, self.settings.relay
         messages = [message for _, message in self.store.reports(number)]
-        reward = reward_of(self._protocol, messages)
+        reward, last = reward_of(self._protocol, messages), relay or self._over(number)
         if self._told != number:  # once: the second time, it is the log that could not be written
             self.model.tell(number, messages)
             self._told = number
-        self.store.applied(number, self._asked, *reward, last=relay or self._over(number))
-        row = self.store.round(number)
-        assert row is not None  # it was written in the line before
+        self.store.applied(number, *reward, next_model=None if last else self.model.digest())
+        row = RoundRow(number, "applied", 0.0, None, self._lasted, None, len(messages), *reward)
         self.tally.applied(row, self._counted)
+        self._lasted = 0.0
         if relay:
             self._show_state("between")
         else:
-            self._begin(number + 1, "done" if self._over(number) else "open")
+            self._begin(number + 1, "done" if last else "open")
 
     def _begin(self, number: int, state: str) -> None:
         """A round begins."""

@@ -10,30 +10,37 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedrank.deploy.outcome import Outcome
+from fedrank.deploy.store import StoreError
 
 #: Most jobs that are committed together.
 BATCH = 8192
 
-#: Kinds of jobs, and their answers while nothing can be written.
-LOST: dict[str, Any] = {
-    "report": Outcome.UNAVAILABLE,
-    "enrol": False,
-    "leave": False,
-    "close": None,
-    "ask": Outcome.UNAVAILABLE,
-    "collect": None,
-}
-
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One thing for the writer to do, and who waits for it; ``kind`` is a key of :data:`LOST`."""
+    """One thing for the writer to do, and who waits for it.
+
+    Attributes:
+        kind: ``"report"``, ``"enrol"``, ``"leave"``, or for an operator or coordinator ``"close"``, ``"ask"``,
+            ``"collect"``.
+        waits: For the answer.
+        round: What it is about.
+        device: Who.
+        data: Bytes.
+    """
 
     kind: str
     waits: asyncio.Future
     round: int = 0
     device: int = 0
     data: bytes = b""
+
+
+def lost(job: Job) -> Any:
+    """The answer while nothing can be written: a report's outcome, else an error that the asker gets."""
+    if job.kind == "report":
+        return Outcome.UNAVAILABLE
+    return StoreError("the log cannot be written at the moment; nothing was done.")
 
 
 class Stopped(Exception):
@@ -89,19 +96,23 @@ class Inbox:
                 return
             if job is None:
                 raise Stopped
-            self.answer([(job, LOST[job.kind])])
+            self.answer([(job, lost(job))])
 
     def refuse_for_good(self) -> None:
         """The same until it is time to stop."""
         while (job := self._jobs.get()) is not None:
-            self.answer([(job, LOST[job.kind])])
+            self.answer([(job, lost(job))])
 
     def answer(self, answers: list[tuple[Job, Any]]) -> None:
         """Tell all who wait, in one call into the loop."""
 
         def tell() -> None:
             for job, answer in answers:
-                if not job.waits.done():  # a client that has gone cancelled it
+                if job.waits.done():  # a client that has gone cancelled it
+                    continue
+                if isinstance(answer, Exception):
+                    job.waits.set_exception(answer)
+                else:
                     job.waits.set_result(answer)
 
         if answers and self.loop is not None:

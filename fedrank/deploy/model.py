@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from fedrank.core.errors import RunError, WireError
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.learning import learning_of, rebuild
 from fedrank.deploy.settings import HubSettings, fingerprint
 from fedrank.deploy.store import Store
 from fedrank.deploy.terms import Terms
-from fedrank.experiments.checkpoint import write_atomically
 
 _log = logging.getLogger("fedrank.hub")
 
@@ -59,6 +57,7 @@ class OwnModel:
     def __init__(self, folder: Path, store: Store, settings: HubSettings):
         self._store, self._learning = store, learning_of(settings.protocol())
         self._checkpoints = Checkpoints(folder, fingerprint(settings, store.name))
+        self._checkpoints.sweep()
         self._state = self._learning.init()
 
     def at(self, number: int) -> None:
@@ -90,15 +89,15 @@ class OwnModel:
 
 
 class RelayedModel:
-    """A coordinator learns: the hub hands out what it is given, and keeps it in a file.
+    """A coordinator learns: the hub hands out what it is given, and keeps it in its log.
 
     Args:
-        path: The file; the log says whether the round in it was opened.
+        store: The log.
         terms: What a question looks like.
     """
 
-    def __init__(self, path: Path, terms: Terms):
-        self._path, self._layout, self._question = path, terms.request, b""
+    def __init__(self, store: Store, terms: Terms):
+        self._store, self._layout, self._question = store, terms.request, b""
 
     def number_of(self, question: bytes) -> int:
         """The round that a question is about.
@@ -108,25 +107,14 @@ class RelayedModel:
         """
         return int(self._layout.decode(question).round)
 
-    def take(self, question: bytes) -> None:
-        """Keep a question, on the disk before this returns; errors as :meth:`Model.tell`."""
-        write_atomically(self._path, question)
+    def take(self, number: int, question: bytes) -> None:
+        """Open a round with this question; errors as :meth:`Model.tell`."""
+        self._store.open_round(number, digest_of_question(question), question)
         self._question = question
 
     def at(self, number: int) -> None:
-        """Read the file."""
-        if not self._path.exists():
-            return
-        question = self._path.read_bytes()
-        try:
-            if self.number_of(question) >= number:  # a newer one was not opened: the coordinator asks again
-                self._question = question
-                return
-        except WireError as error:
-            raise RunError(
-                f"{self._path}: is damaged ({error}). Delete it, and let the coordinator ask again."
-            ) from error
-        raise RunError(f"{self._path}: is older than the log. Delete it, and let the coordinator ask again.")
+        """Read the question of that round."""
+        self._question = self._store.question(number) or b""
 
     def question(self) -> bytes:
         """The coordinator's; empty before the first."""
@@ -134,10 +122,15 @@ class RelayedModel:
 
     def digest(self) -> bytes:
         """SHA-256 of the weights."""
-        return hashlib.sha256(self._question[5:]).digest()
+        return digest_of_question(self._question)
 
     def warm(self, reports: int) -> None:
         """Nothing to do."""
 
     def tell(self, number: int, messages: Sequence[bytes]) -> None:
         """Nothing to do: the coordinator collects the messages from the log."""
+
+
+def digest_of_question(question: bytes) -> bytes:
+    """SHA-256 of the weights in a request: what follows its header and its round."""
+    return hashlib.sha256(question[5:]).digest()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedrank.core.errors import RunError
 from fedrank.deploy.app import App
 from fedrank.deploy.coordinator import coordinator_routes
 from fedrank.deploy.counters import Counters
@@ -43,6 +44,9 @@ def hub_app(home: HubFolder, *, public: bool = True) -> tuple[Hub, App]:
     Raises:
         RunError: There is no hub in the folder, or something in it cannot be used.
     """
+    enrolment, admin = home.token("enrolment"), home.token("admin")
+    if enrolment == admin:
+        raise RunError(f"{home.path}: enrolment.token and admin.token are the same; every app would be an operator.")
     settings, store = home.open()
     try:
         hub = Hub(home.path, store, settings)
@@ -53,8 +57,8 @@ def hub_app(home: HubFolder, *, public: bool = True) -> tuple[Hub, App]:
             hub,
             guard,
             Counters(hub.status),
-            enrolment=home.token("enrolment"),
-            admin=home.token("admin"),
+            enrolment=enrolment,
+            admin=admin,
             status="public" if public else "admin",
             on_start=hub.start,
             on_stop=hub.stop,

@@ -52,13 +52,14 @@ class HubSettings:
     byzantine: int = setting(1, "Liars that the rule allows for.")
     cohort: int = setting(100, "Reports that close a round.")
     deadline: float = setting(3600.0, "Seconds after which a round closes with what it has; 0: never.")
-    least: int = setting(2, "Fewest reports that a deadline may close a round with.")
+    least: int = setting(2, "Fewest reports that a deadline may close a round with; never more than the cohort.")
     rounds: int = setting(0, "Rounds until training is over; 0: it never is.")
     delta: float = setting(DELTA, "δ of the tighter bound for a user over all rounds, as shown on the status page.")
     status: Literal["auto", "public", "admin"] = setting(
         "auto", "Who may see /status and /metrics; auto: everybody if the hub listens on this machine only."
     )
     reports_per_minute: float = setting(600.0, "Requests of one device a minute.")
+    most_devices: int = setting(1_000_000, "Devices that may be enrolled at all; each takes about 250 bytes of memory.")
     enrolments_per_minute: float = setting(6000.0, "Devices that may enrol in a minute, all together.")
 
     def __post_init__(self):
@@ -66,7 +67,8 @@ class HubSettings:
             ("n_features", self.n_features, 0, 1_000_000),
             ("hidden", self.hidden, 0, 4096),
             ("cohort", self.cohort, 1, MOST_REPORTS),
-            ("least", self.least, 1, self.cohort),
+            ("least", self.least, 1, MOST_REPORTS),
+            ("most_devices", self.most_devices, 1, 100_000_000),
             ("deadline", self.deadline, 0, 10**9),
             ("rounds", self.rounds, 0, 2**32 - 1),
             ("byzantine", self.byzantine, 0, MOST_REPORTS),
@@ -77,6 +79,7 @@ class HubSettings:
                 raise ConfigError(f"{name} must be in {low}..{high}, got {value}.")
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta must be between 0 and 1, got {self.delta}.")
+        object.__setattr__(self, "least", min(self.least, self.cohort))
         if self.ranker == "mlp" and self.hidden == 0:
             object.__setattr__(self, "hidden", 10)  # frozen: resolved once, here
         if self.p is None:

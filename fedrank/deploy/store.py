@@ -33,7 +33,8 @@ CREATE TABLE round (
     opened  REAL NOT NULL,                      -- seconds since 1970
     closed  REAL,
     seconds REAL,                               -- how long it was open, by a clock that does not jump
-    model   BLOB,                               -- SHA-256 of the weights that were asked about
+    model   BLOB,                               -- SHA-256 of the weights that are asked about
+    question BLOB,                              -- a coordinator's, which devices are asked; else the hub makes it
     reports INTEGER,
     reward  REAL,                               -- mean privatised reward, privatisation's shift taken out
     error   REAL                                -- its standard error
@@ -47,13 +48,20 @@ CREATE TABLE report (
 """
 
 
+_COLUMNS = "number, state, opened, closed, seconds, model, reports, reward, error"
+
+
 class StoreError(RunError):
     """The log cannot be read or written: a full disk, wrong permissions, a damaged file. Nothing is half-written."""
 
 
+class CountedError(StoreError):
+    """A report is in the log already, although its writer did not know."""
+
+
 @dataclass(frozen=True)
 class RoundRow:
-    """A round of the log; columns as in the tables above."""
+    """A round of the log; columns as in the tables above, but for the question."""
 
     number: int
     state: str
@@ -95,10 +103,13 @@ class Store:
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = FULL")
                 self._db.execute("PRAGMA busy_timeout = 5000")
+                self._db.execute("PRAGMA secure_delete = ON")  # a token that is forgotten leaves no hash behind
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version == 0 and name is not None:
-                self._db.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
-                with self._transaction():
+                with self._transaction():  # all of it: a process that dies here leaves an empty file
+                    for table in _TABLES.split(";\n")[:-1]:
+                        self._db.execute(table)
+                    self._db.execute(f"PRAGMA user_version = {VERSION}")
                     self._db.execute("INSERT INTO hub VALUES (?, ?)", (name, settings))
                     if not relay:
                         self._open_round(0)
@@ -152,44 +163,66 @@ class Store:
                 {"now": time.time(), "seconds": seconds, "round": round_},
             )
 
-    def applied(self, round_: int, model: bytes, reward: float | None, error: float | None, *, last: bool) -> None:
-        """CLOSED → APPLIED, and the next round is open: one step.
+    def applied(self, round_: int, reward: float | None, error: float | None, *, next_model: bytes | None) -> None:
+        """CLOSED → APPLIED, and the next round is open: one step; where it has been done it is not done again.
 
         Args:
             round_: The round.
-            model: SHA-256 of the weights it asked about.
             reward: Mean reward of its reports; None where nobody can tell.
             error: Its standard error.
-            last: Training is over: no further round is opened.
+            next_model: SHA-256 of the weights that the next round asks about; None: no further round is opened.
         """
         with self._transaction():
-            self._db.execute(
-                "UPDATE round SET state = 'applied', model = ?, reward = ?, error = ? "
-                "WHERE number = ? AND state = 'closed'",
-                (model, reward, error, round_),
+            done = self._db.execute(
+                "UPDATE round SET state = 'applied', reward = ?, error = ? WHERE number = ? AND state = 'closed'",
+                (reward, error, round_),
             )
-            if not last:
-                self._open_round(round_ + 1)
+            if done.rowcount and next_model is not None:
+                self._open_round(round_ + 1, next_model)
 
-    def open_round(self, number: int) -> None:
-        """Open a round where none is open: training was over and goes on, or a coordinator asks."""
+    def open_round(self, number: int, model: bytes, question: bytes | None = None) -> None:
+        """Open a round where none is open: training was over and goes on, or a coordinator asks.
+
+        Args:
+            number: Of the round.
+            model: SHA-256 of the weights that it asks about.
+            question: The coordinator's, as it is handed out.
+        """
         with self._transaction():
-            self._open_round(number)
+            self._open_round(number, model, question)
 
-    def _open_round(self, number: int) -> None:
-        self._db.execute("INSERT INTO round (number, state, opened) VALUES (?, 'open', ?)", (number, time.time()))
+    def _open_round(self, number: int, model: bytes | None = None, question: bytes | None = None) -> None:
+        self._db.execute(
+            "INSERT INTO round (number, state, opened, model, question) VALUES (?, 'open', ?, ?, ?)",
+            (number, time.time(), model, question),
+        )
+
+    def asks_about(self, number: int, model: bytes) -> None:
+        """Write down what the first round of a hub asks about, which is not known when its log is made."""
+        with self._transaction():
+            self._db.execute("UPDATE round SET model = ? WHERE number = ? AND model IS NULL", (model, number))
+
+    def probe(self) -> None:
+        """Write something that changes nothing: whether the log can be written again."""
+        with self._transaction():
+            self._db.execute("UPDATE hub SET name = name")
 
     # -------------------------------------------------------------------------------------------------------- reading
 
     def last_round(self) -> RoundRow | None:
         """The newest round; None before the first."""
-        rows = self._all("SELECT * FROM round ORDER BY number DESC LIMIT 1")
+        rows = self._all(f"SELECT {_COLUMNS} FROM round ORDER BY number DESC LIMIT 1")
         return RoundRow(*rows[0]) if rows else None
 
     def round(self, number: int) -> RoundRow | None:
         """One round; None if it was never opened."""
-        rows = self._all("SELECT * FROM round WHERE number = ?", (number,))
+        rows = self._all(f"SELECT {_COLUMNS} FROM round WHERE number = ?", (number,))
         return RoundRow(*rows[0]) if rows else None
+
+    def question(self, number: int) -> bytes | None:
+        """The coordinator's question of a round; None where there is none."""
+        rows = self._all("SELECT question FROM round WHERE number = ?", (number,))
+        return rows[0][0] if rows else None
 
     def round_before(self, number: int) -> int:
         """The last round below this number; −1 if there is none."""
@@ -197,7 +230,7 @@ class Store:
 
     def rounds(self) -> list[RoundRow]:
         """All rounds, in order."""
-        return [RoundRow(*row) for row in self._all("SELECT * FROM round ORDER BY number")]
+        return [RoundRow(*row) for row in self._all(f"SELECT {_COLUMNS} FROM round ORDER BY number")]
 
     def reports(self, round_: int) -> list[tuple[int, bytes]]:
         """Device and message of each report of a round, in the order in which they are applied: by device."""
@@ -246,5 +279,7 @@ class _Transaction:
                 self.db.execute("ROLLBACK")
         except sqlite3.Error:
             pass  # a full disk may end the transaction by itself
+        if isinstance(error, sqlite3.IntegrityError):
+            raise CountedError(f"{self.path}: holds a report already that is to be added ({error}).") from error
         if isinstance(error, sqlite3.Error):
             raise StoreError(f"{self.path}: cannot be written ({error}). Nothing of it was counted.") from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import time
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,12 @@ class Tally:
         self.settings, self.terms, self.protocol = settings, settings.terms(store.name), settings.protocol()
         self.started = time.time()
         self.models = 0  # handed out since the start
+        self._epsilon: dict[str, Any] = {}
         self._messages = store.reports_of_devices()  # of each device, in applied rounds
         self._rows = [row for row in store.rounds() if row.state == "applied"]
         self._all = sum(row.reports or 0 for row in self._rows)
-        self._epsilon = self._account()
+        self._top = max(self._messages.values(), default=0)
+        self._account(self._top)  # the first takes a second
         self._history: list[dict[str, Any]] = _points(self._rows)
 
     def applied(self, row: RoundRow, devices: Any) -> None:
@@ -47,20 +50,25 @@ class Tally:
         """
         for device in devices:
             self._messages[device] = self._messages.get(device, 0) + 1
+            self._top = max(self._top, self._messages[device])
         self._rows.append(row)
         self._all += row.reports or 0
-        self._epsilon = self._account()
         self._history = _points(self._rows)
 
-    def _account(self) -> dict[str, Any]:
-        """ε of an interaction, of a message, and of the device that has sent most."""
-        most = max(self._messages.values(), default=0)
+    def _most(self, counted: Collection[int]) -> int:
+        """Messages of the device that sent most of those that counted, the open round's with them."""
+        return max([self._top, *(self._messages.get(device, 0) + 1 for device in counted)])
+
+    def _account(self, most: int) -> dict[str, Any]:
+        """ε of an interaction, of a message, and of a device that sent so many."""
+        if self._epsilon.get("messages_most") == most:
+            return self._epsilon
         report = self.protocol.account(most, self.settings.delta).as_json()
 
         def finite(value: float | None) -> float | None:
             return None if value is None or not math.isfinite(value) else value
 
-        return {
+        self._epsilon = {
             "interaction": finite(self.terms.epsilon_interaction),
             "message": finite(self.terms.epsilon_message),
             "messages_most": most,
@@ -68,15 +76,18 @@ class Tally:
             "user": finite(report["epsilon_user_pld"]),
             "delta": self.settings.delta,
         }
+        return self._epsilon
 
-    def status(self, round_: int, state: str, devices: int, reports: int, seconds_open: float) -> dict[str, Any]:
+    def status(
+        self, round_: int, state: str, devices: int, counted: Collection[int], seconds_open: float
+    ) -> dict[str, Any]:
         """What the status page shows; JSON-able.
 
         Args:
             round_: The round that is open, or the first that is not.
             state: ``"open"``, ``"between"`` or ``"done"``.
             devices: Enrolled devices.
-            reports: Of the open round.
+            counted: Numbers of the devices whose reports count in the open round.
             seconds_open: How long it has been open.
         """
         s, t = self.settings, self.terms
@@ -92,7 +103,8 @@ class Tally:
             "deadline_s": s.deadline or None,
             "cohort": s.cohort,
             "least": s.least,
-            "reports": reports,
+            "reports": len(counted),
+            "applied": len(self._rows),
             "rounds": s.rounds,
             "devices": devices,
             "ranker": t.ranker,
@@ -101,11 +113,11 @@ class Tally:
             "reward": t.metric.name,
             "interactions": t.interactions,
             "sigma": t.sigma,
-            "epsilon": self._epsilon,
+            "epsilon": self._account(self._most(counted)),
             "bytes": {
                 "report": t.reply.nbytes,
                 "model": t.request.nbytes,
-                "reports": (self._all + reports) * t.reply.nbytes,
+                "reports": (self._all + len(counted)) * t.reply.nbytes,
                 "models": self.models * t.request.nbytes,
             },
             "history": self._history,

@@ -5,10 +5,12 @@ One file, replaced in one step: a reader finds the old state or the new one, nev
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,13 @@ from fedrank.core.errors import RunError
 _VERSION = 1
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Replace a file in one step.
+
+    Args:
+        path: The file; its folder is made if it is not there.
+        data: Its content.
+        mode: Who may read it, where the process's mask allows it.
 
     Raises:
         RunError: The disk is full or the folder cannot be written; the old file is still there.
@@ -29,17 +36,29 @@ def write_atomically(path: Path, data: bytes) -> None:
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(partial, "wb") as file:
+        partial.unlink(missing_ok=True)
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
+        _settle(path.parent)
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise RunError(
             f"{path}: cannot be written ({error.strerror or error}). What was there before is untouched; make room or "
             "mend the permissions, then resume the run."
         ) from error
+
+
+def _settle(folder: Path) -> None:
+    """Have the folder's new entry survive a power cut, where the system can."""
+    with contextlib.suppress(OSError):  # Windows opens no folders
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def save(path: Path, tree: Any, about: dict[str, Any]) -> None:
@@ -75,7 +94,17 @@ def load(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
             about = json.loads(bytes(file["header"]))
             leaves, structure = jax.tree.flatten(like)
             found = [file[f"leaf{i}"] for i in range(len(file.files) - 1)]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    # A flipped bit may make the archive look encrypted, or ask for what zipfile does not know.
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        EOFError,
+        RuntimeError,
+        MemoryError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise RunError(
             f"{path}: not a checkpoint, or a cut one ({error}). Delete it to start the run again."
         ) from error

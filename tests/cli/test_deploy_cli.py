@@ -11,7 +11,9 @@ import time
 
 import pytest
 
+from fedrank.cli import deploy
 from fedrank.cli.main import call
+from fedrank.core.errors import ConfigError
 from fedrank.deploy.folder import HubFolder
 from fedrank.deploy.settings import HubSettings
 
@@ -69,7 +71,7 @@ def test_a_replay_says_what_it_found(tmp_path, capsys):
     home.prepare(HubSettings(n_features=5, cohort=2))
     assert call(["replay", str(home.path), "--json", "--out", str(tmp_path / "model.safetensors")]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["rounds"], found["reports"], found["proven"], found["weights"]) == (0, 0, True, [0.0] * 5)
+    assert (found["rounds"], found["reports"], found["proven"], found["weights"]) == (0, 0, None, [0.0] * 5)
     assert (tmp_path / "model.safetensors").stat().st_size > 5 * 4
     assert call(["replay", str(home.path), "--without", "1"]) == 1
     assert "device 1 has no report" in capsys.readouterr().err
@@ -123,3 +125,34 @@ def test_a_fleet_without_a_hub_says_so(tmp_path, capsys):
     assert "--enrolment" in capsys.readouterr().err
     assert call(["simulate-fleet", "http://127.0.0.1:9", "--enrolment", "x" * 20, "--devices", "0"]) == 1
     assert "devices must be" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("status", "host", "proxies", "public"),
+    [
+        ("auto", "127.0.0.1", [], True),
+        ("auto", "::1", [], True),
+        ("auto", "127.0.0.1", ["127.0.0.1"], False),
+        ("auto", "0.0.0.0", [], False),
+        ("public", "0.0.0.0", ["127.0.0.1"], True),
+        ("admin", "127.0.0.1", [], False),
+    ],
+)
+def test_the_status_is_everybodys_only_where_nobody_else_comes(tmp_path, monkeypatch, status, host, proxies, public):
+    served = []
+    monkeypatch.setattr("fedrank.deploy.service.run_hub", lambda home, listen, ready: served.append(listen))
+    more = [word for proxy in proxies for word in ("--proxies", proxy)]
+    assert call(["serve", str(tmp_path), "--n-features", "5", "--status", status, "--host", host, *more]) == 0
+    assert [(listen.public, listen.proxies) for listen in served] == [(public, tuple(proxies))]
+
+
+def test_an_enrolment_token_may_be_in_a_file(tmp_path):
+    """Every user of a machine can read the words of a command."""
+    file = tmp_path / "enrolment.token"
+    file.write_text("token-of-this-test\n", encoding="ascii")
+    hub = "http://127.0.0.1:9"
+    assert deploy._where(hub, str(file)) == (hub, "token-of-this-test")
+    assert deploy._where(hub, "x" * 500) == (hub, "x" * 500)
+    file.write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="no token can be read there"):
+        deploy._where(hub, str(file))

@@ -92,7 +92,7 @@ def test_the_log_makes_the_very_model_again(tmp_path):
     served, while_running = asyncio.run(story())
     found = replay_log(home.path)
     for one in (found, while_running):
-        assert (one.rounds, one.reports, one.models_alike, one.difference) == (5, 20, 5, 0.0)
+        assert (one.rounds, one.reports, one.models, one.models_alike, one.difference) == (5, 20, 6, 6, 0.0)
         assert one.proven
         np.testing.assert_array_equal(one.weights, served)
     less = replay_log(home.path, without=[2])
@@ -118,7 +118,10 @@ def test_a_log_that_was_tampered_with_is_found_out(tmp_path):
         db.execute("UPDATE report SET message = ? WHERE round = 1 AND device = 2", (other,))
     changed = replay_log(home.path)
     assert not changed.proven
-    assert changed.models_alike == 2  # rounds 0 and 1 were asked from models that the change does not touch
+    assert (changed.models, changed.models_alike) == (
+        4,
+        2,
+    )  # rounds 0 and 1 were asked from models that the change does not touch
     with sqlite3.connect(home.log) as db:
         db.execute("DELETE FROM report WHERE round = 1 AND device = 2")
     with pytest.raises(RunError, match="round 1 was applied with 4 reports, the log has 3"):

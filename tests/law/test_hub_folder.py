@@ -153,7 +153,7 @@ def test_terms_cannot_change_and_other_settings_can(tmp_path):
         (dict(), "n_features"),
         (dict(n_features=5, interactions=3), "even"),
         (dict(n_features=5, cohort=0), "cohort"),
-        (dict(n_features=5, least=200), "least"),
+        (dict(n_features=5, least=0), "least"),
         (dict(n_features=5, p=0.01), r"p in \[1/11, 1\]"),
         (dict(n_features=5, mechanism="laplace"), "needs epsilon"),
         (dict(n_features=5, aggregate="meen"), "Did you mean 'mean'"),

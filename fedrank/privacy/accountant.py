@@ -42,7 +42,6 @@ NOT_COVERED = (
     "The seed. It must be drawn without looking at any data and be used for the perturbation alone; "
     "then it says nothing about the person, but no ε says so.",
     "Devices whose random numbers somebody else knows.",
-    "Rounds beyond those counted here: every further message adds to the ε of its user.",
     "What the trained ranker shows about people in general. It may apply to somebody who never took part.",
     "Whoever can read the device itself.",
 )
@@ -125,9 +124,11 @@ class PrivacyReport:
         )
 
 
-_SIMULATED = (
+#: The same of a run that was counted beforehand, and simulated.
+_OF_A_RUN = (
+    "Rounds beyond those counted here: every further message adds to the ε of its user.",
     "People in a simulation. All its random numbers follow from the run's seed, so that it protects nobody and only "
-    "shows what a deployed protocol would promise."
+    "shows what a deployed protocol would promise.",
 )
 
 
@@ -186,7 +187,7 @@ def account(
         rounds=rounds,
         interactions_per_round=interactions_per_message,
         covers=_covers(one),
-        not_covered=(*(("The rewards: they are sent as they are.",) if p == 1.0 else ()), *NOT_COVERED, _SIMULATED),
+        not_covered=(*(("The rewards: they are sent as they are.",) if p == 1.0 else ()), *NOT_COVERED, *_OF_A_RUN),
     )
 
 

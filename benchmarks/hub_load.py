@@ -13,6 +13,7 @@ import asyncio
 import json
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -41,10 +42,14 @@ async def _drive(port: int, requests: list[bytes], connections: int) -> tuple[np
     return took, time.perf_counter() - began, codes
 
 
-def _round_of(port: int) -> int:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/status.json", timeout=30) as answer:
-        status = json.loads(answer.read())
-    return status["round"] if status["state"] == "open" else -1
+def _round_of(port: int, token: str) -> int:
+    """The round that a device is asked about now."""
+    asked = urllib.request.Request(f"http://127.0.0.1:{port}/v1/model", headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            return int.from_bytes(answer.read()[1:5], "little")
+    except urllib.error.HTTPError:  # between two rounds for long
+        return -1
 
 
 def measure(reports: int, connections: int, rounds: int) -> dict:
@@ -56,14 +61,14 @@ def measure(reports: int, connections: int, rounds: int) -> dict:
         out: dict = {"devices": reports, "connections": connections, "rounds": []}
         with served(home) as (process, port):
             for round_ in range(rounds):
-                while _round_of(port) != round_:
+                while _round_of(port, tokens[0]) != round_:
                     time.sleep(0.02)
                 replies = random_replies(terms, reports, seed=round_)
                 requests = [request(round_, *pair) for pair in zip(tokens, replies, strict=True)]
                 took, seconds, codes = asyncio.run(_drive(port, requests, connections))
                 began = time.perf_counter()
-                while _round_of(port) != round_ + 1:
-                    time.sleep(0.005)
+                while _round_of(port, tokens[0]) != round_ + 1:
+                    pass  # asking waits for the next round
                 out["rounds"].append(
                     {
                         "acknowledged_per_second": round(codes.get(201, 0) / seconds),

@@ -7,6 +7,7 @@
         hub.faults.append(Fault("POST /v1/report", lose=True))   # does what was asked, then closes without an answer
 """
 
+import hashlib
 import json
 import struct
 import threading
@@ -151,11 +152,12 @@ class FakeHub:
             self.tokens.remove(token)
             return 204, {}, b""
         if (method, path) == ("GET", "/v1/model"):
-            etag = f'"{self.terms.hub[:8]}-{self.round}"'
+            model = model_bytes(self.round, self.weights)
+            etag = f'"{self.terms.hub[:8]}-{self.round}-{hashlib.sha256(model[5:]).hexdigest()[:8]}"'
             about = {"ETag": etag, "Fedrank-State": self.state}
             if headers.get("If-None-Match") == etag:
                 return 304, about, b""
-            return 200, about, model_bytes(self.round, self.weights)
+            return 200, about, model
         if method == "POST" and path.startswith("/v1/report/"):
             round_ = int(path.rsplit("/", 1)[1])
             before = self.reports.get((round_, token))

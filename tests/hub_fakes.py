@@ -6,11 +6,13 @@ And what tests need around it: its application, requests to it without a network
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import math
 import socket
 import struct
 import time
+import urllib.parse
 from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -59,7 +61,8 @@ class FakeHub:
     def _view(self, round_: int, state: str) -> View:
         weights = [0.5 + round_] * self.terms.size
         model = struct.pack(f"<BI{len(weights)}f", 1 << 5 | 1, round_, *weights)
-        return View(round_, state, model, f'"{self.terms.hub[:8]}-{round_}"')
+        content = hashlib.sha256(model[5:]).hexdigest()[:8]
+        return View(round_, state, model, f'"{self.terms.hub[:8]}-{round_}-{content}"')
 
     def show(self, round_: int, state: str = "open") -> None:
         """Be in another round or state."""
@@ -105,10 +108,10 @@ class FakeHub:
             del self.tokens[token]
         return bool(known)
 
-    async def close_round(self) -> int | None:
-        await self._called("close_round")
+    async def close_round(self, empty: bool = False) -> int | None:
+        await self._called("close_round", empty)
         number = self.view.round
-        if self.view.state != "open" or not any(round_ == number for round_, _ in self.counted):
+        if self.view.state != "open" or not (empty or any(round_ == number for round_, _ in self.counted)):
             return None
         self.show(number + 1)
         return number
@@ -189,7 +192,7 @@ class Exchange:
 
     Args:
         method: Of the request.
-        path: With anything percent-encoded decoded.
+        path: As it is sent.
         token: Of the Authorization header; None: no such header.
         body: In these pieces; an exception among them is raised instead.
         length: Say how long the body is.
@@ -219,7 +222,8 @@ class Exchange:
         self.scope = {
             "type": "http",
             "method": method,
-            "path": path,
+            "path": urllib.parse.unquote(path),
+            "raw_path": path.encode("utf-8"),
             "headers": given,
             "client": None if client is None else (client, 50000),
         }

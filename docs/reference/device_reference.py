@@ -171,6 +171,8 @@ def one_round(terms_json: str, request: bytes, search, most_epsilon: float = 20.
     gives the clicked positions, from 0.
     """
     terms = json.loads(terms_json)
+    if terms["mechanism"] == "laplace" and 40 * reward_of(terms)[0][-1] / terms["epsilon"] >= 2**30:
+        return None
     if terms["protocol"] != "foltr-es" or terms["wire"] != 1 or epsilon_of_message(terms) > most_epsilon:
         return None
     round_, weights = model_of(terms, request)

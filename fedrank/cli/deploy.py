@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,6 +38,17 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def is_public(status: str, host: str, proxies: list[str] | None) -> bool:
+    """Whether everybody may see what the hub says about itself.
+
+    Args:
+        status: The setting.
+        host: Address that the hub listens at.
+        proxies: That it is told of; with them, to listen on this machine is to be reached from everywhere.
+    """
+    return status == "public" or (status == "auto" and is_loopback(host) and not proxies)
+
+
 def serve(
     folder: Path = _HUB,
     /,
@@ -60,7 +72,7 @@ def serve(
         port: Port to listen at; 0: any that is free.
         certificate: PEM file of the server's certificate chain, for TLS.
         key: PEM file of its private key.
-        proxies: Addresses of reverse proxies whose X-Forwarded-For is believed.
+        proxies: Addresses of reverse proxies whose X-Forwarded-For is believed. With them, --status auto means admin.
     """
     from fedrank.deploy.folder import HubFolder
     from fedrank.deploy.service import Listen, run_hub
@@ -69,7 +81,7 @@ def serve(
         raise ConfigError("TLS needs both --certificate and --key.")
     home = HubFolder(folder)
     _log_to_stderr()
-    public = settings.status == "public" or (settings.status == "auto" and is_loopback(host))
+    public = is_public(settings.status, host, proxies)
 
     def ready(url: str) -> None:
         print(f"hub      {url}", f"status   {url}/status", sep="\n")
@@ -114,7 +126,8 @@ def simulate_fleet(
         data: Queries that people ask: a name in the catalogue, a LETOR file or folder, or 'generated'.
         fold: Fold of the data set.
         clicks: Click model: perfect, navigational or informational.
-        enrolment: The hub's enrolment token; with a folder it is found there.
+        enrolment: The hub's enrolment token, or better a file that holds it: others on this machine can read a
+            command's words. With a folder it is found there.
         seconds: Stop after so long; 0: when training is over.
         pause: Longest pause of a device between two looks at the hub, in seconds.
         share: Each device has queries of its own.
@@ -197,9 +210,10 @@ def replay(
         print(f"{found.rounds} rounds, {found.reports} reports; {found.left_out} left out")
     else:
         served = {None: "no checkpoint of this round to compare with", 0.0: "the served model is the same, bit by bit"}
-        print(f"{found.rounds} rounds, {found.reports} reports; {found.models_alike} models are the log's")
+        made = f"{found.models_alike} of {found.models} models are the log's"
+        print(f"{found.rounds} rounds, {found.reports} reports; {made}")
         print(served.get(found.difference, f"the served model differs by up to {found.difference}"))
-    if not without and not found.proven:
+    if not without and found.proven is False:
         raise RunError(f"{folder}: the log does not make the model. Another machine or program may have made it.")
 
 
@@ -209,14 +223,24 @@ def _where(hub: str, enrolment: str | None) -> tuple[str, str]:
 
     if "://" in hub:
         if enrolment is None:
-            raise ConfigError("give --enrolment, the hub's enrolment token; with the hub's folder it would be found.")
-        return hub, enrolment
+            raise ConfigError("give --enrolment, a file with the hub's enrolment token; its folder would have it.")
+        return hub, _token(enrolment)
     home = HubFolder(hub)
     try:
         url = home.url.read_text(encoding="ascii").strip()
     except OSError as error:
         raise RunError(f"{home.path}: no hub is being served from here. Start it: fedrank serve {home.path}") from error
-    return url, enrolment or home.token("enrolment")
+    return url, _token(enrolment) if enrolment else home.token("enrolment")
+
+
+def _token(given: str) -> str:
+    """A token, or what is in the file of that name."""
+    if not os.path.isfile(given):
+        return given
+    try:
+        return Path(given).read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{given}: no token can be read there ({error}).") from error
 
 
 class _Speaker:

@@ -6,6 +6,7 @@
 ``POST /v1/report/<round>``            a device's reply; counts once
 ``DELETE /v1/device``                  the device leaves
 ``POST /v1/admin/close``               close the open round now
+``POST /v1/admin/skip``                the same, if it holds no report too
 ``DELETE /v1/admin/device/<number>``   the operator removes a device
 ``GET /healthz``                       is the hub able to write?
 ``GET /metrics /status /status.json``  what the hub says about itself
@@ -16,14 +17,19 @@ whatever the hub is doing, before anything that depends on the hub is looked at.
 
 A body is read before its request is judged, up to a limit below what headers may take. So the answer to a refused
 request reaches its sender, and the connection can be used again.
+
+A path is taken as it was sent. One with a percent sign is nobody's: a proxy in front that looks at raw paths, to keep
+the operator's addresses to itself, must not be talked past it.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
+from time import monotonic
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from fedrank.core.errors import RunError
@@ -55,6 +61,8 @@ Hook = Callable[[], Awaitable[None]]
 
 #: Seconds that a device which asks between two rounds is made to wait for the next one.
 _PATIENCE = 2.0
+#: Seconds that a page about the hub is shown as it is: to make one takes as long as many reports.
+_KEPT = 1.0
 _BAD_LENGTH = refusal("malformed", close=True)
 _ASK_BROWSER = refusal("unauthorised", (b"www-authenticate", b'Basic realm="fedrank"'))
 _INTERNAL = as_json(500, {"error": "internal"}, reason="internal")
@@ -74,7 +82,7 @@ class _Hub(Protocol):
     async def enrol(self) -> str: ...
     async def report(self, round_: int, device: int, reply: bytes) -> Outcome: ...
     async def leave(self, device: int) -> bool: ...
-    async def close_round(self) -> int | None: ...
+    async def close_round(self, empty: bool = False) -> int | None: ...
     async def settled(self, seconds: float) -> View: ...
     def status(self) -> dict[str, Any]: ...
 
@@ -131,10 +139,11 @@ class App:
             "/v1/model": Route("model", get, self._device, self._model),
             "/v1/device": Route("leave", ("DELETE",), self._device, self._leave),
             "/v1/admin/close": Route("close", ("POST",), self._operator, self._close),
+            "/v1/admin/skip": Route("skip", ("POST",), self._operator, self._skip),
             "/healthz": Route("healthz", get, None, self._healthz),
-            "/metrics": Route("metrics", get, shown, self._metrics),
-            "/status": Route("status", get, shown, self._page),
-            "/status.json": Route("status", get, shown, self._status_json),
+            "/metrics": Route("metrics", get, shown, _kept(self._metrics)),
+            "/status": Route("status", get, shown, _kept(self._page)),
+            "/status.json": Route("status", get, shown, _kept(self._status_json)),
             **({} if more is None else more(self._operator)),
         }
 
@@ -146,7 +155,7 @@ class App:
             await self._other(scope, receive, send)
             return
         counters = self.counters
-        route, tail = self._route(scope["path"])
+        route, tail = (self._nothing, "") if b"%" in (scope.get("raw_path") or b"") else self._route(scope["path"])
         try:
             answer = await self._answer(route, tail, scope, receive)
         except BodyError as error:
@@ -319,7 +328,12 @@ class App:
         return _GONE
 
     async def _close(self, asked: Asked) -> Answer:
-        number = await self._hub.close_round()
+        return self._closed(await self._hub.close_round())
+
+    async def _skip(self, asked: Asked) -> Answer:
+        return self._closed(await self._hub.close_round(empty=True))
+
+    def _closed(self, number: int | None) -> Answer:
         if number is not None:
             return as_json(200, {"round": number})
         return REFUSED[{"done": "done", "between": "between-rounds"}.get(self._hub.view.state, "no-reports")]
@@ -338,11 +352,11 @@ class App:
             return as_json(200, {"status": "ok"})
         return as_json(503, {"status": "unavailable"}, (b"retry-after", b"5"), reason="unavailable")
 
-    async def _metrics(self, asked: Asked) -> Answer:
+    def _metrics(self) -> Answer:
         text, kind = self.counters.text()
         return Answer(200, text, NO_STORE, NO_SNIFF, kind=kind.encode())
 
-    async def _page(self, asked: Asked) -> Answer:
+    def _page(self) -> Answer:
         from fedrank.deploy import status
 
         safe = ((b"referrer-policy", b"no-referrer"), (b"x-frame-options", b"DENY"))
@@ -350,7 +364,7 @@ class App:
         page = status.page(self._numbers(), self.counters.refused()).encode()
         return Answer(200, page, NO_STORE, NO_SNIFF, rules, *safe, kind=b"text/html; charset=utf-8")
 
-    async def _status_json(self, asked: Asked) -> Answer:
+    def _status_json(self) -> Answer:
         return as_json(200, {**self._numbers(), "refused": self.counters.refused()})
 
     def _numbers(self) -> dict[str, Any]:
@@ -358,6 +372,20 @@ class App:
         status = self._hub.status()
         models = {**status["bytes"], "models": self.counters.payload[self._down]}
         return {**status, "bytes": models, "healthy": self._hub.healthy}
+
+
+def _kept(make: Callable[[], Answer]) -> Callable[[Asked], Awaitable[Answer]]:
+    """An answer that is made at most once in a while, however often it is asked for."""
+    until, shown = -math.inf, _GONE
+
+    async def answer(_: Asked) -> Answer:
+        nonlocal until, shown
+        if monotonic() >= until:
+            shown = make()
+            until = monotonic() + _KEPT
+        return shown
+
+    return answer
 
 
 def _place(error: Exception) -> str:

@@ -8,6 +8,7 @@ that a token never goes to another host; an answer that trickles in ends at a de
 from __future__ import annotations
 
 import enum
+import hashlib
 import http.client
 import io
 import ipaddress
@@ -109,6 +110,19 @@ class Refusal:
     retry_after: float | None = None
     unauthorised: bool = False
     not_counted: bool = False
+
+
+def tag_of(terms: Terms, round_: int, weights: bytes) -> str:
+    """The entity tag that a hub gives a model.
+
+    It names the content: a hub that was put back from a copy may show another model in the same round.
+
+    Args:
+        terms: Of the hub.
+        round_: Of the model.
+        weights: Little-endian float32.
+    """
+    return f'"{terms.hub[:8]}-{round_}-{hashlib.sha256(weights).hexdigest()[:8]}"'
 
 
 def usable_token(token: object) -> bool:
@@ -219,18 +233,17 @@ class Connection:
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
             return Refusal(f"enrolment: the hub's answer cannot be read ({type(error).__name__})")
 
-    def model(self, token: str, terms: Terms, held: int | None) -> tuple[bytes | None, bool] | Refusal:
+    def model(self, token: str, terms: Terms, etag: str) -> tuple[bytes | None, bool] | Refusal:
         """The newest model.
 
         Args:
             token: Of the device.
             terms: Of the hub.
-            held: Round of the model that the device has; None: it has none.
+            etag: Of the model that the device has, see :func:`tag_of`; empty if it has none.
 
         Returns:
             The model's bytes, checked, or None if the device has it; and whether training is over.
         """
-        etag = "" if held is None else f'"{terms.hub[:8]}-{held}"'
         answer = self.request("GET", "/v1/model", token, etag=etag, limit=terms.request.nbytes)
         if answer.status == 304 and etag:
             return None, answer.over

@@ -8,7 +8,7 @@ import logging
 import sqlite3
 from time import monotonic
 
-from fedrank.deploy.connection import CHANCE, LONGEST_WAIT, Backoff, Connection, Refusal, State, Synced
+from fedrank.deploy.connection import CHANCE, LONGEST_WAIT, Backoff, Connection, Refusal, State, Synced, tag_of
 from fedrank.deploy.memory import Memory
 from fedrank.deploy.outbox import COUNTED, OVER, TOO_LATE
 from fedrank.deploy.trial import objection
@@ -122,7 +122,8 @@ class Conversation:
             token, terms, now = self._memory.token, self._memory.terms, self._memory.round
         if token is None or terms is None:
             return self._silent()
-        given = self._connection.model(token, terms, now and now.number)
+        etag = "" if now is None else tag_of(terms, now.number, now.weights.astype("<f4").tobytes())
+        given = self._connection.model(token, terms, etag)
         with self._memory.lock:
             if isinstance(given, Refusal):
                 return self._forget(token, given)

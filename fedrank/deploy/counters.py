@@ -123,8 +123,10 @@ def _hub(status: dict[str, Any]) -> Iterator[Any]:
     ):
         if value is not None:
             yield GaugeMetricFamily(name, text, value=value)
-    yield CounterMetricFamily("fedrank_rounds", "Rounds that moved the model", value=status["round"])
-    text = "ε of an interaction, of a message, and of all messages of the device that sent most; +Inf: no promise"
+    yield CounterMetricFamily(
+        "fedrank_rounds", "Rounds that moved the model", value=status.get("applied", status["round"])
+    )
+    text = "ε of an interaction, of a message, and of all that counted of the device that sent most; +Inf: no promise"
     epsilon = GaugeMetricFamily("fedrank_epsilon_user", text, labels=("unit",))
     for unit in ("interaction", "message", "user", "user_basic"):
         value = status["epsilon"].get(unit)

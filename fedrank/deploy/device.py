@@ -230,7 +230,7 @@ class Device:
         """Opt out, have the hub forget this device's token, and forget the hub.
 
         Args:
-            erase: Forget the ledger too; with it goes the count that ``lifetime_epsilon`` is about.
+            erase: Forget the ledger too, but for the sum that ``lifetime_epsilon`` is about.
 
         Returns:
             Whether the hub has forgotten the token; if not, each :meth:`sync` tries again.

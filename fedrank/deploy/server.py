@@ -25,6 +25,7 @@ from typing import Any
 
 from fedrank.core.errors import ConfigError, MissingExtraError, RunError
 from fedrank.deploy.app import App
+from fedrank.deploy.crowd import Crowd
 
 try:
     import httptools
@@ -41,6 +42,8 @@ LARGEST_HEAD = 1 << 16
 _PIPELINE = 64
 #: How long the rest of what a client sends is read and dropped, so that the answer to it gets through.
 _LINGER_SECONDS = 1.0
+#: One network address may have this part of all connections.
+_SHARE = 8
 #: Files that a hub has open beside its connections.
 _OTHER_FILES = 128
 
@@ -51,6 +54,7 @@ class _Limits:
     idle_seconds: float
     connections: int
     refuse: Callable[[str], None]
+    crowd: Crowd
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -60,7 +64,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self.access_log = False
         self.timeout_keep_alive = limits.idle_seconds
-        self._limits = limits
+        self._limits, self._address = limits, ""
         self._unread = 0  # bytes since the last whole request, without its body
         self._in_head = self._deaf = False
         self._earlier: list[Any] = []  # requests before the newest that are not answered yet
@@ -72,7 +76,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """Wait for the first headers, for a while."""
         super().connection_made(transport)
-        if len(self.connections) > self._limits.connections:
+        self._address = self.client[0] if self.client else ""
+        if not self._limits.crowd.enter(self._address) or len(self.connections) > self._limits.connections:
             self._part(503, "connections")
         else:
             self._expect_headers()
@@ -80,6 +85,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all clocks, and let nobody answer any more; uvicorn tells the newest request only."""
         self._deaf = True
+        self._limits.crowd.leave(self._address)
         for cycle in self._earlier:
             cycle.disconnected = True
             cycle.message_event.set()
@@ -305,7 +311,8 @@ def _server(
     except (OSError, OverflowError) as error:
         raise ConfigError(f"cannot listen on {host} port {port} ({error}). Choose another host or port.") from error
     refuse = functools.partial(app.counters.refuse, "connection")
-    return _Server(config, app, _Limits(header_seconds, idle_seconds, connections, refuse), on_ready), sock
+    crowd = Crowd(0 if proxies else max(1, connections // _SHARE))  # a proxy is one address with many behind it
+    return _Server(config, app, _Limits(header_seconds, idle_seconds, connections, refuse, crowd), on_ready), sock
 
 
 def serve(app: App, *, on_ready: Callable[[str], object] = print, connections: int = 10_000, **options: Any) -> None:
@@ -314,7 +321,8 @@ def serve(app: App, *, on_ready: Callable[[str], object] = print, connections: i
     Args:
         app: The application.
         on_ready: Called with the URL once connections are accepted.
-        connections: Most connections at once; fewer where the system allows a process fewer open files.
+        connections: Most connections at once; fewer where the system allows a process fewer open files. An eighth of
+            them for one network address, but for this machine's own and behind proxies.
         **options: ``host``; ``port`` (0: any that is free); ``certfile`` and ``keyfile`` for TLS; ``header_seconds``
             that a connection has for its headers and for the handshake of TLS; ``idle_seconds`` between requests;
             ``grace_seconds`` for the last answers; ``proxies``, addresses or networks whose ``X-Forwarded-For`` is

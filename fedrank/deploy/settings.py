@@ -56,7 +56,9 @@ class HubSettings:
     rounds: int = setting(0, "Rounds until training is over; 0: it never is.")
     delta: float = setting(DELTA, "δ of the tighter bound for a user over all rounds, as shown on the status page.")
     status: Literal["auto", "public", "admin"] = setting(
-        "auto", "Who may see /status and /metrics; auto: everybody if the hub listens on this machine only."
+        "auto",
+        "Who may see /status and /metrics; auto: everybody if the hub listens on this machine only "
+        "and behind no proxy.",
     )
     reports_per_minute: float = setting(600.0, "Requests of one device a minute.")
     most_devices: int = setting(1_000_000, "Devices that may be enrolled at all; each takes about 250 bytes of memory.")

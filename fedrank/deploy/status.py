@@ -61,6 +61,16 @@ _REASONS = {
     "too-many": "too many requests in a minute",
     "between-rounds": "came while a round was being applied",
     "unavailable": "could not be written down",
+    "large-headers": "headers larger than any that are needed",
+    "slow-headers": "did not finish its headers in time",
+    "slow-reader": "did not read its answer",
+    "connections": "too many connections at once",
+    "upgrade": "asked to speak another protocol",
+    "websocket": "asked for a WebSocket",
+    "disconnected": "went away before the end",
+    "internal": "an error of the hub; its log says where",
+    "not-closed": "asked for a round’s messages before it had closed",
+    "round-open": "asked a new question while a round was open",
 }
 
 
@@ -91,6 +101,7 @@ def page(status: dict, refused: dict[str, int]) -> str:
     drawn = pooled(points)
     block = max((p.last - p.first + 1 for p in drawn), default=1)
     private = finite(s["epsilon"]["interaction"]) is not None
+    applied = s.get("applied", s["round"])
     name = s["reward"].split(" in ")[0]  # without how it was rounded
     values = {
         "build": _BUILD,
@@ -99,11 +110,11 @@ def page(status: dict, refused: dict[str, int]) -> str:
         "title": f"{_title(s)} · fedrank hub {s['hub'][:8]}",
         "state": s["state"],
         "short": s["hub"][:8],
-        "headline": _headline(s),
+        "headline": _headline(s, applied),
         "progress": _progress(s),
         "rule": _rule(s),
         "caveat": _caveat(s),
-        "tiles": _tiles(s, points),
+        "tiles": _tiles(s, applied, points),
         "reward_name": s["reward"],
         "noise": " with the noise of privatisation averaged out" if private else "",
         "pooled": f" Each point is the mean of {block:,} rounds." if block > 1 else "",
@@ -114,7 +125,7 @@ def page(status: dict, refused: dict[str, int]) -> str:
         "latest": _latest(points),
         "epsilons": _epsilons(s["epsilon"], s["interactions"]),
         "sums": "two privatised sums of" if private else "two unprotected sums of",
-        "bytes": _bytes(s["bytes"]),
+        "bytes": _bytes(s["bytes"], s["started"]),
         "refused": _refusals(refused, s["started"]),
         "version": s["version"],
         "protocol": s["protocol"],
@@ -129,10 +140,10 @@ def page(status: dict, refused: dict[str, int]) -> str:
 # ------------------------------------------------------------------------------------------------------- in words
 
 
-def _headline(s: dict) -> str:
+def _headline(s: dict, applied: int) -> str:
     n, reports, wanted = f"{s['round']:,}", s["reports"], s["cohort"]
     if s["state"] == "done":
-        return f"Training is over after {count(s['round'], 'round')}. The model is still handed out."
+        return f"Training is over after {count(applied, 'round')}. The model is still handed out."
     if s["state"] == "between":
         return f"Round {n} is closed: {count(reports, 'report')} {'is' if reports == 1 else 'are'} being applied."
     so_far = f"Round {n} is open: {reports:,} of {count(wanted, 'report')}"
@@ -183,7 +194,7 @@ def _caveat(s: dict) -> Html:
     return h("p", words, class_="caveat")
 
 
-def _tiles(s: dict, points: Sequence[Point]) -> Html:
+def _tiles(s: dict, applied: int, points: Sequence[Point]) -> Html:
     known = [p for p in points if p.reward is not None]
     reward, said = "–", ("nothing is known yet",)
     if known:
@@ -195,7 +206,7 @@ def _tiles(s: dict, points: Sequence[Point]) -> Html:
     if times:
         usual, latest = clock(statistics.median(times)), f"the latest {clock(times[-1])}"
     return join(
-        _tile("Rounds applied", f"{s['round']:,}", f"of {s['rounds']:,}" if s["rounds"] else "no end is set"),
+        _tile("Rounds applied", f"{applied:,}", f"of {s['rounds']:,}" if s["rounds"] else "no end is set"),
         _tile("Devices enrolled", f"{s['devices']:,}", f"the busiest sent {count(most, 'report')}" if most else ""),
         _tile(f"Latest {s['reward']}", reward, *said),
         _tile("A round takes", usual, latest),
@@ -212,9 +223,9 @@ def _epsilons(epsilon: dict, interactions: int) -> Html:
         )
         return h("p", words, class_="caveat")
     several = f"{count(interactions, 'interaction')} in one report, taken together."
-    most, shown, sent = epsilon["messages_most"], "ε = 0", ["No device has sent anything yet."]
+    most, shown, sent = epsilon["messages_most"], "ε = 0", ["No message has counted yet."]
     if most and basic is not None:
-        shown, sent = f"ε = {epsilon_text(basic)}", [f"All it has sent: {count(most, 'message')}, added up."]
+        shown, sent = f"ε = {epsilon_text(basic)}", [f"What counted of it: {count(most, 'message')}, added up."]
         if tight is not None and tight < basic and epsilon_text(tight) != epsilon_text(basic):
             chance = f"a chance of 1 in {1 / epsilon['delta']:,.0f}"
             sent.append(f"By a sharper count, which fails with {chance} (δ), it is {epsilon_text(tight)}.")
@@ -243,12 +254,12 @@ def _odds(epsilon: float) -> str:
     return f"What is sent shifts the odds of anybody’s guess about it by a factor of at most {factor:,.6g}."
 
 
-def _bytes(sizes: dict) -> Html:
+def _bytes(sizes: dict, started: float) -> Html:
     rows = (
         ("One report, a device to the hub", sizes["report"]),
         ("All reports that counted", sizes["reports"]),
         ("One model, the hub to a device", sizes["model"]),
-        ("All models handed out", sizes["models"]),
+        (join("All models handed out since ", when(started)), sizes["models"]),
     )
     return join(*(h("tr", h("th", text, scope="row"), _cell(size(n)), _cell(f"{n:,}")) for text, n in rows))
 

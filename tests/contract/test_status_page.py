@@ -6,12 +6,15 @@ import html
 import math
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from status_examples import EPSILON, EXAMPLES, NO_EPSILON, point, status
 
+from fedrank.deploy import status as status_module
+from fedrank.deploy.routes import REFUSED
 from fedrank.deploy.status import CSP, page
 
 
@@ -113,7 +116,7 @@ def test_epsilon_is_said_by_unit_in_words():
     # e^4.4998 = 89.999; 18 and more allow factors of 65 million and more.
     assert "One interactionε = 4.50" in said and "by a factor of at most 90." in said
     assert "One messageε = 18.0" in said and "by a factor of e18.0: too large to be a promise" in said
-    assert "sent mostε = 306All it has sent: 17 messages, added up." in said
+    assert "sent mostε = 306What counted of it: 17 messages, added up." in said
     assert "which fails with a chance of 1 in 1,000,000 (δ), it is 120." in said
     # One message has no sharper count: 17.9989 is 18.0 for a reader.
     assert "sharper" not in words(status(epsilon={**EPSILON, "user_basic": 17.999, "user": 17.9989}))
@@ -141,13 +144,14 @@ def test_the_factor_on_the_odds_is_never_understated(epsilon):
 
 def test_bytes_are_said_for_people_and_exactly():
     text = page(EXAMPLES["large"], {})
-    rows = re.findall(r'<tr><th scope="row">([^<]*)</th><td class="number">([^<]*)</td>.*?>([^<]*)</td></tr>', text)
+    rows = re.findall(r'<tr><th scope="row">(.*?)</th><td class="number">([^<]*)</td>.*?>([^<]*)</td></tr>', text)
+    rows = [(re.sub("<.*?>", "", name), *numbers) for name, *numbers in rows]
     sizes = {name: (size.replace("\xa0", " "), exact) for name, size, exact in rows if "bytes" in size or "B" in size}
     assert sizes == {
         "One report, a device to the hub": ("9 bytes", "9"),
         "All reports that counted": ("9 TB", "9,000,000,000,000"),
         "One model, the hub to a device": ("4 MB", "4,000,005"),
-        "All models handed out": ("4 PB", "4,000,000,000,000,000"),
+        "All models handed out since 2025-11-20 11:08:00 UTC": ("4 PB", "4,000,000,000,000,000"),
     }
     assert "HTTP headers and encryption are added" in words(status())
 
@@ -162,6 +166,22 @@ def test_refusals_are_shown_by_number_and_only_if_there_were_any():
         ("unheard-of", "2"),
     ]
     assert shown[1][1] == "a report about a round that is over"
+
+
+def test_every_reason_that_the_hub_counts_has_words():
+    sources = [Path(status_module.__file__).with_name(name).read_text("utf-8") for name in ("app.py", "server.py")]
+    counted = set(REFUSED) | {"internal"}
+    for source in sources:
+        counted |= set(re.findall(r'(?:refuse\([\w."]+, |_part\(\d+, |_limits\.refuse\()"([a-z-]+)"', source))
+    assert {"websocket", "disconnected", "slow-reader", "large-headers", "connections", "upgrade"} <= counted
+    text = page(status(), dict.fromkeys(counted, 1))
+    shown = dict(re.findall(r'<tr><th scope="row"><code>(.*?)</code></th><td>(.*?)</td>', text))
+    assert set(shown) == counted and all(shown.values()), {why for why, what in shown.items() if not what}
+
+
+def test_rounds_are_counted_as_the_hub_counts_them():
+    assert "Rounds applied17" in words(status()) and "Rounds applied12" in words(status(applied=12))
+    assert "Training is over after 12 rounds." in words(status(state="done", applied=12))
 
 
 def test_who_speaks_is_said():

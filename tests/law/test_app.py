@@ -21,7 +21,7 @@ def test_a_device_enrols_asks_reports_and_leaves(hub, app):
     assert Terms.from_json(json.dumps(enrolled.json["terms"])) == hub.terms
     model = ask(app, "GET", "/v1/model", token)
     assert (model.code, model.body) == (200, hub.view.model)
-    assert model.headers["etag"] == hub.view.etag == '"01234567-0"'
+    assert model.headers["etag"] == hub.view.etag == '"01234567-0-fbfe4ca6"'
     assert model.headers["fedrank-state"] == "open" and model.headers["cache-control"] == "no-cache"
     assert model.headers["content-type"] == "application/octet-stream"
     assert [ask(app, "POST", "/v1/report/0", token, a_reply(7)).code for _ in range(3)] == [201, 200, 200]
@@ -96,6 +96,8 @@ def test_every_outcome_has_its_answer_and_is_counted(hub, app, outcome, code, la
         ("/v1/report/4294967296", a_reply(), 400, "malformed"),
         ("/v1/report/٣", a_reply(), 400, "malformed"),
         ("/v1/report", a_reply(), 404, "not-found"),
+        ("/v1/%72eport/0", a_reply(), 404, "not-found"),
+        ("/v1/report/%30", a_reply(), 404, "not-found"),
         ("/v1/report/0", b"x" * 1025, 413, "too-large"),
         ("/v1/report/4294967295", a_reply(), 409, "early-round"),
     ],
@@ -303,3 +305,31 @@ def test_the_operator_closes_a_round(hub, app):
     assert ask(app, "POST", "/v1/admin/close", ADMIN).error == "between-rounds"
     hub.show(2, "done")
     assert ask(app, "POST", "/v1/admin/close", ADMIN).error == "done"
+
+
+def test_the_operator_skips_a_round_that_nobody_reports_in(hub, app):
+    assert ask(app, "POST", "/v1/admin/skip", DEVICE).code == 401 and hub.view.round == 0
+    assert [ask(app, "POST", "/v1/admin/skip", ADMIN).json for _ in range(2)] == [{"round": 0}, {"round": 1}]
+    assert hub.calls == [("close_round", True)] * 2 and hub.view.round == 2
+    hub.show(2, "between")
+    assert ask(app, "POST", "/v1/admin/skip", ADMIN).error == "between-rounds"
+    hub.show(2, "done")
+    assert ask(app, "POST", "/v1/admin/skip", ADMIN).error == "done"
+
+
+@pytest.mark.parametrize("path", ["/v1/%61dmin/close", "/v1/admin%2Fclose", "/v1/x/%2e%2e/admin/close", "/%73tatus"])
+def test_a_path_is_taken_as_it_was_sent(hub, app, path):
+    """A proxy that keeps /v1/admin/ to itself may look at the raw path."""
+    for method in ("GET", "POST"):
+        got = ask(app, method, path, ADMIN)
+        assert (got.code, got.error) == (404, "not-found")
+    assert hub.calls == []
+
+
+def test_a_path_without_its_raw_form_is_a_path(app):
+    exchange = Exchange("GET", "/healthz")
+    for raw in (None, b"/healthz"):
+        exchange.scope["raw_path"] = raw
+        exchange.sent.clear()
+        got = asyncio.run(exchange.to(app))
+        assert got is not None and got.code == 200

@@ -24,6 +24,7 @@ MEANT = [
     ("POST", "/v1/report/", DEVICE),
     ("DELETE", "/v1/device", DEVICE),
     ("POST", "/v1/admin/close", ADMIN),
+    ("POST", "/v1/admin/skip", ADMIN),
     ("DELETE", "/v1/admin/device/1", ADMIN),
     ("DELETE", "/v1/admin/device/x", ADMIN),
     ("GET", "/healthz", None),
@@ -45,7 +46,9 @@ HEADERS = st.tuples(
     ),
     st.one_of(
         st.binary(max_size=40),
-        st.sampled_from([b"9", b"0", b"-1", b"1" * 30, b"chunked", b"*", b"Bearer", b"Basic Og==", b'"01234567-0"']),
+        st.sampled_from(
+            [b"9", b"0", b"-1", b"1" * 30, b"chunked", b"*", b"Bearer", b"Basic Og==", b'"01234567-0-fbfe4ca6"']
+        ),
     ),
 )
 REPLIES = st.one_of(

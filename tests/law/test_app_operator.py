@@ -15,6 +15,7 @@ from fedrank.core.errors import RunError
 from fedrank.deploy import app as app_module
 from fedrank.deploy.counters import Counters
 from fedrank.deploy.guard import Guard
+from fedrank.deploy.store import StoreError
 
 
 class Clock:
@@ -149,6 +150,46 @@ def test_the_real_page_can_be_shown(hub, app):
     assert got.code == 200 and b"<html" in got.body and "default-src 'none'" in got.headers["content-security-policy"]
 
 
+@pytest.mark.parametrize("path", ["/status", "/status.json", "/metrics"])
+def test_a_flood_of_looks_is_one_look_a_second(hub, monkeypatch, path):
+    now, made = [100.0], []
+    monkeypatch.setattr("fedrank.deploy.app.monotonic", lambda: now[0])
+    status = hub.status
+    hub.status = lambda: made.append(now[0]) or status()
+    app = app_of(hub)
+    looks = [ask(app, "GET", path).body for _ in range(50)]
+    assert made == [100.0] and len(set(looks)) == 1
+    assert ask(app, "HEAD", path).headers["content-length"] == str(len(looks[0]))
+    now[0] = 100.99
+    hub.show(7)
+    assert ask(app, "GET", path).body == looks[0] and made == [100.0]
+    now[0] = 101.0
+    assert ask(app, "GET", path).body != looks[0] and made == [100.0, 101.0]
+
+
+def test_a_page_that_is_kept_is_still_for_the_operator_only(hub):
+    app = app_of(hub, status="admin")
+    for path in ("/status", "/status.json", "/metrics"):
+        assert [ask(app, "GET", path, token).code for token in (ADMIN, None, DEVICE, ADMIN)] == [200, 401, 401, 200]
+
+
+def test_a_page_that_fails_is_made_again(hub, app, caplog):
+    status = hub.status
+    hub.status = lambda: 1 / 0
+    assert ask(app, "GET", "/status.json").code == 500
+    hub.status = status
+    assert ask(app, "GET", "/status.json").code == 200
+
+
+def test_rounds_that_were_applied_are_counted_by_the_hub(hub, app):
+    """Where numbers of rounds leave some out."""
+    hub.show(9)
+    status = hub.status
+    hub.status = lambda: {**status(), "applied": 4}
+    assert Counters(hub.status).text()[0].decode().count("fedrank_rounds_total 4.0") == 1
+    assert metrics(app)["fedrank_rounds_total", ()] == 9, "a hub that does not say so"
+
+
 def test_nothing_but_the_model_may_be_kept(hub, app):
     asked = [
         ("GET", path, None) for path in ("/healthz", "/metrics", "/status", "/status.json", "/nowhere", "/v1/model")
@@ -221,6 +262,8 @@ def test_a_hub_that_has_applied_no_round_has_no_reward(app):
         ("POST", "/v1/report/0", DEVICE, a_reply()),
         ("DELETE", "/v1/device", DEVICE, b""),
         ("POST", "/v1/admin/close", ADMIN, b""),
+        ("POST", "/v1/admin/skip", ADMIN, b""),
+        ("DELETE", "/v1/admin/device/1", ADMIN, b""),
     ],
 )
 def test_what_fails_inside_is_said_without_anybodys_data(hub, app, caplog, method, path, token, body):
@@ -231,8 +274,10 @@ def test_what_fails_inside_is_said_without_anybodys_data(hub, app, caplog, metho
     assert line.levelno == logging.ERROR and "ValueError at" in line.getMessage() and line.exc_info is None
     assert not re.search(f"{DEVICE}|{ADMIN}|{ENROLMENT}|192", line.getMessage())
     assert app.counters.refused() == {"internal": 1}
-    hub.trouble = RunError("the log cannot be written")
-    assert ask(app, method, path, token, body).error == "unavailable"
+    for trouble in (RunError("the log cannot be written"), StoreError("the log cannot be written")):
+        hub.trouble = trouble
+        full = ask(app, method, path, token, body)
+        assert (full.code, full.error, full.headers["retry-after"]) == (503, "unavailable", "5")
     hub.trouble = None
     assert ask(app, method, path, token, body).code < 500, "and it goes on"
 

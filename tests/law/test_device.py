@@ -1,5 +1,6 @@
 """What an app may rely on: a device never raises, never loops, says a thing once, and is silent when told to."""
 
+import hashlib
 import json
 import logging
 import math
@@ -294,3 +295,21 @@ def test_a_wrong_enrolment_token_is_said_once_and_not_repeated(hub, tmp_path, ca
         "the hub does not accept the enrolment token"
     ]
     assert "not-the-token" not in caplog.text
+
+
+def test_another_model_of_the_same_round_is_noticed(hub, make):
+    """A hub that was put back from a copy may be at the round that the device knows, with another model."""
+    device = make()
+    device.sync()
+    device.sync()
+    asked = [h.get("If-None-Match") for _, path, h, _ in hub.seen if path == "/v1/model"]
+    assert asked == [
+        None,
+        '"01234567-0-' + hashlib.sha256(np.arange(FEATURES, dtype="<f4").tobytes()).hexdigest()[:8] + '"',
+    ]
+    hub.weights = -hub.weights
+    device.sync()
+    assert np.array_equal(device._memory.round.weights, -np.arange(FEATURES, dtype=np.float32))
+    device.close()
+    make().sync()  # from its file
+    assert hub.seen[-1][2]["If-None-Match"] != asked[1] and hub.asked("GET /v1/model") == 4

@@ -325,6 +325,7 @@ def test_what_was_spent_outlives_leaving(hub, make):
 def test_settings_of_the_wrong_kind_are_refused_like_wrong_ones(tmp_path):
     """In a process of its own, as an app has it: there, nobody checks types at every call."""
     code = f"""
+from fedrank.core.errors import ConfigError
 from fedrank.deploy.device import Device
 for wrong in (dict(most_epsilon="20"), dict(timeout="10"), dict(patience=None), dict(ca=3), dict(lifetime_epsilon=-1)):
     try:

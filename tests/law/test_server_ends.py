@@ -34,6 +34,7 @@ from server_worlds import (  # noqa: F401
 )
 
 from fedrank.core.errors import ConfigError, MissingExtraError, RunError
+from fedrank.deploy.crowd import Crowd
 from fedrank.deploy.server import ThreadedServer, serve
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,6 +63,64 @@ def test_connections_are_not_too_many():
         stack.close()
         assert eventually(lambda: len(here.server._server.server_state.connections) == 0)
         assert here.ask("GET", "/healthz")[0] == 200
+
+
+@contextlib.contextmanager
+def seen_as(monkeypatch, address: str):
+    """Whoever connects is taken for somebody at this address."""
+    with monkeypatch.context() as patch:
+        patch.setattr("uvicorn.protocols.http.httptools_impl.get_remote_addr", lambda transport: (address, 50000))
+        yield
+
+
+def test_one_network_cannot_take_all_connections(monkeypatch):
+    with world(connections=24, header_seconds=5.0) as here, contextlib.ExitStack() as stack:
+        crowd, ask = (
+            here.server._server._limits.crowd,
+            b"GET /healthz HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n",
+        )
+        with seen_as(monkeypatch, "2001:db8::1"):
+            for _ in range(3):
+                stack.enter_context(socket.create_connection(("127.0.0.1", here.port)))
+            assert eventually(lambda: len(here.server._server.server_state.connections) == 3)
+        with seen_as(monkeypatch, "2001:db8::2"):  # the same household
+            assert codes(on_socket(here.port)) == [503] and here.refused("connections") == 1
+        with seen_as(monkeypatch, "2001:db8:0:1::1"):
+            assert codes(on_socket(here.port, ask)) == [200]
+        assert here.ask("GET", "/healthz")[0] == 200, "this machine"
+        stack.close()
+        assert eventually(lambda: len(crowd) == 0), "nothing is kept of who is gone"
+        with seen_as(monkeypatch, "2001:db8::2"):
+            assert codes(on_socket(here.port, ask)) == [200]
+
+
+def test_behind_a_proxy_all_devices_have_one_address(monkeypatch):
+    with world(connections=8, header_seconds=5.0, proxies=["192.0.2.9"]) as here, contextlib.ExitStack() as stack:
+        with seen_as(monkeypatch, "192.0.2.9"):
+            for _ in range(8):
+                stack.enter_context(socket.create_connection(("127.0.0.1", here.port)))
+            assert eventually(lambda: len(here.server._server.server_state.connections) == 8)
+        assert here.refused("connections") == 0
+
+
+def test_a_crowd_is_counted_by_network():
+    crowd = Crowd(2)
+    for own in ("127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1", "", "a-socket"):
+        assert all(crowd.enter(own) for _ in range(5))
+        for _ in range(5):
+            crowd.leave(own)
+    assert [crowd.enter(a) for a in ("192.0.2.1", "192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2")] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+    crowd.leave("192.0.2.1")
+    assert not crowd.enter("192.0.2.1"), "who was refused counts until the connection has ended"
+    for _ in range(3):
+        crowd.leave("192.0.2.1")
+    crowd.leave("192.0.2.2")
+    assert len(crowd) == 0 and crowd.enter("192.0.2.1")
 
 
 @pytest.mark.parametrize(

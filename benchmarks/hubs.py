@@ -95,9 +95,11 @@ class Client(asyncio.Protocol):
         self._data = b""
 
     def connection_made(self, transport):
+        """Connected."""
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
+        """Something came: perhaps the answer is whole."""
         self._data += data
         end = self._data.find(b"\r\n\r\n")
         if end < 0 or self._answer is None:
@@ -113,6 +115,7 @@ class Client(asyncio.Protocol):
             answer.set_result((int(head[9:12]), body))
 
     def connection_lost(self, error) -> None:
+        """Whoever waits waits in vain."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ConnectionResetError())
         self._answer = None

@@ -98,7 +98,7 @@ def split(secret: bytes, threshold: int, holders: int) -> list[bytes]:
         threshold: Shares that make the secret again.
         holders: Shares to make. The i-th belongs to holder i + 1 in :func:`combine`.
     """
-    halves = [Shamir.split(threshold, holders, secret[i : i + _HALF]) for i in (0, _HALF)]
+    halves = [Shamir.split(threshold, holders, secret[i : i + _HALF], False) for i in (0, _HALF)]
     return [low + high for (_, low), (_, high) in zip(*halves, strict=True)]
 
 
@@ -118,7 +118,9 @@ def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
     if len(shares) < threshold:
         raise SecureSumError(f"{len(shares)} shares of a secret are there, {threshold} are needed.")
     used = list(shares.items())[:threshold]
-    return b"".join(Shamir.combine([(holder, share[i : i + _HALF]) for holder, share in used]) for i in (0, _HALF))
+    return b"".join(
+        Shamir.combine([(holder, share[i : i + _HALF]) for holder, share in used], False) for i in (0, _HALF)
+    )
 
 
 def _private(key: X25519PrivateKey | bytes) -> X25519PrivateKey:

@@ -174,7 +174,7 @@ def kills(count: int, minutes: float) -> dict:
             "in_the_log": len(log),
             "rounds_applied": found.rounds,
             "models_handed_out": len(devices.models),
-            "models_that_the_log_does_not_make": len(other) + found.rounds - found.models_alike,
+            "models_that_the_log_does_not_make": len(other) + found.models - found.models_alike,
             "replay_equals_served": found.proven,
             "wrong": devices.wrong,
             "answers": {" ".join(map(str, key)): n for key, n in sorted(devices.answers.items(), key=str)},

@@ -48,6 +48,7 @@ bench: $(VENV)/.stamp-dev ## measure interactions per second on this machine
 bench-hub: $(VENV)/.stamp-dev ## measure a hub: reports per second, kill -9 in a loop, devices that die (25 minutes)
 	@$(BIN)/python -m benchmarks.hub_load
 	@$(BIN)/python -m benchmarks.hub_faults deaths
+	@$(BIN)/python -m benchmarks.hub_faults clock
 	@$(BIN)/python -m benchmarks.hub_faults kills
 
 docs: $(VENV)/.stamp-docs ## build the documentation into docs/_build/html; a warning is an error

@@ -1,12 +1,14 @@
-"""A hub that is killed again and again while devices report, and devices that die in the middle of a round.
+"""A hub that is killed again and again while devices report, devices that die in a round, and a clock that jumps.
 
     python -m benchmarks.hub_faults kills [--kills 1000] [--minutes 20]
     python -m benchmarks.hub_faults deaths [--rounds 30] [--share 0.3]
+    python -m benchmarks.hub_faults clock [--rounds 20]
 
 ``kills``: ``kill -9``, start, and so on: half of the times at any moment from the start on, half of the times while
 devices report. Afterwards every report that was ever acknowledged must be
 in the log, with the bytes that were sent; the log must make every model that was handed out, bit by bit.
 ``deaths``: a share of the devices takes the model and vanishes, after any number of bytes of its request.
+``clock``: the hub's wall clock jumps by up to ten years, back and forth, at every look; rounds are closed by deadlines.
 
 Stops by itself. The exit status is 1 if anything was lost.
 """
@@ -181,7 +183,7 @@ def kills(count: int, minutes: float) -> dict:
         }
 
 
-async def _dying(port: int, terms, tokens: list[str], share: float, rounds: int) -> list[int]:
+async def _dying(port: int, terms, tokens: list[str], share: float, rounds: int, first: int = 0) -> list[int]:
     """Rounds in which a share of the devices dies; how many reports each got."""
     dice, sent = random.Random(0), []
 
@@ -199,7 +201,7 @@ async def _dying(port: int, terms, tokens: list[str], share: float, rounds: int)
         finally:
             client.transport.close()
 
-    for round_ in range(rounds):
+    for round_ in range(first, first + rounds):
         sent.append(sum(await asyncio.gather(*(device(n + 1, round_) for n in range(len(tokens))))))
         client = await connect(port)
         while True:
@@ -234,6 +236,51 @@ def deaths(rounds: int, share: float) -> dict:
     }
 
 
+def _jumping_hub(path: str, port: int) -> None:
+    """A hub whose wall clock says something else at every look."""
+    right, dice = time.time, random.Random(0)
+    time.time = lambda: right() + dice.uniform(-3e8, 3e8)
+    from fedrank.deploy.service import Listen, run_hub
+
+    home = HubFolder(path)
+    with home.locked():
+        run_hub(home, Listen("127.0.0.1", port), lambda url: None)
+
+
+def clock(rounds: int) -> dict:
+    """Rounds of a hub whose clock jumps, with a restart in the middle."""
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        home, terms, tokens = make_hub(
+            Path(folder) / "hub", 200, n_features=46, cohort=1000, deadline=0.5, reports_per_minute=1e9
+        )
+        port, sent = _free_port(), []
+        for first in (0, rounds // 2):
+            process = context.Process(target=_jumping_hub, args=(str(home.path), port))
+            process.start()
+            try:
+                while True:
+                    try:
+                        socket.create_connection(("127.0.0.1", port), 1.0).close()
+                        break
+                    except OSError:
+                        time.sleep(0.05)
+                done = rounds // 2 if not first else rounds - rounds // 2
+                sent += asyncio.run(_dying(port, terms, tokens, 0.0, done, first))
+            finally:
+                os.kill(process.pid, signal.SIGTERM)
+                process.join(30)
+        found = replay_log(home.path)
+        with sqlite3.connect(home.log) as db:
+            rows = db.execute("SELECT reports, seconds FROM round WHERE state = 'applied' ORDER BY number").fetchall()
+    return {
+        "rounds": len(rows),
+        "all_counted": [n for n, _ in rows][: len(sent)] == sent,
+        "seconds_open": {"least": round(min(s for _, s in rows), 2), "most": round(max(s for _, s in rows), 2)},
+        "replay_equals_served": found.proven,
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     which = parser.add_subparsers(dest="which", required=True)
@@ -243,6 +290,8 @@ def main() -> None:
     die = which.add_parser("deaths", help="a share of the devices dies in the middle of every round")
     die.add_argument("--rounds", type=int, default=30)
     die.add_argument("--share", type=float, default=0.3)
+    jump = which.add_parser("clock", help="the hub's wall clock jumps back and forth")
+    jump.add_argument("--rounds", type=int, default=20)
     asked = parser.parse_args()
     with contextlib.suppress(KeyboardInterrupt):
         if asked.which == "kills":
@@ -250,7 +299,7 @@ def main() -> None:
             good = not (out["lost"] or out["wrong"] or out["models_that_the_log_does_not_make"])
             good = good and out["replay_equals_served"]
         else:
-            out = deaths(asked.rounds, asked.share)
+            out = clock(asked.rounds) if asked.which == "clock" else deaths(asked.rounds, asked.share)
             good = out["all_counted"] and out["replay_equals_served"]
         print(json.dumps(out, indent=2))
         sys.exit(0 if good else 1)

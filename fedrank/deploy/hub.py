@@ -29,6 +29,7 @@ from fedrank.deploy.inbox import Inbox, Job, Stopped, lost
 from fedrank.deploy.learning import reward_of
 from fedrank.deploy.model import Model, OwnModel, RelayedModel
 from fedrank.deploy.outcome import Outcome, View
+from fedrank.deploy.plan import planned
 from fedrank.deploy.settings import HubSettings
 from fedrank.deploy.store import CountedError, RoundRow, Store, StoreError
 from fedrank.deploy.tally import Tally
@@ -286,33 +287,12 @@ class Hub:
 
     def _commit(self, batch: list[Job]) -> list[tuple[Job, Any]]:
         """Write a batch in one transaction; what to answer to each."""
-        answers: list[tuple[Job, Any]] = []
-        new: list[bytes] = []
-        gone: set[int] = set()
-        fresh: dict[int, bytes] = {}
-        for job in batch:
-            if job.kind == "report":
-                outcome = self._judged(job.round, job.device, job.data)
-                if outcome is None and job.device in fresh:  # the same device twice in one batch
-                    outcome = Outcome.ALREADY if fresh[job.device] == job.data else Outcome.CONFLICT
-                elif outcome is None and len(self._counted) + len(fresh) >= self.settings.cohort:
-                    outcome = Outcome.BETWEEN  # the round is full; it closes after this batch
-                elif outcome is None:
-                    fresh[job.device] = job.data
-                    outcome = Outcome.ACCEPTED
-                answers.append((job, outcome))
-            elif job.kind == "enrol":
-                new.append(job.data)
-                answers.append((job, True))
-            elif job.kind == "leave":
-                there = job.device in self.devices and job.device not in gone
-                gone |= {job.device} if there else set()
-                answers.append((job, there))
+        plan = planned(batch, self._judged, self.devices, self.settings.cohort - len(self._counted))
         round_, first = self.view.round, self.devices.next
         try:
-            if new or gone or fresh:
-                reports = [(round_, device, data) for device, data in fresh.items()]
-                self.store.write(list(enumerate(new, first)), sorted(gone), reports)
+            if plan.new or plan.gone or plan.reports:
+                reports = [(round_, device, data) for device, data in plan.reports.items()]
+                self.store.write(list(enumerate(plan.new, first)), sorted(plan.gone), reports)
                 self.healthy = True
         except StoreError as error:
             there = dict(self.store.reports(round_)) if isinstance(error, CountedError) else self._counted
@@ -320,12 +300,12 @@ class Hub:
                 self._counted = there
                 return self._commit(batch)
             self._trouble(error)
-            return [(job, lost(job)) for job, _ in answers]
-        self.devices.add(new)
-        for number in gone:
+            return [(job, lost(job)) for job, _ in plan.answers]
+        self.devices.add(plan.new)
+        for number in plan.gone:
             self.devices.remove(number)
-        self._counted.update(fresh)
-        return answers
+        self._counted.update(plan.reports)
+        return plan.answers
 
     def _operate(self, job: Job) -> Any:
         """What an operator or a coordinator wants, after everything that came before it."""

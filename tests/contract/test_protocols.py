@@ -96,7 +96,10 @@ def test_a_cohort_answers_as_its_parties_do_one_by_one(protocol):
         jax.tree.map(lambda a, b, n=number: np.testing.assert_array_equal(a, b[n]), alone, together)
 
 
-@pytest.mark.parametrize("simulator", [{"chunk": 2}, {"debug": True}], ids=["chunks", "debug"])
+@pytest.mark.parametrize(
+    "simulator",
+    [pytest.param({"chunk": 2}, id="chunks"), pytest.param({"debug": True}, id="debug", marks=pytest.mark.slow)],
+)
 def test_chunks_and_debug_mode_change_nothing(protocol, simulator):
     states, own, seen = advance(protocol)
     states2, own2, seen2 = advance(protocol, **simulator)

@@ -27,6 +27,7 @@ def config(tmp_path_factory):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_replay_takes_out_what_liars_said(config):
     """Two of five devices report good as bad: the model learns a fifth of what it could."""
     ways = {way.name: way for way in forget(config, 0.4, 5)}
@@ -39,6 +40,7 @@ def test_replay_takes_out_what_liars_said(config):
     assert all(way.seconds > 0 for way in ways.values())
 
 
+@pytest.mark.slow
 def test_replay_goes_astray_where_learning_has_ended(config):
     """The replayed model runs ahead of the one that the rewards were measured at, and nothing calls it back."""
     ways = {way.name: way for way in forget(replace(config, rounds=40, learning_rate=0.01), 0.4, 5)}

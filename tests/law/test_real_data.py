@@ -38,7 +38,9 @@ UNSEEN = {
 }
 
 
-@pytest.mark.parametrize("name", UNSEEN)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if i else ()) for i, name in enumerate(UNSEEN)]
+)
 def test_sets_it_has_never_seen(name, tmp_path):
     path = Path(os.environ.get("FEDRANK_DATA", "absent"), "ltr", UNSEEN[name])
     if not path.exists():

@@ -5,8 +5,8 @@
     python -m benchmarks.hub_faults clock [--rounds 20]
 
 ``kills``: ``kill -9``, start, and so on: half of the times at any moment from the start on, half of the times while
-devices report. Afterwards every report that was ever acknowledged must be
-in the log, with the bytes that were sent; the log must make every model that was handed out, bit by bit.
+devices report. Afterwards every report that was ever acknowledged must be in the log, with the bytes that were sent;
+and the log must make every model that was handed out, bit by bit.
 ``deaths``: a share of the devices takes the model and vanishes, after any number of bytes of its request.
 ``clock``: the hub's wall clock jumps by up to ten years, back and forth, at every look; rounds are closed by deadlines.
 

@@ -32,7 +32,6 @@ class Tally:
     def __init__(self, settings: HubSettings, store: Store):
         self.settings, self.terms, self.protocol = settings, settings.terms(store.name), settings.protocol()
         self.started = time.time()
-        self.models = 0  # handed out since the start
         self._epsilon: dict[str, Any] = {}
         self._messages = store.reports_of_devices()  # of each device, in applied rounds
         self._rows = [row for row in store.rounds() if row.state == "applied"]
@@ -118,7 +117,6 @@ class Tally:
                 "report": t.reply.nbytes,
                 "model": t.request.nbytes,
                 "reports": (self._all + len(counted)) * t.reply.nbytes,
-                "models": self.models * t.request.nbytes,
             },
             "history": self._history,
         }

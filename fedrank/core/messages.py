@@ -28,9 +28,9 @@ M = TypeVar("M")
 #: Version of the wire form that this package writes.
 WIRE_VERSION = 1
 
-#: Axes that a message may have: weights; octets of keys and ciphertexts; parties that share masks. Anything else
-#: (queries, documents, clicks, users) is raw data and stays at the party.
-PUBLIC_AXES = ("parameters", "bytes", "neighbours")
+#: Axes that a message may have: weights; octets of keys and ciphertexts; parties that share masks; several models, or a
+#: number about each. Anything else (queries, documents, clicks, users, rows) is raw data and stays at the party.
+PUBLIC_AXES = ("parameters", "bytes", "neighbours", "models")
 
 _DTYPES = {"u1": 1, "u2": 2, "u3": 3, "u4": 4, "i4": 4, "f4": 4}
 

@@ -4,8 +4,8 @@ A protocol is a short list of *exchanges*. In each, the server asks, every party
 server is told the replies::
 
     state = protocol.init(key)
-    for each round, for each exchange in protocol.exchanges:
-        request      = exchange.ask(state)                    # server -> parties
+    for each round, for each exchange in protocol.exchanges that is due:
+        request      = exchange.ask(state)                    # server -> the parties that exchange.asked names
         party, reply = exchange.answer(request, party, key)   # at ONE party: the only code that sees its data
         state        = exchange.tell(state, replies, arrived) # parties -> server; who was heard in time
 
@@ -67,6 +67,25 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
     @abc.abstractmethod
     def ask(self, state: State) -> Request:
         """The server's question, the same for every party of the round."""
+
+    def due(self, number: Any) -> Any:
+        """Whether the exchange takes place in a round; a function of what everybody knows.
+
+        Args:
+            number: Number of the round, from 0; may be traced.
+
+        Returns:
+            True for every round, or a bool made from ``number``.
+        """
+        return True
+
+    def asked(self, state: State, parties: int) -> Any:
+        """Who is asked: bool [parties], or None for everybody. Nothing crosses to or from the others."""
+        return None
+
+    def most(self, parties: int) -> int:
+        """An upper bound of how many :meth:`asked` asks, so that a simulator need not answer for the others."""
+        return parties
 
     def carriers(self, parties: int) -> tuple[tuple[str, str, Layout], ...]:
         """What else crosses so that the reply can: keys and shares of a secure sum, for instance.
@@ -148,6 +167,14 @@ class Protocol(abc.ABC, Generic[State]):
     @abc.abstractmethod
     def weights(self, state: State) -> Any:
         """The model that the server would hand out now."""
+
+    def personal(self, state: State, party: Party) -> Any:
+        """The model that one party would use now; where nothing is personalised, the server's."""
+        return self.weights(state)
+
+    def watch(self, state: State) -> dict[str, Any]:
+        """What the server saw in the round that is over, for curves and reports: arrays by name."""
+        return {}
 
     @abc.abstractmethod
     def account(self, rounds: int, delta: float) -> Promise:

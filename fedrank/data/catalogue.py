@@ -1,10 +1,11 @@
-"""The public ranking data sets: home, terms, shape, and how a copy is proved genuine.
+"""The public data sets: home, terms, shape, and how a copy is proved genuine.
 
 A checksum is written ``kind:hex`` where kind is ``md5``, ``sha256``, or ``git``: the id that git gives a
 file, SHA-1 of the word blob, the number of bytes, a zero byte and the content. It is taken over the
 *unpacked* file, as it is or with Unix line ends; either may match, because the LETOR files are published with
 Windows line ends and circulate with both.
 
+Ranking sets are in :data:`CATALOGUE`; tables of silos are in :mod:`fedrank.data.catalogue_silos`.
 Nothing of these sets is part of this package, and their terms are their owners'.
 """
 
@@ -43,9 +44,10 @@ class DataSet:
         title: How papers call it.
         home: Page of its owners.
         terms: What may be done with it, in short.
-        queries: Number of queries, all parts together.
-        documents: Number of query-document pairs.
-        features: Number of features, that is the highest index in the files.
+        queries: Number of queries, all parts together; 0 for a table of silos.
+        documents: Number of query-document pairs; 0 for a table of silos.
+        features: Number of features: the highest index in the files of a ranking set, or the columns that a
+            table of silos has once it is read.
         grades: Number of labels, 0 .. grades − 1.
         folds: 5, or 1 if the set comes with one fixed division.
         folders: Names of the folder it is looked for in.
@@ -53,8 +55,11 @@ class DataSet:
         downloads: Archives to try, in this order.
         by_hand: What to do where no download serves.
         checksums: For the parts ``S1`` .. ``S5``, for ``train1`` .. ``train5`` of the folds, or for
-            ``train``, ``vali``, ``test`` of a set with one fold: what the file may be.
+            ``train``, ``vali``, ``test`` of a set with one fold: what the file may be. For each file of a
+            table of silos, by its name.
         notes: Traps, one sentence each.
+        silos: Number of silos; 0 for a ranking set.
+        rows: Number of rows of all silos; 0 for a ranking set.
     """
 
     name: str
@@ -72,6 +77,13 @@ class DataSet:
     by_hand: str = ""
     checksums: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
+    silos: int = 0
+    rows: int = 0
+
+    @property
+    def kind(self) -> str:
+        """``"silos"`` for a table of silos, ``"ranking"`` for queries and documents."""
+        return "silos" if self.silos else "ranking"
 
     def checksums_of(self, part: str, fold: int = 1) -> tuple[str, ...]:
         """What a file may be; empty if nothing is known about it.

@@ -1,1 +1,1 @@
-"""Rankers that learn from every interaction: scores -> ranking -> clicks -> new weights (layer 4)."""
+"""Learning where the data is: rankers from every interaction, networks from a silo's rows (layer 4)."""

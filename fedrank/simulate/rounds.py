@@ -10,6 +10,7 @@ replies to a question of some rounds ago, and replies that are lies.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrank.core.errors import AnswerError, ConfigError
-from fedrank.core.protocol import Party, Protocol
+from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import party_key
 from fedrank.simulate.attacks import Attack
 
@@ -68,6 +69,81 @@ def run_keys(seeds: Any) -> jax.Array:
     return jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
 
 
+def selective(protocol: Protocol) -> bool:
+    """Whether some exchange is not with everybody in every round, so that messages have to be counted."""
+    plain = (Exchange.due, Exchange.asked)
+    return any((type(e).due, type(e).asked) != plain for e in protocol.exchanges)
+
+
+@dataclass(frozen=True, eq=False)
+class _Answered:
+    """One exchange of one round: whoever is asked answers, and the server is told."""
+
+    simulator: Simulator
+    exchange: Exchange
+    index: int
+    key: jax.Array
+    shared: Any
+    number: Any
+    late: jax.Array
+    arrived: jax.Array
+    lies: jax.Array
+    past: Any
+
+    def __call__(self, state: Any, own: Any, request: Any) -> tuple[Any, Any, Any, jax.Array]:
+        """State, own, replies [parties, ...], and how many requests and replies crossed."""
+        s, exchange, parties = self.simulator, self.exchange, _leading(own)
+        asked = exchange.asked(state, parties)
+        arrived = self.arrived if asked is None else self.arrived & asked
+        own, replies = self._replies(own, request, asked)
+        if s.conditions.attack is not None:
+            mine = jax.random.fold_in(self.lies, self.index)
+            liars = jnp.asarray(np.asarray(s.conditions.liars))
+            replies = s.conditions.attack.tamper(mine, request, replies, liars, s.protocol)
+        count = jnp.stack([jnp.int32(parties) if asked is None else jnp.sum(asked), jnp.sum(arrived)])
+        return exchange.tell(state, replies, arrived), own, replies, count.astype(jnp.int32)
+
+    def not_due(self, state: Any, own: Any, request: Any) -> tuple[Any, Any, Any, jax.Array]:
+        """The same where nothing happens."""
+        shapes = jax.eval_shape(lambda: self._replies(own, request, self.exchange.asked(state, _leading(own)))[1])
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        return state, own, nothing, jnp.zeros(2, jnp.int32)
+
+    def _replies(self, own: Any, request: Any, asked: Any) -> tuple[Any, Any]:
+        parties, chunk = _leading(own), self.simulator.chunk
+        most = min(parties, self.exchange.most(parties))
+        if asked is None or most == parties:
+            after, replies = _in_chunks(partial(self._answers, request), own, self.late, chunk)
+            if asked is not None:  # who was not asked did nothing
+                after = jax.tree.map(lambda new, old: jnp.where(_beside(asked, new), new, old), after, own)
+            return after, replies
+        (who,) = jnp.nonzero(asked, size=most, fill_value=parties)
+        mine = jax.tree.map(lambda leaf: jnp.take(leaf, who, axis=0, mode="clip"), own)
+        late = jnp.take(self.late, who, mode="clip")
+        after, replies = _in_chunks(partial(self._answers, request), mine, late, chunk, who.astype(jnp.uint32))
+
+        def put(into, rows):
+            return into.at[who].set(rows, mode="drop")
+
+        empty = jax.tree.map(lambda leaf: jnp.zeros((parties, *leaf.shape[1:]), leaf.dtype), replies)
+        return jax.tree.map(put, own, after), jax.tree.map(put, empty, replies)
+
+    def _answers(self, request: Any, own: Any, numbers: jax.Array, late: jax.Array) -> tuple[Any, Any]:
+        def answer(own, party, late):
+            question = request
+            if self.past is not None:  # the oldest of the questions that are kept
+                question = jax.tree.map(lambda now, old: jnp.where(late, old[0], now), request, self.past[self.index])
+            key = self.simulator._key(self.key, self.number, party, self.index)
+            return self.exchange.answer(question, Party(self.shared, own), key)
+
+        party, reply = jax.vmap(answer, out_axes=(Party(None, 0), 0))(own, numbers, late)
+        return party.own, reply
+
+
+def _beside(flags: jax.Array, leaf: jax.Array) -> jax.Array:
+    return flags.reshape(flags.shape + (1,) * (leaf.ndim - flags.ndim))
+
+
 def _leading(tree: Any) -> int:
     return jax.tree.leaves(tree)[0].shape[0]
 
@@ -96,12 +172,13 @@ class Simulator:
         if self.chunk < 1:
             raise ConfigError(f"chunk must be at least 1, got {self.chunk}.")
 
-    def start(self, keys: jax.Array, parties: Party) -> tuple[Any, Any]:
+    def start(self, keys: jax.Array, parties: Party, *, per_run: bool = False) -> tuple[Any, Any]:
         """Server states and parties' own states before the first round, one a run.
 
         Args:
             keys: Typed keys [runs].
             parties: All parties; leaves of ``own`` are [parties, ...].
+            per_run: Leaves of ``own`` are [runs, parties, ...] already: parties that have other data in each run.
 
         Returns:
             States with leading axis [runs], and ``own`` with leading axes [runs, parties]. Where replies are late, a
@@ -110,12 +187,13 @@ class Simulator:
         Raises:
             ConfigError: There are not as many parties as the conditions name.
         """
+        there = jax.tree.leaves(parties.own)[0].shape[1 if per_run else 0]
         for what, named in (("to lie", self.conditions.liars), ("to be absent", self.conditions.absent)):
-            if named and len(named) != _leading(parties.own):
-                raise ConfigError(
-                    f"{len(named)} parties are said {what} or not, but there are {_leading(parties.own)}."
-                )
+            if named and len(named) != there:
+                raise ConfigError(f"{len(named)} parties are said {what} or not, but there are {there}.")
         states = jax.vmap(lambda key: self._first(self.protocol.init(jax.random.fold_in(key, _INIT))))(keys)
+        if per_run:
+            return states, parties.own
         runs = keys.shape[0]
         own = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (runs, *jnp.shape(leaf))), parties.own)
         return states, own
@@ -134,9 +212,11 @@ class Simulator:
             rounds: How many.
 
         Returns:
-            New states, new ``own``, and the parties' mean experience: name -> float32 [rounds, runs]. With ``record``
-            there is also ``"replies"``: those of each exchange, and ``"arrived"``, with leading axes [rounds, runs,
-            parties].
+            New states, new ``own``, and the parties' mean experience: name -> float32 [rounds, runs]. Beside it
+            ``"watched"``, what the protocol's :meth:`~fedrank.core.protocol.Protocol.watch` has to say, leaves
+            [rounds, runs, ...]; and, of a :func:`selective` protocol, ``"crossed"``: int32 [rounds, runs, exchanges,
+            2], how many requests and replies crossed. With ``record`` there is also ``"replies"``: those of each
+            exchange, and ``"arrived"``, with leading axes [rounds, runs, parties].
         """
         if self.debug:
             return self._advance_debug(keys, states, shared, own, first_round, rounds)
@@ -168,36 +248,35 @@ class Simulator:
         past = None
         if c.late:
             state, past = state
-        asked, kept = [], []
+        asked, kept, crossed = [], [], []
         for index, exchange in enumerate(self.protocol.exchanges):
             request = exchange.ask(state)
             asked.append(request)
-
-            def answers(own, numbers, late, exchange=exchange, request=request, index=index):
-                def answer(own, party, late):
-                    question = request
-                    if past is not None:  # the oldest of the questions that are kept
-                        question = jax.tree.map(lambda now, old: jnp.where(late, old[0], now), request, past[index])
-                    return exchange.answer(question, Party(shared, own), self._key(key, number, party, index))
-
-                party, reply = jax.vmap(answer, out_axes=(Party(None, 0), 0))(own, numbers, late)
-                return party.own, reply
-
-            own, replies = _in_chunks(answers, own, late, self.chunk)
-            if c.attack is not None:
-                mine = jax.random.fold_in(lies, index)
-                replies = c.attack.tamper(mine, request, replies, jnp.asarray(np.asarray(c.liars)), self.protocol)
+            answered = _Answered(self, exchange, index, key, shared, number, late, arrived, lies, past)
+            due = exchange.due(number)
+            if due is True:
+                state, own, replies, count = answered(state, own, request)
+            else:
+                state, own, replies, count = jax.lax.cond(due, answered, answered.not_due, state, own, request)
             kept.append(replies)
-            state = exchange.tell(state, replies, arrived)
+            crossed.append(count)
         if c.late:
             newest = jax.tree.map(lambda old, now: jnp.concatenate([old[1:], now[None]]), past, tuple(asked))
+        seen = self._seen(state, shared, own, jnp.stack(crossed))
+        if c.late:
             state = state, newest
-        experience = jax.vmap(lambda own: self.protocol.experience(Party(shared, own)))(own)
-        seen: dict[str, Any] = jax.tree.map(jnp.mean, experience)
         return state, own, {**seen, "replies": tuple(kept), "arrived": arrived} if self.record else seen
 
+    def _seen(self, state: Any, shared: Any, own: Any, crossed: jax.Array) -> dict[str, Any]:
+        """What there is to say about a round that is over."""
+        experience = jax.vmap(lambda own: self.protocol.experience(Party(shared, own)))(own)
+        seen: dict[str, Any] = jax.tree.map(jnp.mean, experience)
+        if watched := self.protocol.watch(state):
+            seen["watched"] = watched
+        return {**seen, "crossed": crossed} if selective(self.protocol) else seen
+
     def _advance_debug(self, keys, states, shared, own, first_round, rounds):
-        history: list[list[dict]] = []
+        history: list[Any] = []
         with jax.disable_jit():
             for number in range(first_round, first_round + rounds):
                 row = []
@@ -208,36 +287,43 @@ class Simulator:
                     states = jax.tree.map(lambda all_, one, run=run: all_.at[run].set(one), states, state)
                     own = jax.tree.map(lambda all_, one, run=run: all_.at[run].set(one), own, mine)
                     row.append(seen)
-                history.append(row)
-        names = history[0][0] if history else {}
-        seen = {name: jnp.stack([jnp.stack([run[name] for run in row]) for row in history]) for name in names}
-        return states, own, seen
+                history.append(_stacked(row))
+        return states, own, _stacked(history) if history else {}
 
     def _round_debug(self, key, state, shared, own, number):
-        experience = []
+        parties, crossed = _leading(own), []
         for index, exchange in enumerate(self.protocol.exchanges):
-            request = exchange.ask(state)
-            mine, replies = [], []
-            for party in range(_leading(own)):
+            if not exchange.due(number):
+                crossed.append(jnp.zeros(2, jnp.int32))
+                continue
+            request, asked = exchange.ask(state), exchange.asked(state, parties)
+            arrived = jnp.ones(parties, bool) if asked is None else asked
+            replies: list[Any] = [None] * parties
+            for party in np.flatnonzero(np.asarray(arrived)).tolist():
                 me = Party(shared, jax.tree.map(lambda leaf, party=party: leaf[party], own))
                 arguments = (request, me, self._key(key, jnp.uint32(number), jnp.uint32(party), index))
                 try:
-                    answered, reply = exchange.answer(*arguments)
+                    after, replies[party] = exchange.answer(*arguments)
                 except Exception as error:
                     raise AnswerError(exchange.name, party, number, error, arguments) from error
-                mine.append(answered.own)
-                replies.append(reply)
-            own = jax.tree.map(lambda *leaves: jnp.stack(leaves), *mine)
-            together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *replies)
-            state = exchange.tell(state, together, jnp.ones(len(mine), bool))
-            experience = [self.protocol.experience(Party(shared, one)) for one in mine]
-        return state, own, jax.tree.map(lambda *values: jnp.mean(jnp.stack(values)), *experience)
+                own = jax.tree.map(lambda all_, one, party=party: all_.at[party].set(one), own, after.own)
+            heard = jnp.full(2, jnp.sum(arrived), jnp.int32)
+            crossed.append(heard)
+            me = Party(shared, jax.tree.map(lambda leaf: leaf[0], own))
+            _, shapes = jax.eval_shape(exchange.answer, request, me, self._key(key, number, 0, index))
+            nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+            state = exchange.tell(state, _stacked([nothing if r is None else r for r in replies]), arrived)
+        return state, own, self._seen(state, shared, own, jnp.stack(crossed))
 
 
-def _in_chunks(answers, own: Any, late: jax.Array, chunk: int) -> tuple[Any, Any]:
+def _stacked(trees: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def _in_chunks(answers, own: Any, late: jax.Array, chunk: int, numbers: Any = None) -> tuple[Any, Any]:
     """Map over parties, ``chunk`` at a time; what is left over goes last, in one smaller chunk."""
     parties = _leading(own)
-    numbers = jnp.arange(parties, dtype=jnp.uint32)
+    numbers = jnp.arange(parties, dtype=jnp.uint32) if numbers is None else numbers
     whole = parties // chunk * chunk
     if parties <= chunk:
         return answers(own, numbers, late)

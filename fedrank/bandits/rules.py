@@ -1,0 +1,344 @@
+"""Decision rules of a multi-armed bandit, as arrays: one compiled program plays many rules and settings at once.
+
+A :class:`Rule` holds the settings of one bandit as scalars, its kind included, and :class:`Estimates` what it has seen.
+Stack rules with :func:`stack` and ``vmap`` every function here over them.
+
+A round of Algorithm 7 of the thesis plays one arm: ``choose``, observe its increment, ``update``. An *Extreme-Explore
+round* (section 8.3.2) observes every arm, hands all of them to one ``update`` and makes :func:`best` the global model.
+
+* **Rewards** (section 8.4). Type 1 is the increment itself. Type 2 is 1 if the increment exceeds a threshold, else 0.
+* **Estimates** (equation 2). The stationary mean moves by (R − q) / N, so the initial value is gone after the first
+  reward. Recency weighting moves by α (R − q); the initial value keeps the weight (1 − α)^N. By this formula a *larger*
+  α gives more weight to recent rewards: the reward i steps back has weight α (1 − α)^i. The thesis says the opposite
+  in words (text and caption of Figure 5, captions of Figures 16 and 17). The formula is what is implemented.
+* **No observation is not a zero.** An arm that did not report, or whose increment is undefined (NaN), changes nothing,
+  and a round without any observation does not discount either.
+
+Source:
+    Lundahl: *Personalized federated learning using multi-armed bandits*, master's thesis, 2021, sections 4.1, 8.3, 8.4.
+    Discounting: Raj and Kalyani, *Taming non-stationary bandits: a Bayesian approach*, 2017, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedrank.core.errors import ConfigError, UnknownNameError
+
+#: Kinds of rules; the position is the code in :class:`Rule`.
+KINDS = ("epsilon-greedy", "ucb", "thompson", "extreme-explore", "bayesian-extreme-explore", "fixed")
+_EPSILON, _UCB, _THOMPSON, _EXTREME, _BAYESIAN, _FIXED = range(len(KINDS))
+_NEEDS_THRESHOLD = ("thompson", "bayesian-extreme-explore")
+
+
+class Rule(NamedTuple):
+    """Settings of one bandit: scalars, or one more axis in front when stacked. Make it with :func:`make_rule`.
+
+    Attributes:
+        kind: int32, index into :data:`KINDS`.
+        epsilon: float32 in [0, 1], probability of an arm other than the greedy one (ε-greedy).
+        c: float32, at least 0, weight of the exploration bonus (UCB).
+        alpha: float32 in (0, 1], recency weight; NaN is the stationary mean.
+        gamma: float32 in (0, 1], discount of wins and losses; 1 is none.
+        threshold: float32, an increment above it is a reward of 1, else 0; NaN: the reward is the increment.
+        initial: float32, first estimate of every arm.
+        wins0: float32, above 0, first parameter of the Beta prior.
+        losses0: float32, above 0, second parameter of the Beta prior.
+        every: int32, rounds whose number is a multiple of it are Extreme-Explore rounds; 0: none are.
+        chance: float32 in [0, 1], probability that a round is an Extreme-Explore round.
+        fixed: int32, the arm that the kind ``fixed`` always plays.
+    """
+
+    kind: jax.Array
+    epsilon: jax.Array
+    c: jax.Array
+    alpha: jax.Array
+    gamma: jax.Array
+    threshold: jax.Array
+    initial: jax.Array
+    wins0: jax.Array
+    losses0: jax.Array
+    every: jax.Array
+    chance: jax.Array
+    fixed: jax.Array
+
+
+class Estimates(NamedTuple):
+    """What a bandit knows.
+
+    Attributes:
+        pulls: float32 [arms], rewards seen of each arm.
+        value: float32 [arms], estimated expected reward q.
+        wins: float32 [arms], discounted count S of rewards 1; stays 0 for rewards of type 1.
+        losses: float32 [arms], discounted count F of rewards 0; stays 0 for rewards of type 1.
+        time: float32, rewards seen of all arms together.
+    """
+
+    pulls: jax.Array
+    value: jax.Array
+    wins: jax.Array
+    losses: jax.Array
+    time: jax.Array
+
+
+def make_rule(
+    kind: str,
+    *,
+    epsilon: float = 0.1,
+    c: float = 0.05,
+    alpha: float | None = None,
+    gamma: float = 1.0,
+    threshold: float | None = None,
+    initial: float = 0.05,
+    wins0: float = 1.0,
+    losses0: float = 1.0,
+    every: int = 0,
+    chance: float = 0.0,
+    fixed: int = 0,
+) -> Rule:
+    """A rule from settings; those that its kind does not use are ignored.
+
+    Args:
+        kind: One of :data:`KINDS`.
+        epsilon: Exploration probability of ε-greedy, in [0, 1].
+        c: Exploration weight of UCB, at least 0.
+        alpha: Recency weight in (0, 1], larger is more recent; None is the stationary mean.
+        gamma: Discount of Thompson sampling and Bayesian Extreme Explore, in (0, 1].
+        threshold: Increment above which the reward is 1; None: the reward is the increment. Thompson sampling and
+            Bayesian Extreme Explore need one.
+        initial: First estimate of every arm; above all rewards it makes a rule try every arm. The thesis uses 0.05.
+        wins0: Beta prior, above 0. The thesis names no value; 1 and 1 is the uniform prior.
+        losses0: Beta prior, above 0.
+        every: An Extreme-Explore round every so many rounds, the first included; 0: none.
+        chance: Probability that a round is an Extreme-Explore round, in [0, 1].
+        fixed: Arm of the kind ``fixed``, at least 0.
+
+    Returns:
+        A rule of scalars.
+
+    Raises:
+        UnknownNameError: No such kind.
+        ConfigError: A value is out of its range, or a threshold is missing.
+    """
+    if kind not in KINDS:
+        raise UnknownNameError("decision rule", kind, KINDS)
+    ranges = (
+        ("epsilon", epsilon, 0.0 <= epsilon <= 1.0, "in [0, 1]"),
+        ("c", c, 0.0 <= c < math.inf, "at least 0 and finite"),
+        ("alpha", alpha, alpha is None or 0.0 < alpha <= 1.0, "in (0, 1], or None for the stationary mean"),
+        ("gamma", gamma, 0.0 < gamma <= 1.0, "in (0, 1]; 1 does not discount"),
+        ("threshold", threshold, threshold is None or math.isfinite(threshold), "finite, or None"),
+        ("initial", initial, math.isfinite(initial), "finite"),
+        ("wins0", wins0, 0.0 < wins0 < math.inf, "above 0 and finite"),
+        ("losses0", losses0, 0.0 < losses0 < math.inf, "above 0 and finite"),
+        ("every", every, every >= 0, "at least 0; 0 schedules no Extreme-Explore round"),
+        ("chance", chance, 0.0 <= chance <= 1.0, "in [0, 1]"),
+        ("fixed", fixed, fixed >= 0, "at least 0"),
+    )
+    for name, value, fine, wanted in ranges:
+        if not fine:
+            raise ConfigError(f"{name} of the decision rule {kind} must be {wanted}, got {value}.")
+    if threshold is None and kind in _NEEDS_THRESHOLD:
+        raise ConfigError(
+            f"The decision rule {kind} counts wins and losses and needs a threshold: the increment above which a round "
+            "counts as a win, such as 0.025."
+        )
+
+    def real(value: float | None) -> jax.Array:
+        return jnp.asarray(math.nan if value is None else value, jnp.float32)
+
+    return Rule(
+        kind=jnp.asarray(KINDS.index(kind), jnp.int32),
+        epsilon=real(epsilon),
+        c=real(c),
+        alpha=real(alpha),
+        gamma=real(gamma),
+        threshold=real(threshold),
+        initial=real(initial),
+        wins0=real(wins0),
+        losses0=real(losses0),
+        every=jnp.asarray(every, jnp.int32),
+        chance=real(chance),
+        fixed=jnp.asarray(fixed, jnp.int32),
+    )
+
+
+def stack(rules: Sequence[Rule]) -> Rule:
+    """Rules as one rule with an axis in front, to ``vmap`` over.
+
+    Args:
+        rules: At least one rule.
+
+    Returns:
+        Every field [rules].
+    """
+    return jax.tree.map(lambda *fields: jnp.stack(fields), *rules)
+
+
+def start(rule: Rule, arms: int) -> Estimates:
+    """Before the first round: the initial value for every arm, nothing seen.
+
+    Args:
+        rule: The rule.
+        arms: How many arms, at least 1.
+    """
+    zeros = jnp.zeros(arms, jnp.float32)
+    return Estimates(zeros, jnp.full(arms, rule.initial, jnp.float32), zeros, zeros, jnp.zeros((), jnp.float32))
+
+
+def reward(rule: Rule, increments: jax.Array) -> jax.Array:
+    """Rewards of increments: type 2 (0 or 1) where the rule has a threshold, else type 1 (the increment itself).
+
+    Args:
+        rule: The rule.
+        increments: float32, any shape, in [−1, 1]. For a loss pass its decrease.
+
+    Returns:
+        float32 of the same shape.
+    """
+    return jnp.where(jnp.isnan(rule.threshold), increments, (increments > rule.threshold).astype(jnp.float32))
+
+
+def estimate(rule: Rule, estimates: Estimates) -> jax.Array:
+    """Estimated expected reward of every arm: q, or the posterior mean of Thompson sampling and Bayesian EE.
+
+    Returns:
+        float32 [arms].
+    """
+    wins, losses = rule.wins0 + estimates.wins, rule.losses0 + estimates.losses
+    bayesian = (rule.kind == _THOMPSON) | (rule.kind == _BAYESIAN)
+    return jnp.where(bayesian, wins / (wins + losses), estimates.value)
+
+
+def choose(rule: Rule, estimates: Estimates, alive: jax.Array, key: jax.Array) -> jax.Array:
+    """The arm to play.
+
+    * *ε-greedy* (4.1.1): with probability 1 − ε a greedy arm, else any other, all alike. The greedy arm itself is no
+      candidate when exploring, unlike in most libraries. A single arm is always played.
+    * *UCB* (4.1.2): every arm once, then the largest q + c √(2 ln t / N), with t the rewards seen so far.
+    * *Thompson* (Algorithms 3, 4): the largest draw of Beta(α₀ + S, β₀ + F).
+    * *Extreme Explore*, both kinds: the greedy arm, for a caller that plays one arm all the same. See :func:`best`.
+    * *fixed*: always the same arm, alive or not.
+
+    The thesis does not say what happens when several arms are equally good. Here chance decides, all alike, because
+    all arms start with the same estimate and none should profit from its number.
+
+    Args:
+        rule: The rule.
+        estimates: What it has seen.
+        alive: bool [arms], the arms that may be played; at least one. If none may, an arm is returned all the same.
+        key: JAX key.
+
+    Returns:
+        int32, the arm.
+    """
+    first, second, third = jax.random.split(key, 3)
+    n = alive.shape[0]
+    ties = jax.random.uniform(first, (n,), jnp.float32)
+
+    def largest(scores: jax.Array) -> jax.Array:
+        scores = jnp.where(alive, scores, -jnp.inf)
+        # A draw is never below 0, so −1 marks what is not a candidate.
+        return jnp.argmax(jnp.where(alive & (scores == jnp.max(scores)), ties, -1.0)).astype(jnp.int32)
+
+    def greedy() -> jax.Array:
+        return largest(estimate(rule, estimates))
+
+    def epsilon_greedy() -> jax.Array:
+        arm = greedy()
+        coin, which = jax.random.uniform(second, (), jnp.float32), jax.random.uniform(third, (n,), jnp.float32)
+        others = alive & (jnp.arange(n) != arm)
+        other = jnp.argmax(jnp.where(others, which, -1.0)).astype(jnp.int32)
+        return jnp.where((coin < rule.epsilon) & jnp.any(others), other, arm)
+
+    def ucb() -> jax.Array:
+        unseen = estimates.pulls == 0
+        log_time = jnp.log(jnp.maximum(estimates.time, 1.0))
+        bonus = rule.c * jnp.sqrt(2.0 * log_time / jnp.where(unseen, 1.0, estimates.pulls))
+        return largest(jnp.where(unseen, jnp.inf, estimates.value + bonus))
+
+    def thompson() -> jax.Array:
+        # A Beta draw is G / (G + H) of two Gamma draws; its logit ln G − ln H has the same order. Half the time of
+        # jax.random.beta, and no underflow at small parameters.
+        parameters = jnp.stack([rule.wins0 + estimates.wins, rule.losses0 + estimates.losses])
+        logs = jax.random.loggamma(second, parameters)
+        return largest(logs[0] - logs[1])
+
+    def fixed() -> jax.Array:
+        return rule.fixed
+
+    return jax.lax.switch(rule.kind, [epsilon_greedy, ucb, thompson, greedy, greedy, fixed])
+
+
+def update(rule: Rule, estimates: Estimates, increments: jax.Array, observed: jax.Array) -> Estimates:
+    """Take in what a round showed: one arm of an ordinary round, or many of an Extreme-Explore round.
+
+    With many arms the counts of wins and losses are discounted once and every observed arm adds its own reward.
+
+    Args:
+        rule: The rule.
+        estimates: Before the round.
+        increments: float32 [arms]; those not observed are not looked at.
+        observed: bool [arms]. An observed increment that is not finite is no observation. Without any observation
+            nothing changes.
+
+    Returns:
+        Estimates after the round.
+    """
+    seen = observed & jnp.isfinite(increments)
+    rewards = jnp.where(seen, reward(rule, increments), 0.0)
+    pulls = estimates.pulls + seen
+    # Equation 2, or with a constant weight.
+    weight = jnp.where(jnp.isnan(rule.alpha), 1.0 / jnp.maximum(pulls, 1.0), rule.alpha)
+    value = estimates.value + jnp.where(seen, weight * (rewards - estimates.value), 0.0)
+    # Algorithm 4, step 4.
+    counted = seen & ~jnp.isnan(rule.threshold)
+    discount = jnp.where(jnp.any(seen), rule.gamma, 1.0)
+    wins = discount * estimates.wins + jnp.where(counted, rewards, 0.0)
+    losses = discount * estimates.losses + jnp.where(counted, 1.0 - rewards, 0.0)
+    return Estimates(pulls, value, wins, losses, estimates.time + jnp.sum(seen))
+
+
+def explores(rule: Rule, round: jax.Array | int, key: jax.Array) -> jax.Array:
+    """Whether a round is an Extreme-Explore round.
+
+    Args:
+        rule: The rule; both Extreme-Explore kinds explore in every round.
+        round: Number of the round, from 0.
+        key: JAX key, for the rule's ``chance``.
+
+    Returns:
+        bool scalar.
+    """
+    always = (rule.kind == _EXTREME) | (rule.kind == _BAYESIAN)
+    due = (rule.every > 0) & (round % jnp.maximum(rule.every, 1) == 0)
+    return always | due | (jax.random.uniform(key, (), jnp.float32) < rule.chance)
+
+
+def best(rule: Rule, estimates: Estimates, increments: jax.Array, observed: jax.Array) -> jax.Array:
+    """The arm whose model becomes the global one after an Extreme-Explore round: that of the highest reward.
+
+    Rewards of type 2 tie often and the thesis does not say what then. Here the larger increment wins, then the larger
+    estimate, then the arm of the lower number.
+
+    Args:
+        rule: The rule.
+        estimates: Before or after the round's update, as the caller likes.
+        increments: float32 [arms].
+        observed: bool [arms]; if none is, the estimate decides among all arms.
+
+    Returns:
+        int32, the arm.
+    """
+    seen = observed & jnp.isfinite(increments)
+    candidates = seen | ~jnp.any(seen)
+    clean = jnp.where(seen, increments, 0.0)
+    for scores in (jnp.where(seen, reward(rule, clean), 0.0), clean, estimate(rule, estimates)):
+        scores = jnp.where(candidates, scores, -jnp.inf)
+        candidates = candidates & (scores == jnp.max(scores))
+    return jnp.argmax(candidates).astype(jnp.int32)

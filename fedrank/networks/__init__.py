@@ -1,0 +1,1 @@
+"""Features to the logits of classes (layer 2)."""

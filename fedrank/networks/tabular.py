@@ -1,0 +1,215 @@
+"""A network for tables: linear layers with a normalisation between them, ReLU, and the logits of two classes.
+
+Lundahl 2021, Section 8.5: four linear layers, three batch normalisations between them, ReLU, softmax over two classes,
+weights drawn from a normal distribution. Widths are not given there.
+
+A network's numbers are one flat vector, so that models can be averaged, sent and counted: first what gradients change
+(layer by layer: W row by row, b, and the normalisation's γ and β), then batch normalisation's running means and
+variances. The statistics are part of the model on purpose. Where only what gradients change is averaged, as in many
+federated codes, every party silently keeps its own statistics, and the averaged model is one that nobody has tested.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrank.core.errors import ConfigError
+
+#: How layers are normalised: over the batch (Ioffe and Szegedy 2015), over a row's units (Ba et al. 2016), or not.
+NORMS = ("batch", "layer", "none")
+
+#: Logits.
+CLASSES = 2
+
+#: Added to variances before the square root, as PyTorch's default.
+_EPSILON = 1e-5
+
+
+@dataclass(frozen=True)
+class TabularNetwork:
+    """Features to two logits.
+
+    Attributes:
+        n_features: Columns of the table.
+        widths: Units of each hidden layer.
+        norm: One of :data:`NORMS`, after each hidden linear layer and before its ReLU.
+        momentum: Part of a batch's statistics in the running ones, in (0, 1]; PyTorch's default.
+    """
+
+    n_features: int
+    widths: tuple[int, ...] = (64, 32, 16)
+    norm: Literal["batch", "layer", "none"] = "batch"
+    momentum: float = 0.1
+
+    def __post_init__(self):
+        if self.n_features < 1:
+            raise ConfigError(f"a network needs at least one feature, got {self.n_features}.")
+        if any(not 1 <= width <= 65_536 for width in self.widths):
+            raise ConfigError(f"widths must be in 1..65,536, got {self.widths}.")
+        if self.norm not in NORMS:
+            raise ConfigError(f"norm must be one of {', '.join(NORMS)}, got {self.norm!r}.")
+        if not 0 < self.momentum <= 1:
+            raise ConfigError(f"momentum must be in (0, 1], got {self.momentum}.")
+
+    @property
+    def layers(self) -> tuple[tuple[int, int], ...]:
+        """Inputs and outputs of each linear layer."""
+        sizes = (self.n_features, *self.widths, CLASSES)
+        return tuple(itertools.pairwise(sizes))
+
+    @property
+    def trainable(self) -> int:
+        """How many numbers gradients change; they come first in the vector."""
+        affine = 0 if self.norm == "none" else 2 * sum(self.widths)
+        return affine + sum(before * after + after for before, after in self.layers)
+
+    @property
+    def statistics(self) -> int:
+        """How many running means and variances there are; they come last."""
+        return 2 * sum(self.widths) if self.norm == "batch" else 0
+
+    @property
+    def size(self) -> int:
+        """Length of the vector."""
+        return self.trainable + self.statistics
+
+    def initial(self, key: jax.Array) -> jax.Array:
+        """Fresh weights, float32 [size]: W ~ N(0, 2 / inputs) (He et al. 2015), biases 0, normalisations the identity.
+
+        The thesis says "normal" and no more; with a fixed variance of 1 the logits would be in the hundreds.
+        """
+        keys = iter(jax.random.split(key, len(self.layers)))
+        fresh = {
+            "layer.weight": lambda shape: jax.random.normal(next(keys), shape) * np.float32(np.sqrt(2 / shape[0])),
+            "norm.weight": jnp.ones,
+            "norm.running_var": jnp.ones,
+        }
+        parts = [fresh.get(re.sub(r"\d+", "", name), jnp.zeros)(shape).reshape(-1) for name, shape in self._shapes]
+        return jnp.concatenate(parts).astype(jnp.float32)
+
+    @property
+    def _shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Every tensor of the vector, in order."""
+        shapes: list[tuple[str, tuple[int, ...]]] = []
+        for number, (before, after) in enumerate(self.layers, 1):
+            shapes += [(f"layer{number}.weight", (before, after)), (f"layer{number}.bias", (after,))]
+            if number <= len(self.widths) and self.norm != "none":
+                shapes += [(f"norm{number}.weight", (after,)), (f"norm{number}.bias", (after,))]
+        if self.norm == "batch":
+            for number, width in enumerate(self.widths, 1):
+                shapes += [(f"norm{number}.running_mean", (width,)), (f"norm{number}.running_var", (width,))]
+        return shapes
+
+    def logits(self, weights: jax.Array, x: jax.Array) -> jax.Array:
+        """Logits as a finished model gives them, with the running statistics.
+
+        Args:
+            weights: float32 [size].
+            x: float32 [rows, features].
+
+        Returns:
+            float32 [rows, 2].
+        """
+        return self._forward(weights[: self.trainable], x, running=weights[self.trainable :])[0]
+
+    def scores(self, weights: jax.Array, x: jax.Array) -> jax.Array:
+        """How likely label 1 is, as the difference of the logits: float32 [rows]."""
+        logits = self.logits(weights, x)
+        return logits[..., 1] - logits[..., 0]
+
+    def loss(self, trainable: jax.Array, x: jax.Array, y: jax.Array, where: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Mean cross-entropy of a batch, normalised by the batch's own statistics.
+
+        Args:
+            trainable: float32 [trainable].
+            x: float32 [rows, features].
+            y: float32 [rows], 0 or 1.
+            where: bool [rows]; the others do not count.
+
+        Returns:
+            The loss, and the batch's statistics, float32 [statistics], with unbiased variances as in PyTorch.
+        """
+        logits, statistics = self._forward(trainable, x, where=where)
+        margin = logits[:, 1] - logits[:, 0]
+        each = jax.nn.softplus(jnp.where(y > 0.5, -margin, margin))
+        return jnp.sum(jnp.where(where, each, 0.0)) / jnp.maximum(jnp.sum(where), 1), statistics
+
+    def recalibrated(self, weights: jax.Array, x: jax.Array, where: jax.Array) -> jax.Array:
+        """The same model with running statistics that are those of the rows ``x``; without batch norm, unchanged.
+
+        An average of models has averaged means and variances, which are those of no data at all. Layer after layer,
+        each with the statistics of what the layers before it now give.
+        """
+        if self.norm != "batch":
+            return weights
+        statistics = self._forward(weights[: self.trainable], x, where=where)[1]
+        return jnp.concatenate([weights[: self.trainable], statistics])
+
+    def _forward(self, trainable: jax.Array, x: jax.Array, where=None, running=None) -> tuple[jax.Array, jax.Array]:
+        """Logits, and the statistics of the batch; ``running`` ones are used instead where they are given."""
+        at, seen, statistics = 0, 0, []
+
+        def take(*shape):
+            nonlocal at
+            size = int(np.prod(shape))
+            at += size
+            return trainable[at - size : at].reshape(shape)
+
+        for number, (before, after) in enumerate(self.layers):
+            x = x @ take(before, after) + take(after)
+            if number == len(self.widths):
+                break
+            if self.norm != "none":
+                scale, shift = take(after), take(after)
+                if self.norm == "layer":
+                    mean, variance = jnp.mean(x, -1, keepdims=True), jnp.var(x, -1, keepdims=True)
+                elif running is not None:
+                    mean, variance = running[seen : seen + after], running[seen + after : seen + 2 * after]
+                    seen += 2 * after
+                else:
+                    mean, variance, unbiased = _of_batch(x, where)
+                    statistics += [mean, unbiased]
+                x = (x - mean) * (jax.lax.rsqrt(variance + _EPSILON) * scale) + shift
+            x = jax.nn.relu(x)
+        return x, jnp.concatenate(statistics) if statistics else jnp.zeros(0, jnp.float32)
+
+    def tensors(self, weights: np.ndarray) -> dict[str, np.ndarray]:
+        """The vector as named tensors, for a file: ``layer1.weight`` [inputs, outputs], ``layer1.bias``, and so on."""
+        ends = np.cumsum([int(np.prod(shape)) for _, shape in self._shapes])
+        parts = np.split(np.asarray(weights), ends[:-1])
+        return {name: part.reshape(shape) for (name, shape), part in zip(self._shapes, parts, strict=True)}
+
+    def positions(self, what: Literal["norm", "statistics", "head"]) -> np.ndarray:
+        """Where in the vector something is.
+
+        Args:
+            what: ``"norm"``: γ, β and statistics (what FedBN keeps at a party); ``"statistics"``; ``"head"``: the last
+                linear layer (what FedPer keeps).
+
+        Returns:
+            int [numbers], ascending.
+        """
+        begin = {"norm": "norm", "statistics": "norm", "head": f"layer{len(self.layers)}."}[what]
+        named = self.tensors(np.arange(self.size))
+        chosen = [
+            part.reshape(-1)
+            for name, part in named.items()
+            if name.startswith(begin) and (what != "statistics" or ".running_" in name)
+        ]
+        return np.sort(np.concatenate([np.zeros(0, int), *chosen]))
+
+
+def _of_batch(x: jax.Array, where: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Mean, variance and unbiased variance [units] of the rows that count."""
+    weight = where.astype(x.dtype)[:, None]
+    count = jnp.maximum(jnp.sum(weight), 1.0)
+    mean = jnp.sum(x * weight, axis=0) / count
+    squares = jnp.sum((x - mean) ** 2 * weight, axis=0)
+    return mean, squares / count, squares / jnp.maximum(count - 1.0, 1.0)

@@ -83,10 +83,10 @@ def _machine(threads: int) -> dict[str, Any]:
 
 
 def _experiment(arguments: argparse.Namespace, ranker: str, kernels: str):
-    from fedrank.experiments.build import build
+    from fedrank.experiments.build import build_ranking
     from fedrank.experiments.config import Compute, Privacy, RunConfig
 
-    return build(
+    return build_ranking(
         RunConfig(
             data=arguments.data,
             ranker=ranker,

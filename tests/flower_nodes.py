@@ -10,9 +10,9 @@ import numpy as np
 from fedrank.core.messages import Field, Layout
 from fedrank.core.protocol import Exchange, Protocol
 from fedrank.deploy.flower import settings as flat
-from fedrank.deploy.flower.answers import answer_for
+from fedrank.deploy.flower.answers import Block, Memory, answer_for, answer_of
 from fedrank.deploy.flower.messages import Question
-from fedrank.deploy.flower.rounds import Came, Network
+from fedrank.deploy.flower.rounds import Came, Log, Network
 from fedrank.experiments.build import build
 from fedrank.simulate.rounds import Conditions, Simulator, run_keys
 
@@ -31,10 +31,10 @@ class Nodes(Network):
     def nodes(self):
         return self.there(self.clock) if self.there else sorted(self.behaviours)
 
-    def ask(self, question, nodes, seconds):
-        self.questions += [question] * len(nodes)
+    def ask(self, questions, seconds):
+        self.questions += questions.values()
         self._came = []
-        for node in reversed(nodes):  # not in the order that they are told to the server
+        for node, question in reversed(list(questions.items())):  # not in the order that they are told to the server
             for record in self.behaviours[node](question):
                 self._came.append(Came(node, record, "" if record else "MissingDataError"))
                 self.records.append(record)
@@ -136,3 +136,69 @@ class Counting(Protocol):
 
     def account(self, rounds, delta):
         raise AssertionError("not asked for")
+
+
+@dataclass(frozen=True)
+class Choosy(Count):
+    """Asks some parties in some rounds: in every third round nobody, and this exchange is due in some only."""
+
+    often: int = 1
+
+    def due(self, number):
+        return number % self.often == 0
+
+    def asked(self, state, parties):
+        return ((jnp.arange(parties, dtype=jnp.uint32) + state) % 3 == 0) & ((state >> 3) % 3 > 0)
+
+
+@dataclass(frozen=True)
+class Choosing(Counting):
+    """Everybody first, then some, then others."""
+
+    name: str = "choosing"
+    exchanges = (Count(2), Choosy(3, "some"), Choosy(4, "again", often=2))
+
+
+class Remembered(Memory):
+    """What parties have, in this process."""
+
+    def __init__(self):
+        self.kept: dict[int, Any] = {}
+
+    def before(self, step, like):
+        if step == 0:
+            self.kept.clear()
+        return self.kept[max(k for k in self.kept if k <= step)] if any(k <= step for k in self.kept) else like
+
+    def keep(self, step, own):
+        self.kept[step] = own
+
+
+def holding(protocol, parties, numbers, seed=3):
+    """The behaviour of a node that answers for these parties, and what it was asked."""
+    own = jax.tree.map(lambda leaf: leaf[numbers.start : numbers.stop], parties.own)
+    mine, memory, asked = Block(protocol, parties._replace(own=own), numbers), Remembered(), []
+
+    def behaviour(question):
+        asked.append(question)
+        return [answer_of(mine, question, seed, 2, "seed", memory).as_record()]
+
+    return behaviour, asked
+
+
+class Heard(Log):
+    """Counts what crosses, and keeps the states."""
+
+    def __init__(self):
+        self.requests: list[tuple[int, str, int]] = []
+        self.replies: list[tuple[int, str, int]] = []
+        self.rounds: list[list[Any]] = []
+
+    def asked(self, round_, exchange, nodes):
+        self.requests.append((round_, exchange.name, nodes))
+
+    def heard(self, round_, exchange, tally):
+        self.replies.append((round_, exchange.name, tally.parties))
+
+    def done(self, round_, state, tallies):
+        self.rounds.append(tallies)

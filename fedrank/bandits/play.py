@@ -14,7 +14,7 @@ def play(
     rounds: int,
     key: jax.Array,
     noise: jax.Array | float = 0.1,
-    binary: bool = False,
+    binary: jax.Array | bool = False,
 ) -> tuple[jax.Array, jax.Array]:
     """Play a bandit for so many rounds in one ``lax.scan``; ``vmap`` over rules and keys.
 
@@ -27,8 +27,7 @@ def play(
         rounds: How many rounds; static.
         key: JAX key.
         noise: Standard deviation of increments around their mean (normal).
-        binary: Increments are 0 or 1 instead, and ``means`` the probabilities of 1; give the rule a threshold between;
-            static.
+        binary: Increments are 0 or 1 instead, and ``means`` the probabilities of 1; give the rule a threshold between.
 
     Returns:
         int32 [rounds], the arms; and float32 [rounds], the regret of each round: how far the mean of its arm is below
@@ -41,10 +40,9 @@ def play(
     def step(estimates, inputs):
         round, mean = inputs
         chance, world, own = jax.random.split(jax.random.fold_in(key, round), 3)
-        if binary:
-            increments = jax.random.bernoulli(world, mean).astype(jnp.float32)
-        else:
-            increments = mean + noise * jax.random.normal(world, (arms,), jnp.float32)
+        normal = jax.random.normal(world, (arms,), jnp.float32)
+        wins = jax.scipy.special.ndtr(normal) < mean  # Φ of a normal number is uniform
+        increments = jnp.where(binary, wins.astype(jnp.float32), mean + noise * normal)
         everything = explores(rule, round, chance)
         arm = jnp.where(everything, best(rule, estimates, increments, alive), choose(rule, estimates, alive, own))
         observed = everything | (jnp.arange(arms) == arm)

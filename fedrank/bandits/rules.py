@@ -215,7 +215,9 @@ def estimate(rule: Rule, estimates: Estimates) -> jax.Array:
     return jnp.where(bayesian, wins / (wins + losses), estimates.value)
 
 
-def choose(rule: Rule, estimates: Estimates, alive: jax.Array, key: jax.Array) -> jax.Array:
+def choose(
+    rule: Rule, estimates: Estimates, alive: jax.Array, key: jax.Array, kinds: Sequence[int] | None = None
+) -> jax.Array:
     """The arm to play.
 
     * *ε-greedy* (4.1.1): with probability 1 − ε a greedy arm, else any other, all alike. The greedy arm itself is no
@@ -233,13 +235,15 @@ def choose(rule: Rule, estimates: Estimates, alive: jax.Array, key: jax.Array) -
         estimates: What it has seen.
         alive: bool [arms], the arms that may be played; at least one. If none may, an arm is returned all the same.
         key: JAX key.
+        kinds: Kinds that the rule may be of, ascending; only they are compiled. None: all.
 
     Returns:
         int32, the arm.
     """
-    first, second, third = jax.random.split(key, 3)
     n = alive.shape[0]
-    ties = jax.random.uniform(first, (n,), jnp.float32)
+    # One draw for all: every further use of the generator is a fraction of a second of compilation.
+    draws = jax.random.uniform(key, (2 * n + 1,), jnp.float32)
+    coin, ties, which = draws[0], draws[1 : n + 1], draws[n + 1 :]
 
     def largest(scores: jax.Array) -> jax.Array:
         scores = jnp.where(alive, scores, -jnp.inf)
@@ -251,7 +255,6 @@ def choose(rule: Rule, estimates: Estimates, alive: jax.Array, key: jax.Array) -
 
     def epsilon_greedy() -> jax.Array:
         arm = greedy()
-        coin, which = jax.random.uniform(second, (), jnp.float32), jax.random.uniform(third, (n,), jnp.float32)
         others = alive & (jnp.arange(n) != arm)
         other = jnp.argmax(jnp.where(others, which, -1.0)).astype(jnp.int32)
         return jnp.where((coin < rule.epsilon) & jnp.any(others), other, arm)
@@ -266,13 +269,18 @@ def choose(rule: Rule, estimates: Estimates, alive: jax.Array, key: jax.Array) -
         # A Beta draw is G / (G + H) of two Gamma draws; its logit ln G − ln H has the same order. Half the time of
         # jax.random.beta, and no underflow at small parameters.
         parameters = jnp.stack([rule.wins0 + estimates.wins, rule.losses0 + estimates.losses])
-        logs = jax.random.loggamma(second, parameters)
+        logs = jax.random.loggamma(jax.random.fold_in(key, 1), parameters)
         return largest(logs[0] - logs[1])
 
     def fixed() -> jax.Array:
         return rule.fixed
 
-    return jax.lax.switch(rule.kind, [epsilon_greedy, ucb, thompson, greedy, greedy, fixed])
+    every = (epsilon_greedy, ucb, thompson, greedy, greedy, fixed)
+    kinds = tuple(range(len(every))) if kinds is None else tuple(kinds)
+    if len(kinds) == 1:
+        return every[kinds[0]]()
+    place = jnp.searchsorted(jnp.asarray(kinds, jnp.int32), rule.kind)
+    return jax.lax.switch(place, [every[kind] for kind in kinds])
 
 
 def update(rule: Rule, estimates: Estimates, increments: jax.Array, observed: jax.Array) -> Estimates:

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import cyclopts
 
 if TYPE_CHECKING:
+    from fedrank.core.registry import Entry
+    from fedrank.data.catalogue import DataSet
     from fedrank.data.queries import QuerySet
+    from fedrank.data.silos import Silo
 
 app = cyclopts.App(name="data", help="List, describe, download and check data sets.")
 
@@ -23,34 +26,46 @@ _GENERATED = {
     "here": True,
 }
 
+#: Files of these kinds are tables of silos; ranking sets come as LETOR text.
+_TABLES = (".csv", ".tsv", ".parquet", ".pq")
+
 
 @app.command(name="list")
 def list_(*, as_json: Json = False) -> None:
     """List the data sets that are known by name, and which of them are on this machine."""
     from fedrank.data.catalogue import CATALOGUE
+    from fedrank.data.catalogue_silos import SILO_CATALOGUE
     from fedrank.data.folders import place_of
 
     rows: list[dict[str, Any]] = [
         {
             "name": entry.name,
+            "kind": entry.obj.kind,
             "title": entry.obj.title,
             "summary": entry.summary,
+            "silos": entry.obj.silos,
+            "rows": entry.obj.rows,
             "queries": entry.obj.queries,
             "documents": entry.obj.documents,
             "features": entry.obj.features,
             "grades": entry.obj.grades,
             "here": place_of(entry.obj) is not None,
         }
-        for entry in CATALOGUE
+        for entry in (*CATALOGUE, *SILO_CATALOGUE)
     ]
     if as_json:
         _print_json([*rows, _GENERATED])
         return
     table = _table("name", "queries", "documents", "features", "grades", "here", "what it is")
-    for row in rows:
+    for row in (row for row in rows if row["kind"] == "ranking"):
         numbers = (f"{row[key]:,}" for key in ("queries", "documents", "features", "grades"))
         table.add_row(row["name"], *numbers, "yes" if row["here"] else "", row["summary"])
     table.add_row(_GENERATED["name"], *[""] * 4, "always", _GENERATED["summary"])
+    _print(table)
+    table = _table("name", "silos", "rows", "features", "here", "what it is")
+    for row in (row for row in rows if row["kind"] == "silos"):
+        numbers = (f"{row[key]:,}" for key in ("silos", "rows", "features"))
+        table.add_row(row["name"], *numbers, "yes" if row["here"] else "", row["summary"])
     _print(table)
 
 
@@ -63,16 +78,15 @@ def show(name: str, /, *, as_json: Json = False) -> None:
         as_json: Print JSON, for programs.
     """
     from fedrank.core.citations import bibtex
-    from fedrank.data.catalogue import CATALOGUE
     from fedrank.data.folders import place_of
 
     if name.lower() == _GENERATED["name"]:
         _print_json(_GENERATED) if as_json else _print(f"{_GENERATED['title']}: {_GENERATED['summary']}")
         return
-    entry = CATALOGUE.entry(name.lower())
+    entry = _entry(name)
     place = place_of(entry.obj)
     if as_json:
-        facts = {**asdict(entry.obj), "summary": entry.summary, "citation": entry.citation}
+        facts = {**asdict(entry.obj), "kind": entry.obj.kind, "summary": entry.summary, "citation": entry.citation}
         _print_json({**facts, "here": None if place is None else str(place)})
         return
     dataset = entry.obj
@@ -82,18 +96,15 @@ def show(name: str, /, *, as_json: Json = False) -> None:
         ("what it is", entry.summary),
         ("home", dataset.home),
         ("terms", dataset.terms),
-        (
-            "shape",
-            f"{dataset.queries:,} queries, {dataset.documents:,} documents, {dataset.features} features, "
-            f"labels 0 to {dataset.grades - 1}, {'5 folds' if dataset.folds > 1 else 'one division'}",
-        ),
+        ("shape", _shape(dataset)),
         ("files proved by", f"{len(dataset.checksums)} checksums" if dataset.checksums else "no checksum is known"),
         *(("note", note) for note in dataset.notes),
         ("here", "no; get it: " + get if place is None else str(place)),
     ):
         table.add_row(what, text)
     _print(table)
-    _print(bibtex([entry.citation]))
+    if entry.citation:
+        _print(bibtex([entry.citation]))
 
 
 @app.command
@@ -106,13 +117,12 @@ def get(name: str, /, *, as_json: Json = False) -> None:
     """
     import sys
 
-    from fedrank.data.catalogue import CATALOGUE
     from fedrank.data.fetch import fetch
 
     if name.lower() == _GENERATED["name"]:
         _print_json(_GENERATED) if as_json else _print("The generated set needs no download.")
         return
-    entry = CATALOGUE.entry(name.lower())
+    entry = _entry(name)
     if not as_json:
         _print(f"{entry.obj.title}. Terms: {entry.obj.terms}")
     place = fetch(entry.obj, progress=sys.stderr.isatty() and not as_json)
@@ -120,18 +130,38 @@ def get(name: str, /, *, as_json: Json = False) -> None:
 
 
 @app.command
-def check(spec: str, /, *, fold: int = 1, folder: Path | None = None, as_json: Json = False) -> None:
+def check(
+    spec: str,
+    /,
+    *,
+    fold: int = 1,
+    folder: Path | None = None,
+    silo: str = "silo",
+    label: str = "label",
+    positive: str | None = None,
+    drop: tuple[str, ...] = (),
+    as_json: Json = False,
+) -> None:
     """Read a data set from end to end and say what is in it; stops at the first fault with its file and line.
 
     Args:
-        spec: A path, a name from ``fedrank data list``, or ``generated``.
-        fold: Which fold, 1 to 5.
+        spec: A path, a name from ``fedrank data list``, or ``generated``. A .csv, .tsv or .parquet file is a table of
+            silos.
+        fold: Which fold of a ranking set, 1 to 5.
         folder: Where to look for a named set instead of the cache folder.
+        silo: Column of a table that says whose row it is.
+        label: Column of a table with the label.
+        positive: Which value of a table's label is 1.
+        drop: Columns of a table to leave out.
         as_json: Print JSON, for programs.
     """
+    from fedrank.data.catalogue_silos import SILO_CATALOGUE
     from fedrank.data.normalise import in_unit_range
     from fedrank.data.sources import load
 
+    if spec.lower() in SILO_CATALOGUE or set(Path(spec.lower()).suffixes) & set(_TABLES):
+        _check_silos(spec, as_json, folder=folder, silo=silo, label=label, positive=positive, drop=drop)
+        return
     splits = load(spec, fold=fold, normalise="none", folder=folder)
     parts = {part: _statistics(queries) for part, queries in splits.parts().items()}
     inside = all(in_unit_range(queries) for queries in splits.parts().values())
@@ -151,6 +181,60 @@ def check(spec: str, /, *, fold: int = 1, folder: Path | None = None, as_json: J
     _print(f"Normalisation: {advice}.")
     for note in notes:
         _print(f"Note: {note}")
+
+
+def _entry(name: str) -> Entry[DataSet]:
+    """A ranking set or a table of silos, by name."""
+    from fedrank.core.errors import UnknownNameError
+    from fedrank.data.catalogue import CATALOGUE
+    from fedrank.data.catalogue_silos import SILO_CATALOGUE
+
+    for registry in (CATALOGUE, SILO_CATALOGUE):
+        if name.lower() in registry:
+            return registry.entry(name.lower())
+    raise UnknownNameError("data set", name.lower(), [*CATALOGUE.names(), *SILO_CATALOGUE.names()])
+
+
+def _shape(dataset: DataSet) -> str:
+    if dataset.kind == "silos":
+        return f"{dataset.silos} silos, {dataset.rows:,} rows, {dataset.features} features, labels 0 and 1"
+    return (
+        f"{dataset.queries:,} queries, {dataset.documents:,} documents, {dataset.features} features, "
+        f"labels 0 to {dataset.grades - 1}, {'5 folds' if dataset.folds > 1 else 'one division'}"
+    )
+
+
+def _check_silos(spec: str, as_json: bool, **settings: Any) -> None:
+    from fedrank.data.silo_sets import load_silos
+
+    table = load_silos(spec, **settings)
+    silos = {silo.name: _silo_statistics(silo, table.feature_names) for silo in table.silos}
+    if as_json:
+        facts = {"name": table.name, "kind": "silos", "label": table.label, "features": table.feature_names}
+        _print_json({**facts, "silos": silos, "notes": table.notes})
+        return
+    shown = _table(table.name, *silos)
+    for what in next(iter(silos.values())):
+        shown.add_row(what, *(_cell(values[what]) for values in silos.values()))
+    _print(shown)
+    _print(f"Label 1: {table.label}. Features, {table.n_features}: {', '.join(table.feature_names)}.")
+    for note in table.notes:
+        _print(f"Note: {note}")
+
+
+def _silo_statistics(silo: Silo, names: tuple[str, ...]) -> dict[str, Any]:
+    """What ``check`` says about one silo."""
+    import numpy as np
+
+    missing = np.isnan(silo.features)
+    low, high = np.fmin.reduce(silo.features), np.fmax.reduce(silo.features)
+    return {
+        "rows": silo.n_rows,
+        "label 1": silo.positive,
+        "share of label 1": round(silo.positive / max(silo.n_rows, 1), 3),
+        "rows with a gap": int(missing.any(axis=1).sum()),
+        "constant or missing features": [name for name, a, b in zip(names, low, high, strict=True) if not b > a],
+    }
 
 
 def _statistics(queries: QuerySet) -> dict[str, Any]:

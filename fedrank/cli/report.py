@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
+    import rich.console
     import rich.table
 
     from fedrank.report.load import Run
@@ -86,6 +87,7 @@ def show(run: Run, page: Path, *, as_json: bool) -> None:
     from fedrank.report.words import ledger_words, privacy_words
 
     final = final_table(run)
+    silos = _silos_for_machines(run) if run.silos is not None else {}
     if as_json:
         from fedrank.cli.terminal import print_json
 
@@ -98,6 +100,7 @@ def show(run: Run, page: Path, *, as_json: bool) -> None:
                 "config": dict(run.config),
                 "environment": dict(run.environment),
                 "final": to_json(final)["rows"],
+                **silos,
                 "privacy": to_json(run.privacy),
                 "bytes": None
                 if run.ledger is None
@@ -110,10 +113,47 @@ def show(run: Run, page: Path, *, as_json: bool) -> None:
     console = Console()
     console.print(_terminal_table(final))
     for caveat in describe.caveats(run):
-        console.print(f"[bold]{caveat}.[/bold]", highlight=False)
+        console.print(f"{caveat}.", style="bold", highlight=False, markup=False)
+    if run.silos is not None:
+        _print_silos(console, run)
     for line in (*ledger_words(run), *privacy_words(run)):
-        console.print(f"• {line}", highlight=False)
+        console.print(f"• {line}", highlight=False, markup=False)
     console.print(f"page: {page}", soft_wrap=True, highlight=False)
+
+
+def _silos_for_machines(run: Run) -> dict[str, object]:
+    """Who took part, who helped whom with the evidence, and the warnings in words."""
+    from fedrank.report.silo_page import warnings
+    from fedrank.report.tables import to_json
+
+    assert run.silos is not None
+    told = {"silos": run.silos.names, "targets": run.silos.targets, "warnings": warnings(run)}
+    return {name: to_json(value) for name, value in {**told, "evidence": run.silos.evidence}.items()}
+
+
+def _print_silos(console: rich.console.Console, run: Run) -> None:
+    """What the page says first: undefined values, warnings, and a table of helpers for each target."""
+    from rich import box
+    from rich.table import Table as RichTable
+
+    from fedrank.report.silo_page import warnings
+    from fedrank.report.silo_tables import helpers_table
+
+    assert run.silos is not None
+    for line in run.silos.undefined:
+        console.print(line, highlight=False, markup=False)
+    for line in warnings(run):
+        console.print(f"Warning: {line}", style="bold red", highlight=False, markup=False)
+    for target in run.silos.compared:
+        helpers = helpers_table(run, target)
+        columns = [column for column in helpers.columns if column.key in ("silo", "verdict", "difference", "evidence")]
+        table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+        for column in columns:
+            title = helpers.title if column.key == "silo" else column.title
+            table.add_column(title, justify="right" if column.numeric else "left", no_wrap=column.key != "silo")
+        for row in helpers.rows:
+            table.add_row(*(helpers.text(row, column) for column in columns))
+        console.print(table)
 
 
 def _terminal_table(final: Table) -> rich.table.Table:
@@ -129,7 +169,8 @@ def _terminal_table(final: Table) -> rich.table.Table:
             column.title.replace(" from clicks", ""), justify="right" if column.numeric else "left", no_wrap=True
         )
     if mark is not None:
-        table.add_column("to MSE", justify="right", no_wrap=True)
+        to = next(column.title for column in final.columns if column.key == "difference")
+        table.add_column(to.removeprefix("difference "), justify="right", no_wrap=True)
     last = ""
     for row in final.rows:
         cells = [final.text(row, column) for column in shown]

@@ -2,7 +2,8 @@
 
 Shapes: Heart Disease: its own ``heart-disease.names``, and the recipe of FLamby (Ogier du Terrail et al. 2022), which
 fixes columns and rows. Health insurance: Cameron & Trivedi's extract of the Medical Expenditure Panel Survey as R's
-package AER has it. The checksums are of public copies that agree with each other.
+package AER has it. The checksums are of copies
+that have the numbers of rows stated there.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ SILO_CATALOGUE: Registry[DataSet] = Registry("silo data set")
 SILO_CATALOGUE.register(
     "heart-disease",
     summary="Four hospitals, 13 features of a patient; is there heart disease?",
+    citation="detrano1989heart",
 )(
     DataSet(
         name="heart-disease",
@@ -44,7 +46,7 @@ SILO_CATALOGUE.register(
         notes=(
             "Edited copies circulate, with gaps turned into 0 or with Cleveland's labels inverted; they are refused.",
             "Rows with gaps are dropped as in FLamby's recipe, which leaves 740 of 920; gaps='impute' keeps them.",
-            "A cholesterol of 0 means missing, in Switzerland throughout; the recipe leaves it 0, gaps='impute' does not.",
+            "A cholesterol of 0 means missing (all of Switzerland); the recipe leaves it, gaps='impute' does not.",
             "Almost all patients of Switzerland are ill: AUC is often undefined there.",
         ),
         silos=4,
@@ -55,6 +57,7 @@ SILO_CATALOGUE.register(
 SILO_CATALOGUE.register(
     "health-insurance",
     summary="Four regions of the United States in 1996; who has no health insurance?",
+    citation="kleiber2008aer",
 )(
     DataSet(
         name="health-insurance",

@@ -62,7 +62,7 @@ def read_silos(
         raise MissingDataError("there is no such file; give the path of a CSV or parquet file.", path)
     with open(path, "rb") as file:
         parquet = file.read(4) == b"PAR1"
-    columns = _parquet(path) if parquet else _csv(path)
+    columns = _parquet(path, drop) if parquet else _csv(path)
     for name in (silo, label, *drop, *categorical):
         if name not in columns:
             raise UnknownNameError(f"column of {path.name}", name, columns)
@@ -145,7 +145,7 @@ def _text(path: Path) -> Iterator[str]:
             ) from cause
 
 
-def _parquet(path: Path) -> dict[str, list[Any]]:
+def _parquet(path: Path, drop: Sequence[str]) -> dict[str, list[Any]]:
     """Columns of numbers, booleans or text, None where missing."""
     import polars as pl
 
@@ -158,7 +158,9 @@ def _parquet(path: Path) -> dict[str, list[Any]]:
     columns = {}
     for name, kind in frame.schema.items():
         column = frame[name]
-        if kind.is_decimal():
+        if name in drop:  # whatever is in it
+            column = column.clear(frame.height)
+        elif kind.is_decimal():
             column = column.cast(pl.Float64)
         elif kind in (pl.Categorical, pl.Enum):
             column = column.cast(pl.String)
@@ -175,10 +177,10 @@ def _is_missing(value: Any) -> bool:
 def _codes(values: Sequence[Any]) -> list[str | None]:
     """Values as names: numbers alike however they are written (1 and 1.0), if all are numbers."""
     numbers = [None if v is None else _number(v) for v in values]
-    if all(n is not None or v is None for n, v in zip(numbers, values, strict=True)):
-        # Beyond 2^53 a float would merge what differs.
-        if all(n is None or abs(n) < 2**53 for n in numbers):
-            return [None if n is None else repr(int(n)) if n.is_integer() else repr(n) for n in numbers]
+    all_numbers = all(n is not None or v is None for n, v in zip(numbers, values, strict=True))
+    # Beyond 2^53, and for infinity and NaN, a float would merge what differs.
+    if all_numbers and all(n is None or abs(n) < 2**53 for n in numbers):
+        return [None if n is None else repr(int(n)) if n.is_integer() else repr(n) for n in numbers]
     return [None if v is None else str(v) for v in values]
 
 
@@ -234,9 +236,9 @@ def _encoded(name: str, values: list[Any], categorical: bool, path: Path) -> Ite
         column[~missing] = numbers
         wrong = ~missing & ~(np.abs(column) <= _LARGEST)
         if wrong.any():
-            value = values[int(np.flatnonzero(wrong)[0])]
+            row = int(np.flatnonzero(wrong)[0])
             raise DataError(
-                f"column {name!r} has the value {value!r} in row {int(np.flatnonzero(wrong)[0]) + 1}, which is no finite "
+                f"column {name!r} has the value {values[row]!r} in row {row + 1}, which is no finite "
                 f"number of 32 bits (at most {_LARGEST:.1e}). Mend it, leave it empty, or drop the column.",
                 path,
             )
@@ -248,7 +250,8 @@ def _encoded(name: str, values: list[Any], categorical: bool, path: Path) -> Ite
         advice = f"Drop it (drop={name!r}) or group its levels."
         odd = [value for value, number in zip(known, numbers, strict=True) if number is None]
         if not categorical and len(odd) < len(known) / 2:
-            advice = f"Most are numbers, but {odd[0]!r} in row {values.index(odd[0]) + 1} is not; mend it, or drop the column."
+            row = values.index(odd[0]) + 1
+            advice = f"Most are numbers, but {odd[0]!r} in row {row} is not; mend it, or drop the column."
         raise DataError(f"column {name!r} is text with {len(levels)} levels, more than {MOST_LEVELS}. {advice}", path)
     of = np.array([-1 if code is None else levels.index(code) for code in codes])
     # Of two levels one column says everything.

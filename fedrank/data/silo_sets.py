@@ -30,7 +30,10 @@ GAPS = ("drop", "impute")
 
 _HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 # Columns of the files (heart-disease.names).
-_COLUMNS = ["age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak", "slope", "ca", "thal", "num"]
+_COLUMNS: tuple[str, ...] = (
+    *("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak"),
+    *("slope", "ca", "thal", "num"),
+)
 # Almost wholly missing outside Cleveland: 309, 611 and 486 of 920 rows.
 _SPARSE = ("slope", "ca", "thal")
 # Codes without an order: type of chest pain 1 .. 4, electrocardiogram 0 .. 2. The first level is the zero of the rest.
@@ -124,13 +127,13 @@ def heart_disease(folder: Path | None = None, gaps: str = "drop") -> SiloTable:
             table[column] = np.where(table[column] == 0, np.nan, table[column])
         columns = _heart_columns(table)
         features, names = np.stack(list(columns.values()), axis=1).astype(np.float32), tuple(columns)
-        whole = ~np.isnan(features).any(axis=1)
+        whole = np.logical_not(np.isnan(features).any(axis=1))
         if gaps == "drop":
             if not whole.all():
-                notes.append(f"{int((~whole).sum())} of {len(whole)} rows of {hospital} have gaps and were left out.")
+                notes.append(f"{int((~whole).sum())} of {len(values)} rows of {hospital} have gaps and were left out.")
             features, labels = features[whole], labels[whole]
         elif not whole.all():
-            notes.append(f"{int((~whole).sum())} of {len(whole)} rows of {hospital} have gaps and were kept.")
+            notes.append(f"{int((~whole).sum())} of {len(values)} rows of {hospital} have gaps and were kept.")
         silos.append(Silo(hospital, features, labels))
     notes.append(
         "A cholesterol of 0 means missing and was left 0, as in FLamby's recipe; in Switzerland all are."

@@ -53,16 +53,18 @@ class Sizes:
             if isinstance(size, str):
                 good = part == "test" and size == REST
             else:
-                good = size >= 1 if _is_count(size) else 0 < size < 1
+                good = size >= 1 if isinstance(size, int) else 0 < size < 1
             if not good:
                 rest = f", or {REST!r}" if part == "test" else ""
                 raise ConfigError(
                     f"{part} rows of a silo must be a whole number of at least 1 or a share between 0 and 1{rest}, "
                     f"got {size!r}."
                 )
-        shares = [size for size in (self.train, self.vali, self.test) if isinstance(size, float)]
-        if sum(shares) > 1 + _ROUNDING:
-            raise ConfigError(f"the shares of train, vali and test must add up to at most 1, got {sum(shares):g}.")
+        shares = 0.0
+        for size in (self.train, self.vali, self.test):
+            shares += size if isinstance(size, float) else 0
+        if shares > 1 + _ROUNDING:
+            raise ConfigError(f"the shares of train, vali and test must add up to at most 1, got {shares:g}.")
 
     @classmethod
     def counts(cls, train: int = 40) -> Sizes:
@@ -76,7 +78,7 @@ class Sizes:
             DataError: There are too few rows for these sizes.
         """
         sizes = (self.train, self.vali, self.test)
-        left = rows - sum(size for size in sizes if _is_count(size))
+        left = rows - sum(size for size in sizes if isinstance(size, int))
         # Shares are cut at rounded places of their running sum, so that shares that add up to 1 use every row.
         upto, numbers = 0.0, []
         for size in sizes:
@@ -242,10 +244,6 @@ def _one_class(rows: Rows, part: str, names: Sequence[str]) -> list[UndefinedAuc
             UndefinedAuc(silo, part, splits, of, f"Silo {name} has {_TITLES[part]} rows of one class only{often}")
         )
     return found
-
-
-def _is_count(size: object) -> bool:
-    return isinstance(size, int)
 
 
 def _place(share: float, rows: int) -> int:

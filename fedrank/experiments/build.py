@@ -23,6 +23,7 @@ from fedrank.data.queries import QuerySet
 from fedrank.data.sources import load
 from fedrank.data.splits import Splits
 from fedrank.experiments.config import RunConfig
+from fedrank.experiments.silo_build import SiloExperiment, build_silos
 from fedrank.metrics.online import REWARDS, OnlineMetric, discretised
 from fedrank.protocols.central import Central
 from fedrank.protocols.foltr_es import FoltrES
@@ -126,8 +127,8 @@ def load_splits(
     return splits.hold_out(holdout, seed)
 
 
-def build(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> Experiment:
-    """Load the data and set up everything.
+def build(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> Experiment | SiloExperiment:
+    """Load the data and set up everything, of silos or of a ranker.
 
     Args:
         config: The configuration.
@@ -136,6 +137,12 @@ def build(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> Ex
     Raises:
         FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
     """
+    config = config.resolved()
+    return build_silos(config, folder) if config.of_silos else build_ranking(config, folder)
+
+
+def build_ranking(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> Experiment:
+    """The same of a protocol that learns to rank; arguments and errors as :func:`build`."""
     config = config.resolved()
     names = dict.fromkeys((config.clicks, *config.devices.users, *config.evaluation.users))
     for registry, name in ((RANKERS, config.ranker), (REWARDS, config.reward), *((USERS, name) for name in names)):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fedrank.core.errors import ConfigError
+from fedrank.experiments.silo_config import Bandit, Network, Silos, setting
 from fedrank.privacy.accountant import DELTA
 from fedrank.privacy.randomised_response import probability
 from fedrank.protocols.table import PROTOCOLS
@@ -21,12 +22,31 @@ from fedrank.protocols.table import PROTOCOLS
 DEFAULT_P = 0.9
 #: Rounds when neither rounds nor a budget is given: 2 million interactions of 2,000 devices with 4 each (the paper's).
 DEFAULT_ROUNDS = 250
+#: The same of silos: Lundahl 2021, Section 8.2.1, "until peak performance".
+SILO_ROUNDS = 15
+#: Protocols in which silos average models.
+SILO_PROTOCOLS = (
+    "bandit-fedavg",
+    "fedavg",
+    "local-only",
+    "pooled",
+    "fedper",
+    "fedbn",
+    "ditto",
+    "apfl",
+    "fedfomo",
+    "ifca",
+    "leave-one-out",
+)
+#: Step size of their local training, chosen on generated data; the thesis names none.
+SILO_RATE = 0.05
 #: Norm that FPDGD clips to where there is noise (ICTIR 2021, at its larger budgets).
 DEFAULT_CLIP = 5.0
 #: Step sizes of the papers: Kharitonov 2019; Wang et al. ECIR and ICTIR 2021; Yue & Joachims 2009; Schuth et al. 2016.
 LEARNING_RATES = {"foltr-es": 1e-3, "foltr-pdgd": 0.1, "pdgd": 0.1, "dbgd": 0.01, "mgd": 0.01}
 
-_ES, _FEDERATED = ("foltr-es",), ("foltr-es", "foltr-pdgd")
+_ES, _FEDERATED, _SILOS = ("foltr-es",), ("foltr-es", "foltr-pdgd"), SILO_PROTOCOLS
+_RANKING = tuple(LEARNING_RATES)
 #: Settings that only some protocols know.
 _KNOWN_BY = {
     "sigma": _ES,
@@ -48,15 +68,20 @@ _KNOWN_BY = {
     "share": _FEDERATED,
     "devices.amounts": _FEDERATED,
     "devices.users": _FEDERATED,
-    "devices.dropout": _FEDERATED,
+    "devices.dropout": (*_FEDERATED, *_SILOS),
     "devices.late": _FEDERATED,
     "attack.kind": _FEDERATED,
-}
-
-
-def setting(default: Any, help: str) -> Any:
-    """A field of a configuration with its help text."""
-    return field(default=default, metadata={"help": help})
+    **{
+        name: _RANKING
+        for name in (
+            "fold", "normalise", "holdout", "clicks", "ranker", "hidden", "clients", "interactions", "budget", "reward",
+            "evaluation.users", "evaluation.tie_orders", "compute.kernels",
+        )
+    },
+    "silos": _SILOS,
+    "network": _SILOS,
+    "bandit": ("bandit-fedavg",),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -116,16 +141,20 @@ class Liars:
 class Evaluation:
     """What is measured about the server's model while it learns."""
 
-    every: int = setting(10, "Rounds between evaluations; the first and the last model are always evaluated.")
+    every: int = setting(
+        0, "Rounds between evaluations; the first and the last model are always evaluated. 0: 10; of silos 1."
+    )
     measures: tuple[str, ...] = setting(
-        ("nDCG@10", "RR@10"), "Offline measures, each over all queries and over judged queries."
+        (), "Offline measures, each over all queries and over judged queries; empty: nDCG@10 and RR@10. Of silos: AUC."
     )
     users: tuple[str, ...] = setting((), "Click models for the exact expected metric; empty: the one that trains.")
     tie_orders: int = setting(
         1, "Shuffles of equal scores that an evaluation averages over, the same each time; 0: in the order of the data."
     )
     baselines: tuple[str, ...] = setting(
-        ("MSE",), "Rankers trained on labels, to compare with: MSE, RankingSVM, LambdaMART."
+        ("auto",),
+        "Rankers trained on labels, to compare with: MSE, RankingSVM, LambdaMART; auto is MSE. Of silos: alone and "
+        "everyone, which are also auto.",
     )
 
 
@@ -152,9 +181,15 @@ class RunConfig:
         UnknownNameError: A name that no registry has.
     """
 
-    protocol: str = setting("foltr-es", "The protocol: foltr-es, foltr-pdgd; or a central learner: pdgd, dbgd, mgd.")
+    protocol: str = setting(
+        "foltr-es",
+        "The protocol: foltr-es, foltr-pdgd; a central learner: pdgd, dbgd, mgd; of silos: bandit-fedavg and what it "
+        "is compared with (fedrank protocols).",
+    )
     data: str = setting(
-        "generated", "Name in the catalogue (fedrank data list), or a LETOR file or folder, or 'generated'."
+        "generated",
+        "Name in the catalogue (fedrank data list), or a LETOR file or folder, of silos a CSV or parquet file; or "
+        "'generated'.",
     )
     fold: int = setting(1, "Fold of the data set, 1 to 5.")
     data_seed: int = setting(0, "Seed of generated data, of shares and of who differs how.")
@@ -179,7 +214,9 @@ class RunConfig:
     topics: int = setting(10, "Topics that share = 'topic' cuts the queries into.")
     labels_per_client: int = setting(1, "Relevance grades that a device sees with share = 'labels'.")
     interactions: int = setting(4, "B, interactions of a device in a round.")
-    rounds: int = setting(0, "Rounds; a round is one step of the server. 0: what the budget gives, or 250.")
+    rounds: int = setting(
+        0, "Rounds; a round is one step of the server. 0: what the budget gives, or 250; of silos 15."
+    )
     budget: int | None = setting(None, "Interactions of all devices in a run, instead of rounds.")
     reward: str = setting("MaxRR", "Metric of an interaction's clicks that is maximised: MaxRR, DCG, nDCG or MeanRR.")
     reward_values: int | None = setting(
@@ -214,9 +251,13 @@ class RunConfig:
     attack: Liars = field(default_factory=Liars)
     evaluation: Evaluation = field(default_factory=Evaluation)
     compute: Compute = field(default_factory=Compute)
+    silos: Silos = field(default_factory=Silos)
+    network: Network = field(default_factory=Network)
+    bandit: Bandit = field(default_factory=Bandit)
 
     def __post_init__(self):
         PROTOCOLS.entry(self.protocol)
+        object.__setattr__(self, "evaluation", self._evaluation())  # frozen: resolved once, here
         for name, value, low, high in (
             ("fold", self.fold, 1, 5),
             ("hidden", self.hidden, 1, 4096),
@@ -267,8 +308,8 @@ class RunConfig:
         for name, protocols in _KNOWN_BY.items():
             if self.protocol not in protocols and _value(self, name) != _value(default, name):
                 raise ConfigError(
-                    f"{name} means nothing to the protocol {self.protocol!r}; it is a setting of "
-                    f"{' and '.join(protocols)}. Leave it out."
+                    f"{_changed(_value(self, name), _value(default, name), name)} means nothing to the protocol "
+                    f"{self.protocol!r}; it is a setting of {' and '.join(protocols)}. Leave it out."
                 )
         for name, where, needed in (
             ("topics", "share", "topic"),
@@ -302,8 +343,23 @@ class RunConfig:
             secure = (noised and not self.as_published) if privacy.secure_sum is None else privacy.secure_sum
             norm = "l2" if self.as_published else privacy.clip_norm
             privacy = dataclasses.replace(privacy, clip=clip, secure_sum=secure, clip_norm=norm)
-        rate = LEARNING_RATES[self.protocol] if self.learning_rate is None else self.learning_rate
+        rate = LEARNING_RATES.get(self.protocol, SILO_RATE) if self.learning_rate is None else self.learning_rate
         return dataclasses.replace(self, privacy=privacy, learning_rate=rate)
+
+    @property
+    def of_silos(self) -> bool:
+        """Whether silos average models, rather than devices or a service learning to rank."""
+        return self.protocol in SILO_PROTOCOLS
+
+    def _evaluation(self) -> Evaluation:
+        e, silos = self.evaluation, self.of_silos
+        baselines = ("alone", "everyone") if silos else ("MSE",)
+        return dataclasses.replace(
+            e,
+            every=e.every or (1 if silos else 10),
+            measures=e.measures or (("AUC",) if silos else ("nDCG@10", "RR@10")),
+            baselines=baselines if e.baselines == ("auto",) else e.baselines,
+        )
 
     def _rounds(self) -> int:
         rounds = self.rounds
@@ -318,7 +374,7 @@ class RunConfig:
                 )
             rounds = self.budget // a_round
         elif rounds == 0:
-            rounds = DEFAULT_ROUNDS
+            rounds = SILO_ROUNDS if self.of_silos else DEFAULT_ROUNDS
         if not 1 <= rounds <= 10**6:
             raise ConfigError(f"rounds must be in 1..{10**6}, got {rounds}.")
         return rounds
@@ -327,6 +383,14 @@ class RunConfig:
     def all_seeds(self) -> tuple[int, ...]:
         """The seeds of the runs."""
         return tuple(range(self.seed, self.seed + self.seeds))
+
+
+def _changed(value: Any, default: Any, name: str) -> str:
+    """The name of a setting; of a table, its first setting that was changed."""
+    if not dataclasses.is_dataclass(value):
+        return name
+    changed = (f.name for f in dataclasses.fields(value) if getattr(value, f.name) != getattr(default, f.name))
+    return f"{name}.{next(changed)}"
 
 
 def _value(config: Any, name: str) -> Any:

@@ -23,6 +23,7 @@ import io
 import json
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +40,6 @@ from fedrank.experiments.checkpoint import write_atomically
 from fedrank.experiments.config import RunConfig
 from fedrank.experiments.evaluate import Score
 from fedrank.experiments.settings import read_config, to_toml
-from fedrank.rankers.base import Ranker
 
 SCHEMA = {
     "seed": pl.Int64,
@@ -119,15 +119,28 @@ class RunFolder:
         except Timeout as error:
             raise RunError(f"{self.path}: another process is at work on this run. Wait until it has ended.") from error
 
+    def finish(self, rounds: int, seconds: float) -> None:
+        """Say that the run is done, and drop what it could have been resumed from."""
+        self.json("done.json", {"rounds": rounds, "seconds": round(seconds, 3)})
+        shutil.rmtree(self.checkpoint.parent, ignore_errors=True)
+
     def json(self, name: str, value: Any) -> None:
         """Write one JSON file; not-a-number and infinity become null."""
         write_atomically(self.path / name, (json.dumps(_plain(value), indent=2, ensure_ascii=False) + "\n").encode())
 
-    def metrics(self, frame: pl.DataFrame) -> None:
-        """Write ``metrics.parquet``."""
+    def text(self, name: str, text: str) -> None:
+        """Write one text file."""
+        write_atomically(self.path / name, text.encode())
+
+    def table(self, name: str, frame: pl.DataFrame) -> None:
+        """Write one parquet file."""
         buffer = io.BytesIO()
         frame.write_parquet(buffer)
-        write_atomically(self.path / "metrics.parquet", buffer.getvalue())
+        write_atomically(self.path / name, buffer.getvalue())
+
+    def metrics(self, frame: pl.DataFrame) -> None:
+        """Write ``metrics.parquet``."""
+        self.table("metrics.parquet", frame)
 
     def read_metrics(self) -> pl.DataFrame:
         """Read ``metrics.parquet``; an empty frame if there is none.
@@ -135,13 +148,21 @@ class RunFolder:
         Raises:
             RunError: It is not what :meth:`metrics` wrote.
         """
-        path = self.path / "metrics.parquet"
+        return self.read_table("metrics.parquet", SCHEMA)
+
+    def read_table(self, name: str, schema: dict[str, Any]) -> pl.DataFrame:
+        """Read what :meth:`table` wrote; an empty frame if there is none.
+
+        Raises:
+            RunError: It is not a table with these columns.
+        """
+        path = self.path / name
         if not path.exists():
-            return pl.DataFrame(schema=SCHEMA)
+            return pl.DataFrame(schema=schema)
         try:
             # Read in one go: the file may be replaced while it is open.
             frame = pl.read_parquet(io.BytesIO(path.read_bytes()))
-            return frame.select(list(SCHEMA)).cast(SCHEMA)  # type: ignore[arg-type]
+            return frame.select(list(schema)).cast(schema)  # type: ignore[arg-type]
         except Exception as error:  # polars raises many kinds for a damaged file
             raise RunError(f"{path}: cannot be read ({error}). Restore it, or run again in another folder.") from error
 
@@ -164,14 +185,21 @@ class RunFolder:
         (pl.concat(frames) if frames else about).write_parquet(buffer)
         write_atomically(self.path / "per_query.parquet", buffer.getvalue())
 
-    def weights(self, ranker: Ranker, seed: int, weights: np.ndarray) -> None:
-        """Write one seed's ranker as safetensors."""
+    def weights(self, model: Any, seed: int, weights: np.ndarray, name: str = "") -> None:
+        """Write one model as safetensors.
+
+        Args:
+            model: Its shape: a ranker or a network, whose ``tensors`` name the parts.
+            seed: The run's seed.
+            weights: float32 [parameters].
+            name: The file's name; by default ``seed<k>``.
+        """
         from safetensors.numpy import save
 
-        tensors = {name: np.ascontiguousarray(t, np.float32) for name, t in ranker.tensors(weights).items()}
+        tensors = {part: np.ascontiguousarray(t, np.float32) for part, t in model.tensors(weights).items()}
         # One entry: several would stand in any order, and equal runs should have equal files.
-        about = {"about": f"fedrank {__version__}, {type(ranker).__name__}, seed {seed}"}
-        write_atomically(self.path / "weights" / f"seed{seed}.safetensors", save(tensors, about))
+        about = {"about": f"fedrank {__version__}, {type(model).__name__}, seed {seed}"}
+        write_atomically(self.path / "weights" / f"{name or f'seed{seed}'}.safetensors", save(tensors, about))
 
     def ledger(self, protocol: Protocol, rounds: int, parties: int) -> None:
         """Write the ledger of one seed's rounds, and the message types."""

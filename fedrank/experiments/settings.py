@@ -59,8 +59,9 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
             raise UnknownNameError(f"value of {name}", str(value), get_args(hint))
         return value
     if get_origin(hint) is tuple:
-        if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
-            raise ConfigError(f"{name} must be a list of names, got {value!r}.")
+        kind, words = (int, "whole numbers") if get_args(hint)[0] is int else (str, "names")
+        if not isinstance(value, list | tuple) or not all(type(v) is kind for v in value):
+            raise ConfigError(f"{name} must be a list of {words}, got {value!r}.")
         return tuple(value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
@@ -92,6 +93,8 @@ def with_setting(config: RunConfig, key: str, value: Any) -> RunConfig:
     drop_rivals(values, key)
     if values.get("budget") is not None:
         values.pop("rounds", None)  # follows from the budget, and may change with the setting
+    if key == "protocol":
+        _drop_defaults(values, config, value)
     *path, last = key.split(".")
     table = values
     for part in path:
@@ -100,6 +103,18 @@ def with_setting(config: RunConfig, key: str, value: Any) -> RunConfig:
             raise ConfigError(f"{key}: {part} is a setting, not a table of settings.")
     table[last] = value
     return from_dict(values)
+
+
+def _drop_defaults(values: dict[str, Any], config: RunConfig, protocol: str) -> None:
+    """Where devices become silos, or the other way round, what was nobody's choice is chosen anew, in place."""
+    now, then = RunConfig(protocol=config.protocol), RunConfig(protocol=protocol)
+    if now.of_silos == then.of_silos:
+        return
+    if config.rounds == now.rounds and config.budget is None:
+        values.pop("rounds", None)
+    for name in ("every", "measures", "baselines"):
+        if getattr(config.evaluation, name) == getattr(now.evaluation, name):
+            values["evaluation"].pop(name, None)
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:

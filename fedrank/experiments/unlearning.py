@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from fedrank.core.errors import ConfigError
-from fedrank.experiments.build import Experiment, build
+from fedrank.experiments.build import Experiment, build_ranking
 from fedrank.experiments.config import RunConfig
 from fedrank.experiments.evaluate import Evaluator
 from fedrank.experiments.progress import Listener
@@ -73,7 +73,7 @@ def forget(config: RunConfig, share: float, tune: int, listener: Listener | None
             f"{config.attack.share} of the devices lie, but {share} are to be forgotten; make them equal."
         )
     listener.stage("Loading the data")
-    experiment = build(config)
+    experiment = build_ranking(config)
     gone = np.asarray(liars(config.clients, share, config.data_seed))
     if gone.all() or not gone.any():
         raise ConfigError(f"{int(gone.sum())} of {config.clients} devices would be forgotten; some must go, some stay.")

@@ -67,17 +67,18 @@ class LocalSgd:
         Returns:
             float32 [size]. A silo without rows returns what it got.
         """
+        rows = Rows(*(jnp.asarray(leaf) for leaf in rows))
         net, most = self.network, rows.x.shape[0]
         width = min(self.batch, most)
         batches = -(-most // width)
         cut = net.trainable
         valid = jnp.arange(most) < rows.n
         # Equal words are kept in the order of the rows: a stable sort, the same on every machine.
-        order = jnp.argsort(jnp.where(valid, words >> 1, jnp.uint32(0xFFFFFFFF)), axis=-1, stable=True)
+        order = jnp.argsort(jnp.where(valid[None], words >> 1, jnp.uint32(0xFFFFFFFF)), axis=-1, stable=True)
         mine = jnp.maximum(-(-rows.n // width), 1)  # batches of this silo
         number = jnp.arange(batches)
         first, end = (-(-(number + more) * rows.n // mine) for more in (0, 1))
-        position = first[:, None] + jnp.arange(width)
+        position = first[:, None] + jnp.arange(width)[None]
         where = (position < end[:, None]) & (number < mine)[:, None]
         position = jnp.minimum(position, most - 1)
 

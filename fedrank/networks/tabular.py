@@ -12,7 +12,6 @@ federated codes, every party silently keeps its own statistics, and the averaged
 from __future__ import annotations
 
 import itertools
-import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -85,14 +84,15 @@ class TabularNetwork:
 
         The thesis says "normal" and no more; with a fixed variance of 1 the logits would be in the hundreds.
         """
-        keys = iter(jax.random.split(key, len(self.layers)))
-        fresh = {
-            "layer.weight": lambda shape: jax.random.normal(next(keys), shape) * np.float32(np.sqrt(2 / shape[0])),
-            "norm.weight": jnp.ones,
-            "norm.running_var": jnp.ones,
-        }
-        parts = [fresh.get(re.sub(r"\d+", "", name), jnp.zeros)(shape).reshape(-1) for name, shape in self._shapes]
-        return jnp.concatenate(parts).astype(jnp.float32)
+        scale, constant = np.zeros(self.size, np.float32), np.zeros(self.size, np.float32)
+        at = 0
+        for name, shape in self._shapes:
+            here = slice(at, at := at + int(np.prod(shape)))
+            if name.startswith("layer") and name.endswith(".weight"):
+                scale[here] = np.sqrt(2 / shape[0])
+            elif name.endswith((".weight", ".running_var")):
+                constant[here] = 1.0
+        return constant + scale * jax.random.normal(key, (self.size,), jnp.float32)
 
     @property
     def _shapes(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -145,12 +145,13 @@ class TabularNetwork:
         """The same model with running statistics that are those of the rows ``x``; without batch norm, unchanged.
 
         An average of models has averaged means and variances, which are those of no data at all. Layer after layer,
-        each with the statistics of what the layers before it now give.
+        each with the statistics of what the layers before it now give. Of no rows at all, the statistics stay.
         """
         if self.norm != "batch":
             return weights
         statistics = self._forward(weights[: self.trainable], x, where=where)[1]
-        return jnp.concatenate([weights[: self.trainable], statistics])
+        kept = jnp.where(jnp.any(where), statistics, weights[self.trainable :])
+        return jnp.concatenate([weights[: self.trainable], kept])
 
     def _forward(self, trainable: jax.Array, x: jax.Array, where=None, running=None) -> tuple[jax.Array, jax.Array]:
         """Logits, and the statistics of the batch; ``running`` ones are used instead where they are given."""
@@ -163,19 +164,19 @@ class TabularNetwork:
             return trainable[at - size : at].reshape(shape)
 
         for number, (before, after) in enumerate(self.layers):
-            x = x @ take(before, after) + take(after)
+            x = x @ take(before, after) + take(1, after)
             if number == len(self.widths):
                 break
             if self.norm != "none":
-                scale, shift = take(after), take(after)
+                scale, shift = take(1, after), take(1, after)
                 if self.norm == "layer":
                     mean, variance = jnp.mean(x, -1, keepdims=True), jnp.var(x, -1, keepdims=True)
                 elif running is not None:
-                    mean, variance = running[seen : seen + after], running[seen + after : seen + 2 * after]
+                    mean, variance = running[seen : seen + 2 * after].reshape(2, 1, after)
                     seen += 2 * after
                 else:
                     mean, variance, unbiased = _of_batch(x, where)
-                    statistics += [mean, unbiased]
+                    statistics += [mean[0], unbiased[0]]
                 x = (x - mean) * (jax.lax.rsqrt(variance + _EPSILON) * scale) + shift
             x = jax.nn.relu(x)
         return x, jnp.concatenate(statistics) if statistics else jnp.zeros(0, jnp.float32)
@@ -207,9 +208,9 @@ class TabularNetwork:
 
 
 def _of_batch(x: jax.Array, where: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Mean, variance and unbiased variance [units] of the rows that count."""
+    """Mean, variance and unbiased variance [1, units] of the rows that count."""
     weight = where.astype(x.dtype)[:, None]
     count = jnp.maximum(jnp.sum(weight), 1.0)
-    mean = jnp.sum(x * weight, axis=0) / count
-    squares = jnp.sum((x - mean) ** 2 * weight, axis=0)
+    mean = jnp.sum(x * weight, axis=0, keepdims=True) / count
+    squares = jnp.sum((x - mean) ** 2 * weight, axis=0, keepdims=True)
     return mean, squares / count, squares / jnp.maximum(count - 1.0, 1.0)

@@ -47,7 +47,7 @@ from fedrank.core.protocol import Exchange, Party
 from fedrank.protocols.bandit_fedavg_opening import Pretrain, Probe
 from fedrank.protocols.bandit_fedavg_rounds import Judge, Train, TrainAndJudge, TrainOthers
 from fedrank.protocols.bandit_fedavg_state import ServerState, still
-from fedrank.protocols.silo_messages import Judged
+from fedrank.protocols.silo_messages import UNDEFINED, Judged
 from fedrank.protocols.silo_party import SiloProtocol
 
 #: What arms there are: the target with one other silo; every set with the target in it; the target with each of a few
@@ -69,6 +69,7 @@ class BanditFedAvg(SiloProtocol):
         alone: Whether the target alone is an arm, too; of ``all`` it always is.
         clusters: How many clusters propose arms.
         evaluates: One of :data:`EVALUATES`; None: what the rule needs.
+        kinds: Numbers of :data:`fedrank.bandits.rules.KINDS` that are compiled; None: the rule's own.
         delayed: Rewards a round late; needs ``evaluates="all"``.
         against: ``"own"``, the target's local model of the same round, or ``"previous"``, θ as it was judged last.
         target_weight: Weight of the target in every average, in (0, 1); None: by rows, as the thesis.
@@ -83,6 +84,7 @@ class BanditFedAvg(SiloProtocol):
     alone: bool = True
     clusters: int = 8
     evaluates: str | None = None
+    kinds: tuple[int, ...] | None = None
     delayed: bool = False
     against: str = "own"
     target_weight: float | None = None
@@ -104,6 +106,8 @@ class BanditFedAvg(SiloProtocol):
             raise ConfigError(f"clusters must be in 1..{self.silos - 1}, fewer than silos; got {self.clusters}.")
         if self.evaluates is None:  # frozen: resolved once, here
             object.__setattr__(self, "evaluates", evaluated_by(self.rule))
+        if self.kinds is None:
+            object.__setattr__(self, "kinds", tuple(sorted({int(kind) for kind in np.ravel(self.rule.kind)})))
         if self.evaluates not in EVALUATES:
             raise ConfigError(f"evaluates must be one of {', '.join(EVALUATES)}, got {self.evaluates!r}.")
         if self.delayed and self.evaluates != "all":
@@ -167,9 +171,12 @@ class BanditFedAvg(SiloProtocol):
     def begin(self, key: Any, rule: rules.Rule, target: Any) -> ServerState:
         """The same with another rule and target, either traced: one program runs a table of settings for every target.
 
-        The rule must need what ``evaluates`` says.
+        Raises:
+            ConfigError: The rule, where it is known, is of a kind that is not compiled, or needs another ``evaluates``.
         """
+        self._check_rule(rule)
         weights_key, own = jax.random.split(key)
+        own = jax.random.key_data(own)  # an array like any other, to be kept in a file
         weights = self.first_model(weights_key)
         members = sets.members_of(jnp.asarray(self.table), target, self.silos)
         many = 1 if self.evaluates == "one" else self.n_arms
@@ -196,6 +203,7 @@ class BanditFedAvg(SiloProtocol):
             best_round=jnp.int32(-1),
             stopped=jnp.asarray(False),
             own=jnp.float32(jnp.nan),
+            reference=jnp.float32(jnp.nan),
             judged=nothing,
             observed=jnp.zeros(self.n_arms, bool),
             played=jnp.int32(0),
@@ -204,12 +212,25 @@ class BanditFedAvg(SiloProtocol):
         )
         return self.choose(state)
 
+    def _check_rule(self, rule: rules.Rule) -> None:
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in rule):
+            return
+        needed = evaluated_by(rule)
+        if self.evaluates not in (needed, "either"):
+            raise ConfigError(f"this rule needs evaluates = {needed!r}, the protocol is made with {self.evaluates!r}.")
+        if missing := {int(kind) for kind in np.ravel(rule.kind)} - set(self.kinds or ()):
+            raise ConfigError(f"rules of kind {rules.KINDS[missing.pop()]!r} are not compiled; name them in kinds.")
+
     def choose(self, state: ServerState) -> ServerState:
         """Step 1 of Algorithm 7: the arm of the round, and whether all arms are tried."""
-        key, arm_key, explore_key = jax.random.split(state.key, 3)
-        arm = rules.choose(state.rule, state.estimates, self.alive(state), arm_key)
-        explore = rules.explores(state.rule, state.round.astype(jnp.int32), explore_key)
-        return state._replace(key=key, arm=arm, explore=explore & (self.evaluates != "one"))
+        run = jax.random.wrap_key_data(state.key, impl="threefry2x32")
+        key = jax.random.fold_in(run, state.round)
+        arm = rules.choose(state.rule, state.estimates, self.alive(state), key, self.kinds)
+        if self.evaluates == "either":
+            explore = rules.explores(state.rule, state.round.astype(jnp.int32), jax.random.fold_in(key, 2))
+        else:
+            explore = jnp.asarray(self.evaluates == "all")
+        return state._replace(arm=arm, explore=explore)
 
     def alive(self, state: ServerState) -> jax.Array:
         """Arms that can be played: bool [A]. A cluster that is another once more is none."""
@@ -228,24 +249,31 @@ class BanditFedAvg(SiloProtocol):
         return {"last": last, "best": best}
 
     def watch(self, state: ServerState) -> dict[str, Any]:
-        """The arm whose average became θ, increments [A] (NaN: not observed), y₁, estimates [A], the best so far."""
-        reference = state.own if self.against == "own" else state.previous
+        """The arm whose average became θ, increments [A] (NaN: not observed), y₁, estimates [A], the best so far.
+
+        Of the target alone the increment is 0 by definition wherever anything was observed. Where rewards are delayed,
+        increments are those of the round before.
+        """
         return {
             "arm": state.played,
             "explored": state.explored,
             "own": state.own,
             "judged": jnp.where(state.observed, state.judged, jnp.nan),
-            "increments": jnp.where(state.observed, state.judged - reference, jnp.nan),
+            "increments": jnp.where(state.observed, state.judged - state.reference, jnp.nan),
             "estimates": rules.estimate(state.rule, state.estimates),
             "best_round": state.best_round,
             "stopped": state.stopped,
+            "members": state.members,
+            "probe": state.probe,
         }
 
     def mixed(self, members: jax.Array, state: ServerState, heard: jax.Array) -> jax.Array:
-        """Weights of the average (Algorithm 1, step 3): float32 [..., k], of the silos of an arm that were heard."""
-        here = members & heard
-        is_target = jnp.arange(self.silos) == state.target
-        amounts = jnp.where(here, jnp.maximum(state.rows, 1.0), 0.0)
+        """Weights of the average (Algorithm 1, step 3): float32 [arms, k], of the silos of an arm that were heard."""
+        here = members & heard[None]
+        is_target = (jnp.arange(self.silos) == state.target)[None]
+        amounts = jnp.where(here, state.rows[None], 0.0)
+        # Where nobody has a row, all count alike.
+        amounts = jnp.where(jnp.sum(amounts, -1, keepdims=True) > 0, amounts, here.astype(jnp.float32))
         by_rows = amounts / jnp.maximum(jnp.sum(amounts, -1, keepdims=True), 1.0)
         if self.target_weight is None:
             return by_rows
@@ -256,8 +284,10 @@ class BanditFedAvg(SiloProtocol):
 
     def judge(self, weights: jax.Array, party: Party) -> Judged:
         """At the target: y₁ of its own local model, and y₂ of models that crossed, float32 [models, parameters]."""
-        own = self.judged(party.own.model, party)
-        return Judged(own, jax.vmap(lambda w: self.judged(self.received(w, party.own), party))(weights))
+        models = jax.vmap(lambda w: self.received(w, party.own))(weights)
+        values = jax.vmap(lambda m: self.judged(m, party))(jnp.concatenate([party.own.model[None], models]))
+        values = jnp.where(jnp.isfinite(values), values, UNDEFINED)
+        return Judged(values[0], values[1:])
 
     def average(self, state: ServerState, weights: jax.Array, heard: jax.Array, which: jax.Array) -> ServerState:
         """Step 5 of Algorithm 7: the average of every arm, or of the one that is played.
@@ -272,21 +302,21 @@ class BanditFedAvg(SiloProtocol):
         members = state.members[state.arm][None] if self.evaluates == "one" else state.members
         sent = jnp.where(heard[:, None], weights, 0.0)  # zero times what a silent silo is thought to have sent
         models = jnp.matmul(self.mixed(members, state, heard), sent, precision=jax.lax.Precision.HIGHEST)
-        complete = which & there & jnp.all(heard | ~state.members, axis=1)
-        return state._replace(models=jnp.where(there, models, state.weights), complete=complete)
+        complete = which & there & jnp.all(heard[None] | ~state.members, axis=1)
+        return state._replace(models=jnp.where(there, models, state.weights[None]), complete=complete)
 
     def record(self, state: ServerState, own: Any, judged: Any, heard: Any) -> ServerState:
         """Steps 4 and 6: what the target said, where it was heard and asked; judged float32 [A], NaN where not."""
         return state._replace(
             own=jnp.where(heard, own, state.own),
+            reference=jnp.where(heard, own if self.against == "own" else state.previous, state.reference),
             judged=jnp.where(heard, judged, state.judged),
             observed=jnp.where(heard, state.complete & jnp.isfinite(judged), state.observed),
         )
 
     def learn(self, state: ServerState) -> ServerState:
         """Steps 7 and 8: increments become rewards, and the rule learns."""
-        reference = state.own if self.against == "own" else state.previous
-        increments = jnp.where(state.observed, state.judged - reference, jnp.nan)
+        increments = jnp.where(state.observed, state.judged - state.reference, jnp.nan)
         return state._replace(estimates=rules.update(state.rule, state.estimates, increments, state.observed))
 
     def best_arm(self, state: ServerState) -> jax.Array:
@@ -294,18 +324,22 @@ class BanditFedAvg(SiloProtocol):
 
         An arm that lacks a silo is left out, unless there is no other.
         """
-        rewards = jnp.where(state.observed, state.judged, 0.0)
         said = jnp.any(state.observed)
-        reference = jnp.where(said, state.own if self.against == "own" else state.previous, 0.0)
-        increments = jnp.where(state.observed, rewards - reference, 0.0)
+        # Before anything was judged there is no last round; what is subtracted is the same for all arms.
+        reference = jnp.where(jnp.isfinite(state.reference), state.reference, 0.0)
+        increments = jnp.where(state.observed, state.judged - reference, 0.0)
         return rules.best(state.rule, state.estimates, increments, jnp.where(said, state.observed, state.complete))
 
     def better(self, state: ServerState, weights: jax.Array, value: jax.Array, number: Any) -> ServerState:
-        """Remember the best θ so far, and stop where there has been none for too long."""
+        """Remember the best θ so far, and stop where there has been none for too long.
+
+        While none has been judged, the newest is the best that is known.
+        """
         value = jnp.where(jnp.isfinite(value), value, -jnp.inf)
-        won = value > state.best
-        best_round = jnp.where(won, jnp.asarray(number, jnp.int32), state.best_round)
-        since = jnp.asarray(number, jnp.int32) - jnp.maximum(best_round, 0)
+        number = jnp.asarray(number, jnp.int32)
+        won = (value > state.best) | (state.best == -jnp.inf)
+        best_round = jnp.where(value > state.best, number, state.best_round)
+        since = jnp.where(best_round < 0, 0, number - best_round)
         stopped = state.stopped | (since >= (self.patience or 2**30))
         return state._replace(
             best=jnp.maximum(value, state.best),
@@ -333,6 +367,7 @@ class BanditFedAvg(SiloProtocol):
         """The beginning of a round: nothing has been judged."""
         return state._replace(
             own=jnp.float32(jnp.nan),
+            reference=jnp.float32(jnp.nan),
             judged=jnp.full(self.n_arms, jnp.nan, jnp.float32),
             observed=jnp.zeros(self.n_arms, bool),
         )

@@ -19,6 +19,7 @@ from fedrank.protocols.silo_messages import (
     Ready,
     Trained,
     candidates_layout,
+    defined,
     judged_layout,
     model_layout,
     ready_layout,
@@ -61,20 +62,22 @@ class Pretrain(SiloExchange):
         model = s.trained(s.received(request.weights, party.own), party, draws)
         rows = party.shared.train.n[party.own.split, party.own.number].astype(jnp.uint32)
         reply = Trained(s.sent(model), rows) if self._sends else Ready(rows)
-        return party._replace(own=party.own._replace(model=model)), reply
+        return s.kept(party, model), reply
 
     def tell(self, state: ServerState, replies: Any, arrived: jax.Array) -> ServerState:
         """How many rows each has; and, of clusters, the arms."""
         s = self.settings
+        if self._sends:
+            arrived = arrived & jnp.all(jnp.isfinite(replies.weights), axis=1)
         state = state._replace(rows=jnp.where(arrived, replies.rows.astype(jnp.float32), state.rows))
         if s.probe:  # kept until the target has judged them
-            state = state._replace(locals=replies.weights, heard=arrived)
+            state = state._replace(locals=jnp.where(arrived[:, None], replies.weights, 0.0), heard=arrived)
         if s.arms != "clusters":
             return state
-        updates = jnp.where(arrived[:, None], replies.weights - state.weights, 0.0)
+        updates = jnp.where(arrived[:, None], replies.weights - state.weights[None], 0.0)
         members = sets.clustered(updates, state.target, s.clusters)
         is_target = jnp.arange(s.silos) == state.target
-        return s.choose(state._replace(members=members & (arrived | is_target)))
+        return s.choose(state._replace(members=members & (arrived | is_target)[None]))
 
 
 @dataclass(frozen=True)
@@ -117,4 +120,4 @@ class Probe(SiloExchange):
     def tell(self, state: ServerState, replies: Judged, arrived: jax.Array) -> ServerState:
         """What the target said of those who were heard."""
         known = state.heard & arrived[state.target]
-        return state._replace(probe=jnp.where(known, replies.models[state.target], jnp.nan))
+        return state._replace(probe=jnp.where(known, defined(replies.models[state.target]), jnp.nan))

@@ -20,6 +20,7 @@ from fedrank.protocols.silo_messages import (
     Trained,
     TrainedAndJudged,
     candidates_layout,
+    defined,
     judged_layout,
     model_and_candidates_layout,
     model_layout,
@@ -69,7 +70,7 @@ class Train(SiloExchange):
             start = jnp.where(request.round == 0, party.own.model, start)
         model = s.trained(start, party, draws)
         rows = party.shared.train.n[party.own.split, party.own.number].astype(jnp.uint32)
-        return party._replace(own=party.own._replace(model=model)), Trained(s.sent(model), rows)
+        return s.kept(party, model), Trained(s.sent(model), rows)
 
     def tell(self, state: ServerState, replies: Any, arrived: jax.Array) -> ServerState:
         """The averages, for the target to judge."""
@@ -138,7 +139,7 @@ class Judge(SiloExchange):
     def tell(self, state: ServerState, replies: Judged, arrived: jax.Array) -> ServerState:
         """Rewards, and the next arm."""
         s, target = self.settings, state.target
-        own, values = replies.own[target], replies.models[target]
+        own, values = defined(replies.own[target]), defined(replies.models[target])
         if self.which == "one":
             values = jnp.where(jnp.arange(s.n_arms) == state.arm, values[0], jnp.nan)
         elif s.has_alone:  # the average of the target alone is the target's own model
@@ -201,7 +202,7 @@ class TrainAndJudge(Train):
     def tell(self, state: ServerState, replies: TrainedAndJudged, arrived: jax.Array) -> ServerState:
         """Rewards of the round before; this round's averages; θ by the estimates."""
         s, target, before = self.settings, state.target, state
-        own, values = replies.own[target], replies.models[target]
+        own, values = defined(replies.own[target]), defined(replies.models[target])
         values = jnp.concatenate([own[None], values]) if s.has_alone else values
         state = s.record(s.opened(state), own, values, arrived[target])
         state = s.learn(state)

@@ -13,7 +13,7 @@ class ServerState(NamedTuple):
 
     Attributes:
         round: uint32.
-        key: The server's own chance: which arms are tried.
+        key: uint32 [2], the server's own chance: which arms are tried.
         rule: The decision rule, as arrays, so that one program runs many.
         target: int32, T.
         members: bool [A, k], which silos an arm has.
@@ -30,6 +30,7 @@ class ServerState(NamedTuple):
         best: float32 and best_weights float32 [P]: the best θ so far by the target's validation rows; best_round.
         stopped: bool, whether there has been no better θ for too long.
         own, judged, observed: y₁, y₂ [A] and which of them were observed, of the round that is over.
+        reference: float32, what increments of that round are measured from.
         played: int32, the arm whose average became θ in the round that is over; explored: bool.
         probe: float32 [k], AUC of every silo's first model on the target's validation rows; NaN where not asked.
     """
@@ -54,6 +55,7 @@ class ServerState(NamedTuple):
     best_round: Any
     stopped: Any
     own: Any
+    reference: Any
     judged: Any
     observed: Any
     played: Any

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from fedrank.core.messages import Field, Layout
 from fedrank.privacy.unprotected import Unprotected
@@ -74,8 +75,8 @@ class Judged:
     """Target to server: how good models are on its validation rows.
 
     Attributes:
-        own: float32, of its own local model of this round.
-        models: float32 [models].
+        own: float32, of its own local model of this round; :data:`UNDEFINED` where there is no such number.
+        models: float32 [models]; likewise.
     """
 
     own: Any
@@ -103,9 +104,17 @@ class TrainedAndJudged:
     models: Any
 
 
+#: Stands for "there is no such number", such as the AUC on rows of one class: what is not finite cannot cross.
+UNDEFINED = -1e30
+
 _ROUND = Field("round", "u4", "number of the round")
 _ROWS = Field("rows", "u4", "number of rows that the silo trains on")
 _OWN = Field("own", "f4", "how good the target's own local model is on its validation rows")
+
+
+def defined(numbers: Any) -> Any:
+    """Numbers as they crossed, NaN for :data:`UNDEFINED`."""
+    return jnp.where(numbers > UNDEFINED / 2, numbers, jnp.nan)
 
 
 def _weights(parameters: int, meaning: str) -> Field:

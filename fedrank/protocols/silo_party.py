@@ -137,8 +137,16 @@ class SiloProtocol(Protocol):
         return weights if self.parameters == self.network.size else own.model.at[self.crosses].set(weights)
 
     def trained(self, model: jax.Array, party: Party, words: jax.Array, **how: Any) -> jax.Array:
-        """A model [size] after the silo's local training; ``how`` as :meth:`LocalSgd.train` has it."""
+        """A model [size] after the silo's local training; ``how`` as :meth:`LocalSgd.train` has it.
+
+        Where the training runs away it is not finite. It cannot cross then, and the silo is not heard; see :meth:`kept`.
+        """
         return self.sgd.train(model, rows_of(party, "train"), words, **how)
+
+    def kept(self, party: Party, after: jax.Array) -> Party:
+        """The silo with its new local model; with its old one, where training ran away."""
+        model = jnp.where(jnp.all(jnp.isfinite(after)), after, party.own.model)
+        return party._replace(own=party.own._replace(model=model))
 
     def usable(self, model: jax.Array, party: Party) -> jax.Array:
         """A model [size] as the silo would use it: where ``recalibrate``, with statistics of its own training rows."""

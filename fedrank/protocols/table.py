@@ -72,3 +72,15 @@ for _name, _summary, _citation, _paper in (
     PROTOCOLS.register(_name, summary=_summary, citation=_citation)(
         Row(paper=_paper, file="fedrank/protocols/central.py", crosses="everything: queries, results and clicks")
     )
+
+PROTOCOLS.register(
+    "bandit-fedavg",
+    summary="Silos: a bandit finds whose models to average with the target's (MAB-FL).",
+    citation="lundahl2021mabfl",
+)(
+    Row(
+        paper="Lundahl: Personalization by Combination, master's thesis, Stockholm University, 2021",
+        file="fedrank/protocols/bandit_fedavg.py",
+        crosses="models, and how good the target finds them",
+    )
+)

@@ -60,18 +60,18 @@ def comparison_table(runs: dict[str, Run], *, most_telling: bool = False) -> Tab
 
     Args:
         runs: By label.
-        most_telling: Only the online reward and the expected reward, for a terminal.
+        most_telling: Only the online reward and the expected reward, of silos only the test, for a terminal.
     """
     rows = []
-    several = len({str(run.setting("clicks")) for run in runs.values()}) > 1
+    several = len({describe.whose(run) for run in runs.values()}) > 1
     for split in describe.SPLITS:
         found: dict[str, dict[str, dict[int, float]]] = {}
         for label, run in runs.items():
             for measure in run.metrics.filter(run.metrics["split"] == split)["measure"].unique():
-                if most_telling and not (split == "online" or measure.startswith("expected")):
+                if most_telling and not _telling(run, split, measure):
                     continue
-                # The reward of other users is another question, although it has the same name.
-                named = f"{measure} of {run.setting('clicks')} users" if split == "online" and several else measure
+                # The reward of other users, or the AUC of another target, is another question of the same name.
+                named = describe.qualified(run, split, measure) if several else measure
                 found.setdefault(named, {})[label] = final_values(run.metrics, split, measure)
         for measure in describe.order_measures(found):
             reference: dict[int, float] | None = None
@@ -97,6 +97,12 @@ def comparison_table(runs: dict[str, Run], *, most_telling: bool = False) -> Tab
     for label, run in runs.items():
         notes.extend(f"{label}: {caveat}." for caveat in describe.caveats(run))
     return Table("Final values", columns, tuple(rows), tuple(notes))
+
+
+def _telling(run: Run, split: str, measure: str) -> bool:
+    if run.silos is not None:
+        return split == "test"
+    return split == "online" or measure.startswith("expected")
 
 
 def write_comparison(folders: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Path:
@@ -145,8 +151,11 @@ def _charts(runs: dict[str, Run]) -> dict[str, Any]:
             run.metrics.filter(run.metrics["split"].is_in(["train", "vali", "test"]))["measure"].unique().to_list()
         )
         fold = run.setting("fold")
-        data = f"{run.setting('data')}" + ("" if fold is None else f", fold {fold}")
-        for measure in [m for m in offline if m.startswith("expected")] or describe.order_measures(offline)[:1]:
+        data = f"{run.setting('data')}" + ("" if fold is None or run.silos else f", fold {fold}")
+        data += f", {describe.whose(run)}" if run.silos else ""
+        ordered = describe.order_measures(offline)
+        telling = [m for m in ordered if m.startswith("expected")] or [m for m in ordered if "best so far" in m]
+        for measure in telling or ordered[:1]:
             groups.setdefault((measure, data), {})[label] = run
     several = len({data for _, data in groups}) > 1
     charts = {}

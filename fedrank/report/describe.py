@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fedrank.report.load import Run
-from fedrank.report.statistics import LEVEL, Estimate
+from fedrank.report.statistics import LEVEL, Estimate, Interval
 
 #: Splits in the order in which they are shown.
 SPLITS = ("online", "total", "train", "vali", "test")
@@ -35,15 +35,57 @@ SETTINGS = {
     "learning_rate": "learning rate",
     "privacy.p": "probability of a true report p",
     "as_published": "random numbers as in the published code",
+    "silos.target": "target",
+    "silos.train": "training rows of a silo, or their share",
+    "silos.inverted": "silo with inverted labels",
+    "silos.exclude": "silos left out",
+    "bandit.rule": "decision rule",
+    "bandit.arms": "arms",
+    "network.widths": "hidden layers of the network",
+    "network.norm": "normalisation",
+    "network.crossing": "what of a model crosses",
+    "network.epochs": "epochs of a round",
 }
+
+#: First parts of the names of settings that concern silos only, and devices or learning to rank only: a configuration
+#: has all, and a reader is shown those that the run used.
+SILO_SETTINGS = ("silos", "network", "bandit")
+DEVICE_SETTINGS = (
+    "fold", "normalise", "holdout", "clicks", "ranker", "hidden", "clients", "interactions", "budget", "reward",
+    "reward_values", "ties", "sigma", "antithetic", "as_published", "share", "privacy", "attack", "devices",
+)  # fmt: skip
+
+#: A caveat on figures; pages and terminals have the sentences that say whose AUC, and why.
+UNDEFINED = "Some AUCs are undefined, see the notes"
+
+#: With fewer seeds than this an interval over them is wide and rests on its assumptions.
+FEW_SEEDS = 5
 
 
 def party(run: Run) -> tuple[str, str]:
     """What a party of this run is called, one and several: a device, or the one service of a central learner."""
+    if run.silos is not None:
+        return ("silo", "silos")
     protocol = str(run.setting("protocol", ""))
     if protocol in ("pdgd", "dbgd", "mgd"):
         return ("service", "services")
     return ("device", "devices") if protocol.startswith("foltr") else ("party", "parties")
+
+
+def whose(run: Run) -> str:
+    """Whose values the run's measures are: of users with a click model, or of the silos it is personalised for."""
+    if run.silos is None:
+        return f"{run.setting('clicks')} users"
+    targets = run.silos.targets
+    return f"target {targets[0]}" if len(targets) == 1 else f"{len(targets)} targets"
+
+
+def qualified(run: Run, split: str, measure: str) -> str:
+    """A measure's name with whose it is, for a table in which that differs from run to run."""
+    if run.silos is None:
+        return f"{measure} of {whose(run)}" if split == "online" else measure
+    targets = run.silos.targets
+    return f"{measure} ({targets[0]})" if len(targets) == 1 and not measure.endswith(")") else measure
 
 
 def asked_seeds(run: Run) -> int | None:
@@ -54,6 +96,8 @@ def asked_seeds(run: Run) -> int | None:
 
 def done_rounds(run: Run) -> int:
     """Rounds that every seed has done."""
+    if run.silos is not None:  # a round whose increment is undefined was done, too
+        return min(run.metrics.filter(run.metrics["seed"] == s)["round"].max() for s in run.seeds)  # type: ignore[type-var]
     online = run.metrics.filter(run.metrics["split"] == "online")
     frame = run.metrics if online.is_empty() else online
     return min(rounds.n_unique() for rounds in (frame.filter(frame["seed"] == s)["round"] for s in run.seeds))
@@ -61,6 +105,8 @@ def done_rounds(run: Run) -> int:
 
 def generated(run: Run) -> bool:
     """Whether the data was generated rather than collected."""
+    if run.silos is not None and run.silos.generated:
+        return True
     if run.environment.get("generated") is not None:
         return bool(run.environment["generated"])
     name = run.setting("data.name", run.setting("data"))
@@ -88,6 +134,7 @@ def caveats(run: Run) -> list[str]:
             out.append(f"{part:.0%} {said}".replace("%", " %", 1))
     if generated(run):
         out.append("Generated data: no real collection")
+    out.extend(_silo_caveats(run))
     asked = run.setting("rounds") or (run.privacy or {}).get("rounds")
     done = done_rounds(run)
     short = isinstance(asked, int) and done < asked
@@ -100,8 +147,35 @@ def caveats(run: Run) -> list[str]:
     wanted, have = asked_seeds(run), len(run.seeds)
     if wanted is not None and have < wanted:
         out.append(f"Fewer seeds than asked for: {have} of {wanted}")
-    out.extend(str(note) for note in run.environment.get("notes") or ())
+    known = () if run.silos is None else run.silos.undefined  # said once, by UNDEFINED
+    out.extend(str(note) for note in run.environment.get("notes") or () if note not in known)
     return out
+
+
+def _silo_caveats(run: Run) -> list[str]:
+    if run.silos is None:
+        return []
+    out = []
+    if turned := run.setting("silos.inverted"):
+        out.append(f"The labels of {turned} are inverted on purpose")
+    if one_class := run.silos.one_class:
+        are = "have" if len(one_class) > 1 else "has"
+        out.append(f"{in_words(one_class)} {are} rows of one label only")
+    if run.silos.undefined:
+        out.append(UNDEFINED)
+    if len(run.seeds) < FEW_SEEDS:
+        out.append(f"Few seeds: {len(run.seeds)}")
+    return out
+
+
+def in_words(names: Iterable[str]) -> str:
+    """Names in a sentence.
+
+    >>> in_words(["a"]), in_words(["a", "b"]), in_words("abc")
+    ('a', 'a and b', 'a, b and c')
+    """
+    *some, last = names
+    return f"{', '.join(some)} and {last}" if some else last
 
 
 def seeds_in_words(n: int) -> str:
@@ -121,6 +195,9 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 def headline(run: Run) -> str:
     """The run in one line: protocol, data, users, ranker."""
     data = run.setting("data.name", run.setting("data"))
+    if run.silos is not None:
+        parts = [run.setting("protocol"), data, whose(run), run.silos.rule]
+        return " · ".join(str(p) for p in parts if p and not isinstance(p, Mapping))
     fold = run.setting("data.fold", run.setting("fold"))
     ranker = run.setting("ranker.name", run.setting("ranker"))
     clicks = ", ".join(map(str, run.setting("devices.users") or ())) or run.setting("clicks")
@@ -134,8 +211,10 @@ def headline(run: Run) -> str:
 
 
 def order_measures(measures: Iterable[str]) -> list[str]:
-    """Measures by importance: expected reward first, then nDCG, then the others by name."""
-    return sorted(set(measures), key=lambda m: (not m.startswith("expected"), not m.startswith("nDCG"), m))
+    """Measures by importance: expected reward first, then nDCG, then the best model so far, then others by name."""
+    return sorted(
+        set(measures), key=lambda m: (not m.startswith("expected"), not m.startswith("nDCG"), "best so far" not in m, m)
+    )
 
 
 def number(value: Any) -> str:
@@ -155,18 +234,24 @@ def number(value: Any) -> str:
     return "–" if value is None else str(value)
 
 
-def measured(value: float | Estimate | None, *, signed: bool = False) -> str:
-    """A measure's value with four decimals, and its interval if it has one.
+def measured(value: float | Estimate | Interval | None, *, signed: bool = False, digits: int = 4) -> str:
+    """A measure's value with so many decimals, and its interval if it has one.
 
     >>> measured(Estimate(0.71234, 0.0041, 5)), measured(Estimate(0.0123, None, 1), signed=True), measured(None)
     ('0.7123 ± 0.0041', '+0.0123', '–')
+    >>> measured(Interval(-0.02, -0.05, 0.0), signed=True), measured(Interval(0.7, 0.65, 0.72))
+    ('−0.0200 (−0.0500 to +0.0000)', '0.7000 (0.6500 to 0.7200)')
     """
     if value is None:
         return "–"
+    if isinstance(value, Interval):
+        known = (v for v in (value.mean, value.low, value.high) if v is not None)
+        mean, *ends = (measured(v, signed=signed, digits=digits) for v in known)
+        return f"{mean} ({' to '.join(ends)})" if len(ends) == 2 else mean
     mean, half = (value.mean, value.half) if isinstance(value, Estimate) else (value, None)
-    text = f"{mean:+.4f}" if signed else f"{mean:.4f}"
+    text = f"{mean:+.{digits}f}" if signed else f"{mean:.{digits}f}"
     text = text.replace("-", "−")
-    return text if half is None else f"{text} ± {half:.4f}"
+    return text if half is None else f"{text} ± {half:.{digits}f}"
 
 
 def size(count: float) -> str:

@@ -35,9 +35,16 @@ AXES = {
     "interactions": ("interactions (all {many}, one seed)", 1.0, ",d"),
     "bytes": ("MB sent by all {many} (one seed)", 1e6, ",.3~g"),
     "epsilon": ("ε spent per user so far (adding up)", 1.0, ",.4~g"),
+    "round": ("round", 1.0, ",d"),
 }
 
-_COLUMNS = {"interactions": "interactions", "bytes": "bytes_up", "epsilon": "epsilon"}
+#: Axis titles that are others where silos average models: what is counted there is messages, in both directions.
+SILO_AXES = {
+    "interactions": "messages so far, in both directions (one seed)",
+    "bytes": "MB sent by all {many} (one seed)",
+}
+
+_COLUMNS = {"interactions": "interactions", "bytes": "bytes_up", "epsilon": "epsilon", "round": "round"}
 _HOVERS = 40  # places of a curve that answer to a pointer
 
 
@@ -57,11 +64,11 @@ def online_figure(run: Run, over: str = "interactions") -> alt.LayerChart:
     if over not in axes(run):
         raise ConfigError(f"over must be one of {', '.join(axes(run))} for this run, got {over!r}.")
     measure = run.metrics.filter(run.metrics["split"] == "online")["measure"].unique().sort().to_list()
-    frame, block = _points(run, [("online", m, m) for m in measure], over)
+    frame, block = points(run, [("online", m, m) for m in measure], over)
     notes = [f"each point the mean of {block} rounds"] if block > 1 else []
     colours = dict(zip(measure, OKABE_ITO, strict=False))
     title = f"Online: {' and '.join(measure)} of the users' own sessions"
-    return _chart(run, frame, over, title, ", ".join(measure), colours, {}, notes)
+    return line_chart(run, frame, over, title, ", ".join(measure), colours, {}, notes)
 
 
 def offline_figure(run: Run, measure: str) -> alt.LayerChart:
@@ -69,11 +76,11 @@ def offline_figure(run: Run, measure: str) -> alt.LayerChart:
     names = describe.SPLIT_NAMES
     present = run.metrics.filter(pl.col("measure") == measure)["split"].unique().to_list()
     shown = [s for s in ("test", "vali", "train") if s in present]
-    frame, _ = _points(run, [(s, measure, names[s]) for s in shown], "interactions")
+    frame, _ = points(run, [(s, measure, names[s]) for s in shown], "interactions")
     marks = run.baseline.values if run.baseline else {}
     lines = {names[s]: marks[s, measure] for s in shown if (s, measure) in marks}
     colours = {names[s]: SPLIT_COLOURS[names[s]] for s in shown}
-    return _chart(run, frame, "interactions", _upper(measure), measure, colours, lines, [])
+    return line_chart(run, frame, "interactions", _upper(measure), measure, colours, lines, [])
 
 
 def comparison_figure(runs: Mapping[str, Run], split: str, measure: str, data: str = "") -> alt.LayerChart:
@@ -89,7 +96,7 @@ def comparison_figure(runs: Mapping[str, Run], split: str, measure: str, data: s
     parts = []
     said: dict[str, list[str]] = {}
     for label, run in runs.items():
-        part, block = _points(run, [(split, measure, label)], "interactions")
+        part, block = points(run, [(split, measure, label)], "interactions")
         parts.append(part)
         thinned = [f"each point the mean of {block} rounds"] if block > 1 else []
         for caveat in (*describe.caveats(run), *thinned):
@@ -105,7 +112,7 @@ def comparison_figure(runs: Mapping[str, Run], split: str, measure: str, data: s
         if seeds != [1]
         else "One seed each: no interval"
     )
-    return _chart(first, pl.concat(parts), "interactions", title, measure, colours, lines, notes, band)
+    return line_chart(first, pl.concat(parts), "interactions", title, measure, colours, lines, notes, band)
 
 
 def save(chart: alt.TopLevelMixin, path: str | os.PathLike[str], *, scale: float = 2.0) -> Path:
@@ -137,7 +144,7 @@ def rendered(chart: alt.TopLevelMixin) -> str:
     return _svg(chart.to_json())
 
 
-@functools.lru_cache(maxsize=32)
+@functools.lru_cache(maxsize=64)
 def _svg(spec: str) -> str:
     import vl_convert
 
@@ -148,7 +155,7 @@ def _upper(measure: str) -> str:
     return measure if measure.startswith("nDCG") else measure[:1].upper() + measure[1:]
 
 
-def _points(run: Run, series: Sequence[tuple[str, str, str]], over: str) -> tuple[pl.DataFrame, int]:
+def points(run: Run, series: Sequence[tuple[str, str, str]], over: str) -> tuple[pl.DataFrame, int]:
     """Curves below each other with columns x, mean, low, high, series, note; and rounds in a point."""
     parts, block = [], 1
     for split, measure, label in series:
@@ -160,23 +167,33 @@ def _points(run: Run, series: Sequence[tuple[str, str, str]], over: str) -> tupl
     return pl.concat(parts).filter(pl.col("mean").is_finite()), block
 
 
-def _hovers(frame: pl.DataFrame, over: str) -> pl.DataFrame:
+def _axis_title(run: Run, over: str) -> str:
+    titles = {} if run.silos is None else SILO_AXES
+    return titles.get(over, AXES[over][0]).format(many=describe.party(run)[1])
+
+
+def _unit(run: Run, over: str) -> str:
+    counted = "interactions" if run.silos is None else "messages"
+    return {"interactions": counted, "bytes": "MB", "epsilon": "ε"}[over]
+
+
+def _hovers(run: Run, frame: pl.DataFrame, over: str) -> pl.DataFrame:
     """Evenly spaced points of each curve, with the words that a pointer shows there."""
     position = pl.int_range(pl.len()).over("series")
     count = pl.len().over("series")
     step = (count / _HOVERS).ceil().cast(pl.Int64)
     kept = frame.filter((position % step == 0) | (position == count - 1))
-    unit = {"interactions": "interactions", "bytes": "MB", "epsilon": "ε"}[over]
     notes = [
         f"{r['series']}: {describe.measured(r['mean'])}"
         + ("" if r["low"] is None else f" ({r['low']:.4f} to {r['high']:.4f})")
-        + f" at {r['x']:,.6g} {unit}, round {r['round']:,}"
+        + (" at" if over == "round" else f" at {r['x']:,.6g} {_unit(run, over)},")
+        + f" round {r['round']:,}"
         for r in kept.iter_rows(named=True)
     ]
     return kept.select("x", "mean", "series").with_columns(pl.Series("note", notes, dtype=pl.String))
 
 
-def _chart(
+def line_chart(
     run: Run,
     frame: pl.DataFrame,
     over: str,
@@ -186,13 +203,29 @@ def _chart(
     lines: Mapping[str, float],
     notes: Sequence[str],
     band: str = "",
+    marks: Mapping[str, float] | None = None,
 ) -> alt.LayerChart:
+    """Curves with bands, in the style of all figures.
+
+    Args:
+        run: Whose; its caveats and seeds are said in the subtitle.
+        frame: Columns x, mean, low, high, series and round, as :func:`points` returns them.
+        over: Which of :data:`AXES` x is.
+        title: Of the figure.
+        measure: Title of the vertical axis.
+        colours: By series.
+        lines: Values of the run's baseline by series, dashed in the colour of the series.
+        notes: Further words for the subtitle.
+        band: How the spread is shown where several runs are compared; replaces the run's caveats.
+        marks: Further dashed lines, by what is written on them.
+    """
     comparing = bool(band)
     first = band or describe.seeds_in_words(len(run.seeds))
     said = [first, *notes] if comparing else ["; ".join([first, *notes]), *describe.caveats(run)]
     subtitle = [line for text in said for line in textwrap.wrap(text, 62)]
-    axis_title, _, style = AXES[over]
-    x = alt.X("x:Q").title(axis_title.format(many=describe.party(run)[1])).axis(format=style, tickCount=5)
+    style = AXES[over][2]
+    whole: Any = {"tickMinStep": 1} if over == "round" else {}
+    x = alt.X("x:Q").title(_axis_title(run, over)).axis(format=style, tickCount=5, **whole)
     y = alt.Y("mean:Q").title(measure).scale(zero=False, nice=True)
     legend = None
     if len(colours) > 1:  # full opacity: the first layer is the pale band, and a legend takes after the first layer
@@ -220,10 +253,11 @@ def _chart(
     layers.append(drawn.encode(x=x, y=y, color=colour, strokeDash=dash))
     if lines:
         layers.extend(_baseline(run, frame, lines, comparing, x, y, colour))
-    dots = alt.Chart(_hovers(frame, over)).mark_point(opacity=0, size=160, strokeWidth=0, filled=True)
+    layers.extend(_marks(frame, marks or {}, x, y))
+    dots = alt.Chart(_hovers(run, frame, over)).mark_point(opacity=0, size=160, strokeWidth=0, filled=True)
     layers.append(dots.encode(x=x, y=y, description="note:N"))
     heading = alt.Title(title, subtitle=subtitle, anchor="start", frame="group")
-    return _styled(alt.layer(*layers).properties(width=380, height=230, title=heading))
+    return styled(alt.layer(*layers).properties(width=380, height=230, title=heading))
 
 
 def _baseline(
@@ -251,7 +285,22 @@ def _baseline(
     return [rules, text.encode(x=x, y=y, text="text:N", color=alt.value(MUTED))]
 
 
-def _styled(chart: Any) -> Any:
+def _marks(frame: pl.DataFrame, marks: Mapping[str, float], x: Any, y: Any) -> list[Any]:
+    """A dashed line for each, and its name at the right end: the highest name above its line, the others below."""
+    layers: list[Any] = []
+    ends = [frame["x"].min(), frame["x"].max()]
+    for i, (name, value) in enumerate(sorted(marks.items(), key=lambda mark: -mark[1])):
+        data = pl.DataFrame({"x": ends, "mean": [value, value]})
+        rule = alt.Chart(data).mark_line(strokeDash=[5, 4], strokeWidth=1.5, color=MUTED)
+        side: Any = {"baseline": "top", "dy": 4} if i else {"baseline": "bottom", "dy": -4}
+        label = data.tail(1).with_columns(pl.lit(name).alias("text"))
+        text = alt.Chart(label).mark_text(align="right", fontSize=11, **side)
+        layers += [rule.encode(x=x, y=y), text.encode(x=x, y=y, text="text:N", color=alt.value(INK))]
+    return layers
+
+
+def styled(chart: Any) -> Any:
+    """The chart with the fonts and colours of all figures."""
     return (
         chart.configure(
             background="#FFFFFF", font="Helvetica Neue, Helvetica, Arial, DejaVu Sans, sans-serif", padding=6

@@ -1,7 +1,8 @@
 """A run directory, read once and checked.
 
 What a run left behind is files (``config.toml``, ``environment.json``, ``metrics.parquet``, ``baselines.json``,
-``ledger.jsonl``, ``privacy.json``, ``model.json``, ``messages.json``, ``done.json``). Everything in
+``ledger.jsonl``, ``privacy.json``, ``model.json``, ``messages.json``, ``done.json``; of silos also ``silos.json``,
+``arms.parquet`` and ``evidence.json``, see :mod:`fedrank.report.silos`). Everything in
 :mod:`fedrank.report` works on the :class:`Run` that is read here and on nothing else, so a page can be made again years
 later from the files alone. A run that is still going can be read too: it has no ``done.json``, and whatever is made
 from it says so.
@@ -9,7 +10,6 @@ from it says so.
 
 from __future__ import annotations
 
-import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -21,6 +21,8 @@ import polars as pl
 
 from fedrank.core.errors import RunError
 from fedrank.core.ledger import Ledger
+from fedrank.report.files import existing, json_object, parquet
+from fedrank.report.silos import Silos, read_silos
 
 #: Columns of ``metrics.parquet`` and what each may hold.
 COLUMNS = {
@@ -34,10 +36,13 @@ COLUMNS = {
     "value": "number",
 }
 
+#: Baselines of runs over silos, and how figures and tables call them.
+OF_SILOS = {"alone": "target alone", "everyone": "everyone (federated averaging)"}
+
 
 @dataclass(frozen=True)
 class Baseline:
-    """A ranker trained on labels, a mark to compare with.
+    """A ranker trained on labels, or a model trained with other silos, a mark to compare with.
 
     Attributes:
         name: Such as ``"MSE"``.
@@ -52,7 +57,7 @@ class Baseline:
     @property
     def label(self) -> str:
         """How figures and tables call it."""
-        return f"{self.name} (labels)"
+        return OF_SILOS.get(self.name, f"{self.name} (labels)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +77,8 @@ class Run:
         model: Ranker, number of features and so on, or None if the run has not written it yet.
         messages: Fields of each message type (rows of :meth:`fedrank.core.messages.Layout.describe`), by type; may be
             empty.
+        silos: Of a protocol between silos: who took part and who helped whom. None for others.
+        silos: Who took part and who helped whom, of a protocol between silos; None for others.
     """
 
     path: Path
@@ -84,6 +91,7 @@ class Run:
     privacy: Mapping[str, Any] | None = None
     model: Mapping[str, Any] | None = None
     messages: Mapping[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+    silos: Silos | None = None
 
     @property
     def name(self) -> str:
@@ -123,75 +131,42 @@ def load(folder: str | os.PathLike[str]) -> Run:
     if not path.is_dir():
         raise RunError(f"{path}: no such run directory. Give the directory that 'fedrank run' wrote.")
     finished = (path / "done.json").exists()
-    config_file = _existing(path / "config.toml")
+    config_file = existing(path / "config.toml")
     try:
         config = tomllib.loads(config_file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RunError(f"{config_file}: not valid TOML ({error}). Restore the file, or run again.") from error
     ledger_file = path / "ledger.jsonl"
+    silos = read_silos(path, finished=finished, expected=config.get("protocol") == "bandit-fedavg")
     return Run(
         path=path,
         config=config,
-        environment=_object(_existing(path / "environment.json")),
-        metrics=_metrics(_existing(path / "metrics.parquet")),
+        environment=json_object(existing(path / "environment.json")),
+        metrics=_metrics(existing(path / "metrics.parquet"), undefined=silos is not None),
         finished=finished,
         baselines=_baselines(path / "baselines.json"),
-        ledger=Ledger.read(_existing(ledger_file)) if finished or ledger_file.exists() else None,
-        privacy=_object(path / "privacy.json", needed=finished) or None,
-        model=_object(path / "model.json", needed=finished) or None,
-        messages=_object(path / "messages.json", needed=False),
+        ledger=Ledger.read(existing(ledger_file)) if finished or ledger_file.exists() else None,
+        privacy=json_object(path / "privacy.json", needed=finished) or None,
+        model=json_object(path / "model.json", needed=finished) or None,
+        messages=json_object(path / "messages.json", needed=False),
+        silos=silos,
     )
 
 
-def _existing(file: Path) -> Path:
-    if not file.exists():
-        raise RunError(
-            f"{file}: missing. A run directory must have {file.name}; if the run was interrupted, 'fedrank run' on its "
-            "configuration resumes it."
-        )
-    return file
-
-
-def _object(file: Path, *, needed: bool = True) -> dict[str, Any]:
-    if not needed and not file.exists():
-        return {}
-    try:
-        value = json.loads(_existing(file).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise RunError(f"{file}: not valid JSON ({error}): cut or edited. Run again to restore it.") from error
-    if not isinstance(value, dict):
-        raise RunError(f"{file}: must hold a JSON object, got {type(value).__name__}. Run again to restore it.")
-    return value
-
-
-def _metrics(file: Path) -> pl.DataFrame:
-    try:
-        frame = pl.read_parquet(file)
-    except Exception as error:  # polars has no common class for a cut file, a wrong footer and a failed read
-        raise RunError(
-            f"{file}: not readable as parquet ({error}): cut or damaged. Run again to restore it."
-        ) from error
-    if missing := [name for name in COLUMNS if name not in frame.columns]:
-        raise RunError(
-            f"{file}: column {missing[0]!r} is missing, got {', '.join(frame.columns)}. "
-            "The file is of another version of "
-            "fedrank: make the report with that version, or run again."
-        )
-    for name, kind in COLUMNS.items():
-        dtype = frame.schema[name]
-        null = dtype == pl.Null and name == "epsilon"
-        good = {"integer": dtype.is_integer(), "number": dtype.is_numeric() or null, "text": dtype == pl.String}[kind]
-        if not good:
-            raise RunError(f"{file}: column {name!r} must hold {kind} values, got {dtype}. Run again to restore it.")
+def _metrics(file: Path, *, undefined: bool) -> pl.DataFrame:
+    frame = parquet(file, COLUMNS, nullable=("epsilon",))
     if frame.is_empty():
         raise RunError(f"{file}: no rows yet. The run has not finished its first round; try again later.")
-    return frame.select(list(COLUMNS)).with_columns(
-        pl.col("epsilon").cast(pl.Float64), pl.col("value").cast(pl.Float64)
-    )
+    frame = frame.with_columns(pl.col("epsilon").cast(pl.Float64), pl.col("value").cast(pl.Float64))
+    # An AUC of rows of one class is no number: it is left out, and silos.json says why.
+    defined = frame.filter(pl.col("value").is_finite()) if undefined else frame
+    if defined.is_empty():
+        raise RunError(f"{file}: no AUC is defined: the target's rows to judge by have one label only. Choose another.")
+    return defined
 
 
 def _baselines(file: Path) -> tuple[Baseline, ...]:
-    raw = _object(file, needed=False)
+    raw = json_object(file, needed=False)
     if not raw:
         return ()
     try:

@@ -1,19 +1,18 @@
 """The page of a run: one file, no script, no network; and its figures as PNG.
 
 A reader gets, in this order: what the run was, its headline numbers, the curves, the final table, what left the
-devices, what is private and what is not, and everything needed to run it again.
+devices, what is private and what is not, and everything needed to run it again. Runs over silos have a page of their
+own kind, see :mod:`fedrank.report.silo_page`.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
-from fedrank.report import describe, figures, svg, tables, words
-from fedrank.report.citations import citations
+from fedrank.report import describe, figures, sections, silo_page, svg, tables, words
 from fedrank.report.html import Html, document, h, join, section, tile
 from fedrank.report.load import Run, load
 
@@ -36,13 +35,20 @@ def write_page(run: Run | str | os.PathLike[str], out: str | os.PathLike[str] | 
     """
     run = run if isinstance(run, Run) else load(run)
     file = Path(out) if out is not None else run.path / "report.html"
+    if run.silos is not None:
+        charts = silo_page.charts(run)
+        return _written(file, charts, silo_page.page(run, charts))
     charts = {f"online-{over}": figures.online_figure(run, over) for over in _online_axes(run)}
     shown = offline_measures(run)[:MOST_CHARTS]
     charts |= {f"offline-{_slug(m)}": figures.offline_figure(run, m) for m in shown}
+    return _written(file, charts, _page(run, charts, shown))
+
+
+def _written(file: Path, charts: dict[str, Any], text: str) -> Path:
     for name, chart in charts.items():
         figures.save(chart, file.parent / "figures" / f"{name}.png")
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(_page(run, charts, shown), encoding="utf-8")
+    file.write_text(text, encoding="utf-8")
     return file
 
 
@@ -75,11 +81,11 @@ def _page(run: Run, charts: dict[str, Any], shown: list[str]) -> str:
         h("nav", *(h("a", title, href=f"#{anchor}") for anchor, title in links.items()), aria_label="Sections"),
         section("curves", "How it learnt", _curves(run, charts, shown)),
         section("final", "Final values", tables.to_html(final)),
-        _left(run),
-        _privacy(run),
-        _repeat(run),
-        section("configuration", "Configuration and environment", _settings(run)),
-        _citation(run),
+        sections.left(run),
+        sections.privacy(run),
+        sections.repeat(run),
+        sections.configuration(run),
+        sections.citation(run),
         h("footer", f"Made by fedrank {run.environment.get('fedrank', '')} from the files of the run directory alone."),
     )
 
@@ -109,15 +115,8 @@ def _tiles(run: Run, final: tables.Table) -> list[Html]:
         each = describe.size(round(up / turns, 1)) if turns else "–"
         received = f"{describe.size(round(down / turns, 1))} received" if turns else ""
         out.append(tile(f"Sent by a {one} per round", each, received, f"{describe.size(up)} up by all {many}"))
-    privacy = run.privacy
-    if privacy:
-        unit = "interaction" if "epsilon_interaction" in privacy else "round"
-        each = words.epsilon_text(words.epsilon(privacy, f"epsilon_{unit}"))
-        user = words.epsilon_text(words.epsilon(privacy, "epsilon_user_basic"))
-        local = ""
-        if not privacy.get("local", True):
-            local = "against who sees the sum only" if privacy.get("secure_sum") else "no local privacy: see below"
-        out.append(tile(f"ε per {unit}", each, f"per user over the run: {user} (adding up)", local))
+    if (private := sections.privacy_tile(run)) is not None:
+        out.append(private)
     return out
 
 
@@ -145,53 +144,6 @@ def _curves(run: Run, charts: dict[str, Any], shown: list[str]) -> Html:
 def _alt(run: Run, measure: str, how: str) -> str:
     caveats = "".join(f" {c}." for c in describe.caveats(run))
     return f"Learning curve of {measure} {how}. The final values are in the table below.{caveats}"
-
-
-def _left(run: Run) -> Html:
-    one, many = describe.party(run)
-    if one == "service":
-        return section("left", "What crossed", *(h("p", line) for line in words.ledger_words(run)))
-    parts: list[Html] = [h("ul", *(h("li", line) for line in words.ledger_words(run)))]
-    if run.ledger is not None and len(run.ledger):
-        parts.append(tables.to_html(words.ledger_table(run), code=("message",)))
-    fields = words.fields_table(run)
-    if fields is not None:
-        parts.append(tables.to_html(fields, code=("field", "type")))
-    return section("left", f"What left the {many}", *parts)
-
-
-def _privacy(run: Run) -> Html:
-    lists = []
-    for key, title in (("covers", "Covered"), ("not_covered", "Not covered")):
-        items = (run.privacy or {}).get(key) or ()
-        if items:
-            lists.append(h("div", h("h3", title), h("ul", *(h("li", str(i)) for i in items))))
-    statement = h("ul", *(h("li", line) for line in words.privacy_words(run)))
-    return section("privacy", "Privacy", statement, h("div", *lists, class_="two") if lists else None)
-
-
-def _repeat(run: Run) -> Html:
-    parts = [h("p", "The run directory holds the whole configuration. This runs it again, with equal draws:")]
-    parts.append(h("pre", f"fedrank run {shlex.quote(str(run.path / 'config.toml'))}"))
-    if command := run.environment.get("command"):
-        text = shlex.join(map(str, command)) if isinstance(command, list) else str(command)
-        parts += [h("p", "It was started with:"), h("pre", text)]
-    return section("repeat", "Run it again", *parts)
-
-
-def _settings(run: Run) -> Html:
-    left = tables.to_html(tables.config_table(run), code=("key",))
-    notes = (run.model or {}).get("notes") or ()
-    return join(
-        h("div", h("div", left), h("div", tables.to_html(tables.environment_table(run))), class_="two"),
-        *(h("p", f"Data: {note}", class_="note") for note in notes),
-    )
-
-
-def _citation(run: Run) -> Html:
-    entries = citations(run)
-    said = h("pre", entries) if entries else h("p", "Nothing that this run used asks for a citation.")
-    return section("citation", "What to cite", said)
 
 
 def _slug(text: str) -> str:

@@ -55,6 +55,21 @@ class Estimate:
         return Estimate(self.mean - constant, self.half, self.n, self.method)
 
 
+@dataclass(frozen=True)
+class Interval:
+    """A mean with an interval that was computed elsewhere and need not be symmetric.
+
+    Attributes:
+        mean: The mean.
+        low: Lower end, or None.
+        high: Upper end, or None.
+    """
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+
+
 def t_quantile(freedom: float, level: float = LEVEL) -> float:
     """The half-width of a two-sided interval in standard errors: Student's t with ``freedom`` degrees of freedom.
 
@@ -179,8 +194,9 @@ def curve(metrics: pl.DataFrame, split: str, measure: str, *, points: int = POIN
         rows = rows.filter(pl.col("round").is_in(kept.implode()))
     if "point" not in rows.columns:
         rows = rows.with_columns(pl.col("round").alias("point"))
-    position = [pl.col(c).max() for c in ("round", "interactions", "bytes_up", "epsilon")]
     value = pl.col("value")
+    # Seeds may differ in what crossed: a bandit asks whom it chooses. ε is what the worst of them spent.
+    position = [pl.col("round", "epsilon").max(), pl.col("interactions", "bytes_up").mean()]
     grouped = rows.group_by("point").agg(
         *position, value.mean().alias("mean"), value.std().alias("std"), pl.len().alias("n")
     )

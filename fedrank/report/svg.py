@@ -34,12 +34,12 @@ def inline(chart: alt.TopLevelMixin, name: str, description: str) -> Html:
     if match is None:
         raise RuntimeError("vl-convert wrote an SVG without a viewBox")
     body = text[match.end() : text.rindex("</svg>")]
-    # Several figures share a page, and each calls its clip paths clip0, clip1 ...
-    body = re.sub(r'id="(clip\d+)"', rf'id="{name}-\1"', body)
-    body = re.sub(r"url\(#(clip\d+)\)", rf"url(#{name}-\1)", body)
-    # Points that carry a sentence show it as a native tooltip.
+    # Several figures share a page, and each calls its clip paths clip0, clip1 ... and its gradients gradient_0 ...
+    body = re.sub(r'id="((?:clip|gradient_)\d+)"', rf'id="{name}-\1"', body)
+    body = re.sub(r"url\(#((?:clip|gradient_)\d+)\)", rf"url(#{name}-\1)", body)
+    # Points, bars and cells that carry a sentence show it as a native tooltip.
     body = re.sub(
-        r'<path aria-label="([^"]*)"([^>]*aria-roledescription="point"[^>]*)/>',
+        r'<path aria-label="([^"]*)"([^>]*aria-roledescription="(?:point|bar|rect mark)"[^>]*)/>',
         r"<path\2><title>\1</title></path>",
         body,
     )
@@ -48,8 +48,8 @@ def inline(chart: alt.TopLevelMixin, name: str, description: str) -> Html:
     for colour, variable in COLOURS.items():
         body = re.sub(rf'="{colour}"', f'="var(--{variable})"', body, flags=re.IGNORECASE)
     body = body.replace('fill="white"', 'fill="var(--paper)"')
-    # Coordinates to a hundredth of a unit: half the size, no visible change.
-    body = re.sub(r"(\d+\.\d\d)\d+", r"\1", body)
+    # Coordinates to a hundredth of a unit: half the size, no visible change. Numbers that are read stay as they are.
+    body = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d+\.\d\d)\d+", r"\1", tag[0]), body)
     return h(
         "svg",
         Html(body),

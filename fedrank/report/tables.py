@@ -10,7 +10,7 @@ from typing import Any
 from fedrank.report import describe
 from fedrank.report.html import Html, h, join
 from fedrank.report.load import Run
-from fedrank.report.statistics import Estimate, final_values, first_values, mean_interval
+from fedrank.report.statistics import Estimate, Interval, final_values, first_values, mean_interval
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,14 @@ class Column:
         title: What a reader sees.
         numeric: Set flush right, in figures of one width.
         signed: Numbers carry their sign: a difference.
+        digits: Decimals of measures.
     """
 
     key: str
     title: str
     numeric: bool = False
     signed: bool = False
+    digits: int = 4
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class Table:
     Attributes:
         title: What it shows.
         columns: In order.
-        rows: Values by column key: text, numbers, None, or :class:`~fedrank.report.statistics.Estimate`.
+        rows: Values by column key: text, numbers, None,
+            :class:`~fedrank.report.statistics.Estimate` or :class:`~fedrank.report.statistics.Interval`.
         notes: What must be said with it.
     """
 
@@ -49,8 +52,10 @@ class Table:
     def text(self, row: Mapping[str, Any], column: Column) -> str:
         """One cell for a reader."""
         value = row.get(column.key)
-        measure = isinstance(value, Estimate) or (isinstance(value, float) and column.numeric)
-        return describe.measured(value, signed=column.signed) if measure else describe.number(value)
+        measure = isinstance(value, Estimate | Interval) or (isinstance(value, float) and column.numeric)
+        return (
+            describe.measured(value, signed=column.signed, digits=column.digits) if measure else describe.number(value)
+        )
 
 
 def final_table(run: Run) -> Table:
@@ -79,7 +84,7 @@ def final_table(run: Run) -> Table:
     columns = [
         Column("split", "split"),
         Column("measure", "measure"),
-        Column("ranker", "learnt from clicks", numeric=True),
+        Column("ranker", "learnt from clicks" if run.silos is None else "over seeds", numeric=True),
         Column("gain", "gain over start", numeric=True, signed=True),
     ]
     notes = [
@@ -89,11 +94,12 @@ def final_table(run: Run) -> Table:
         columns.append(Column("baseline", run.baseline.label, numeric=True))
         columns.append(Column("difference", f"difference to {run.baseline.name}", numeric=True, signed=True))
         columns.extend(Column(f"baseline{i}", b.label, numeric=True) for i, b in enumerate(run.baselines[1:], 1))
-        names = " and ".join(b.name for b in run.baselines)
-        verb = "is" if len(run.baselines) == 1 else "are"
-        notes.append(f"{names} {verb} trained on relevance labels, which no {describe.party(run)[0]} here has.")
+        if run.silos is None:
+            names = " and ".join(b.name for b in run.baselines)
+            verb = "is" if len(run.baselines) == 1 else "are"
+            notes.append(f"{names} {verb} trained on relevance labels, which no {describe.party(run)[0]} here has.")
         notes.extend(note for b in run.baselines for note in b.notes)
-    else:
+    elif run.silos is None:
         notes.append("This run has no label-trained baseline.")
     counts = " or ".join(str(n) for n in sorted(seeds))
     spread = f"± is half of a 95 % Student t interval over {counts} seeds."
@@ -104,8 +110,9 @@ def final_table(run: Run) -> Table:
 
 
 def config_table(run: Run) -> Table:
-    """Every setting, the ones a reader looks for first."""
-    settings = dict(describe.flat(run.config))
+    """Every setting that the run used, the ones a reader looks for first."""
+    unused = describe.SILO_SETTINGS if run.silos is None else describe.DEVICE_SETTINGS
+    settings = {k: v for k, v in describe.flat(run.config) if k.split(".")[0] not in unused}
     known = [k for k in describe.SETTINGS if k in settings]
     rows = [
         {"setting": describe.SETTINGS.get(k, k), "key": k, "value": settings[k]}
@@ -154,6 +161,8 @@ def to_json(value: Any) -> Any:
     if isinstance(value, Estimate):
         numbers = {"mean": value.mean, "low": value.low, "high": value.high, "seeds": value.n, "method": value.method}
         return {k: to_json(v) for k, v in numbers.items()}
+    if isinstance(value, Interval):
+        return {k: to_json(v) for k, v in vars(value).items()}
     if isinstance(value, Mapping):
         return {str(k): to_json(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

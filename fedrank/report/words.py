@@ -62,6 +62,8 @@ def ledger_words(run: Run) -> list[str]:
     one, many = describe.party(run)
     if one == "service":
         return ["Nothing crosses: one service has everything. What its users send to it is not counted here."]
+    if run.silos is not None:
+        return silo_ledger_words(run)
     out = []
     lines = flows(run.ledger)
     for flow in lines:
@@ -79,6 +81,63 @@ def ledger_words(run: Run) -> list[str]:
     return out
 
 
+#: Exchanges between silos before the first round, and what each is for.
+OPENING = ("pretrain", "probe")
+EXCHANGES = {
+    "pretrain": "before the first round every silo trains by itself",
+    "probe": "before the first round the target judges the silos' first models",
+    "train": "silos train the model on their own rows",
+    "train-others": "the other silos train the model on their own rows",
+    "judge": "the target judges an average of models",
+    "judge-all": "the target judges the averages of all sets of silos",
+    "train-and-judge": "the target trains, and judges averages of the round before",
+}
+
+
+def silo_ledger_words(run: Run) -> list[str]:
+    """What crossed between silos and the server, exchange by exchange, in sentences: messages, models, bytes.
+
+    A silo is asked in some rounds and not in others, so that nothing is said per silo and round.
+    """
+    ledger = run.ledger or Ledger()
+    lines, models = [flow for flow in flows(ledger) if flow.messages], models_of(run)
+    rounds = max((entry.round for entry in ledger), default=-1) + 1
+    out = []
+    for exchange in dict.fromkeys(flow.exchange for flow in lines):
+        parts = []
+        for flow in (flow for flow in lines if flow.exchange == exchange):
+            who = "the server sent" if flow.sender == "server" else "silos sent"
+            holds = models.get(flow.message, 0)
+            inside = f" with {_counted(holds, 'model')} each" if holds else ""
+            size = f"{describe.size(flow.bytes_each)}{' each' if flow.messages > 1 else ''}"
+            parts.append(f"{who} {_counted(flow.messages, 'message')} {flow.message}{inside}, {size}")
+        turns = len({entry.round for entry in ledger if entry.exchange == exchange})
+        when = "" if exchange in OPENING else f", in {_counted(turns, 'round')}"
+        said = EXCHANGES.get(exchange)
+        out.append(f"Exchange “{exchange}”{f' ({said})' if said else ''}: {'; '.join(parts)}{when}.")
+    count, transfers = sum(f.messages for f in lines), sum(f.messages * models.get(f.message, 0) for f in lines)
+    up, down = ledger.bytes_from("parties"), ledger.bytes_from("server")
+    of_models = f", {_counted(transfers, 'transfer')} of a model" if transfers else ""
+    seeds = "" if len(run.seeds) == 1 else "; other seeds ask other silos and move a little more or less"
+    which = f", target {run.silos.targets[0]}" if run.silos is not None and len(run.silos.targets) > 1 else ""
+    out.append(
+        f"{_counted(rounds, 'round')} made {_counted(count, 'message')}{of_models}, {describe.size(up)} up and "
+        f"{describe.size(down)} down, for one run of one seed{which}{seeds}. Transport (TCP, TLS, HTTP) comes on top."
+    )
+    return out
+
+
+def models_of(run: Run) -> dict[str, int]:
+    """How many models a message of each type holds, from its fields: one is as large as a field of weights."""
+    one = max((int(f["bytes"]) for of in run.messages.values() for f in of if f.get("name") == "weights"), default=0)
+    sizes = {name: [int(f.get("bytes") or 0) for f in of] for name, of in run.messages.items()}
+    return {name: sum(size // one for size in of if one and size % one == 0) for name, of in sizes.items()}
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def ledger_table(run: Run) -> Table:
     """The ledger added up: one row a message type and size."""
     one, many = describe.party(run)
@@ -94,7 +153,8 @@ def ledger_table(run: Run) -> Table:
     )
     rows = []
     for flow in flows(run.ledger or Ledger()):
-        ends = (many, "server") if flow.sender == "parties" else ("server", f"every {one}")
+        every = f"every {one}" if run.silos is None else "silos that are asked"
+        ends = (many, "server") if flow.sender == "parties" else ("server", every)
         row = {"exchange": flow.exchange, "message": flow.message, "from": ends[0], "to": ends[1]}
         numbers = {"bytes_each": flow.bytes_each, "messages": flow.messages, "rounds": flow.rounds}
         rows.append({**row, **numbers, "total": describe.size(flow.bytes)})

@@ -12,7 +12,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Protocol
+from fedrank.simulate.rounds import selective
 
 
 def replay(protocol: Protocol, states: Any, replies: tuple[Any, ...], arrived: Any) -> Any:
@@ -27,7 +29,13 @@ def replay(protocol: Protocol, states: Any, replies: tuple[Any, ...], arrived: A
 
     Returns:
         States with leading axis [runs].
+
+    Raises:
+        ConfigError: Whom the server asks depends on what it was told: without some replies it would have asked others,
+            whose answers no log holds.
     """
+    if selective(protocol):
+        raise ConfigError(f"runs of {protocol.name} cannot be replayed: whom its server asks depends on the replies.")
     shape = jax.tree.leaves(replies)[0].shape[:3]
     return _replay(protocol, states, replies, jnp.broadcast_to(jnp.asarray(arrived), shape))
 

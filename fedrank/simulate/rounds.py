@@ -172,13 +172,18 @@ class Simulator:
         if self.chunk < 1:
             raise ConfigError(f"chunk must be at least 1, got {self.chunk}.")
 
-    def start(self, keys: jax.Array, parties: Party, *, per_run: bool = False) -> tuple[Any, Any]:
+    def start(
+        self, keys: jax.Array, parties: Party, *, per_run: bool = False, begin: Any = None, each: Any = ()
+    ) -> tuple[Any, Any]:
         """Server states and parties' own states before the first round, one a run.
 
         Args:
             keys: Typed keys [runs].
             parties: All parties; leaves of ``own`` are [parties, ...].
             per_run: Leaves of ``own`` are [runs, parties, ...] already: parties that have other data in each run.
+            begin: Makes a run's first state from its key and its part of ``each``, instead of the protocol's ``init``:
+                for settings that differ from run to run.
+            each: Pytrees of arrays [runs, ...], the further arguments of ``begin``.
 
         Returns:
             States with leading axis [runs], and ``own`` with leading axes [runs, parties]. Where replies are late, a
@@ -191,7 +196,8 @@ class Simulator:
         for what, named in (("to lie", self.conditions.liars), ("to be absent", self.conditions.absent)):
             if named and len(named) != there:
                 raise ConfigError(f"{len(named)} parties are said {what} or not, but there are {there}.")
-        states = jax.vmap(lambda key: self._first(self.protocol.init(jax.random.fold_in(key, _INIT))))(keys)
+        begin = begin or self.protocol.init
+        states = jax.vmap(lambda key, *own: self._first(begin(jax.random.fold_in(key, _INIT), *own)))(keys, *each)
         if per_run:
             return states, parties.own
         runs = keys.shape[0]

@@ -95,3 +95,45 @@ def test_the_module_is_quick_to_import():
     code = f"import sys, fedrank.cli.data; print({heavy})"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "clinics.csv"
+    path.write_text("clinic,age,town,ill\nnorth,50,5,no\nnorth,40,5,yes\nsouth,,6,no\nsouth,30,7,yes\n")
+    return path
+
+
+def test_list_and_show_name_tables_of_silos_by_what_they_have(capsys, cache):
+    (cache / "heart-disease").mkdir()
+    rows = {row["name"]: row for row in json.loads(run(capsys, "list", "--json"))}
+    heart = rows["heart-disease"]
+    assert (heart["kind"], heart["silos"], heart["rows"], heart["here"]) == ("silos", 4, 920, True)
+    assert rows["mq2008"]["kind"] == "ranking" and rows["health-insurance"]["rows"] == 8802
+    assert "heart-disease" in run(capsys, "list")
+    text = run(capsys, "show", "health-insurance")
+    assert "4 silos, 8,802 rows" in text and "queries" not in text and "write.csv" in text
+    assert json.loads(run(capsys, "show", "heart-disease", "--json"))["kind"] == "silos"
+    with pytest.raises(UnknownNameError, match="Did you mean 'heart-disease'"):
+        run(capsys, "show", "heart-desease")
+    with pytest.raises(MissingDataError, match=r"processed.va.data"):
+        (cache / "heart-disease").rmdir()
+        run(capsys, "get", "heart-disease")
+
+
+def test_check_reads_a_table_of_silos(capsys, table):
+    columns = ("--silo", "clinic", "--label", "ill")
+    found = json.loads(run(capsys, "check", str(table), *columns, "--json"))
+    assert found["features"] == ["age", "town"] and found["label"] == "ill = yes"
+    assert found["silos"]["south"] == {
+        "rows": 2,
+        "label 1": 1,
+        "share of label 1": 0.5,
+        "rows with a gap": 1,
+        "constant or missing features": ["age"],
+    }
+    assert found["silos"]["north"]["constant or missing features"] == ["town"]
+    text = run(capsys, "check", str(table), *columns, "--positive", "no", "--drop", "town")
+    assert "north" in text and "Label 1: ill = no. Features, 1: age." in text
+    with pytest.raises(UnknownNameError, match=r"no column of clinics.csv named 'silo'"):
+        run(capsys, "check", str(table))

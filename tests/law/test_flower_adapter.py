@@ -370,7 +370,7 @@ def test_answers_and_back(first, heard):
 
 
 def test_a_node_does_not_answer_a_run_that_promises_too_little(tmp_path):
-    asked = Question(0, 0, b"")
+    asked = Question(0, 0, b"no request")
     for settings, epsilon in ((dict(privacy_p=0.9), 4 * np.log(0.9 * 10 / 0.1)), (dict(privacy_p=1.0), np.inf)):
         config, _ = flat.read_run(table(tmp_path, **settings))
         strict = flat.NodeSettings(0, 1, chance="seed", most_epsilon=17.9)

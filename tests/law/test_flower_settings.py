@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.flower import settings as flat
 from fedrank.experiments.config import Compute, Devices, Privacy, RunConfig
+from fedrank.experiments.silo_config import Bandit, Network, Silos
 
-APP = Path(__file__).resolve().parents[2] / "apps" / "foltr-es" / "pyproject.toml"
+APPS = Path(__file__).resolve().parents[2] / "apps"
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,10 @@ APP = Path(__file__).resolve().parents[2] / "apps" / "foltr-es" / "pyproject.tom
         RunConfig(devices=Devices(users=("perfect", "informational")), privacy=Privacy(epsilon=0.0), reward_values=5),
         RunConfig(protocol="mgd", candidates=4, learning_rate=0.5, compute=Compute(kernels="off")),
         RunConfig(protocol="foltr-pdgd", privacy=Privacy(secure_sum=False)),
+        RunConfig(
+            protocol="bandit-fedavg", silos=Silos(positive="no", exclude=("a", "b")), network=Network(widths=(8, 4))
+        ),
+        RunConfig(protocol="bandit-fedavg", bandit=Bandit(threshold=0.025, patience=3, alone=False), data="own"),
     ],
 )
 def test_a_runs_table_and_back(config):
@@ -32,13 +37,18 @@ def test_a_runs_table_and_back(config):
     assert back == dataclasses.replace(config, seeds=1).resolved() and told.round_timeout == 5.0
 
 
-def test_the_app_lists_every_setting_and_nothing_else():
-    values = tomllib.loads(APP.read_text())["tool"]["flwr"]["app"]["config"]
-    defaults = flat.flatten(RunConfig())
+@pytest.mark.parametrize(
+    ("app", "changed"),
+    [
+        ("foltr-es", {"clients", "num-server-rounds", "evaluation-every"}),
+        ("bandit-fedavg", {"min-available-nodes"}),
+    ],
+)
+def test_an_app_lists_every_setting_of_its_protocol_and_nothing_else(app, changed):
+    values = tomllib.loads((APPS / app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    defaults = flat.flatten(RunConfig(protocol=app))
     assert {name: type(value) for name, value in values.items()} == {n: type(v) for n, v in defaults.items()}
-    assert {name for name, value in values.items() if value != defaults[name]} == {
-        *("clients", "num-server-rounds", "evaluation-every")
-    }
+    assert {name for name, value in values.items() if value != defaults[name]} == changed
 
 
 @pytest.mark.parametrize(
@@ -52,6 +62,9 @@ def test_the_app_lists_every_setting_and_nothing_else():
         ({"round-timeout": 0.0}, "round-timeout must be in 1"),
         ({"checkpoint-dir": ""}, "checkpoint-dir"),
         ({"protocol": "pdgd", "privacy-p": 0.5}, "privacy.p means nothing"),
+        ({"bandit-rule": "ucb"}, "bandit.rule means nothing"),
+        ({"protocol": "bandit-fedavg", "network-widths": "8,many"}, "network-widths must be whole numbers"),
+        ({"protocol": "bandit-fedavg", "network-widths": 8}, "network-widths must be numbers with commas"),
     ],
 )
 def test_a_wrong_table_gets_one_clear_error(values, said):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fedrank.core.errors import ConfigError, WireError
@@ -24,12 +25,18 @@ from fedrank.core.messages import Layout
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import party_key
 from fedrank.data.catalogue import CATALOGUE
+from fedrank.data.catalogue_silos import SILO_CATALOGUE
+from fedrank.data.silo_sets import GENERATED as SILOS_GENERATED
 from fedrank.data.sources import GENERATED
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.flower.messages import Answer, Question
+from fedrank.deploy.flower.own_table import hash_of, own_rows, refuse_undefined, stand_in
 from fedrank.deploy.flower.settings import NodeSettings, about, block
 from fedrank.experiments.build import build
 from fedrank.experiments.config import RunConfig
+
+#: Rounds back to which a server may go, and finds the parties as they were.
+ROUNDS_KEPT = 3
 
 
 class Memory(abc.ABC):
@@ -59,12 +66,14 @@ class FolderMemory(Memory):
         folder: The node's folder for all runs.
         config: The run.
         numbers: The parties.
+        exchanges: Questions of a round.
     """
 
-    def __init__(self, folder: Path, config: RunConfig, numbers: range):
+    def __init__(self, folder: Path, config: RunConfig, numbers: range, exchanges: int = 1):
         of = {"run": about(config), "parties": [numbers.start, numbers.stop]}
         name = hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]
-        self._files = Checkpoints(folder / name, of)
+        # As many rounds as a server keeps, however many questions a round has.
+        self._files = Checkpoints(folder / name, of, ROUNDS_KEPT * exchanges)
 
     def before(self, step: int, like: Any) -> Any:
         """As :meth:`Memory.before`; the first question of a run begins with nothing."""
@@ -91,11 +100,13 @@ class Block(NamedTuple):
         protocol: The run's protocol.
         parties: They; leaves of ``own`` are [parties, ...].
         numbers: Their numbers in the run.
+        columns: A hash of what their columns are called; empty where the run says what the data is.
     """
 
     protocol: Protocol
     parties: Party
     numbers: range
+    columns: bytes = b""
 
 
 @functools.lru_cache(maxsize=4)
@@ -110,6 +121,8 @@ def block_of(config: RunConfig, node: NodeSettings) -> Block:
         DataError: The data is not there or cannot be used.
     """
     where = node.data_folder or None
+    if config.of_silos:
+        return _silos(config, node, where)
     if not node.data and config.data.lower() not in (GENERATED, *CATALOGUE.names()):
         raise ConfigError(
             f"data = {config.data!r} is no set of the catalogue, and a run does not say which files a node reads. "
@@ -127,6 +140,38 @@ def block_of(config: RunConfig, node: NodeSettings) -> Block:
     return Block(whole.protocol, Party(whole.parties.shared, own), numbers)
 
 
+def _silos(config: RunConfig, node: NodeSettings, where: str | None) -> Block:
+    """A silo with its own table; or silos of a known set, of which a node then has everybody's rows: for tests."""
+    known = config.data.lower() in (SILOS_GENERATED, *SILO_CATALOGUE.names())
+    if known == bool(node.data):
+        raise ConfigError(
+            f"the run's data is {config.data!r}, "
+            + ("which leaves no place for this node's own table." if known else "and this node has no table.")
+            + ' A run in which silos have tables of their own says data = "own"; their SuperNodes are started with '
+            "--node-config 'data=\"/its/own/table.csv\"'."
+        )
+    if not node.data:
+        whole = build(config, where)
+        numbers = block(whole.n_parties, node.partition_id, node.num_partitions)
+        own = jax.tree.map(lambda leaf: leaf[numbers.start : numbers.stop], whole.parties.own)
+        return Block(whole.protocol, Party(whole.parties.shared, own), numbers)
+    if node.num_partitions != config.silos.count:
+        raise ConfigError(
+            f"the run has {config.silos.count} silos (silos-count), this node is one of {node.num_partitions} "
+            "(num-partitions). Where silos have tables of their own, each is one node."
+        )
+    arrays, names = own_rows(Path(node.data).expanduser(), config)
+    whole = stand_in(config, len(names))
+    protocol = dataclasses.replace(whole.protocol, most_rows=arrays.train.x.shape[-2])
+    numbers = range(node.partition_id, node.partition_id + 1)
+    if getattr(protocol, "target", None) == node.partition_id and protocol.measure == "auc":
+        refuse_undefined(arrays, "of the target")
+    own = jax.tree.map(lambda leaf: leaf[numbers.start : numbers.stop], whole.parties.own)
+    zero = np.zeros(1, np.int32)  # the only rows there are
+    parties = Party(jax.tree.map(jnp.asarray, arrays), own._replace(number=zero, split=zero))
+    return Block(protocol, parties, numbers, hash_of(names))
+
+
 def answer_for(config: RunConfig, node: NodeSettings, question: Question, memory: Memory | None = None) -> Answer:
     """What a node sends back; needs no Flower.
 
@@ -142,7 +187,8 @@ def answer_for(config: RunConfig, node: NodeSettings, question: Question, memory
     mine = block_of(config, node)
     _agree(mine.protocol, config, node)
     if memory is None and node.state_dir:
-        memory = FolderMemory(Path(node.state_dir).expanduser(), config, mine.numbers)
+        exchanges = len(mine.protocol.exchanges)
+        memory = FolderMemory(Path(node.state_dir).expanduser(), config, mine.numbers, exchanges)
     return answer_of(mine, question, config.seed, config.compute.chunk, node.chance, memory)
 
 
@@ -153,22 +199,34 @@ def answer_of(
 
     Args:
         mine: The parties that answer.
-        question: What the server asked.
+        question: What the server asked; without a request the answer says who is there.
         seed: The run's seed.
         chunk: Parties that answer at once; bounds the memory and changes nothing else.
         chance: ``"seed"``: as in a simulator. ``"os"``: from the operating system.
         memory: Where the parties' own state is kept; None: nowhere.
     """
-    protocol, parties, numbers = mine
+    protocol, parties, numbers, columns = mine
     if not (0 <= question.exchange < len(protocol.exchanges) and 0 <= question.round < 2**32):
         raise WireError(f"the run has no exchange {question.exchange} in a round {question.round}.")
     step = question.round * len(protocol.exchanges) + question.exchange
-    if memory is not None:
+    asked = question.whom(len(numbers))
+    if memory is not None:  # before a hello, too: where a run begins, it forgets what is left of another
         parties = parties._replace(own=memory.before(step, parties.own))
-    own, replies = _answers(protocol, question, parties, numbers, seed, chunk, chance)
+    if not question.request:
+        return Answer.of(numbers.start, asked, columns)
+    who = np.flatnonzero(asked)
+    some = parties if asked.all() else parties._replace(own=jax.tree.map(lambda leaf: leaf[who], parties.own))
+    own, replies = _answers(protocol, question, some, np.asarray(numbers)[who], seed, chunk, chance)
+    if not asked.all():  # who was not asked did nothing
+        own = jax.tree.map(lambda old, new: _with(np.array(old), who, new), parties.own, own)
     if memory is not None:
         memory.keep(step + 1, own)
-    return pack(protocol.exchanges[question.exchange].reply, replies, numbers)
+    return pack(protocol.exchanges[question.exchange].reply, replies, numbers, asked)
+
+
+def _with(rows: np.ndarray, who: np.ndarray, new: np.ndarray) -> np.ndarray:
+    rows[who] = new
+    return rows
 
 
 def _agree(protocol: Protocol, config: RunConfig, node: NodeSettings) -> None:
@@ -194,7 +252,7 @@ def refuse_carriers(protocol: Protocol) -> None:
 
 
 def _answers(
-    protocol: Protocol, question: Question, parties: Party, numbers: range, seed: int, chunk: int, chance: str
+    protocol: Protocol, question: Question, parties: Party, numbers: np.ndarray, seed: int, chunk: int, chance: str
 ) -> tuple[Any, Any]:
     """What the parties have for themselves now, and their replies: arrays [parties, ...] of the host."""
     exchange = protocol.exchanges[question.exchange]
@@ -204,7 +262,7 @@ def _answers(
     for start in range(0, len(numbers), chunk):
         own = jax.tree.map(lambda leaf, start=start: leaf[start : start + chunk], parties.own)
         if chance == "seed":
-            which = np.asarray(numbers[start : start + chunk], np.uint32)
+            which = numbers[start : start + chunk].astype(np.uint32)
             draws = _drawn(exchange, several, key, np.uint32(question.round), which, np.uint32(question.exchange))
         else:
             each = [exchange.draw_from_os() for _ in numbers[start : start + chunk]]
@@ -232,23 +290,25 @@ def _responded(exchange: Exchange, request: Any, shared: Any, own: Any, draws: A
     return jax.vmap(respond)(own, draws)
 
 
-def pack(layout: Layout, replies: Any, numbers: range) -> Answer:
+def pack(layout: Layout, replies: Any, numbers: range, asked: np.ndarray | None = None) -> Answer:
     """The replies as bytes; one that cannot be sent, such as weights that are not finite, is left out.
 
     Args:
         layout: Of one reply.
-        replies: Leaves [parties, ...].
+        replies: Leaves [parties that were asked, ...].
         numbers: The parties.
+        asked: Which of them were asked, bool [parties]; None: all.
 
     Raises:
-        WireError: None of them can be sent.
+        WireError: None of the replies can be sent.
     """
-    everyone = np.ones(len(numbers), bool)
+    heard = np.ones(len(numbers), bool) if asked is None else asked.copy()
+    who = np.flatnonzero(heard)
     try:
-        return Answer.of(numbers.start, everyone, layout.encode_all(replies, (len(numbers),)))
+        return Answer.of(numbers.start, heard, layout.encode_all(replies, (len(who),)))
     except WireError:
-        each = [_encoded(layout, jax.tree.map(lambda leaf, i=i: leaf[i], replies)) for i in range(len(numbers))]
-        heard = np.array([one is not None for one in each])
+        each = [_encoded(layout, jax.tree.map(lambda leaf, i=i: leaf[i], replies)) for i in range(len(who))]
+        heard[who] = [one is not None for one in each]
         if not heard.any():
             raise
         return Answer.of(numbers.start, heard, b"".join(one for one in each if one is not None))

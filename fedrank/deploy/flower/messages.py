@@ -1,14 +1,15 @@
-"""What crosses between a Flower server and its nodes: one record of three values each way.
+"""What crosses between a Flower server and its nodes: one record of a few values each way.
 
 A question to a node holds the request's bytes, the same for all its parties. An answer holds the replies of many
 parties one after another, as :meth:`~fedrank.core.messages.Layout.encode_all` puts them, and one bit a party that says
-who they are from.
+who they are from. A question without a request asks who is there: its answer has the bits, and instead of replies a
+short hash of what the columns of the parties' tables are called, if they have tables of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,21 +28,46 @@ class Question:
     Attributes:
         round: Number of the round, from 0.
         exchange: Which of the protocol's exchanges, from 0.
-        request: The request's bytes.
+        request: The request's bytes; empty to ask who is there.
+        asked: One bit a party of the node, the lowest bit of the first byte first: who is asked. Empty: all of them. A
+            node is told nothing about the parties of others.
     """
 
     round: int
     exchange: int
     request: bytes
+    asked: bytes = b""
+
+    def hello(self) -> Question:
+        """The question who is there, before this one is asked."""
+        return Question(self.round, self.exchange, b"")
+
+    def to(self, asked: np.ndarray) -> Question:
+        """The same question to some of a node's parties, bool [parties of the node]."""
+        return self if asked.all() else replace(self, asked=np.packbits(asked, bitorder="little").tobytes())
+
+    def whom(self, parties: int) -> np.ndarray:
+        """Which of a node's parties are asked, bool [parties].
+
+        Raises:
+            WireError: The question is for another number of parties, or for nobody.
+        """
+        if not self.asked:
+            return np.ones(parties, bool)
+        bits = np.unpackbits(np.frombuffer(self.asked, np.uint8), bitorder="little").astype(bool)
+        if len(self.asked) != -(-parties // 8) or not bits[:parties].any() or bits[parties:].any():
+            raise WireError(f"a question to some of {8 * len(self.asked)} parties; this node has {parties}.")
+        return bits[:parties]
 
     def as_record(self) -> dict[str, Any]:
-        """The values of the record."""
-        return asdict(self)
+        """The values of the record; ``asked`` only where it says something."""
+        return {name: value for name, value in asdict(self).items() if name != "asked" or value}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any] | None) -> Question:
         """The inverse of :meth:`as_record`; raises WireError."""
-        return cls(**_checked(record, {"round": int, "exchange": int, "request": bytes}))
+        kinds: dict[str, type] = {"round": int, "exchange": int, "request": bytes}
+        return cls(**_checked(record, {**kinds, "asked": bytes} if record and "asked" in record else kinds))
 
 
 @dataclass(frozen=True)
@@ -72,6 +98,15 @@ class Answer:
         """The inverse of :meth:`as_record`; raises WireError."""
         return cls(**_checked(record, {"first": int, "heard": bytes, "replies": bytes}))
 
+    def numbers(self, parties: int) -> np.ndarray:
+        """Numbers of the parties that were heard, int64 [heard], ascending; ``parties`` and errors as :meth:`rows`."""
+        if not 0 <= self.first < parties or len(self.heard) > -(-parties // 8):
+            raise WireError(f"an answer for {8 * len(self.heard)} parties from {self.first} on; there are {parties}.")
+        numbers = self.first + np.flatnonzero(np.unpackbits(np.frombuffer(self.heard, np.uint8), bitorder="little"))
+        if not numbers.size or numbers[-1] >= parties:
+            raise WireError(f"an answer is for parties 0..{parties - 1}, at least one of them.")
+        return numbers
+
     def rows(self, layout: Layout, parties: int) -> tuple[np.ndarray, np.ndarray]:
         """The parties that were heard, and their replies.
 
@@ -86,11 +121,7 @@ class Answer:
             WireError: Nobody or nobody of this run is heard, there are not as many replies as parties, or one of them
                 is wrong.
         """
-        if not 0 <= self.first < parties or len(self.heard) > -(-parties // 8):
-            raise WireError(f"an answer for {8 * len(self.heard)} parties from {self.first} on; there are {parties}.")
-        numbers = self.first + np.flatnonzero(np.unpackbits(np.frombuffer(self.heard, np.uint8), bitorder="little"))
-        if not numbers.size or numbers[-1] >= parties:
-            raise WireError(f"an answer is for parties 0..{parties - 1}, at least one of them.")
+        numbers = self.numbers(parties)
         if len(self.replies) != len(numbers) * layout.nbytes:
             raise WireError(
                 f"{len(numbers)} replies {layout.name} have {len(numbers) * layout.nbytes} bytes, got "

@@ -1,8 +1,9 @@
 """The server's loop over rounds and exchanges, whatever carries its questions.
 
-A question goes to every node that is there. It is closed when all of them have answered or failed, or when time is up.
-An answer that is late, damaged or somebody else's is counted and left out; its parties were not heard. What the server
-is told is in the order of the parties, so that it does not matter whose answer came first.
+A question goes to every node that is there, or, where a protocol asks some parties only, to the nodes that answer for
+them. It is closed when all of them have answered or failed, or when time is up. An answer that is late, damaged or
+somebody else's is counted and left out; its parties were not heard. What the server is told is in the order of the
+parties, so that it does not matter whose answer came first.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import abc
 import functools
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -21,15 +22,19 @@ import numpy as np
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.protocol import Exchange, Protocol
+from fedrank.deploy.flower.holders import Holders
 from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.deploy.flower.settings import FlowerSettings
+from fedrank.simulate.rounds import selective
 
 log = logging.getLogger("fedrank.flower")
 
 #: Seconds between two looks for answers, and for nodes while there are too few. Flower's own loop sleeps 3 s.
 _POLL, _NODES = 0.2, 1.0
-#: Seconds between two words about waiting.
-_WORD = 60.0
+#: Seconds between two words about waiting, and until a node that did not say who it is, is asked again.
+_WORD, _AGAIN = 60.0, 60.0
+#: What a question who is there is called in a tally.
+HELLO = "hello"
 
 
 class Came(NamedTuple):
@@ -54,12 +59,11 @@ class Network(abc.ABC):
         """Numbers of the nodes that are there."""
 
     @abc.abstractmethod
-    def ask(self, question: Question, nodes: Sequence[int], seconds: float) -> None:
-        """Send a question; what is still on its way to an earlier one is forgotten.
+    def ask(self, questions: Mapping[int, Question], seconds: float) -> None:
+        """Send questions; what is still on its way to earlier ones is forgotten.
 
         Args:
-            question: What is asked.
-            nodes: Who is asked.
+            questions: What each node is asked.
             seconds: How long an answer is of use.
         """
 
@@ -140,6 +144,8 @@ class Rounds:
         self._protocol, self._parties = protocol, parties
         self._network, self._settings, self._log = network, settings, log
         self._known: dict[int, int] = {}  # a node -> when it was first heard: who comes first keeps its parties
+        self._holders = Holders() if selective(protocol) else None
+        self._begun = False
 
     def run(self, state: Any, first: int, rounds: int) -> Any:
         """The server's state after the rounds ``first`` .. ``rounds`` − 1.
@@ -150,30 +156,90 @@ class Rounds:
         for number in range(first, rounds):
             tallies: list[Tally] = []
             for index, exchange in enumerate(self._protocol.exchanges):
-                question = Question(number, index, exchange.request.encode(exchange.ask(state)))
-                replies, arrived = self._until_enough(question, exchange, tallies)
+                if not exchange.due(number):
+                    continue
+                asked = exchange.asked(state, self._parties)
+                asked = None if asked is None else np.asarray(asked, bool)
+                if asked is None or asked.any():
+                    question = Question(number, index, exchange.request.encode(exchange.ask(state)))
+                    replies, arrived = self._until_enough(question, exchange, asked, tallies)
+                else:  # as in a simulator: told, though nobody was asked
+                    replies = exchange.reply.decode_all(self._nothing(exchange.reply).tobytes())
+                    arrived = np.zeros(self._parties, bool)
                 state = _told(exchange, state, replies, arrived)
             self._log.done(number, state, tallies)
         return state
 
-    def _until_enough(self, question: Question, exchange: Exchange, tallies: list[Tally]) -> tuple[Any, np.ndarray]:
+    def _until_enough(
+        self, question: Question, exchange: Exchange, asked: np.ndarray | None, tallies: list[Tally]
+    ) -> tuple[Any, np.ndarray]:
+        # Where some are asked, the others cannot make up for who is silent: one that is heard will do.
+        enough = self._settings.min_available_nodes if asked is None else 1
         for attempt in range(self._settings.round_attempts):
-            self._wait_for_nodes()
+            questions, expected = self._addressed(question, asked, tallies)
             tally = Tally(exchange.name, attempt)
-            rows, arrived = self._one_question(question, exchange, tally)
+            rows, arrived = self._one_question(questions, exchange, tally, expected)
             tallies.append(tally)
             self._log.heard(question.round, exchange, tally)
-            if tally.heard >= self._settings.min_available_nodes:
+            if tally.heard >= enough:
                 return exchange.reply.decode_all(rows.tobytes()), arrived
             log.warning(
                 "round %d: %d of %d nodes were heard, %d are needed; nothing is learnt from it",
-                question.round, tally.heard, tally.asked, self._settings.min_available_nodes,
+                question.round, tally.heard, tally.asked, enough,
             )  # fmt: skip
+        whom = f"fewer than {enough} nodes were heard" if asked is None else f"nobody answered {exchange.name!r}"
         raise RunError(
-            f"round {question.round}: fewer than {self._settings.min_available_nodes} nodes were heard, "
-            f"{self._settings.round_attempts} times in a row. All rounds before it are kept; see the nodes' logs, then "
-            "run again."
+            f"round {question.round}: {whom}, {self._settings.round_attempts} times in a row. All rounds before it are "
+            "kept; see the nodes' logs, then run again."
         )
+
+    def _addressed(
+        self, question: Question, asked: np.ndarray | None, tallies: list[Tally]
+    ) -> tuple[dict[int, Question], dict[int, np.ndarray]]:
+        """What each node is asked, and, where not everybody is, for which parties it has to answer."""
+        if self._holders is None:
+            self._wait_for_nodes()
+            return dict.fromkeys(self._network.nodes(), question), {}
+        # At the beginning nodes are still on their way; later, who is not there is not heard.
+        least = self._settings.min_available_nodes if asked is None or not self._begun else 1
+        told = -_WORD
+        while True:
+            self._greet(self._holders, question, tallies)
+            blocks = self._holders.of(self._network.nodes())
+            mine = {node: _everybody(block) if asked is None else asked[block] for node, block in blocks.items()}
+            mine = {node: bits for node, bits in mine.items() if bits.any()}
+            if mine and len(blocks) >= least:
+                self._begun = True
+                questions = {node: question.to(bits) for node, bits in mine.items()}
+                return questions, {node: blocks[node][bits] for node, bits in mine.items()}
+            if self._network.now() - told >= _WORD:
+                log.info("waiting: %d of %d nodes are there, %d of those needed", len(blocks), least, len(mine))
+                told = self._network.now()
+            self._network.sleep(_NODES)
+
+    def _greet(self, holders: Holders, question: Question, tallies: list[Tally]) -> None:
+        """Ask nodes that have not said so who they answer for. No model crosses, and the ledger does not count it."""
+        strangers = holders.strangers(self._network.nodes(), self._network.now())
+        if not strangers:
+            return
+        tally = Tally(HELLO)
+        hello = dict.fromkeys(strangers, question.hello())
+        said, silent = self._answers(hello, tally, lambda _, answer: (answer.numbers(self._parties), answer.replies))
+        for node in strangers:  # not in the order in which their answers came
+            if node in said and holders.alike(said[node][1]):
+                numbers = said[node][0]
+                tally.heard, tally.parties = tally.heard + 1, tally.parties + len(numbers)
+                if not holders.introduced(node, numbers):
+                    tally.duplicate += 1
+                    log.warning("round %d: node %d answers for parties of another node", question.round, node)
+                continue
+            if node in said:
+                tally.malformed += 1
+                log.warning("round %d: node %d has other columns than the first node", question.round, node)
+            # Who says nothing at all is not waited for over and over.
+            pause = max(_AGAIN, self._settings.round_timeout) if node in silent else _AGAIN
+            holders.in_vain(node, self._network.now() + pause)
+        tallies.append(tally)
 
     def _wait_for_nodes(self) -> None:
         told = -_WORD
@@ -183,37 +249,57 @@ class Rounds:
                 told = self._network.now()
             self._network.sleep(_NODES)
 
-    def _one_question(self, question: Question, exchange: Exchange, tally: Tally) -> tuple[np.ndarray, np.ndarray]:
+    def _one_question(
+        self, questions: Mapping[int, Question], exchange: Exchange, tally: Tally, expected: Mapping[int, np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Bytes of all parties' replies, uint8 [parties, bytes], and whose they are, bool [parties]."""
-        nodes = list(self._network.nodes())
-        tally.asked, started = len(nodes), self._network.now()
-        self._log.asked(question.round, exchange, len(nodes))
-        self._network.ask(question, nodes, self._settings.round_timeout)
-        waiting, read = set(nodes), {}
+
+        def rows(node: int, answer: Answer) -> tuple[np.ndarray, np.ndarray]:
+            numbers, replies = answer.rows(exchange.reply, self._parties)
+            if node in expected and not np.isin(numbers, expected[node]).all():
+                raise WireError(f"an answer for the parties {numbers.tolist()}, not all of which were asked.")
+            return numbers, replies
+
+        number = next(iter(questions.values())).round if questions else 0
+        self._log.asked(number, exchange, len(questions))
+        read, _ = self._answers(questions, tally, rows)
+        return self._in_order(number, exchange.reply, read, tally)
+
+    def _answers(
+        self, questions: Mapping[int, Question], tally: Tally, read: Callable[[int, Answer], Any]
+    ) -> tuple[dict[int, Any], set[int]]:
+        """Ask, and wait until all have answered or time is up: what was read of each node, and who said nothing."""
+        tally.asked, started = len(questions), self._network.now()
+        self._network.ask(questions, self._settings.round_timeout)
+        waiting, said = dict(questions), {}
         while waiting and self._network.now() - started < self._settings.round_timeout:
             for came in self._network.answers():
                 if came.node not in waiting:
                     tally.duplicate += 1
                     continue
-                waiting.remove(came.node)
+                number = waiting.pop(came.node).round
                 try:
                     if came.record is None:
                         tally.failed += 1
-                        log.warning("round %d: node %d failed: %.200r", question.round, came.node, came.failure)
+                        log.warning("round %d: node %d failed: %.200r", number, came.node, came.failure)
                     else:
-                        read[came.node] = Answer.from_record(came.record).rows(exchange.reply, self._parties)
+                        said[came.node] = read(came.node, Answer.from_record(came.record))
                 except WireError as error:
                     tally.malformed += 1
-                    log.warning("round %d: node %d: %s", question.round, came.node, error)
+                    log.warning("round %d: node %d: %s", number, came.node, error)
             if waiting:
                 self._network.sleep(_POLL)
         tally.late, tally.seconds = len(waiting), self._network.now() - started
-        return self._in_order(question.round, exchange.reply, read, tally)
+        return said, set(waiting)
+
+    def _nothing(self, layout: Layout) -> np.ndarray:
+        """Replies of parties that were not heard, uint8 [parties, bytes]: nothing but zeros."""
+        rows = np.zeros((self._parties, layout.nbytes), np.uint8)
+        rows[:, 0] = WIRE_VERSION << 5 | layout.kind
+        return rows
 
     def _in_order(self, round_: int, layout: Layout, read: dict[int, Any], tally: Tally):
-        rows = np.zeros((self._parties, layout.nbytes), np.uint8)
-        rows[:, 0] = WIRE_VERSION << 5 | layout.kind  # of parties that were not heard: nothing but zeros
-        arrived = np.zeros(self._parties, bool)
+        rows, arrived = self._nothing(layout), np.zeros(self._parties, bool)
         newest = len(self._known)
         for node in sorted(read, key=lambda node: (self._known.get(node, newest), node)):
             numbers, replies = read[node]
@@ -226,6 +312,10 @@ class Rounds:
             tally.heard += 1
         tally.parties = int(arrived.sum())
         return rows, arrived
+
+
+def _everybody(block: np.ndarray) -> np.ndarray:
+    return np.ones(len(block), bool)
 
 
 @functools.partial(jax.jit, static_argnums=0)

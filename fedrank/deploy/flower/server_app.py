@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from threadpoolctl import threadpool_limits
@@ -33,7 +33,7 @@ class FlowerNetwork(Network):
         """SuperNodes that take part, ascending."""
         return sorted(self._grid.get_node_ids())
 
-    def ask(self, question: Question, nodes: Sequence[int], seconds: float) -> None:
+    def ask(self, questions: Mapping[int, Question], seconds: float) -> None:
         """One message a node; Flower stores what they have in common once."""
         from flwr.app import ConfigRecord, Message, MessageType, RecordDict  # pyright: ignore[reportMissingImports]
 
@@ -45,11 +45,11 @@ class FlowerNetwork(Network):
                 ttl=seconds + _SKEW,
                 group_id=str(question.round),
             )
-            for node in nodes
+            for node, question in questions.items()
         ]
         sent = list(self._grid.push_messages(messages))
         # One that could not be sent has no number, and is late by and by.
-        self._waiting = {number: node for number, node in zip(sent, nodes, strict=False) if number}
+        self._waiting = {number: node for number, node in zip(sent, questions, strict=False) if number}
 
     def answers(self) -> Iterable[Came]:
         """Answers and failures that have come."""

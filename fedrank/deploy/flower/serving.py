@@ -5,9 +5,11 @@
     config.toml          the resolved configuration
     state-<round>.npz    the server's state before a round; the newest are kept, and the next run goes on from there
     ledger.jsonl         what crossed, one line a question or a bundle of replies; only ever grows
-    metrics.jsonl        one line a round: who was heard, what went wrong, how good the model is
+    metrics.jsonl        one line a round: who was heard, what went wrong, how good the model is; of silos: what the
+                         server saw, such as what the target said
     privacy.json         what the parties were promised, over all rounds that were asked
-    weights/             the model, when the run has ended
+    weights/             the model, when the run has ended; of silos the best by the target's word, if there is one, and
+                         beside it the last
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import math
 import os
 import tempfile
 from collections import Counter
@@ -25,12 +28,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedrank.core.errors import RunError
+from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Exchange
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.flower.answers import refuse_carriers, without_shares
-from fedrank.deploy.flower.rounds import Log, Network, Rounds, Tally
+from fedrank.deploy.flower.own_table import stand_in
+from fedrank.deploy.flower.rounds import HELLO, Log, Network, Rounds, Tally
 from fedrank.deploy.flower.settings import Scalar, about, read_run
 from fedrank.experiments.build import Experiment, build
 from fedrank.experiments.checkpoint import write_atomically
@@ -38,6 +42,7 @@ from fedrank.experiments.config import RunConfig
 from fedrank.experiments.evaluate import Evaluator
 from fedrank.experiments.files import RunFolder
 from fedrank.experiments.settings import to_toml
+from fedrank.experiments.silo_build import SiloExperiment
 from fedrank.simulate.rounds import Simulator, run_keys
 
 log = logging.getLogger("fedrank.flower")
@@ -74,31 +79,49 @@ def serve(values: Mapping[str, Scalar], network: Network) -> Any:
             kept.begin(state)
         rounds = Rounds(experiment.protocol, experiment.n_parties, network, settings, kept)
         state = rounds.run(state, first, config.rounds)
-        weights = np.asarray(experiment.protocol.weights(state))
-        home.weights(experiment.ranker, config.seed, weights)
+        _write_weights(home, experiment, config.seed, state)
         log.info("%s: the model is in weights/", home.path)
     return state
 
 
-def experiment_of(config: RunConfig, n_features: int = 0) -> Experiment:
+def experiment_of(config: RunConfig, n_features: int = 0) -> Experiment | SiloExperiment:
     """The experiment as a server needs it.
 
     Args:
         config: The run.
-        n_features: Features of a document where the server has no data. It then needs none: which queries there are
-            matters to the nodes only. 0: the server has the data that the run names.
+        n_features: Features of a document or a row where the server has no data. It then needs none: which queries or
+            rows there are matters to the nodes only. 0: the server has the data that the run names.
 
     Raises:
         FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
     """
+    if config.of_silos:
+        made = stand_in(config, n_features) if n_features else build(config)
+        if isinstance(made, SiloExperiment) and made.personalises_one and len(made.targets) > 1:
+            raise ConfigError('over a network a run is for one silo; name it: silos-target = "0".')
+        return made
     if n_features == 0:
         return build(config)
     with tempfile.TemporaryDirectory() as folder:
-        stand_in = Path(folder, "stand-in.txt")
-        stand_in.write_text(f"1 qid:1 {n_features}:1\n", encoding="utf-8")
+        made_up = Path(folder, "stand-in.txt")
+        made_up.write_text(f"1 qid:1 {n_features}:1\n", encoding="utf-8")
         return build(
-            dataclasses.replace(without_shares(config), data=str(stand_in), fold=1, normalise="none", holdout=0.0)
+            dataclasses.replace(without_shares(config), data=str(made_up), fold=1, normalise="none", holdout=0.0)
         )
+
+
+def _write_weights(home: RunFolder, experiment: Experiment | SiloExperiment, seed: int, state: Any) -> None:
+    weights = experiment.protocol.weights(state)
+    if not isinstance(experiment, SiloExperiment):
+        home.weights(experiment.ranker, seed, np.asarray(weights))
+        return
+    protocol = experiment.protocol
+    # What never crosses is the silo's; here it is as a fresh network has it.
+    fresh = jax.tree.map(lambda leaf: leaf[experiment.targets[0]], experiment.parties.own)
+    best = getattr(state, "best_weights", weights)
+    for name, model in (("", best), (f"seed{seed}-last", weights)):
+        if np.shape(model) == (protocol.parameters,):  # a method with several models has none that is everybody's
+            home.weights(protocol.network, seed, np.asarray(protocol.received(model, fresh)), name)
 
 
 class Kept(Log):
@@ -111,10 +134,12 @@ class Kept(Log):
         measured: Whether the server has data to measure its model with.
     """
 
-    def __init__(self, experiment: Experiment, config: RunConfig, home: RunFolder, measured: bool):
+    def __init__(self, experiment: Experiment | SiloExperiment, config: RunConfig, home: RunFolder, measured: bool):
         self.checkpoints = Checkpoints(home.path, about(config))
         self._experiment, self._config, self._home = experiment, config, home
-        self._evaluator = _evaluator(experiment, config) if measured else None
+        self._evaluator = None
+        if measured and not isinstance(experiment, SiloExperiment):  # a server has no silo's rows
+            self._evaluator = _evaluator(experiment, config)
         for name in ("ledger.jsonl", "metrics.jsonl"):
             _drop_half_a_line(home.path / name)
         write_atomically(home.config, to_toml(config).encode())
@@ -143,10 +168,12 @@ class Kept(Log):
         """The state first: a run that goes on may measure a round twice, and must not leave one out."""
         self.checkpoints.save(round_ + 1, state)
         row = {"round": round_ + 1, "exchanges": [tally.as_json() for tally in tallies]}
+        if watched := self._experiment.protocol.watch(state):
+            row["watched"] = {name: _plain(np.asarray(value).tolist()) for name, value in watched.items()}
         self._measure(row, state)
-        last = tallies[-1]
+        most = max(tallies, key=lambda tally: (tally.exchange != HELLO, tally.parties), default=Tally(""))
         log.info(
-            "round %d of %d: %d parties of %d nodes, %.1f s", round_ + 1, self._config.rounds, last.parties, last.heard,
+            "round %d of %d: %d parties of %d nodes, %.1f s", round_ + 1, self._config.rounds, most.parties, most.heard,
             sum(tally.seconds for tally in tallies),
         )  # fmt: skip
 
@@ -163,6 +190,13 @@ class Kept(Log):
         if self._questions:
             account = self._experiment.protocol.account(max(self._questions.values()), self._config.privacy.delta)
             self._home.json("privacy.json", account.as_json())
+
+
+def _plain(value: Any) -> Any:
+    """Lists and numbers; what is not finite is null."""
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _evaluator(experiment: Experiment, config: RunConfig) -> Evaluator:

@@ -3,8 +3,8 @@
 A run's table (``[tool.flwr.app.config]``, overridden by ``flwr run -c``) has every setting of a
 :class:`~fedrank.experiments.config.RunConfig` that means something outside a simulator, and those of
 :class:`FlowerSettings`. ``privacy.p`` is called ``privacy-p``; only ``rounds`` is called as Flower calls it. Flower
-knows neither lists nor the absence of a value: a list is text with commas, and a number below zero, or ``"auto"`` for a
-yes or no, stands for "not given".
+knows neither lists nor the absence of a value: a list is text with commas; a number below zero, empty text, or
+``"auto"`` for a yes or no, stands for "not given".
 
 A node's table (``--node-config``) is the node's own: where its data is, and where its chance comes from. No run can say
 that for it.
@@ -31,6 +31,9 @@ SIMULATED = {
     *("seeds", "budget", "devices.dropout", "devices.late", "devices.delay", "attack.kind", "attack.share"),
     *("evaluation.baselines", "compute.checkpoint_seconds", "compute.debug"),
 }
+#: Settings that runs of silos have, beside their own tables; those of other runs are all but these tables.
+SILO_TABLES = ("silos", "network", "bandit")
+_OF_SILOS = {"protocol", "data", "data_seed", "learning_rate", "rounds", "seed", "compute.chunk"}
 #: Names of :class:`RunConfig` that Flower has a word of its own for.
 _RENAMED = {"rounds": "num-server-rounds"}
 _YES = {"auto": None, "yes": True, "no": False}
@@ -52,7 +55,9 @@ class FlowerSettings:
     min_available_nodes: int = setting(2, "Nodes that a round needs: to be there before it, and to be heard in it.")
     round_timeout: float = setting(600.0, "Seconds after which a question is closed with the answers that are there.")
     round_attempts: int = setting(3, "How often a question is asked before too few answers stop the run.")
-    n_features: int = setting(0, "Features of a document, where the server has no data; 0: it has the run's data.")
+    n_features: int = setting(
+        0, "Features of a document or a row, where the server has no data; 0: it has the run's data."
+    )
 
     def __post_init__(self):
         for name, value, low, high in (
@@ -74,7 +79,7 @@ class NodeSettings:
     Attributes:
         partition_id: Number of its block of the run's parties, from 0.
         num_partitions: How many blocks there are.
-        data: File or folder of its own queries, instead of the data that the run names.
+        data: File or folder of its own queries, or a silo's own table, instead of the data that the run names.
         data_folder: Where sets of the catalogue are looked for; empty: ``FEDRANK_DATA`` or the platform's cache.
         state_dir: Folder in which its parties' own state outlasts the node's process; empty: Flower keeps it.
         chance: ``"os"``: what protects people comes from the operating system. ``"seed"``: from the run's seed, as in a
@@ -123,7 +128,7 @@ def flat_names() -> dict[str, str]:
 
 
 def flatten(config: RunConfig, settings: FlowerSettings | None = None) -> dict[str, Scalar]:
-    """A run's table; the inverse of :func:`read_run`.
+    """A run's table, without what means nothing to a protocol of its kind; the inverse of :func:`read_run`.
 
     Args:
         config: The experiment.
@@ -138,9 +143,18 @@ def flatten(config: RunConfig, settings: FlowerSettings | None = None) -> dict[s
             raise ConfigError(f"{name} is for simulators: over a network it happens by itself. Leave it out.")
     own = settings or FlowerSettings()
     return {
-        **{flat: _as_scalar(_value(config, name), hints[name]) for flat, name in flat_names().items()},
+        **{
+            flat: _as_scalar(_value(config, name), hints[name])
+            for flat, name in flat_names().items()
+            if _means_something(name, config.of_silos)
+        },
         **{f.name.replace("_", "-"): getattr(own, f.name) for f in dataclasses.fields(own)},
     }
+
+
+def _means_something(name: str, of_silos: bool) -> bool:
+    of_tables = name.split(".")[0] in SILO_TABLES
+    return of_tables or name in _OF_SILOS if of_silos else not of_tables
 
 
 def read_run(values: Mapping[str, Scalar]) -> tuple[RunConfig, FlowerSettings]:
@@ -239,25 +253,37 @@ def _optional(hint: Any) -> type | None:
 
 def _as_scalar(value: Any, hint: Any) -> Any:
     if isinstance(value, tuple):
-        return ",".join(value)
+        return ",".join(map(str, value))
     kind = _optional(hint)
     if kind is bool:
         return next(word for word, meaning in _YES.items() if meaning is value)
     if kind is not None and value is None:
-        return kind(-1)
+        return "" if kind is str else kind(-1)
     return value
 
 
 def _from_scalar(value: Scalar, hint: Any, name: str) -> Any:
     kind = _optional(hint)
     if typing.get_origin(hint) is tuple:
-        if not isinstance(value, str):
-            raise ConfigError(f"{name} must be names with commas between them, got {value!r}.")
-        return [part.strip() for part in value.split(",") if part.strip()]
+        return _from_list(value, typing.get_args(hint)[0], name)
     if kind is bool:
         if not isinstance(value, str) or value not in _YES:
             raise UnknownNameError(f"value of {name}", str(value), _YES)
         return _YES[value]
+    if kind is str and value == "":
+        return None
     if kind is not None and isinstance(value, int | float) and value < 0:
         return None
     return value
+
+
+def _from_list(value: Scalar, kind: type, name: str) -> list[Any]:
+    if not isinstance(value, str):
+        raise ConfigError(
+            f"{name} must be {'numbers' if kind is int else 'names'} with commas between them, got {value!r}."
+        )
+    parts = [part.strip() for part in value.split(",") if part.strip()]
+    try:
+        return [kind(part) for part in parts]
+    except ValueError as error:
+        raise ConfigError(f"{name} must be whole numbers with commas between them, got {value!r}.") from error

@@ -1,0 +1,221 @@
+"""From a configuration to silos that average models: their rows, their network, their protocol."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from fedrank.bandits.rules import Rule, make_rule
+from fedrank.core.errors import DataError
+from fedrank.core.protocol import Party
+from fedrank.data.silo_sets import load_silos
+from fedrank.data.silo_splits import SiloArrays, Sizes, split_many, training_notes, undefined_auc
+from fedrank.data.silos import SiloTable
+from fedrank.experiments.config import RunConfig
+from fedrank.learners.local_sgd import LocalSgd
+from fedrank.networks.tabular import TabularNetwork
+from fedrank.protocols.bandit_fedavg import BanditFedAvg
+from fedrank.protocols.silo_party import SiloProtocol
+from fedrank.protocols.table import PROTOCOLS
+from fedrank.simulate.rounds import Conditions
+
+#: What a run can be for: every silo, one after the other.
+ALL = "all"
+
+
+@dataclass(frozen=True, eq=False)
+class SiloExperiment:
+    """What a configuration of silos names.
+
+    Attributes:
+        config: The configuration, resolved.
+        table: Every silo's rows.
+        arrays: The same, divided and standardised: leading axes [seeds, silos].
+        protocol: The protocol, for the first target.
+        targets: Numbers of the silos that are measured; a bandit has a run for each.
+        notes: What a reader must know about the data.
+        undefined: Silos of which AUC does not exist, a sentence each.
+        conditions: What happens to replies.
+    """
+
+    config: RunConfig
+    table: SiloTable = field(repr=False)
+    arrays: SiloArrays = field(repr=False)
+    protocol: SiloProtocol
+    targets: tuple[int, ...]
+    notes: tuple[str, ...]
+    undefined: tuple[str, ...]
+    conditions: Conditions
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the silos."""
+        return tuple(self.table.names)
+
+    @property
+    def n_parties(self) -> int:
+        """How many silos there are."""
+        return self.table.n_silos
+
+    @property
+    def personalises_one(self) -> bool:
+        """Whether a run is for one target; other protocols personalise for all silos at once."""
+        return isinstance(self.protocol, BanditFedAvg)
+
+    @property
+    def targets_of_runs(self) -> np.ndarray:
+        """int32 [runs]: the target of each run; of a protocol that personalises for all, −1 a seed."""
+        seeds = len(self.config.all_seeds)
+        return (
+            np.repeat(self.targets, seeds).astype(np.int32) if self.personalises_one else np.full(seeds, -1, np.int32)
+        )
+
+    @property
+    def seeds_of_runs(self) -> np.ndarray:
+        """int64 [runs]: the seed of each run; targets outside, seeds inside."""
+        times = len(self.targets) if self.personalises_one else 1
+        return np.tile(self.config.all_seeds, times)
+
+    @cached_property
+    def parties(self) -> Party:
+        """All silos with the first seed's division of rows: leaves of ``own`` are [silos, ...]."""
+        return self.protocol.parties(self.arrays)
+
+    def parties_of_runs(self) -> Party:
+        """The same for all runs: leaves of ``own`` are [runs, silos, ...]."""
+        return self.protocol.parties(self.arrays, self.seeds_of_runs - self.config.seed)
+
+    @property
+    def citations(self) -> tuple[str, ...]:
+        """Keys of the publications that this experiment rests on."""
+        crossing = {"local": "li2021fedbn", "head-local": "arivazhagan2019fedper"}
+        keys = (
+            PROTOCOLS.entry(self.config.protocol).citation,
+            "mcmahan2017fedavg",
+            crossing.get(self.config.network.crossing, ""),
+            self.table.citation,
+            "raj2017discounted" if self.personalises_one and self.config.bandit.gamma < 1 else "",
+            "waudbysmith2024betting" if self.personalises_one else "",
+        )
+        return tuple(dict.fromkeys(key for key in keys if key))
+
+
+def build_silos(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> SiloExperiment:
+    """Load the rows and set up everything.
+
+    Args:
+        config: The configuration, resolved.
+        folder: Where data sets are looked for; by default ``FEDRANK_DATA`` or the platform's cache.
+
+    Raises:
+        FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
+    """
+    table = load_table(config, folder)
+    arrays = split_many(table, config.all_seeds, sizes(config), config.silos.stratified)
+    sgd = LocalSgd(
+        network=TabularNetwork(table.n_features, config.network.widths, config.network.norm, config.network.momentum),
+        epochs=config.network.epochs,
+        batch=config.network.batch,
+        learning_rate=config.learning_rate,  # type: ignore[arg-type] - resolved
+        weight_decay=config.network.weight_decay,
+    )
+    targets, undefined = _targets(config, table, arrays)
+    common = dict(
+        sgd=sgd,
+        silos=table.n_silos,
+        most_rows=arrays.train.x.shape[-2],
+        crossing=config.network.crossing,
+    )
+    protocol = _PROTOCOLS[config.protocol](config, common, targets[0])
+    notes = (*table.notes, *training_notes(arrays, table.names))
+    conditions = Conditions(dropout=config.devices.dropout)
+    return SiloExperiment(config, table, arrays, protocol, targets, notes, undefined, conditions)
+
+
+def load_table(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> SiloTable:
+    """The silos of a configuration, without those that are excluded, labels turned round where asked."""
+    s = config.silos
+    table = load_silos(
+        config.data,
+        folder=folder,
+        seed=config.data_seed,
+        silos=s.count,
+        rows=s.rows,
+        gaps=s.gaps,
+        silo=s.silo,
+        label=s.label,
+        positive=s.positive,
+        drop=s.drop,
+        categorical=s.categorical,
+    )
+    for name in s.exclude:
+        table = table.without(name)
+    return table.with_inverted_labels(s.inverted) if s.inverted else table
+
+
+def sizes(config: RunConfig) -> Sizes:
+    """How many rows go where."""
+    s = config.silos
+    if s.train >= 1:
+        return Sizes(int(s.train), s.vali, "rest")
+    return Sizes(s.train, s.vali * (1 - s.train), "rest")
+
+
+def rule_of(config: RunConfig) -> Rule:
+    """The decision rule of a configuration."""
+    b = config.bandit
+    return make_rule(
+        b.rule,
+        epsilon=b.epsilon,
+        c=b.c,
+        alpha=b.alpha,
+        gamma=b.gamma,
+        threshold=b.threshold,
+        initial=b.initial,
+        every=b.every,
+        chance=b.chance,
+        fixed=b.fixed,
+    )
+
+
+def _targets(config: RunConfig, table: SiloTable, arrays: SiloArrays) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Who is personalised for, and who cannot be: AUC needs both classes, in every seed's division."""
+    asked = config.silos.target
+    undefined = {} if config.bandit.measure != "auc" else {u.silo: u.text for u in undefined_auc(arrays, table.names)}
+    if asked == ALL and ALL not in table.names:
+        targets = tuple(number for number in range(table.n_silos) if number not in undefined)
+        if not targets:
+            raise DataError(f"no silo can be judged by AUC: {' '.join(undefined.values())}")
+        return targets, tuple(undefined.values())
+    target = 0 if asked == "" else table.index(int(asked) if asked.isdigit() and asked not in table.names else asked)
+    if target in undefined:
+        raise DataError(
+            f"{undefined[target]} Choose another target, more rows (silos.train, silos.vali), silos.stratified, or "
+            "bandit.measure = 'log-loss'."
+        )
+    return (target,), tuple(undefined.values())
+
+
+def _bandit(config: RunConfig, common: dict, target: int) -> BanditFedAvg:
+    b = config.bandit
+    return BanditFedAvg(
+        **common,
+        measure=b.measure,
+        rule=rule_of(config),
+        target=target,
+        arms=b.arms,
+        alone=b.alone,
+        clusters=b.clusters,
+        delayed=b.delayed,
+        against=b.against,
+        target_weight=b.target_weight,
+        pretrain=b.pretrain,
+        probe=b.probe,
+        patience=b.patience,
+    )
+
+
+_PROTOCOLS = {"bandit-fedavg": _bandit}

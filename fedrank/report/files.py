@@ -1,0 +1,82 @@
+"""Files of a run directory, read and checked: every failure names the file and says what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fedrank.core.errors import RunError
+
+
+def existing(file: Path) -> Path:
+    """The file, if it is there.
+
+    Raises:
+        RunError: It is missing.
+    """
+    if not file.exists():
+        raise RunError(
+            f"{file}: missing. A run directory must have {file.name}; if the run was interrupted, 'fedrank run' on its "
+            "configuration resumes it."
+        )
+    return file
+
+
+def json_object(file: Path, *, needed: bool = True) -> dict[str, Any]:
+    """The JSON object in a file; an empty one if the file is missing and not needed.
+
+    Raises:
+        RunError: The file is missing, cut, or holds something else.
+    """
+    if not needed and not file.exists():
+        return {}
+    try:
+        value = json.loads(existing(file).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RunError(f"{file}: not valid JSON ({error}): cut or edited. Run again to restore it.") from error
+    if not isinstance(value, dict):
+        raise RunError(f"{file}: must hold a JSON object, got {type(value).__name__}. Run again to restore it.")
+    return value
+
+
+def parquet(file: Path, columns: Mapping[str, str], nullable: tuple[str, ...] = ()) -> pl.DataFrame:
+    """A table with these columns and no others.
+
+    Args:
+        file: Which file.
+        columns: By name, what each holds: ``"integer"``, ``"number"``, ``"text"`` or ``"yes or no"``.
+        nullable: Columns that may hold nothing at all.
+
+    Raises:
+        RunError: The file is missing, cut, or of another schema.
+    """
+    try:
+        frame = pl.read_parquet(existing(file))
+    except RunError:
+        raise
+    except Exception as error:  # polars has no common class for a cut file, a wrong footer and a failed read
+        raise RunError(
+            f"{file}: not readable as parquet ({error}): cut or damaged. Run again to restore it."
+        ) from error
+    if missing := [name for name in columns if name not in frame.columns]:
+        raise RunError(
+            f"{file}: column {missing[0]!r} is missing, got {', '.join(frame.columns)}. "
+            "The file is of another version of "
+            "fedrank: make the report with that version, or run again."
+        )
+    for name, kind in columns.items():
+        dtype = frame.schema[name]
+        null = dtype == pl.Null and name in nullable
+        good = {
+            "integer": dtype.is_integer(),
+            "number": dtype.is_numeric() or null,
+            "text": dtype == pl.String,
+            "yes or no": dtype == pl.Boolean,
+        }[kind]
+        if not good:
+            raise RunError(f"{file}: column {name!r} must hold {kind} values, got {dtype}. Run again to restore it.")
+    return frame.select(list(columns))

@@ -1,0 +1,78 @@
+"""Sections that every page of a run has: what left, privacy, how to repeat it, its configuration, what to cite."""
+
+from __future__ import annotations
+
+import shlex
+
+from fedrank.report import describe, tables, words
+from fedrank.report.citations import citations
+from fedrank.report.html import Html, h, section, tile
+from fedrank.report.load import Run
+
+
+def left(run: Run) -> Html:
+    """What left the parties, in words and tables, from the ledger."""
+    one, many = describe.party(run)
+    if one == "service":
+        return section("left", "What crossed", *(h("p", line) for line in words.ledger_words(run)))
+    parts: list[Html] = [h("ul", *(h("li", line) for line in words.ledger_words(run)))]
+    if run.ledger is not None and len(run.ledger):
+        parts.append(tables.to_html(words.ledger_table(run), code=("message",)))
+    fields = words.fields_table(run)
+    if fields is not None:
+        parts.append(tables.to_html(fields, code=("field", "type")))
+    return section("left", f"What left the {many}", *parts)
+
+
+def privacy(run: Run) -> Html:
+    """What is promised, what is covered and what is not."""
+    lists = []
+    for key, title in (("covers", "Covered"), ("not_covered", "Not covered")):
+        items = (run.privacy or {}).get(key) or ()
+        if items:
+            lists.append(h("div", h("h3", title), h("ul", *(h("li", str(i)) for i in items))))
+    statement = h("ul", *(h("li", line) for line in words.privacy_words(run)))
+    return section("privacy", "Privacy", statement, h("div", *lists, class_="two") if lists else None)
+
+
+def repeat(run: Run) -> Html:
+    """The command that runs it again."""
+    parts = [h("p", "The run directory holds the whole configuration. This runs it again, with equal draws:")]
+    parts.append(h("pre", f"fedrank run {shlex.quote(str(run.path / 'config.toml'))}"))
+    if command := run.environment.get("command"):
+        text = shlex.join(map(str, command)) if isinstance(command, list) else str(command)
+        parts += [h("p", "It was started with:"), h("pre", text)]
+    return section("repeat", "Run it again", *parts)
+
+
+def configuration(run: Run) -> Html:
+    """Settings and environment, and what must be known about the data."""
+    left = tables.to_html(tables.config_table(run), code=("key",))
+    notes = (run.model or {}).get("notes") or ()
+    return section(
+        "configuration",
+        "Configuration and environment",
+        h("div", h("div", left), h("div", tables.to_html(tables.environment_table(run))), class_="two"),
+        *(h("p", f"Data: {note}", class_="note") for note in notes),
+    )
+
+
+def citation(run: Run) -> Html:
+    """BibTeX of what the run used."""
+    entries = citations(run)
+    said = h("pre", entries) if entries else h("p", "Nothing that this run used asks for a citation.")
+    return section("citation", "What to cite", said)
+
+
+def privacy_tile(run: Run) -> Html | None:
+    """ε per interaction or round and over the run, or None if the run has not written its statement yet."""
+    privacy = run.privacy
+    if not privacy:
+        return None
+    unit = "interaction" if "epsilon_interaction" in privacy else "round"
+    each = words.epsilon_text(words.epsilon(privacy, f"epsilon_{unit}"))
+    user = words.epsilon_text(words.epsilon(privacy, "epsilon_user_basic"))
+    local, person = "", "user" if run.silos is None else "person"
+    if not privacy.get("local", True):
+        local = "against who sees the sum only" if privacy.get("secure_sum") else "no local privacy: see below"
+    return tile(f"ε per {unit}", each, f"per {person} over the run: {user} (adding up)", local)

@@ -1,0 +1,253 @@
+"""What a run over silos leaves besides its metrics: who is there, which arms were played, who helped whom.
+
+``silos.json`` says who took part and which sets of silos (arms) were tried, ``arms.parquet`` what was played and seen
+in every round, ``evidence.json`` what follows from it for each target and each other silo. A protocol without arms,
+such as federated averaging, has the first file only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fedrank.core.errors import RunError
+from fedrank.report.files import json_object, parquet
+from fedrank.report.statistics import Interval
+
+#: Columns of ``arms.parquet`` and what each may hold.
+COLUMNS = {
+    "seed": "integer",
+    "target": "text",
+    "round": "integer",
+    "arm": "integer",
+    "code": "text",
+    "played": "yes or no",
+    "explored": "yes or no",
+    "increment": "number",
+    "estimate": "number",
+}
+
+#: What the evidence may say of a silo.
+VERDICTS = ("harms", "helps", "no evidence")
+#: The verdict of the test for inverted labels that is an alarm.
+INVERTED = "labels look inverted"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A set of silos whose models are averaged.
+
+    Attributes:
+        code: One digit a silo, such as ``"0110"``.
+        name: For a reader, such as ``"hungarian + cleveland"``.
+        members: By silo.
+    """
+
+    code: str
+    name: str
+    members: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Helper:
+    """What the rounds say about one silo for one target.
+
+    Attributes:
+        name: The silo.
+        n: Rounds in which the target was judged both with it and without it.
+        difference: Mean over those of AUC with it minus AUC without it, with its interval over seeds; None if there
+            was no such round.
+        e_harm: E-value against "it does not harm"; infinite if beyond all floats, None if there was no such round.
+        e_help: Likewise against "it does not help".
+        verdict: One of :data:`VERDICTS`.
+        harm_round: Round, from 0, in which there was first enough evidence of harm, or None.
+        inverted: ``auc`` of its own first model on the target's rows, ``p`` and ``verdict``; None if not probed.
+        shapley: Its share of what all silos together add, or None.
+    """
+
+    name: str
+    n: int
+    difference: Interval | None
+    e_harm: float | None
+    e_help: float | None
+    verdict: str
+    harm_round: int | None
+    inverted: Mapping[str, Any] | None
+    shapley: Interval | None
+
+    @property
+    def looks_inverted(self) -> bool:
+        """Whether its labels look turned round."""
+        return bool(self.inverted) and (self.inverted or {}).get("verdict") == INVERTED
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The evidence for one target.
+
+    Attributes:
+        helpers: The other silos, in the order of the run; empty for a protocol without arms.
+        played: Share of rounds by code of the arm.
+        needed: E-value that a verdict needs, or None if the run did not write it.
+        against: Test AUC of the target's model minus that of another way of training, paired by seed: by its name
+            (``"alone"``, the target by itself; ``"everyone"``, federated averaging), by model (``"best"`` on
+            validation, ``"last"``).
+    """
+
+    helpers: tuple[Helper, ...]
+    played: Mapping[str, float]
+    needed: float | None = None
+    against: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Silos:
+    """Everything of a run that concerns silos.
+
+    Attributes:
+        names: The silos, in the order of the digits of a code.
+        targets: Silos that were personalised for.
+        rule: Decision rule, or an empty string.
+        arms: By target.
+        rows: By silo: ``train``, ``vali``, ``test`` and ``positive``, the share of label 1.
+        generated: Whether the data was generated rather than collected.
+        notes: What a reader should know about the data.
+        undefined: Sentences on what could not be measured, and why.
+        plays: Columns as :data:`COLUMNS`; None for a protocol without arms, or before the run wrote it.
+        findings: By target; empty for a protocol without arms, or before the run wrote it.
+        evidence: ``evidence.json`` as it is, for machines.
+    """
+
+    names: tuple[str, ...]
+    targets: tuple[str, ...]
+    rule: str
+    arms: Mapping[str, tuple[Arm, ...]]
+    rows: Mapping[str, Mapping[str, Any]]
+    generated: bool
+    notes: tuple[str, ...] = ()
+    undefined: tuple[str, ...] = ()
+    plays: pl.DataFrame | None = None
+    findings: Mapping[str, Findings] = field(default_factory=dict)
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def one_class(self) -> list[str]:
+        """Silos whose rows all have the same label."""
+        shares = {name: rows.get("positive") for name, rows in self.rows.items()}
+        return [name for name, share in shares.items() if share is not None and share in (0, 1)]
+
+    @property
+    def compared(self) -> list[str]:
+        """Targets for which there is evidence about other silos."""
+        return [target for target in self.targets if target in self.findings and self.findings[target].helpers]
+
+    @property
+    def warnings(self) -> list[tuple[str, Helper]]:
+        """(target, helper) wherever the helper harms the target."""
+        return [(t, h) for t, found in self.findings.items() for h in found.helpers if h.verdict == "harms"]
+
+
+def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:
+    """Read what a run over silos wrote, or None if this is no such run.
+
+    Args:
+        folder: The run directory.
+        finished: Whether the run came to its end: then nothing may be missing.
+        expected: Whether the configuration says that it is one.
+
+    Raises:
+        RunError: A file is missing, cut, or of another schema; says which file and what to do.
+    """
+    file = folder / "silos.json"
+    evidence_file, arms_file = folder / "evidence.json", folder / "arms.parquet"
+    if not (expected or file.exists() or evidence_file.exists() or arms_file.exists()):
+        return None
+    raw = json_object(file)
+    arms = _checked(file, "'arms' by target, each with code, name and members", lambda: _arms(raw))
+    has_arms = bool(raw.get("rule"))
+    plays = None
+    if arms_file.exists() or (finished and has_arms):
+        plays = parquet(arms_file, COLUMNS, nullable=("increment", "estimate")).with_columns(
+            pl.col("increment").cast(pl.Float64).fill_nan(None), pl.col("estimate").cast(pl.Float64).fill_nan(None)
+        )
+    evidence = json_object(evidence_file, needed=finished and has_arms)
+    what = "for each target 'silos' with n, mean, low, high, e_harm, e_help and verdict each, and 'played'"
+    findings = _checked(evidence_file, what, lambda: {t: _findings(one, has_arms) for t, one in evidence.items()})
+    what = "'silos', 'targets' and 'rows'"
+    return _checked(
+        file,
+        what,
+        lambda: Silos(
+            names=tuple(map(str, raw["silos"])),
+            targets=tuple(map(str, raw["targets"])),
+            rule=str(raw.get("rule") or ""),
+            arms=arms,
+            rows={str(name): dict(rows) for name, rows in raw["rows"].items()},
+            generated=bool(raw.get("generated")),
+            notes=tuple(map(str, raw.get("notes") or ())),
+            undefined=tuple(map(str, raw.get("undefined") or ())),
+            plays=plays,
+            findings=findings,
+            evidence=evidence,
+        ),
+    )
+
+
+def _checked(file: Path, what: str, make: Any) -> Any:
+    try:
+        return make()
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunError(
+            f"{file}: must hold {what}; this one does not ({type(error).__name__}: {error}). Run again to restore it."
+        ) from error
+
+
+def _arms(raw: Mapping[str, Any]) -> dict[str, tuple[Arm, ...]]:
+    return {
+        str(target): tuple(Arm(str(a["code"]), str(a["name"]), tuple(map(bool, a["members"]))) for a in some)
+        for target, some in (raw.get("arms") or {}).items()
+    }
+
+
+def _findings(raw: Mapping[str, Any], has_arms: bool) -> Findings:
+    if not has_arms:
+        raw = {"silos": {}, "played": {}, **raw}
+    against = {}
+    for name, models in (raw.get("against") or {}).items():
+        intervals = {str(model): _interval(one) for model, one in models.items()}
+        against[str(name)] = {model: one for model, one in intervals.items() if one is not None}
+    needed = raw["statements"] / raw["level"] if raw.get("statements") and raw.get("level") else None
+    helpers = tuple(_helper(str(name), one) for name, one in raw["silos"].items())
+    return Findings(helpers, {str(c): float(v) for c, v in raw["played"].items()}, needed, against)
+
+
+def _helper(name: str, raw: Mapping[str, Any]) -> Helper:
+    n, verdict = int(raw["n"]), str(raw["verdict"])
+    if verdict not in VERDICTS:
+        raise ValueError(f"verdict of {name} is {verdict!r}, not one of {', '.join(VERDICTS)}")
+    # JSON has no infinity: an e-value beyond all floats is written as null.
+    e_harm, e_help = (None if n == 0 else math.inf if raw[k] is None else float(raw[k]) for k in ("e_harm", "e_help"))
+    when = raw.get("harm_round")
+    return Helper(
+        name=name,
+        n=n,
+        difference=_interval(raw),
+        e_harm=e_harm,
+        e_help=e_help,
+        verdict=verdict,
+        harm_round=None if when is None else int(when),
+        inverted=raw.get("inverted"),
+        shapley=_interval(raw.get("shapley")),
+    )
+
+
+def _interval(raw: Mapping[str, Any] | None) -> Interval | None:
+    if raw is None or raw["mean"] is None or math.isnan(raw["mean"]):
+        return None
+    low, high = (None if raw.get(k) is None or math.isnan(raw[k]) else float(raw[k]) for k in ("low", "high"))
+    return Interval(float(raw["mean"]), low, high)

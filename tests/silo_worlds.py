@@ -24,7 +24,7 @@ SILOS, FEATURES, ROWS, VALI = 3, 6, 12, 24
 TRAIN = (12, 7, 4)
 
 #: Compiling is most of what these tests take; the tiny programs need no expensive passes.
-_QUICK = {"xla_llvm_disable_expensive_passes": True, "xla_backend_optimization_level": 0}
+QUICK = {"xla_llvm_disable_expensive_passes": True, "xla_backend_optimization_level": 0}
 #: A generator whose code compiles in half the time, for the shuffles of local training.
 _GENERATOR = "unsafe_rbg"
 
@@ -86,7 +86,7 @@ def _garbage(leaf, bad):
     return jnp.where(_beside(bad, leaf), jnp.asarray(value, leaf.dtype), leaf)
 
 
-@partial(jax.jit, static_argnums=0, compiler_options=_QUICK)
+@partial(jax.jit, static_argnums=0, compiler_options=QUICK)
 def _played(protocol, seed, rule, target, party, heard, broken):
     silos, key = protocol.silos, jax.random.key(seed, impl=_GENERATOR)
 
@@ -142,7 +142,7 @@ class Played:
         return np.asarray(getattr(self.state, name))
 
 
-def played(protocol, arrays, rule, rounds=4, target=0, seed=0, heard=None, broken=None, opening=None):
+def played(protocol, arrays, rule, rounds=4, target=0, seed=0, heard=None, broken=None, opening=()):
     """Rounds of a protocol.
 
     Args:
@@ -153,7 +153,7 @@ def played(protocol, arrays, rule, rounds=4, target=0, seed=0, heard=None, broke
         target: T.
         seed: Of everything.
         heard: {round: silos that are not heard}.
-        broken: {round: silos that send weights that are not numbers}; None is the opening's round there.
+        broken: {round: silos that send weights that are not numbers}; -1 is what comes before the first round.
         opening: Silos that are not heard before the first round.
     """
     there = np.ones((rounds + 1, protocol.silos), bool)
@@ -162,6 +162,6 @@ def played(protocol, arrays, rule, rounds=4, target=0, seed=0, heard=None, broke
         there[number + 1, list(silos)] = False
     for number, silos in (broken or {}).items():
         bad[number + 1, list(silos)] = True
-    there[0, list(opening or ())] = False
+    there[0, list(opening)] = False
     party = protocol.parties(arrays)
     return Played(*_played(protocol, seed, rule, jnp.int32(target), party, there, bad))

@@ -78,6 +78,12 @@ def _run(study, folder: Path, fraction: float, quiet: bool):
             from fedrank.report.study_tables import unlearning_tables
 
             return Shown(study, (), fraction, unlearning_tables(study, fraction, listener(quiet, study.name)))
+        if study.kind in ("bandit-grid", "bandit-references"):
+            from fedrank.report import bandit_study
+
+            results = bandit_study.grid_results if study.kind == "bandit-grid" else bandit_study.reference_results
+            tables, charts = results(study, fraction, listener(quiet, study.name))
+            return Shown(study, (), fraction, tables, charts=charts)
         done = run_study(study, folder, fraction, lambda name: listener(quiet, f"{study.name}: {name}"))
         return Shown(study, tuple((variation, load(path)) for variation, path in done), fraction)
     except FedrankError as error:  # the other studies need not wait for it

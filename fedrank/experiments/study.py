@@ -32,8 +32,9 @@ from fedrank.experiments.settings import from_dict, read_toml, with_setting
 from fedrank.experiments.sweep import run_sweep
 from fedrank.experiments.variations import Variation, read_sweep, variations
 
-#: Kinds of studies: a sweep, the table of worst-case ε, and what forgetting a device does.
-KINDS = ("sweep", "privacy-table", "unlearning")
+#: Kinds of studies: a sweep, the table of worst-case ε, what forgetting a device does, many decision rules in one
+#: program, and increments over two references.
+KINDS = ("sweep", "privacy-table", "unlearning", "bandit-grid", "bandit-references")
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def helpers_table(run: Run, target: str) -> Table:
         columns.append(Column("own", f"{measured_by(run)} of its own first model", numeric=True, digits=DIGITS))
     notes = [f"The labels of {h.name} {labels(h)}." for h in found.helpers if h.looks_inverted]
     if len(counts) == 1:
-        notes.append(f"Each was compared in {counts.pop():,} rounds over {len(run.seeds)} seeds.")
+        notes.append(f"Each was compared in {counts.pop():,} rounds over {seeds(run)}.")
     alone = [c for c, share in found.played.items() if c.count("1") == 1 and share > 0]
     if alone:
         notes.append(f"The target alone was played in {_percent(sum(found.played[c] for c in alone))} of the rounds.")
@@ -138,6 +138,11 @@ def against(run: Run, target: str, name: str) -> Interval | None:
     return Interval(better * (mean_interval(values).mean - constant))
 
 
+def seeds(run: Run) -> str:
+    """How many seeds, in words."""
+    return f"{len(run.seeds)} seed{'' if len(run.seeds) == 1 else 's'}"
+
+
 def verdict(helper: Helper) -> str:
     """The verdict with its symbol, and why there is none."""
     return "not compared" if helper.n == 0 else f"{SYMBOLS[helper.verdict]} {helper.verdict}".replace(" ", NBSP)
@@ -187,7 +192,7 @@ def warning(run: Run, target: str, helper: Helper) -> str:
     since = "" if helper.harm_round is None else f", enough evidence since round {helper.harm_round + 1:,}"
     said = (
         f"averaging with it changes {target}’s {measured_by(run)} by {mean} (95 % interval over seeds {low} to "
-        f"{high}; e-value {e_text(helper.e_harm)}; {helper.n:,} paired rounds over {len(run.seeds)} seeds{since})."
+        f"{high}; e-value {e_text(helper.e_harm)}; {helper.n:,} paired rounds over {seeds(run)}{since})."
     )
     if helper.looks_inverted:
         said += f" Its labels {labels(helper)}."

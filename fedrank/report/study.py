@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ class Shown:
         runs: Each variation and its run.
         fraction: Part of the rounds that were run.
         tables: Tables that no runs stand behind, of studies that are no sweeps.
+        charts: Figures of such studies.
         missing: Why there are no runs: what data is not here and how to get it.
     """
 
@@ -38,6 +39,7 @@ class Shown:
     fraction: float = 1.0
     tables: tuple[Table, ...] = ()
     missing: str = ""
+    charts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def table(paper: Paper, shown: Shown) -> Table:
@@ -98,7 +100,7 @@ def charts(shown: Shown) -> dict[str, Any]:
     """The study's curves by name: a figure for each value of its panels and each pooled value."""
     study = shown.study
     split_by = (*study.panels, *study.pool)
-    out = {}
+    out = dict(shown.charts)
     for split, pattern in study.curves:
         panels: dict[tuple, dict[str, Run]] = {}
         for variation, run in shown.runs:

@@ -77,7 +77,7 @@ def final_table(run: Run) -> Table:
                     "ranker": estimate,
                     "gain": mean_interval(gain),
                     "baseline": mark,
-                    "difference": None if mark is None else estimate.minus(mark),
+                    "difference": None if mark is None else _difference(run, estimate, mark),
                     **{f"baseline{i}": b.values.get((split, measure)) for i, b in enumerate(run.baselines[1:], 1)},
                 }
             )
@@ -98,6 +98,8 @@ def final_table(run: Run) -> Table:
             names = " and ".join(b.name for b in run.baselines)
             verb = "is" if len(run.baselines) == 1 else "are"
             notes.append(f"{names} {verb} trained on relevance labels, which no {describe.party(run)[0]} here has.")
+        else:
+            notes.append("Differences here are of means, without an interval; paired ones stand at the top of the page.")
         notes.extend(note for b in run.baselines for note in b.notes)
     elif run.silos is None:
         notes.append("This run has no label-trained baseline.")
@@ -107,6 +109,11 @@ def final_table(run: Run) -> Table:
         "One seed: a single number says nothing about spread, so no interval is given." if seeds == {1} else spread
     )
     return Table("Final values", tuple(columns), tuple(rows), (*notes, *(f"{c}." for c in describe.caveats(run))))
+
+
+def _difference(run: Run, estimate: Estimate, mark: float) -> Estimate | Interval:
+    # What silos are compared with was trained with the same seeds and has a spread of its own: it is no constant.
+    return estimate.minus(mark) if run.silos is None else Interval(estimate.mean - mark)
 
 
 def config_table(run: Run) -> Table:

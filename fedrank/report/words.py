@@ -118,7 +118,7 @@ def silo_ledger_words(run: Run) -> list[str]:
     count, transfers = sum(f.messages for f in lines), sum(f.messages * models.get(f.message, 0) for f in lines)
     up, down = ledger.bytes_from("parties"), ledger.bytes_from("server")
     of_models = f", {_counted(transfers, 'transfer')} of a model" if transfers else ""
-    seeds = "" if len(run.seeds) == 1 else "; other seeds ask other silos and move a little more or less"
+    seeds = "" if len(run.seeds) == 1 else "; other seeds may ask other silos, and move more or less"
     which = f", target {run.silos.targets[0]}" if run.silos is not None and len(run.silos.targets) > 1 else ""
     out.append(
         f"{_counted(rounds, 'round')} made {_counted(count, 'message')}{of_models}, {describe.size(up)} up and "

@@ -1,13 +1,16 @@
 """What MAB-FL does when silos are silent, broken, alike, tiny or many, and which messages cross."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from silo_worlds import ROWS, SILOS, TRAIN, changed, deep_sgd, linear_sgd, played, tiny_bandit, tiny_silos
+from silo_worlds import QUICK, ROWS, SILOS, TRAIN, changed, deep_sgd, played, tiny_bandit, tiny_silos
 
 from fedrank.bandits.rules import make_rule, stack
 from fedrank.core.errors import ConfigError
+from fedrank.protocols.silo_messages import Candidates
 from fedrank.simulate.rounds import Conditions, Simulator, run_keys
 
 ROUNDS = 5
@@ -19,8 +22,8 @@ PATIENT = tiny_bandit(evaluates="either", patience=2)
 EVERYTHING = make_rule("extreme-explore")
 
 
-def run(rule, protocol=PAIRS, arrays=ARRAYS, rounds=ROUNDS, **settings):
-    return played(protocol, arrays, rule, rounds, **settings)
+def run(rule, protocol=PAIRS, arrays=ARRAYS, **settings):
+    return played(protocol, arrays, rule, ROUNDS, **settings)
 
 
 def pulls(one):
@@ -99,10 +102,10 @@ def test_a_silo_that_was_silent_before_the_first_round_is_averaged_like_the_othe
 
 
 def test_the_probe_shows_inverted_labels_and_says_nothing_of_who_was_not_heard():
-    x, y = np.asarray(ARRAYS.train.x)[0, 0], np.asarray(ARRAYS.train.y)[0, 0]
-    arrays = changed(ARRAYS, "train", 1, x=x, y=1 - y, n=TRAIN[0])
-    sure = tiny_bandit(linear_sgd(epochs=30), arms="all", evaluates="all", delayed=True, probe=True)
-    one = run(EVERYTHING, sure, arrays, broken={-1: [2]})
+    arrays = tiny_silos(0)
+    x, y = arrays.train.x[0, 0], arrays.train.y[0, 0]
+    arrays = changed(arrays, "train", 1, x=x, y=1 - y, n=TRAIN[0])
+    one = run(EVERYTHING, LATE, arrays, broken={-1: [2]})
     probe = np.asarray(one.opening.probe)
     assert probe[0] > 0.6 and probe[1] < 0.4 and np.isnan(probe[2])
 
@@ -137,7 +140,7 @@ def test_an_arm_asks_its_silos_and_the_target_judges(target):
     assert not judge_all.any()
 
 
-@pytest.mark.parametrize("silos", [2, 3, 4, 6])
+@pytest.mark.parametrize("silos", [4, 6])
 def test_over_all_combinations_drawn_alike_the_mean_is_k_plus_three(silos):
     protocol = tiny_bandit(silos=silos, arms="all", evaluates="one")
     state = fresh(protocol)
@@ -167,10 +170,9 @@ def test_scheduled_extreme_explore_rounds_ask_for_all_and_the_others_for_one():
 
 
 def test_nothing_crosses_and_nothing_changes_after_the_stop():
-    arrays = tiny_silos(0)
-    one = run(make_rule("fixed", fixed=0), PATIENT, arrays, target=0, rounds=9)
+    one = run(make_rule("fixed", fixed=0), PATIENT, tiny_silos(0), target=2)
     last = int(np.argmax(one.stopped))
-    assert one.stopped[last] and last < 8, "this world stops"
+    assert one.stopped[last] and last < ROUNDS - 2, "this world stops"
     assert last - one.best_round[last] == 2
     assert not one.asked[last + 1 :].any() and one.asked[: last + 1].any(axis=(1, 2)).all()
     for field in ("weights", "best_weights", "best", "round", "arm"):
@@ -202,7 +204,7 @@ def test_every_reply_can_cross_even_where_auc_is_undefined():
     party = PAIRS.parties(arrays)
     target = type(party)(party.shared, jax.tree.map(lambda leaf: leaf[0], party.own))
     judge = PAIRS.exchanges[2]
-    _, reply = jax.jit(judge.respond)(judge.ask(fresh(PAIRS)), target, ())
+    _, reply = jax.jit(judge.respond)(Candidates(jnp.zeros((1, 14))), target, ())
     judge.reply.encode(jax.tree.map(np.asarray, reply))
 
 
@@ -270,17 +272,19 @@ RULES = (
 TARGETS = (0, 1, 2, 0, 1, 2)
 
 
-def simulated(simulator, rounds=ROUNDS):
-    protocol = simulator.protocol
-
+@partial(jax.jit, static_argnums=0, compiler_options=QUICK)
+def _simulated(simulator, keys, party, each):
     def begin(key, seed, rule, target):
-        return protocol.begin(jax.random.key(seed), rule, target)
+        return simulator.protocol.begin(jax.random.key(seed), rule, target)
 
-    seeds, party = jnp.arange(len(RULES), dtype=jnp.uint32), protocol.parties(ARRAYS, np.zeros(len(RULES), int))
-    each = (seeds, stack(RULES), jnp.asarray(TARGETS, jnp.int32))
-    keys = run_keys(range(len(RULES)))
     states, own = simulator.start(keys, party, per_run=True, begin=begin, each=each)
-    return simulator.advance(keys, states, party.shared, own, 0, rounds)
+    return simulator.advance(keys, states, party.shared, own, 0, ROUNDS)
+
+
+def simulated(simulator):
+    seeds, runs = jnp.arange(len(RULES), dtype=jnp.uint32), len(RULES)
+    each = (seeds, stack(RULES), jnp.asarray(TARGETS, jnp.int32))
+    return _simulated(simulator, run_keys(range(runs)), simulator.protocol.parties(ARRAYS, np.zeros(runs, int)), each)
 
 
 def test_one_program_of_many_rules_and_targets_is_each_of_them_by_itself():
@@ -348,6 +352,7 @@ def test_data_that_does_not_fit_is_refused():
         tiny_bandit(rows=ROWS + 1).parties(ARRAYS)
 
 
+@pytest.mark.slow
 def test_a_deep_network_with_batch_norm_survives_batches_of_one_row():
     arrays = changed(ARRAYS, "train", 2, n=1)
     one = run(EVERYTHING, tiny_bandit(deep_sgd(batch=1), evaluates="all"), arrays)

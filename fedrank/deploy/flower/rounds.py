@@ -197,8 +197,9 @@ class Rounds:
         self, question: Question, asked: np.ndarray | None, tallies: list[Tally]
     ) -> tuple[dict[int, Question], dict[int, np.ndarray]]:
         """What each node is asked, and, where not everybody is, for which parties it has to answer."""
+        if self._holders is None or not self._begun:
+            self._wait_for_nodes()  # so that they are asked who they are all at once
         if self._holders is None:
-            self._wait_for_nodes()
             return dict.fromkeys(self._network.nodes(), question), {}
         # At the beginning nodes are still on their way; later, who is not there is not heard.
         least = self._settings.min_available_nodes if asked is None or not self._begun else 1

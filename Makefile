@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # two installers in one .venv would disturb each other
-.PHONY: help demo fleet test test-slow test-flower check format bench bench-hub docs clean
+.PHONY: help demo fleet test test-slow test-flower test-flower-silos check format bench bench-hub docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -31,6 +31,9 @@ test-slow: $(VENV)/.stamp-dev ## run the tests that take minutes
 
 test-flower: $(VENV)/.stamp-dev ## run Flower for real: a link and two nodes on this machine, two rounds
 	@FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 $(BIN)/python -m pytest -q -m slow tests/contract/test_flower_runs.py
+
+test-flower-silos: $(VENV)/.stamp-dev ## run Flower for real: a link and four silos on this machine
+	@FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 $(BIN)/python -m pytest -q -m slow tests/contract/test_flower_silos_runs.py
 
 check: $(VENV)/.stamp-dev ## lint, formatting, types, layers
 	@$(BIN)/ruff check .

@@ -50,9 +50,11 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
 
     Attributes:
         name: Short name, used in ledgers and errors.
+        silent: Nothing crosses: each party does it by itself, and no message is counted.
     """
 
     name: str
+    silent: bool = False
 
     @property
     @abc.abstractmethod

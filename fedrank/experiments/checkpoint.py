@@ -69,11 +69,24 @@ def save(path: Path, tree: Any, about: dict[str, Any]) -> None:
         tree: Arrays.
         about: What it is, JSON-able; must be the same when it is loaded.
     """
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+    leaves = [_plain(leaf) for leaf in jax.tree.leaves(tree)]
     buffer = io.BytesIO()
     header = np.frombuffer(json.dumps({"version": _VERSION, **about}).encode(), np.uint8)
     np.savez(buffer, header=header, **{f"leaf{i}": leaf for i, leaf in enumerate(leaves)})  # type: ignore[arg-type]
     write_atomically(path, buffer.getvalue())
+
+
+def _plain(leaf: Any) -> np.ndarray:
+    """An array as a file holds it; of random keys, their words."""
+    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+
+
+def _keyed(found: np.ndarray, like: Any) -> Any:
+    return jax.random.wrap_key_data(found, impl=jax.random.key_impl(like)) if _is_key(like) else found
+
+
+def _is_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def load(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
@@ -94,6 +107,7 @@ def load(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
             about = json.loads(bytes(file["header"]))
             leaves, structure = jax.tree.flatten(like)
             found = [file[f"leaf{i}"] for i in range(len(file.files) - 1)]
+            found = [_keyed(one, leaf) for one, leaf in zip(found, leaves, strict=True)]
     # A flipped bit may make the archive look encrypted, or ask for what zipfile does not know.
     except (
         OSError,

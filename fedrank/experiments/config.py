@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fedrank.core.errors import ConfigError
-from fedrank.experiments.silo_config import Bandit, Network, Silos, setting
+from fedrank.experiments.silo_config import Bandit, Network, Personal, Silos, setting
 from fedrank.privacy.accountant import DELTA
 from fedrank.privacy.randomised_response import probability
 from fedrank.protocols.table import PROTOCOLS
@@ -28,6 +28,7 @@ SILO_ROUNDS = 15
 SILO_PROTOCOLS = (
     "bandit-fedavg",
     "fedavg",
+    "fedavg-finetune",
     "local-only",
     "pooled",
     "fedper",
@@ -81,6 +82,7 @@ _KNOWN_BY = {
     "silos": _SILOS,
     "network": _SILOS,
     "bandit": ("bandit-fedavg",),
+    "personal": ("ditto", "apfl", "fedfomo", "ifca", "leave-one-out"),
 }  # fmt: skip
 
 
@@ -254,6 +256,7 @@ class RunConfig:
     silos: Silos = field(default_factory=Silos)
     network: Network = field(default_factory=Network)
     bandit: Bandit = field(default_factory=Bandit)
+    personal: Personal = field(default_factory=Personal)
 
     def __post_init__(self):
         PROTOCOLS.entry(self.protocol)

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from fedrank.bandits.rules import Rule, make_rule
-from fedrank.core.errors import DataError
+from fedrank.core.errors import ConfigError, DataError
 from fedrank.core.protocol import Party
 from fedrank.data.silo_sets import load_silos
-from fedrank.data.silo_splits import SiloArrays, Sizes, split_many, training_notes, undefined_auc
+from fedrank.data.silo_splits import SiloArrays, Sizes, pooled, split_many, training_notes, undefined_auc
 from fedrank.data.silos import SiloTable
 from fedrank.experiments.config import RunConfig
 from fedrank.learners.local_sgd import LocalSgd
 from fedrank.networks.tabular import TabularNetwork
 from fedrank.protocols.bandit_fedavg import BanditFedAvg
+from fedrank.protocols.fedfomo import FedFomo
+from fedrank.protocols.ifca import Ifca
+from fedrank.protocols.leave_one_out import LeaveOneOut
+from fedrank.protocols.personalised import Apfl, Ditto, FedAvg, FineTuned, LocalOnly
 from fedrank.protocols.silo_party import SiloProtocol
 from fedrank.protocols.table import PROTOCOLS
 from fedrank.simulate.rounds import Conditions
@@ -123,6 +129,12 @@ def build_silos(config: RunConfig, folder: str | os.PathLike[str] | None = None)
         weight_decay=config.network.weight_decay,
     )
     targets, undefined = _targets(config, table, arrays)
+    if config.protocol == "pooled":
+        if len(targets) > 1:
+            raise ConfigError("pooled learns from the rows of all for one silo; name it as silos.target.")
+        arrays = pooled(arrays, targets[0])
+        table = dataclasses.replace(table, silos=(table.silos[targets[0]],))
+        targets = (0,)
     common = dict(
         sgd=sgd,
         silos=table.n_silos,
@@ -218,4 +230,28 @@ def _bandit(config: RunConfig, common: dict, target: int) -> BanditFedAvg:
     )
 
 
-_PROTOCOLS = {"bandit-fedavg": _bandit}
+def _crossing(common: dict, crossing: str) -> dict:
+    """The same with what a method is about; another choice of what crosses would be another method."""
+    if common["crossing"] not in ("average", crossing):
+        raise ConfigError(f"network.crossing = {common['crossing']!r} does not go with this method; leave it out.")
+    return {**common, "crossing": crossing}
+
+
+_PROTOCOLS: dict[str, Callable[[RunConfig, dict, int], SiloProtocol]] = {
+    "bandit-fedavg": _bandit,
+    "fedavg": lambda config, common, target: FedAvg(**common),
+    "fedavg-finetune": lambda config, common, target: FineTuned(**common),
+    "fedper": lambda config, common, target: FedAvg(**_crossing(common, "head-local")),
+    "fedbn": lambda config, common, target: FedAvg(**_crossing(common, "local")),
+    "ditto": lambda config, common, target: Ditto(**common, pull=config.personal.pull),
+    "apfl": lambda config, common, target: Apfl(
+        **common, share=config.personal.share, adaptive=config.personal.adaptive
+    ),
+    "fedfomo": lambda config, common, target: FedFomo(
+        **common, downloads=config.personal.downloads, epsilon=config.personal.explore
+    ),
+    "ifca": lambda config, common, target: Ifca(**common, clusters=config.personal.clusters),
+    "leave-one-out": lambda config, common, target: LeaveOneOut(**common, evidence=config.personal.evidence),
+    "local-only": lambda config, common, target: LocalOnly(**common),
+    "pooled": lambda config, common, target: LocalOnly(**common),
+}

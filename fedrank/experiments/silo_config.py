@@ -65,6 +65,19 @@ class Network:
 
 
 @dataclass(frozen=True)
+class Personal:
+    """Settings of single methods that bandit-fedavg is compared with."""
+
+    pull: float = setting(1.0, "ditto: λ, how strongly a silo's model is pulled to everybody's.")
+    share: float = setting(0.5, "apfl: α, the part of a silo's own model before the first round.")
+    adaptive: bool = setting(True, "apfl: let every silo adapt it.")
+    downloads: int | None = setting(None, "fedfomo: how many models of others a silo is sent; without it all.")
+    explore: float = setting(0.3, "fedfomo: the chance that one of them is random.")
+    clusters: int = setting(2, "ifca: models that silos choose from.")
+    evidence: float = setting(20.0, "leave-one-out: e-value at which a silo is dropped for good.")
+
+
+@dataclass(frozen=True)
 class Bandit:
     """bandit-fedavg: who is averaged with the target, and what is learnt from it."""
 

@@ -122,8 +122,9 @@ class SiloRunner(Runner):
 
     def note(self, done: int, seen: dict[str, Any]) -> tuple[str, float]:
         """What crossed, which arms were played and what they were worth."""
-        watched, crossed = seen.get("watched", {}), seen["crossed"]
-        exchanges = self.simulator.protocol.exchanges
+        exchanges, watched = self.simulator.protocol.exchanges, seen.get("watched", {})
+        everybody = (1, self.runs, len(exchanges), 2)
+        crossed = seen.get("crossed", np.full(everybody, self.experiment.n_parties))
         up = np.array([exchange.reply.nbytes for exchange in exchanges])
         shown = "round", float(done + len(crossed))
         for i, row in enumerate(np.asarray(crossed)):
@@ -145,7 +146,7 @@ class SiloRunner(Runner):
                         schema=_CROSSED,
                     )
                 )
-            if "increments" in watched:
+            if self.experiment.personalises_one:
                 now = {name: np.asarray(values)[i] for name, values in watched.items()}
                 self._note_arms(done + i, now)
                 played = np.take_along_axis(now["increments"], now["arm"][:, None], axis=1)[:, 0]
@@ -306,7 +307,8 @@ class SiloRunner(Runner):
             ledger.record(round_, name, exchange.request, sender="server", messages=requests)
             ledger.record(round_, name, exchange.reply, sender="parties", messages=replies)
         self.home.text("ledger.jsonl", ledger.text())
-        layouts = [layout for exchange in exchanges.values() for layout in (exchange.request, exchange.reply)]
+        heard = [exchange for exchange in exchanges.values() if not exchange.silent]
+        layouts = [layout for exchange in heard for layout in (exchange.request, exchange.reply)]
         self.home.json("messages.json", {layout.name: list(layout.describe()) for layout in layouts})
 
     def write_results(self, states: Any, own: Any, seconds: float, rate: float | None) -> None:

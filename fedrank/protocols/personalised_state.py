@@ -32,7 +32,7 @@ from fedrank.data.silo_splits import SiloArrays
 from fedrank.metrics.auc import log_loss
 from fedrank.privacy.unprotected import Unprotected
 from fedrank.protocols.silo_messages import Model, Ready, Trained, model_layout, ready_layout, trained_layout
-from fedrank.protocols.silo_party import SiloExchange, SiloOwn, SiloProtocol, rows_of
+from fedrank.protocols.silo_party import SiloExchange, SiloProtocol, rows_of
 
 #: What the server of any of these methods sees.
 SEEN = (
@@ -124,10 +124,6 @@ class PersonalisedProtocol(SiloProtocol):
     def weights(self, state: Any) -> jax.Array:
         """θ, float32 [parameters]; of a method with several models, [models, parameters]."""
         return state.weights
-
-    def received(self, weights: jax.Array, own: Any) -> jax.Array:
-        """As :meth:`SiloProtocol.received`, for a silo that keeps more."""
-        return super().received(weights, SiloOwn(own.number, own.split, own.model))
 
     @property
     def offered(self) -> Layout[Any]:

@@ -132,14 +132,14 @@ class SiloProtocol(Protocol):
         """What crosses of a model [size]: float32 [parameters]."""
         return model if self.parameters == self.network.size else model[self.crosses]
 
-    def received(self, weights: jax.Array, own: SiloOwn) -> jax.Array:
+    def received(self, weights: jax.Array, own: Any) -> jax.Array:
         """A whole model [size] from what crossed, with what the silo kept of its own."""
         return weights if self.parameters == self.network.size else own.model.at[self.crosses].set(weights)
 
     def trained(self, model: jax.Array, party: Party, words: jax.Array, **how: Any) -> jax.Array:
         """A model [size] after the silo's local training; ``how`` as :meth:`LocalSgd.train` has it.
 
-        Where the training runs away it is not finite. It cannot cross then, and the silo is not heard; see :meth:`kept`.
+        Where the training runs away it is not finite. It cannot cross then and the silo is not heard; see :meth:`kept`.
         """
         return self.sgd.train(model, rows_of(party, "train"), words, **how)
 

@@ -84,3 +84,80 @@ PROTOCOLS.register(
         crosses="models, and how good the target finds them",
     )
 )
+
+for _name, _summary, _citation, _paper, _file in (
+    (
+        "fedavg",
+        "Silos: the average of everybody's models.",
+        "mcmahan2017fedavg",
+        "McMahan et al.: Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017",
+        "personalised",
+    ),
+    (
+        "fedavg-finetune",
+        "Silos: everybody's average, trained on at each silo.",
+        "mcmahan2017fedavg",
+        "McMahan et al., AISTATS 2017, and local training afterwards",
+        "personalised",
+    ),
+    (
+        "fedper",
+        "Silos: everybody's average, but for the last layer.",
+        "arivazhagan2019fedper",
+        "Arivazhagan et al.: Federated Learning with Personalization Layers, 2019",
+        "personalised",
+    ),
+    (
+        "fedbn",
+        "Silos: everybody's average, but for the normalisations.",
+        "li2021fedbn",
+        "Li et al.: FedBN, ICLR 2021",
+        "personalised",
+    ),
+    (
+        "ditto",
+        "Silos: a model of one's own, pulled to everybody's average.",
+        "li2021ditto",
+        "Li et al.: Ditto, ICML 2021",
+        "personalised",
+    ),
+    (
+        "apfl",
+        "Silos: a mixture of a model of one's own and everybody's average.",
+        "deng2020apfl",
+        "Deng, Kamani, Mahdavi: Adaptive Personalized Federated Learning, 2020",
+        "personalised",
+    ),
+    (
+        "fedfomo",
+        "Silos: each mixes the others' models by how much they help it.",
+        "zhang2021fedfomo",
+        "Zhang et al.: Personalized Federated Learning with First Order Model Optimization, ICLR 2021",
+        "fedfomo",
+    ),
+    (
+        "ifca",
+        "Silos: several averages, each silo picks the one that suits it.",
+        "ghosh2020ifca",
+        "Ghosh et al.: An Efficient Framework for Clustered Federated Learning, NeurIPS 2020",
+        "ifca",
+    ),
+    (
+        "leave-one-out",
+        "Silos: a general model without the silos that harm it.",
+        "lundahl2021mabfl",
+        "Lundahl 2021, Section 10: which silos to leave out",
+        "leave_one_out",
+    ),
+):
+    PROTOCOLS.register(_name, summary=_summary, citation=_citation)(
+        Row(paper=_paper, file=f"fedrank/protocols/{_file}.py", crosses="models")
+    )
+
+for _name, _summary, _crosses in (
+    ("local-only", "Silos: every silo by itself.", "nothing"),
+    ("pooled", "Silos: one learner on the rows of all, a bound of what federating can reach.", "everything: all rows"),
+):
+    PROTOCOLS.register(_name, summary=_summary)(
+        Row(paper="for comparison", file="fedrank/protocols/personalised.py", crosses=_crosses)
+    )

@@ -103,7 +103,7 @@ def reference_results(study: Study, fraction: float, listener: Listener) -> tupl
             row[f"sd {against}"] = f"{seen.std(ddof=1):.4f}" if len(seen) > 1 else "–"
             row[f"out {against}"] = f"{_outliers(seen):.1%}".replace("%", " %")
             for seed, curve in enumerate(values):
-                points += [(one, against, seed, n, float(v)) for n, v in enumerate(curve) if np.isfinite(v)]
+                points += [(one, against, seed, n + 1, float(v)) for n, v in enumerate(curve) if np.isfinite(v)]
         rows.append(row)
     columns = [Column("arm", "arm"), Column("silos", "silos")]
     for against, said in (("own", "over own model"), ("previous", "over last round")):
@@ -197,7 +197,7 @@ def _arms_by_round(experiment: SiloExperiment, played: Played, wanted: str) -> a
     frame = pl.DataFrame(rows, schema=["round", "arm", "experiments"], orient="row")
     bars = (
         alt.Chart(frame)
-        .mark_bar(size=14)
+        .mark_bar()
         .encode(
             x=alt.X("round:O", axis=alt.Axis(labelAngle=0)),
             y=alt.Y("experiments:Q", title="experiments that played it"),
@@ -217,7 +217,10 @@ def _strips(points: Sequence[tuple]) -> alt.TopLevelMixin:
     dots = (
         alt.Chart(frame)
         .mark_circle(size=14, opacity=0.45, color=OKABE_ITO[0])
-        .encode(x=alt.X("round:Q", title="round"), y=alt.Y("increment:Q", title="increment of AUC"))
+        .encode(
+            x=alt.X("round:Q", axis=alt.Axis(title="round", tickMinStep=1, format="d")),
+            y=alt.Y("increment:Q", title="increment of AUC"),
+        )
     )
     mean = (
         alt.Chart(frame)

@@ -60,6 +60,8 @@ def learning_figure(run: Run, target: str, over: str) -> alt.LayerChart:
     ]
     shown = [one for one in wanted if has(run, one[0], one[1])]
     frame, _ = figures.points(run, [one[:3] for one in shown], over)
+    if measure != LOSS:  # Student's interval of few seeds leaves what an AUC can be
+        frame = frame.with_columns(pl.col("low", "high").clip(0.0, 1.0))
     marks = {_MARKS[name]: value for name, value in test_marks(run, target).items()}
     colours = {label: colour for _, _, label, colour in shown}
     return figures.line_chart(run, frame, over, f"{measure} of {target}’s model", measure, colours, {}, [], marks=marks)

@@ -152,6 +152,8 @@ def evidence(helper: Helper) -> str:
     """The larger of the two e-values, and for what it speaks."""
     if helper.e_harm is None or helper.e_help is None:
         return "–"
+    if helper.e_harm == helper.e_help:
+        return e_text(helper.e_harm)
     harm = helper.e_harm > helper.e_help
     return f"{e_text(helper.e_harm if harm else helper.e_help)} for {'harm' if harm else 'help'}"
 

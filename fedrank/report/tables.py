@@ -99,7 +99,9 @@ def final_table(run: Run) -> Table:
             verb = "is" if len(run.baselines) == 1 else "are"
             notes.append(f"{names} {verb} trained on relevance labels, which no {describe.party(run)[0]} here has.")
         else:
-            notes.append("Differences here are of means, without an interval; paired ones stand at the top of the page.")
+            notes.append(
+                "Differences here are of means, without an interval; paired ones stand at the top of the page."
+            )
         notes.extend(note for b in run.baselines for note in b.notes)
     elif run.silos is None:
         notes.append("This run has no label-trained baseline.")

@@ -58,7 +58,7 @@ def flows(ledger: Ledger) -> list[Flow]:
 def ledger_words(run: Run) -> list[str]:
     """What crossed, in sentences; one that says so if nothing was recorded yet."""
     if run.ledger is None or not len(run.ledger):
-        return ["The run has not written its ledger yet."]
+        return ["Nothing crossed." if run.finished else "The run has not written its ledger yet."]
     one, many = describe.party(run)
     if one == "service":
         return ["Nothing crosses: one service has everything. What its users send to it is not counted here."]

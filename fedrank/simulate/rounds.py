@@ -70,9 +70,9 @@ def run_keys(seeds: Any) -> jax.Array:
 
 
 def selective(protocol: Protocol) -> bool:
-    """Whether some exchange is not with everybody in every round, so that messages have to be counted."""
+    """Whether some exchange is not with everybody in every round, or silent, so that messages have to be counted."""
     plain = (Exchange.due, Exchange.asked)
-    return any((type(e).due, type(e).asked) != plain for e in protocol.exchanges)
+    return any(e.silent or (type(e).due, type(e).asked) != plain for e in protocol.exchanges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +101,7 @@ class _Answered:
             liars = jnp.asarray(np.asarray(s.conditions.liars))
             replies = s.conditions.attack.tamper(mine, request, replies, liars, s.protocol)
         count = jnp.stack([jnp.int32(parties) if asked is None else jnp.sum(asked), jnp.sum(arrived)])
+        count = jnp.zeros_like(count) if exchange.silent else count
         return exchange.tell(state, replies, arrived), own, replies, count.astype(jnp.int32)
 
     def not_due(self, state: Any, own: Any, request: Any) -> tuple[Any, Any, Any, jax.Array]:
@@ -313,8 +314,7 @@ class Simulator:
                 except Exception as error:
                     raise AnswerError(exchange.name, party, number, error, arguments) from error
                 own = jax.tree.map(lambda all_, one, party=party: all_.at[party].set(one), own, after.own)
-            heard = jnp.full(2, jnp.sum(arrived), jnp.int32)
-            crossed.append(heard)
+            crossed.append(jnp.full(2, 0 if exchange.silent else jnp.sum(arrived), jnp.int32))
             me = Party(shared, jax.tree.map(lambda leaf: leaf[0], own))
             _, shapes = jax.eval_shape(exchange.answer, request, me, self._key(key, number, 0, index))
             nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)

@@ -168,7 +168,9 @@ def test_privacy_epsilon_and_back(capsys):
 def test_protocols_are_listed(capsys):
     assert call(["protocols", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["name"] for row in rows] == ["foltr-es", "foltr-pdgd", "pdgd", "dbgd", "mgd"]
+    devices = ["foltr-es", "foltr-pdgd", "pdgd", "dbgd", "mgd"]
+    silos = ["bandit-fedavg", "fedavg", "fedavg-finetune", "fedper", "fedbn", "ditto", "apfl", "fedfomo", "ifca"]
+    assert [row["name"] for row in rows] == [*devices, *silos, "leave-one-out", "local-only", "pooled"]
     assert all(Path(row["file"]).exists() and row["crosses"] for row in rows)
 
 

@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from silo_worlds import QUICK, ROWS, SILOS, TRAIN, changed, deep_sgd, played, tiny_bandit, tiny_silos
+from silo_worlds import QUICK, ROWS, SILOS, TRAIN, changed, deep_sgd, linear_sgd, played, tiny_bandit, tiny_silos
 
+from fedrank.bandits.arms import members_of
 from fedrank.bandits.rules import make_rule, stack
 from fedrank.core.errors import ConfigError
 from fedrank.protocols.silo_messages import Candidates
@@ -17,7 +18,7 @@ ROUNDS = 5
 ARRAYS = tiny_silos()
 PAIRS = tiny_bandit(evaluates="either")
 ONE = tiny_bandit(evaluates="one", alone=True)
-LATE = tiny_bandit(arms="all", evaluates="all", delayed=True, probe=True)
+LATE = tiny_bandit(linear_sgd(epochs=30, rate=1.0), arms="all", evaluates="all", delayed=True, probe=True)
 PATIENT = tiny_bandit(evaluates="either", patience=2)
 EVERYTHING = make_rule("extreme-explore")
 
@@ -140,23 +141,16 @@ def test_an_arm_asks_its_silos_and_the_target_judges(target):
     assert not judge_all.any()
 
 
-@pytest.mark.parametrize("silos", [4, 6])
+@pytest.mark.parametrize("silos", [2, 3, 4, 6])
 def test_over_all_combinations_drawn_alike_the_mean_is_k_plus_three(silos):
     protocol = tiny_bandit(silos=silos, arms="all", evaluates="one")
-    state = fresh(protocol)
-    counts = []
+    members = members_of(protocol.table, 1, silos)
+    state, counts = run(EVERYTHING).opening._replace(members=members, target=jnp.int32(1)), []
     for arm in range(2 ** (silos - 1)):
         now = state._replace(arm=jnp.int32(arm), explore=jnp.asarray(False))
         asked = [exchange.asked(now, silos) for exchange in protocol.exchanges[1:]]
         counts.append(2 * sum(int(who.sum()) for who in asked))
     assert np.mean(counts) == silos + 3
-
-
-_BEGIN = jax.jit(lambda protocol, key, rule, target: protocol.begin(key, rule, target), static_argnums=0)
-
-
-def fresh(protocol, rule=None, target=0):
-    return _BEGIN(protocol, jax.random.key(0), rule or make_rule("ucb"), jnp.int32(target))
 
 
 def test_scheduled_extreme_explore_rounds_ask_for_all_and_the_others_for_one():
@@ -305,7 +299,7 @@ def test_one_program_of_many_rules_and_targets_is_each_of_them_by_itself():
 def test_with_drop_outs_the_simulator_that_answers_only_for_who_is_asked_does_the_same():
     """One arm a round, so that it gathers the two silos that are asked; the plain loop answers for everybody."""
     simulator = Simulator(ONE, conditions=Conditions(dropout=0.3), record=True)
-    states, own, seen = simulated(simulator)
+    states, _, seen = simulated(simulator)
     there = np.asarray(seen["arrived"])
     assert not there.all() and there.any()
     for index, (rule, target) in enumerate(zip(RULES, TARGETS, strict=True)):

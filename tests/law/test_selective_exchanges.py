@@ -4,16 +4,19 @@ The protocol here counts. Every party is asked by its turn, says a number of its
 asked, so that a plain Python loop knows everything that must come out.
 """
 
+import itertools
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from silo_worlds import QUICK
 from worlds import tiny_parties, tiny_protocol
 
+from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Field, Layout
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.simulate.replay import replay
@@ -44,7 +47,7 @@ class Own(NamedTuple):
 
 @dataclass(frozen=True)
 class Say(Exchange):
-    """Asks two or fewer parties by turn, of ``when == "first"`` everybody in round 0, of ``"odd"`` one in odd rounds."""
+    """Asks one or two parties by turn; ``"first"``: everybody in round 0; ``"odd"``: one party in odd rounds."""
 
     when: str = "turn"
     bound: int | None = None
@@ -73,7 +76,7 @@ class Say(Exchange):
         return Number(state.round)
 
     def draw(self, key):
-        return jax.random.bits(key, (), jnp.uint32) % jnp.uint32(1000)
+        return jax.random.key_data(key)[1] % jnp.uint32(1000)
 
     def draw_from_os(self):
         return jnp.uint32(0)
@@ -120,18 +123,23 @@ def parties(per_run=False):
     return Party(jnp.uint32(1000), Own(numbers, jnp.zeros(shape, jnp.uint32)))
 
 
+@partial(jax.jit, static_argnums=0, compiler_options=QUICK)
+def _quickly(simulator, *arguments):
+    return simulator.advance(*arguments, 0, ROUNDS)
+
+
 @cache
-def advanced(simulator, per_run=False, steps=(ROUNDS,)):
+def advanced(simulator, per_run=False):
+    """States before and after, ``own``, and what was seen; of debug mode in two halves."""
     keys, there = run_keys([3, 8]), parties(per_run)
-    states, own = simulator.start(keys, there, per_run=per_run)
-    first, all_seen = states, []
-    number = 0
-    for rounds in steps:
-        states, own, seen = simulator.advance(keys, states, there.shared, own, number, rounds)
-        all_seen.append(seen)
-        number += rounds
-    seen = jax.tree.map(lambda *parts: np.concatenate([np.asarray(part) for part in parts]), *all_seen)
-    return first, states, own, seen
+    first, own = simulator.start(keys, there, per_run=per_run)
+    if not simulator.debug:
+        return first, *jax.tree.map(np.asarray, _quickly(simulator, keys, first, there.shared, own))
+    states, half, halves = first, ROUNDS // 2, []
+    for number in (0, half):
+        states, own, seen = simulator.advance(keys, states, there.shared, own, number, half)
+        halves.append(seen)
+    return first, states, own, jax.tree.map(lambda *parts: np.concatenate(parts), *halves)
 
 
 def asked_in(state_seed, number):
@@ -148,8 +156,13 @@ def same(first, second):
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(np.asarray(a), np.asarray(b)), first, second)
 
 
+PLAIN = Simulator(Counting(), record=True)
+GATHERS = Simulator(Counting(bound=3), chunk=2)
+TROUBLE = Simulator(Counting(bound=2), conditions=Conditions(dropout=0.4, late=1.0, delay=2), record=True)
+
+
 def test_everybody_who_is_asked_answers_once_and_nobody_else():
-    first, _, own, _ = advanced(Simulator(Counting()))
+    first, _, own, _ = advanced(PLAIN)
     for run in range(RUNS):
         wanted = np.zeros(PARTIES, int)
         for number in range(ROUNDS):
@@ -159,7 +172,7 @@ def test_everybody_who_is_asked_answers_once_and_nobody_else():
 
 
 def test_what_crossed_is_counted_by_exchange():
-    first, _, _, seen = advanced(Simulator(Counting()))
+    first, _, _, seen = advanced(PLAIN)
     for run in range(RUNS):
         wanted = [[len(who) for who in asked_in(first.seed[run], number)] for number in range(ROUNDS)]
         np.testing.assert_array_equal(seen["crossed"][:, run, :, 0], wanted)
@@ -167,12 +180,12 @@ def test_what_crossed_is_counted_by_exchange():
 
 
 def test_the_server_hears_exactly_the_replies_of_those_who_were_asked():
-    first, states, _, seen = advanced(Simulator(Counting(), record=True))
+    first, states, _, seen = advanced(PLAIN)
     for run in range(RUNS):
         sums = np.zeros(3, np.int64)
         for number in range(ROUNDS):
             for index, who in enumerate(asked_in(first.seed[run], number)):
-                said = np.asarray(seen["replies"][index].number)[number, run]
+                said = seen["replies"][index].number[number, run]
                 for party in who:  # its own number, the round, and its chance
                     assert said[party] // 1000 == (party + 1) + 100 * number
                 sums[index] += said[sorted(who)].sum()
@@ -180,22 +193,25 @@ def test_the_server_hears_exactly_the_replies_of_those_who_were_asked():
         assert seen["watched"]["sum"][-1, run] == sums[2] and seen["watched"]["opening"][0, run] == sums[0]
 
 
-@pytest.mark.parametrize("other", ["bound", "chunk", "bound and chunk", "debug", "two halves"])
+def test_every_exchange_has_a_chance_of_its_own():
+    _, _, _, seen = advanced(PLAIN)
+    chances = [said.number[number] % 1000 for said in seen["replies"] for number in (0, 1) if said.number[number].any()]
+    assert all((a != b).any() for a, b in itertools.combinations(chances, 2))
+
+
+@pytest.mark.parametrize(
+    "other", [GATHERS, Simulator(Counting(), debug=True)], ids=["gathered in chunks", "debug mode"]
+)
 def test_how_the_parties_are_mapped_changes_nothing(other):
-    simulator = {
-        "bound": Simulator(Counting(bound=2)),
-        "chunk": Simulator(Counting(), chunk=3),
-        "bound and chunk": Simulator(Counting(bound=3), chunk=2),
-        "debug": Simulator(Counting(), debug=True),
-        "two halves": Simulator(Counting()),
-    }[other]
-    steps = (3, 3) if other == "two halves" else (ROUNDS,)
-    same(advanced(simulator, steps=steps), advanced(Simulator(Counting())))
+    *plain, seen = advanced(PLAIN)
+    *result, others = advanced(other)
+    same(result, plain)
+    same(others, {name: seen[name] for name in others})
 
 
 def test_parties_may_have_other_data_in_each_run():
-    first, states, own, _ = advanced(Simulator(Counting(bound=2)), per_run=True)
-    _, shared_states, shared_own, _ = advanced(Simulator(Counting(bound=2)))
+    first, states, own, _ = advanced(GATHERS, per_run=True)
+    _, shared_states, shared_own, _ = advanced(PLAIN)
     same(own.asked, shared_own.asked)
     np.testing.assert_array_equal(own.number[1], np.arange(PARTIES + 1, 2 * PARTIES + 1))
     assert states.all[0] == shared_states.all[0]
@@ -204,10 +220,8 @@ def test_parties_may_have_other_data_in_each_run():
 
 
 def test_who_was_not_heard_was_asked_but_did_not_reply():
-    first, states, _, seen = advanced(
-        Simulator(Counting(bound=2), conditions=Conditions(dropout=0.4), record=True)
-    )
-    there = seen["arrived"]
+    (first, _), states, own, seen = advanced(TROUBLE)
+    there, states = seen["arrived"], TROUBLE.server(states)
     for run in range(RUNS):
         total = 0
         for number in range(ROUNDS):
@@ -215,26 +229,24 @@ def test_who_was_not_heard_was_asked_but_did_not_reply():
                 heard = [party for party in sorted(who) if there[number, run, party]]
                 assert seen["crossed"][number, run, index].tolist() == [len(who), len(heard)]
                 if index == 2:
-                    total += np.asarray(seen["replies"][2].number)[number, run, heard].sum()
+                    total += seen["replies"][2].number[number, run, heard].sum()
         assert states.all[run] == total
     assert not there.all()
+    same(own.asked, advanced(PLAIN)[2].asked)
 
 
-@pytest.mark.parametrize("bound", [None, 2])
-def test_late_replies_are_to_the_question_of_some_rounds_ago(bound):
-    simulator = Simulator(Counting(bound=bound), conditions=Conditions(late=1.0, delay=2), record=True)
-    (first, _), _, _, seen = advanced(simulator)
+def test_late_replies_are_to_the_question_of_some_rounds_ago():
+    (first, _), _, _, seen = advanced(TROUBLE)
     for run in range(RUNS):
         for number in range(ROUNDS):
             for party in asked_in(first.seed[run], number)[2]:
-                said = np.asarray(seen["replies"][2].number)[number, run, party]
-                assert said // 100_000 == max(number - 2, 0)
+                assert seen["replies"][2].number[number, run, party] // 100_000 == max(number - 2, 0)
 
 
-def test_a_log_gives_the_servers_states_again():
-    simulator = Simulator(Counting(bound=2), conditions=Conditions(dropout=0.4), record=True)
-    first, states, _, seen = advanced(simulator)
-    same(replay(simulator.protocol, first, seen["replies"], seen["arrived"]), states)
+def test_a_log_in_which_the_questions_depend_on_the_replies_is_not_replayed():
+    first, _, _, seen = advanced(PLAIN)
+    with pytest.raises(ConfigError, match="counting"):
+        replay(PLAIN.protocol, first, seen["replies"], seen["arrived"])
 
 
 def test_a_protocol_that_asks_everybody_in_every_round_counts_nothing():

@@ -73,25 +73,26 @@ def test_epochs_are_steps_after_each_other():
     np.testing.assert_allclose(_TRAIN(sgd, theta, rows, words(sgd)), wanted, rtol=1e-5, atol=1e-6)
 
 
+_SEEN: list = []
+
+
 class Recording(TabularNetwork):
     """A network that writes down the rows of every batch; they come as unit vectors, the k-th row of a silo as e_k."""
 
-    seen = []
-
     def loss(self, trainable, x, y, where):
-        jax.debug.callback(lambda *batch: self.seen.append(batch), x, where, ordered=True)
+        jax.debug.callback(lambda *batch: _SEEN.append(batch), x, where, ordered=True)
         return super().loss(trainable, x, y, where)
 
 
 def batches_of(n, batch, chance):
     """Which rows each batch has, in order; an epoch's empty batches left out."""
     net = Recording(ROWS, (), "none")
-    net.seen.clear()
+    _SEEN.clear()
     rows = Rows(jnp.eye(ROWS, dtype=jnp.float32), jnp.zeros(ROWS, jnp.float32), jnp.int32(n))
     sgd = LocalSgd(net, len(chance), batch, 0.1)
     jax.block_until_ready(_TRAIN(sgd, jnp.zeros(net.size, jnp.float32), rows, jnp.asarray(chance)))
     jax.effects_barrier()
-    taken = [np.asarray(x)[np.asarray(where)] for x, where in net.seen]
+    taken = [np.asarray(x)[np.asarray(where)] for x, where in _SEEN]
     assert all((x.sum(1) == 1).all() for x in taken)
     return [np.argmax(x, axis=1).tolist() for x in taken if len(x)]
 

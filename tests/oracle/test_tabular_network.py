@@ -1,6 +1,7 @@
 """The network for tables against the same network written out in NumPy, in double precision."""
 
 from functools import cache
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -44,9 +45,9 @@ def written_out(weights, x, norm, where=None, running=False, widths=WIDTHS):
     x = x[where]
     sizes, at = (x.shape[1], *widths, 2), 0
     affine = 0 if norm == "none" else 2
-    stats_at = sum(a * b + b for a, b in zip(sizes[:-1], sizes[1:], strict=True)) + affine * sum(widths)
+    stats_at = sum(a * b + b for a, b in pairwise(sizes)) + affine * sum(widths)
     statistics = []
-    for layer, (before, after) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for layer, (before, after) in enumerate(pairwise(sizes)):
         matrix = np.array([[weights[at + i * after + j] for j in range(after)] for i in range(before)])
         at += before * after
         x = x @ matrix + weights[at : at + after]

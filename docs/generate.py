@@ -141,14 +141,25 @@ def data_sets() -> str:
     return _table(("name", "queries", "documents", "features", "grades", "folds", "terms"), rows)
 
 
+def silo_data_sets() -> str:
+    """The shapes, terms and traps of the tables of silos."""
+    from fedrank.data.catalogue_silos import SILO_CATALOGUE
+
+    rows = []
+    for name, e in ((entry.name, entry.obj) for entry in SILO_CATALOGUE):
+        rows.append((f"`{name}`", e.silos, f"{e.rows:,}", e.features, " ".join(e.notes), e.terms))
+    return _table(("name", "silos", "rows", "features", "know", "terms"), rows)
+
+
 def catalogue() -> str:
     """One table a registry: name, sentence, publication; for data sets a second one with their shapes."""
     parts = []
+    shapes = {"data set": data_sets, "silo data set": silo_data_sets}
     for registry in registries():
         rows = [(f"`{e.name}`", e.summary, f"{{cite:t}}`{e.citation}`" if e.citation else "") for e in registry]
         parts += [f"## {registry.kind.capitalize()}s\n", _table(("name", "what it is", "source"), rows)]
-        if registry.kind == "data set":
-            parts.append(data_sets())
+        if registry.kind in shapes:
+            parts.append(shapes[registry.kind]())
     return "\n".join(parts)
 
 
@@ -172,8 +183,38 @@ def layouts() -> dict[str, list[Layout]]:
         "FPDGD with a secure sum, 1,000 devices, each masking with 20": summed,
     }
     return {
-        title: [m for e in p.exchanges for m in (e.request, e.reply, *(c[2] for c in e.carriers(1000)))]
-        for title, p in examples.items()
+        # Two exchanges may have a message in common; it is shown once.
+        title: list(
+            dict.fromkeys(m for e in p.exchanges for m in (e.request, e.reply, *(c[2] for c in e.carriers(1000))))
+        )
+        for title, p in (examples | silos()).items()
+    }
+
+
+def silos() -> dict[str, Any]:
+    """The protocols of silos, likewise: four silos, 40 rows of 10 features each, the network of the defaults."""
+    from fedrank.bandits.rules import make_rule
+    from fedrank.learners.local_sgd import LocalSgd
+    from fedrank.networks.tabular import TabularNetwork
+    from fedrank.protocols.bandit_fedavg import BanditFedAvg
+    from fedrank.protocols.fedfomo import FedFomo
+    from fedrank.protocols.ifca import Ifca
+    from fedrank.protocols.leave_one_out import LeaveOneOut
+    from fedrank.protocols.personalised import FedAvg
+
+    common = {"sgd": LocalSgd(TabularNetwork(10)), "silos": 4, "most_rows": 40}
+    explore = make_rule("extreme-explore")
+    return {
+        "MAB-FL, one set of silos a round; 10 features, 64-32-16 units, batch norm: 3,794 numbers a model": BanditFedAvg(
+            **common, rule=make_rule("ucb")
+        ),
+        "MAB-FL, Extreme Explore on pairs, with a probe": BanditFedAvg(**common, rule=explore, probe=True),
+        "MAB-FL, Extreme Explore with rewards a round late": BanditFedAvg(**common, rule=explore, delayed=True),
+        "MAB-FL, normalisations stay at the silos": BanditFedAvg(**common, rule=make_rule("ucb"), crossing="local"),
+        "FedAvg, fine-tuned FedAvg, Ditto, APFL": FedAvg(**common),
+        "FedFomo": FedFomo(**common),
+        "IFCA, two clusters": Ifca(**common),
+        "Leave one out": LeaveOneOut(**common),
     }
 
 

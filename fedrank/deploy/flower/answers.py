@@ -241,8 +241,10 @@ def _agree(protocol: Protocol, config: RunConfig, node: NodeSettings) -> None:
 
 
 def refuse_carriers(protocol: Protocol) -> None:
-    """Raise ConfigError for a protocol that needs more than requests and replies, such as a secure sum."""
+    """Raise ConfigError for a protocol that needs more than requests and replies, such as a secure sum, or nothing."""
     for exchange in protocol.exchanges:
+        if exchange.silent:
+            raise ConfigError(f"in {protocol.name} nothing crosses; there is nothing to serve.")
         if exchange.carriers(2):
             raise ConfigError(
                 f"{exchange.name!r} of {protocol.name} needs more to cross than requests and replies (a secure sum's "

@@ -195,7 +195,7 @@ def _evidence(target, names, plays, inverted, seeds, rounds) -> dict:
         verdict = "harms" if mean < -0.05 else "helps" if mean > 0.02 else "no evidence"
         one = {"n": seeds * rounds, "mean": mean, "low": mean - 0.02, "high": mean + 0.025, "verdict": verdict}
         one |= {"e_harm": 31000.0 if verdict == "harms" else 0.4, "e_help": 64.0 if verdict == "helps" else 0.2}
-        one |= {"seeds": seeds, "harm_round": 5 if verdict == "harms" else None, "inverted": None}
+        one |= {"seeds": seeds, "p": 0.3 if verdict == "no evidence" else 0.0004, "inverted": None}
         if inverted:
             bad = n == inverted
             words = "labels look inverted" if bad else "no sign of inverted labels"

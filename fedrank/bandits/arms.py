@@ -8,7 +8,7 @@ Functions with a Python ``target`` return NumPy arrays. Where the target is trac
 other silos and :func:`members_of`: one compiled program then personalises for every silo.
 
 Source:
-    Lundahl: *Personalized federated learning using multi-armed bandits*, master's thesis, 2021, sections 7, 8.3.1, 10.
+    Lundahl: *Personalization by combination*, master's thesis, 2021, sections 7, 8.3.1, 10.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ round* (section 8.3.2) observes every arm, hands all of them to one ``update`` a
   and a round without any observation does not discount either.
 
 Source:
-    Lundahl: *Personalized federated learning using multi-armed bandits*, master's thesis, 2021, sections 4.1, 8.3, 8.4.
+    Lundahl: *Personalization by combination*, master's thesis, 2021, sections 4.1, 8.3, 8.4.
     Discounting: Raj and Kalyani, *Taming non-stationary bandits: a Bayesian approach*, 2017, Algorithm 1.
 """
 

@@ -264,18 +264,42 @@ def _order(silo: Silo, seed: int, stratified: bool) -> np.ndarray:
     return order[np.argsort(turn, kind="stable")]
 
 
+def standards(table: SiloTable, seed: int, sizes: Sizes, stratified: bool, silo: int) -> tuple[np.ndarray, np.ndarray]:
+    """What a silo's rows are standardised with, for rows to come: (x − mean) / deviation, and 0 for what is missing.
+
+    Args:
+        table: The silos.
+        seed: Of the division.
+        sizes: How many rows go where.
+        stratified: As :func:`split` has it.
+        silo: The silo's number.
+
+    Returns:
+        Mean and deviation, float64 [features]; the deviation of a column that says nothing is infinite.
+    """
+    mine = table.silos[silo]
+    train = _order(mine, seed, stratified)[: sizes.of(mine.n_rows, mine.name)[0]]
+    mean, deviation = _moments(mine.features.astype(np.float64)[train])
+    return mean, np.where(deviation > 0, deviation, np.inf)
+
+
 def _standardised(features: np.ndarray, train: np.ndarray) -> np.ndarray:
     """All rows of a silo by the mean and deviation (divisor n) of its training rows; float32, without NaN."""
     x = features.astype(np.float64)
-    known = ~np.isnan(x[train])
-    count = np.maximum(known.sum(axis=0), 1)
-    mean = np.where(known, x[train], 0).sum(axis=0) / count
-    deviation = np.sqrt((np.where(known, x[train] - mean, 0) ** 2).sum(axis=0) / count)
-    largest = np.abs(np.where(known, x[train], 0)).max(axis=0, initial=0)
-    # A column that is constant or wholly missing in training says nothing that was learned from: 0 everywhere.
-    varies = deviation > _CONSTANT * largest
-    standard = np.where(varies, (x - mean) / np.where(varies, deviation, 1), 0)
+    mean, deviation = _moments(x[train])
+    standard = np.where(deviation > 0, (x - mean) / np.where(deviation > 0, deviation, 1), 0)
     return np.where(np.isnan(standard), 0, standard).astype(np.float32)
+
+
+def _moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of training rows; a deviation of 0 where a column is constant or wholly missing."""
+    known = ~np.isnan(x)
+    count = np.maximum(known.sum(axis=0), 1)
+    mean = np.where(known, x, 0).sum(axis=0) / count
+    deviation = np.sqrt((np.where(known, x - mean, 0) ** 2).sum(axis=0) / count)
+    largest = np.abs(np.where(known, x, 0)).max(axis=0, initial=0)
+    # A column that is constant or wholly missing in training says nothing that was learned from: 0 everywhere.
+    return mean, np.where(deviation > _CONSTANT * largest, deviation, 0.0)
 
 
 def _padded(x: np.ndarray, y: np.ndarray, rows: int) -> Rows:

@@ -9,7 +9,6 @@ stands the test AUC of the round that is best on validation.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import math
 import time
@@ -25,7 +24,7 @@ from fedrank.bandits.rules import KINDS, Rule, make_rule, stack
 from fedrank.core.errors import ConfigError
 from fedrank.experiments.progress import Beat, Listener
 from fedrank.experiments.silo_build import SiloExperiment
-from fedrank.experiments.silo_marks import judge_one
+from fedrank.experiments.silo_marks import judged_runs
 from fedrank.protocols.bandit_fedavg import BanditFedAvg, evaluated_by
 from fedrank.simulate.rounds import Simulator, run_keys
 
@@ -154,12 +153,12 @@ def play_cells(
     listener.stage("Compiling")
     begun = time.perf_counter()
     states, own = simulator.start(keys, parties, per_run=True, begin=protocol.begin, each=each)
-    looks = [jax.device_get(_looked(protocol, states, parties.shared, own, each[1]))]
+    looks = [jax.device_get(judged_runs(protocol, states, parties.shared, own, each[1]))]
     seen, seconds, compiled = [], 0.0, 0.0
     for number in range(config.rounds):
         states, own, now = simulator.advance(keys, states, parties.shared, own, number, 1)
         seen.append(jax.device_get(now))
-        looks.append(jax.device_get(_looked(protocol, states, parties.shared, own, each[1])))
+        looks.append(jax.device_get(judged_runs(protocol, states, parties.shared, own, each[1])))
         if number == 0:
             compiled = time.perf_counter() - begun
         else:
@@ -193,8 +192,3 @@ def play_cells(
         seconds=seconds,
         compiled=compiled,
     )
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _looked(protocol: BanditFedAvg, states: Any, shared: Any, own: Any, targets: Any) -> dict[str, Any]:
-    return jax.vmap(functools.partial(judge_one, protocol, shared))(states, own, targets)

@@ -82,11 +82,13 @@ def _plain(leaf: Any) -> np.ndarray:
 
 
 def _keyed(found: np.ndarray, like: Any) -> Any:
-    return jax.random.wrap_key_data(found, impl=jax.random.key_impl(like)) if _is_key(like) else found
+    if not _is_key(like):
+        return found
+    return jax.random.wrap_key_data(jax.numpy.asarray(found), impl=jax.random.key_impl(like))
 
 
 def _is_key(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def load(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:

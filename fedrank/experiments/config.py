@@ -13,7 +13,19 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fedrank.core.errors import ConfigError
-from fedrank.experiments.silo_config import Bandit, Network, Personal, Silos, setting
+from fedrank.experiments.silo_config import (
+    SILO_BASELINES,
+    SILO_NEEDS,
+    SILO_PROTOCOLS,
+    SILO_RATE,
+    SILO_ROUNDS,
+    Bandit,
+    Network,
+    Personal,
+    Silos,
+    check_own_file,
+    setting,
+)
 from fedrank.privacy.accountant import DELTA
 from fedrank.privacy.randomised_response import probability
 from fedrank.protocols.table import PROTOCOLS
@@ -22,25 +34,6 @@ from fedrank.protocols.table import PROTOCOLS
 DEFAULT_P = 0.9
 #: Rounds when neither rounds nor a budget is given: 2 million interactions of 2,000 devices with 4 each (the paper's).
 DEFAULT_ROUNDS = 250
-#: The same of silos: Lundahl 2021, Section 8.2.1, "until peak performance".
-SILO_ROUNDS = 15
-#: Protocols in which silos average models.
-SILO_PROTOCOLS = (
-    "bandit-fedavg",
-    "fedavg",
-    "fedavg-finetune",
-    "local-only",
-    "pooled",
-    "fedper",
-    "fedbn",
-    "ditto",
-    "apfl",
-    "fedfomo",
-    "ifca",
-    "leave-one-out",
-)
-#: Step size of their local training, chosen on generated data; the thesis names none.
-SILO_RATE = 0.05
 #: Norm that FPDGD clips to where there is noise (ICTIR 2021, at its larger budgets).
 DEFAULT_CLIP = 5.0
 #: Step sizes of the papers: Kharitonov 2019; Wang et al. ECIR and ICTIR 2021; Yue & Joachims 2009; Schuth et al. 2016.
@@ -76,7 +69,7 @@ _KNOWN_BY = {
         name: _RANKING
         for name in (
             "fold", "normalise", "holdout", "clicks", "ranker", "hidden", "clients", "interactions", "budget", "reward",
-            "evaluation.users", "evaluation.tie_orders", "compute.kernels",
+            "evaluation.users", "evaluation.tie_orders", "evaluation.measures", "compute.kernels", "privacy.delta",
         )
     },
     "silos": _SILOS,
@@ -312,20 +305,16 @@ class RunConfig:
             if self.protocol not in protocols and _value(self, name) != _value(default, name):
                 raise ConfigError(
                     f"{_changed(_value(self, name), _value(default, name), name)} means nothing to the protocol "
-                    f"{self.protocol!r}; it is a setting of {' and '.join(protocols)}. Leave it out."
+                    f"{self.protocol!r}; it is a setting of {', '.join(protocols)}. Leave it out."
                 )
-        for name, where, needed in (
-            ("topics", "share", "topic"),
-            ("labels_per_client", "share", "labels"),
-            ("devices.delay", "devices.late", None),
-            ("attack.kind", "attack.share", None),
-        ):
-            changed = _value(self, name) != _value(default, name)
+        for name, where, needed in (*_NEEDS, *SILO_NEEDS):
+            if _value(self, name) == _value(default, name):
+                continue
             given = _value(self, where)
-            if changed and (given != needed if needed else given == _value(default, where)):
-                raise ConfigError(
-                    f"{name} means nothing without {where}{f' = {needed!r}' if needed else ''}; set both."
-                )
+            if given not in needed if needed else given == _value(default, where):
+                what = f"{where} = {' or '.join(map(repr, needed))}" if needed else where
+                raise ConfigError(f"{name} means nothing without {what}; set both, or leave it out.")
+        check_own_file(self.data, self.silos)
         privacy = self.privacy
         if self.protocol == "foltr-es":
             if privacy.mechanism != "randomised-response":
@@ -356,7 +345,7 @@ class RunConfig:
 
     def _evaluation(self) -> Evaluation:
         e, silos = self.evaluation, self.of_silos
-        baselines = ("alone", "everyone") if silos else ("MSE",)
+        baselines = SILO_BASELINES if silos else ("MSE",)
         return dataclasses.replace(
             e,
             every=e.every or (1 if silos else 10),
@@ -386,6 +375,15 @@ class RunConfig:
     def all_seeds(self) -> tuple[int, ...]:
         """The seeds of the runs."""
         return tuple(range(self.seed, self.seed + self.seeds))
+
+
+#: Settings that mean something only where another has one of these values, or any but its default.
+_NEEDS = (
+    ("topics", "share", ("topic",)),
+    ("labels_per_client", "share", ("labels",)),
+    ("devices.delay", "devices.late", ()),
+    ("attack.kind", "attack.share", ()),
+)
 
 
 def _changed(value: Any, default: Any, name: str) -> str:

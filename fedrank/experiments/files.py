@@ -185,7 +185,9 @@ class RunFolder:
         (pl.concat(frames) if frames else about).write_parquet(buffer)
         write_atomically(self.path / "per_query.parquet", buffer.getvalue())
 
-    def weights(self, model: Any, seed: int, weights: np.ndarray, name: str = "") -> None:
+    def weights(
+        self, model: Any, seed: int, weights: np.ndarray, name: str = "", more: dict[str, np.ndarray] | None = None
+    ) -> None:
         """Write one model as safetensors.
 
         Args:
@@ -193,10 +195,12 @@ class RunFolder:
             seed: The run's seed.
             weights: float32 [parameters].
             name: The file's name; by default ``seed<k>``.
+            more: Further tensors, such as what a model's inputs are standardised with.
         """
         from safetensors.numpy import save
 
-        tensors = {part: np.ascontiguousarray(t, np.float32) for part, t in model.tensors(weights).items()}
+        parts = {**model.tensors(weights), **(more or {})}
+        tensors = {part: np.ascontiguousarray(t, np.float32) for part, t in parts.items()}
         # One entry: several would stand in any order, and equal runs should have equal files.
         about = {"about": f"fedrank {__version__}, {type(model).__name__}, seed {seed}"}
         write_atomically(self.path / "weights" / f"{name or f'seed{seed}'}.safetensors", save(tensors, about))

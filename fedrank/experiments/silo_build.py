@@ -11,22 +11,28 @@ from functools import cached_property
 import numpy as np
 
 from fedrank.bandits.rules import Rule, make_rule
-from fedrank.core.errors import ConfigError, DataError
+from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.core.protocol import Party
 from fedrank.data.silo_sets import load_silos
 from fedrank.data.silo_splits import SiloArrays, Sizes, pooled, split_many, training_notes, undefined_auc
 from fedrank.data.silos import SiloTable
 from fedrank.experiments.config import RunConfig
+from fedrank.experiments.silo_config import SILO_BASELINES
 from fedrank.learners.local_sgd import LocalSgd
 from fedrank.networks.tabular import TabularNetwork
 from fedrank.protocols.bandit_fedavg import BanditFedAvg
 from fedrank.protocols.fedfomo import FedFomo
 from fedrank.protocols.ifca import Ifca
 from fedrank.protocols.leave_one_out import LeaveOneOut
-from fedrank.protocols.personalised import Apfl, Ditto, FedAvg, FineTuned, LocalOnly
+from fedrank.protocols.personalised import Apfl, Ditto, FedAvg, FineTuned, LocalOnly, Pooled
 from fedrank.protocols.silo_party import SiloProtocol
 from fedrank.protocols.table import PROTOCOLS
 from fedrank.simulate.rounds import Conditions
+
+#: E-value, times the number of silos, at which one is left out for good: a wrong one in 20 runs at most.
+_DROPPED = 20.0
+#: Clusters where no number is given.
+MOST_CLUSTERS = 8
 
 #: What a run can be for: every silo, one after the other.
 ALL = "all"
@@ -119,6 +125,9 @@ def build_silos(config: RunConfig, folder: str | os.PathLike[str] | None = None)
     Raises:
         FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
     """
+    for name in config.evaluation.baselines:
+        if name not in SILO_BASELINES:
+            raise UnknownNameError("baseline of silos", name, SILO_BASELINES)
     table = load_table(config, folder)
     arrays = split_many(table, config.all_seeds, sizes(config), config.silos.stratified)
     sgd = LocalSgd(
@@ -129,19 +138,21 @@ def build_silos(config: RunConfig, folder: str | os.PathLike[str] | None = None)
         weight_decay=config.network.weight_decay,
     )
     targets, undefined = _targets(config, table, arrays)
+    first, *others = targets
     if config.protocol == "pooled":
-        if len(targets) > 1:
+        if others:
             raise ConfigError("pooled learns from the rows of all for one silo; name it as silos.target.")
-        arrays = pooled(arrays, targets[0])
-        table = dataclasses.replace(table, silos=(table.silos[targets[0]],))
-        targets = (0,)
+        arrays = pooled(arrays, first)
+        table = dataclasses.replace(table, silos=(table.silos[first],))
+        first, targets = 0, (0,)
     common = dict(
         sgd=sgd,
         silos=table.n_silos,
         most_rows=arrays.train.x.shape[-2],
         crossing=config.network.crossing,
+        measure=config.silos.measure,
     )
-    protocol = _PROTOCOLS[config.protocol](config, common, targets[0])
+    protocol = _PROTOCOLS[config.protocol](config, common, first)
     notes = (*table.notes, *training_notes(arrays, table.names))
     conditions = Conditions(dropout=config.devices.dropout)
     return SiloExperiment(config, table, arrays, protocol, targets, notes, undefined, conditions)
@@ -163,7 +174,7 @@ def load_table(config: RunConfig, folder: str | os.PathLike[str] | None = None) 
         drop=s.drop,
         categorical=s.categorical,
     )
-    for name in s.exclude:
+    for name in [table.names[table.index(name)] for name in s.exclude]:  # numbers are those of the whole table
         table = table.without(name)
     return table.with_inverted_labels(s.inverted) if s.inverted else table
 
@@ -196,17 +207,17 @@ def rule_of(config: RunConfig) -> Rule:
 def _targets(config: RunConfig, table: SiloTable, arrays: SiloArrays) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Who is personalised for, and who cannot be: AUC needs both classes, in every seed's division."""
     asked = config.silos.target
-    undefined = {} if config.bandit.measure != "auc" else {u.silo: u.text for u in undefined_auc(arrays, table.names)}
+    undefined = {} if config.silos.measure != "auc" else {u.silo: u.text for u in undefined_auc(arrays, table.names)}
     if asked == ALL and ALL not in table.names:
         targets = tuple(number for number in range(table.n_silos) if number not in undefined)
         if not targets:
             raise DataError(f"no silo can be judged by AUC: {' '.join(undefined.values())}")
         return targets, tuple(undefined.values())
-    target = 0 if asked == "" else table.index(int(asked) if asked.isdigit() and asked not in table.names else asked)
+    target = 0 if asked == "" else table.index(asked)
     if target in undefined:
         raise DataError(
             f"{undefined[target]} Choose another target, more rows (silos.train, silos.vali), silos.stratified, or "
-            "bandit.measure = 'log-loss'."
+            "silos.measure = 'log-loss'."
         )
     return (target,), tuple(undefined.values())
 
@@ -215,12 +226,11 @@ def _bandit(config: RunConfig, common: dict, target: int) -> BanditFedAvg:
     b = config.bandit
     return BanditFedAvg(
         **common,
-        measure=b.measure,
         rule=rule_of(config),
         target=target,
         arms=b.arms,
         alone=b.alone,
-        clusters=b.clusters,
+        clusters=b.clusters or min(MOST_CLUSTERS, common["silos"] - 1),
         delayed=b.delayed,
         against=b.against,
         target_weight=b.target_weight,
@@ -228,6 +238,10 @@ def _bandit(config: RunConfig, common: dict, target: int) -> BanditFedAvg:
         probe=b.probe,
         patience=b.patience,
     )
+
+
+def _leave_one_out(config: RunConfig, common: dict, target: int) -> LeaveOneOut:
+    return LeaveOneOut(**common, evidence=config.personal.evidence or _DROPPED * common["silos"])
 
 
 def _crossing(common: dict, crossing: str) -> dict:
@@ -251,7 +265,7 @@ _PROTOCOLS: dict[str, Callable[[RunConfig, dict, int], SiloProtocol]] = {
         **common, downloads=config.personal.downloads, epsilon=config.personal.explore
     ),
     "ifca": lambda config, common, target: Ifca(**common, clusters=config.personal.clusters),
-    "leave-one-out": lambda config, common, target: LeaveOneOut(**common, evidence=config.personal.evidence),
+    "leave-one-out": _leave_one_out,
     "local-only": lambda config, common, target: LocalOnly(**common),
-    "pooled": lambda config, common, target: LocalOnly(**common),
+    "pooled": lambda config, common, target: Pooled(**common),
 }

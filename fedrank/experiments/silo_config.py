@@ -7,6 +7,50 @@ from typing import Any, Literal
 
 from fedrank.core.errors import ConfigError
 
+#: Protocols in which silos average models.
+SILO_PROTOCOLS = (
+    "bandit-fedavg",
+    "fedavg",
+    "fedavg-finetune",
+    "local-only",
+    "pooled",
+    "fedper",
+    "fedbn",
+    "ditto",
+    "apfl",
+    "fedfomo",
+    "ifca",
+    "leave-one-out",
+)
+#: Rounds where none are given: Lundahl 2021, Section 8.2.1, "until peak performance".
+SILO_ROUNDS = 15
+#: Step size of local training; the thesis names none.
+SILO_RATE = 0.05
+#: What a target is compared with.
+SILO_BASELINES = ("alone", "everyone")
+#: Data that is no file of one's own.
+_SETS = ("generated", "heart-disease", "health-insurance")
+#: Settings that mean something only where another has one of these values.
+SILO_NEEDS = (
+    ("bandit.epsilon", "bandit.rule", ("epsilon-greedy",)),
+    ("bandit.c", "bandit.rule", ("ucb",)),
+    ("bandit.gamma", "bandit.rule", ("thompson", "bayesian-extreme-explore")),
+    ("bandit.fixed", "bandit.rule", ("fixed",)),
+    ("bandit.clusters", "bandit.arms", ("clusters",)),
+    ("silos.count", "data", ("generated",)),
+    ("silos.rows", "data", ("generated",)),
+    ("silos.gaps", "data", ("heart-disease",)),
+    ("personal.pull", "protocol", ("ditto",)),
+    ("personal.share", "protocol", ("apfl",)),
+    ("personal.adaptive", "protocol", ("apfl",)),
+    ("personal.downloads", "protocol", ("fedfomo",)),
+    ("personal.explore", "protocol", ("fedfomo",)),
+    ("personal.clusters", "protocol", ("ifca",)),
+    ("personal.evidence", "protocol", ("leave-one-out",)),
+)
+#: Settings of a file of one's own.
+OWN_FILE = ("silo", "label", "positive", "drop", "categorical")
+
 #: Validation rows to test rows of the thesis (Lundahl 2021, Section 7): 40 % and 59 %.
 VALIDATION = 40 / 99
 
@@ -28,6 +72,7 @@ class Silos:
         40.0, "Training rows of each silo: 1 or more is a number, below 1 a share of the silo's rows."
     )
     vali: float = setting(VALIDATION, "Share of the other rows that models are chosen by; the rest is for the test.")
+    measure: Literal["auc", "log-loss"] = setting("auc", "What models are judged by.")
     stratified: bool = setting(False, "Give every part a silo's share of positive labels; the thesis draws uniformly.")
     inverted: str = setting("", "A silo whose labels are turned round: a poisoned one.")
     exclude: tuple[str, ...] = setting((), "Silos that are left out.")
@@ -74,7 +119,9 @@ class Personal:
     downloads: int | None = setting(None, "fedfomo: how many models of others a silo is sent; without it all.")
     explore: float = setting(0.3, "fedfomo: the chance that one of them is random.")
     clusters: int = setting(2, "ifca: models that silos choose from.")
-    evidence: float = setting(20.0, "leave-one-out: e-value at which a silo is dropped for good.")
+    evidence: float = setting(
+        0.0, "leave-one-out: e-value at which a silo is dropped for good; 0: 20 times the number of silos."
+    )
 
 
 @dataclass(frozen=True)
@@ -99,7 +146,7 @@ class Bandit:
         "pairs", "Sets that are tried: the target with one silo; all sets; clusters of silos; all silos at once."
     )
     alone: bool = setting(True, "pairs, everyone: the target alone is an arm, too.")
-    clusters: int = setting(8, "clusters: how many.")
+    clusters: int = setting(0, "arms = clusters: how many; 0: 8, or one fewer than there are silos.")
     delayed: bool = setting(False, "extreme-explore: rewards a round late, for fewer messages.")
     against: Literal["own", "previous"] = setting(
         "own", "What an average must beat: the target's own model of the round, or the model of the round before."
@@ -108,4 +155,15 @@ class Bandit:
     patience: int | None = setting(None, "Rounds without a better model after which the run stops asking.")
     pretrain: bool = setting(True, "Train for E epochs before the first round.")
     probe: bool = setting(False, "Let the target judge every silo's first model: tells inverted labels.")
-    measure: Literal["auc", "log-loss"] = setting("auc", "What models are judged by on validation rows.")
+
+
+def check_own_file(data: str, silos: Silos) -> None:
+    """Refuse settings of a file of one's own where the data is none.
+
+    Raises:
+        ConfigError: One was changed.
+    """
+    default = Silos()
+    changed = [name for name in OWN_FILE if getattr(silos, name) != getattr(default, name)]
+    if data.lower() in _SETS and changed:
+        raise ConfigError(f"silos.{changed[0]} is about a file of one's own; it means nothing to data = {data!r}.")

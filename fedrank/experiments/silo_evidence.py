@@ -1,10 +1,21 @@
 """Who helped whom, with evidence: what ``evidence.json`` of a run of silos says.
 
 A silo's *paired difference* in a round is what it changed, all else equal: see
-:func:`fedrank.bandits.evidence.differences`. Means come with an interval over seeds. The sequential test bets on signs,
-run by run; the runs of several seeds share the silos' rows, so their e-values are averaged, which is valid whatever
-they share. A verdict asks for an e-value above 20 times the number of statements that are made about a target: each of
-its k − 1 silos may help or harm.
+:func:`fedrank.bandits.evidence.differences`.
+
+**What counts as one observation.** Within one run the rows to validate on and the first weights are the same in all
+rounds, so that a difference may have the same sign in every round for reasons that have nothing to do with the silo. Of
+several seeds, which divide the rows anew, one number is taken of each: the mean over its rounds. They are tested
+against 0 with Student's t. One seed gives no verdict; beside it stand the e-values of bets on the signs of its rounds
+(:mod:`fedrank.bandits.evidence`), which are about its validation rows and nothing else. Seeds are other divisions of
+the same rows: what is found speaks about the rows that the silos have, not about people whom they may have one day.
+
+**Rules that choose.** An arm is played less after bad luck, and not again; the mean of what was seen of it is too low
+for a reason that is not the silo's. Where not all arms are judged in every round, only rounds count in which they were
+(Extreme-Explore rounds); of a rule that has none, the first observation of each arm.
+
+**Several silos.** p-values are multiplied by the number of silos that are asked about (Bonferroni): a verdict about any
+of them is wrong with a probability of at most 5 %.
 """
 
 from __future__ import annotations
@@ -15,7 +26,7 @@ import numpy as np
 import polars as pl
 
 from fedrank.bandits.contributions import intervals, shapley
-from fedrank.bandits.evidence import combine, differences, inverted
+from fedrank.bandits.evidence import differences, inverted
 from fedrank.bandits.evidence import evidence as sequential
 from fedrank.experiments.silo_build import SiloExperiment
 from fedrank.experiments.silo_marks import SiloMark
@@ -23,6 +34,12 @@ from fedrank.protocols.bandit_fedavg import BanditFedAvg
 
 #: Largest probability of a wrong verdict about any silo of a target.
 LEVEL = 0.05
+
+#: Decimals of a difference.
+_DIGITS = 6
+
+#: One run: increments [rounds, arms], which were observed, and members [arms, silos].
+Rounds = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def evidence(experiment: SiloExperiment, arms: pl.DataFrame, probe: np.ndarray | None) -> dict[str, Any]:
@@ -39,6 +56,8 @@ def evidence(experiment: SiloExperiment, arms: pl.DataFrame, probe: np.ndarray |
     """
     out: dict[str, Any] = {}
     seeds = len(experiment.config.all_seeds)
+    # Clusters are tried as a whole: what is known of a silo is what its cluster did.
+    together = isinstance(experiment.protocol, BanditFedAvg) and experiment.protocol.arms == "clusters"
     for place, target in enumerate(experiment.targets):
         name = experiment.names[target]
         mine = arms.filter(pl.col("target") == name)
@@ -48,7 +67,8 @@ def evidence(experiment: SiloExperiment, arms: pl.DataFrame, probe: np.ndarray |
         first = None if probe is None else probe[place * seeds : (place + 1) * seeds]
         silos = {}
         for i, silo in enumerate(helpers):
-            about = _paired(rounds, silo, len(helpers))
+            about = _paired(rounds, silo, len(helpers), together)
+            about["together"] = together
             about["inverted"] = None if first is None else _inverted(experiment, first[:, silo], target, len(helpers))
             about["shapley"] = None if shares is None else _interval(shares[:, i])
             silos[experiment.names[silo]] = about
@@ -58,7 +78,6 @@ def evidence(experiment: SiloExperiment, arms: pl.DataFrame, probe: np.ndarray |
             "silos": silos,
             "played": {code: n / total for code, n in played.iter_rows()},
             "level": LEVEL,
-            "statements": 2 * len(helpers),
         }
     return out
 
@@ -99,13 +118,20 @@ def _rounds(mine: pl.DataFrame, experiment: SiloExperiment) -> tuple[np.ndarray,
     if mine.is_empty():
         return np.zeros((0, 1)), np.zeros((0, 1), bool), np.zeros((1, experiment.n_parties), bool)
     mine = mine.sort("round", "arm")
-    n_arms = mine["arm"].max() + 1  # type: ignore[operator] - whole numbers
+    n_arms = mine["arm"].n_unique()
     increments = np.array(mine["increment"].cast(pl.Float64).to_numpy()).reshape(-1, n_arms)
     # Arms that are told by clusters are others before they are known; the last ones hold.
     members = np.array([[c == "1" for c in code] for code in mine["code"].to_list()[-n_arms:]])
     observed = np.isfinite(increments)
     protocol = experiment.protocol
-    if isinstance(protocol, BanditFedAvg) and protocol.has_alone and protocol.against == "own":
+    assert isinstance(protocol, BanditFedAvg)  # others have no arms
+    if protocol.evaluates == "either":
+        observed &= mine["explored"].to_numpy().reshape(-1, n_arms)
+    elif protocol.evaluates == "one":
+        observed &= np.cumsum(observed, axis=0) == 1
+    if protocol.against == "previous" and not protocol.has_alone:
+        observed[:] = False  # over the last round an increment holds a round of training as well
+    if protocol.has_alone and protocol.against == "own":
         # The target alone is what increments are measured from: 0 in every round in which there is one.
         any_ = observed.any(axis=1)
         increments[any_, 0], observed[any_, 0] = 0.0, True
@@ -113,35 +139,45 @@ def _rounds(mine: pl.DataFrame, experiment: SiloExperiment) -> tuple[np.ndarray,
     return increments[:, kept], observed[:, kept], members[kept]
 
 
-def _paired(rounds: list[tuple[np.ndarray, np.ndarray, np.ndarray]], silo: int, helpers: int) -> dict[str, Any]:
-    level = LEVEL / (2 * helpers)
-    series = [differences(increments, observed, members, silo) for increments, observed, members in rounds]
-    tests = [sequential(one, level, by="sign") for one in series]
-    harm = _together([test.harm for test in tests])
-    help_ = _together([test.help for test in tests])
-    harmed = np.flatnonzero(harm >= 1 / level)
-    helped = np.flatnonzero(help_ >= 1 / level)
-    verdict = "no evidence"
-    if harmed.size or helped.size:
-        verdict = "harms" if (harm[-1:] >= help_[-1:]).all() else "helps"
+def _differences(increments: np.ndarray, observed: np.ndarray, members: np.ndarray, silo: int, together: bool):
+    """A silo's paired differences; ``together`` those of the whole set that it is in, against the target alone."""
+    if not together:
+        return differences(increments, observed, members, silo)
+    there = np.where(observed & members[None, :, silo], increments, np.nan)
+    some = np.isfinite(there).any(axis=1)
+    return np.where(some, np.nansum(there, axis=1) / np.maximum(np.isfinite(there).sum(axis=1), 1), np.nan)
+
+
+def _paired(rounds: list[Rounds], silo: int, helpers: int, together: bool) -> dict[str, Any]:
+    # Differences that are 0 but for the last bit of single precision have no sign.
+    series = [np.round(_differences(*run, silo, together), _DIGITS) for run in rounds]
     seen = [one[np.isfinite(one)] for one in series]
     means = np.array([one.mean() if one.size else np.nan for one in seen])
+    # One number a seed; of a single seed, its rounds. Signs: differences of a loss have no bound.
+    units = means[np.isfinite(means)] if len(rounds) > 1 else np.sign(series[0])
+    test = sequential(np.sign(units), by="sign")
+    harm, help_ = (float(e[-1]) if e.size else 1.0 for e in (test.harm, test.help))
+    p = min(1.0, _student(units) * helpers) if len(rounds) > 1 else 1.0
+    below = np.isfinite(means).any() and np.nanmean(means) < 0
     return {
         "n": int(sum(one.size for one in seen)),
         **_interval(means),
-        "e_harm": float(harm[-1]) if harm.size else 1.0,
-        "e_help": float(help_[-1]) if help_.size else 1.0,
-        "verdict": verdict,
-        "harm_round": int(harmed[0]) if harmed.size else None,
-        "help_round": int(helped[0]) if helped.size else None,
+        "unit": "seeds" if len(rounds) > 1 else "rounds",
+        "p": p,
+        "e_harm": harm,
+        "e_help": help_,
+        "verdict": "no evidence" if p >= LEVEL else "harms" if below else "helps",
     }
 
 
-def _together(e_values: list[np.ndarray]) -> np.ndarray:
-    """E-values of the runs of several seeds, round by round: they share rows, so they are averaged."""
-    rounds = max((len(one) for one in e_values), default=0)
-    padded = [np.concatenate([one, np.full(rounds - len(one), one[-1] if len(one) else 1.0)]) for one in e_values]
-    return np.array([combine(np.array(row), independent=False) for row in zip(*padded, strict=True)])
+def _student(values: np.ndarray) -> float:
+    """Two-sided p-value of Student's t test that the mean is 0; 1 where there are fewer than two values."""
+    if len(values) < 2 or np.all(values == 0):
+        return 1.0
+    from scipy.stats import ttest_1samp
+
+    p = float(ttest_1samp(values, 0.0)[1])  # type: ignore[arg-type]
+    return p if np.isfinite(p) else 1.0
 
 
 def _interval(values: np.ndarray) -> dict[str, Any]:
@@ -190,5 +226,5 @@ def _inverted(experiment: SiloExperiment, aucs: np.ndarray, target: int, helpers
         return None
     p = tests[0] if len(tests) == 1 else min(1.0, 2 * float(np.mean(tests)))
     looks = p < LEVEL / helpers
-    verdict = "labels look inverted" if looks else "no evidence"
+    verdict = "labels look inverted" if looks else "no sign of inverted labels"
     return {"auc": float(np.nanmean(aucs)), "p": p, "verdict": verdict}

@@ -1,7 +1,7 @@
 """What the target reaches alone, and with everybody: the marks that a run of silos is compared with.
 
-The same network, rows, chance of training and number of rounds, under the same evaluator: a bandit that always plays
-one arm. Alone nothing would cross; everyone is federated averaging.
+The same network, first weights, rows and number of rounds, under the same evaluator: a bandit that always plays one
+arm. Alone nothing would cross; everyone is federated averaging.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrank.bandits.rules import make_rule
-from fedrank.core.errors import UnknownNameError
 from fedrank.core.protocol import Party
 from fedrank.experiments.silo_build import SiloExperiment
 from fedrank.protocols.bandit_fedavg import BanditFedAvg
 from fedrank.protocols.silo_party import SiloProtocol
-from fedrank.simulate.rounds import Simulator, run_keys
+from fedrank.simulate.rounds import Conditions, Simulator, run_keys
 
 #: Names of marks, the arm that is played, and what a reader should know.
 MARKS = {
@@ -59,16 +58,17 @@ class SiloMark:
 
 
 def marks(experiment: SiloExperiment, names: tuple[str, ...]) -> list[SiloMark]:
-    """Run each; all of them, all targets and all seeds in one program.
-
-    Raises:
-        UnknownNameError: No such mark.
-    """
-    for name in names:
-        if name not in MARKS:
-            raise UnknownNameError("mark of silos", name, list(MARKS))
-    if not names or experiment.n_parties < 2:
+    """Run each; all of them, all targets and all seeds in one program."""
+    if experiment.n_parties < 2:
         return []
+    if not experiment.conditions.dropout:
+        return _marks(experiment, names, experiment.conditions) if names else []
+    # Who trains alone loses no round because somebody is not heard.
+    conditions = {"alone": Conditions(), "everyone": experiment.conditions}
+    return [mark for name in names for mark in _marks(experiment, (name,), conditions[name])]
+
+
+def _marks(experiment: SiloExperiment, names: tuple[str, ...], conditions: Conditions) -> list[SiloMark]:
     base, config = experiment.protocol, experiment.config
     common = {f.name: getattr(base, f.name) for f in dataclasses.fields(SiloProtocol)}
     pretrain = base.pretrain if isinstance(base, BanditFedAvg) else True
@@ -80,7 +80,7 @@ def marks(experiment: SiloExperiment, names: tuple[str, ...]) -> list[SiloMark]:
     which = np.broadcast_to(np.arange(len(seeds))[None, None], shape).reshape(-1)
     parties = protocol.parties(experiment.arrays, which)
     keys = run_keys(seeds[which])
-    simulator = Simulator(protocol, max(1, config.compute.chunk // len(which)))
+    simulator = Simulator(protocol, max(1, config.compute.chunk // len(which)), conditions=conditions)
 
     def begin(key, arm, target):
         return protocol.begin(key, protocol.rule._replace(fixed=arm), target)
@@ -88,7 +88,7 @@ def marks(experiment: SiloExperiment, names: tuple[str, ...]) -> list[SiloMark]:
     each = (jnp.asarray(arms, jnp.int32), jnp.asarray(targets, jnp.int32))
     states, own = simulator.start(keys, parties, per_run=True, begin=begin, each=each)
     states, own, _ = simulator.advance(keys, states, parties.shared, own, 0, config.rounds)
-    values = jax.device_get(_judged(protocol, states, parties.shared, own, each[1]))
+    values = jax.device_get(judged_runs(protocol, states, parties.shared, own, each[1]))
     return [
         SiloMark(
             name,
@@ -100,7 +100,8 @@ def marks(experiment: SiloExperiment, names: tuple[str, ...]) -> list[SiloMark]:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _judged(protocol: BanditFedAvg, states: Any, shared: Any, own: Any, targets: Any) -> dict[str, Any]:
+def judged_runs(protocol: SiloProtocol, states: Any, shared: Any, own: Any, targets: Any) -> dict[str, Any]:
+    """:func:`judge_one` of every run, each for its own target [runs]."""
     return jax.vmap(functools.partial(judge_one, protocol, shared))(states, own, targets)
 
 

@@ -11,6 +11,8 @@ Beside what every run leaves (:mod:`fedrank.experiments.files`; ``interactions``
 from __future__ import annotations
 
 import functools
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -20,19 +22,23 @@ import polars as pl
 
 from fedrank.bandits import arms as sets
 from fedrank.core.ledger import Ledger
-from fedrank.core.protocol import Party
+from fedrank.core.protocol import Exchange, Party
+from fedrank.data.silo_splits import standards
 from fedrank.experiments.files import SCHEMA, RunFolder, environment
 from fedrank.experiments.progress import Listener
 from fedrank.experiments.runner import Runner
-from fedrank.experiments.silo_build import ALL, SiloExperiment
+from fedrank.experiments.silo_build import ALL, SiloExperiment, sizes
 from fedrank.experiments.silo_evidence import against, evidence
-from fedrank.experiments.silo_marks import judge_one, marks
+from fedrank.experiments.silo_marks import SiloMark, judge_one, marks
 from fedrank.protocols.bandit_fedavg import BanditFedAvg
 from fedrank.protocols.silo_party import SiloProtocol
 from fedrank.simulate.rounds import Simulator, run_keys
 
 #: How the models of :meth:`SiloProtocol.models` are called in a measure's name.
 MODELS = {"last": "", "best": ", best so far"}
+
+#: Part of the rounds without any observation that is not worth a word; late rewards are missing in the first.
+_SILENT = 0.1
 
 _ARMS = {
     "seed": pl.Int64,
@@ -73,6 +79,18 @@ def judged(protocol: SiloProtocol, states: Any, shared: Any, own: Any, targets: 
     return jax.vmap(jax.vmap(one, in_axes=(None, None, 0)))(states, own, targets)
 
 
+def described(exchanges: Iterable[Exchange]) -> dict[str, list]:
+    """The fields of every message type, by its name; one that has several sizes is told by its exchange, too."""
+    layouts = [(exchange.name, layout) for exchange in exchanges for layout in (exchange.request, exchange.reply)]
+    sizes: dict[str, set[int]] = {}
+    for _, layout in layouts:
+        sizes.setdefault(layout.name, set()).add(layout.nbytes)
+    return {
+        layout.name if len(sizes[layout.name]) == 1 else f"{layout.name} ({name})": list(layout.describe())
+        for name, layout in layouts
+    }
+
+
 def _begun(protocol: BanditFedAvg, key: Any, target: Any) -> Any:
     return protocol.begin(key, protocol.rule, target)
 
@@ -96,6 +114,7 @@ class SiloRunner(Runner):
         self.crossed: list[pl.DataFrame] = []
         self.messages = np.zeros((runs, 2), np.int64)  # all, and bytes up
         self.probe: np.ndarray | None = None
+        self.marks: list[SiloMark] | None = None
 
     @property
     def runs(self) -> int:
@@ -148,13 +167,13 @@ class SiloRunner(Runner):
                 )
             if self.experiment.personalises_one:
                 now = {name: np.asarray(values)[i] for name, values in watched.items()}
-                self._note_arms(done + i, now)
+                self._note_arms(done + i, now, live=row.any(axis=(1, 2)))
                 played = np.take_along_axis(now["increments"], now["arm"][:, None], axis=1)[:, 0]
                 self.frames.append(self._rows(done + i + 1, "online", {"increment": played[:, None]}))
                 shown = "increment", float(np.nanmean(played)) if np.isfinite(played).any() else float("nan")
         return shown
 
-    def _note_arms(self, round_: int, now: dict[str, np.ndarray]) -> None:
+    def _note_arms(self, round_: int, now: dict[str, np.ndarray], live: np.ndarray) -> None:
         for run in range(self.runs):
             seed, target = self._names(run)
             members = now["members"][run]
@@ -166,7 +185,8 @@ class SiloRunner(Runner):
                         "round": round_,
                         "arm": np.arange(len(members)),
                         "code": [sets.code(row) for row in members],
-                        "played": np.arange(len(members)) == now["arm"][run],
+                        # A run that has stopped asks nobody, and plays nothing.
+                        "played": (np.arange(len(members)) == now["arm"][run]) & live[run],
                         "explored": bool(now["explored"][run]),
                         "increment": now["increments"][run].astype(float),
                         "estimate": now["estimates"][run].astype(float),
@@ -247,7 +267,7 @@ class SiloRunner(Runner):
                 "network": f"{network.n_features}-{'-'.join(map(str, network.widths))}-2, {network.norm} norm",
                 "n_features": network.n_features,
                 "parameters": network.size,
-                "crossing": e.protocol.parameters,
+                "crossing_parameters": e.protocol.parameters,
                 "data": e.table.name,
                 "generated": e.table.generated,
                 "notes": list(e.notes),
@@ -307,9 +327,7 @@ class SiloRunner(Runner):
             ledger.record(round_, name, exchange.request, sender="server", messages=requests)
             ledger.record(round_, name, exchange.reply, sender="parties", messages=replies)
         self.home.text("ledger.jsonl", ledger.text())
-        heard = [exchange for exchange in exchanges.values() if not exchange.silent]
-        layouts = [layout for exchange in heard for layout in (exchange.request, exchange.reply)]
-        self.home.json("messages.json", {layout.name: list(layout.describe()) for layout in layouts})
+        self.home.json("messages.json", described(exchange for exchange in exchanges.values() if not exchange.silent))
 
     def write_results(self, states: Any, own: Any, seconds: float, rate: float | None) -> None:
         """Models, arms, evidence and the speed."""
@@ -317,8 +335,8 @@ class SiloRunner(Runner):
         self._write_tables()
         frame = self.metrics()
         self.home.metrics(frame)
-        known = getattr(self, "marks", None)
-        known = marks(e, self.config.evaluation.baselines) if known is None else known
+        # Of a run that goes on they are trained again: baselines.json has their means only.
+        known = marks(e, self.config.evaluation.baselines) if self.marks is None else self.marks
         final = self.judge(states, own)
         report = evidence(e, self.arms[0], self.probe) if e.personalises_one else {}
         for target, differences in against(e, final, known).items():
@@ -326,10 +344,28 @@ class SiloRunner(Runner):
         self.home.json("evidence.json", report)
         self._write_models(states, own)
         about = environment(self.config, e.citations, kernels=False)
+        notes = [*e.undefined, *self._silent_rounds()]
         self.home.json(
             "environment.json",
-            {**about, "seconds": round(seconds, 3), "rows_per_second": rate, "notes": list(e.undefined)},
+            {**about, "seconds": round(seconds, 3), "rows_per_second": rate, "notes": notes},
         )
+
+    def _silent_rounds(self) -> list[str]:
+        """A sentence where nothing could be compared in many rounds although nobody dropped out."""
+        frame = self.arms[0] if self.arms else None
+        if frame is None or frame.is_empty() or self.config.devices.dropout:
+            return []
+        rounds = frame.group_by("seed", "target", "round").agg(
+            pl.col("increment").is_not_null().any().alias("seen"), pl.col("played").any()
+        )
+        silent = rounds.filter(pl.col("played") & ~pl.col("seen"))
+        if len(silent) <= _SILENT * len(rounds):
+            return []
+        share = len(silent) / len(rounds)
+        return [
+            f"In {share:.0%} of the rounds nothing could be compared: training ran away (a lower learning_rate helps), "
+            "or what models are judged by is undefined"
+        ]
 
     def _write_models(self, states: Any, own: Any) -> None:
         """The model that each target would keep: the best by its validation rows, where the protocol knows it."""
@@ -341,15 +377,18 @@ class SiloRunner(Runner):
 
         targets = jnp.asarray(self.judges, jnp.int32)
         rows = np.asarray(jax.jit(jax.vmap(jax.vmap(kept, (None, None, 0))))(states, own, targets))
+        e, c = self.experiment, self.config
         for run in range(self.runs):
-            seed = int(self.experiment.seeds_of_runs[run])
+            seed = int(e.seeds_of_runs[run])
             for i, target in enumerate(self.judges[run]):
-                name = (
-                    f"{self.experiment.names[target]}-seed{seed}"
-                    if self.judges.size > self.runs or self._several
-                    else ""
-                )
-                self.home.weights(protocol.network, seed, rows[run, i], name)
+                more = {}
+                if c.protocol != "pooled":  # whose rows were standardised silo by silo
+                    mean, deviation = standards(e.table, seed, sizes(c), c.silos.stratified, int(target))
+                    more = {"input.mean": mean, "input.deviation": deviation}
+                # A name comes from the user's file and must not lead out of the folder.
+                slug = re.sub(r"[^a-z0-9]+", "-", e.names[target].lower()).strip("-")
+                name = f"{target}-{slug}-seed{seed}" if self._several else ""
+                self.home.weights(protocol.network, seed, rows[run, i], name, more)
 
     @property
     def _several(self) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -92,7 +92,7 @@ class TabularNetwork:
                 scale[here] = np.sqrt(2 / shape[0])
             elif name.endswith((".weight", ".running_var")):
                 constant[here] = 1.0
-        return constant + scale * jax.random.normal(key, (self.size,), jnp.float32)
+        return jnp.asarray(constant) + jnp.asarray(scale) * jax.random.normal(key, (self.size,), jnp.float32)
 
     @property
     def _shapes(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -153,7 +153,7 @@ class TabularNetwork:
         kept = jnp.where(jnp.any(where), statistics, weights[self.trainable :])
         return jnp.concatenate([weights[: self.trainable], kept])
 
-    def _forward(self, trainable: jax.Array, x: jax.Array, where=None, running=None) -> tuple[jax.Array, jax.Array]:
+    def _forward(self, trainable: jax.Array, x: jax.Array, where: Any = None, running: Any = None):
         """Logits, and the statistics of the batch; ``running`` ones are used instead where they are given."""
         at, seen, statistics = 0, 0, []
 

@@ -44,10 +44,11 @@ from fedrank.bandits import arms as sets
 from fedrank.bandits import rules
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Exchange, Party
+from fedrank.privacy.unprotected import Unprotected
 from fedrank.protocols.bandit_fedavg_opening import Pretrain, Probe
 from fedrank.protocols.bandit_fedavg_rounds import Judge, Train, TrainAndJudge, TrainOthers
-from fedrank.protocols.bandit_fedavg_state import ServerState, still
-from fedrank.protocols.silo_messages import UNDEFINED, Judged
+from fedrank.protocols.bandit_fedavg_state import ServerState, evaluated_by, revealed, still
+from fedrank.protocols.silo_messages import SEEN, UNDEFINED, Judged
 from fedrank.protocols.silo_party import SiloProtocol
 
 #: What arms there are: the target with one other silo; every set with the target in it; the target with each of a few
@@ -116,6 +117,8 @@ class BanditFedAvg(SiloProtocol):
             raise ConfigError(f"against must be 'own' or 'previous', got {self.against!r}.")
         if self.against == "previous" and self.delayed:
             raise ConfigError("delayed rewards are against the target's own model; leave out against = 'previous'.")
+        if self.delayed and self.crossing != "average":
+            raise ConfigError("delayed rewards judge the models of the round before; they need crossing = 'average'.")
         if self.target_weight is not None and not 0 < self.target_weight < 1:
             raise ConfigError(f"target_weight must be between 0 and 1, got {self.target_weight}.")
         if self.patience is not None and not 1 <= self.patience <= 10**6:
@@ -207,18 +210,21 @@ class BanditFedAvg(SiloProtocol):
             judged=nothing,
             observed=jnp.zeros(self.n_arms, bool),
             played=jnp.int32(0),
+            compared=jnp.int32(0),
             explored=jnp.asarray(False),
             probe=jnp.full(self.silos, jnp.nan, jnp.float32),
         )
         return self.choose(state)
 
     def _check_rule(self, rule: rules.Rule) -> None:
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in rule):
+        try:
+            kinds = {int(kind) for kind in np.ravel(np.asarray(rule.kind))}
+        except jax.errors.TracerArrayConversionError:
             return
         needed = evaluated_by(rule)
         if self.evaluates not in (needed, "either"):
             raise ConfigError(f"this rule needs evaluates = {needed!r}, the protocol is made with {self.evaluates!r}.")
-        if missing := {int(kind) for kind in np.ravel(rule.kind)} - set(self.kinds or ()):
+        if missing := kinds - set(self.kinds or ()):
             raise ConfigError(f"rules of kind {rules.KINDS[missing.pop()]!r} are not compiled; name them in kinds.")
 
     def choose(self, state: ServerState) -> ServerState:
@@ -239,23 +245,29 @@ class BanditFedAvg(SiloProtocol):
         same = jnp.all(state.members[:, None] == state.members[None], axis=-1)
         return ~jnp.any(same & jnp.tri(self.n_arms, k=-1, dtype=bool), axis=1)
 
+    def account(self, rounds: int, delta: float) -> Unprotected:
+        """Nothing is noised: what the server, the target and the other silos can work out."""
+        return Unprotected(rounds, SEEN, revealed(self.measure, self.probe))
+
     def weights(self, state: ServerState) -> jax.Array:
         """θ, float32 [parameters]."""
         return state.weights
 
     def models(self, state: ServerState, party: Party) -> dict[str, jax.Array]:
         """θ after the last round, and the best θ so far by the target's validation rows."""
-        last, best = (self.usable(self.received(w, party.own), party) for w in (state.weights, state.best_weights))
-        return {"last": last, "best": best}
+        own = party.own
+        # What does not cross belongs to the model that it was judged with.
+        kept = own._replace(model=jnp.where(state.best > -jnp.inf, own.best_model, own.model))
+        last, best = self.received(state.weights, own), self.received(state.best_weights, kept)
+        return {"last": self.usable(last, party), "best": self.usable(best, party)}
 
     def watch(self, state: ServerState) -> dict[str, Any]:
         """The arm whose average became θ, increments [A] (NaN: not observed), y₁, estimates [A], the best so far.
 
-        Of the target alone the increment is 0 by definition wherever anything was observed. Where rewards are delayed,
-        increments are those of the round before.
+        Where rewards are delayed, arm and increments are those of the round before.
         """
         return {
-            "arm": state.played,
+            "arm": state.compared,
             "explored": state.explored,
             "own": state.own,
             "judged": jnp.where(state.observed, state.judged, jnp.nan),
@@ -288,6 +300,21 @@ class BanditFedAvg(SiloProtocol):
         values = jax.vmap(lambda m: self.judged(m, party))(jnp.concatenate([party.own.model[None], models]))
         values = jnp.where(jnp.isfinite(values), values, UNDEFINED)
         return Judged(values[0], values[1:])
+
+    def noted(self, party: Party, said: Judged, alone: bool) -> Party:
+        """The target, which keeps what does not cross of the best model that it judged.
+
+        It takes the best of a round to be what the server makes θ; where silos dropped out that may be another arm.
+        """
+        value = jnp.max(said.models)
+        value = jnp.maximum(value, said.own) if alone else value
+        own = party.own
+        better = value > own.best
+        return party._replace(
+            own=own._replace(
+                best=jnp.where(better, value, own.best), best_model=jnp.where(better, own.model, own.best_model)
+            )
+        )
 
     def average(self, state: ServerState, weights: jax.Array, heard: jax.Array, which: jax.Array) -> ServerState:
         """Step 5 of Algorithm 7: the average of every arm, or of the one that is played.
@@ -358,6 +385,7 @@ class BanditFedAvg(SiloProtocol):
         after = after._replace(
             previous=jnp.where(jnp.isfinite(value), value, state.previous),
             played=arm,
+            compared=arm,
             explored=state.explore,
             round=state.round + 1,
         )
@@ -371,12 +399,3 @@ class BanditFedAvg(SiloProtocol):
             judged=jnp.full(self.n_arms, jnp.nan, jnp.float32),
             observed=jnp.zeros(self.n_arms, bool),
         )
-
-
-def evaluated_by(rule: rules.Rule) -> str:
-    """Which of :data:`EVALUATES` a rule needs; of several rules together, stacked, what all of them need."""
-    kinds = np.atleast_1d(np.asarray(rule.kind))
-    names = [rules.KINDS[kind] for kind in kinds]
-    always = np.array([name in ("extreme-explore", "bayesian-extreme-explore") for name in names])
-    sometimes = (np.atleast_1d(np.asarray(rule.every)) > 0) | (np.atleast_1d(np.asarray(rule.chance)) > 0)
-    return "all" if always.all() else "either" if (always | sometimes).any() else "one"

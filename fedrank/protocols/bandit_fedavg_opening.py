@@ -75,9 +75,8 @@ class Pretrain(SiloExchange):
         if s.arms != "clusters":
             return state
         updates = jnp.where(arrived[:, None], replies.weights - state.weights[None], 0.0)
-        members = sets.clustered(updates, state.target, s.clusters)
-        is_target = jnp.arange(s.silos) == state.target
-        return s.choose(state._replace(members=members & (arrived | is_target)[None]))
+        # Who was not heard has an update of zero, which is like nobody's; it may be heard in a later round.
+        return s.choose(state._replace(members=sets.clustered(updates, state.target, s.clusters)))
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,8 @@ class Judge(SiloExchange):
 
     def respond(self, request: Candidates, party: Party, draws: Any) -> tuple[Party, Judged]:
         """How good each is, and the target's own local model."""
-        return party, self.settings.judge(request.models, party)
+        said = self.settings.judge(request.models, party)
+        return self.settings.noted(party, said, self.which == "all" and self.settings.has_alone), said
 
     def tell(self, state: ServerState, replies: Judged, arrived: jax.Array) -> ServerState:
         """Rewards, and the next arm."""
@@ -218,6 +219,7 @@ class TrainAndJudge(Train):
             weights=state.models[arm],
             previous=jnp.where(jnp.isfinite(value), value, state.previous),
             played=arm,
+            compared=state.played,
             explored=state.explore,
             round=state.round + 1,
         )

@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+
+from fedrank.bandits import rules
 
 
 class ServerState(NamedTuple):
@@ -32,6 +35,7 @@ class ServerState(NamedTuple):
         own, judged, observed: y₁, y₂ [A] and which of them were observed, of the round that is over.
         reference: float32, what increments of that round are measured from.
         played: int32, the arm whose average became θ in the round that is over; explored: bool.
+        compared: int32, the arm whose average was θ when the target judged; of the round before where rewards are late.
         probe: float32 [k], AUC of every silo's first model on the target's validation rows; NaN where not asked.
     """
 
@@ -59,6 +63,7 @@ class ServerState(NamedTuple):
     judged: Any
     observed: Any
     played: Any
+    compared: Any
     explored: Any
     probe: Any
 
@@ -66,3 +71,29 @@ class ServerState(NamedTuple):
 def still(before: ServerState, after: ServerState) -> ServerState:
     """Of a run that had stopped, nothing changes any more."""
     return jax.tree.map(lambda old, new: jnp.where(before.stopped, old, new), before, after)
+
+
+def evaluated_by(rule: rules.Rule) -> str:
+    """Which of :data:`EVALUATES` a rule needs; of several rules together, stacked, what all of them need."""
+    kinds = np.atleast_1d(np.asarray(rule.kind))
+    names = [rules.KINDS[kind] for kind in kinds]
+    always = np.array([name in ("extreme-explore", "bayesian-extreme-explore") for name in names])
+    sometimes = (np.atleast_1d(np.asarray(rule.every)) > 0) | (np.atleast_1d(np.asarray(rule.chance)) > 0)
+    return "all" if always.all() else "either" if (always | sometimes).any() else "one"
+
+
+def revealed(measure: str, probe: bool) -> tuple[str, ...]:
+    """What the server, the target and the other silos can work out, in sentences.
+
+    Args:
+        measure: What models are judged by.
+        probe: Whether the target is shown first models.
+    """
+    judged = {"auc": "AUC", "log-loss": "log-loss"}[measure]
+    shown = "; before the first round it is shown every silo's first model as it is" if probe else ""
+    return (
+        f"Rows never leave a silo. The server learns the {judged} of models on the target's validation rows.",
+        "The target is shown averages of models. From the average with one other silo, or from those of many sets, it "
+        f"can work out the models of the silos that were averaged with it{shown}.",
+        "A silo that was averaged with the target alone, and is asked again, can work out the target's model.",
+    )

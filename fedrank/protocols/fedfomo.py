@@ -36,7 +36,6 @@ from fedrank.core.protocol import Exchange, Party
 from fedrank.privacy.unprotected import Unprotected
 from fedrank.protocols.personalised_messages import Others, TrainedOnMix, others_layout, trained_on_mix_layout
 from fedrank.protocols.personalised_state import (
-    SEEN,
     PersonalisedProtocol,
     PersonalOwn,
     Pretrain,
@@ -44,7 +43,7 @@ from fedrank.protocols.personalised_state import (
     loss_on,
     rows_at,
 )
-from fedrank.protocols.silo_messages import Model, Trained, model_layout, trained_layout
+from fedrank.protocols.silo_messages import SEEN, Model, Trained, model_layout, trained_layout
 from fedrank.protocols.silo_party import SiloExchange
 
 #: Most silos that can each be sent models of their own: each of them is an exchange to be compiled.

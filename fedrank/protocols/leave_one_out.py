@@ -10,7 +10,8 @@ it? The arms are everybody, and everybody but j. One round::
     server   x_j = the median over silos of (the average without j) − (that of all);
              the average of the largest x_j becomes θ, or that of all if no x_j is above 0
 
-The median, because a silo that harms judges as well; half of the silos can say what they like without deciding.
+The median, because a silo that harms judges as well; fewer than half of the silos can say what they like without
+deciding.
 
 **Dropping a silo for good** is decided by evidence that may be looked at after every round: capital of 1 is spread over
 a fixed grid of stakes λ and bet on "without j it is better"; after n rounds it is the mean over λ of Π (1 + λ·x). If
@@ -87,6 +88,10 @@ class LeaveOneOut(PersonalisedProtocol):
     by: str = "sign"
 
     name = "leave-one-out"
+    shown = (
+        "Rows never leave a silo. From the averages of everybody and of everybody but one, every silo can work out "
+        "every other silo's model. The server learns how good every silo finds every average."
+    )
 
     def __post_init__(self):
         super().__post_init__()

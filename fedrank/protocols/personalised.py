@@ -231,6 +231,17 @@ class LocalOnly(PersonalisedProtocol):
 
 
 @dataclass(frozen=True)
+class Pooled(LocalOnly):
+    """One learner with the rows of all silos (:func:`fedrank.data.silo_splits.pooled`): nothing is federated."""
+
+    name = "pooled"
+
+    def account(self, rounds: int, delta: float) -> Unprotected:
+        """Everything lies in one place."""
+        return Unprotected(rounds, "The training rows of all silos lie in one place, as they are. For comparison only.")
+
+
+@dataclass(frozen=True)
 class TrainAlone(SiloExchange):
     """A round of a silo by itself."""
 
@@ -256,8 +267,8 @@ class TrainAlone(SiloExchange):
     def respond(self, request: Nothing, party: Party, draws: Any) -> tuple[Party, Nothing]:
         """Train on, and judge the outcome."""
         s = self.settings
-        model = s.trained(party.own.model, party, draws)
-        return s.remembered(model, party._replace(own=party.own._replace(model=model))), Nothing()
+        party = s.kept(party, s.trained(party.own.model, party, draws))
+        return s.remembered(party.own.model, party), Nothing()
 
     def tell(self, state: ServerState, replies: Nothing, arrived: jax.Array) -> ServerState:
         """A round is over."""

@@ -31,14 +31,8 @@ from fedrank.core.protocol import Exchange, Party
 from fedrank.data.silo_splits import SiloArrays
 from fedrank.metrics.auc import log_loss
 from fedrank.privacy.unprotected import Unprotected
-from fedrank.protocols.silo_messages import Model, Ready, Trained, model_layout, ready_layout, trained_layout
+from fedrank.protocols.silo_messages import SEEN, Model, Ready, Trained, model_layout, ready_layout, trained_layout
 from fedrank.protocols.silo_party import SiloExchange, SiloProtocol, rows_of
-
-#: What the server of any of these methods sees.
-SEEN = (
-    "Nothing is noised. The server sees every silo's model as it is: what a model reveals of the rows that it was "
-    "trained on has no bound."
-)
 
 
 class ServerState(NamedTuple):
@@ -60,19 +54,19 @@ class PersonalOwn(NamedTuple):
 
     Attributes:
         number, split, model: As :class:`~fedrank.protocols.silo_party.SiloOwn` has them.
+        best: float32, how good the best model so far is on the silo's validation rows; −∞ before.
+        best_model: float32 [size], that model.
         personal: float32 [size], a second model that never crosses; [0] where a method needs none.
         share: float32, APFL's α.
-        best: float32, how good the best model so far is on the silo's validation rows; −∞ before.
-        best_model: float32 [size].
     """
 
     number: Any
     split: Any
     model: Any
-    personal: Any
-    share: Any
     best: Any
     best_model: Any
+    personal: Any
+    share: Any
 
 
 @dataclass(frozen=True)
@@ -106,8 +100,6 @@ class PersonalisedProtocol(SiloProtocol):
             *silo,
             personal=silo.model if self.keeps else jnp.zeros((*shape, 0), jnp.float32),
             share=jnp.full(shape, self.first_share, jnp.float32),
-            best=jnp.full(shape, -jnp.inf, jnp.float32),
-            best_model=silo.model,
         )
         return party._replace(own=own)
 
@@ -179,6 +171,11 @@ class PersonalisedProtocol(SiloProtocol):
         return Unprotected(rounds, SEEN, (self.shown,))
 
 
+def sound(after: jax.Array, before: jax.Array) -> jax.Array:
+    """A model after training; the one before, where training ran away."""
+    return jnp.where(jnp.all(jnp.isfinite(after)), after, before)
+
+
 @dataclass(frozen=True)
 class Pretrain(SiloExchange):
     """Before round 0: everybody trains the same fresh network (Lundahl 2021, Section 8.5)."""
@@ -206,8 +203,7 @@ class Pretrain(SiloExchange):
     def respond(self, request: Any, party: Party, draws: Any) -> tuple[Party, Any]:
         """Train, and keep the model for round 0."""
         s = self.settings
-        model = s.trained(s.start(request.weights, party), party, draws)
-        return party._replace(own=party.own._replace(model=model)), Ready(rows_at(party))
+        return s.kept(party, s.trained(s.start(request.weights, party), party, draws)), Ready(rows_at(party))
 
     def tell(self, state: Any, replies: Any, arrived: jax.Array) -> Any:
         """How many rows each has."""
@@ -247,8 +243,10 @@ class Train(SiloExchange):
             start = jnp.where(first, party.own.model, start)
         if s.keeps:
             party = party._replace(own=party.own._replace(personal=jnp.where(first, start, party.own.personal)))
-        party = party._replace(own=s.learnt(start, party, draws))
-        return party, Trained(s.sent(party.own.model), rows_at(party))
+        after, before = s.learnt(start, party, draws), party.own
+        # What ran away is sent, and not heard; the silo keeps what it had.
+        kept = after._replace(model=sound(after.model, before.model), personal=sound(after.personal, before.personal))
+        return party._replace(own=kept), Trained(s.sent(after.model), rows_at(party))
 
     def tell(self, state: Any, replies: Any, arrived: jax.Array) -> Any:
         """The average."""

@@ -2,7 +2,7 @@
 
 Shared by :mod:`fedrank.protocols.bandit_fedavg` and what it is compared with. No message has an axis of rows: what a
 silo's patients or customers are never crosses. What a *model* gives away of the rows that it was trained on is another
-matter, and nothing here bounds it (see :func:`account`).
+matter, and nothing here bounds it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 
 from fedrank.core.messages import Field, Layout
-from fedrank.privacy.unprotected import Unprotected
 
 
 @jax.tree_util.register_dataclass
@@ -167,19 +166,8 @@ def trained_and_judged_layout(parameters: int, models: int) -> Layout[TrainedAnd
     return Layout(TrainedAndJudged, 7, (trained, _ROWS, _OWN, _judged(models)))
 
 
-def account(rounds: int, target: str = "the target") -> Unprotected:
-    """What crosses is not noised: there is no bound on what a model reveals.
-
-    Args:
-        rounds: Rounds of the run.
-        target: How the silo that judges is called.
-    """
-    return Unprotected(
-        rounds,
-        "Nothing is noised. The server sees the model of every silo that takes part as it is: what a model reveals of "
-        "the rows that it was trained on has no bound.",
-        (
-            f"Rows never leave a silo. {target[:1].upper()}{target[1:]} is shown averages of models; from the average "
-            "of two, one of which is its own, it can work out the other.",
-        ),
-    )
+#: What the server of any protocol of silos sees.
+SEEN = (
+    "Nothing is noised. The server sees the model of every silo that takes part as it is, and how many rows it has: "
+    "what a model reveals of the rows that it was trained on has no bound."
+)

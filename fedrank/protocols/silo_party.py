@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,12 +23,18 @@ from fedrank.learners.local_sgd import LocalSgd
 from fedrank.metrics.auc import auc, log_loss
 from fedrank.networks.tabular import TabularNetwork
 from fedrank.privacy.randomised_response import os_words
-from fedrank.protocols.silo_messages import account
 
 #: What of a network crosses. ``average``: all of it. ``local``: all but the normalisations, γ, β and statistics (FedBN,
 #: Li et al. 2021). ``recalibrate``: all but the running statistics, which whoever uses the model estimates anew on its
 #: own training rows. ``head-local``: all but the last layer (FedPer, Arivazhagan et al. 2019).
 CROSSING = ("average", "local", "recalibrate", "head-local")
+
+#: What of a network stays at a silo.
+_STAYS: dict[str, Literal["norm", "statistics", "head"]] = {
+    "local": "norm",
+    "recalibrate": "statistics",
+    "head-local": "head",
+}
 
 #: What a model is judged by on validation rows: larger is better. Of a loss, minus it.
 MEASURES = ("auc", "log-loss")
@@ -45,11 +51,15 @@ class SiloOwn(NamedTuple):
         number: int32, which silo of the arrays it is.
         split: int32, which division of its rows it uses.
         model: float32 [size], its local model after it trained last.
+        best: float32, how good the best average was that it judged; −∞ before.
+        best_model: float32 [size], its local model when it judged that: with what did not cross.
     """
 
     number: Any
     split: Any
     model: Any
+    best: Any
+    best_model: Any
 
 
 @dataclass(frozen=True)
@@ -87,9 +97,10 @@ class SiloProtocol(Protocol):
     @cached_property
     def crosses(self) -> np.ndarray:
         """Which numbers of a model cross: int [parameters], ascending."""
-        stays = {"local": "norm", "recalibrate": "statistics", "head-local": "head"}.get(self.crossing)
         everything = np.arange(self.network.size)
-        return everything if stays is None else np.setdiff1d(everything, self.network.positions(stays))
+        if self.crossing == "average":
+            return everything
+        return np.setdiff1d(everything, self.network.positions(_STAYS[self.crossing]))
 
     @property
     def parameters(self) -> int:
@@ -120,6 +131,8 @@ class SiloProtocol(Protocol):
         own = SiloOwn(
             jnp.broadcast_to(jnp.arange(silos, dtype=jnp.int32), shape),
             jnp.broadcast_to(which, shape),
+            jnp.broadcast_to(fresh, (*shape, self.network.size)),
+            jnp.full(shape, -jnp.inf, jnp.float32),
             jnp.broadcast_to(fresh, (*shape, self.network.size)),
         )
         return Party(jax.tree.map(jnp.asarray, arrays), own)
@@ -168,9 +181,9 @@ class SiloProtocol(Protocol):
     def models(self, state: Any, party: Party) -> dict[str, jax.Array]:
         """The models [size] that a silo could use now, by name: at least ``"last"``, that of the last round."""
 
+    @abc.abstractmethod
     def account(self, rounds: int, delta: float) -> Promise:
-        """Nothing is noised; see :func:`fedrank.protocols.silo_messages.account`."""
-        return account(rounds)
+        """What everybody gets to know; nothing is noised."""
 
 
 @dataclass(frozen=True)

@@ -49,10 +49,10 @@ SETTINGS = {
 
 #: First parts of the names of settings that concern silos only, and devices or learning to rank only: a configuration
 #: has all, and a reader is shown those that the run used.
-SILO_SETTINGS = ("silos", "network", "bandit")
+SILO_SETTINGS = ("silos", "network", "bandit", "personal")
 DEVICE_SETTINGS = (
     "fold", "normalise", "holdout", "clicks", "ranker", "hidden", "clients", "interactions", "budget", "reward",
-    "reward_values", "ties", "sigma", "antithetic", "as_published", "share", "privacy", "attack", "devices",
+    "reward_values", "ties", "sigma", "antithetic", "as_published", "share", "privacy", "attack",
 )  # fmt: skip
 
 #: A caveat on figures; pages and terminals have the sentences that say whose AUC, and why.
@@ -96,6 +96,8 @@ def asked_seeds(run: Run) -> int | None:
 
 def done_rounds(run: Run) -> int:
     """Rounds that every seed has done."""
+    if run.finished and run.silos is not None:  # a number that is undefined has no row
+        return int(run.setting("rounds", 0))
     if run.silos is not None:  # a round whose increment is undefined was done, too
         return min(run.metrics.filter(run.metrics["seed"] == s)["round"].max() for s in run.seeds)  # type: ignore[type-var]
     online = run.metrics.filter(run.metrics["split"] == "online")

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
+from fedrank.core.errors import RunError
 from fedrank.report import describe, figures, sections, silo_page, svg, tables, words
 from fedrank.report.html import Html, document, h, join, section, tile
 from fedrank.report.load import Run, load
@@ -45,10 +47,16 @@ def write_page(run: Run | str | os.PathLike[str], out: str | os.PathLike[str] | 
 
 
 def _written(file: Path, charts: dict[str, Any], text: str) -> Path:
-    for name, chart in charts.items():
-        figures.save(chart, file.parent / "figures" / f"{name}.png")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8")
+    try:
+        for name, chart in charts.items():
+            figures.save(chart, file.parent / "figures" / f"{name}.png")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunError(
+            f"{file}: the page or its figures cannot be written ({error.strerror}). The run is kept; make room, then: "
+            f"fedrank report {shlex.quote(str(file.parent))}"
+        ) from error
     return file
 
 

@@ -19,7 +19,7 @@ NBSP = "\N{NO-BREAK SPACE}"
 
 
 def helpers_table(run: Run, target: str) -> Table:
-    """What every other silo does to a target: paired difference, e-value, verdict, Shapley value, share of rounds.
+    """What every other silo does to a target: paired difference, p-value, verdict, Shapley value, share of rounds.
 
     Args:
         run: A run over silos with evidence for the target.
@@ -44,7 +44,7 @@ def helpers_table(run: Run, target: str) -> Table:
         Column("silo", "silo"),
         Column("verdict", "verdict"),
         Column("difference", f"paired difference of {measured_by(run)}", numeric=True, signed=True, digits=DIGITS),
-        Column("evidence", "evidence", numeric=True),
+        Column("evidence", "p", numeric=True),
     ]
     counts = {h.n for h in found.helpers}
     if len(counts) > 1:
@@ -72,14 +72,18 @@ def explained(silos: Silos) -> list[str]:
         "Paired difference: on validation rows, the target's model averaged with the silo minus without it, in the "
         "same round, mean over the rounds and seeds in which both were judged. Above 0 the silo helps.",
         "In brackets: the 95 % interval over seeds.",
-        "Evidence is an e-value and may be looked at after every round: where a silo does not harm, the chance that "
-        "the evidence for harm ever reaches 100 is at most 1 in 100; help likewise. The larger of the two is shown.",
     ]
-    needed = {f.needed for f in silos.findings.values() if f.needed is not None}
-    if needed:
+    units = {helper.unit for found in silos.findings.values() for helper in found.helpers}
+    if "seeds" in units:
         out.append(
-            f"A verdict needs {e_text(max(needed))}, so that the chance of any wrong one about a target stays small "
-            "although all silos are asked about."
+            "p: Student's t test of one number a seed, the mean over its rounds, multiplied by the number of silos "
+            "that are asked about for the target. A verdict needs p below 0.05. Seeds divide the same rows anew: a "
+            "verdict is about the rows that the silos have."
+        )
+    if "rounds" in units:
+        out.append(
+            "One seed gives no verdict: a difference may have the same sign in every round because of the very rows "
+            "that models were validated on. Run several seeds, which divide the rows anew."
         )
     if any(helper.shapley for found in silos.findings.values() for helper in found.helpers):
         out.append(
@@ -149,13 +153,10 @@ def verdict(helper: Helper) -> str:
 
 
 def evidence(helper: Helper) -> str:
-    """The larger of the two e-values, and for what it speaks."""
-    if helper.e_harm is None or helper.e_help is None:
+    """The corrected p-value, for a table."""
+    if helper.n == 0 or helper.p is None:
         return "–"
-    if helper.e_harm == helper.e_help:
-        return e_text(helper.e_harm)
-    harm = helper.e_harm > helper.e_help
-    return f"{e_text(helper.e_harm if harm else helper.e_help)} for {'harm' if harm else 'help'}"
+    return "< 0.0001" if helper.p < 1e-4 else f"{helper.p:.2g}"
 
 
 def labels(helper: Helper) -> str | None:
@@ -169,32 +170,17 @@ def labels(helper: Helper) -> str | None:
     return f"{said} ({', '.join(numbers)})" if numbers else said
 
 
-def e_text(value: float | None) -> str:
-    """An e-value for a reader.
-
-    >>> e_text(0.4123), e_text(31.7), e_text(31000.0), e_text(3e12), e_text(math.inf), e_text(None)
-    ('0.41', '32', '31,000', '3.0 × 10^12', 'over 10^308', '–')
-    """
-    if value is None:
-        return "–"
-    if math.isinf(value):
-        return "over 10^308"
-    if value >= 1e6:
-        power = math.floor(math.log10(value))
-        return f"{value / 10**power:.1f} × 10^{power}"
-    return f"{value:.2g}" if value < 10 else f"{value:,.0f}"
-
-
 def warning(run: Run, target: str, helper: Helper) -> str:
     """One sentence or two about a silo that harms a target, with all of the evidence."""
     mean, low, high = ("–",) * 3
     if helper.difference is not None:
         ends = (helper.difference.mean, helper.difference.low, helper.difference.high)
         mean, low, high = (describe.measured(end, signed=True, digits=DIGITS) for end in ends)
-    since = "" if helper.harm_round is None else f", enough evidence since round {helper.harm_round + 1:,}"
+    p = evidence(helper)
+    p = f"p {p}" if p.startswith("<") else f"p = {p}"
     said = (
         f"averaging with it changes {target}’s {measured_by(run)} by {mean} (95 % interval over seeds {low} to "
-        f"{high}; e-value {e_text(helper.e_harm)}; {helper.n:,} paired rounds over {seeds(run)}{since})."
+        f"{high}; {p}, corrected for the number of silos; {helper.n:,} paired rounds over {seeds(run)})."
     )
     if helper.looks_inverted:
         said += f" Its labels {labels(helper)}."

@@ -65,7 +65,8 @@ class Helper:
         e_harm: E-value against "it does not harm"; infinite if beyond all floats, None if there was no such round.
         e_help: Likewise against "it does not help".
         verdict: One of :data:`VERDICTS`.
-        harm_round: Round, from 0, in which there was first enough evidence of harm, or None.
+        p: p-value of the verdict, corrected for the number of silos, or None if the run did not write it.
+        unit: What was tested: ``"seeds"``, or of one seed its ``"rounds"``.
         inverted: ``auc`` of its own first model on the target's rows, ``p`` and ``verdict``; None if not probed.
         shapley: Its share of what all silos together add, or None.
     """
@@ -76,7 +77,8 @@ class Helper:
     e_harm: float | None
     e_help: float | None
     verdict: str
-    harm_round: int | None
+    p: float | None
+    unit: str
     inverted: Mapping[str, Any] | None
     shapley: Interval | None
 
@@ -93,7 +95,6 @@ class Findings:
     Attributes:
         helpers: The other silos, in the order of the run; empty for a protocol without arms.
         played: Share of rounds by code of the arm.
-        needed: E-value that a verdict needs, or None if the run did not write it.
         against: Test AUC of the target's model minus that of another way of training, paired by seed: by its name
             (``"alone"``, the target by itself; ``"everyone"``, federated averaging), by model (``"best"`` on
             validation, ``"last"``).
@@ -101,7 +102,6 @@ class Findings:
 
     helpers: tuple[Helper, ...]
     played: Mapping[str, float]
-    needed: float | None = None
     against: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
 
 
@@ -221,9 +221,8 @@ def _findings(raw: Mapping[str, Any], has_arms: bool) -> Findings:
     for name, models in (raw.get("against") or {}).items():
         intervals = {str(model): _interval(one) for model, one in models.items()}
         against[str(name)] = {model: one for model, one in intervals.items() if one is not None}
-    needed = raw["statements"] / raw["level"] if raw.get("statements") and raw.get("level") else None
     helpers = tuple(_helper(str(name), one) for name, one in raw["silos"].items())
-    return Findings(helpers, {str(c): float(v) for c, v in raw["played"].items()}, needed, against)
+    return Findings(helpers, {str(c): float(v) for c, v in raw["played"].items()}, against)
 
 
 def _helper(name: str, raw: Mapping[str, Any]) -> Helper:
@@ -232,7 +231,6 @@ def _helper(name: str, raw: Mapping[str, Any]) -> Helper:
         raise ValueError(f"verdict of {name} is {verdict!r}, not one of {', '.join(VERDICTS)}")
     # JSON has no infinity: an e-value beyond all floats is written as null.
     e_harm, e_help = (None if n == 0 else math.inf if raw[k] is None else float(raw[k]) for k in ("e_harm", "e_help"))
-    when = raw.get("harm_round")
     return Helper(
         name=name,
         n=n,
@@ -240,7 +238,8 @@ def _helper(name: str, raw: Mapping[str, Any]) -> Helper:
         e_harm=e_harm,
         e_help=e_help,
         verdict=verdict,
-        harm_round=None if when is None else int(when),
+        p=None if raw.get("p") is None else float(raw["p"]),
+        unit=str(raw.get("unit", "seeds")),
         inverted=raw.get("inverted"),
         shapley=_interval(raw.get("shapley")),
     )

@@ -58,6 +58,8 @@ def flows(ledger: Ledger) -> list[Flow]:
 def ledger_words(run: Run) -> list[str]:
     """What crossed, in sentences; one that says so if nothing was recorded yet."""
     if run.ledger is None or not len(run.ledger):
+        if run.setting("protocol") == "pooled":
+            return ["Nothing is federated: all rows lie in one place."]
         return ["Nothing crossed." if run.finished else "The run has not written its ledger yet."]
     one, many = describe.party(run)
     if one == "service":
@@ -89,7 +91,7 @@ EXCHANGES = {
     "train": "silos train the model on their own rows",
     "train-others": "the other silos train the model on their own rows",
     "judge": "the target judges an average of models",
-    "judge-all": "the target judges the averages of all sets of silos",
+    "judge-all": "every average that is tried is judged",
     "train-and-judge": "the target trains, and judges averages of the round before",
 }
 
@@ -107,7 +109,7 @@ def silo_ledger_words(run: Run) -> list[str]:
         parts = []
         for flow in (flow for flow in lines if flow.exchange == exchange):
             who = "the server sent" if flow.sender == "server" else "silos sent"
-            holds = models.get(flow.message, 0)
+            holds = models_in(models, flow)
             inside = f" with {_counted(holds, 'model')} each" if holds else ""
             size = f"{describe.size(flow.bytes_each)}{' each' if flow.messages > 1 else ''}"
             parts.append(f"{who} {_counted(flow.messages, 'message')} {flow.message}{inside}, {size}")
@@ -115,7 +117,7 @@ def silo_ledger_words(run: Run) -> list[str]:
         when = "" if exchange in OPENING else f", in {_counted(turns, 'round')}"
         said = EXCHANGES.get(exchange)
         out.append(f"Exchange “{exchange}”{f' ({said})' if said else ''}: {'; '.join(parts)}{when}.")
-    count, transfers = sum(f.messages for f in lines), sum(f.messages * models.get(f.message, 0) for f in lines)
+    count, transfers = sum(f.messages for f in lines), sum(f.messages * models_in(models, f) for f in lines)
     up, down = ledger.bytes_from("parties"), ledger.bytes_from("server")
     of_models = f", {_counted(transfers, 'transfer')} of a model" if transfers else ""
     seeds = "" if len(run.seeds) == 1 else "; other seeds may ask other silos, and move more or less"
@@ -128,10 +130,17 @@ def silo_ledger_words(run: Run) -> list[str]:
 
 
 def models_of(run: Run) -> dict[str, int]:
-    """How many models a message of each type holds, from its fields: one is as large as a field of weights."""
-    one = max((int(f["bytes"]) for of in run.messages.values() for f in of if f.get("name") == "weights"), default=0)
+    """How many models a message of each type holds; one has as many numbers as the model that crosses."""
+    known = 4 * int((run.model or {}).get("crossing_parameters") or 0)
+    weights = (int(f["bytes"]) for of in run.messages.values() for f in of if f.get("name") == "weights")
+    one = known or max(weights, default=0)
     sizes = {name: [int(f.get("bytes") or 0) for f in of] for name, of in run.messages.items()}
     return {name: sum(size // one for size in of if one and size % one == 0) for name, of in sizes.items()}
+
+
+def models_in(models: Mapping[str, int], flow: Flow) -> int:
+    """Of a message in one exchange; a type that has several sizes is told by its exchange."""
+    return models.get(f"{flow.message} ({flow.exchange})", models.get(flow.message, 0))
 
 
 def _counted(count: int, noun: str) -> str:

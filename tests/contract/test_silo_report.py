@@ -203,10 +203,12 @@ def test_a_silo_that_was_never_compared_has_no_verdict(tmp_path):
     assert any("never judged" in note for note in table.notes)
 
 
-def test_an_e_value_beyond_all_floats_is_said(tmp_path):
+def test_a_page_of_one_seed_says_that_there_is_no_verdict(tmp_path):
     folder = make_silo_run(tmp_path / "run", rounds=2)
-    changed(folder, "evidence.json", lambda found: found["hungarian"]["silos"]["cleveland"].update(e_harm=None))
-    assert "e-value over 10^308" in silo_page.warnings(load(folder))[0]
+    of_rounds = {"unit": "rounds", "p": 1.0, "verdict": "no evidence"}
+    changed(folder, "evidence.json", lambda found: found["hungarian"]["silos"]["cleveland"].update(of_rounds))
+    run = load(folder)
+    assert "One seed gives no verdict" in " ".join(silo_tables.explained(run.silos))
 
 
 def test_the_matrix_has_a_cell_for_each_pair_and_a_symbol_for_each_verdict(every):

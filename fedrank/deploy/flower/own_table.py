@@ -162,6 +162,6 @@ def refuse_undefined(arrays: SiloArrays, what: str) -> None:
     for found in undefined_auc(arrays, (what,)):
         if found.part == "vali":
             raise DataError(
-                f"{found.text} Take more rows (silos.train, silos.vali), silos.stratified, or bandit.measure = "
+                f"{found.text} Take more rows (silos.train, silos.vali), silos.stratified, or silos.measure = "
                 "'log-loss'."
             )

@@ -37,7 +37,7 @@ SILO_NEEDS = (
     ("bandit.gamma", "bandit.rule", ("thompson", "bayesian-extreme-explore")),
     ("bandit.fixed", "bandit.rule", ("fixed",)),
     ("bandit.clusters", "bandit.arms", ("clusters",)),
-    ("silos.count", "data", ("generated",)),
+    ("silos.count", "data", ("generated", "own")),
     ("silos.rows", "data", ("generated",)),
     ("silos.gaps", "data", ("heart-disease",)),
     ("personal.pull", "protocol", ("ditto",)),

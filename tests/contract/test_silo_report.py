@@ -78,7 +78,7 @@ def test_a_harmful_silo_is_named_with_all_of_its_evidence(one):
         "cleveland harms hungarian",
         "−0.090",
         "−0.110 to −0.065",
-        "31,000",
+        "p = 0.0004",
         "9 paired",
         "look inverted",
         "0.23",
@@ -244,7 +244,7 @@ def test_the_ledger_in_words_counts_messages_models_and_bytes(tmp_path):
         "5 bytes each.",
         "Exchange “train” (silos train the model on their own rows): the server sent 12 messages Model with 1 model "
         "each, 4.75 kB each; silos sent 12 messages Trained with 1 model each, 4.75 kB each, in 3 rounds.",
-        "Exchange “judge-all” (the target judges the averages of all sets of silos): the server sent 3 messages "
+        "Exchange “judge-all” (every average that is tried is judged): the server sent 3 messages "
         "Candidates with 3 models each, 14.2 kB each; silos sent 3 messages Judged, 17 bytes each, in 3 rounds.",
     ]
     # 4 + 3 · (4 + 4 + 1 + 1) messages; 3 · (4 + 4 + 3) models; 4 · 5 + 3 · (4 · 4749 + 17) and 3 · (4 · 4749 + 14233).

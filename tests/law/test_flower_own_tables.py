@@ -153,7 +153,7 @@ def test_what_does_not_fit_is_told_before_anything_is_learnt(files, tmp_path):
     one_class = pl.read_csv(paths[1]).with_columns(sick=pl.lit("no"))
     one_class.write_csv(tmp_path / "one.csv")
     for wrong, said in (
-        ({"data": "generated"}, "no place for this node's own table"),
+        ({"data": "generated", "silos-label": "label", "silos-positive": ""}, "no place for this node's own table"),
         ({"silos-count": 5}, "the run has 5 silos"),
         ({"silos-inverted": "0"}, "names? silos of a known set"),
     ):

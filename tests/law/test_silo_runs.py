@@ -7,6 +7,7 @@ import os
 import numpy as np
 import polars as pl
 import pytest
+from scipy.stats import ttest_1samp
 
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.core.ledger import Ledger
@@ -49,7 +50,8 @@ def test_a_run_leaves_what_a_reader_needs(folder):
     best = arms.with_columns(top=pl.col("increment").max().over("seed", "target", "round")).filter("played")
     np.testing.assert_array_equal(best["increment"], best["top"])
     weights = sorted(path.name for path in (folder / "weights").iterdir())
-    assert weights == sorted(f"{name}-seed{seed}.safetensors" for name in names for seed in (0, 1))
+    wanted = [f"{i}-{name}-seed{seed}.safetensors" for i, name in enumerate(names) for seed in (0, 1)]
+    assert weights == sorted(wanted)
 
 
 def test_the_evidence_is_what_the_increments_say(folder):
@@ -64,9 +66,35 @@ def test_the_evidence_is_what_the_increments_say(folder):
     paired = ((first - alone) + (both - second)) / 2
     got = evidence[target]["silos"][helper]
     assert got["n"] == len(paired) == 8
-    assert got["mean"] == pytest.approx(paired.reshape(2, 4).mean())
+    assert got["mean"] == pytest.approx(paired.reshape(2, 4).mean(), abs=1e-6)
+    # Two seeds, one number each; two other silos are asked about.
+    assert got["p"] == pytest.approx(min(1.0, 2 * ttest_1samp(paired.reshape(2, 4).mean(axis=1), 0).pvalue), abs=1e-3)
     # Two helpers: Shapley's value is the mean of the two orders.
-    assert got["shapley"]["mean"] == pytest.approx(paired.reshape(2, 4).mean())
+    assert got["shapley"]["mean"] == pytest.approx(paired.reshape(2, 4).mean(), abs=1e-6)
+
+
+def test_a_model_can_be_used_on_rows_as_they_are(folder):
+    """The file alone: standardise, multiply, and the AUC on the test rows is the one that the run told."""
+    from safetensors.numpy import load_file
+    from sklearn.metrics import roc_auc_score
+
+    experiment = build_silos(SMALL.resolved())
+    model = load_file(folder / "weights" / "0-target-seed1.safetensors")
+    silo = experiment.table.silos[0]
+    rows = experiment.arrays.test
+    n = int(rows.n[1, 0])
+    x = (silo.features - model["input.mean"]) / model["input.deviation"]
+    # Which rows are for the test only the division knows: they are found by their standardised values.
+    mine = [int(np.argmin(np.abs(x - rows.x[1, 0, i]).sum(axis=1))) for i in range(n)]
+    hidden = x[mine] @ model["layer1.weight"] + model["layer1.bias"]
+    hidden = (hidden - model["norm1.running_mean"]) / np.sqrt(model["norm1.running_var"] + 1e-5)
+    hidden = np.maximum(hidden * model["norm1.weight"] + model["norm1.bias"], 0)
+    logits = hidden @ model["layer2.weight"] + model["layer2.bias"]
+    told = pl.read_parquet(folder / "metrics.parquet").filter(
+        (pl.col("seed") == 1) & (pl.col("round") == 4) & (pl.col("split") == "test")
+    )
+    best = told.filter(pl.col("measure") == f"AUC, best so far ({silo.name})")["value"][0]
+    assert roc_auc_score(silo.labels[mine], logits[:, 1] - logits[:, 0]) == pytest.approx(best, abs=1e-5)
 
 
 def test_the_ledger_counts_what_crossed(folder):
@@ -119,6 +147,10 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_files(folder, tmp_path, monk
         ({"silos.target": "nobody"}, "no silo named 'nobody'"),
         ({"bandit.fixed": 9, "bandit.rule": "fixed"}, "fixed arm"),
         ({"silos.train": 59.0}, "too few"),
+        ({"bandit.epsilon": 0.9}, "bandit.epsilon means nothing without bandit.rule"),
+        ({"silos.label": "ill"}, "silos.label is about a file"),
+        ({"evaluation.baselines": ["MSE"]}, "no baseline of silos named 'MSE'"),
+        ({"evaluation.measures": ["nDCG@10"]}, "evaluation.measures means nothing"),
     ],
 )
 def test_what_cannot_be_is_said(changed, said):

@@ -11,6 +11,7 @@ from typing import Any
 from fedrank.experiments.study import Paper, Study, expected_value, named_measure
 from fedrank.experiments.variations import Variation
 from fedrank.report import describe, figures, svg, tables
+from fedrank.report.budget import budget_table
 from fedrank.report.html import Html, document, h, section
 from fedrank.report.load import Run
 from fedrank.report.significance_table import significance_table
@@ -174,6 +175,10 @@ def write_study_page(paper: Paper, shown: Sequence[Shown], folder: Path) -> Path
     return file
 
 
+def _label(variation: Variation) -> str:
+    return str(variation.where.get("case") or variation.name)
+
+
 def _section(paper: Paper, shown: Shown, drawn: Mapping[str, Any]) -> Html:
     study = shown.study
     pictures = [
@@ -195,6 +200,10 @@ def _section(paper: Paper, shown: Shown, drawn: Mapping[str, Any]) -> Html:
 def study_tables(paper: Paper, shown: Shown) -> list[Table]:
     """All tables of a study: values, comparisons query by query, and those that no runs stand behind."""
     out = [table(paper, shown)] if shown.runs else []
+    if shown.runs and shown.study.settings.get("budget"):
+        measures = [measure for split, measure in shown.study.measures if split == "test"]
+        equal = budget_table({_label(v): run for v, run in shown.runs}, measures)
+        out += [equal] if equal is not None else []
     if shown.runs and shown.study.against:
         compared = significance_table(shown.study, [(v, run) for v, run in shown.runs])
         if compared is not None:

@@ -1,0 +1,73 @@
+"""Runs of silos at equal communication: what each had reached when so many bytes had moved.
+
+Methods differ in whom they ask, and in how much they send to whom. A round of one is not a round of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+
+from fedrank.report import describe
+from fedrank.report.files import parquet
+from fedrank.report.load import Run
+from fedrank.report.statistics import mean_interval
+from fedrank.report.tables import Column, Table
+
+#: What was crossed, as a run of silos writes it.
+_CROSSED = {"seed": "integer", "round": "integer", "exchange": "text", "requests": "integer", "replies": "integer"}
+
+
+def budget_table(runs: Mapping[str, Run], measures: Sequence[str]) -> Table | None:
+    """Every run at the smallest number of bytes that all of them moved, in both directions; None if none moved any.
+
+    Args:
+        runs: By label.
+        measures: Test measures, such as ``"AUC, best so far"``.
+    """
+    moved = {label: _bytes(run) for label, run in runs.items()}
+    ends = [float(by[-1]) for by in moved.values() if len(by) and by[-1] > 0]
+    if not ends:
+        return None
+    budget, rows = min(ends), []
+    for label, run in runs.items():
+        by = moved[label]
+        silent = not len(by) or by[-1] == 0
+        # Rounds that the budget pays for; of what moves nothing, all.
+        done = describe.done_rounds(run) if silent else int(np.searchsorted(by, budget, side="right"))
+        row = {"run": label, "rounds": str(done), "round": "0" if silent else describe.size(float(by[-1] / len(by)))}
+        for i, measure in enumerate(measures):
+            values = run.metrics.filter(
+                (pl.col("split") == "test") & (pl.col("measure") == measure) & (pl.col("round") == done)
+            )
+            row[f"m{i}"] = mean_interval(values["value"].to_list()) if len(values) else None
+        rows.append(row)
+    columns = (
+        Column("run", "method"),
+        Column("round", "bytes a round, both ways", numeric=True),
+        Column("rounds", "rounds within the budget", numeric=True),
+        *(Column(f"m{i}", f"{measure}, test", numeric=True) for i, measure in enumerate(measures)),
+    )
+    note = f"{describe.size(budget)} both ways for one run: what the method that moves least moves in all of its rounds."
+    return Table("At equal communication", columns, tuple(rows), (note,))
+
+
+def _bytes(run: Run) -> np.ndarray:
+    """Bytes that have moved after each round, in both directions, mean over seeds: float64 [rounds]."""
+    sizes = {(e.exchange, e.sender): e.bytes_each for e in run.ledger or ()}
+    if not sizes:
+        return np.zeros(0)
+    frame = parquet(run.path / "crossed.parquet", _CROSSED)
+    each = frame.with_columns(
+        bytes=pl.struct("exchange", "requests", "replies").map_elements(
+            lambda row: (
+                row["requests"] * sizes.get((row["exchange"], "server"), 0)
+                + row["replies"] * sizes.get((row["exchange"], "parties"), 0)
+            ),
+            return_dtype=pl.Int64,
+        )
+    )
+    rounds = each.group_by("round").agg(pl.col("bytes").sum()).sort("round")
+    return np.cumsum(rounds["bytes"].to_numpy()) / len(run.seeds)

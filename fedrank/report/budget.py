@@ -50,8 +50,8 @@ def budget_table(runs: Mapping[str, Run], measures: Sequence[str]) -> Table | No
         Column("rounds", "rounds within the budget", numeric=True),
         *(Column(f"m{i}", f"{measure}, test", numeric=True) for i, measure in enumerate(measures)),
     )
-    note = f"{describe.size(budget)} both ways for one run: what the method that moves least moves in all of its rounds."
-    return Table("At equal communication", columns, tuple(rows), (note,))
+    note = f"{describe.size(budget)} both ways in one run: what the method that moves least moves in all of its rounds"
+    return Table("At equal communication", columns, tuple(rows), (f"{note}.",))
 
 
 def _bytes(run: Run) -> np.ndarray:

@@ -205,7 +205,7 @@ def silos() -> dict[str, Any]:
     common = {"sgd": LocalSgd(TabularNetwork(10)), "silos": 4, "most_rows": 40}
     explore = make_rule("extreme-explore")
     return {
-        "MAB-FL, one set of silos a round; 10 features, 64-32-16 units, batch norm: 3,794 numbers a model": BanditFedAvg(
+        "MAB-FL, one set a round; 10 features, 64-32-16 units, batch norm: 3,794 numbers a model": BanditFedAvg(
             **common, rule=make_rule("ucb")
         ),
         "MAB-FL, Extreme Explore on pairs, with a probe": BanditFedAvg(**common, rule=explore, probe=True),

@@ -297,7 +297,8 @@ def _notes(paper: Paper, shown: Shown) -> list[str]:
     out.extend(f"Paper: {source}." for source in sources)
     if shown.fraction < 1:
         out.append(f"A quick look: {describe.number(shown.fraction * 100)} % of the rounds.")
-    out.append("All queries count unless a measure says (judged): those with a relevant document.")
+    if not all(variation.config.of_silos for variation, _ in shown.runs):
+        out.append("All queries count unless a measure says (judged): those with a relevant document.")
     caveats = dict.fromkeys(
         c for _, run in shown.runs for c in describe.caveats(run) if not c.startswith("As published")
     )

@@ -234,6 +234,7 @@ def test_silos_with_the_same_rows_have_nothing_to_give():
     np.testing.assert_allclose(one.models[-1][1:], one.models[-1][:1].repeat(2, 0), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_two_silos_with_one_row_each_work():
     arrays = tiny_silos(train=(1, 1))
     one = run(EVERYTHING, tiny_bandit(silos=2, rows=1, evaluates="all"), arrays)
@@ -296,6 +297,7 @@ def test_one_program_of_many_rules_and_targets_is_each_of_them_by_itself():
         np.testing.assert_array_equal(crossed[:, 0], [[SILOS, SILOS]] + [[0, 0]] * (ROUNDS - 1))
 
 
+@pytest.mark.slow
 def test_with_drop_outs_the_simulator_that_answers_only_for_who_is_asked_does_the_same():
     """One arm a round, so that it gathers the two silos that are asked; the plain loop answers for everybody."""
     simulator = Simulator(ONE, conditions=Conditions(dropout=0.3), record=True)

@@ -9,7 +9,7 @@ from scipy import integrate, stats
 from fedrank.bandits.play import play
 from fedrank.bandits.rules import make_rule, stack
 
-ROUNDS, KEYS, NOISE = 300, 60, 0.03
+ROUNDS, KEYS, NOISE = 300, 120, 0.03
 MEANS = np.array([0.0, 0.02, 0.04, -0.05], np.float32)
 GAPS = MEANS.max() - MEANS
 BEST = int(MEANS.argmax())

@@ -25,7 +25,10 @@ APPS = Path(__file__).resolve().parents[2] / "apps"
         RunConfig(protocol="mgd", candidates=4, learning_rate=0.5, compute=Compute(kernels="off")),
         RunConfig(protocol="foltr-pdgd", privacy=Privacy(secure_sum=False)),
         RunConfig(
-            protocol="bandit-fedavg", silos=Silos(positive="no", exclude=("a", "b")), network=Network(widths=(8, 4))
+            protocol="bandit-fedavg",
+            data="own",
+            silos=Silos(positive="no", exclude=("a", "b")),
+            network=Network(widths=(8, 4)),
         ),
         RunConfig(protocol="bandit-fedavg", bandit=Bandit(threshold=0.025, patience=3, alone=False), data="own"),
     ],

@@ -32,7 +32,7 @@ SIMULATED = {
     *("evaluation.baselines", "compute.checkpoint_seconds", "compute.debug"),
 }
 #: Settings that runs of silos have, beside their own tables; those of other runs are all but these tables.
-SILO_TABLES = ("silos", "network", "bandit")
+SILO_TABLES = ("silos", "network", "bandit", "personal")
 _OF_SILOS = {"protocol", "data", "data_seed", "learning_rate", "rounds", "seed", "compute.chunk"}
 #: Names of :class:`RunConfig` that Flower has a word of its own for.
 _RENAMED = {"rounds": "num-server-rounds"}
@@ -146,15 +146,19 @@ def flatten(config: RunConfig, settings: FlowerSettings | None = None) -> dict[s
         **{
             flat: _as_scalar(_value(config, name), hints[name])
             for flat, name in flat_names().items()
-            if _means_something(name, config.of_silos)
+            if _means_something(name, config)
         },
         **{f.name.replace("_", "-"): getattr(own, f.name) for f in dataclasses.fields(own)},
     }
 
 
-def _means_something(name: str, of_silos: bool) -> bool:
-    of_tables = name.split(".")[0] in SILO_TABLES
-    return of_tables or name in _OF_SILOS if of_silos else not of_tables
+def _means_something(name: str, config: RunConfig) -> bool:
+    table = name.split(".")[0]
+    if not config.of_silos:
+        return table not in SILO_TABLES
+    # Of the two tables of methods a protocol has one.
+    others = "personal" if config.protocol == "bandit-fedavg" else "bandit"
+    return table != others and (table in SILO_TABLES or name in _OF_SILOS)
 
 
 def read_run(values: Mapping[str, Scalar]) -> tuple[RunConfig, FlowerSettings]:

@@ -6,6 +6,7 @@ Methods differ in whom they ask, and in how much they send to whom. A round of o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -37,7 +38,8 @@ def budget_table(runs: Mapping[str, Run], measures: Sequence[str]) -> Table | No
         silent = not len(by) or by[-1] == 0
         # Rounds that the budget pays for; of what moves nothing, all.
         done = describe.done_rounds(run) if silent else int(np.searchsorted(by, budget, side="right"))
-        row = {"run": label, "rounds": str(done), "round": "0" if silent else describe.size(float(by[-1] / len(by)))}
+        each = "0" if silent else describe.size(float(by[-1] / len(by)))
+        row: dict[str, Any] = {"run": label, "rounds": str(done), "round": each}
         for i, measure in enumerate(measures):
             values = run.metrics.filter(
                 (pl.col("split") == "test") & (pl.col("measure") == measure) & (pl.col("round") == done)

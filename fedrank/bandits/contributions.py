@@ -54,8 +54,8 @@ def shapley(values: Any) -> Any:
         DataError: The number of values is not 2^1 … 2^11.
 
     Source:
-        Shapley: *A value for n-person games*, 1953. φⱼ is the mean of v(S + j) − v(S) over all orders of joining, with S
-        those who joined before j.
+        Shapley: *A value for n-person games*, 1953. φⱼ is the mean of v(S + j) − v(S) over all orders of joining,
+        with S those who joined before j.
 
     >>> shapley(np.array([0.0, 1.0, 2.0, 4.0]))
     array([1.5, 2.5])

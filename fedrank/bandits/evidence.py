@@ -142,8 +142,7 @@ def evidence(differences: Any, level: float = 0.05, by: Literal["mean", "sign"] 
     """Sequential evidence from paired differences.
 
     Args:
-        differences: [rounds] in [−1, 1]; NaN is no observation and moves nothing. To pool runs of different seeds,
-            concatenate their differences: see :func:`combine`.
+        differences: [rounds] in [−1, 1]; NaN is no observation and moves nothing.
         level: Largest probability of ever finding harm where there is none; the same for help.
         by: What is tested to be below or above zero: the mean difference, or the mean of its sign.
 
@@ -173,26 +172,6 @@ def evidence(differences: Any, level: float = 0.05, by: Literal["mean", "sign"] 
     n = int(seen.sum())
     mean = float(x.sum() / n) if n else math.nan
     return Evidence(verdict, n, mean, harm, help_, harmed_at, helped_at, lower, upper, level, by)
-
-
-def combine(e_values: Any, independent: bool) -> float:
-    """One e-value from those of several runs.
-
-    The product is an e-value if the runs are independent, the mean always is. Runs that differ in their seed only are
-    independent *given the data set*: their product speaks about training on these very rows, split at random. It does
-    not speak about other patients of the same hospital, of whom more seeds show nothing new; for that take the mean.
-    Concatenating the differences of runs in an order fixed beforehand is valid where the product is, and stronger,
-    because the capital need not search for the right share anew in every run.
-
-    Args:
-        e_values: [runs], each from a number of rounds fixed beforehand or stopped by looking at its own run only.
-        independent: Whether to multiply.
-
-    Returns:
-        An e-value; at least 1/level is evidence at ``level``.
-    """
-    e_values = np.asarray(e_values, float)
-    return float(np.prod(e_values) if independent else np.mean(e_values))
 
 
 def inverted(auc: float, positives: int, negatives: int, level: float = 0.05) -> Inverted:

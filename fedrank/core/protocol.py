@@ -170,10 +170,6 @@ class Protocol(abc.ABC, Generic[State]):
     def weights(self, state: State) -> Any:
         """The model that the server would hand out now."""
 
-    def personal(self, state: State, party: Party) -> Any:
-        """The model that one party would use now; where nothing is personalised, the server's."""
-        return self.weights(state)
-
     def watch(self, state: State) -> dict[str, Any]:
         """What the server saw in the round that is over, for curves and reports: arrays by name."""
         return {}

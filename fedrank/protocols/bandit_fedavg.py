@@ -393,9 +393,5 @@ class BanditFedAvg(SiloProtocol):
 
     def opened(self, state: ServerState) -> ServerState:
         """The beginning of a round: nothing has been judged."""
-        return state._replace(
-            own=jnp.float32(jnp.nan),
-            reference=jnp.float32(jnp.nan),
-            judged=jnp.full(self.n_arms, jnp.nan, jnp.float32),
-            observed=jnp.zeros(self.n_arms, bool),
-        )
+        nan, none = jnp.full(self.n_arms, jnp.nan, jnp.float32), jnp.zeros(self.n_arms, bool)
+        return state._replace(own=nan[0], reference=nan[0], judged=nan, observed=none)

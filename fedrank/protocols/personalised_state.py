@@ -162,10 +162,6 @@ class PersonalisedProtocol(SiloProtocol):
         best = jnp.where(own.best > -jnp.inf, own.best_model, last)
         return {"last": self.usable(last, party), "best": self.usable(best, party)}
 
-    def personal(self, state: Any, party: Party) -> jax.Array:
-        """The silo's model after the last round, float32 [size]."""
-        return self.models(state, party)["last"]
-
     def account(self, rounds: int, delta: float) -> Unprotected:
         """Nothing is noised."""
         return Unprotected(rounds, SEEN, (self.shown,))

@@ -6,7 +6,7 @@ from scipy import stats
 
 from fedrank.bandits import arms
 from fedrank.bandits import evidence as tests
-from fedrank.bandits.evidence import combine, differences, evidence, inverted
+from fedrank.bandits.evidence import differences, evidence, inverted
 from fedrank.core.errors import ConfigError, DataError
 
 RUNS, ROUNDS = 2000, 200
@@ -155,14 +155,6 @@ def test_rounds_without_an_observation_are_no_evidence():
     np.testing.assert_array_equal(found.harm, np.ones(5))
     np.testing.assert_array_equal([found.lower, found.upper], [[-1.0] * 5, [1.0] * 5])
     assert evidence(np.zeros(0)).verdict == "no evidence"
-
-
-def test_runs_are_combined_by_product_or_mean():
-    assert combine([2.0, 3.0, 0.5], independent=True) == pytest.approx(3.0)
-    assert combine([2.0, 3.0, 0.5], independent=False) == pytest.approx(5.5 / 3)
-    values = tests._capital(NULLS["coin of ±0.3"](np.random.default_rng(6)), np.ones((RUNS, ROUNDS), bool), 0.0)[:, 14]
-    products = values.reshape(-1, 4).prod(axis=1)
-    assert abs(products.mean() - 1) < 4 * products.std() / np.sqrt(len(products))
 
 
 # inverted labels

@@ -282,6 +282,7 @@ def simulated(simulator):
     return _simulated(simulator, run_keys(range(runs)), simulator.protocol.parties(ARRAYS, np.zeros(runs, int)), each)
 
 
+@pytest.mark.slow
 def test_one_program_of_many_rules_and_targets_is_each_of_them_by_itself():
     """The simulator against the plain loop of these tests, which runs one rule for one target at a time."""
     states, own, seen = simulated(Simulator(PAIRS))

@@ -53,7 +53,9 @@ def counts(log, protocol, what, rounds):
     return [[found.get((number, e.name), 0) for e in protocol.exchanges] for number in range(rounds)]
 
 
-@pytest.mark.parametrize("partitions", [1, 3, 7])
+@pytest.mark.parametrize(
+    "partitions", [3, pytest.param(1, marks=pytest.mark.slow), pytest.param(7, marks=pytest.mark.slow)]
+)
 def test_parties_that_are_not_asked_do_nothing_wherever_they_are(partitions):
     """Nodes that answer for several parties of which some are asked; states that choose nobody."""
     protocol, parties = Choosing(), Party(None, jnp.arange(7, dtype=jnp.uint32))

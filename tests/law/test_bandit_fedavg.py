@@ -248,8 +248,8 @@ def test_a_hundred_silos_propose_clusters_as_arms():
     one = played(protocol, arrays, make_rule("ucb"), 7, target=42, broken={-1: [3, 7]})
     members = np.asarray(one.state.members)[0]
     assert members.shape == (6, 100) and members[:, 42].all() and members[0].sum() == 1
-    others = np.delete(members[1:], [42, 3, 7], axis=1).sum(0)
-    assert (others == 1).all() and not members[:, [3, 7]].any()
+    # Who sent nonsense before the first round is in a cluster all the same: it may be heard in a later one.
+    assert (np.delete(members[1:], 42, axis=1).sum(0) == 1).all()
     assert np.isfinite(one.weights).all()
 
 

@@ -13,6 +13,10 @@ before. So the probability that it *ever* reaches 1/level is at most ``level`` (
 The hypothesis concerns the mean of a round given the past, which may drift while training goes on: "harms" means that
 in some round the mean difference was below zero.
 
+**What the rounds of one run can say.** They share validation rows and first weights, so a difference may keep its sign
+for reasons that are not the silo's. A test of rounds is about those rows; for more, take one number a run and several
+runs that divide the rows anew.
+
 **Mean or sign.** AUCs differ by at most 1, and a test of the mean that holds for all such differences is slow where
 they are small: the most one may stake is the whole capital, which a difference of −0.03 multiplies by at most 1.03.
 ``by="sign"`` bets on the sign instead, hypothesis "at least as often better with the silo as worse", and convinces

@@ -62,8 +62,6 @@ class Helper:
         n: Rounds in which the target was judged both with it and without it.
         difference: Mean over those of AUC with it minus AUC without it, with its interval over seeds; None if there
             was no such round.
-        e_harm: E-value against "it does not harm"; infinite if beyond all floats, None if there was no such round.
-        e_help: Likewise against "it does not help".
         verdict: One of :data:`VERDICTS`.
         p: p-value of the verdict, corrected for the number of silos, or None if the run did not write it.
         unit: What was tested: ``"seeds"``, or of one seed its ``"rounds"``.
@@ -74,8 +72,6 @@ class Helper:
     name: str
     n: int
     difference: Interval | None
-    e_harm: float | None
-    e_help: float | None
     verdict: str
     p: float | None
     unit: str
@@ -176,7 +172,7 @@ def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:
             pl.col("increment").cast(pl.Float64).fill_nan(None), pl.col("estimate").cast(pl.Float64).fill_nan(None)
         )
     evidence = json_object(evidence_file, needed=finished and has_arms)
-    what = "for each target 'silos' with n, mean, low, high, e_harm, e_help and verdict each, and 'played'"
+    what = "for each target 'silos' with n, mean, low, high and verdict each, and 'played'"
     findings = _checked(evidence_file, what, lambda: {t: _findings(one, has_arms) for t, one in evidence.items()})
     what = "'silos', 'targets' and 'rows'"
     return _checked(
@@ -229,14 +225,10 @@ def _helper(name: str, raw: Mapping[str, Any]) -> Helper:
     n, verdict = int(raw["n"]), str(raw["verdict"])
     if verdict not in VERDICTS:
         raise ValueError(f"verdict of {name} is {verdict!r}, not one of {', '.join(VERDICTS)}")
-    # JSON has no infinity: an e-value beyond all floats is written as null.
-    e_harm, e_help = (None if n == 0 else math.inf if raw[k] is None else float(raw[k]) for k in ("e_harm", "e_help"))
     return Helper(
         name=name,
         n=n,
         difference=_interval(raw),
-        e_harm=e_harm,
-        e_help=e_help,
         verdict=verdict,
         p=None if raw.get("p") is None else float(raw["p"]),
         unit=str(raw.get("unit", "seeds")),

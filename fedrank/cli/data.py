@@ -12,6 +12,7 @@ import cyclopts
 if TYPE_CHECKING:
     from fedrank.core.registry import Entry
     from fedrank.data.catalogue import DataSet
+    from fedrank.data.corpus import Corpus
     from fedrank.data.queries import QuerySet
     from fedrank.data.silos import Silo
 
@@ -35,6 +36,7 @@ def list_(*, as_json: Json = False) -> None:
     """List the data sets that are known by name, and which of them are on this machine."""
     from fedrank.data.catalogue import CATALOGUE
     from fedrank.data.catalogue_silos import SILO_CATALOGUE
+    from fedrank.data.catalogue_texts import TEXT_CATALOGUE
     from fedrank.data.folders import place_of
 
     rows: list[dict[str, Any]] = [
@@ -49,9 +51,11 @@ def list_(*, as_json: Json = False) -> None:
             "documents": entry.obj.documents,
             "features": entry.obj.features,
             "grades": entry.obj.grades,
+            "judged": entry.obj.judged,
+            "judgements": entry.obj.judgements,
             "here": place_of(entry.obj) is not None,
         }
-        for entry in (*CATALOGUE, *SILO_CATALOGUE)
+        for entry in (*CATALOGUE, *SILO_CATALOGUE, *TEXT_CATALOGUE)
     ]
     if as_json:
         _print_json([*rows, _GENERATED])
@@ -65,6 +69,11 @@ def list_(*, as_json: Json = False) -> None:
     table = _table("name", "silos", "rows", "features", "here", "what it is")
     for row in (row for row in rows if row["kind"] == "silos"):
         numbers = (f"{row[key]:,}" for key in ("silos", "rows", "features"))
+        table.add_row(row["name"], *numbers, "yes" if row["here"] else "", row["summary"])
+    _print(table)
+    table = _table("name", "documents", "queries", "judged pairs", "here", "what it is")
+    for row in (row for row in rows if row["kind"] == "texts"):
+        numbers = (f"{row[key]:,}" for key in ("documents", "queries", "judgements"))
         table.add_row(row["name"], *numbers, "yes" if row["here"] else "", row["summary"])
     _print(table)
 
@@ -146,7 +155,7 @@ def check(
 
     Args:
         spec: A path, a name from ``fedrank data list``, or ``generated``. A .csv, .tsv or .parquet file is a table of
-            silos.
+            silos; a .jsonl file, or a folder with documents.jsonl or corpus.jsonl, is a text collection.
         fold: Which fold of a ranking set, 1 to 5.
         folder: Where to look for a named set instead of the cache folder.
         silo: Column of a table that says whose row it is.
@@ -155,10 +164,16 @@ def check(
         drop: Columns of a table to leave out.
         as_json: Print JSON, for programs.
     """
+    from fedrank.data.catalogue import CATALOGUE
     from fedrank.data.catalogue_silos import SILO_CATALOGUE
+    from fedrank.data.catalogue_texts import TEXT_CATALOGUE
     from fedrank.data.normalise import in_unit_range
     from fedrank.data.sources import load
+    from fedrank.data.text_files import is_text_path
 
+    if spec.lower() in TEXT_CATALOGUE or (spec.lower() not in CATALOGUE and is_text_path(Path(spec).expanduser())):
+        _check_texts(spec, as_json, folder)
+        return
     if spec.lower() in SILO_CATALOGUE or set(Path(spec.lower()).suffixes) & set(_TABLES):
         _check_silos(spec, as_json, folder=folder, silo=silo, label=label, positive=positive, drop=drop)
         return
@@ -184,24 +199,68 @@ def check(
 
 
 def _entry(name: str) -> Entry[DataSet]:
-    """A ranking set or a table of silos, by name."""
+    """A ranking set, a table of silos or a text collection, by name."""
     from fedrank.core.errors import UnknownNameError
     from fedrank.data.catalogue import CATALOGUE
     from fedrank.data.catalogue_silos import SILO_CATALOGUE
+    from fedrank.data.catalogue_texts import TEXT_CATALOGUE
 
-    for registry in (CATALOGUE, SILO_CATALOGUE):
+    registries = (CATALOGUE, SILO_CATALOGUE, TEXT_CATALOGUE)
+    for registry in registries:
         if name.lower() in registry:
             return registry.entry(name.lower())
-    raise UnknownNameError("data set", name.lower(), [*CATALOGUE.names(), *SILO_CATALOGUE.names()])
+    raise UnknownNameError("data set", name.lower(), [known for registry in registries for known in registry.names()])
 
 
 def _shape(dataset: DataSet) -> str:
     if dataset.kind == "silos":
         return f"{dataset.silos} silos, {dataset.rows:,} rows, {dataset.features} features, labels 0 and 1"
+    if dataset.kind == "texts":
+        return (
+            f"{dataset.documents:,} documents, {dataset.queries:,} queries, {dataset.judged:,} of them with a relevant "
+            f"document, {dataset.judgements:,} judged pairs, grades 0 to {dataset.grades - 1}"
+        )
     return (
         f"{dataset.queries:,} queries, {dataset.documents:,} documents, {dataset.features} features, "
         f"labels 0 to {dataset.grades - 1}, {'5 folds' if dataset.folds > 1 else 'one division'}"
     )
+
+
+def _check_texts(spec: str, as_json: bool, folder: Path | None) -> None:
+    from fedrank.data.corpus import corpus_of
+    from fedrank.data.text_sets import load_texts
+
+    corpus = corpus_of(load_texts(spec, folder=folder))
+    facts = _text_statistics(corpus)
+    if as_json:
+        _print_json({"name": corpus.name, "kind": "texts", **facts, "notes": corpus.notes})
+        return
+    table = _table("", corpus.name)
+    for what, value in facts.items():
+        table.add_row(what, _cell(value))
+    _print(table)
+    for note in corpus.notes:
+        _print(f"Note: {note}")
+
+
+def _text_statistics(corpus: Corpus) -> dict[str, Any]:
+    """What ``check`` says about a text collection; words without stop words, stemmed."""
+    import numpy as np
+
+    grades = np.bincount(corpus.grades, minlength=1)
+    titled = int((corpus.lengths[:, 1] > 0).sum())
+    words = np.median(corpus.lengths, axis=0)
+    return {
+        "documents": corpus.n_documents,
+        "documents with a title": titled,
+        "words of a body, median": float(words[0]),
+        "words of a title, median": float(words[1]),
+        "different words": len(corpus.vocabulary),
+        "queries": corpus.n_queries,
+        "queries without a relevant document": corpus.n_queries - len(corpus.answered()),
+        "judged pairs": len(corpus.grades),
+        "grades": {str(grade): int(count) for grade, count in enumerate(grades)},
+    }
 
 
 def _check_silos(spec: str, as_json: bool, **settings: Any) -> None:

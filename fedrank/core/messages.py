@@ -29,10 +29,13 @@ M = TypeVar("M")
 WIRE_VERSION = 1
 
 #: Axes that a message may have: weights; octets of keys and ciphertexts; parties that share masks; several models, or a
-#: number about each. Anything else (queries, documents, clicks, users, rows) is raw data and stays at the party.
-PUBLIC_AXES = ("parameters", "bytes", "neighbours", "models")
+#: number about each; silos whose messages a server passes on; sketches, one a document and field, their cells, and
+#: hashed words, which a mechanism of :mod:`fedrank.privacy` made. Anything else (queries, documents, clicks, users,
+#: rows) is raw data and stays at the party.
+PUBLIC_AXES = ("parameters", "bytes", "neighbours", "models", "silos", "fields", "sketches", "cells", "hashes")
 
-_DTYPES = {"u1": 1, "u2": 2, "u3": 3, "u4": 4, "i4": 4, "f4": 4}
+_DTYPES = {"u1": 1, "u2": 2, "u3": 3, "u4": 4, "i2": 2, "i4": 4, "f4": 4}
+_SIGNED = ("i2", "i4")
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,8 @@ class Field:
 
     Attributes:
         name: Attribute of the message.
-        dtype: ``u1``, ``u2``, ``u3``, ``u4`` (unsigned integers of so many bytes), ``i4`` (signed, two's complement)
-            or ``f4`` (IEEE single).
+        dtype: ``u1``, ``u2``, ``u3``, ``u4`` (unsigned integers of so many bytes), ``i2``, ``i4`` (signed, two's
+            complement) or ``f4`` (IEEE single).
         meaning: What the number is, in words that a privacy officer understands.
         axes: Name and length of each axis; no axes for a scalar.
         largest: Largest integer that an honest sender can send; more is refused, so that nobody counts for many.
@@ -58,7 +61,7 @@ class Field:
         if self.dtype not in _DTYPES:
             raise ConfigError(f"dtype of field {self.name!r} must be one of {', '.join(_DTYPES)}, got {self.dtype!r}.")
         if self.largest is not None and (
-            self.dtype in ("f4", "i4") or not 0 <= self.largest < 1 << 8 * _DTYPES[self.dtype]
+            self.dtype in ("f4", *_SIGNED) or not 0 <= self.largest < 1 << 8 * _DTYPES[self.dtype]
         ):
             raise ConfigError(f"largest of field {self.name!r} must be an integer that unsigned {self.dtype} can hold.")
         for axis, _ in self.axes:
@@ -201,8 +204,8 @@ def _pack(message: str, field: Field, value: np.ndarray) -> np.ndarray:
         raise WireError(f"{message}.{field.name} must hold integers, got dtype {value.dtype}.")
     wide = value.astype(np.int64)
     _check_range(message, field, wide)
-    if field.dtype == "i4":
-        return wide.astype("<i4").reshape(-1).view(np.uint8)
+    if field.dtype in _SIGNED:
+        return wide.astype(f"<{field.dtype}").reshape(-1).view(np.uint8)
     return wide.astype("<u8").reshape(-1, 1).view(np.uint8)[:, :width]
 
 
@@ -214,8 +217,8 @@ def _unpack(message: str, field: Field, rows: np.ndarray, lead: tuple[int, ...])
         if not np.isfinite(value).all():
             raise WireError(f"{message}.{field.name} must be finite, got {value[~np.isfinite(value)].flat[0]}.")
         return value.astype(np.float32)
-    if field.dtype == "i4":
-        return np.ascontiguousarray(rows).view("<i4").reshape(shape).astype(np.int32)
+    if field.dtype in _SIGNED:
+        return np.ascontiguousarray(rows).view(f"<{field.dtype}").reshape(shape).astype(np.int32)
     width = _DTYPES[field.dtype]
     raw = rows.reshape(-1, width)
     wide = np.zeros((len(raw), 8), np.uint8)
@@ -228,8 +231,9 @@ def _unpack(message: str, field: Field, rows: np.ndarray, lead: tuple[int, ...])
 
 def _check_range(message: str, field: Field, values: np.ndarray) -> None:
     lowest, largest = 0, (1 << 8 * _DTYPES[field.dtype]) - 1 if field.largest is None else field.largest
-    if field.dtype == "i4":
-        lowest, largest = -(1 << 31), (1 << 31) - 1
+    if field.dtype in _SIGNED:
+        half = 1 << 8 * _DTYPES[field.dtype] - 1
+        lowest, largest = -half, half - 1
     wrong = values[(values < lowest) | (values > largest)]
     if wrong.size:
         raise WireError(f"{message}.{field.name} must be in {lowest}..{largest}, got {wrong.flat[0]}.")

@@ -51,10 +51,13 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
     Attributes:
         name: Short name, used in ledgers and errors.
         silent: Nothing crosses: each party does it by itself, and no message is counted.
+        host: It computes on the host, with NumPy, for one party at a time: text, keys and hashes are no work for a
+            compiled program. Its ``draw`` gets a ``numpy.random.Generator``, its ``draw_from_os`` returns None.
     """
 
     name: str
     silent: bool = False
+    host: bool = False
 
     @property
     @abc.abstractmethod
@@ -69,6 +72,15 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
     @abc.abstractmethod
     def ask(self, state: State) -> Request:
         """The server's question, the same for every party of the round."""
+
+    def address(self, state: State, party: int) -> Request:
+        """The server's question to one party, of an exchange on the host; by default what everybody is asked.
+
+        Args:
+            state: The server's state.
+            party: Number of the party, from 0.
+        """
+        return self.ask(state)
 
     def due(self, number: Any) -> Any:
         """Whether the exchange takes place in a round; a function of what everybody knows.
@@ -153,9 +165,11 @@ class Protocol(abc.ABC, Generic[State]):
 
     Attributes:
         name: Short name, as in the registry.
+        opening: What takes place once, before the first round: a protocol of exchanges on the host, of one round.
     """
 
     name: str
+    opening: Protocol | None = None
 
     @property
     @abc.abstractmethod

@@ -5,7 +5,8 @@ file, SHA-1 of the word blob, the number of bytes, a zero byte and the content. 
 *unpacked* file, as it is or with Unix line ends; either may match, because the LETOR files are published with
 Windows line ends and circulate with both.
 
-Ranking sets are in :data:`CATALOGUE`; tables of silos are in :mod:`fedrank.data.catalogue_silos`.
+Ranking sets are in :data:`CATALOGUE`; tables of silos are in :mod:`fedrank.data.catalogue_silos`, text collections in
+:mod:`fedrank.data.catalogue_texts`.
 Nothing of these sets is part of this package, and their terms are their owners'.
 """
 
@@ -45,9 +46,10 @@ class DataSet:
         home: Page of its owners.
         terms: What may be done with it, in short.
         queries: Number of queries, all parts together; 0 for a table of silos.
-        documents: Number of query-document pairs; 0 for a table of silos.
+        documents: Number of query-document pairs of a ranking set, of documents of a text collection; 0 for a table of
+            silos.
         features: Number of features: the highest index in the files of a ranking set, or the columns that a
-            table of silos has once it is read.
+            table of silos has once it is read; 0 for a text collection.
         grades: Number of labels, 0 .. grades − 1.
         folds: 5, or 1 if the set comes with one fixed division.
         folders: Names of the folder it is looked for in.
@@ -56,10 +58,12 @@ class DataSet:
         by_hand: What to do where no download serves.
         checksums: For the parts ``S1`` .. ``S5``, for ``train1`` .. ``train5`` of the folds, or for
             ``train``, ``vali``, ``test`` of a set with one fold: what the file may be. For each file of a
-            table of silos, by its name.
+            table of silos or a text collection, by its name.
         notes: Traps, one sentence each.
-        silos: Number of silos; 0 for a ranking set.
-        rows: Number of rows of all silos; 0 for a ranking set.
+        silos: Number of silos; 0 if it is no table of silos.
+        rows: Number of rows of all silos; 0 if it is no table of silos.
+        judged: Number of queries of a text collection with a relevant document; 0 for others.
+        judgements: Number of judged pairs of query and document of a text collection; 0 for others.
     """
 
     name: str
@@ -79,11 +83,15 @@ class DataSet:
     notes: tuple[str, ...] = ()
     silos: int = 0
     rows: int = 0
+    judged: int = 0
+    judgements: int = 0
 
     @property
     def kind(self) -> str:
-        """``"silos"`` for a table of silos, ``"ranking"`` for queries and documents."""
-        return "silos" if self.silos else "ranking"
+        """``"silos"`` for a table of silos, ``"texts"`` for a text collection, ``"ranking"`` for feature vectors."""
+        if self.silos:
+            return "silos"
+        return "texts" if self.judgements else "ranking"
 
     def checksums_of(self, part: str, fold: int = 1) -> tuple[str, ...]:
         """What a file may be; empty if nothing is known about it.

@@ -137,9 +137,13 @@ def _unpack(archive: Path, folder: Path) -> None:
 
 
 def _verify_files(entry: DataSet, folder: Path) -> None:
-    """Check every file of every fold that is there."""
+    """Check every file that is there: of every fold, or by its name where a set has no folds and parts."""
     proved = 0
-    for fold in range(1, (PARTS if entry.folds > 1 else 1) + 1):
+    if entry.kind != "ranking":
+        for path in folder.rglob("*"):
+            proved += path.is_file() and verify(path, entry.checksums.get(path.name, ()))
+    folds = 0 if entry.kind != "ranking" else PARTS if entry.folds > 1 else 1
+    for fold in range(1, folds + 1):
         try:
             located = locate(folder, fold, entry.prefix)
         except MissingDataError:

@@ -9,7 +9,8 @@ All have one signature, ``fn(scores, labels, where, *, k=None, ties="fixed", key
 - ``ties``: how equal scores are ordered. ``"fixed"``: the lower index first. ``"random"``: one random order, drawn
   with ``key`` (a typed key, consumed). ``"expected"``: the exact mean over all orders (McSherry & Najork 2008).
 
-Values are float32 [...], in [0, 1]. A list without a relevant document has the value 0. Some papers average over
+Values are float32 [...], in [0, 1], larger for a better ranking; the exception is :func:`map_jos`, kept to compare
+with one paper. A list without a relevant document has the value 0. Some papers average over
 all queries, some over those that have a relevant document, and their numbers cannot be compared: :func:`mean_over`
 gives either, and a table must say which.
 
@@ -195,6 +196,50 @@ OFFLINE.register(
 )(average_precision)
 
 
+@OFFLINE.register(
+    "MAP-JOS",
+    summary="Mean of ideal rank over rank, as one paper prints its MAP; 1 is best and larger is worse.",
+    citation="shi2021csfltr",
+)
+def map_jos(scores, labels, where, *, k: int | None = None, ties: str = "fixed", key=None) -> jax.Array:
+    """What Shi et al. (Journal of Software 2021, section 5.1) print as mean average precision. It is not AP.
+
+    The mean over all documents of rank / position: ``position`` is the document's place in the ranking, from 1,
+    and ``rank`` its place after sorting by label. The paper leaves open how equal labels share places; here they
+    keep the order of the ranking, so that every ranking without a wrong pair has the value 1, also a list without
+    a relevant document.
+
+    All other rankings have a larger value: the product of the quotients is 1, so their mean is at least 1. (However
+    equal labels share places, the best ranking has the smallest value, by the rearrangement inequality.) So this is
+    a cost, the paper's tables, where larger is better, cannot be values of it, and it is given to show just that.
+    Report :func:`average_precision`.
+
+    Args:
+        scores: See module.
+        labels: See module.
+        where: See module.
+        k: Must be None; the paper knows no cutoff.
+        ties: ``"fixed"`` or ``"random"``; the mean over all orders has no cheap closed form.
+        key: See module.
+
+    Returns:
+        float32 [...], at least 1; 0 for a list without any document.
+
+    >>> float(map_jos(jnp.array([2.0, 1.0]), jnp.array([0, 1]), jnp.ones(2, bool)))
+    1.25
+    """
+    if k is not None or ties == "expected":
+        raise ConfigError("MAP-JOS has neither a cutoff nor ties='expected'; AP has both and is what to report.")
+    ranked = _ranked(scores, labels, where, ties, key)
+    # Padding has label 0 and is last, so a stable sort keeps it behind the documents.
+    ideal = jnp.argsort(-ranked.labels, axis=-1, stable=True)
+    rank = jnp.argsort(ideal, axis=-1) + 1
+    documents = jnp.sum(where, axis=-1, keepdims=True)
+    position = jnp.broadcast_to(jnp.arange(1, rank.shape[-1] + 1), rank.shape)
+    quotient = jnp.where(position <= documents, rank / position, 0.0)
+    return _ratio(jnp.sum(quotient, axis=-1), documents[..., 0].astype(jnp.float32))
+
+
 def mean_over(values, labels, where, *, judged: bool, relevant: int = 1) -> jax.Array:
     """The mean of a metric over queries.
 
@@ -230,14 +275,14 @@ def offline_metric(name: str) -> Callable[..., jax.Array]:
     >>> float(metric(jnp.array([3.0, 2.0]), jnp.array([1, 2]), jnp.ones(2, bool)))
     0.5
     """
-    match = re.fullmatch(r"(\w+)(?:\((\w+)=(\d+)\))?(?:@([1-9]\d*))?", name.strip())
+    match = re.fullmatch(r"([\w-]+)(?:\((\w+)=(\d+)\))?(?:@([1-9]\d*))?", name.strip())
     if match is None:
         raise ConfigError(
             f"{name!r} names no offline metric with a cutoff; write for example nDCG@10 or ERR(max_label=4)@10."
         )
     base, parameter, value, cutoff = match.groups()
     function = OFFLINE.get(base)
-    known = {"nDCG": (), "ERR": ("max_label",)}.get(base, ("relevant",))
+    known = {"nDCG": (), "MAP-JOS": (), "ERR": ("max_label",)}.get(base, ("relevant",))
     if parameter is not None and parameter not in known:
         raise ConfigError(f"{base} has no parameter {parameter!r}; it has {', '.join(known) or 'none'}.")
     if base == "ERR" and parameter is None:

@@ -12,8 +12,9 @@ share of the mask key, never both.
 
 from __future__ import annotations
 
+import json
 import secrets
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -142,6 +143,42 @@ class Party:
         return UnmaskReply(
             request.session, np.uint32(self.number), to_array(self._own_share), to_array(b"".join(shares))
         )
+
+    def packed(self) -> bytes:
+        """Everything that the party has to remember between two steps: its secrets, in the clear.
+
+        For a party whose process ends in between. Whoever reads it can take off the party's masks.
+        """
+        kept: dict[str, Any] = {
+            "number": self.number,
+            "done": self._done,
+            "session": self._session.hex(),
+            "seal_key": self._seal_key.private_bytes_raw().hex(),
+            "mask_key": self._mask_key.private_bytes_raw().hex(),
+            "seed": self._seed.hex(),
+        }
+        for name in ("_seal_keys", "_mask_keys"):
+            kept[name] = {other: key.hex() for other, key in getattr(self, name, {}).items()}
+        kept["_own_share"] = getattr(self, "_own_share", b"").hex()
+        kept["_held"] = {other: [share.hex() for share in both] for other, both in getattr(self, "_held", {}).items()}
+        return json.dumps(kept).encode()
+
+    @classmethod
+    def unpacked(cls, terms: Terms, kept: bytes) -> Party:
+        """The party as it was when it was :meth:`packed`."""
+        values = json.loads(kept)
+        party = cls(terms, values["number"])
+        party._done, party._session = values["done"], bytes.fromhex(values["session"])
+        party._seal_key, party._mask_key = (
+            X25519PrivateKey.from_private_bytes(bytes.fromhex(values[name])) for name in ("seal_key", "mask_key")
+        )
+        party._seed, party._own_share = bytes.fromhex(values["seed"]), bytes.fromhex(values["_own_share"])
+        for name in ("_seal_keys", "_mask_keys"):
+            setattr(party, name, {int(other): bytes.fromhex(key) for other, key in values[name].items()})
+        party._held = {
+            int(other): (bytes.fromhex(pair[0]), bytes.fromhex(pair[1])) for other, pair in values["_held"].items()
+        }
+        return party
 
     def _enter(self, step: str, session: np.ndarray | None) -> None:
         """Each step once, in order, in one session."""

@@ -18,6 +18,7 @@ from fedrank.metrics.offline import (
     OFFLINE,
     average_precision,
     err,
+    map_jos,
     mean_over,
     ndcg,
     offline_metric,
@@ -51,6 +52,14 @@ def plain_err(ranking, k):
         value += going * satisfied / rank
         going *= 1 - satisfied
     return value
+
+
+def plain_map_jos(ranking, k):
+    assert k is None
+    # The same labels keep the order that they have in the ranking.
+    ideal = sorted(range(len(ranking)), key=lambda place: (-ranking[place], place))
+    quotients = [(ideal.index(place) + 1) / (place + 1) for place in range(len(ranking))]
+    return sum(quotients) / len(quotients) if quotients else 0.0
 
 
 def err2(*args, **settings):
@@ -143,6 +152,31 @@ def test_random_ties_are_uniform_over_the_orders(name):
     assert set(values.round(5)) == set(of_orders.astype(np.float32).round(5))
     # Four standard errors: a false alarm in 16,000 seeds, and the seed is fixed.
     assert abs(values.mean() - of_orders.mean()) < 4 * of_orders.std() / math.sqrt(draws)
+
+
+def test_map_jos_is_ideal_rank_over_rank():
+    scores, labels, where = tied_lists()
+    expected = []
+    for s, y, w in zip(scores, labels, where, strict=True):
+        documents = [(-score, index) for index, score in enumerate(s) if w[index]]
+        expected.append(plain_map_jos([int(y[index]) for _, index in sorted(documents)], None))
+    assert min(expected) == 0 and max(expected) > 1.2
+    np.testing.assert_allclose(compiled(map_jos)(scores, labels, where), expected, rtol=1e-6)
+    # By rank: labels 1, 0, 2, 0; sorted, the third comes first, the first second and the second third.
+    by_hand = (2 / 1 + 3 / 2 + 1 / 3 + 4 / 4) / 4
+    value = compiled(map_jos)(jnp.array([0.1, 0.9, 0.5, 0.7]), jnp.array([0, 1, 2, 0], jnp.int32), jnp.ones(4, bool))
+    np.testing.assert_allclose(value, by_hand, rtol=1e-6)
+
+
+def test_map_jos_is_one_for_the_best_rankings_and_larger_for_all_others():
+    labels = np.array([list(order) for order in set(itertools.permutations([2, 1, 1, 0, 0, 0]))], np.int32)
+    scores = np.tile(-np.arange(6, dtype=np.float32), (len(labels), 1))
+    values = np.asarray(compiled(map_jos)(scores, labels, np.ones(labels.shape, bool)))
+    best = (np.diff(labels, axis=-1) <= 0).all(axis=-1)
+    assert best.sum() == 1 and len(labels) == 60
+    np.testing.assert_allclose(values[best], 1.0, rtol=1e-6)
+    assert values[~best].min() > 1.01
+    assert (labels[values.argmax()] == [0, 0, 0, 1, 1, 2]).all()  # it is largest for the worst ranking
 
 
 def test_random_ties_differ_between_lists_and_leave_untied_lists_alone():
@@ -259,6 +293,7 @@ def test_names():
         "RR(relevant=2)@3": reciprocal_rank(scores, labels, where, k=3, relevant=2),
         "ERR(max_label=2)@5": err(scores, labels, where, k=5, max_label=2),
         "AP": average_precision(scores, labels, where),
+        "MAP-JOS": map_jos(scores, labels, where),
     }.items():
         np.testing.assert_array_equal(offline_metric(name)(scores, labels, where), expected)
     expected = ndcg(scores, labels, where, k=3, ties="expected")
@@ -273,6 +308,7 @@ def test_names():
         ("nDCG at 10", "names no offline metric"),
         ("ERR@10", "max_label=4"),
         ("nDCG(relevant=2)@10", "no parameter 'relevant'"),
+        ("MAP-JOS(relevant=2)", "no parameter 'relevant'"),
     ],
 )
 def test_wrong_names(name, message):
@@ -290,10 +326,13 @@ def test_wrong_settings():
         ndcg(*lists, ties="mean")
     with pytest.raises(ConfigError, match="at least 1"):
         ndcg(*lists, k=0)
+    for settings in ({"k": 3}, {"ties": "expected"}):
+        with pytest.raises(ConfigError, match="neither a cutoff nor"):
+            map_jos(*lists, **settings)
     with pytest.raises(UnknownNameError):
         OFFLINE.get("MRR@")
 
 
 def test_every_metric_has_a_reference():
-    assert [entry.name for entry in OFFLINE] == ["nDCG", "RR", "ERR", "AP", "MAP"]
+    assert [entry.name for entry in OFFLINE] == ["nDCG", "RR", "ERR", "AP", "MAP", "MAP-JOS"]
     assert all(entry.citation in references() and entry.summary for entry in OFFLINE)

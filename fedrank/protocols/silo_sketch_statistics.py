@@ -1,0 +1,103 @@
+"""The federation's statistics: what each silo puts into the secure sum, and how words are looked up in it.
+
+Section 3.3 of CS-F-LTR (Shi et al. 2021): a silo makes one virtual document in which a word stands as often as there
+are documents that hold it, and sketches it; the sum of all silos' sketches answers any word's document frequency at
+once. The collection's language model is had in the same way, from a sketch of all words. Sketches are linear, so that
+the secure sum of sketches is the sketch of the sum.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedrank.core.errors import DataError
+from fedrank.data.corpus import FIELDS, Corpus
+from fedrank.data.text_features import Statistics
+from fedrank.privacy.sketch import SketchShape, encode_totals, estimate, hash_terms
+from fedrank.privacy.sketch_noise import SketchNoise, statistics_noise
+
+#: Numbers beside the sketches: documents, and occurrences of each field.
+_COUNTS = 1 + len(FIELDS)
+#: Largest number that a sum of so many silos may reach and still be read with its sign.
+_LARGEST = 2**31 - 1
+
+
+def statistics_length(shape: SketchShape) -> int:
+    """Numbers in the vector: two sketches a field, and the counts."""
+    return 2 * len(FIELDS) * shape.cells + _COUNTS
+
+
+def statistics_change(shape: SketchShape) -> int:
+    """By how much one occurrence of a word changes the vector, in L1: two sketches of a field, and its sum."""
+    return 2 * shape.z + 1
+
+
+def statistics_secret(secret: bytes) -> bytes:
+    """What the statistics are hashed with: their cells say nothing about those of the documents' sketches."""
+    return hashlib.blake2b(b"statistics", key=secret, digest_size=32).digest()
+
+
+def statistics_vector(
+    corpus: Corpus, shape: SketchShape, secret: bytes, noise: SketchNoise, rng: np.random.Generator | None
+) -> np.ndarray:
+    """What a silo puts into the sum, with its noise on everything but the number of documents.
+
+    Args:
+        corpus: The silo's documents.
+        shape: Of the statistics' sketches.
+        secret: The silos' common secret.
+        noise: The run's.
+        rng: A simulation's generator; None for the operating system's randomness.
+
+    Returns:
+        uint32 [:func:`statistics_length`], modulo 2³².
+
+    Raises:
+        DataError: A number is too large for the sum.
+    """
+    hashes = hash_terms(corpus.vocabulary, shape, statistics_secret(secret))
+    parts = []
+    for counts in corpus.counts:
+        present = np.asarray((counts > 0).sum(axis=0)).reshape(-1)
+        every = np.asarray(counts.sum(axis=0)).reshape(-1)
+        parts += [encode_totals(totals, hashes, shape).reshape(-1) for totals in (present, every)]
+    sums = corpus.lengths.sum(axis=0)
+    noisy = np.concatenate([*parts, sums])
+    noisy = noisy + statistics_noise(noise, noisy.shape, rng)
+    vector = np.concatenate([noisy, [corpus.n_documents]]).astype(np.int64)
+    if np.abs(vector).max() > _LARGEST:
+        raise DataError("the silo's statistics do not fit into 32 bits: too many words, or too much noise.")
+    return (vector % 2**32).astype(np.uint32)
+
+
+@dataclass(frozen=True, eq=False)
+class FederatedStatistics:
+    """The sum, as every silo gets it.
+
+    Attributes:
+        totals: int32 [:func:`statistics_length`].
+        shape: Of its sketches.
+        secret: The silos' common secret.
+    """
+
+    totals: np.ndarray
+    shape: SketchShape
+    secret: bytes
+
+    @property
+    def documents(self) -> float:
+        """N, documents of all silos."""
+        return float(self.totals[-1])
+
+    def __call__(self, words: Sequence[str]) -> Statistics:
+        """Estimates for words; unbiased, so that they may be below 0 (:mod:`fedrank.data.text_features` mends that)."""
+        hashes = hash_terms(words, self.shape, statistics_secret(self.secret))
+        cells = self.totals[:-_COUNTS].reshape(len(FIELDS), 2, self.shape.z, self.shape.w)
+        looked = cells[:, :, np.arange(self.shape.z), hashes.rows]  # [fields, 2, terms, z]
+        values = estimate(looked, hashes.signs, self.shape.kind).astype(np.float64)
+        frequency, collection = values[:, 0].T, values[:, 1].T
+        return Statistics(self.documents, frequency, collection, self.totals[-_COUNTS:-1].astype(np.float64))

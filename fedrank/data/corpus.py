@@ -189,9 +189,11 @@ def corpus_of(texts: Texts, stem: bool = True, stopwords: bool = True) -> Corpus
     bodies, titles, queries = words[:n], words[n : 2 * n], words[2 * n :]
     empty = sum(not len(body) and not len(title) for body, title in zip(bodies, titles, strict=True))
     wordless = sum(not len(query) for query in queries)
-    notes = [
-        f"{count} {what} without a word." for count, what in ((empty, "documents"), (wordless, "queries")) if count
-    ]
+    notes = []
+    if empty:
+        notes.append(f"Documents without a word: {empty}.")
+    if wordless:
+        notes.append(f"Queries without a word: {wordless}.")
     return Corpus(
         texts.name,
         tuple(vocabulary),

@@ -129,7 +129,9 @@ def _joined(parts: list[str]) -> str:
 
 
 def _without(title: str, body: str) -> str:
-    return body[len(title) :].lstrip() if title and body.startswith(title) else body
+    while title and body.startswith(title):  # one document of Cranfield has it twice there
+        body = body[len(title) :].lstrip()
+    return body
 
 
 def _judgements(path: Path, layout: SmartLayout) -> Iterator[Judgement]:

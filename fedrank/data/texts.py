@@ -95,7 +95,9 @@ def texts_of(
     queries: Mapping[str, str],
     judgements: Iterable[Judgement],
 ) -> Texts:
-    """A collection from what was read from files. A negative grade, by which TREC marks spam, becomes 0; a note says so.
+    """A collection from what was read from files.
+
+    A negative grade, by which TREC marks spam, becomes 0; a note says so.
 
     Args:
         name: What to call it.
@@ -142,7 +144,7 @@ def texts_of(
         judged_queries,
         judged_documents,
         grades,
-        notes=(f"{negative} negative grades became 0.",) if negative else (),
+        notes=(f"Negative grades that became 0: {negative}.",) if negative else (),
     )
 
 

@@ -24,6 +24,7 @@ from fedrank.data.sources import load
 from fedrank.data.splits import Splits
 from fedrank.experiments.config import RunConfig
 from fedrank.experiments.silo_build import SiloExperiment, build_silos
+from fedrank.experiments.text_build import TextExperiment, build_texts
 from fedrank.metrics.online import REWARDS, OnlineMetric, discretised
 from fedrank.protocols.central import Central
 from fedrank.protocols.foltr_es import FoltrES
@@ -127,7 +128,9 @@ def load_splits(
     return splits.hold_out(holdout, seed)
 
 
-def build(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> Experiment | SiloExperiment:
+def build(
+    config: RunConfig, folder: str | os.PathLike[str] | None = None
+) -> Experiment | SiloExperiment | TextExperiment:
     """Load the data and set up everything, of silos or of a ranker.
 
     Args:
@@ -138,6 +141,8 @@ def build(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> Ex
         FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
     """
     config = config.resolved()
+    if config.of_texts:
+        return build_texts(config, folder)
     return build_silos(config, folder) if config.of_silos else build_ranking(config, folder)
 
 

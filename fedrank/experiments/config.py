@@ -10,73 +10,20 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from fedrank.core.errors import ConfigError
-from fedrank.experiments.silo_config import (
-    SILO_BASELINES,
-    SILO_NEEDS,
-    SILO_PROTOCOLS,
-    SILO_RATE,
-    SILO_ROUNDS,
-    Bandit,
-    Network,
-    Personal,
-    Silos,
-    check_own_file,
-    setting,
-)
+from fedrank.experiments.known import family, refuse_meaningless, step_size
+from fedrank.experiments.silo_config import Bandit, Network, Personal, Silos, check_own_file, setting
+from fedrank.experiments.sketch_config import Sketch, Texts, Training, resolved_sketch
 from fedrank.privacy.accountant import DELTA
 from fedrank.privacy.randomised_response import probability
 from fedrank.protocols.table import PROTOCOLS
 
 #: p of FOLtR-ES when neither p nor ε is given: the paper's choice for its main results (Section 6.3).
 DEFAULT_P = 0.9
-#: Rounds when neither rounds nor a budget is given: 2 million interactions of 2,000 devices with 4 each (the paper's).
-DEFAULT_ROUNDS = 250
 #: Norm that FPDGD clips to where there is noise (ICTIR 2021, at its larger budgets).
 DEFAULT_CLIP = 5.0
-#: Step sizes of the papers: Kharitonov 2019; Wang et al. ECIR and ICTIR 2021; Yue & Joachims 2009; Schuth et al. 2016.
-LEARNING_RATES = {"foltr-es": 1e-3, "foltr-pdgd": 0.1, "pdgd": 0.1, "dbgd": 0.01, "mgd": 0.01}
-
-_ES, _FEDERATED, _SILOS = ("foltr-es",), ("foltr-es", "foltr-pdgd"), SILO_PROTOCOLS
-_RANKING = tuple(LEARNING_RATES)
-#: Settings that only some protocols know.
-_KNOWN_BY = {
-    "sigma": _ES,
-    "antithetic": _ES,
-    "as_published": _FEDERATED,
-    "ties": _ES,
-    "reward_values": _ES,
-    "privacy.p": _ES,
-    "privacy.mechanism": _ES,
-    "privacy.epsilon": _FEDERATED,
-    "privacy.clip": ("foltr-pdgd",),
-    "privacy.clip_norm": ("foltr-pdgd",),
-    "privacy.secure_sum": ("foltr-pdgd",),
-    "aggregate": _FEDERATED,
-    "byzantine": _FEDERATED,
-    "radius": ("dbgd", "mgd"),
-    "candidates": ("mgd",),
-    "batch": ("pdgd",),
-    "share": _FEDERATED,
-    "devices.amounts": _FEDERATED,
-    "devices.users": _FEDERATED,
-    "devices.dropout": (*_FEDERATED, *_SILOS),
-    "devices.late": _FEDERATED,
-    "attack.kind": _FEDERATED,
-    **{
-        name: _RANKING
-        for name in (
-            "fold", "normalise", "holdout", "clicks", "ranker", "hidden", "clients", "interactions", "budget", "reward",
-            "evaluation.users", "evaluation.tie_orders", "evaluation.measures", "compute.kernels", "privacy.delta",
-        )
-    },
-    "silos": _SILOS,
-    "network": _SILOS,
-    "bandit": ("bandit-fedavg",),
-    "personal": ("ditto", "apfl", "fedfomo", "ifca", "leave-one-out"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -137,10 +84,14 @@ class Evaluation:
     """What is measured about the server's model while it learns."""
 
     every: int = setting(
-        0, "Rounds between evaluations; the first and the last model are always evaluated. 0: 10; of silos 1."
+        0,
+        "Rounds between evaluations; the first and the last model are always evaluated. 0: 10; of silos 1; with texts "
+        "100.",
     )
     measures: tuple[str, ...] = setting(
-        (), "Offline measures, each over all queries and over judged queries; empty: nDCG@10 and RR@10. Of silos: AUC."
+        (),
+        "Offline measures, each over all queries and over judged queries; empty: nDCG@10 and RR@10. Of silos: AUC; "
+        "with texts nDCG@10, nDCG, ERR, MAP and MAP-JOS.",
     )
     users: tuple[str, ...] = setting((), "Click models for the exact expected metric; empty: the one that trains.")
     tie_orders: int = setting(
@@ -149,7 +100,7 @@ class Evaluation:
     baselines: tuple[str, ...] = setting(
         ("auto",),
         "Rankers trained on labels, to compare with: MSE, RankingSVM, LambdaMART; auto is MSE. Of silos: alone and "
-        "everyone, which are also auto.",
+        "everyone; with texts local, local-plus, global, exact, pooled; auto is all of them.",
     )
 
 
@@ -178,13 +129,13 @@ class RunConfig:
 
     protocol: str = setting(
         "foltr-es",
-        "The protocol: foltr-es, foltr-pdgd; a central learner: pdgd, dbgd, mgd; of silos: bandit-fedavg and what it "
-        "is compared with (fedrank protocols).",
+        "The protocol: foltr-es, foltr-pdgd; a central learner: pdgd, dbgd, mgd; of silos with tables: bandit-fedavg "
+        "and what it is compared with (fedrank protocols); with texts: silo-sketch.",
     )
     data: str = setting(
         "generated",
-        "Name in the catalogue (fedrank data list), or a LETOR file or folder, of silos a CSV or parquet file; or "
-        "'generated'.",
+        "Name in the catalogue (fedrank data list), or a LETOR file or folder, of silos a CSV or parquet file, or "
+        "a folder of texts, or several sets of texts joined by +; or 'generated'.",
     )
     fold: int = setting(1, "Fold of the data set, 1 to 5.")
     data_seed: int = setting(0, "Seed of generated data, of shares and of who differs how.")
@@ -210,7 +161,8 @@ class RunConfig:
     labels_per_client: int = setting(1, "Relevance grades that a device sees with share = 'labels'.")
     interactions: int = setting(4, "B, interactions of a device in a round.")
     rounds: int = setting(
-        0, "Rounds; a round is one step of the server. 0: what the budget gives, or 250; of silos 15."
+        0,
+        "Rounds; a round is one step of the server. 0: what the budget gives, or 250; of silos 15, with texts 2,000.",
     )
     budget: int | None = setting(None, "Interactions of all devices in a run, instead of rounds.")
     reward: str = setting("MaxRR", "Metric of an interaction's clicks that is maximised: MaxRR, DCG, nDCG or MeanRR.")
@@ -239,6 +191,7 @@ class RunConfig:
     byzantine: int | None = setting(
         None, "Liars that the rule allows for; without it as many as attack.share makes, at least 1."
     )
+    i_know: bool = setting(False, "silo-sketch: that sketch.mode = 'paper' does not protect the owners of documents.")
     seeds: int = setting(5, "How many runs with different seeds.")
     seed: int = setting(0, "The first seed; the others follow.")
     privacy: Privacy = field(default_factory=Privacy)
@@ -250,6 +203,9 @@ class RunConfig:
     network: Network = field(default_factory=Network)
     bandit: Bandit = field(default_factory=Bandit)
     personal: Personal = field(default_factory=Personal)
+    texts: Texts = field(default_factory=Texts)
+    sketch: Sketch = field(default_factory=Sketch)
+    training: Training = field(default_factory=Training)
 
     def __post_init__(self):
         PROTOCOLS.entry(self.protocol)
@@ -300,20 +256,7 @@ class RunConfig:
         Raises:
             ConfigError: A setting was changed that this protocol does not know.
         """
-        default = RunConfig(protocol=self.protocol)
-        for name, protocols in _KNOWN_BY.items():
-            if self.protocol not in protocols and _value(self, name) != _value(default, name):
-                raise ConfigError(
-                    f"{_changed(_value(self, name), _value(default, name), name)} means nothing to the protocol "
-                    f"{self.protocol!r}; it is a setting of {', '.join(protocols)}. Leave it out."
-                )
-        for name, where, needed in (*_NEEDS, *SILO_NEEDS):
-            if _value(self, name) == _value(default, name):
-                continue
-            given = _value(self, where)
-            if given not in needed if needed else given == _value(default, where):
-                what = f"{where} = {' or '.join(map(repr, needed))}" if needed else where
-                raise ConfigError(f"{name} means nothing without {what}; set both, or leave it out.")
+        refuse_meaningless(self, RunConfig(protocol=self.protocol))
         check_own_file(self.data, self.silos)
         privacy = self.privacy
         if self.protocol == "foltr-es":
@@ -335,22 +278,27 @@ class RunConfig:
             secure = (noised and not self.as_published) if privacy.secure_sum is None else privacy.secure_sum
             norm = "l2" if self.as_published else privacy.clip_norm
             privacy = dataclasses.replace(privacy, clip=clip, secure_sum=secure, clip_norm=norm)
-        rate = LEARNING_RATES.get(self.protocol, SILO_RATE) if self.learning_rate is None else self.learning_rate
-        return dataclasses.replace(self, privacy=privacy, learning_rate=rate)
+        sketch = resolved_sketch(self.sketch, self.i_know) if self.of_texts else self.sketch
+        rate = step_size(self.protocol) if self.learning_rate is None else self.learning_rate
+        return dataclasses.replace(self, privacy=privacy, sketch=sketch, learning_rate=rate)
 
     @property
     def of_silos(self) -> bool:
-        """Whether silos average models, rather than devices or a service learning to rank."""
-        return self.protocol in SILO_PROTOCOLS
+        """Whether silos with tables average models."""
+        return family(self.protocol).name == "silos"
+
+    @property
+    def of_texts(self) -> bool:
+        """Whether silos learn to rank over each other's texts."""
+        return family(self.protocol).name == "texts"
 
     def _evaluation(self) -> Evaluation:
-        e, silos = self.evaluation, self.of_silos
-        baselines = SILO_BASELINES if silos else ("MSE",)
+        e, usual = self.evaluation, family(self.protocol)
         return dataclasses.replace(
             e,
-            every=e.every or (1 if silos else 10),
-            measures=e.measures or (("AUC",) if silos else ("nDCG@10", "RR@10")),
-            baselines=baselines if e.baselines == ("auto",) else e.baselines,
+            every=e.every or usual.every,
+            measures=e.measures or usual.measures,
+            baselines=usual.baselines if e.baselines == ("auto",) else e.baselines,
         )
 
     def _rounds(self) -> int:
@@ -366,7 +314,7 @@ class RunConfig:
                 )
             rounds = self.budget // a_round
         elif rounds == 0:
-            rounds = SILO_ROUNDS if self.of_silos else DEFAULT_ROUNDS
+            rounds = family(self.protocol).rounds
         if not 1 <= rounds <= 10**6:
             raise ConfigError(f"rounds must be in 1..{10**6}, got {rounds}.")
         return rounds
@@ -375,26 +323,3 @@ class RunConfig:
     def all_seeds(self) -> tuple[int, ...]:
         """The seeds of the runs."""
         return tuple(range(self.seed, self.seed + self.seeds))
-
-
-#: Settings that mean something only where another has one of these values, or any but its default.
-_NEEDS = (
-    ("topics", "share", ("topic",)),
-    ("labels_per_client", "share", ("labels",)),
-    ("devices.delay", "devices.late", ()),
-    ("attack.kind", "attack.share", ()),
-)
-
-
-def _changed(value: Any, default: Any, name: str) -> str:
-    """The name of a setting; of a table, its first setting that was changed."""
-    if not dataclasses.is_dataclass(value):
-        return name
-    changed = (f.name for f in dataclasses.fields(value) if getattr(value, f.name) != getattr(default, f.name))
-    return f"{name}.{next(changed)}"
-
-
-def _value(config: Any, name: str) -> Any:
-    for part in name.split("."):
-        config = getattr(config, part)
-    return config

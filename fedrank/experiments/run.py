@@ -17,6 +17,8 @@ from fedrank.experiments.runner import Interrupted as Interrupted
 from fedrank.experiments.runner import Runner
 from fedrank.experiments.silo_build import SiloExperiment
 from fedrank.experiments.silo_run import SiloRunner
+from fedrank.experiments.text_build import TextExperiment
+from fedrank.experiments.text_run import TextRunner
 
 
 def run(
@@ -78,4 +80,6 @@ def _runner(
     experiment = build(config, data_folder)
     if isinstance(experiment, SiloExperiment):
         return SiloRunner(experiment, home, listener)
+    if isinstance(experiment, TextExperiment):
+        return TextRunner(experiment, home, listener)
     return RankingRunner(experiment, home, listener)

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.experiments.config import RunConfig
+from fedrank.experiments.known import family
 
 
 def as_dict(config: Any) -> dict[str, Any]:
@@ -107,8 +108,8 @@ def with_setting(config: RunConfig, key: str, value: Any) -> RunConfig:
 
 def _drop_defaults(values: dict[str, Any], config: RunConfig, protocol: str) -> None:
     """Where devices become silos, or the other way round, what was nobody's choice is chosen anew, in place."""
-    now, then = RunConfig(protocol=config.protocol), RunConfig(protocol=protocol)
-    if now.of_silos == then.of_silos:
+    now = RunConfig(protocol=config.protocol)
+    if family(config.protocol) == family(protocol):
         return
     if config.rounds == now.rounds and config.budget is None:
         values.pop("rounds", None)

@@ -209,9 +209,9 @@ def map_jos(scores, labels, where, *, k: int | None = None, ties: str = "fixed",
     keep the order of the ranking, so that every ranking without a wrong pair has the value 1, also a list without
     a relevant document.
 
-    All other rankings have a larger value: the product of the quotients is 1, so their mean is at least 1. (However
-    equal labels share places, the best ranking has the smallest value, by the rearrangement inequality.) So this is
-    a cost, the paper's tables, where larger is better, cannot be values of it, and it is given to show just that.
+    All other rankings have a larger value: the product of the quotients is 1, so their mean is at least 1. However
+    equal labels share places, the best ranking has the smallest value (rearrangement inequality). So the formula is
+    a cost, while the paper reads larger values of its MAP as better (Figure 8b): its numbers come from another one.
     Report :func:`average_precision`.
 
     Args:
@@ -287,5 +287,7 @@ def offline_metric(name: str) -> Callable[..., jax.Array]:
         raise ConfigError(f"{base} has no parameter {parameter!r}; it has {', '.join(known) or 'none'}.")
     if base == "ERR" and parameter is None:
         raise ConfigError(f"{name!r} needs the largest label of the scale: write ERR(max_label=4), or 2 for LETOR 4.0.")
+    if base == "MAP-JOS" and cutoff is not None:
+        raise ConfigError(f"{name!r}: MAP-JOS has no cutoff; write MAP-JOS, or AP@{cutoff}, which is what to report.")
     settings = {} if parameter is None else {parameter: int(value)}
     return functools.partial(function, k=None if cutoff is None else int(cutoff), **settings)

@@ -15,7 +15,9 @@ provided that the secret, the vocabulary and the candidates stay the same.
 
 What this does not hide: how probable each of the fitting terms is (a decoy that nobody would search for convinces
 nobody: choose ``candidates`` that look like words of queries), which terms are asked together (decoys of one query's
-terms do not form a sensible query), how often a question comes, and anything from an owner who sees the ranker.
+terms do not form a sensible query), that two silos ask about the same term (their decoys differ, so the words that fit
+both questions are few), and how often a question comes. Where z₁ is more than z/2 there is no room for a decoy at all:
+:attr:`Obfuscator.among` is 1 then, and a dictionary finds the term.
 """
 
 from __future__ import annotations
@@ -104,6 +106,11 @@ class Obfuscator:
         self._candidates = np.arange(len(terms)) if candidates is None else np.asarray(candidates)
         self._asked: dict[str, Question] = {}
 
+    @property
+    def among(self) -> int:
+        """Terms that every question fits equally well, the asked one included; words that fit by chance come on top."""
+        return 1 + (decoys_of(self.shape.z, self.z1, self.overlap) if self.scheme == "jos" else 0)
+
     def ask(self, term: str) -> Question:
         """The question about a term: the same one every time.
 
@@ -124,31 +131,34 @@ class Obfuscator:
         sent = np.full(self.shape.z, -1, np.int32)
         sent[own] = self._rows[number, own]
         drawn = _Draws(self._secret, term, self._candidates, number)
-        decoys = 0
         if self.scheme == "jos":
-            decoys = decoys_of(self.shape.z, self.z1, self.overlap)
+            decoys = self.among - 1
             width = self.z1 - self.overlap
             blocks = others[: decoys * width].reshape(decoys, width)
             others = others[decoys * width :]
             self._plant(term, number, own, blocks, others, sent, drawn)
         else:
             for position in others:
-                sent[position] = self._rows[next(drawn), position]
-        return Question(sent, own.astype(np.int32), self._signs[number, own], 1 + decoys)
+                candidate = next(drawn, None)
+                if candidate is None:
+                    raise DataError(f"there is no word but {term!r} to fill its question with; give more candidates.")
+                sent[position] = self._rows[candidate, position]
+        return Question(sent, own.astype(np.int32), self._signs[number, own], self.among)
 
     def _plant(self, term, number, own, blocks, left, sent, drawn) -> None:
-        """Decoys into their blocks and single words into what is left, so that nothing else fits by accident."""
+        """Decoys into their blocks and single words into what is left, so that nothing else fits by accident.
+
+        A word that was planted already fits its own block, and so is not taken twice.
+        """
         planted = np.empty((1 + len(blocks), self.shape.z), np.int32)
         planted[0] = self._rows[number]
-        used = {number}
         for decoy, block in enumerate(blocks, start=1):
             for candidate in drawn:
                 row = self._rows[candidate]
                 filled = sent >= 0
                 filled[own] = False
                 if (
-                    candidate not in used
-                    and np.count_nonzero(row[own] == sent[own]) == self.overlap
+                    np.count_nonzero(row[own] == sent[own]) == self.overlap
                     and not (row[filled] == sent[filled]).any()
                     and not (planted[:decoy, block] == row[block]).any()
                 ):
@@ -159,7 +169,6 @@ class Obfuscator:
                     f"{len(self._candidates)} words (one in {1 / self._chance():,.0f} fits). Take a smaller overlap, a "
                     "larger w, a larger z1 or more candidates."
                 )
-            used.add(candidate)
             planted[decoy], sent[block] = row, row[block]
         for position in left:
             for candidate in drawn:

@@ -212,7 +212,7 @@ def _gaussian_thresholds(sigma: Fraction, bits: int) -> tuple[int, ...]:
     """Of the size |X| of discrete Gaussian noise."""
 
     def chances():
-        step = (-Decimal(sigma.denominator) ** 2 / (2 * Decimal(sigma.numerator) ** 2)).exp()
+        step = (-(Decimal(sigma.denominator) ** 2) / (2 * Decimal(sigma.numerator) ** 2)).exp()
         twice, weights, weight, step = step * step, [Decimal(1)], Decimal(2), step
         smallest = Decimal(10) ** -(decimal.getcontext().prec + 10)
         while weight > smallest:  # what is left out is below 2¹⁵ weights of this size

@@ -12,7 +12,8 @@ The smaller of the two counts. A sketch is one field of one document, and an occ
 about titles cost bodies nothing.
 
 A question that was answered before gets the same answer again, which costs nothing: its noise must not be averaged
-away. Two questions are the same if all their z cells are: a querier that redraws decoys pays, and shows more of himself.
+away. Two questions are the same if all their z cells are: a querier that redraws decoys pays, and shows more of
+himself.
 """
 
 from __future__ import annotations
@@ -150,8 +151,8 @@ class QueryBudget:
         self.allowed = answers_within(limit, epsilon, mechanism, delta)
         if not self.allowed:
             raise ConfigError(
-                f"an answer costs ε = {epsilon:.4g}, and a limit of {limit:.4g} leaves room for none. Lower the ε of an "
-                "answer; fedrank.privacy.query_budget.plan gives one that lasts."
+                f"an answer costs ε = {epsilon:.4g}, and a limit of {limit:.4g} leaves room for none. Lower the ε of "
+                "an answer; fedrank.privacy.query_budget.plan gives one that lasts."
             )
         self.seen = np.zeros((queriers, sketches), np.int64)
         self.answers = np.zeros(sketches, np.int64)
@@ -180,7 +181,9 @@ class QueryBudget:
         total = self.answers.size
         if not 0 <= querier < len(self.seen):
             raise DataError(f"querier must be in 0..{len(self.seen) - 1}, got {querier}.")
-        if sketches.size and (sketches.min() < 0 or sketches.max() >= total or np.unique(sketches).size < sketches.size):
+        if sketches.size and (
+            sketches.min() < 0 or sketches.max() >= total or np.unique(sketches).size < sketches.size
+        ):
             raise DataError(f"sketches must be different numbers in 0..{total - 1}.")
         question = np.ascontiguousarray(rows, np.int64).tobytes()
         known, told, kept = self._cache.get(question) or (
@@ -193,8 +196,8 @@ class QueryBudget:
         if spent.size:
             raise ConfigError(
                 f"the budget of sketch {spent[0]} is spent ({spent.size} of the {sketches.size} asked about): "
-                f"{self.allowed:,} answers of ε = {self.epsilon:.4g} make up the limit of {self.limit:.4g}. Nothing was "
-                "answered. Repeat earlier questions, plan for more with a smaller ε, or publish sketches once."
+                f"{self.allowed:,} answers of ε = {self.epsilon:.4g} make up the limit of {self.limit:.4g}. Nothing "
+                "was answered. Repeat earlier questions, plan for more with a smaller ε, or publish sketches once."
             )
         if new.size:
             drawn = draw(new)
@@ -253,9 +256,7 @@ class QueryBudget:
             if read["version"] != _VERSION:
                 raise DataError(f"a ledger of version {_VERSION} is needed, got {read['version']}.")
             seen, answers = np.array(read["seen"], np.int64), np.array(read["answers"], np.int64)
-            budget = cls(
-                read["epsilon"], read["limit"], answers.size, len(seen), read["mechanism"], read["delta"]
-            )
+            budget = cls(read["epsilon"], read["limit"], answers.size, len(seen), read["mechanism"], read["delta"])
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, DataError):
                 raise

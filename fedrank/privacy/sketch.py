@@ -188,7 +188,7 @@ class Cells:
     cell's documents together it is z runs of memory.
 
     Args:
-        sketches: [documents, z, w], integers or floats (with noise on them). Kept as int16, int32 or float32.
+        sketches: [documents, z, w], integers or floats (with noise on them). Kept as int32 or float32.
 
     Raises:
         DataError: Integers do not fit into 32 bits, or the array has not three axes.
@@ -299,8 +299,8 @@ def _check_terms(terms: int, hashes: Hashes, shape: SketchShape) -> None:
 
 
 def _narrow(array: np.ndarray) -> np.ndarray:
-    """The array as int16, int32 or float32."""
-    if array.dtype in (np.int16, np.int32, np.float32):
+    """The array as int32 or float32: the two types that kernels are compiled for."""
+    if array.dtype in (np.int32, np.float32):
         return array
     if not np.issubdtype(array.dtype, np.integer):
         return array.astype(np.float32)

@@ -105,17 +105,22 @@ class SketchReport:
         end = (
             f" Not covered, among other things: whole documents (of {self.occurrences:,} words, the bound would be "
             f"ε = {self.epsilon_document:.4g})"
-            + (", and the models that silos train on their own documents and send without noise." if self.training else ".")
+            + (
+                ", and the models that silos train on their own documents and send without noise."
+                if self.training
+                else "."
+            )
         )
         if self.mode == "plain":
             return "Sketches have no noise. Whoever knows the secret of the hashes reads the counts of every word."
         if self.mode == "paper":
             return (
-                f"This is the paper's noise as printed, and it does not protect the document owner from the querier. One "
-                f"variable is added to all {round(self.sensitivity):,} cells of an answer, so that differences between "
-                "cells are exact, and the querier takes it off with the cells of his own decoys. There is no bound on "
-                f"what one answer reveals. The published number is ε = {self.epsilon_published:.3g} for one answer, and "
-                f"nothing is said about the {self.answers:,} answers that are given about a sketch. Use publish-once."
+                f"This is the paper's noise as printed, and it does not protect the document owner from the querier. "
+                f"One variable is added to all {round(self.sensitivity):,} cells of an answer, so that differences "
+                "between cells are exact, and the querier takes it off with the cells of his own decoys. There is no "
+                f"bound on what one answer reveals. The published number is ε = {self.epsilon_published:.3g} for one answer, "
+                f"and nothing is said about the {self.answers:,} answers that are given about a sketch. Use "
+                "publish-once."
             )
         at = f" at δ = {self.delta:.0e}"
         gaussian = "Gaussian" in self.mechanism
@@ -129,10 +134,10 @@ class SketchReport:
             )
         else:
             how = (
-                f"Every answer has {self.mechanism} of {'σ' if gaussian else 'scale'} {self.scale:.4g} of its own in each "
-                f"cell, and an occurrence costs ε = {self.epsilon_answer:.4g}{at if gaussian else ''} in one answer. After "
-                f"{self.answers:,} different answers about a sketch, and sizes and statistics beside them, it has cost "
-                f"ε = {high:.4g} by adding up, and {low:.4g}{at}; against a single querier with "
+                f"Every answer has {self.mechanism} of {'σ' if gaussian else 'scale'} {self.scale:.4g} of its own in "
+                f"each cell, and an occurrence costs ε = {self.epsilon_answer:.4g}{at if gaussian else ''} in one "
+                f"answer. After {self.answers:,} different answers about a sketch, and sizes and statistics beside "
+                f"them, it has cost ε = {high:.4g} by adding up, and {low:.4g}{at}; against a single querier with "
                 f"{self.answers_of_querier:,} of them, {self.epsilon_querier:.4g}."
             )
         little = " An ε of this size is a formal bound with little meaning of its own." if low > _LITTLE else ""
@@ -219,7 +224,9 @@ def _total(noise: SketchNoise, answers: int, group: int) -> tuple[float, float]:
         return math.inf, math.inf
     # Sizes and statistics cost together as much as an answer, or are in what is published.
     times = sum(noise.shares.values()) if noise.mode == "publish-once" else answers + 1
-    by_rho = concentrated_epsilon(group**2 * times * answer_rho(noise.epsilon, noise.mechanism, noise.delta), noise.delta)
+    by_rho = concentrated_epsilon(
+        group**2 * times * answer_rho(noise.epsilon, noise.mechanism, noise.delta), noise.delta
+    )
     if noise.mechanism == "gaussian":
         return (by_rho if noise.mode == "publish-once" else group * times * noise.epsilon), by_rho
     basic = group * times * noise.epsilon
@@ -229,8 +236,8 @@ def _total(noise: SketchNoise, answers: int, group: int) -> tuple[float, float]:
 def _covers(noise: SketchNoise) -> tuple[str, ...]:
     what = "sketches" if noise.mode == "publish-once" else "answers"
     return (
-        f"One occurrence of a word in a document: its trace in the silo's {what}, in the document's length and number of "
-        "different words, and in the silo's document frequencies and counts of all occurrences.",
+        f"One occurrence of a word in a document: its trace in the silo's {what}, in the document's length and number "
+        "of different words, and in the silo's document frequencies and counts of all occurrences.",
         "Against all other silos together and the server, also if they know the secret of the hashes and every other "
         "word of the document, and whatever they compute from what they got.",
         "A word replaced by another, at twice ε.",

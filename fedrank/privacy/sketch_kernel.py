@@ -137,7 +137,7 @@ def counts(cells, lines, signs, minimum: bool, at_least: float) -> np.ndarray:
     """Middles of signed cells.
 
     Args:
-        cells: int16, int32 or float32 [lines, documents].
+        cells: int32 or float32 [lines, documents].
         lines: int [terms, positions], which lines of ``cells`` a term reads.
         signs: [terms, positions].
         minimum: The smallest is wanted, not the middle.

@@ -13,8 +13,8 @@ A word replaced by another is two occurrences and costs twice ε. A whole docume
 Four modes:
 
 *publish-once*   Every sketch gets noise once and is handed out. Whoever has it looks up what he likes: that is
-                 post-processing and costs nothing more. ε is that of an occurrence, once and for all; three shares of it
-                 go to sketches, sizes and statistics (after Pagh and Thorup, *Improved Utility Analysis of Private
+                 post-processing and costs nothing more. ε is that of an occurrence, once and for all; three shares of
+                 it go to sketches, sizes and statistics (after Pagh and Thorup, *Improved Utility Analysis of Private
                  CountSketch*, NeurIPS 2022).
 
 *per-query*      Every answer gets noise of its own in each of its z cells. ε is that of one answer, and answers add up:
@@ -22,8 +22,8 @@ Four modes:
                  as one answer.
 
 *paper*          Equation 5 as printed: one continuous Laplace variable of scale 1/ε for all z cells of an answer. The
-                 querier sees it in the cells of his own decoys and takes it off. **It bounds nothing against him.** Sizes
-                 and statistics go out as they are.
+                 querier sees it in the cells of his own decoys and takes it off. **It bounds nothing against him.**
+                 Sizes and statistics go out as they are.
 
 *plain*          No noise.
 
@@ -34,6 +34,7 @@ nobody.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Mapping
@@ -154,7 +155,7 @@ class SketchNoise:
         if self.mechanism == "laplace":
             return laplace_scale(self.epsilon * self.part(what), distance)
         # σ² of a part p of ρ is σ²/p: ρ = (Δ/σ)²/2.
-        return gaussian_sigma(self.epsilon, self.delta, math.sqrt(distance / self.part(what)))
+        return _sigma(self.epsilon, self.delta, math.sqrt(distance / self.part(what)))
 
     def publish(self, sketches: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
         """Sketches with noise, to be handed out once and never drawn again.
@@ -189,8 +190,8 @@ class SketchNoise:
             rng: A simulation's generator; None for the operating system's randomness.
 
         Returns:
-            As ``cells``: int64 with noise of its own in each cell (per-query), float64 with one variable for the z cells
-            of an answer (paper), as it is (plain).
+            As ``cells``: int64 with noise of its own in each cell (per-query), float64 with one variable for the z
+            cells of an answer (paper), as it is (plain).
 
         Raises:
             ConfigError: The mode publishes sketches instead, or an answer has another number of cells.
@@ -224,6 +225,11 @@ class SketchNoise:
         if rng is not None:
             return drawn(rng, self.mechanism, scale, shape)
         return (exact_laplace if self.mechanism == "laplace" else exact_gaussian)(scale, shape)
+
+
+@functools.lru_cache(maxsize=256)
+def _sigma(epsilon: float, delta: float, distance: float) -> float:
+    return gaussian_sigma(epsilon, delta, distance)  # a search, and every block of noise asks
 
 
 def statistics_noise(

@@ -106,8 +106,8 @@ def noise_deviation(z: int, mechanism: str, strength: float) -> float:
     """Deviation that the noise alone leaves in the median of z rows, for large z.
 
     The median of z draws of density p has deviation 1/(2·p(0)·√z): √z/ε for Laplace noise of scale z/ε, and
-    √(π/2) · strength for Gaussian noise, whatever z is. At z = 1 the truth is √2 times this (Laplace), or 0.8 times
-    (Gaussian).
+    √(π/2) · strength for Gaussian noise, whatever z is. The truth is more under Laplace noise (√2 times at z = 1, 1.13
+    times at z = 30), and less under Gaussian noise (0.8 times at z = 1).
     """
     scale = cell_noise(z, mechanism, strength)
     density = 1 / (2 * scale) if mechanism == "laplace" else 1 / (scale * math.sqrt(2 * math.pi))

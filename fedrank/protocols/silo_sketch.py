@@ -21,7 +21,7 @@ whose validation queries are ranked better by its own model need not adopt every
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -75,7 +75,8 @@ class SiloSketch(Protocol):
 
     learner: GradedLearner
     silos: int
-    promise: Any
+    # Neither changes a step of training, so that runs with other noise share a compiled program.
+    promise: Any = field(compare=False)
     local_steps: int = 1000
     steps: int = 1
     batch: int = 200
@@ -84,7 +85,7 @@ class SiloSketch(Protocol):
     ramp: int = 200
     plus_beta: float = 0.3
     serial: bool = False
-    opening: Protocol | None = None
+    opening: Protocol | None = field(default=None, compare=False)
 
     name = "silo-sketch"
 

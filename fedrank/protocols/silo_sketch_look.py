@@ -149,9 +149,11 @@ class Answer(HostExchange):
         if noise.mode != "per-query" or noise.epsilon is None or not np.isfinite(self.settings.limit):
             return None
         sketches = documents * self.settings.fields
-        return QueryBudget(
+        budget = QueryBudget(
             noise.epsilon, self.settings.limit, sketches, self.settings.silos, noise.mechanism, noise.delta
         )
+        budget.answers += 1  # what sizes and statistics cost
+        return budget
 
     def _answer(self, budget: QueryBudget | None, silo: int, rows: Any, raw: np.ndarray, draws: Any) -> Any:
         """Noisy cells [fields · documents, z]; None where the budget is spent."""
@@ -209,7 +211,7 @@ class Receive(HostExchange):
         s = self.settings
         secret = party.own["secret"].tobytes()
         statistics = FederatedStatistics(np.asarray(party.own["totals"]), s.statistics, secret)
-        seen = (_answered if s.asks else _published)(s, party, request)
+        seen = seen_by(s, party, request)
         rows = own_rows(party.shared, statistics, s.rows) | cross_rows(party.shared, seen, statistics, s.rows)
         if s.rows.scale != "federation":
             return _prepared(party, scaled(rows, s.rows))
@@ -248,6 +250,17 @@ class SetScale(HostExchange):
         names = tuple(f"rows.{name}" for name in rows)
         rows = scaled(rows, self.settings.rows, np.asarray(request.means), np.asarray(request.deviations))
         return _prepared(without(party, *names), rows)
+
+
+def seen_by(s: SketchOpening, party: Party, request: Any) -> list[Foreign | None]:
+    """What a silo sees of the others' documents, by their numbers; None for itself and for who was not heard.
+
+    Args:
+        s: What was agreed.
+        party: The silo.
+        request: What :class:`Receive` asked it with.
+    """
+    return (_answered if s.asks else _published)(s, party, request)
 
 
 def rows_of_party(party: Party) -> dict[str, np.ndarray]:
@@ -304,13 +317,16 @@ def _answered(s: SketchOpening, party: Party, request: wire.Answers) -> list[For
     place = {word: number for number, word in enumerate(words)}
     obfuscator = _obfuscator(s, party)
     questions = [obfuscator.ask(word) for word in words]
+    own = np.reshape([question.own for question in questions], (1, -1, 1, s.z1))
+    signs = np.reshape([question.signs for question in questions], (1, -1, 1, s.z1))
 
     def seen(silo: int, documents: int) -> Foreign:
-        cells = np.asarray(request.cells)[silo, :, :, :documents]
+        answered = int(np.asarray(request.answered)[silo])
+        cells = np.asarray(request.cells)[silo, :, :answered, :documents]
+        mine = np.take_along_axis(cells, own[:, :answered], axis=-1)
         table = np.zeros((len(words), documents, s.fields), np.float32)
-        for word, question in enumerate(questions[: int(np.asarray(request.answered)[silo])]):
-            mine = cells[:, word][..., question.own]
-            table[word] = np.maximum(estimate(mine, question.signs, s.shape.kind), 0.0).T
+        estimates = estimate(mine, signs[:, :answered], s.shape.kind)
+        table[:answered] = np.moveaxis(np.maximum(estimates, 0.0), 0, -1)
         return Foreign(_in_table(place, table), *_sizes_of(request, silo, documents))
 
     return [seen(silo, n) if n else None for silo, n in enumerate(np.asarray(request.documents).tolist())]

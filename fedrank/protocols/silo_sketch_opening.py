@@ -30,6 +30,7 @@ import numpy as np
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Exchange, Party, Promise, Protocol
 from fedrank.data.corpus import FIELDS
+from fedrank.privacy.query_budget import answers_within
 from fedrank.privacy.secure_sum_messages import Terms
 from fedrank.privacy.secure_sum_server import Server
 from fedrank.privacy.sketch import SketchShape
@@ -37,6 +38,8 @@ from fedrank.privacy.sketch_noise import SketchNoise
 from fedrank.protocols.silo_sketch_rows import RowSettings, SiloTexts
 from fedrank.protocols.silo_sketch_statistics import statistics_length
 
+#: Questions where no budget ends.
+_ENDLESS = 2**31 - 1
 #: Largest noise, in standard deviations of 16 bits, with which cells cross in two bytes.
 _NARROW_SCALE = 700.0
 
@@ -125,6 +128,14 @@ class SketchOpening(Protocol):
         """Whether a published cell takes four bytes: two hold counts with little noise."""
         scale = self.noise.scale("sketches")
         return scale is not None and scale > _NARROW_SCALE
+
+    @property
+    def allowed(self) -> int:
+        """Questions about a document that its owner answers within the budget, of which sizes and statistics cost one."""
+        n = self.noise
+        if n.mode != "per-query" or n.epsilon is None or not math.isfinite(self.limit):
+            return _ENDLESS
+        return max(0, answers_within(self.limit, n.epsilon, n.mechanism, n.delta) - 1)
 
     @property
     def fields(self) -> int:

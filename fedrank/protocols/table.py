@@ -161,3 +161,15 @@ for _name, _summary, _crosses in (
     PROTOCOLS.register(_name, summary=_summary)(
         Row(paper="for comparison", file="fedrank/protocols/personalised.py", crosses=_crosses)
     )
+
+PROTOCOLS.register(
+    "silo-sketch",
+    summary="Silos train one ranker over each other's queries and documents, through private sketches (CS-F-LTR).",
+    citation="shi2021csfltr",
+)(
+    Row(
+        paper="Shi et al.: Cross-silo Federated Learning-to-rank, J. Software 2021; Wang et al., ICDE 2021",
+        file="fedrank/protocols/silo_sketch.py",
+        crosses="noisy sketches of documents, a secure sum of statistics, changes of a ranker",
+    )
+)

@@ -17,147 +17,17 @@ Algorithm 2 line 4 and equation 5), the first two break the privacy that is prin
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
-from fedrank.core.errors import ConfigError
-from fedrank.privacy.query_budget import QueryBudget
-from fedrank.privacy.sketch import Hashes, SketchShape, encode, estimate, hash_terms
+from fedrank.privacy.query_budget import QueryBudget, composed
+from fedrank.privacy.sketch import estimate
 from fedrank.privacy.sketch_noise import SketchNoise, statistics_noise
-
-#: Occurrences in a generated document.
-TOKENS = 300
-
-#: Generated documents.
-_DOCUMENTS = 200
-
-#: Exponent of the generated words' frequencies.
-_ZIPF = 1.07
-
-#: Normal quantile of 99 % intervals.
-_QUANTILE = 2.5758
+from fedrank.simulate.sketch_attack_world import Answers, Finding, World, ask, mean_interval, share_interval
 
 #: An attack on noise counts as successful if errors get below this part of what the noise costs.
 _CANCELLED = 0.9
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What one attack found.
-
-    Attributes:
-        attack: Its name.
-        mode: The mode, and how it was asked where there are several ways.
-        measure: What ``measured`` and ``promised`` are.
-        measured: What the attacker gets, over ``trials`` trials.
-        low: Lower end of its 99 % interval.
-        high: Upper end.
-        promised: What the mode promises, or what its noise is meant to cost him.
-        broken: Whether the promise does not hold.
-        trials: Trials.
-        words: A sentence.
-    """
-
-    attack: str
-    mode: str
-    measure: str
-    measured: float
-    low: float
-    high: float
-    promised: float
-    broken: bool
-    trials: int
-    words: str
-
-    def as_json(self) -> dict[str, Any]:
-        """As plain values."""
-        return asdict(self)
-
-
-class World(NamedTuple):
-    """Generated documents and their sketches.
-
-    Attributes:
-        shape: Of the sketches.
-        terms: The vocabulary.
-        hashes: Of the vocabulary.
-        counts: csr int32 [documents, terms].
-        sketches: int32 [documents, z, w].
-        chances: float64 [terms]: how often each term occurs.
-    """
-
-    shape: SketchShape
-    terms: tuple[str, ...]
-    hashes: Hashes
-    counts: Any
-    sketches: np.ndarray
-    chances: np.ndarray
-
-
-class Answers(NamedTuple):
-    """What there is to ask about, one question a trial.
-
-    Attributes:
-        terms: int [trials]: the term.
-        documents: int [trials]: the document.
-        own: bool [trials, z]: positions that carry the term's own cells.
-        rows: int32 [trials, z]: the cells asked for.
-        cells: int32 [trials, z]: what they hold in the document.
-        change: int32 [trials, z]: what one more occurrence of the term adds to them.
-    """
-
-    terms: np.ndarray
-    documents: np.ndarray
-    own: np.ndarray
-    rows: np.ndarray
-    cells: np.ndarray
-    change: np.ndarray
-
-
-def make_world(shape: SketchShape, vocabulary: int, seed: int) -> World:
-    """Documents of 300 words from a Zipf vocabulary, and their sketches.
-
-    Raises:
-        ConfigError: The vocabulary has fewer than 2 words.
-    """
-    from scipy.sparse import csr_array
-
-    if vocabulary < 2:
-        raise ConfigError(f"vocabulary must have at least 2 words, got {vocabulary}.")
-    rng = np.random.default_rng((seed, 0))
-    chances = np.arange(1, vocabulary + 1) ** -_ZIPF
-    chances /= chances.sum()
-    tokens = rng.choice(vocabulary, _DOCUMENTS * TOKENS, p=chances)
-    at = (np.ones(tokens.size, np.int32), (np.repeat(np.arange(_DOCUMENTS), TOKENS), tokens))
-    counts = csr_array(at, shape=(_DOCUMENTS, vocabulary))
-    counts.sum_duplicates()
-    terms = tuple(f"word{number}" for number in range(vocabulary))
-    hashes = hash_terms(terms, shape, rng.bytes(32))
-    return World(shape, terms, hashes, counts, encode(counts, hashes, shape), chances)
-
-
-def ask(world: World, z1: int, trials: int, rng: np.random.Generator, inside: bool = False) -> Answers:
-    """Questions with z₁ own positions and a word of its own in every other (equation 4 of the ICDE version).
-
-    Args:
-        world: Documents and hashes.
-        z1: Own positions; z for a querier who hides nothing and so sees most.
-        trials: Questions.
-        rng: Generator.
-        inside: Ask for terms that the document has; otherwise for words as frequent as they are in documents.
-    """
-    z = world.shape.z
-    documents = rng.integers(len(world.sketches), size=trials)
-    terms = rng.choice(len(world.terms), trials, p=world.chances)
-    if inside:
-        start, end = world.counts.indptr[documents], world.counts.indptr[documents + 1]
-        terms = world.counts.indices[rng.integers(start, end)]
-    own = rng.random((trials, z)).argsort(axis=1) < z1
-    rows = np.where(own, world.hashes.rows[terms], world.hashes.rows[_decoys(world, (trials, z), rng), np.arange(z)])
-    change = np.where(rows == world.hashes.rows[terms], world.hashes.signs[terms], 0)
-    return Answers(terms, documents, own, rows, world.sketches[documents[:, None], np.arange(z), rows], change)
 
 
 def distinguish(world: World, noise: SketchNoise, z1: int, trials: int, rng: np.random.Generator) -> Finding:
@@ -202,7 +72,7 @@ def distinguish_unscaled(world: World, epsilon: float, z1: int, trials: int, rng
     answers = noise.answer(cells.reshape(-1, 1, 1), rng).reshape(cells.shape)
     evidence = _evidence(noise, "sketches", answers - asked.cells, asked.change)
     how = f"independent noise of scale 1/ε in each cell, {z1} of them the term's: it is z/ε that is needed"
-    return _told("distinguish", noise, "independent 1/ε", evidence, truth, rng, how)
+    return replace(_told("distinguish", noise, "independent 1/ε", evidence, truth, rng, how), control=True)
 
 
 def cancel(world: World, noise: SketchNoise, z1: int, trials: int, rng: np.random.Generator) -> Finding:
@@ -219,7 +89,7 @@ def cancel(world: World, noise: SketchNoise, z1: int, trials: int, rng: np.rando
         rng: Generator.
     """
     asked = ask(world, z1, trials, rng, inside=True)
-    true = world.counts[asked.documents, asked.terms]
+    true = np.asarray(world.counts[asked.documents, asked.terms]).ravel()
     if noise.mode == "publish-once":
         answers = noise.publish(asked.cells[:, :, None], rng)[:, :, 0]
     else:
@@ -273,31 +143,31 @@ def repeat(
         return _evidence(noise, "sketches", answers - asked.cells, asked.change)
 
     everything = np.arange(trials)
-    fresh = sum(evidence(draw(everything)) for _ in range(times))
+    fresh = np.sum([evidence(draw(everything)) for _ in range(times)], axis=0)
     assert noise.epsilon is not None
     ledger = QueryBudget(noise.epsilon, limit, trials, 1, noise.mechanism, noise.delta)
-    kept = sum(evidence(ledger.ask(0, asked.rows[0], everything, draw)) for _ in range(times))
+    kept = np.sum([evidence(ledger.ask(0, asked.rows[0], everything, draw)) for _ in range(times)], axis=0)
     # Other decoys make another question: a number that no cell has stands for them.
     tracked, redrawn = np.zeros(trials), 0
     ledger = QueryBudget(noise.epsilon, limit, trials, 1, noise.mechanism, noise.delta)
     while ledger.left().min() > 0 and redrawn < times:
         redrawn += 1
         tracked += evidence(ledger.ask(0, np.full(world.shape.z, -redrawn), everything, draw))
+    cost = composed(noise.epsilon, times, noise.mechanism, noise.delta)
+    alone = (
+        f"{times:,} fresh answers, whose noise averages out: together they cost ε = {cost:.3g}, and a ledger must "
+        "count them"
+    )
+    again = f"asked {times:,} times: the ledger repeats its first answer"
+    round_it = (
+        f"{redrawn} questions with decoys drawn anew to get round the ledger, which charges each of them and ends at "
+        f"ε = {limit:.3g}"
+    )
     return [
-        _told(
-            "repeat", noise, "per-query, no ledger", fresh, truth, rng,
-            f"{times:,} fresh answers: their noise averages out, which is why a ledger must count them",
-        ),
-        _told(
-            "repeat", noise, "per-query, ledger", kept, truth, rng,
-            f"asked {times:,} times: the ledger repeats its first answer",
-        ),
-        _told(
-            "repeat", noise, "per-query, new decoys", tracked, truth, rng,
-            f"decoys drawn anew to get round the ledger, which charges each and ends at ε = {limit:.3g}: "
-            f"{redrawn} answers", limit,
-        ),
-    ]  # fmt: skip
+        replace(_told("repeat", noise, "per-query, no ledger", fresh, truth, rng, alone), control=True),
+        _told("repeat", noise, "per-query, ledger", kept, truth, rng, again),
+        _told("repeat", noise, "per-query, new decoys", tracked, truth, rng, round_it, limit),
+    ]
 
 
 def accuracy_bound(epsilon: float, delta: float = 0.0) -> float:
@@ -307,25 +177,6 @@ def accuracy_bound(epsilon: float, delta: float = 0.0) -> float:
     0.622
     """
     return (1.0 + delta * math.exp(-epsilon)) / (1.0 + math.exp(-epsilon))
-
-
-def share_interval(share: float, trials: int) -> tuple[float, float]:
-    """Wilson's 99 % interval of a probability from a share of trials."""
-    spread = _QUANTILE**2 / trials
-    middle = (share + spread / 2) / (1 + spread)
-    half = _QUANTILE * math.sqrt(share * (1 - share) / trials + spread / (4 * trials)) / (1 + spread)
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
-def mean_interval(values: np.ndarray) -> tuple[float, float]:
-    """The normal 99 % interval of a mean."""
-    mean, half = float(values.mean()), _QUANTILE * float(values.std()) / math.sqrt(values.size)
-    return mean - half, mean + half
-
-
-def _decoys(world: World, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Words in no relation to the term, uniformly from the vocabulary."""
-    return rng.integers(len(world.terms), size=shape)
 
 
 def _published(
@@ -343,7 +194,7 @@ def _published(
 
 
 def _evidence(noise: SketchNoise, what: str, rest: np.ndarray, change: np.ndarray) -> np.ndarray:
-    """log P(rest | d′) − log P(rest | d), summed over cells, for independent noise: [trials, cells] → [trials]."""
+    """The log likelihood ratio log P(rest | d′) − log P(rest | d), of independent noise: [trials, cells] → [trials]."""
     scale = noise.scale(what)
     assert scale is not None
     if noise.mechanism == "laplace":
@@ -368,6 +219,4 @@ def _told(
     assert noise.epsilon is not None
     delta = noise.delta if noise.mechanism == "gaussian" or epsilon is not None else 0.0
     promised = accuracy_bound(noise.epsilon if epsilon is None else epsilon, delta)
-    return Finding(
-        attack, mode, "accuracy", right, low, high, promised, low > promised, truth.size, words
-    )
+    return Finding(attack, mode, "accuracy", right, low, high, promised, low > promised, truth.size, words)

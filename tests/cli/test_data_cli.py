@@ -137,3 +137,61 @@ def test_check_reads_a_table_of_silos(capsys, table):
     assert "north" in text and "Label 1: ill = no. Features, 1: age." in text
     with pytest.raises(UnknownNameError, match=r"no column of clinics.csv named 'silo'"):
         run(capsys, "check", str(table))
+
+
+@pytest.fixture
+def texts(tmp_path):
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "documents.jsonl").write_text(
+        '{"id": "a", "title": "Wings", "text": "A wing in a slipstream"}\n{"id": "b", "text": "heat"}\n'
+    )
+    (folder / "queries.jsonl").write_text('{"id": "p", "text": "lift of wings"}\n{"id": "q", "text": "snow"}\n')
+    (folder / "qrels.txt").write_text("p 0 a 2\np 0 b 0\n")
+    return folder
+
+
+def test_list_and_show_name_text_collections_by_what_they_have(capsys, cache):
+    (cache / "text" / "cisi").mkdir(parents=True)
+    rows = {row["name"]: row for row in json.loads(run(capsys, "list", "--json"))}
+    cisi = rows["cisi"]
+    assert (cisi["kind"], cisi["documents"], cisi["queries"], cisi["judged"]) == ("texts", 1460, 112, 76)
+    assert cisi["judgements"] == 3114 and cisi["here"] and not rows["vaswani"]["here"]
+    text = run(capsys, "list")
+    assert "judged pairs" in text and "11,429" in text
+    text = run(capsys, "show", "cranfield")
+    assert "1,400 documents, 225 queries" in text and "1,837 judged pairs, grades 0 to 4" in text
+    assert "fedrank data get cranfield" in text and "Cleverdon" in text and "features" not in text
+    with pytest.raises(MissingDataError, match=r"put cacm.all, query.text and qrels.text there"):
+        run(capsys, "get", "cacm")
+    with pytest.raises(UnknownNameError, match="Did you mean 'vaswani'"):
+        run(capsys, "show", "vaswany")
+
+
+def test_check_summarises_a_text_collection(capsys, texts):
+    for path in (texts, texts / "documents.jsonl"):
+        found = json.loads(run(capsys, "check", str(path), "--json"))
+        assert found == {
+            "name": "notes",
+            "kind": "texts",
+            "documents": 2,
+            "documents with a title": 1,
+            "words of a body, median": 1.5,
+            "words of a title, median": 0.5,
+            "different words": 5,
+            "queries": 2,
+            "queries without a relevant document": 1,
+            "judged pairs": 2,
+            "grades": {"0": 1, "1": 0, "2": 1},
+            "notes": [],
+        }
+    text = run(capsys, "check", str(texts))
+    assert "notes" in text and "0: 1, 1: 0, 2: 1" in text and "judged pairs" in text
+    (texts / "qrels.txt").write_text("p 0 c 2\n")
+    with pytest.raises(FormatError, match=r"qrels.txt:1: there is no document 'c'"):
+        run(capsys, "check", str(texts))
+
+
+def test_check_of_a_named_collection_that_is_not_here_says_how_to_get_it(capsys):
+    with pytest.raises(MissingDataError, match="fedrank data get adi"):
+        run(capsys, "check", "adi")

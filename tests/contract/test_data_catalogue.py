@@ -7,6 +7,8 @@ import pytest
 from fedrank.core.citations import bibtex
 from fedrank.core.errors import UnknownNameError
 from fedrank.data.catalogue import CATALOGUE, rotation
+from fedrank.data.catalogue_silos import SILO_CATALOGUE
+from fedrank.data.catalogue_texts import TEXT_CATALOGUE
 
 LENGTHS = {"md5": 32, "git": 40, "sha256": 64}
 
@@ -33,6 +35,35 @@ def test_entry(name):
     assert len(known) == len(set(known))
     parts = {f"S{k}" for k in range(1, 6)} | {f"train{k}" for k in range(1, 6)} if dataset.folds > 1 else set()
     assert set(dataset.checksums) <= (parts or {"train", "vali", "test"})
+
+
+@pytest.mark.parametrize("name", TEXT_CATALOGUE.names())
+def test_entry_of_a_text_collection(name):
+    entry = TEXT_CATALOGUE.entry(name)
+    texts = entry.obj
+    assert texts.name == name == name.lower() and texts.kind == "texts"
+    assert entry.summary.endswith(".") and texts.terms.endswith(".") and texts.by_hand.endswith(".")
+    assert bibtex([entry.citation]).startswith("@") and "year" in bibtex([entry.citation])
+    assert re.match(r"https?://", texts.home)
+    # Each judged query has a judgement at least, and no pair is judged twice.
+    assert texts.judged <= texts.queries < texts.documents
+    assert texts.judged <= texts.judgements < texts.judged * texts.documents
+    assert texts.features == texts.silos == texts.rows == 0 and texts.grades in (2, 5)
+    assert texts.folders[:2] == (name, f"text/{name}")
+    # The first names of its files are proved, or nothing is; all are named for those who fetch them by hand.
+    assert len(texts.checksums) in (0, 3) and all(file in texts.by_hand for file in texts.checksums)
+    known = [value for values in texts.checksums.values() for value in values]
+    for checksum in [*known, *(download.checksum for download in texts.downloads)]:
+        kind, _, value = checksum.partition(":")
+        assert re.fullmatch(f"[0-9a-f]{{{LENGTHS[kind]}}}", value)
+    assert len(known) == len(set(known))
+
+
+def test_a_name_means_one_thing_in_all_catalogues():
+    names = [*CATALOGUE.names(), *SILO_CATALOGUE.names(), *TEXT_CATALOGUE.names()]
+    assert len(set(names)) == len(names)
+    kinds = [(CATALOGUE, "ranking"), (SILO_CATALOGUE, "silos"), (TEXT_CATALOGUE, "texts")]
+    assert all(entry.obj.kind == kind for registry, kind in kinds for entry in registry)
 
 
 def test_the_sets_of_the_papers_are_there():

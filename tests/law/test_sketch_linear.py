@@ -52,7 +52,9 @@ def test_the_order_of_documents_and_terms_changes_nothing():
     assert np.array_equal(encode(counts[documents], hashes, shape), sketches[documents])
     assert np.array_equal(encode(counts[:, terms], hashes.select(terms), shape), sketches)
     found = counts_of(Cells(sketches), hashes, shape)
-    assert np.array_equal(counts_of(Cells(sketches[documents]), hashes.select(terms), shape), found[terms][:, documents])
+    assert np.array_equal(
+        counts_of(Cells(sketches[documents]), hashes.select(terms), shape), found[terms][:, documents]
+    )
 
 
 def test_a_sketch_wide_enough_gives_every_count_exactly():

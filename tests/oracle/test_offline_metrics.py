@@ -309,6 +309,7 @@ def test_names():
         ("ERR@10", "max_label=4"),
         ("nDCG(relevant=2)@10", "no parameter 'relevant'"),
         ("MAP-JOS(relevant=2)", "no parameter 'relevant'"),
+        ("MAP-JOS@10", "MAP-JOS has no cutoff"),
     ],
 )
 def test_wrong_names(name, message):

@@ -26,7 +26,7 @@ SECRET = bytes(range(32))
 TERMS = [f"word{i}" for i in range(60)]
 
 
-def some_counts(documents=40, terms=len(TERMS), seed=0):
+def some_counts(documents=40, terms=60, seed=0):
     rng = np.random.default_rng(seed)
     return csr_array((rng.poisson(0.4, (documents, terms)) * rng.integers(1, 6, (documents, terms))).astype(np.int32))
 
@@ -84,7 +84,7 @@ def test_encoding_is_the_sparse_product(kind):
     assert np.array_equal(encode_totals(totals, hashes, shape), by_hand.sum(axis=0))
 
 
-@pytest.mark.parametrize("dtype", [np.int16, np.int32, np.int64, np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float32, np.float64])
 @pytest.mark.parametrize(("z", "w"), [(1, 7), (2, 7), (5, 7), (10, 7)])
 def test_the_kernel_equals_numpys_median_of_signed_cells(z, w, dtype):
     shape = SketchShape(z, w)

@@ -1,0 +1,226 @@
+"""The rows of silos with texts, as arrays that training and evaluation take: as the silos see them, and as they are.
+
+As they are, nobody in a federation sees them: exact features are a control that tells what sketches and noise cost, the
+labels of cross pairs one that tells what guessing costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedrank.core.ledger import Ledger
+from fedrank.core.protocol import Party
+from fedrank.data.text_features import statistics_of
+from fedrank.data.text_silos import Federation
+from fedrank.experiments.text_build import TextExperiment
+from fedrank.protocols.silo_sketch_look import Receive, rows_of_party, seen_by
+from fedrank.protocols.silo_sketch_opening import SketchOpening
+from fedrank.protocols.silo_sketch_rows import (
+    RowSettings,
+    SiloTexts,
+    cross_rows,
+    exact_foreign,
+    moments,
+    own_rows,
+    scale_of,
+    scaled,
+)
+from fedrank.protocols.silo_sketch_state import TRAIN, UNUSED, SketchRows
+from fedrank.simulate.opening import run_opening
+
+#: Keeps the chance of sketches apart from other uses of a seed.
+_OPENING = 0x5E7C
+
+
+class TextRows(NamedTuple):
+    """Arrays with the leading axes [feature sets, seeds, silos].
+
+    Attributes:
+        rows: What silos train on.
+        found: bool [queries, documents]: own documents that a search by BM25 finds.
+        missed: int32 [queries, n]: grades of relevant documents, anywhere in the federation, that are in no list of
+            the query; 0 on padding.
+    """
+
+    rows: SketchRows
+    found: np.ndarray
+    missed: np.ndarray
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What the openings of all seeds came to.
+
+    Attributes:
+        arrays: The rows.
+        queries: Of each seed and silo, the ids of its queries, in order.
+        ledger: What crossed, of the first seed.
+        seen: Of each seed and silo, what an owner of documents knows of its budget: ``spent`` and ``answered``.
+        errors: Of each seed, mean absolute error of the counts that silos use, over words of queries and documents of
+            others: all of them, and those that hold the word.
+    """
+
+    arrays: TextRows
+    queries: list[list[list[str]]]
+    ledger: Ledger
+    seen: list[list[dict[str, Any]]]
+    errors: list[tuple[float, float]]
+
+
+def opened(experiment: TextExperiment, exact: bool, stage: Callable[[str], None]) -> Opened:
+    """Run the opening of every seed.
+
+    Args:
+        experiment: The experiment.
+        exact: Whether exact features are made, too: a second feature set.
+        stage: Is told what is done.
+
+    Raises:
+        FedrankError: What an opening raises.
+    """
+    sets: list[list[list[dict]]] = [[], []] if exact else [[]]
+    ledger, seen, errors = Ledger(), [], []
+    for seed, federation, texts in zip(
+        experiment.config.all_seeds, experiment.federations, experiment.texts, strict=True
+    ):
+        stage(f"Sketches of seed {seed}")
+        rng = np.random.default_rng([seed, _OPENING])
+        state, parties, crossed = run_opening(experiment.opening, experiment.opening.parties(list(texts)), rng)
+        ledger = ledger if len(ledger) else crossed
+        own = [rows_of_party(party) for party in parties]
+        sets[0].append(own)
+        seen.append([{k: party.own[k] for k in ("spent", "answered") if k in party.own} for party in parties])
+        errors.append(count_errors(experiment.opening, state, parties, federation))
+        if exact:
+            sets[1].append(exact_rows(federation, texts, experiment.opening.rows))
+    arrays = _stacked(experiment.federations, sets)
+    queries = [[[one.corpus.query_ids[number] for number in one.used] for one in texts] for texts in experiment.texts]
+    return Opened(arrays, queries, ledger, seen, errors)
+
+
+def exact_rows(
+    federation: Federation, texts: Sequence[SiloTexts], settings: RowSettings
+) -> list[dict[str, np.ndarray]]:
+    """Every silo's rows with exact counts and statistics, its candidates from them too."""
+
+    def look(words: Sequence[str]) -> Any:
+        return statistics_of(federation.silos, words)
+
+    foreign = [exact_foreign(silo) for silo in federation.silos]
+    rows = []
+    for number, one in enumerate(texts):
+        others = [None if silo == number else other for silo, other in enumerate(foreign)]
+        rows.append(own_rows(one, look, settings) | cross_rows(one, others, look, settings))
+    if settings.scale != "federation":
+        return [scaled(own, settings) for own in rows]
+    counts, sums, squares = zip(*(moments(own) for own in rows), strict=True)
+    scale = scale_of(float(sum(counts)), np.sum(sums, axis=0), np.sum(squares, axis=0))
+    return [scaled(own, settings, *scale) for own in rows]
+
+
+def count_errors(
+    opening: SketchOpening, state: Any, parties: Sequence[Party], federation: Federation
+) -> tuple[float, float]:
+    """How far off the counts are that the first silo uses of the second's documents.
+
+    Returns:
+        Mean absolute error over its query words and those documents, and over the pairs where the document holds the
+        word; NaN where there are none.
+    """
+    request = Receive(opening).address(state, 0)
+    seen = seen_by(opening, parties[0], request)[1]
+    words = parties[0].shared.words
+    if seen is None or not words:
+        return float("nan"), float("nan")
+    true = exact_foreign(federation.silos[1]).counts(words)
+    off = np.abs(seen.counts(words) - true)
+    held = off[true > 0]
+    return float(off.mean()), float(held.mean()) if held.size else float("nan")
+
+
+def _stacked(federations: Sequence[Federation], sets: list[list[list[dict]]]) -> TextRows:
+    """All arrays at one size."""
+    every = [own for seeds in sets for silos in seeds for own in silos]
+    size = {
+        "q": max(own["part"].size for own in every),
+        "d": max(own["where"].shape[1] for own in every),
+        "c": max(own["cross_where"].shape[1] for own in every),
+    }
+    made = [
+        [
+            [_one(federation, number, own, size) for number, own in enumerate(silos)]
+            for federation, silos in zip(federations, seeds, strict=True)
+        ]
+        for seeds in sets
+    ]
+    flat = [one for seeds in made for silos in seeds for one in silos]
+    lengths = {name: max(len(one[name]) for one in flat) for name in ("rows", "cross_rows", "queries")}
+    widest = max(one["missed"].shape[1] for one in flat)
+
+    def whole(name: str) -> np.ndarray:
+        def grown(array: np.ndarray) -> np.ndarray:
+            if name in lengths:
+                return np.pad(array, (0, max(1, lengths[name]) - len(array)))
+            if name == "missed":
+                return np.pad(array, ((0, 0), (0, max(1, widest) - array.shape[1])))
+            return array
+
+        return np.stack([np.stack([np.stack([grown(one[name]) for one in b]) for b in a]) for a in made])
+
+    rows = SketchRows(**{name: whole(name) for name in SketchRows._fields})
+    return TextRows(rows, whole("found"), whole("missed"))
+
+
+def _one(federation: Federation, number: int, own: dict[str, np.ndarray], size: dict[str, int]) -> dict[str, Any]:
+    """A silo's arrays at full size, with what only the whole knows."""
+    q, d, c = size["q"], size["d"], size["c"]
+
+    out = {
+        "x": _grown(own["x"], (q, d), 0),
+        "y": _grown(own["y"], (q, d), 0),
+        "where": _grown(own["where"], (q, d), False),
+        "found": _grown(own["found"], (q, d), False),
+        "part": _grown(own["part"], (q,), UNUSED),
+        "cross_x": _grown(own["cross_x"], (q, c), 0),
+        "cross_where": _grown(own["cross_where"], (q, c), False),
+    }
+    truth, missed = _truth(federation, number, own)
+    out["cross_y"] = _grown(truth, (q, c), 0)
+    out["missed"] = _grown(missed, (q, missed.shape[1]), 0)
+    training = out["part"] == TRAIN
+    places = [np.flatnonzero((out[name] & training[:, None]).reshape(-1)) for name in ("where", "cross_where")]
+    out["rows"], out["cross_rows"] = (np.asarray(p, np.int32) for p in places)
+    out["queries"] = np.flatnonzero(training).astype(np.int32)
+    out["counts"] = np.array([len(out["rows"]), len(out["cross_rows"]), len(out["queries"])], np.int32)
+    return out
+
+
+def _truth(federation: Federation, number: int, own: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Grades of cross pairs, int32 [q, c], and of relevant documents in no list, int32 [q, n]."""
+    whole = federation.whole
+    truth = np.zeros(own["cross_where"].shape, np.int32)
+    left: list[np.ndarray] = []
+    for row, query in enumerate(own["queries"].tolist()):
+        labels = whole.labels(int(federation.queries[number][query]))
+        rest = labels.copy()
+        rest[federation.documents[number][own["documents"][row][own["where"][row]]]] = 0
+        for place in np.flatnonzero(own["cross_where"][row]):
+            silo, document = own["cross_silo"][row, place], own["cross_document"][row, place]
+            name = federation.documents[silo][document]
+            truth[row, place], rest[name] = labels[name], 0
+        left.append(rest[rest > 0])
+    missed = np.zeros((len(left), max((len(one) for one in left), default=0)), np.int32)
+    for row, one in enumerate(left):
+        missed[row, : len(one)] = one
+    return truth, missed
+
+
+def _grown(array: np.ndarray, shape: tuple[int, ...], value: Any) -> np.ndarray:
+    """The array with its first axes grown to a shape."""
+    out = np.full((*shape, *array.shape[len(shape) :]), value, array.dtype)
+    out[tuple(slice(0, n) for n in array.shape[: len(shape)])] = array
+    return out

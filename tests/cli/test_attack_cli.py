@@ -1,0 +1,38 @@
+"""``fedrank attack`` as a person and as a program see it."""
+
+import json
+
+import pytest
+
+from fedrank.cli.attack import app
+from fedrank.core.errors import ConfigError
+
+QUICK = ("--trials", "200", "--vocabulary", "1000", "--z", "12", "--z1", "5")
+
+
+def run(capsys, *tokens):
+    app(["sketch", *tokens], exit_on_error=False, result_action="return_value")
+    return capsys.readouterr().out
+
+
+def test_the_table_sets_measured_beside_promised_with_a_verdict(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    text = run(capsys, *QUICK)
+    lines = {tuple(cell.strip() for cell in line.split("│")[1:3]): line for line in text.splitlines() if "│" in line}
+    assert "broken" in lines["distinguish", "paper"] and "0.622" in lines["distinguish", "paper"]
+    assert "holds" in lines["distinguish", "publish-once"] and "holds" in lines["distinguish", "per-query"]
+    assert "broken (control)" in lines["repeat", "per-query, no ledger"]
+    assert "no question leaves the querier" in text
+
+
+def test_a_program_gets_the_same_as_json(capsys):
+    content = json.loads(run(capsys, *QUICK, "--mode", "paper", "--epsilon", "1", "--seed", "4", "--json"))
+    assert content["epsilon"] == 1.0 and content["seed"] == 4 and content["z1"] == 5
+    first = content["findings"][0]
+    assert first["attack"] == "distinguish" and first["measured"] == 1.0 and first["broken"] is True
+    assert {one["mode"] for one in content["findings"]} == {"paper", "icde", "jos", "decoys drawn anew, PK kept"}
+
+
+def test_a_setting_that_cannot_be_is_refused(capsys):
+    with pytest.raises(ConfigError, match=r"z1 must be in 1\.\.29"):
+        run(capsys, "--z1", "30")

@@ -55,6 +55,11 @@ for _name, _path, _help in (
     ("cite", "fedrank.cli.report:cite", "Print the BibTeX of what a run used."),
     ("data", "fedrank.cli.data:app", "List, show, get and check data sets."),
     (
+        "attack",
+        "fedrank.cli.attack:app",
+        "Attack what is promised to be private, and print measured beside promised.",
+    ),
+    (
         "privacy",
         "fedrank.cli.privacy:app",
         "What randomised response promises: ε from p, p from ε, the published table.",

@@ -24,7 +24,7 @@ TEXT_BASELINES = ("local", "local-plus", "global", "exact", "pooled")
 #: ε where none is given: of an occurrence for good; of one answer in paper mode, the ICDE paper's.
 EPSILON, PAPER_EPSILON = 8.0, 0.5
 #: Rows and cells where none are given. Under noise few rows are best; decoys need many.
-SHAPES = {"publish-once": (3, 400), "plain": (10, 120), "per-query": (10, 120), "paper": (10, 120)}
+SHAPES = {"publish-once": (1, 1200), "plain": (10, 120), "per-query": (10, 120), "paper": (10, 120)}
 #: Rows and cells of the statistics' sketches: noise-free, and with noise.
 STATISTICS = ((5, 16384), (1, 16384))
 #: Settings that mean something only where another has one of these values.
@@ -57,6 +57,10 @@ class Texts:
     documents: int = setting(0, "Most documents of a silo that everybody agrees on; 0: as many as there are.")
     words: int = setting(0, "Most different query words of a silo that everybody agrees on; 0: as many as there are.")
 
+    grades: int = setting(
+        0, "Number of grades that everybody agrees on, 0 included; 0: as many as there are, two at least."
+    )
+
     def __post_init__(self):
         if not (self.train > 0 and self.vali > 0 and self.train + self.vali < 1):
             raise ConfigError(
@@ -68,6 +72,8 @@ class Texts:
             raise ConfigError(
                 f"texts.documents and texts.words must not be negative, got {self.documents}, {self.words}."
             )
+        if self.grades not in range(257) or self.grades == 1:
+            raise ConfigError(f"texts.grades must be 0 or in 2..256, got {self.grades}.")
 
 
 @dataclass(frozen=True)
@@ -83,9 +89,12 @@ class Sketch:
         None, "ε of one occurrence of a word, everything added up; of one answer in paper mode. Without it 8, and 0.5."
     )
     noise: Literal["laplace", "gaussian"] = setting("laplace", "Noise on cells; Gaussian noise at privacy.delta.")
-    z: int = setting(0, "Rows of a document's sketch; 0: 3 where published with noise, else 10.")
-    w: int = setting(0, "Cells of a row; 0: 400, else 120.")
+    z: int = setting(0, "Rows of a document's sketch; 0: 1 where published with noise, else 10.")
+    w: int = setting(0, "Cells of a row; 0: 1,200, else 120.")
     kind: Literal["count", "count-min"] = setting("count", "Count Sketch, or Count-Min.")
+    estimate: Literal["posterior", "median"] = setting(
+        "posterior", "Counts from cells with noise: posterior mean given the statistics, or median as the paper has it."
+    )
     z1: int = setting(5, "per-query, paper: rows of a question that belong to its word; the others are decoys'.")
     decoys: Literal["jos", "icde"] = setting("jos", "per-query, paper: scheme of decoys.")
     answer_epsilon: float | None = setting(

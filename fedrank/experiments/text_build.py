@@ -224,6 +224,7 @@ def _opening(config: RunConfig, silos: int, documents: int, words: int, occurren
         words=words if asks else 0,
         z1=s.z1,
         decoys=s.decoys,
+        estimate=s.estimate,
         limit=limit,
     )
     if s.mode == "per-query":

@@ -118,8 +118,8 @@ class SketchReport:
                 f"This is the paper's noise as printed, and it does not protect the document owner from the querier. "
                 f"One variable is added to all {round(self.sensitivity):,} cells of an answer, so that differences "
                 "between cells are exact, and the querier takes it off with the cells of his own decoys. There is no "
-                f"bound on what one answer reveals. The published number is ε = {self.epsilon_published:.3g} for one answer, "
-                f"and nothing is said about the {self.answers:,} answers that are given about a sketch. Use "
+                f"bound on what one answer reveals. The published number is ε = {self.epsilon_published:.3g} for one "
+                f"answer, and nothing is said about the {self.answers:,} answers that are given about a sketch. Use "
                 "publish-once."
             )
         at = f" at δ = {self.delta:.0e}"

@@ -18,6 +18,7 @@ from fedrank.privacy.decoys import Obfuscator
 from fedrank.privacy.query_budget import QueryBudget
 from fedrank.privacy.randomised_response import os_words
 from fedrank.privacy.sketch import Cells, counts_of, encode, estimate, hash_terms
+from fedrank.privacy.sketch_posterior import own_cells, posterior_counts
 from fedrank.protocols import silo_sketch_opening_messages as wire
 from fedrank.protocols.silo_sketch_opening import HostExchange, OpeningState, SketchOpening, kept, without
 from fedrank.protocols.silo_sketch_rows import Foreign, cross_rows, moments, own_rows, scale_of, scaled
@@ -301,12 +302,15 @@ def _published(s: SketchOpening, party: Party, request: wire.Sketches) -> list[F
     hashes = hash_terms(words, s.shape, secret)
 
     def seen(silo: int, documents: int) -> Foreign:
-        stored = [
-            Cells(field[:documents].reshape(documents, s.shape.z, s.shape.w))
-            for field in np.asarray(request.cells)[silo]
-        ]
-        table = np.stack([counts_of(cells, hashes, s.shape) for cells in stored], axis=-1)
-        return Foreign(_in_table(place, table), *_sizes_of(request, silo, documents))
+        lengths, distinct = _sizes_of(request, silo, documents)
+        shape = (documents, s.shape.z, s.shape.w)
+        fields = [field[:documents].reshape(shape) for field in np.asarray(request.cells)[silo]]
+        if s.shrinks:
+            own = np.stack([own_cells(field, hashes, s.shape.w) for field in fields])
+            table = _posterior(s, party, own, hashes.signs, lengths)
+        else:
+            table = np.stack([counts_of(Cells(field), hashes, s.shape) for field in fields], axis=-1)
+        return Foreign(_in_table(place, table), lengths, distinct)
 
     return [seen(silo, n) if n else None for silo, n in enumerate(np.asarray(request.documents).tolist())]
 
@@ -324,12 +328,31 @@ def _answered(s: SketchOpening, party: Party, request: wire.Answers) -> list[For
         answered = int(np.asarray(request.answered)[silo])
         cells = np.asarray(request.cells)[silo, :, :answered, :documents]
         mine = np.take_along_axis(cells, own[:, :answered], axis=-1)
+        lengths, distinct = _sizes_of(request, silo, documents)
         table = np.zeros((len(words), documents, s.fields), np.float32)
-        estimates = estimate(mine, signs[:, :answered], s.shape.kind)
-        table[:answered] = np.moveaxis(np.maximum(estimates, 0.0), 0, -1)
-        return Foreign(_in_table(place, table), *_sizes_of(request, silo, documents))
+        if s.shrinks:
+            table[:answered] = _posterior(s, party, mine, signs[0, :answered, 0], lengths)
+        else:
+            estimates = estimate(mine, signs[:, :answered], s.shape.kind)
+            table[:answered] = np.moveaxis(np.maximum(estimates, 0.0), 0, -1)
+        return Foreign(_in_table(place, table), lengths, distinct)
 
     return [seen(silo, n) if n else None for silo, n in enumerate(np.asarray(request.documents).tolist())]
+
+
+def _posterior(s: SketchOpening, party: Party, cells: np.ndarray, signs: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Counts [terms, documents, fields] of noisy cells [fields, terms, documents, z], given the statistics."""
+    words, scale = party.shared.words[: cells.shape[1]], s.noise.scale()
+    look = FederatedStatistics(np.asarray(party.own["totals"]), s.statistics, party.own["secret"].tobytes())
+    statistics = look(words)
+    assert scale is not None
+    frequency = np.maximum(statistics.document_frequency, 1.0)
+    share, mean = frequency / max(statistics.documents, 1.0), statistics.collection / frequency
+    parts = [
+        posterior_counts(cells[f], signs, share[:, f], mean[:, f], lengths[:, f], s.noise.mechanism, scale)
+        for f in range(len(cells))
+    ]
+    return np.stack(parts, axis=-1)
 
 
 def _in_table(place: dict[str, int], table: np.ndarray) -> Callable[[Sequence[str]], np.ndarray]:

@@ -82,6 +82,7 @@ class SketchOpening(Protocol):
         words: Most different query words of a silo; where questions are asked.
         z1: Rows of a sketch that a question is really about; the others are decoys'.
         decoys: Scheme of decoys, ``jos`` or ``icde``.
+        estimate: How counts are made of cells with noise: ``posterior`` or ``median`` (the paper's).
         limit: Where questions are asked, the total ε of an occurrence at which an owner refuses further ones.
         survivors: Of the silos, how many must stay for the secure sum.
     """
@@ -96,6 +97,7 @@ class SketchOpening(Protocol):
     words: int = 0
     z1: int = 1
     decoys: str = "jos"
+    estimate: str = "median"
     limit: float = math.inf
     survivors: int = 0
 
@@ -118,6 +120,12 @@ class SketchOpening(Protocol):
         return self.noise.mode in ("per-query", "paper")
 
     @property
+    def shrinks(self) -> bool:
+        """Whether counts are posterior means: of signed cells with noise of their own."""
+        noisy = self.noise.mode in ("publish-once", "per-query") and self.shape.kind == "count"
+        return self.estimate == "posterior" and noisy
+
+    @property
     def terms(self) -> Terms:
         """Of the secure sum: all silos mask with all others."""
         survivors = self.survivors or self.silos // 2 + 1
@@ -131,7 +139,7 @@ class SketchOpening(Protocol):
 
     @property
     def allowed(self) -> int:
-        """Questions about a document that its owner answers within the budget, of which sizes and statistics cost one."""
+        """Questions about a document that its owner answers within the budget; sizes and statistics cost one of them."""
         n = self.noise
         if n.mode != "per-query" or n.epsilon is None or not math.isfinite(self.limit):
             return _ENDLESS

@@ -153,6 +153,6 @@ def share_interval(share: float, trials: int) -> tuple[float, float]:
 
 
 def mean_interval(values: np.ndarray) -> tuple[float, float]:
-    """The normal 99 % interval of a mean."""
+    """The normal 99 % interval of a mean; it may leave the range of the values."""
     mean, half = float(values.mean()), _QUANTILE * float(values.std()) / math.sqrt(values.size)
     return mean - half, mean + half

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedrank.privacy.decoys import Obfuscator, fits
 from fedrank.privacy.sketch_sizing import decoys_of
-from fedrank.simulate.sketch_attack_world import Finding, World, mean_interval, share_interval
+from fedrank.simulate.sketch_attack_world import Finding, World, mean_interval
 
 #: Room for rounding in a comparison of two equal probabilities.
 _ROUNDING = 1e-9
@@ -45,7 +45,7 @@ def dictionary(world: World, z1: int, scheme: str, trials: int, rng: np.random.G
         best = fitting == (z1 if scheme == "jos" else fitting.max())
         named[trial] = best[term] / np.count_nonzero(best)
         candidates[trial] = np.count_nonzero(best)
-    low, high = mean_interval(named)
+    low, high = np.clip(mean_interval(named), 0.0, 1.0).tolist()
     words = (
         f"a question is meant to fit {alike} words; of {len(world.terms):,} in the dictionary, {candidates.mean():.3g} "
         "are left on average to choose from"
@@ -83,15 +83,11 @@ def intersection(world: World, z1: int, requests: int, redrawn: bool, trials: in
             asked = np.where(own, world.hashes.rows[term], decoys)
         else:
             silos = [querier if request % 2 == 0 else again for request in range(requests)]
-            questions = [silo.ask(world.terms[term]) for silo in silos]
-            asked, own = np.stack([question.rows for question in questions]), np.zeros(z, bool)
-            own[questions[0].own] = True
-        agree = (asked == asked[0]).all(axis=0)
-        # PK is always among the positions that agree: the right z₁ of them.
-        found[trial] = (agree >= own).all() / math.comb(np.count_nonzero(agree), z1)
-    low, high = mean_interval(found)
-    if redrawn:
-        low, high = share_interval(float(found.mean()), trials)
+            asked = np.stack([silo.ask(world.terms[term]).rows for silo in silos])
+        # PK is always among the positions that agree.
+        agree = np.count_nonzero((asked == asked[0]).all(axis=0))
+        found[trial] = 1.0 / math.comb(agree, z1)
+    low, high = np.clip(mean_interval(found), 0.0, 1.0).tolist()
     promised = 1.0 / math.comb(z, z1)
     how = "decoys drawn anew, PK kept" if redrawn else "one partition kept per term"
     return Finding(

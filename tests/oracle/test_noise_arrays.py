@@ -4,6 +4,7 @@ Noise from the operating system cannot be seeded: each test of it fails a correc
 """
 
 import math
+import os
 from fractions import Fraction
 
 import mpmath
@@ -77,6 +78,17 @@ def test_the_largest_scale_is_drawn_from_its_parts_with_all_their_digits():
     assert np.unique(sample).size > 0.999 * DRAWS
 
 
+@pytest.mark.parametrize("scale", [3000.0, 3_000_000.0])
+def test_parts_make_up_the_whole_distribution(scale):
+    edges = np.floor(np.linspace(-3 * scale, 3 * scale, 61))
+    size = np.abs(edges)
+    alpha = math.exp(-1 / scale)
+    below = np.where(edges < 0, alpha**size / (1 + alpha), 1 - alpha ** (size + 1) / (1 + alpha))  # P(X ≤ edge)
+    chances = np.diff(np.concatenate([[0.0], below, [1.0]]))
+    seen = np.bincount(np.searchsorted(edges, exact_laplace(scale, DRAWS)), minlength=62)
+    assert stats.chisquare(seen, DRAWS * chances).pvalue > CHANCE
+
+
 def test_beyond_the_table_gaussian_noise_is_drawn_one_by_one():
     assert stats.kstest(exact_gaussian(1e5, (30, 10)).ravel() / 1e5, "norm").pvalue > CHANCE
     assert stats.kstest(drawn(np.random.default_rng(1), "gaussian", 1e5, 10_000) / 1e5, "norm").pvalue > 1e-4
@@ -124,6 +136,19 @@ def test_a_tie_is_resolved_with_further_bits_and_the_tail_is_not_cut():
         rest = float((1 - mpmath.exp(-mpmath.mpf(2) / 3)) * 2**32 - first)
     assert stats.binomtest(int((sample == 0).sum()), 4000, rest).pvalue > CHANCE
     assert set(sample) == {0, 1}
+
+
+def test_draws_resolve_their_ties(monkeypatch):
+    real, asked = os.urandom, []
+
+    def ones_first(count):
+        asked.append(count)
+        return b"\xff" * count if len(asked) == 1 else real(count)
+
+    monkeypatch.setattr(noise_arrays.os, "urandom", ones_first)
+    sample = noise_arrays._inverted(noise_arrays._laplace_parts(Fraction(3, 2)), 200)
+    assert asked[0] == 800 and len(asked) >= 201
+    assert sample.min() >= 33 and np.unique(sample).size > 3
 
 
 def test_blocks_do_not_repeat_each_other_and_shapes_are_kept():

@@ -3,7 +3,8 @@
 A question to a node holds the request's bytes, the same for all its parties. An answer holds the replies of many
 parties one after another, as :meth:`~fedrank.core.messages.Layout.encode_all` puts them, and one bit a party that says
 who they are from. A question without a request asks who is there: its answer has the bits, and instead of replies a
-short hash of what the columns of the parties' tables are called, if they have tables of their own.
+short hash of what the columns of the parties' tables are called, or of how they cut texts into words, if they have
+tables or texts of their own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from fedrank.core.messages import Layout
 
 #: Name of the record in a Flower message.
 RECORD = "fedrank"
+# Values of a question that stand in its record only where they say something.
+_OPTIONAL: dict[str, type] = {"asked": bytes, "opening": bool}
 
 
 @dataclass(frozen=True)
@@ -31,16 +34,18 @@ class Question:
         request: The request's bytes; empty to ask who is there.
         asked: One bit a party of the node, the lowest bit of the first byte first: who is asked. Empty: all of them. A
             node is told nothing about the parties of others.
+        opening: Whether it belongs to the protocol's opening: the exchange is one of those.
     """
 
     round: int
     exchange: int
     request: bytes
     asked: bytes = b""
+    opening: bool = False
 
     def hello(self) -> Question:
         """The question who is there, before this one is asked."""
-        return Question(self.round, self.exchange, b"")
+        return Question(self.round, self.exchange, b"", opening=self.opening)
 
     def to(self, asked: np.ndarray) -> Question:
         """The same question to some of a node's parties, bool [parties of the node]."""
@@ -60,14 +65,15 @@ class Question:
         return bits[:parties]
 
     def as_record(self) -> dict[str, Any]:
-        """The values of the record; ``asked`` only where it says something."""
-        return {name: value for name, value in asdict(self).items() if name != "asked" or value}
+        """The values of the record; ``asked`` and ``opening`` only where they say something."""
+        return {name: value for name, value in asdict(self).items() if name not in _OPTIONAL or value}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any] | None) -> Question:
         """The inverse of :meth:`as_record`; raises WireError."""
         kinds: dict[str, type] = {"round": int, "exchange": int, "request": bytes}
-        return cls(**_checked(record, {**kinds, "asked": bytes} if record and "asked" in record else kinds))
+        told = {name: kind for name, kind in _OPTIONAL.items() if record and name in record}
+        return cls(**_checked(record, {**kinds, **told}))
 
 
 @dataclass(frozen=True)

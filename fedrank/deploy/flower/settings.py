@@ -31,9 +31,12 @@ SIMULATED = {
     *("seeds", "budget", "devices.dropout", "devices.late", "devices.delay", "attack.kind", "attack.share"),
     *("evaluation.baselines", "compute.checkpoint_seconds", "compute.debug"),
 }
-#: Settings that runs of silos have, beside their own tables; those of other runs are all but these tables.
+#: Tables of runs of silos, with tables and with texts; other runs have all settings but these.
 SILO_TABLES = ("silos", "network", "bandit", "personal")
+TEXT_TABLES = ("texts", "sketch", "training")
+# What runs of silos have beside their tables.
 _OF_SILOS = {"protocol", "data", "data_seed", "learning_rate", "rounds", "seed", "compute.chunk"}
+_OF_TEXTS = {*_OF_SILOS, "i_know", "privacy.delta"}
 #: Names of :class:`RunConfig` that Flower has a word of its own for.
 _RENAMED = {"rounds": "num-server-rounds"}
 _YES = {"auto": None, "yes": True, "no": False}
@@ -79,12 +82,16 @@ class NodeSettings:
     Attributes:
         partition_id: Number of its block of the run's parties, from 0.
         num_partitions: How many blocks there are.
-        data: File or folder of its own queries, or a silo's own table, instead of the data that the run names.
+        data: File or folder of its own queries, a silo's own table or texts, instead of the data that the run names.
         data_folder: Where sets of the catalogue are looked for; empty: ``FEDRANK_DATA`` or the platform's cache.
         state_dir: Folder in which its parties' own state outlasts the node's process; empty: Flower keeps it.
         chance: ``"os"``: what protects people comes from the operating system. ``"seed"``: from the run's seed, as in a
             simulator, so that a run can be repeated; whoever knows the seed sees through every lie.
         most_epsilon: Largest ε of one round that this node's parties agree to; below 0: any, also none at all.
+        most_sketch_epsilon: Of a silo with texts, the largest ε of one occurrence of a word in what it shows the others;
+            below 0: any, but with texts of its own not none at all, which takes ``inf``.
+        most_openings: Of a silo with texts of its own, how often it may hand out its sketches in one run; ε is spent
+            each time.
         gateway: Address of a hub that relays: real devices answer instead of simulated ones.
         gateway_token: File with that hub's admin token.
         gateway_seconds: How long its devices have for a round, before it is closed with what has come.
@@ -100,6 +107,8 @@ class NodeSettings:
     state_dir: str = ""
     chance: str = "os"
     most_epsilon: float = -1.0
+    most_sketch_epsilon: float = -1.0
+    most_openings: int = 1
     gateway: str = ""
     gateway_token: str = ""
     gateway_seconds: float = 300.0
@@ -154,8 +163,10 @@ def flatten(config: RunConfig, settings: FlowerSettings | None = None) -> dict[s
 
 def _means_something(name: str, config: RunConfig) -> bool:
     table = name.split(".")[0]
+    if config.of_texts:
+        return table in TEXT_TABLES or name in _OF_TEXTS
     if not config.of_silos:
-        return table not in SILO_TABLES
+        return table not in (*SILO_TABLES, *TEXT_TABLES) and name != "i_know"
     # Of the two tables of methods a protocol has one.
     others = "personal" if config.protocol == "bandit-fedavg" else "bandit"
     return table != others and (table in SILO_TABLES or name in _OF_SILOS)

@@ -17,7 +17,7 @@ from fedrank.simulate.opening import run_opening
 
 SILOS = 3
 #: Collisions in the majority of the rows do not happen in these.
-WIDE, WIDE_STATISTICS = SketchShape(5, 4096), SketchShape(5, 32768)
+WIDE, WIDE_STATISTICS = SketchShape(5, 2048), SketchShape(5, 16384)
 NARROW, NARROW_STATISTICS = SketchShape(6, 64), SketchShape(1, 256)
 
 
@@ -49,7 +49,7 @@ def opening_of(mode="plain", texts=None, **settings):
         settings.pop("mechanism", "laplace"),
         statistics_change=2 * statistics.z + 1,
     )
-    rows = RowSettings(**{"depth": 6, "negatives": 3, "foreign": 5, "seed": 1} | settings.pop("rows", {}))
+    rows = RowSettings(**{"scale": "federation", "depth": 6, "negatives": 3, "foreign": 5, "seed": 1} | settings.pop("rows", {}))
     return SketchOpening(
         silos=len(texts),
         shape=shape,

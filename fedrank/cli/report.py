@@ -84,10 +84,12 @@ def show(run: Run, page: Path, *, as_json: bool) -> None:
     """
     from fedrank.report import describe
     from fedrank.report.tables import final_table, to_json
+    from fedrank.report.text_tables import methods_table
     from fedrank.report.words import ledger_words, privacy_words
 
-    final = final_table(run)
+    final = final_table(run) if run.texts is None else methods_table(run)
     silos = _silos_for_machines(run) if run.silos is not None else {}
+    silos |= _texts_for_machines(run) if run.texts is not None else {}
     if as_json:
         from fedrank.cli.terminal import print_json
 
@@ -111,7 +113,10 @@ def show(run: Run, page: Path, *, as_json: bool) -> None:
     from rich.console import Console
 
     console = Console()
-    console.print(_terminal_table(final))
+    if run.texts is not None:
+        _print_texts(console, run)
+    else:
+        console.print(_terminal_table(final))
     for caveat in describe.caveats(run):
         console.print(f"{caveat}.", style="bold", highlight=False, markup=False)
     if run.silos is not None:
@@ -154,6 +159,58 @@ def _print_silos(console: rich.console.Console, run: Run) -> None:
         for row in helpers.rows:
             table.add_row(*(helpers.text(row, column) for column in columns))
         console.print(table)
+
+
+def _texts_for_machines(run: Run) -> dict[str, object]:
+    """Verdicts in words, every table of the page that the final values are not, and the gate's decisions."""
+    from fedrank.report import text_privacy, text_tables
+    from fedrank.report.tables import to_json
+    from fedrank.report.text_verdicts import verdicts
+
+    assert run.texts is not None
+    warned = text_privacy.warning(run)
+    tables = {
+        "search": text_tables.search_table(run),
+        "silos": text_tables.silos_table(run),
+        "gate": text_tables.gate_table(run),
+        "by_query": text_tables.queries_table(run),
+        "count_errors": text_privacy.errors_table(run),
+        "questions": text_privacy.questions_table(run),
+    }
+    return {
+        "warnings": [] if warned is None else [warned[0], *warned[1]],
+        "verdicts": verdicts(run),
+        **{name: None if table is None else to_json(table)["rows"] for name, table in tables.items()},
+        "decisions": [vars(one) for one in run.texts.decisions],
+    }
+
+
+def _print_texts(console: rich.console.Console, run: Run) -> None:
+    """What the page says first: a warning, the methods in 80 columns, a search of all documents, verdicts."""
+    from rich import box
+    from rich.table import Table as RichTable
+
+    from fedrank.report.text_privacy import warning
+    from fedrank.report.text_tables import methods_table, search_table
+    from fedrank.report.text_verdicts import verdicts
+
+    warned = warning(run)
+    if warned is not None:
+        for line in (warned[0], *warned[1]):
+            console.print(line, style="bold red", highlight=False, markup=False)
+    shown = [(methods_table(run), ("m0", "gain")), (search_table(run), ("everywhere", "gain"))]
+    for made, keys in shown:
+        if made is None:
+            continue
+        columns = [column for column in made.columns if column.key in ("method", *keys)]
+        table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, title=made.title)
+        for column in columns:
+            table.add_column(column.title, justify="right" if column.numeric else "left")
+        for row in made.rows:
+            table.add_row(*(made.text(row, column) for column in columns))
+        console.print(table)
+    for line in verdicts(run):
+        console.print(line, highlight=False, markup=False)
 
 
 def _terminal_table(final: Table) -> rich.table.Table:

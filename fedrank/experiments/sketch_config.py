@@ -49,8 +49,10 @@ class Texts:
     depth: int = setting(30, "Own documents of a query: the best by BM25, and all judged ones.")
     negatives: int = setting(10, "Own documents by lot beside them.")
     foreign: int = setting(20, "Documents of each other silo: the best by BM25 of what is seen of them.")
-    scale: Literal["federation", "silo", "query"] = setting(
-        "federation", "Features are centred and scaled by all silos' rows, the silo's own, or the query's list."
+    scale: Literal["silo", "federation", "query"] = setting(
+        "silo",
+        "Features are centred and scaled by the silo's own rows, all silos' (whose sums then cross without noise), or "
+        "the query's list.",
     )
     stem: bool = setting(True, "Stem words (Snowball, English).")
     stopwords: bool = setting(True, "Leave out English stop words.")
@@ -117,10 +119,12 @@ class Training:
     loss: Literal["classification", "regression", "pairwise", "listwise"] = setting(
         "classification", "The paper's is cross-entropy over the grades; the others are its program's and future work."
     )
-    labels: Literal["hard", "soft"] = setting("hard", "Guessed labels: the likeliest grade, or the distribution.")
+    labels: Literal["soft", "hard"] = setting(
+        "soft", "Guessed labels: the distribution of the grade, or the likeliest grade as the paper has it."
+    )
     beta: float = setting(0.3, "β, weight of cross pairs.")
     plus_beta: float = setting(0.3, "β of Local+.")
-    ramp: int = setting(200, "Rounds in which β grows from 0.")
+    ramp: int = setting(200, "Steps in which β grows from 0.")
     local_steps: int = setting(1000, "Steps of SGD of a silo by itself, before the first round.")
     steps: int = setting(1, "Steps of SGD of a silo in a round.")
     batch: int = setting(200, "Labelled rows of a step.")

@@ -92,10 +92,22 @@ class TextExperiment:
 def load_corpora(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> list[Corpus]:
     """The collections that a configuration names, counted."""
     c = config
-    return [
+    corpora = [
         corpus_of(load_texts(name.strip(), folder=folder, seed=c.data_seed), c.texts.stem, c.texts.stopwords)
         for name in c.data.split(JOIN)
     ]
+    largest = max(corpus.max_grade for corpus in corpora)
+    return [_on_scale(corpus, largest) for corpus in corpora]
+
+
+def _on_scale(corpus: Corpus, largest: int) -> Corpus:
+    """The corpus with its best grade as good as that of the others: one ranker is to learn from all."""
+    own = corpus.max_grade
+    if own in (0, largest):
+        return corpus
+    grades = -(-corpus.grades * largest // own)  # rounded up, so that what is relevant stays so
+    note = f"Grades 0 to {own} were stretched to 0 to {largest}, the scale of the other silos."
+    return dataclasses.replace(corpus, grades=grades.astype(np.int32), notes=(*corpus.notes, note))
 
 
 def parts_of(corpus: Corpus, config: RunConfig, seed: int) -> SiloTexts:

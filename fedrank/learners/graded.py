@@ -123,7 +123,7 @@ class GradedLearner:
         if self.loss == "regression":
             value = jnp.clip(self.scores(model, x), 0.0, self.grades - 1.0)
             value = jnp.round(value) if self.guess == "hard" else value
-            return jnp.maximum(0.0, 1.0 - jnp.abs(value[..., None] - self._values))
+            return jnp.maximum(0.0, 1.0 - jnp.abs(value[..., None] - _along(self._values, x)))
         logits = self._logits(model, x)
         if self.guess == "soft":
             return jax.nn.softmax(logits)
@@ -180,10 +180,15 @@ class GradedLearner:
     def _logits(self, model: jax.Array, x: jax.Array) -> jax.Array:
         """Of the classifier: [..., grades]."""
         matrix = model[-self._inputs * self.grades :].reshape(self._inputs, self.grades)
-        return x @ matrix[:-1] + matrix[-1]
+        return x @ matrix[:-1] + _along(matrix[-1], x)
 
     def _cross_entropy(self, model: jax.Array, batch: Batch) -> jax.Array:
         return _mean(-jnp.sum(batch.grades * jax.nn.log_softmax(self._logits(model, batch.x)), axis=-1), batch.where)
+
+
+def _along(row: jax.Array, x: jax.Array) -> jax.Array:
+    """A row [n] with as many axes as x, to be added to what has n at the end."""
+    return row.reshape((1,) * (x.ndim - 1) + (-1,))
 
 
 def _mean(values: jax.Array, where: jax.Array) -> jax.Array:

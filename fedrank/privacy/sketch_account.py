@@ -22,15 +22,16 @@ _LITTLE = 3.0
 _NOT_COVERED = (
     "Whole documents, and anything that many words of a document show together: for that, multiply by the number of "
     "occurrences.",
-    "How many documents and queries a silo has, which documents there are, and when they are added or taken away.",
+    "How many documents, queries and training rows a silo has, which documents there are, and when they are added or "
+    "taken away.",
     "Noise whose random numbers somebody else knows. In a simulation all noise follows from the run's seed, so a "
     "simulated run protects nobody and only shows what a deployed one would promise.",
     "Documents that go out a second time: after a change, with noise drawn anew, everything here is spent again.",
 )
 
 _TRAINING = (
-    "The models and steps that a silo sends in training. They are made from its own documents, queries and judgements, "
-    "without noise."
+    "The models and steps that a silo sends in training, and, where features are scaled by all silos, sums of its "
+    "features before it. They are made from its own documents, queries and judgements, without noise."
 )
 
 

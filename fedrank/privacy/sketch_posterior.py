@@ -14,6 +14,9 @@ shrunk: near 0 where the noise is large, instead of far off.
 
 from __future__ import annotations
 
+import functools
+import math
+
 import numpy as np
 
 from fedrank.core.errors import ConfigError
@@ -58,23 +61,52 @@ def posterior_counts(
             f"a posterior needs noise of a positive scale, got {scale}; take the median where there is none."
         )
     lengths = np.maximum(np.asarray(lengths, np.float64), 1.0)
-    relative = lengths / lengths.mean()
-    values = np.arange(LARGEST + 1)
-    out = np.empty(cells.shape[:2], np.float32)
-    for term, (own, sign) in enumerate(zip(cells, signs, strict=True)):
-        x = own.astype(np.float64) * sign  # [documents, z]
-        off = x[:, :, None] - values  # [documents, z, counts]
-        likelihood = (
-            -np.abs(off).sum(axis=1) / scale if mechanism == "laplace" else -(off**2).sum(axis=1) / (2 * scale**2)
-        )
-        present = np.clip(np.clip(share[term], *_SHARE) * relative, *_SHARE)
-        ratio = 1.0 - 1.0 / np.clip(mean[term], *_MEAN)
-        prior = np.log(present)[:, None] + np.log1p(-ratio) + (values - 1) * np.log(ratio)
-        prior[:, 0] = np.log1p(-present)
-        logs = likelihood + prior
-        weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-        out[term] = (weights @ values) / weights.sum(axis=1)
-    return out
+    share, mean = np.clip(share, *_SHARE), np.clip(mean, *_MEAN)
+    return _kernel()(
+        np.ascontiguousarray(cells, np.float32),
+        np.ascontiguousarray(signs, np.float32),
+        np.asarray(share, np.float64),
+        1.0 - 1.0 / np.asarray(mean, np.float64),
+        lengths / lengths.mean() if len(lengths) else lengths,
+        mechanism == "laplace",
+        float(scale),
+    )
+
+
+@functools.cache
+def _kernel():
+    """Compiled when it is first needed."""
+    import numba
+
+    low, high = _SHARE
+
+    @numba.njit(parallel=True, cache=True)
+    def posterior(cells, signs, share, ratio, relative, laplace, scale):
+        terms, documents, z = cells.shape
+        out = np.empty((terms, documents), np.float32)
+        for term in numba.prange(terms):
+            logs = np.empty(LARGEST + 1)
+            step, first = math.log(ratio[term]), math.log1p(-ratio[term])
+            for document in range(documents):
+                present = min(max(share[term] * relative[document], low), high)
+                before = math.log(present) + first
+                best = -math.inf
+                for count in range(LARGEST + 1):
+                    value = math.log1p(-present) if count == 0 else before + (count - 1) * step
+                    for row in range(z):
+                        off = cells[term, document, row] * signs[term, row] - count
+                        value -= abs(off) / scale if laplace else off * off / (2 * scale * scale)
+                    logs[count] = value
+                    best = max(best, value)
+                total, weighted = 0.0, 0.0
+                for count in range(LARGEST + 1):
+                    weight = math.exp(logs[count] - best)
+                    total += weight
+                    weighted += weight * count
+                out[term, document] = weighted / total
+        return out
+
+    return posterior
 
 
 def own_cells(values: np.ndarray, hashes: Hashes, w: int) -> np.ndarray:

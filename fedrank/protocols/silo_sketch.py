@@ -67,7 +67,7 @@ class SiloSketch(Protocol):
         batch: Labelled rows in a batch; lists of as many rows where a loss is about lists.
         cross_batch: Cross pairs in a batch.
         beta: β, weight of guessed labels.
-        ramp: Rounds in which β grows from 0, linearly.
+        ramp: Steps in which β grows from 0, linearly.
         plus_beta: β of Local+.
         serial: One silo a round, in turn, instead of all at once.
         opening: How silos come to their rows; None where they have them.
@@ -171,7 +171,7 @@ class SiloSketch(Protocol):
             party: The silo.
             guessed: Labels of its cross pairs, float32 [queries, foreign, grades].
             words: uint32 [2]: the chance of its batches.
-            first: Number of the first step, for the ramp.
+            first: Number of the first of these steps, for the ramp.
             steps: How many.
             beta: β after the ramp.
         """
@@ -180,14 +180,15 @@ class SiloSketch(Protocol):
 
         def step(model, number):
             own_key, cross_key = jax.random.split(jax.random.fold_in(key, number))
-            ramp = jnp.minimum(1.0, (first + number) / max(1, self.ramp)) if self.ramp else 1.0
+            done = jnp.asarray(first, jnp.float32) + number.astype(jnp.float32)
+            ramp = jnp.minimum(1.0, done / self.ramp) if self.ramp else 1.0
             own = self._batch(own_key, rows.x, grades, rows.where, rows.rows, rows, 0, self.batch)
             cross = self._batch(
                 cross_key, rows.cross_x, guessed, rows.cross_where, rows.cross_rows, rows, 1, self.cross_batch
             )
             return self.learner.step(model, own, cross, beta * ramp * jnp.any(cross.where)), None
 
-        model, _ = jax.lax.scan(step, model, jnp.arange(steps, dtype=jnp.float32))
+        model, _ = jax.lax.scan(step, model, jnp.arange(steps, dtype=jnp.uint32))
         return model
 
     def _batch(self, key, x, grades, where, places, rows: SketchRows, which: int, size: int) -> Batch:
@@ -334,7 +335,7 @@ class TakeSteps(_Trains):
     def respond(self, request: Ranker, party: Party, draws: Any) -> tuple[Party, Change]:
         """A silo's steps."""
         s, before = self.settings, jnp.asarray(request.weights)
-        done = jnp.asarray(request.round).astype(jnp.float32)
+        done = jnp.asarray(request.round).astype(jnp.float32) * s.steps
         after = s.trained(before, party, party.own.guessed, draws, done, s.steps, party.own.beta)
         return party, Change(after - before)
 

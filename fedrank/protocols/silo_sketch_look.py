@@ -210,8 +210,7 @@ class Receive(HostExchange):
     def respond(self, request: Any, party: Party, draws: Any) -> tuple[Party, Any]:
         """Look up and make rows."""
         s = self.settings
-        secret = party.own["secret"].tobytes()
-        statistics = FederatedStatistics(np.asarray(party.own["totals"]), s.statistics, secret)
+        statistics = statistics_seen(s, party)
         seen = seen_by(s, party, request)
         rows = own_rows(party.shared, statistics, s.rows) | cross_rows(party.shared, seen, statistics, s.rows)
         if s.rows.scale != "federation":
@@ -251,6 +250,19 @@ class SetScale(HostExchange):
         names = tuple(f"rows.{name}" for name in rows)
         rows = scaled(rows, self.settings.rows, np.asarray(request.means), np.asarray(request.deviations))
         return _prepared(without(party, *names), rows)
+
+
+def statistics_seen(s: SketchOpening, party: Party) -> FederatedStatistics:
+    """The federation's statistics as a silo reads them from the sum.
+
+    Args:
+        s: What was agreed.
+        party: The silo, after it was told the sum.
+    """
+    totals, secret = np.asarray(party.own["totals"]), party.own["secret"].tobytes()
+    if not s.shrinks:
+        return FederatedStatistics(totals, s.statistics, secret)
+    return FederatedStatistics(totals, s.statistics, secret, party.shared.corpus, s.statistics_deviation)
 
 
 def seen_by(s: SketchOpening, party: Party, request: Any) -> list[Foreign | None]:
@@ -343,8 +355,7 @@ def _answered(s: SketchOpening, party: Party, request: wire.Answers) -> list[For
 def _posterior(s: SketchOpening, party: Party, cells: np.ndarray, signs: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Counts [terms, documents, fields] of noisy cells [fields, terms, documents, z], given the statistics."""
     words, scale = party.shared.words[: cells.shape[1]], s.noise.scale()
-    look = FederatedStatistics(np.asarray(party.own["totals"]), s.statistics, party.own["secret"].tobytes())
-    statistics = look(words)
+    statistics = statistics_seen(s, party)(words)
     assert scale is not None
     frequency = np.maximum(statistics.document_frequency, 1.0)
     share, mean = frequency / max(statistics.documents, 1.0), statistics.collection / frequency

@@ -126,6 +126,14 @@ class SketchOpening(Protocol):
         return self.estimate == "posterior" and noisy
 
     @property
+    def statistics_deviation(self) -> float:
+        """Standard deviation of the noise of all silos in a cell of the summed statistics; 0 where there is none."""
+        scale = self.noise.scale("statistics")
+        if scale is None:
+            return 0.0
+        return math.sqrt(self.silos * (2.0 if self.noise.mechanism == "laplace" else 1.0)) * scale
+
+    @property
     def terms(self) -> Terms:
         """Of the secure sum: all silos mask with all others."""
         survivors = self.survivors or self.silos // 2 + 1
@@ -139,7 +147,7 @@ class SketchOpening(Protocol):
 
     @property
     def allowed(self) -> int:
-        """Questions about a document that its owner answers within the budget; sizes and statistics cost one of them."""
+        """Questions about a document that its owner answers within the budget; sizes and statistics cost one."""
         n = self.noise
         if n.mode != "per-query" or n.epsilon is None or not math.isfinite(self.limit):
             return _ENDLESS

@@ -41,7 +41,7 @@ class RowSettings:
     depth: int = 30
     negatives: int = 10
     foreign: int = 20
-    scale: str = "federation"
+    scale: str = "silo"
     as_published: bool = False
     seed: int = 0
 
@@ -201,7 +201,7 @@ def scaled(
     if settings.scale == "query":
         count = np.maximum(where.sum(axis=1), 1)[:, None]
         shown = np.where(where[..., None], x, 0.0)
-        pairs = [scale_of(n, s, q) for n, s, q in zip(count[:, 0], shown.sum(1), (shown**2).sum(1), strict=True)]
+        pairs = [scale_of(float(n), s, q) for n, s, q in zip(count[:, 0], shown.sum(1), (shown**2).sum(1), strict=True)]
         mean, deviation = (np.stack([pair[i] for pair in pairs])[:, None] for i in (0, 1))
     elif settings.scale == "silo":
         mean, deviation = scale_of(*moments(rows))

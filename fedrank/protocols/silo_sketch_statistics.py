@@ -16,12 +16,14 @@ import numpy as np
 
 from fedrank.core.errors import DataError
 from fedrank.data.corpus import FIELDS, Corpus
-from fedrank.data.text_features import Statistics
+from fedrank.data.text_features import Statistics, statistics_of
 from fedrank.privacy.sketch import SketchShape, encode_totals, estimate, hash_terms
 from fedrank.privacy.sketch_noise import SketchNoise, statistics_noise
 
 #: Numbers beside the sketches: documents, and occurrences of each field.
 _COUNTS = 1 + len(FIELDS)
+#: Occurrences of a word that a silo does not have, for what it expects of others.
+_UNSEEN = 0.5
 #: Largest number that a sum of so many silos may reach and still be read with its sign.
 _LARGEST = 2**31 - 1
 
@@ -82,11 +84,16 @@ class FederatedStatistics:
         totals: int32 [:func:`statistics_length`].
         shape: Of its sketches.
         secret: The silos' common secret.
+        own: The silo's own documents; with them, sums with noise are weighed against what they let expect. None: sums
+            are taken as they are.
+        deviation: Standard deviation of the noise in a cell of the sum; 0 where there is none.
     """
 
     totals: np.ndarray
     shape: SketchShape
     secret: bytes
+    own: Corpus | None = None
+    deviation: float = 0.0
 
     @property
     def documents(self) -> float:
@@ -99,5 +106,27 @@ class FederatedStatistics:
         cells = self.totals[:-_COUNTS].reshape(len(FIELDS), 2, self.shape.z, self.shape.w)
         looked = cells[:, :, np.arange(self.shape.z), hashes.rows]  # [fields, 2, terms, z]
         values = estimate(looked, hashes.signs, self.shape.kind).astype(np.float64)
+        if self.own is not None and self.deviation > 0:
+            values = self._weighed(values, words)
         frequency, collection = values[:, 0].T, values[:, 1].T
         return Statistics(self.documents, frequency, collection, self.totals[-_COUNTS:-1].astype(np.float64))
+
+    def _weighed(self, sums: np.ndarray, words: Sequence[str]) -> np.ndarray:
+        """Noisy sums and what the silo's own documents let expect, by how sure each is: [fields, 2, terms].
+
+        A silo knows its own part exactly. Of the others it expects as much a document as it has itself, with the
+        spread of a count whose rate differs from silo to silo by as much as the rate itself.
+        """
+        assert self.own is not None
+        own = _own_sums(self.own, words)
+        others = np.maximum(self.documents - self.own.n_documents, 0.0) / max(self.own.n_documents, 1)
+        expected = (own + _UNSEEN) * others
+        spread = expected + expected**2
+        weight = spread / (spread + self.deviation**2)
+        return own + weight * (sums - own) + (1.0 - weight) * expected
+
+
+def _own_sums(corpus: Corpus, words: Sequence[str]) -> np.ndarray:
+    """Document frequencies and occurrences at one silo: float64 [fields, 2, terms]."""
+    own = statistics_of((corpus,), words)
+    return np.stack([own.document_frequency.T, own.collection.T], axis=1)

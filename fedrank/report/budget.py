@@ -38,6 +38,9 @@ def budget_table(runs: Mapping[str, Run], measures: Sequence[str]) -> Table | No
         silent = not len(by) or by[-1] == 0
         # Rounds that the budget pays for; of what moves nothing, all.
         done = describe.done_rounds(run) if silent else int(np.searchsorted(by, budget, side="right"))
+        if run.texts is not None:  # the last evaluation that the budget pays for
+            seen = run.metrics.filter(pl.col("round") <= done)["round"]
+            done = int(seen.max()) if len(seen) else 0  # type: ignore[arg-type]
         each = "0" if silent else describe.size(float(by[-1] / len(by)))
         row: dict[str, Any] = {"run": label, "rounds": str(done), "round": each}
         for i, measure in enumerate(measures):
@@ -61,6 +64,11 @@ def _bytes(run: Run) -> np.ndarray:
     sizes = {(e.exchange, e.sender): e.bytes_each for e in run.ledger or ()}
     if not sizes:
         return np.zeros(0)
+    if run.texts is not None:  # every silo takes part in every round; the opening is in the first
+        by_round = np.zeros(1 + max(e.round for e in run.ledger or ()))
+        for entry in run.ledger or ():
+            by_round[entry.round] += entry.bytes
+        return np.cumsum(by_round)
     frame = parquet(run.path / "crossed.parquet", _CROSSED)
     each = frame.with_columns(
         bytes=pl.struct("exchange", "requests", "replies").map_elements(

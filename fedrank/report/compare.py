@@ -68,7 +68,7 @@ def comparison_table(runs: dict[str, Run], *, most_telling: bool = False) -> Tab
         found: dict[str, dict[str, dict[int, float]]] = {}
         for label, run in runs.items():
             for measure in run.metrics.filter(run.metrics["split"] == split)["measure"].unique():
-                if most_telling and not _telling(run, split, measure):
+                if not describe.of_all_silos(run, measure) or (most_telling and not _telling(run, split, measure)):
                     continue
                 # The reward of other users, or the AUC of another target, is another question of the same name.
                 named = describe.qualified(run, split, measure) if several else measure
@@ -94,12 +94,16 @@ def comparison_table(runs: dict[str, Run], *, most_telling: bool = False) -> Tab
         "online: mean over the last tenth of the rounds. Other splits: the last evaluation.",
         "± is half of a 95 % Student t interval over seeds.",
     ]
+    if any(run.texts is not None for run in runs.values()):
+        notes.append("Single silos and other methods are on the page of each run; MAP-JOS is a cost, 1 is best.")
     for label, run in runs.items():
         notes.extend(f"{label}: {caveat}." for caveat in describe.caveats(run))
     return Table("Final values", columns, tuple(rows), tuple(notes))
 
 
 def _telling(run: Run, split: str, measure: str) -> bool:
+    if run.texts is not None:
+        return split == "test" and describe.of_all_silos(run, measure) and run.texts.telling(measure)
     if run.silos is not None:
         return split == "test"
     return split == "online" or measure.startswith("expected")
@@ -151,10 +155,12 @@ def _charts(runs: dict[str, Run]) -> dict[str, Any]:
             run.metrics.filter(run.metrics["split"].is_in(["train", "vali", "test"]))["measure"].unique().to_list()
         )
         fold = run.setting("fold")
-        data = f"{run.setting('data')}" + ("" if fold is None or run.silos else f", fold {fold}")
-        data += f", {describe.whose(run)}" if run.silos else ""
+        data = f"{run.setting('data')}" + ("" if fold is None or run.between_silos else f", fold {fold}")
+        data += f", {describe.whose(run)}" if run.between_silos else ""
         ordered = describe.order_measures(offline)
         telling = [m for m in ordered if m.startswith("expected")] or [m for m in ordered if "best so far" in m]
+        if run.texts is not None:
+            telling = [m for m in offline if describe.of_all_silos(run, m) and run.texts.telling(m)]
         for measure in telling or ordered[:1]:
             groups.setdefault((measure, data), {})[label] = run
     several = len({data for _, data in groups}) > 1

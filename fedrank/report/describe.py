@@ -45,14 +45,27 @@ SETTINGS = {
     "network.norm": "normalisation",
     "network.crossing": "what of a model crosses",
     "network.epochs": "epochs of a round",
+    "texts.silos": "silos that one collection is cut into",
+    "texts.cut": "how it is cut",
+    "sketch.mode": "how silos see each other's documents",
+    "sketch.epsilon": "ε of an occurrence, or of an answer",
+    "training.loss": "loss",
+    "training.beta": "weight β of cross pairs",
 }
 
-#: First parts of the names of settings that concern silos only, and devices or learning to rank only: a configuration
-#: has all, and a reader is shown those that the run used.
+#: Names, or first parts of the names, of settings that concern silos with tables only, silos with texts only, and
+#: devices or learning to rank only: a configuration has all, and a reader is shown those that the run used.
 SILO_SETTINGS = ("silos", "network", "bandit", "personal")
+TEXT_SETTINGS = ("texts", "sketch", "training", "i_know")
 DEVICE_SETTINGS = (
     "fold", "normalise", "holdout", "clicks", "ranker", "hidden", "clients", "interactions", "budget", "reward",
     "reward_values", "ties", "sigma", "antithetic", "as_published", "share", "privacy", "attack",
+)  # fmt: skip
+_NOT_OF_TEXTS = (
+    *(key for key in DEVICE_SETTINGS if key != "privacy"), *SILO_SETTINGS, "privacy.p", "privacy.mechanism",
+    "privacy.epsilon", "privacy.clip", "privacy.clip_norm", "topics", "labels_per_client", "candidates", "radius",
+    "batch", "aggregate", "devices.users", "devices.amounts", "devices.late", "devices.delay", "evaluation.users",
+    "evaluation.tie_orders", "compute.kernels",
 )  # fmt: skip
 
 #: A caveat on figures; pages and terminals have the sentences that say whose AUC, and why.
@@ -64,7 +77,7 @@ FEW_SEEDS = 5
 
 def party(run: Run) -> tuple[str, str]:
     """What a party of this run is called, one and several: a device, or the one service of a central learner."""
-    if run.silos is not None:
+    if run.between_silos:
         return ("silo", "silos")
     protocol = str(run.setting("protocol", ""))
     if protocol in ("pdgd", "dbgd", "mgd"):
@@ -74,6 +87,8 @@ def party(run: Run) -> tuple[str, str]:
 
 def whose(run: Run) -> str:
     """Whose values the run's measures are: of users with a click model, or of the silos it is personalised for."""
+    if run.texts is not None:
+        return f"{len(run.texts.silos)} silos"
     if run.silos is None:
         return f"{run.setting('clicks')} users"
     targets = run.silos.targets
@@ -88,6 +103,14 @@ def qualified(run: Run, split: str, measure: str) -> str:
     return f"{measure} ({targets[0]})" if len(targets) == 1 and not measure.endswith(")") else measure
 
 
+def of_all_silos(run: Run, measure: str) -> bool:
+    """Whether a measure is of the run as a whole: not of one silo with texts, nor of a method it is compared with."""
+    if run.texts is None:
+        return True
+    ends = (*(f" ({name})" for name in run.texts.names), *(f", {name}" for name in run.texts.compared))
+    return not measure.endswith(ends)
+
+
 def asked_seeds(run: Run) -> int | None:
     """How many seeds the configuration asks for: ``seeds`` may be a number or a list."""
     asked = run.setting("seeds")
@@ -96,9 +119,9 @@ def asked_seeds(run: Run) -> int | None:
 
 def done_rounds(run: Run) -> int:
     """Rounds that every seed has done."""
-    if run.finished and run.silos is not None:  # a number that is undefined has no row
+    if run.finished and run.between_silos:  # a number that is undefined has no row; not every round is evaluated
         return int(run.setting("rounds", 0))
-    if run.silos is not None:  # a round whose increment is undefined was done, too
+    if run.between_silos:  # a round whose increment is undefined was done, too
         return min(run.metrics.filter(run.metrics["seed"] == s)["round"].max() for s in run.seeds)  # type: ignore[type-var]
     online = run.metrics.filter(run.metrics["split"] == "online")
     frame = run.metrics if online.is_empty() else online
@@ -107,7 +130,7 @@ def done_rounds(run: Run) -> int:
 
 def generated(run: Run) -> bool:
     """Whether the data was generated rather than collected."""
-    if run.silos is not None and run.silos.generated:
+    if (run.silos is not None and run.silos.generated) or (run.texts is not None and run.texts.generated):
         return True
     if run.environment.get("generated") is not None:
         return bool(run.environment["generated"])
@@ -137,6 +160,7 @@ def caveats(run: Run) -> list[str]:
     if generated(run):
         out.append("Generated data: no real collection")
     out.extend(_silo_caveats(run))
+    out.extend(_text_caveats(run))
     asked = run.setting("rounds") or (run.privacy or {}).get("rounds")
     done = done_rounds(run)
     short = isinstance(asked, int) and done < asked
@@ -170,6 +194,31 @@ def _silo_caveats(run: Run) -> list[str]:
     return out
 
 
+#: What must be said wherever a number of an unprotected run is shown, by mode.
+UNPROTECTED = {
+    "paper": "Mode paper: does not protect the document owner from the querier",
+    "plain": "Mode plain: no noise, nothing protects the documents",
+}
+
+
+def _text_caveats(run: Run) -> list[str]:
+    if run.texts is None:
+        return []
+    out = [UNPROTECTED[run.texts.mode]] if run.texts.mode in UNPROTECTED else []
+    if run.setting("sketch.as_published"):
+        out.append("Features as printed")
+    if len(run.seeds) < FEW_SEEDS:
+        out.append(f"Few seeds: {len(run.seeds)}")
+    return out
+
+
+def unused_settings(run: Run) -> tuple[str, ...]:
+    """Names, or first parts of names, of the settings that mean nothing to this run's protocol."""
+    if run.texts is not None:
+        return _NOT_OF_TEXTS
+    return (*(SILO_SETTINGS if run.silos is None else DEVICE_SETTINGS), *TEXT_SETTINGS)
+
+
 def in_words(names: Iterable[str]) -> str:
     """Names in a sentence.
 
@@ -200,6 +249,10 @@ def headline(run: Run) -> str:
     if run.silos is not None:
         parts = [run.setting("protocol"), data, whose(run), run.silos.rule]
         return " · ".join(str(p) for p in parts if p and not isinstance(p, Mapping))
+    if run.texts is not None:
+        epsilon = run.setting("sketch.epsilon")
+        mode = run.texts.mode if epsilon is None else f"{run.texts.mode}, ε = {number(epsilon)}"
+        return " · ".join((str(run.setting("protocol")), str(data), whose(run), mode))
     fold = run.setting("data.fold", run.setting("fold"))
     ranker = run.setting("ranker.name", run.setting("ranker"))
     clicks = ", ".join(map(str, run.setting("devices.users") or ())) or run.setting("clicks")

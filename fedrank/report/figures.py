@@ -44,6 +44,9 @@ SILO_AXES = {
     "bytes": "MB sent by all {many} (one seed)",
 }
 
+#: Fewer seeds of silos with texts than this give no band: its interval would be wider than the figure.
+FEW_FOR_BANDS = 3
+
 _COLUMNS = {"interactions": "interactions", "bytes": "bytes_up", "epsilon": "epsilon", "round": "round"}
 _HOVERS = 40  # places of a curve that answer to a pointer
 
@@ -84,7 +87,7 @@ def offline_figure(run: Run, measure: str) -> alt.LayerChart:
 
 
 def comparison_figure(runs: Mapping[str, Run], split: str, measure: str, data: str = "") -> alt.LayerChart:
-    """One measure of several runs over interactions; the first run's baseline dashed.
+    """One measure of several runs over interactions, of silos with texts over rounds; the first run's baseline dashed.
 
     Args:
         runs: By label.
@@ -95,24 +98,30 @@ def comparison_figure(runs: Mapping[str, Run], split: str, measure: str, data: s
     first = next(iter(runs.values()))
     parts = []
     said: dict[str, list[str]] = {}
+    over = "interactions" if first.texts is None else "round"
     for label, run in runs.items():
-        part, block = points(run, [(split, measure, label)], "interactions")
+        part, block = points(run, [(split, measure, label)], over)
         parts.append(part)
         thinned = [f"each point the mean of {block} rounds"] if block > 1 else []
         for caveat in (*describe.caveats(run), *thinned):
             said.setdefault(caveat, []).append(label)
     notes = [c if len(of) == len(runs) else f"{c} ({', '.join(of)})" for c, of in said.items()]
     colours = {label: OKABE_ITO[i % len(OKABE_ITO)] for i, label in enumerate(runs)}
-    mark = first.baseline.values.get((split, measure)) if first.baseline else None
+    mark = first.baseline.values.get((split, measure)) if first.baseline and first.texts is None else None
     lines = {} if mark is None else {"": mark}
+    marks = {} if first.texts is None else first.texts.marks(split, measure)
     title = ", ".join(filter(None, (_upper(measure), data, describe.SPLIT_NAMES[split])))
     seeds = sorted({len(run.seeds) for run in runs.values()})
-    band = (
+    frame, band = pl.concat(parts), ""
+    if first.texts is not None and seeds[-1] < FEW_FOR_BANDS:
+        frame = frame.with_columns(pl.lit(None, pl.Float64).alias("low"), pl.lit(None, pl.Float64).alias("high"))
+        band = f"Mean of {' or '.join(map(str, seeds))} seeds, too few for a band" if seeds != [1] else ""
+    band = band or (
         f"Mean of {' or '.join(map(str, seeds))} seeds; band: 95 % interval"
         if seeds != [1]
         else "One seed each: no interval"
     )
-    return line_chart(first, pl.concat(parts), "interactions", title, measure, colours, lines, notes, band)
+    return line_chart(first, frame, over, title, measure, colours, lines, notes, band, marks)
 
 
 def save(chart: alt.TopLevelMixin, path: str | os.PathLike[str], *, scale: float = 2.0) -> Path:
@@ -168,12 +177,12 @@ def points(run: Run, series: Sequence[tuple[str, str, str]], over: str) -> tuple
 
 
 def _axis_title(run: Run, over: str) -> str:
-    titles = {} if run.silos is None else SILO_AXES
+    titles = SILO_AXES if run.between_silos else {}
     return titles.get(over, AXES[over][0]).format(many=describe.party(run)[1])
 
 
 def _unit(run: Run, over: str) -> str:
-    counted = "interactions" if run.silos is None else "messages"
+    counted = "messages" if run.between_silos else "interactions"
     return {"interactions": counted, "bytes": "MB", "epsilon": "ε"}[over]
 
 
@@ -221,6 +230,8 @@ def line_chart(
     """
     comparing = bool(band)
     first = band or describe.seeds_in_words(len(run.seeds))
+    if not comparing and len(run.seeds) > 1 and frame["low"].null_count() == len(frame):
+        first = f"Mean of {len(run.seeds)} seeds, too few for a band"
     said = [first, *notes] if comparing else ["; ".join([first, *notes]), *describe.caveats(run)]
     subtitle = [line for text in said for line in textwrap.wrap(text, 62)]
     style = AXES[over][2]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,3 +80,22 @@ def parquet(file: Path, columns: Mapping[str, str], nullable: tuple[str, ...] = 
         if not good:
             raise RunError(f"{file}: column {name!r} must hold {kind} values, got {dtype}. Run again to restore it.")
     return frame.select(list(columns))
+
+
+def checked(file: Path, what: str, make: Callable[[], Any]) -> Any:
+    """What ``make`` makes of a file's content.
+
+    Args:
+        file: Which file.
+        what: What it must hold, for the error.
+        make: Fails with a KeyError, TypeError, ValueError or AttributeError where the content has another shape.
+
+    Raises:
+        RunError: The content has another shape.
+    """
+    try:
+        return make()
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunError(
+            f"{file}: must hold {what}; this one does not ({type(error).__name__}: {error}). Run again to restore it."
+        ) from error

@@ -2,10 +2,10 @@
 
 What a run left behind is files (``config.toml``, ``environment.json``, ``metrics.parquet``, ``baselines.json``,
 ``ledger.jsonl``, ``privacy.json``, ``model.json``, ``messages.json``, ``done.json``; of silos also ``silos.json``,
-``arms.parquet`` and ``evidence.json``, see :mod:`fedrank.report.silos`). Everything in
-:mod:`fedrank.report` works on the :class:`Run` that is read here and on nothing else, so a page can be made again years
-later from the files alone. A run that is still going can be read too: it has no ``done.json``, and whatever is made
-from it says so.
+``arms.parquet`` and ``evidence.json``, see :mod:`fedrank.report.silos`; of silos with texts ``federation.json``,
+``methods.parquet`` and ``gate.json``, see :mod:`fedrank.report.texts`). Everything in :mod:`fedrank.report` works on
+the :class:`Run` that is read here and on nothing else, so a page can be made again years later from the files alone. A
+run that is still going can be read too: it has no ``done.json``, and whatever is made from it says so.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fedrank.core.errors import RunError
 from fedrank.core.ledger import Ledger
 from fedrank.report.files import existing, json_object, parquet
 from fedrank.report.silos import Silos, read_silos
+from fedrank.report.texts import METHODS, TextRun, read_texts
 
 #: Columns of ``metrics.parquet`` and what each may hold.
 COLUMNS = {
@@ -57,7 +58,8 @@ class Baseline:
     @property
     def label(self) -> str:
         """How figures and tables call it."""
-        return OF_SILOS.get(self.name, f"{self.name} (labels)")
+        plain = self.name if self.name in METHODS else f"{self.name} (labels)"
+        return OF_SILOS.get(self.name, plain)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +79,8 @@ class Run:
         model: Ranker, number of features and so on, or None if the run has not written it yet.
         messages: Fields of each message type (rows of :meth:`fedrank.core.messages.Layout.describe`), by type; may be
             empty.
-        silos: Of a protocol between silos: who took part and who helped whom. None for others.
-        silos: Who took part and who helped whom, of a protocol between silos; None for others.
+        silos: Who took part and who helped whom, of a protocol between silos with tables; None for others.
+        texts: Who took part and what every method reached, of a protocol between silos with texts; None for others.
     """
 
     path: Path
@@ -92,6 +94,12 @@ class Run:
     model: Mapping[str, Any] | None = None
     messages: Mapping[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     silos: Silos | None = None
+    texts: TextRun | None = None
+
+    @property
+    def between_silos(self) -> bool:
+        """Whether organisations take part, rather than devices or one service."""
+        return self.silos is not None or self.texts is not None
 
     @property
     def name(self) -> str:
@@ -138,11 +146,21 @@ def load(folder: str | os.PathLike[str]) -> Run:
         raise RunError(f"{config_file}: not valid TOML ({error}). Restore the file, or run again.") from error
     ledger_file = path / "ledger.jsonl"
     silos = read_silos(path, finished=finished, expected=config.get("protocol") == "bandit-fedavg")
+    environment = json_object(existing(path / "environment.json"))
+    metrics = _metrics(existing(path / "metrics.parquet"), undefined=silos is not None)
+    evaluation = config.get("evaluation")
+    measures = evaluation.get("measures") if isinstance(evaluation, Mapping) else None
+    texts = read_texts(
+        path,
+        finished=finished,
+        expected=config.get("protocol") == "silo-sketch",
+        measures=[str(name) for name in measures] if isinstance(measures, list) else [],
+    )
     return Run(
         path=path,
         config=config,
-        environment=json_object(existing(path / "environment.json")),
-        metrics=_metrics(existing(path / "metrics.parquet"), undefined=silos is not None),
+        environment=environment,
+        metrics=metrics,
         finished=finished,
         baselines=_baselines(path / "baselines.json"),
         ledger=Ledger.read(existing(ledger_file)) if finished or ledger_file.exists() else None,
@@ -150,6 +168,7 @@ def load(folder: str | os.PathLike[str]) -> Run:
         model=json_object(path / "model.json", needed=finished) or None,
         messages=json_object(path / "messages.json", needed=False),
         silos=silos,
+        texts=texts,
     )
 
 

@@ -10,17 +10,26 @@ from fedrank.report.html import Html, h, section, tile
 from fedrank.report.load import Run
 
 
-def left(run: Run) -> Html:
-    """What left the parties, in words and tables, from the ledger."""
+def left(run: Run, *more: Html) -> Html:
+    """What left the parties, in words and tables, from the ledger.
+
+    Args:
+        run: The run.
+        more: What stands between the words and the tables.
+    """
     one, many = describe.party(run)
     if one == "service":
         return section("left", "What crossed", *(h("p", line) for line in words.ledger_words(run)))
-    parts: list[Html] = [h("ul", *(h("li", line) for line in words.ledger_words(run)))]
+    parts: list[Html] = [h("ul", *(h("li", line) for line in words.ledger_words(run))), *more]
+    all_of_it: list[Html] = []
     if run.ledger is not None and len(run.ledger):
-        parts.append(tables.to_html(words.ledger_table(run), code=("message",)))
+        all_of_it.append(tables.to_html(words.ledger_table(run), code=("message",)))
     fields = words.fields_table(run)
     if fields is not None:
-        parts.append(tables.to_html(fields, code=("field", "type")))
+        all_of_it.append(tables.to_html(fields, code=("field", "type")))
+    if all_of_it and run.texts is not None:  # an opening has many kinds of message
+        all_of_it = [h("details", h("summary", "Every message and its fields"), *all_of_it)]
+    parts += all_of_it
     return section("left", f"What left the {many}", *parts)
 
 
@@ -45,15 +54,15 @@ def repeat(run: Run) -> Html:
     return section("repeat", "Run it again", *parts)
 
 
-def configuration(run: Run) -> Html:
-    """Settings and environment, and what must be known about the data."""
+def configuration(run: Run, *, notes: bool = True) -> Html:
+    """Settings and environment, and what must be known about the data unless the page says that elsewhere."""
     left = tables.to_html(tables.config_table(run), code=("key",))
-    notes = (run.model or {}).get("notes") or ()
+    said = (run.model or {}).get("notes") or () if notes else ()
     return section(
         "configuration",
         "Configuration and environment",
         h("div", h("div", left), h("div", tables.to_html(tables.environment_table(run))), class_="two"),
-        *(h("p", f"Data: {note}", class_="note") for note in notes),
+        *(h("p", f"Data: {note}", class_="note") for note in said),
     )
 
 

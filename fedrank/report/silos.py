@@ -15,8 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from fedrank.core.errors import RunError
-from fedrank.report.files import json_object, parquet
+from fedrank.report.files import checked, json_object, parquet
 from fedrank.report.statistics import Interval
 
 #: Columns of ``arms.parquet`` and what each may hold.
@@ -164,7 +163,7 @@ def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:
     if not (expected or file.exists() or evidence_file.exists() or arms_file.exists()):
         return None
     raw = json_object(file)
-    arms = _checked(file, "'arms' by target, each with code, name and members", lambda: _arms(raw))
+    arms = checked(file, "'arms' by target, each with code, name and members", lambda: _arms(raw))
     has_arms = bool(raw.get("rule"))
     plays = None
     if arms_file.exists() or (finished and has_arms):
@@ -173,9 +172,9 @@ def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:
         )
     evidence = json_object(evidence_file, needed=finished and has_arms)
     what = "for each target 'silos' with n, mean, low, high and verdict each, and 'played'"
-    findings = _checked(evidence_file, what, lambda: {t: _findings(one, has_arms) for t, one in evidence.items()})
+    findings = checked(evidence_file, what, lambda: {t: _findings(one, has_arms) for t, one in evidence.items()})
     what = "'silos', 'targets' and 'rows'"
-    return _checked(
+    return checked(
         file,
         what,
         lambda: Silos(
@@ -192,15 +191,6 @@ def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:
             evidence=evidence,
         ),
     )
-
-
-def _checked(file: Path, what: str, make: Any) -> Any:
-    try:
-        return make()
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RunError(
-            f"{file}: must hold {what}; this one does not ({type(error).__name__}: {error}). Run again to restore it."
-        ) from error
 
 
 def _arms(raw: Mapping[str, Any]) -> dict[str, tuple[Arm, ...]]:

@@ -260,6 +260,8 @@ def _baseline_rows(paper: Paper, shown: Shown, varied: list[str], split: str, pa
     rows: dict[tuple, dict[str, Any]] = {}
     for variation, run in shown.runs:
         measure = named_measure(pattern, variation.config)
+        if run.texts is not None:
+            continue  # what silos reach otherwise depends on all settings, and is a measure with seeds of its own
         trained_on = {key: run.setting(key) for key in _OF_BASELINES}
         apart = {key: value for key, value in trained_on.items() if key not in shown.study.pool}
         for mark in run.baselines:

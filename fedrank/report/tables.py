@@ -12,6 +12,9 @@ from fedrank.report.html import Html, h, join
 from fedrank.report.load import Run
 from fedrank.report.statistics import Estimate, Interval, final_values, first_values, mean_interval
 
+#: Characters up to which the heading of a row stays on one line.
+SHORT = 16
+
 
 @dataclass(frozen=True)
 class Column:
@@ -84,7 +87,7 @@ def final_table(run: Run) -> Table:
     columns = [
         Column("split", "split"),
         Column("measure", "measure"),
-        Column("ranker", "learnt from clicks" if run.silos is None else "over seeds", numeric=True),
+        Column("ranker", "over seeds" if run.between_silos else "learnt from clicks", numeric=True),
         Column("gain", "gain over start", numeric=True, signed=True),
     ]
     notes = [
@@ -94,7 +97,7 @@ def final_table(run: Run) -> Table:
         columns.append(Column("baseline", run.baseline.label, numeric=True))
         columns.append(Column("difference", f"difference to {run.baseline.name}", numeric=True, signed=True))
         columns.extend(Column(f"baseline{i}", b.label, numeric=True) for i, b in enumerate(run.baselines[1:], 1))
-        if run.silos is None:
+        if not run.between_silos:
             names = " and ".join(b.name for b in run.baselines)
             verb = "is" if len(run.baselines) == 1 else "are"
             notes.append(f"{names} {verb} trained on relevance labels, which no {describe.party(run)[0]} here has.")
@@ -103,7 +106,7 @@ def final_table(run: Run) -> Table:
                 "Differences here are of means, without an interval; paired ones stand at the top of the page."
             )
         notes.extend(note for b in run.baselines for note in b.notes)
-    elif run.silos is None:
+    elif not run.between_silos:
         notes.append("This run has no label-trained baseline.")
     counts = " or ".join(str(n) for n in sorted(seeds))
     spread = f"± is half of a 95 % Student t interval over {counts} seeds."
@@ -115,13 +118,13 @@ def final_table(run: Run) -> Table:
 
 def _difference(run: Run, estimate: Estimate, mark: float) -> Estimate | Interval:
     # What silos are compared with was trained with the same seeds and has a spread of its own: it is no constant.
-    return estimate.minus(mark) if run.silos is None else Interval(estimate.mean - mark)
+    return Interval(estimate.mean - mark) if run.between_silos else estimate.minus(mark)
 
 
 def config_table(run: Run) -> Table:
     """Every setting that the run used, the ones a reader looks for first."""
-    unused = describe.SILO_SETTINGS if run.silos is None else describe.DEVICE_SETTINGS
-    settings = {k: v for k, v in describe.flat(run.config) if k.split(".")[0] not in unused}
+    unused = describe.unused_settings(run)
+    settings = {k: v for k, v in describe.flat(run.config) if k not in unused and k.split(".")[0] not in unused}
     known = [k for k in describe.SETTINGS if k in settings]
     rows = [
         {"setting": describe.SETTINGS.get(k, k), "key": k, "value": settings[k]}
@@ -155,7 +158,8 @@ def to_html(table: Table, *, code: Sequence[str] = ()) -> Html:
             text = table.text(row, column)
             name, scope = ("th", "row") if i == 0 else ("td", None)
             content = h("code", text) if column.key in code else text
-            cells.append(h(name, content, scope=scope, class_="number" if column.numeric else None))
+            kind = "number" if column.numeric else "short" if i == 0 and len(text) <= SHORT else None
+            cells.append(h(name, content, scope=scope, class_=kind))
         body.append(h("tr", *cells))
     grid = h("table", h("caption", table.title), h("thead", heads), h("tbody", *body))
     frame = h("div", grid, class_="scroll", tabindex="0", role="region", aria_label=table.title)

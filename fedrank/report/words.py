@@ -64,6 +64,8 @@ def ledger_words(run: Run) -> list[str]:
     one, many = describe.party(run)
     if one == "service":
         return ["Nothing crosses: one service has everything. What its users send to it is not counted here."]
+    if run.texts is not None:
+        return text_ledger_words(run)
     if run.silos is not None:
         return silo_ledger_words(run)
     out = []
@@ -93,6 +95,27 @@ EXCHANGES = {
     "judge": "the target judges an average of models",
     "judge-all": "every average that is tried is judged",
     "train-and-judge": "the target trains, and judges averages of the round before",
+}
+
+#: Exchanges between silos with texts, and what each is for: of the opening, which takes place once, and of training.
+TEXT_OPENING = {
+    "keys": "silos learn each other's public keys",
+    "secrets": "parts of the secret of the hashes, sealed for each other silo",
+    "agree": "every silo has the secret of the hashes, the server has not",
+    "sum-keys": "keys of the masks for the secure sum",
+    "sum-shares": "shares by which the masks of whoever drops out can be taken off",
+    "sum-vectors": "masked statistics: document frequencies and counts of all words",
+    "sum-unmasking": "the masks of the sum are taken off; the server learns the sum only",
+    "publish": "the summed statistics; sketches of each silo's documents",
+    "ask": "the summed statistics; questions about words, among decoys",
+    "answer": "questions; cells of sketches",
+    "receive": "what others published or answered; sums by which features are centred",
+    "scale": "how all centre and scale features",
+}
+TEXT_TRAINING = {
+    "local": "the model that each silo trained by itself",
+    "label": "their mean, by which each silo labels its cross pairs",
+    "step": "the ranker, and the step of training of each silo",
 }
 
 
@@ -125,6 +148,32 @@ def silo_ledger_words(run: Run) -> list[str]:
     out.append(
         f"{_counted(rounds, 'round')} made {_counted(count, 'message')}{of_models}, {describe.size(up)} up and "
         f"{describe.size(down)} down, for one run of one seed{which}{seeds}. Transport (TCP, TLS, HTTP) comes on top."
+    )
+    return out
+
+
+def text_ledger_words(run: Run) -> list[str]:
+    """What crossed between silos with texts: in the opening, in training, in all; for one silo and for all."""
+    ledger, silos = run.ledger or Ledger(), len(run.texts.silos) if run.texts is not None else 1
+    out = []
+    for title, known in (("Opening, once", TEXT_OPENING), ("Training", TEXT_TRAINING)):
+        lines = [flow for flow in flows(ledger) if (flow.exchange in TEXT_TRAINING) == (known is TEXT_TRAINING)]
+        if not lines:
+            continue
+        up, down = (sum(f.bytes for f in lines if f.sender == sender) for sender in ("parties", "server"))
+        most = max(lines, key=lambda flow: flow.bytes)
+        what = known.get(most.exchange)
+        rounds = max(flow.rounds for flow in lines)
+        turns = f", {describe.size(round((up + down) / silos / rounds))} a round both ways" if rounds > 1 else ""
+        out.append(
+            f"{title}: a silo sent {describe.size(round(up / silos))} and received "
+            f"{describe.size(round(down / silos))}{turns}. Most of it: “{most.exchange}”{f' ({what})' if what else ''}."
+        )
+    up, down, count = ledger.bytes_from("parties"), ledger.bytes_from("server"), sum(e.messages for e in ledger)
+    seeds = "" if len(run.seeds) == 1 else "; other seeds are cut otherwise, and messages have the same size"
+    out.append(
+        f"In all: {_counted(count, 'message')}, {describe.size(up)} up from {silos} silos and {describe.size(down)} "
+        f"down to them, for one run of one seed{seeds}. Transport (TCP, TLS, HTTP) comes on top."
     )
     return out
 
@@ -162,7 +211,7 @@ def ledger_table(run: Run) -> Table:
     )
     rows = []
     for flow in flows(run.ledger or Ledger()):
-        every = f"every {one}" if run.silos is None else "silos that are asked"
+        every = "silos that are asked" if run.silos is not None else f"every {one}"
         ends = (many, "server") if flow.sender == "parties" else ("server", every)
         row = {"exchange": flow.exchange, "message": flow.message, "from": ends[0], "to": ends[1]}
         numbers = {"bytes_each": flow.bytes_each, "messages": flow.messages, "rounds": flow.rounds}

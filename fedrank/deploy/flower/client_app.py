@@ -13,9 +13,13 @@ from fedrank.core.errors import MissingExtraError
 from fedrank.deploy.flower.answers import Memory, answer_for
 from fedrank.deploy.flower.gateway import answer_through
 from fedrank.deploy.flower.messages import RECORD, Question
+from fedrank.deploy.flower.opening_answers import Store
 from fedrank.deploy.flower.settings import read_node, read_run
+from fedrank.deploy.flower.text_answers import answer_texts
 
 _log = logging.getLogger("fedrank.flower")
+
+_OPENING = f"{RECORD}.opening"
 
 
 class ContextMemory(Memory):
@@ -50,6 +54,28 @@ class ContextMemory(Memory):
         return [int(name.removeprefix(_name(""))) for name in self._state.array_records if name.startswith(_name(""))]
 
 
+class ContextStore(Store):
+    """The same state, for what a silo remembers of an opening.
+
+    Args:
+        state: A ``flwr.app.RecordDict``.
+    """
+
+    def __init__(self, state: Any):
+        self._state = state
+
+    def read(self) -> bytes | None:
+        """As :meth:`~fedrank.deploy.flower.opening_answers.Store.read`."""
+        record = self._state.config_records.get(_OPENING)
+        return None if record is None else record["bytes"]
+
+    def write(self, data: bytes) -> None:
+        """As :meth:`~fedrank.deploy.flower.opening_answers.Store.write`."""
+        from flwr.app import ConfigRecord  # pyright: ignore[reportMissingImports]
+
+        self._state[_OPENING] = ConfigRecord({"bytes": data})
+
+
 def _name(step: Any) -> str:
     return f"{RECORD}-{step}"
 
@@ -75,11 +101,15 @@ def answered(message: Any, context: Any) -> Any:
         question = Question.from_record(message.content.config_records.get(RECORD))
         if node.chance == "seed":
             _log.warning("chance = 'seed': whoever knows the run's seed sees through every lie; for tests only")
-        if node.gateway:
+        if node.gateway and not config.of_texts:
             answer = answer_through(config, node, question)
         else:
             memory = None if node.state_dir else ContextMemory(context.state)
-            answer = answer_for(config, node, question, memory)
+            if config.of_texts:
+                store = None if node.state_dir else ContextStore(context.state)
+                answer = answer_texts(config, node, question, memory, store)
+            else:
+                answer = answer_for(config, node, question, memory)
     except Exception as error:
         _log.exception("the question cannot be answered")
         return Message(Error(0, f"{type(error).__name__}; the node's log says more"), reply_to=message)

@@ -236,7 +236,8 @@ class Rounds:
                 continue
             if node in said:
                 tally.malformed += 1
-                log.warning("round %d: node %d has other columns than the first node", question.round, node)
+                # Of tables the columns' names differ, of texts how they are cut into words.
+                log.warning("round %d: node %d has other columns or words than the first node", question.round, node)
             # Who says nothing at all is not waited for over and over.
             pause = max(_AGAIN, self._settings.round_timeout) if node in silent else _AGAIN
             holders.in_vain(node, self._network.now() + pause)

@@ -10,6 +10,10 @@
     privacy.json         what the parties were promised, over all rounds that were asked
     weights/             the model, when the run has ended; of silos the best by the target's word, if there is one, and
                          beside it the last
+
+Where silos have texts, an opening comes first. Its questions stand in the same ledger, as of round 0, and in the first
+line of ``metrics.jsonl``; ``messages.json`` and ``model.json`` say what crosses and what is learnt. The state after it
+is kept as ``state-00000000.npz``. A server that is stopped before has a new opening the next time, with new keys.
 """
 
 from __future__ import annotations
@@ -31,11 +35,14 @@ import numpy as np
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Exchange
+from fedrank.data.text_features import NAMES
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.flower.answers import refuse_carriers, without_shares
+from fedrank.deploy.flower.opening_rounds import OpeningRounds, as_rows
 from fedrank.deploy.flower.own_table import stand_in
+from fedrank.deploy.flower.own_texts import Agreed, agreed
 from fedrank.deploy.flower.rounds import HELLO, Log, Network, Rounds, Tally
-from fedrank.deploy.flower.settings import Scalar, about, read_run
+from fedrank.deploy.flower.settings import FlowerSettings, Scalar, about, read_run
 from fedrank.experiments.build import Experiment, build
 from fedrank.experiments.checkpoint import write_atomically
 from fedrank.experiments.config import RunConfig
@@ -43,6 +50,8 @@ from fedrank.experiments.evaluate import Evaluator
 from fedrank.experiments.files import RunFolder
 from fedrank.experiments.settings import to_toml
 from fedrank.experiments.silo_build import SiloExperiment
+from fedrank.experiments.silo_run import described
+from fedrank.protocols.silo_sketch import SiloSketch
 from fedrank.simulate.rounds import Simulator, run_keys
 
 log = logging.getLogger("fedrank.flower")
@@ -62,10 +71,13 @@ def serve(values: Mapping[str, Scalar], network: Network) -> Any:
         FedrankError: The settings, the data or the folder cannot be used, or too few nodes were heard.
     """
     config, settings = read_run(values)
-    experiment = experiment_of(config, settings.n_features)
+    experiment = agreed(config) if config.of_texts else experiment_of(config, settings.n_features)
     refuse_carriers(experiment.protocol)
-    states, _ = Simulator(experiment.protocol).start(run_keys([config.seed]), experiment.parties)
-    state = jax.tree.map(lambda leaf: leaf[0], states)
+    if isinstance(experiment, Agreed):
+        state = experiment.protocol.init(jax.random.key(config.seed))
+    else:
+        states, _ = Simulator(experiment.protocol).start(run_keys([config.seed]), experiment.parties)
+        state = jax.tree.map(lambda leaf: leaf[0], states)
     home = RunFolder(Path(settings.checkpoint_dir).expanduser().absolute())
     try:
         home.path.mkdir(parents=True, exist_ok=True)
@@ -73,9 +85,12 @@ def serve(values: Mapping[str, Scalar], network: Network) -> Any:
         raise RunError(f"{home.path}: cannot be made ({error.strerror}); name another checkpoint-dir.") from error
     with home.locked():
         kept = Kept(experiment, config, home, measured=settings.n_features == 0)
-        first, state = kept.checkpoints.newest(state) or (0, state)
+        found = kept.checkpoints.newest(state)
+        first, state = found or (0, state)
         log.info("%s: %d of %d rounds are done", home.path, first, config.rounds)
-        if first == 0:
+        if found is None and isinstance(experiment, Agreed):
+            kept.opened(state, _opened(experiment, network, settings, kept))
+        elif first == 0:
             kept.begin(state)
         rounds = Rounds(experiment.protocol, experiment.n_parties, network, settings, kept)
         state = rounds.run(state, first, config.rounds)
@@ -110,8 +125,17 @@ def experiment_of(config: RunConfig, n_features: int = 0) -> Experiment | SiloEx
         )
 
 
-def _write_weights(home: RunFolder, experiment: Experiment | SiloExperiment, seed: int, state: Any) -> None:
+def _opened(experiment: Agreed, network: Network, settings: FlowerSettings, kept: Kept) -> list[Tally]:
+    log.info("opening: %d silos agree on keys and show each other what they show", experiment.n_parties)
+    _, tallies = OpeningRounds(experiment.opening, experiment.n_parties, network, settings, kept).open()
+    return tallies
+
+
+def _write_weights(home: RunFolder, experiment: Experiment | SiloExperiment | Agreed, seed: int, state: Any) -> None:
     weights = experiment.protocol.weights(state)
+    if isinstance(experiment, Agreed):
+        home.weights(_Vector(), seed, np.asarray(weights))
+        return
     if not isinstance(experiment, SiloExperiment):
         home.weights(experiment.ranker, seed, np.asarray(weights))
         return
@@ -124,6 +148,13 @@ def _write_weights(home: RunFolder, experiment: Experiment | SiloExperiment, see
             home.weights(protocol.network, seed, np.asarray(protocol.received(model, fresh)), name)
 
 
+class _Vector:
+    """How a model is kept whose layout is its learner's: as one vector."""
+
+    def tensors(self, weights: np.ndarray) -> dict[str, np.ndarray]:
+        return {"weights": weights}
+
+
 class Kept(Log):
     """Keeps a run in its folder.
 
@@ -134,11 +165,13 @@ class Kept(Log):
         measured: Whether the server has data to measure its model with.
     """
 
-    def __init__(self, experiment: Experiment | SiloExperiment, config: RunConfig, home: RunFolder, measured: bool):
+    def __init__(
+        self, experiment: Experiment | SiloExperiment | Agreed, config: RunConfig, home: RunFolder, measured: bool
+    ):
         self.checkpoints = Checkpoints(home.path, about(config))
         self._experiment, self._config, self._home = experiment, config, home
         self._evaluator = None
-        if measured and not isinstance(experiment, SiloExperiment):  # a server has no silo's rows
+        if measured and isinstance(experiment, Experiment):  # a server has no silo's rows
             self._evaluator = _evaluator(experiment, config)
         for name in ("ledger.jsonl", "metrics.jsonl"):
             _drop_half_a_line(home.path / name)
@@ -151,12 +184,34 @@ class Kept(Log):
         """The model before the first round is measured as well."""
         self._measure({"round": 0}, state)
 
+    def opened(self, state: Any, tallies: list[Tally]) -> None:
+        """The opening is over; what it was about is written down, and the run goes on from here if it is stopped."""
+        protocol = self._experiment.protocol
+        assert isinstance(protocol, SiloSketch) and protocol.opening is not None
+        learner = protocol.learner
+        self._home.json("messages.json", described((*protocol.opening.exchanges, *protocol.exchanges)))
+        self._home.json(
+            "model.json",
+            {
+                "ranker": f"linear, {learner.loss}",
+                "n_features": learner.features,
+                "features": list(NAMES),
+                "grades": learner.grades,
+                "parameters": learner.size,
+            },
+        )
+        self._measure({"round": 0, "opening": as_rows(tallies)}, state)
+        self.checkpoints.save(0, state)
+        log.info("opening: done, %.1f s", sum(tally.seconds for tally in tallies))
+
     def asked(self, round_: int, exchange: Exchange, nodes: int) -> None:
         """One request to each node; its parties share it."""
         entry = Ledger()
         entry.record(round_, exchange.name, exchange.request, sender="server", messages=nodes)
         _append(self._home.path / "ledger.jsonl", entry.text())
         self._questions[exchange.name] += 1
+        if isinstance(self._experiment, Agreed) and self._questions.total() == 1:
+            self._promise()  # an opening may end before the first round does, with sketches handed out
 
     def heard(self, round_: int, exchange: Exchange, tally: Tally) -> None:
         """One reply of each party that was heard."""

@@ -1,0 +1,162 @@
+"""What silos with texts are told about the protection of their documents: ε, noise, errors of counts, questions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fedrank.report import describe, words
+from fedrank.report.load import Run
+from fedrank.report.tables import Column, Table
+from fedrank.report.text_tables import texts_of
+from fedrank.report.texts import UNPROTECTED
+
+#: A document that has a word has it at least once: an error of this size is as large as the smallest such count.
+_LARGE_ERROR = 1.0
+
+
+def warning(run: Run) -> tuple[str, list[str]] | None:
+    """Title and sentences of the warning of a mode that protects nobody; None for others."""
+    mode = texts_of(run).mode
+    if mode not in UNPROTECTED:
+        return None
+    if mode == "plain":
+        return "Warning: nothing protects the documents", [
+            "Mode plain adds no noise. Every other silo knows the secret of the hashes and reads the count of every "
+            "word in every document. It is there to see what noise costs; it is not for documents that others must "
+            "not see."
+        ]
+    published = words.epsilon_text((run.privacy or {}).get("epsilon_published"))
+    return "Warning: paper mode does not protect the document owner from the querier", [
+        f"The paper’s noise is one variable for all cells of an answer. The querier takes it off again, and the "
+        f"printed ε = {published} bounds nothing. Use publish-once or per-query for documents that others must not "
+        "see; fedrank attack sketch shows the attack."
+    ]
+
+
+def epsilon_table(run: Run) -> Table | None:
+    """ε by what it protects; None before the run wrote its statement."""
+    privacy = run.privacy
+    if not privacy:
+        return None
+    texts = texts_of(run)
+    delta = f"at δ = {describe.number(privacy.get('delta'))}"
+    counted = texts.mode == "per-query"
+    n, own = int(privacy.get("answers") or 0), int(privacy.get("answers_of_querier") or 0)
+    known = [
+        ("epsilon_published", "as the paper states it, of one answer", "Not a bound: see the warning."),
+        ("epsilon_answer", "one occurrence of a word, one answer", "Noise is drawn anew for each answer."),
+        (
+            "epsilon_occurrence",
+            "one occurrence of a word, all in all",
+            f"After {n:,} answers about a sketch, {delta}." if counted else "Once and for all, whoever looks.",
+        ),
+        ("epsilon_querier", "the same against one querier alone", f"Who has {own:,} of the answers, {delta}."),
+        ("epsilon_replaced", "a word replaced by another", "Two occurrences."),
+        (
+            "epsilon_document",
+            f"a whole document of {int(privacy.get('occurrences') or 0):,} words",
+            "Not covered: a number of this size promises nothing.",
+        ),
+    ]
+    rows = []
+    for key, what, note in known:
+        value = privacy.get(key)
+        if key == "epsilon_querier" and not counted:
+            continue
+        if value is None and (key in ("epsilon_published", "epsilon_answer") or not privacy.get("mode")):
+            continue
+        rows.append({"what": what, "epsilon": _epsilon(value), "note": note if value is not None else "No bound."})
+    columns = (Column("what", "what"), Column("epsilon", "ε", numeric=True), Column("note", "in words"))
+    scale = privacy.get("scale")
+    noise = f"Noise: {privacy.get('mechanism')}"
+    noise += f", scale {describe.number(scale)} in each cell." if scale is not None else "."
+    shape = texts.sketch
+    kind = "Count Sketch" if shape["kind"] == "count" else "Count-Min"
+    cells = f"A document’s sketch: {kind}, {shape['z']} rows of {shape['w']:,} cells, body and title each."
+    return Table("What ε protects", columns, tuple(rows), (noise, cells))
+
+
+def errors_table(run: Run) -> Table | None:
+    """How far the counts that silos use are off; None where there is none."""
+    texts = texts_of(run)
+    titles = {"all": "all pairs of a query word and a foreign document", "held": "pairs whose document has the word"}
+    rows = []
+    for key, title in titles.items():
+        errors, counts = texts.errors.get(key, ()), texts.counts.get(key, ())
+        if errors:
+            rows.append({"pairs": title, "error": _over(errors), "count": _over(counts) if counts else None})
+    if not rows:
+        return None
+    columns = [Column("pairs", "counts of"), Column("error", "mean absolute error", numeric=True)]
+    if texts.counts:
+        columns.append(Column("count", "mean true count", numeric=True))
+    notes = [
+        "Mean over seeds. Counts are used as they are estimated, those below 0 as 0. A document that has the word has "
+        "it once or more; all other true counts are 0."
+    ]
+    if any(one >= _LARGE_ERROR for one in texts.errors.get("held", ())):
+        notes.append(
+            "An error of 1 or more is as large as the difference between having a word once and not having it."
+        )
+    return Table("How far counts are off that silos see of each other", tuple(columns), tuple(rows), tuple(notes))
+
+
+def questions_table(run: Run) -> Table | None:
+    """What owners of documents were asked, answered and refused; None where nothing is asked."""
+    texts = texts_of(run)
+    if not any(silo.answered is not None for silo in texts.silos):
+        return None
+    rows = []
+    for silo in texts.silos:
+        answered = sum(silo.answered or ())
+        known = [one.words for one in texts.silos if one.name != silo.name]
+        asked = sum(n for n in known if n is not None) if None not in known else None
+        rows.append(
+            {
+                "silo": silo.name,
+                "asked": asked,
+                "answered": answered,
+                "refused": None if asked is None else asked - answered,
+                "spent": silo.spent if texts.mode == "per-query" else None,
+            }
+        )
+    columns = [
+        Column("silo", "owner"),
+        Column("asked", "words asked about", numeric=True),
+        Column("answered", "answered", numeric=True),
+        Column("refused", "refused", numeric=True),
+    ]
+    notes = [
+        f"Of the first seed. A question is about one word in all documents of the owner; {texts.z1} of its "
+        f"{texts.sketch['z']} rows belong to the word, the others to decoys ({texts.decoys})."
+    ]
+    if texts.mode == "per-query":
+        columns.append(Column("spent", "ε spent", numeric=True, digits=2))
+        limit = describe.number(run.setting("sketch.epsilon"))
+        allowed = "" if texts.allowed is None else f": {texts.allowed:,} different answers about one sketch"
+        notes.append(f"Spent: of the budget of ε = {limit}{allowed}. What is beyond it is refused.")
+    return Table("Questions about words", tuple(columns), tuple(rows), tuple(notes))
+
+
+def tile_words(run: Run) -> tuple[str, str, str] | None:
+    """Label, number and note of the headline number of privacy; None before the run wrote its statement."""
+    privacy = run.privacy
+    if not privacy:
+        return None
+    if texts_of(run).mode in UNPROTECTED:
+        return ("Privacy of documents", "none", "see the warning")
+    value, document = (_epsilon(privacy.get(key)) for key in ("epsilon_occurrence", "epsilon_document"))
+    return (
+        "ε of one occurrence of a word",
+        value,
+        f"all added up; of a document {document}, not covered; models go out without noise",
+    )
+
+
+def _epsilon(value: Any) -> str:
+    return "∞" if value is None else words.epsilon_text(float(value))
+
+
+def _over(values: Any) -> str:
+    return f"{math.fsum(values) / len(values):.3g}"

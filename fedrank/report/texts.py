@@ -1,0 +1,310 @@
+"""What a run of silos with texts leaves besides its metrics: who is there, what every method came to, who adopts.
+
+``federation.json`` says who took part and how they saw each other's documents, ``methods.parquet`` what each method
+reached for each silo, ``gate.json`` which silos adopt the federation's ranker.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fedrank.core.errors import RunError
+from fedrank.report.files import checked, json_object, parquet
+
+#: Columns of ``methods.parquet`` and what each may hold.
+COLUMNS = {
+    "seed": "integer",
+    "round": "integer",
+    "method": "text",
+    "silo": "text",
+    "scope": "text",
+    "split": "text",
+    "measure": "text",
+    "value": "number",
+}
+
+#: The method whose run this is, and those that it is compared with, in the order in which they are shown.
+FEDERATED, LOCAL, LOCAL_PLUS, GLOBAL, EXACT, POOLED = METHODS = (
+    "CS-F-LTR", "Local", "Local+", "Global (β = 0)", "exact features", "pooled data",
+)  # fmt: skip
+
+#: What is searched, and how measures of it end in ``metrics.parquet`` and ``per_query.parquet``.
+SCOPES = {"own": "", "federation": ", all documents", "home": ", all documents, searched at home"}
+
+#: How silos may see each other's documents.
+MODES = ("publish-once", "per-query", "paper", "plain")
+#: Those of them that protect no document.
+UNPROTECTED = ("paper", "plain")
+
+#: How the difference to :data:`LOCAL` ends in ``metrics.parquet``; of a search, to Local's search at home.
+GAIN = ": gain over Local"
+
+#: A measure of the paper that is a cost: 1 is best, larger is worse.
+COST = "MAP-JOS"
+
+
+@dataclass(frozen=True)
+class TextSilo:
+    """One organisation.
+
+    Attributes:
+        name: Its name.
+        documents: How many it has.
+        queries: Judged queries by part: ``train``, ``vali`` and ``test``.
+        rows: Own (query, document) pairs with a label that it trains on.
+        pairs: (own query, foreign document) pairs without a label that it trains on.
+        words: Different words of its queries, or None.
+        spent: ε that the questions about one of its sketches have used up, the most of all; None where nothing is
+            asked.
+        answered: Questions that it answered to each silo, in their order; None where nothing is asked.
+    """
+
+    name: str
+    documents: int
+    queries: Mapping[str, int]
+    rows: int
+    pairs: int
+    words: int | None
+    spent: float | None
+    answered: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether a silo adopts the federation's ranker in one seed.
+
+    Attributes:
+        seed: Which.
+        silo: Which.
+        vali: Federation's ranker minus the silo's own, mean over its validation queries.
+        test: The same over its test queries.
+        adopted: Whether the former decided for the federation's.
+        kept: What that is worth on test queries: ``test``, or 0 where the silo stays with its own ranker.
+    """
+
+    seed: int
+    silo: str
+    vali: float
+    test: float
+    adopted: bool
+    kept: float
+
+
+@dataclass(frozen=True, eq=False)
+class TextRun:
+    """Everything of a run that concerns silos with texts.
+
+    Attributes:
+        silos: Who takes part, in the order of their numbers.
+        methods: Columns as :data:`COLUMNS`, finite values only.
+        measure: What the gate and the headline go by; the first measure of the configuration.
+        decisions: Of the gate; empty before the run wrote it, and without a local ranker to compare with.
+        mode: One of :data:`MODES`.
+        sketch: ``z``, ``w`` and ``kind`` of a document's sketches.
+        statistics: ``z`` and ``w`` of the sketches of document frequencies.
+        z1: Rows of a question that belong to its word, or None where nothing is asked.
+        decoys: Scheme of decoys, or None.
+        allowed: Different answers about one sketch within the budget, or None where none counts them.
+        errors: Mean absolute error of the counts that silos use, by seed: ``all`` pairs of a word and a foreign
+            document, and those whose document has the word (``held``).
+        counts: Size of the true counts, likewise; empty if the run did not write it.
+        foreign_share: Part of the relevant pairs whose document another silo has, or None.
+        beta: β, weight of cross pairs.
+        generated: Whether the data was generated rather than collected.
+        notes: What a reader should know about the data.
+    """
+
+    silos: tuple[TextSilo, ...]
+    methods: pl.DataFrame
+    measure: str
+    decisions: tuple[Decision, ...]
+    mode: str
+    sketch: Mapping[str, Any]
+    statistics: Mapping[str, Any]
+    z1: int | None
+    decoys: str | None
+    allowed: int | None
+    errors: Mapping[str, tuple[float, ...]]
+    counts: Mapping[str, tuple[float, ...]]
+    foreign_share: float | None
+    beta: float
+    generated: bool
+    notes: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the silos."""
+        return tuple(silo.name for silo in self.silos)
+
+    @property
+    def compared(self) -> list[str]:
+        """Methods that the run has, :data:`METHODS` first and in their order."""
+        there = self.methods["method"].unique().sort().to_list()
+        return [*(m for m in METHODS if m in there), *(m for m in there if m not in METHODS)]
+
+    def measures(self, scope: str) -> list[str]:
+        """Measures of a scope, the one that decides first, then in the order of the run."""
+        there = self.methods.filter(pl.col("scope") == scope)["measure"].unique(maintain_order=True).to_list()
+        return sorted(there, key=lambda name: name != self.measure)
+
+    @property
+    def searched(self) -> str | None:
+        """The measure that searches of the whole federation are shown by; None if the run has none."""
+        return next(iter(self.measures("federation")), None)
+
+    def values(
+        self, method: str, measure: str, *, scope: str = "own", split: str = "test", silo: str | None = None
+    ) -> dict[int, float]:
+        """Each seed's value at the last evaluation that all seeds have reached.
+
+        Args:
+            method: Such as :data:`FEDERATED`.
+            measure: Such as ``"nDCG@10"``.
+            scope: One of :data:`SCOPES`.
+            split: ``"test"`` or ``"vali"``.
+            silo: Of which silo; None for the mean over silos.
+
+        Returns:
+            By seed, ascending; empty if there are no such rows.
+        """
+        rows = self.methods.filter(pl.col("round") == self.last).filter(
+            (pl.col("method") == method) & (pl.col("measure") == measure) & (pl.col("scope") == scope)
+        )
+        rows = rows.filter(pl.col("split") == split)
+        if silo is not None:
+            rows = rows.filter(pl.col("silo") == silo)
+        return dict(rows.group_by("seed").agg(pl.col("value").mean()).sort("seed").iter_rows())
+
+    def marks(self, split: str, named: str) -> dict[str, float]:
+        """What silos reach alone, by the words that a figure has for it: Local and Local+, or Local's search at home.
+
+        Args:
+            split: ``"test"`` or ``"vali"``.
+            named: A measure as in ``metrics.parquet``.
+        """
+        whole = SCOPES["federation"]
+        measure = named.removesuffix(whole)
+        alone = {LOCAL: "own", LOCAL_PLUS: "own"} if measure == named else {LOCAL: "home"}
+        found = {}
+        for method, scope in alone.items():
+            values = self.values(method, measure, scope=scope, split=split)
+            if values:
+                label = method if scope == "own" else f"{method} at home"
+                found[label] = math.fsum(values.values()) / len(values)
+        return found
+
+    def telling(self, measure: str) -> bool:
+        """Whether a name of ``metrics.parquet`` is what the headline goes by, of own documents or of a search."""
+        whole = [name + SCOPES["federation"] for name in (self.searched,) if name]
+        return measure.removesuffix(GAIN) in (self.measure, *whole)
+
+    @property
+    def last(self) -> int:
+        """The last round that all seeds were evaluated in."""
+        return int(self.methods.group_by("seed").agg(pl.col("round").max())["round"].min())  # type: ignore[arg-type]
+
+
+def read_texts(folder: Path, *, finished: bool, expected: bool, measures: list[str]) -> TextRun | None:
+    """Read what a run of silos with texts wrote, or None if this is no such run.
+
+    Args:
+        folder: The run directory.
+        finished: Whether the run came to its end: then nothing may be missing.
+        expected: Whether the configuration says that it is one.
+        measures: The configuration's, in its order; the first one decides.
+
+    Raises:
+        RunError: A file is missing, cut, or of another schema; says which file and what to do.
+    """
+    file = folder / "federation.json"
+    if not (expected or file.exists()):
+        return None
+    raw = json_object(file)
+    methods = _methods(folder / "methods.parquet", measures)
+    gate_file = folder / "gate.json"
+    gate = json_object(gate_file, needed=finished)
+    what = "'decisions', each with seed, silo, vali, test, adopted and kept"
+    decisions = checked(gate_file, what, lambda: tuple(map(_decision, gate["decisions"] if gate else ())))
+    ordered = [str(gate["measure"])] if gate.get("measure") else [m for m in measures if m in set(methods["measure"])]
+    what = "'silos', 'mode', 'sketch', 'statistics', 'count_error' and 'beta' as fedrank writes them"
+    made = checked(file, what, lambda: _made(raw, methods, ordered[0] if ordered else methods["measure"][0], decisions))
+    strange = sorted({*methods["silo"].unique(), *(one.silo for one in decisions)} - set(made.names))
+    if strange:
+        raise RunError(
+            f"{folder}: {strange[0]!r} is in methods.parquet or gate.json and not in federation.json "
+            f"({', '.join(made.names)}): files of two runs. Run again to restore them."
+        )
+    return made
+
+
+def _methods(file: Path, measures: list[str]) -> pl.DataFrame:
+    frame = parquet(file, COLUMNS, nullable=("value",)).with_columns(pl.col("value").cast(pl.Float64))
+    frame = frame.filter(pl.col("value").is_finite())
+    if frame.filter((pl.col("method") == FEDERATED) & (pl.col("scope") == "own")).is_empty():
+        raise RunError(f"{file}: has no values of {FEDERATED} on own documents. Run again to restore it.")
+    unknown = sorted(set(frame["scope"].unique()) - set(SCOPES))
+    if unknown:
+        raise RunError(
+            f"{file}: scope must be one of {', '.join(SCOPES)}, got {unknown[0]!r}. The file is of another version of "
+            "fedrank: make the report with that version, or run again."
+        )
+    order = {name: i for i, name in enumerate(measures)}
+    place = pl.col("measure").replace_strict(order, default=len(order), return_dtype=pl.Int64)
+    return frame.sort(place, maintain_order=True)
+
+
+def _made(raw: Mapping[str, Any], methods: pl.DataFrame, measure: str, decisions: tuple[Decision, ...]) -> TextRun:
+    mode = str(raw["mode"])
+    if mode not in MODES:
+        raise ValueError(f"mode is {mode!r}, not one of {', '.join(MODES)}")
+    words = raw.get("words") or [None] * len(raw["silos"])
+    share = raw.get("foreign_share")
+    return TextRun(
+        silos=tuple(_silo(one, count) for one, count in zip(raw["silos"], words, strict=True)),
+        methods=methods,
+        measure=measure,
+        decisions=decisions,
+        mode=mode,
+        sketch={"z": int(raw["sketch"]["z"]), "w": int(raw["sketch"]["w"]), "kind": str(raw["sketch"]["kind"])},
+        statistics={"z": int(raw["statistics"]["z"]), "w": int(raw["statistics"]["w"])},
+        z1=None if raw.get("z1") is None else int(raw["z1"]),
+        decoys=None if raw.get("decoys") is None else str(raw["decoys"]),
+        allowed=None if raw.get("allowed") is None else int(raw["allowed"]),
+        errors=_by_seed(raw["count_error"]),
+        counts=_by_seed(raw.get("true_count") or {}),
+        foreign_share=None if share is None or math.isnan(share) else float(share),
+        beta=float(raw["beta"]),
+        generated=bool(raw.get("generated")),
+        notes=tuple(map(str, raw.get("notes") or ())),
+    )
+
+
+def _silo(raw: Mapping[str, Any], words: int | None) -> TextSilo:
+    answered = raw.get("answered")
+    return TextSilo(
+        name=str(raw["name"]),
+        documents=int(raw["documents"]),
+        queries={part: int(raw["queries"][part]) for part in ("train", "vali", "test")},
+        rows=int(raw["rows"]),
+        pairs=int(raw["pairs"]),
+        words=None if words is None else int(words),
+        spent=None if raw.get("spent") is None else float(raw["spent"]),
+        answered=None if answered is None else tuple(map(int, answered)),
+    )
+
+
+def _decision(raw: Mapping[str, Any]) -> Decision:
+    numbers = {name: math.nan if raw[name] is None else float(raw[name]) for name in ("vali", "test", "kept")}
+    return Decision(seed=int(raw["seed"]), silo=str(raw["silo"]), adopted=bool(raw["adopted"]), **numbers)
+
+
+def _by_seed(raw: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+    """Finite numbers only: no count has an error where no document of another silo holds a word."""
+    numbers = {str(k): [float(v) for v in values if v is not None] for k, values in raw.items()}
+    return {name: tuple(v for v in values if math.isfinite(v)) for name, values in numbers.items()}

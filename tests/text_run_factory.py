@@ -1,0 +1,227 @@
+"""A run directory of silos with texts, written file by file to the schema; the tests of the report read it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from fedrank.core.ledger import Entry, Ledger
+
+METHODS = ("CS-F-LTR", "Local", "Local+", "Global (β = 0)", "exact features", "pooled data")
+#: What a method adds to Local, on own documents and in a search of all documents; Local at home is 0.
+WORTH = {
+    "CS-F-LTR": (0.03, 0.10), "Local": (0.0, 0.05), "Local+": (-0.01, 0.04), "Global (β = 0)": (0.02, 0.09),
+    "exact features": (0.05, 0.20), "pooled data": (0.06, 0.22),
+}  # fmt: skip
+
+WHERE = {"own": "", "federation": ", all documents", "home": ", all documents, searched at home"}
+
+CONFIG = """\
+protocol = "silo-sketch"
+data = "{data}"
+clicks = "navigational"
+clients = 2000
+rounds = {rounds}
+seeds = {seeds}
+
+[privacy]
+delta = 1e-06
+mechanism = "randomised-response"
+
+[silos]
+train = 40.0
+
+[evaluation]
+every = {every}
+measures = ["nDCG@10", "MAP", "MAP-JOS"]
+
+[texts]
+silos = {silos}
+cut = "random"
+
+[sketch]
+mode = "{mode}"
+{epsilon}
+
+[training]
+beta = 0.3
+"""
+
+
+def make_text_run(
+    folder: Path,
+    *,
+    mode: str = "publish-once",
+    names: tuple[str, ...] = ("silo-1", "silo-2"),
+    seeds: int = 3,
+    rounds: int = 20,
+    every: int = 10,
+    epsilon: float | None = 8.0,
+    worth: dict[str, tuple[float, float]] | None = None,
+    noise: float = 0.004,
+    data: str = "cranfield",
+    generated: bool = False,
+    refused: int = 0,
+    done: bool = True,
+) -> Path:
+    """Write ``folder`` as a run; returns it.
+
+    Args:
+        folder: Where; made if it is missing.
+        mode: How silos see each other's documents.
+        names: Of the silos.
+        seeds: How many.
+        rounds: How many.
+        every: Rounds between evaluations.
+        epsilon: Of the configuration, or None.
+        worth: In place of :data:`WORTH`, for some methods.
+        noise: Standard deviation of what differs by method, seed and silo.
+        data: Its name.
+        generated: Whether the data is.
+        refused: Questions that each owner refused.
+        done: Whether the run came to its end.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    known = {"data": data, "rounds": rounds, "seeds": seeds, "every": every, "silos": len(names), "mode": mode}
+    said = "" if epsilon is None else f"epsilon = {epsilon}"
+    (folder / "config.toml").write_text(CONFIG.format(**known, epsilon=said))
+    about = {"fedrank": "0.1.0", "seconds": 4.2, "command": "fedrank run it.toml", "citations": []}
+    (folder / "environment.json").write_text(json.dumps(about))
+    rows = _methods(names, seeds, rounds, every, {**WORTH, **(worth or {})}, noise)
+    rows.write_parquet(folder / "methods.parquet")
+    _metrics(rows, names).write_parquet(folder / "metrics.parquet")
+    (folder / "federation.json").write_text(json.dumps(_federation(names, seeds, mode, generated, refused)))
+    if done:
+        _gate(folder, rows, names, seeds)
+        _queries(folder, rows)
+        (folder / "privacy.json").write_text(json.dumps(_privacy(mode, epsilon)))
+        (folder / "model.json").write_text(json.dumps({"n_features": 16, "notes": ["A note on the data."]}))
+        (folder / "baselines.json").write_text(json.dumps({"baselines": _baselines(rows)}))
+        _ledger(len(names), rounds).write(folder / "ledger.jsonl")
+        (folder / "done.json").write_text("{}")
+    return folder
+
+
+def _methods(names, seeds, rounds, every, worth, noise) -> pl.DataFrame:
+    rng, rows = np.random.default_rng(5), []
+    for r in range(every, rounds + 1, every):
+        for seed in range(seeds):
+            base = 0.4 + 0.02 * seed
+            for k, name in enumerate(names):
+                for method in METHODS:
+                    own, far = worth[method]
+                    level = {"own": base + own, "federation": base / 2 + far, "home": base / 2}
+                    for scope, split in ((scope, split) for scope in WHERE for split in ("test", "vali")):
+                        off = noise * rng.normal() + 0.01 * k
+                        at = {"seed": seed, "round": r, "method": method, "silo": name, "scope": scope, "split": split}
+                        rows.append({**at, "measure": "nDCG@10", "value": level[scope] + off})
+                        if scope == "own":
+                            rows.append({**at, "measure": "MAP", "value": level[scope] - 0.1 + off})
+                            rows.append({**at, "measure": "MAP-JOS", "value": 1.5 - level[scope] + off})
+    return pl.DataFrame(rows)
+
+
+def _metrics(rows: pl.DataFrame, names) -> pl.DataFrame:
+    means: dict[tuple, list[float]] = {}
+    for seed, r, method, silo, scope, split, measure, value in rows.iter_rows():
+        named = measure + WHERE[scope]
+        means.setdefault((seed, r, split, named if method == METHODS[0] else f"{named}, {method}"), []).append(value)
+        if method == METHODS[0]:
+            means[seed, r, split, f"{named} ({silo})"] = [value]
+    out = [
+        {"seed": s, "round": r, "interactions": 40 + 4 * r, "bytes_up": 9000 * r, "epsilon": None, "split": split,
+         "measure": measure, "value": float(np.mean(values))}
+        for (s, r, split, measure), values in means.items()
+    ]  # fmt: skip
+    return pl.DataFrame(out, schema_overrides={"epsilon": pl.Float64})
+
+
+def _federation(names, seeds, mode, generated, refused) -> dict:
+    asks = mode in ("per-query", "paper")
+    silos = []
+    for k, name in enumerate(names):
+        answered = [0 if j == k else 50 - refused for j in range(len(names))] if asks else None
+        one = {"name": name, "documents": 350, "queries": {"train": 29, "vali": 10, "test": 9 + k}, "rows": 1174}
+        silos.append({**one, "pairs": 1740, "spent": 6.25 if asks else None, "answered": answered})
+    return {
+        "silos": silos, "words": [50] * len(names), "foreign_share": 0.73, "mode": mode,
+        "sketch": {"z": 10, "w": 120, "kind": "count"}, "statistics": {"z": 1, "w": 16384},
+        "z1": 5 if asks else None, "decoys": "jos" if asks else None, "allowed": 330 if mode == "per-query" else None,
+        "count_error": {"all": [0.25] * seeds, "held": [0.5, 1.0, 1.5][:seeds]}, "beta": 0.3, "generated": generated,
+        "notes": ["Documents <without> a word: 2."],
+    }  # fmt: skip
+
+
+def _gate(folder: Path, rows: pl.DataFrame, names, seeds) -> None:
+    last = rows.filter((pl.col("round") == rows["round"].max()) & (pl.col("scope") == "own"))
+    last = last.filter(pl.col("measure") == "nDCG@10")
+    values = {(s, m, silo, split): v for s, m, silo, split, v in
+              last.select("seed", "method", "silo", "split", "value").iter_rows()}  # fmt: skip
+    decisions = []
+    for seed in range(seeds):
+        for silo in names:
+            vali, test = (
+                values[seed, METHODS[0], silo, split] - values[seed, "Local", silo, split] for split in ("vali", "test")
+            )
+            one = {"seed": seed, "silo": silo, "vali": vali, "test": test, "adopted": vali > 0}
+            decisions.append({**one, "kept": test if vali > 0 else 0.0})
+    (folder / "gate.json").write_text(json.dumps({"measure": "nDCG@10", "decisions": decisions}))
+
+
+def _queries(folder: Path, rows: pl.DataFrame) -> None:
+    last = rows.filter((pl.col("round") == rows["round"].max()) & (pl.col("split") == "test"))
+    last = last.filter(pl.col("measure") == "nDCG@10").group_by("method", "scope", maintain_order=True)
+    rng, out = np.random.default_rng(8), []
+    for method, scope, level in last.agg(pl.col("value").mean()).iter_rows():
+        for q in range(12):
+            one = {"split": "test", "qid": f"q{q}", "judged": True, "measure": "nDCG@10" + WHERE[scope]}
+            value = float(level + 0.02 * rng.normal())
+            out.append({**one, "ranker": "learnt" if method == METHODS[0] else method, "value": value})
+    pl.DataFrame(out).write_parquet(folder / "per_query.parquet")
+
+
+def _privacy(mode: str, epsilon: float | None) -> dict:
+    bounded = mode in ("publish-once", "per-query")
+    total = epsilon if bounded else None
+    return {
+        "mode": mode, "mechanism": "discrete Laplace noise", "scale": 0.46875, "sensitivity": 3.0,
+        "epsilon_published": epsilon if mode == "paper" else None,
+        "epsilon_answer": 0.08 if mode == "per-query" else None, "epsilon_parts": {}, "epsilon_basic": total,
+        "epsilon_occurrence": total, "epsilon_querier": 4.25 if mode == "per-query" else total,
+        "epsilon_replaced": None if total is None else 2 * total,
+        "epsilon_document": None if total is None else 407 * total, "occurrences": 407,
+        "answers": 330 if mode in ("per-query", "paper") else 0, "answers_of_querier": 110, "training": True,
+        "delta": 1e-06, "covers": ["One occurrence of a word."] if bounded else [],
+        "not_covered": ["The models that a silo sends."], "unit": "one occurrence of a word in a document",
+        "epsilon_round": None, "words": [f"What mode {mode} promises."],
+    }  # fmt: skip
+
+
+def _baselines(rows: pl.DataFrame) -> list[dict]:
+    last = rows.filter(pl.col("round") == rows["round"].max())
+    out = []
+    for method in METHODS[1:]:
+        means = last.filter(pl.col("method") == method).group_by("split", "measure", "scope", maintain_order=True)
+        values = [
+            {"split": split, "measure": measure + WHERE[scope], "value": value}
+            for split, measure, scope, value in means.agg(pl.col("value").mean()).iter_rows()
+        ]
+        out.append({"name": method, "notes": [], "values": values})
+    return out
+
+
+def _ledger(silos: int, rounds: int) -> Ledger:
+    entries = [
+        Entry(0, "publish", "Totals", "server", "parties", silos, 1000),
+        Entry(0, "publish", "Published", "parties", "server", silos, 20000),
+        Entry(0, "receive", "Sketches", "server", "parties", silos, 50000),
+        Entry(0, "receive", "Moments", "parties", "server", silos, 133),
+        Entry(0, "local", "LocalModel", "parties", "server", silos, 345),
+    ]
+    for r in range(rounds):
+        entries.append(Entry(r, "step", "Ranker", "server", "parties", silos, 345))
+        entries.append(Entry(r, "step", "Change", "parties", "server", silos, 341))
+    return Ledger(entries)

@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # two installers in one .venv would disturb each other
-.PHONY: help demo fleet test test-slow test-flower test-flower-silos check format bench bench-hub docs clean
+.PHONY: help demo fleet test test-slow test-flower test-flower-silos test-flower-texts check format bench bench-hub bench-sketches docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -35,6 +35,9 @@ test-flower: $(VENV)/.stamp-dev ## run Flower for real: a link and two nodes on 
 test-flower-silos: $(VENV)/.stamp-dev ## run Flower for real: a link and four silos on this machine
 	@FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 $(BIN)/python -m pytest -q -m slow tests/contract/test_flower_silos_runs.py
 
+test-flower-texts: $(VENV)/.stamp-dev ## run Flower for real: a link and four silos with texts on this machine
+	@FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 $(BIN)/python -m pytest -q -m slow tests/contract/test_flower_texts_runs.py
+
 check: $(VENV)/.stamp-dev ## lint, formatting, types, layers
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -47,6 +50,9 @@ format: $(VENV)/.stamp-dev ## mend what can be mended by itself
 
 bench: $(VENV)/.stamp-dev ## measure interactions per second on this machine
 	@$(BIN)/python -m benchmarks.interactions
+
+bench-sketches: $(VENV)/.stamp-dev ## measure sketches of documents: building, answering, beside Apache datasketches
+	@$(BIN)/python -m benchmarks.sketches
 
 bench-hub: $(VENV)/.stamp-dev ## measure a hub: reports per second, kill -9 in a loop, devices that die (25 minutes)
 	@$(BIN)/python -m benchmarks.hub_load

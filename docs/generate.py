@@ -151,10 +151,21 @@ def silo_data_sets() -> str:
     return _table(("name", "silos", "rows", "features", "know", "terms"), rows)
 
 
+def text_data_sets() -> str:
+    """The sizes, terms and traps of the text collections."""
+    from fedrank.data.catalogue_texts import TEXT_CATALOGUE
+
+    rows = []
+    for name, e in ((entry.name, entry.obj) for entry in TEXT_CATALOGUE):
+        numbers = (f"{n:,}" for n in (e.documents, e.queries, e.judged, e.judgements))
+        rows.append((f"`{name}`", *numbers, f"0 to {e.grades - 1}", " ".join(e.notes), e.terms))
+    return _table(("name", "documents", "queries", "judged", "judged pairs", "grades", "know", "terms"), rows)
+
+
 def catalogue() -> str:
     """One table a registry: name, sentence, publication; for data sets a second one with their shapes."""
     parts = []
-    shapes = {"data set": data_sets, "silo data set": silo_data_sets}
+    shapes = {"data set": data_sets, "silo data set": silo_data_sets, "text collection": text_data_sets}
     for registry in registries():
         rows = [(f"`{e.name}`", e.summary, f"{{cite:t}}`{e.citation}`" if e.citation else "") for e in registry]
         parts += [f"## {registry.kind.capitalize()}s\n", _table(("name", "what it is", "source"), rows)]
@@ -187,7 +198,7 @@ def layouts() -> dict[str, list[Layout]]:
         title: list(
             dict.fromkeys(m for e in p.exchanges for m in (e.request, e.reply, *(c[2] for c in e.carriers(1000))))
         )
-        for title, p in (examples | silos()).items()
+        for title, p in (examples | silos() | texts()).items()
     }
 
 
@@ -215,6 +226,26 @@ def silos() -> dict[str, Any]:
         "FedFomo": FedFomo(**common),
         "IFCA, two clusters": Ifca(**common),
         "Leave one out": LeaveOneOut(**common),
+    }
+
+
+def texts() -> dict[str, Any]:
+    """The protocol of silos with texts: 4 silos, at most 350 documents and 400 query words each, grades 0 to 4."""
+    from fedrank.experiments.config import RunConfig
+    from fedrank.experiments.sketch_config import Sketch
+    from fedrank.experiments.text_build import protocol_of
+
+    def made(mode: Any) -> Any:
+        return protocol_of(RunConfig(protocol="silo-sketch", sketch=Sketch(mode=mode)).resolved(), 4, 5, 350, 400)
+
+    published, asked = made("publish-once"), made("per-query").opening
+    differ = [e for e in asked.exchanges if e.name in ("ask", "answer", "receive")]
+    return {
+        "CS-F-LTR, opening where sketches are published: 350 documents a silo, z = 1, w = 1,200": published.opening,
+        "CS-F-LTR, the same where questions are asked: 350 documents and 400 words, z = 10, w = 120; what differs": (
+            types.SimpleNamespace(exchanges=differ)
+        ),
+        "CS-F-LTR, training: 16 features, five grades": published,
     }
 
 

@@ -11,7 +11,7 @@ from fedrank.experiments.text_build import build_texts
 
 SILOS, ROUNDS = 4, 2
 DOCUMENTS, QUERIES, GRADES = 6, 5, 3
-WORDS = "wing slipstream lift drag flutter shock layer heat plate cone nozzle jet rotor blade mach stall".split()
+WORDS = ["wing", "slipstream", "lift", "drag", "flutter", "shock", "layer", "heat", "plate", "cone", "nozzle", "jet"]
 
 
 def write_folders(folder):
@@ -48,6 +48,7 @@ def table(folder, **settings):
         "texts-depth": DOCUMENTS,
         "texts-negatives": 0,
         "texts-foreign": 2,
+        "texts-scale": "federation",
         "sketch-z": 2,
         "sketch-w": 16,
         "sketch-statistics-w": 64,

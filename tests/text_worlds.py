@@ -49,7 +49,9 @@ def opening_of(mode="plain", texts=None, **settings):
         settings.pop("mechanism", "laplace"),
         statistics_change=2 * statistics.z + 1,
     )
-    rows = RowSettings(**{"scale": "federation", "depth": 6, "negatives": 3, "foreign": 5, "seed": 1} | settings.pop("rows", {}))
+    rows = RowSettings(
+        **{"scale": "federation", "depth": 6, "negatives": 3, "foreign": 5, "seed": 1} | settings.pop("rows", {})
+    )
     return SketchOpening(
         silos=len(texts),
         shape=shape,
@@ -109,9 +111,7 @@ class Collection:
                 sum(self.idf(word, field) for word in query),
                 sum(tf[word] * self.idf(word, field) for word in query),
                 self.bm25(query, document, field),
-                sum(
-                    math.log(max(counts[word] - 0.7, 0) / length + 0.7 * unique / length * p[word]) for word in query
-                ),
+                sum(math.log(max(counts[word] - 0.7, 0) / length + 0.7 * unique / length * p[word]) for word in query),
                 sum(math.log((counts[word] + 1000 * p[word]) / (length + 1000)) for word in query),
                 sum(math.log(0.9 * tf[word] + 0.1 * p[word]) for word in query),
             ]

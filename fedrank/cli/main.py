@@ -62,7 +62,7 @@ for _name, _path, _help in (
     (
         "privacy",
         "fedrank.cli.privacy:app",
-        "What randomised response promises: ε from p, p from ε, the published table.",
+        "What randomised response promises: ε from p, p from ε, the published table; the size of sketches.",
     ),
 ):
     app.command(_path, name=_name, help=_help)

@@ -11,7 +11,10 @@ from cyclopts import App, Parameter
 from fedrank.core.errors import ConfigError
 from fedrank.privacy.accountant import DELTA
 
-app = App(name="privacy", help="What randomised response promises: ε from p, p from ε, and the published table.")
+app = App(name="privacy", help="What randomised response promises, and how large sketches must be.")
+
+
+app.command("fedrank.cli.sketch:sketch", name="sketch", help="How large sketches of documents have to be.")
 
 
 @app.command

@@ -62,6 +62,12 @@ class Statistics(NamedTuple):
     collection: np.ndarray
     tokens: np.ndarray
 
+    @property
+    def idf(self) -> np.ndarray:
+        """ln(N / document frequency), the latter between 1 and N: float64 [terms, 2], at least 0."""
+        documents = max(float(self.documents), 1.0)
+        return np.log(documents / np.clip(np.asarray(self.document_frequency, np.float64), 1.0, documents))
+
     def of(self, terms: np.ndarray) -> Statistics:
         """Those of some of the terms.
 
@@ -122,13 +128,12 @@ def _sound(counts: np.ndarray, lengths: np.ndarray, statistics: Statistics) -> _
     counts = np.clip(counts, 0.0, lengths)
     documents = max(float(statistics.documents), 1.0)
     tokens = np.maximum(np.asarray(statistics.tokens, np.float64), 1.0)
-    document_frequency = np.clip(np.asarray(statistics.document_frequency, np.float64), 1.0, documents)
     collection = np.clip(np.asarray(statistics.collection, np.float64), UNSEEN, tokens)
     return _Sound(
         counts=counts,
         lengths=lengths,
         frequencies=counts / np.where(lengths > 0, lengths, 1.0),
-        idf=np.log(documents / document_frequency)[:, None],
+        idf=statistics.idf[:, None],
         probabilities=(collection / tokens)[:, None],
         mean_length=tokens / documents,
     )

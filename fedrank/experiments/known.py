@@ -45,7 +45,7 @@ KNOWN_BY = {
     "share": _FEDERATED,
     "devices.amounts": _FEDERATED,
     "devices.users": _FEDERATED,
-    "devices.dropout": (*_FEDERATED, *_SILOS),
+    "devices.dropout": (*_FEDERATED, *_SILOS, *_TEXTS),
     "devices.late": _FEDERATED,
     "attack.kind": _FEDERATED,
     **{

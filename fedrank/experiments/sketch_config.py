@@ -29,6 +29,7 @@ SHAPES = {"publish-once": (1, 1200), "plain": (10, 120), "per-query": (10, 120),
 STATISTICS = ((5, 16384), (1, 16384))
 #: Settings that mean something only where another has one of these values.
 TEXT_NEEDS = (
+    ("texts.candidates", "sketch.mode", ("publish-once", "plain")),
     ("sketch.z1", "sketch.mode", ("per-query", "paper")),
     ("sketch.decoys", "sketch.mode", ("per-query", "paper")),
     ("sketch.answer_epsilon", "sketch.mode", ("per-query",)),
@@ -49,6 +50,9 @@ class Texts:
     depth: int = setting(30, "Own documents of a query: the best by BM25, and all judged ones.")
     negatives: int = setting(10, "Own documents by lot beside them.")
     foreign: int = setting(20, "Documents of each other silo: the best by BM25 of what is seen of them.")
+    candidates: Literal["all", "reverse-top-k"] = setting(
+        "all", "publish-once, plain: choose them among all foreign documents, or those of reverse top-K lists."
+    )
     scale: Literal["silo", "federation", "query"] = setting(
         "silo",
         "Features are centred and scaled by the silo's own rows, all silos' (whose sums then cross without noise), or "

@@ -230,7 +230,7 @@ def _opening(config: RunConfig, silos: int, documents: int, words: int, occurren
         shape=SketchShape(s.z, s.w, s.kind),
         statistics=SketchShape(s.statistics_z, s.statistics_w),
         noise=noise,
-        rows=RowSettings(t.depth, t.negatives, t.foreign, t.scale, s.as_published, config.data_seed),
+        rows=RowSettings(t.depth, t.negatives, t.foreign, t.candidates, t.scale, s.as_published, config.data_seed),
         promise=None,
         documents=documents,
         words=words if asks else 0,

@@ -118,7 +118,7 @@ def exact_rows(
     if settings.scale != "federation":
         return [scaled(own, settings) for own in rows]
     counts, sums, squares = zip(*(moments(own) for own in rows), strict=True)
-    scale = scale_of(float(sum(counts)), np.sum(sums, axis=0), np.sum(squares, axis=0))
+    scale = scale_of(float(sum(counts)), np.sum(sums, axis=0), np.sum(squares, axis=0), crossed=True)
     return [scaled(own, settings, *scale) for own in rows]
 
 

@@ -4,6 +4,7 @@ Beside what every run leaves (:mod:`fedrank.experiments.files`; ``interactions``
 
     federation.json   silos, rows, sketches, what an owner answered, errors of the counts, what a reader must know
     methods.parquet   long form: seed, round, method, silo, scope, split, measure, value (mean over queries)
+    crossed.parquet   long form, of the first seed's run: round, exchange (its place), requests, replies
     gate.json         of each seed and silo: does its validation prefer the federation's ranker, and what would it gain
 
 Runs are variants times seeds: the protocol, and controls that differ in β, features or labels, in one program.
@@ -51,6 +52,9 @@ _METHODS = {
 }
 
 
+_CROSSED = {"round": pl.Int64, "exchange": pl.Int64, "requests": pl.Int64, "replies": pl.Int64}
+
+
 class Variant(NamedTuple):
     """The protocol, or a control of it.
 
@@ -91,6 +95,7 @@ class TextRunner(Runner):
         super().__init__(config, home, listener, simulator, work)
         self.experiment = experiment
         self.methods: list[pl.DataFrame] = []
+        self.crossed: list[tuple] = []  # round, exchange, requests, replies, of the first run
 
     @property
     def runs(self) -> int:
@@ -121,8 +126,11 @@ class TextRunner(Runner):
         return keys, *self.simulator.start(keys, self.parties, per_run=True)
 
     def note(self, done: int, seen: dict[str, Any]) -> tuple[str, float]:
-        """Nothing is seen of a round but that it took place."""
-        return "round", float(done + len(seen["crossed"]))
+        """What crossed in the first run; nothing else is seen of a round."""
+        crossed = np.asarray(seen["crossed"])[:, 0]  # [rounds, exchanges, 2]
+        for number, exchange in np.argwhere(crossed.any(axis=2)).tolist():
+            self.crossed.append((done + number, exchange, *crossed[number, exchange].tolist()))
+        return "round", float(done + len(crossed))
 
     def evaluate(self, states: Any, own: Any, done: int) -> None:
         """All measures of all rankers, silos and variants."""
@@ -176,7 +184,7 @@ class TextRunner(Runner):
 
     def _summary(self, frame: pl.DataFrame, done: int) -> pl.DataFrame:
         """Rows of ``metrics.parquet``: the mean over silos, each silo, gains, and what controls come to."""
-        sent = self._sent(done)
+        sent = self._sent()
         out: list[tuple] = []
 
         def add(seed: int, split: str, measure: str, value: float) -> None:
@@ -200,25 +208,24 @@ class TextRunner(Runner):
             add(seed, split, f"{measure}: gain over Local", mean - float(np.mean(local)))
         return pl.DataFrame(out, schema=SCHEMA, orient="row")
 
-    def _sent(self, done: int) -> tuple[int, int]:
-        """Messages and bytes up of one seed's run, opening included."""
-        ledger = self._ledger(done)
+    def _sent(self) -> tuple[int, int]:
+        """Messages and bytes up of one seed's run so far, opening included."""
+        ledger = self._ledger()
         return sum(entry.messages for entry in ledger), ledger.bytes_from("parties")
 
-    def _ledger(self, done: int) -> Ledger:
-        ledger, protocol, parties = Ledger(self.opened.ledger), self.experiment.protocol, self.experiment.n_parties
-        for number in range(done):
-            for exchange in protocol.exchanges:
-                if exchange.due(number):
-                    asked = exchange.most(parties)
-                    ledger.record(number, exchange.name, exchange.request, sender="server", messages=asked)
-                    ledger.record(number, exchange.name, exchange.reply, sender="parties", messages=asked)
+    def _ledger(self) -> Ledger:
+        ledger, exchanges = Ledger(self.opened.ledger), self.experiment.protocol.exchanges
+        for number, which, requests, replies in self.crossed:
+            exchange = exchanges[which]
+            ledger.record(number, exchange.name, exchange.request, sender="server", messages=requests)
+            ledger.record(number, exchange.name, exchange.reply, sender="parties", messages=replies)
         return ledger
 
     def restore(self, done: int) -> None:
         """As :meth:`Runner.restore`; what every method came to, too."""
         super().restore(done)
         self.methods = [self.home.read_table("methods.parquet", _METHODS).filter(pl.col("round") <= done)]
+        self.crossed = self.home.read_table("crossed.parquet", _CROSSED).filter(pl.col("round") < done).rows()
 
     def keep(self) -> None:
         """As :meth:`Runner.keep`; what every method came to, too."""
@@ -229,6 +236,7 @@ class TextRunner(Runner):
         frame = pl.concat(self.methods) if self.methods else pl.DataFrame(schema=_METHODS)
         self.methods = [frame]
         self.home.table("methods.parquet", frame)
+        self.home.table("crossed.parquet", pl.DataFrame(self.crossed, schema=_CROSSED, orient="row"))
 
     def write_known(self) -> None:
         """The silos and what they have."""
@@ -290,7 +298,7 @@ class TextRunner(Runner):
         """The ledger of the first seed: opening and rounds."""
         protocol, opening = self.experiment.protocol, self.experiment.opening
         self.home.json("privacy.json", protocol.account(done, self.config.privacy.delta).as_json())
-        self.home.text("ledger.jsonl", self._ledger(done).text())
+        self.home.text("ledger.jsonl", self._ledger().text())
         self.home.json("messages.json", described((*opening.exchanges, *protocol.exchanges)))
 
     def write_results(self, states: Any, own: Any, seconds: float, rate: float | None) -> None:

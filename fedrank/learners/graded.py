@@ -196,7 +196,10 @@ def _mean(values: jax.Array, where: jax.Array) -> jax.Array:
 
 
 def _pairwise(scores: jax.Array, grades: jax.Array, where: jax.Array) -> jax.Array:
-    """RankNet (Burges et al. 2005): log(1 + e^−(sᵢ − sⱼ)) of all pairs of a list, by how far their grades are apart."""
+    """A variant of RankNet (Burges et al. 2005): log(1 + e^−(sᵢ − sⱼ)), weighted by how far the two grades are apart.
+
+    A list in which all grades are the same teaches nothing.
+    """
     apart = grades[..., :, None] - grades[..., None, :]
     both = where[..., :, None] & where[..., None, :]
     weight = jnp.where(both, jnp.maximum(apart, 0.0), 0.0)
@@ -206,7 +209,11 @@ def _pairwise(scores: jax.Array, grades: jax.Array, where: jax.Array) -> jax.Arr
 
 
 def _listwise(scores: jax.Array, grades: jax.Array, where: jax.Array) -> jax.Array:
-    """ListNet (Cao et al. 2007), top one: cross-entropy of the scores' softmax and the shares of gain, 2^grade − 1."""
+    """A variant of ListNet's top one (Cao et al. 2007): cross-entropy of the scores' softmax and shares of gain.
+
+    The shares are of 2^grade − 1, where Cao et al. take a softmax of grades: documents of grade 0 have none. A list
+    without a relevant document teaches nothing.
+    """
     gain = jnp.where(where, 2.0**grades - 1.0, 0.0)
     total = jnp.sum(gain, axis=-1, keepdims=True)
     share = gain / jnp.maximum(total, 1e-6)

@@ -29,6 +29,11 @@ _NOT_COVERED = (
     "Documents that go out a second time: after a change, with noise drawn anew, everything here is spent again.",
 )
 
+_WORDS = (
+    "The words of queries, beyond what decoys hide. A new opening has new hashes and new decoys: whoever keeps the "
+    "questions of two of them, and knows both secrets, finds the word that fits both."
+)
+
 _TRAINING = (
     "The models and steps that a silo sends in training, and, where features are scaled by all silos, sums of its "
     "features before it. They are made from its own documents, queries and judgements, without noise."
@@ -252,8 +257,8 @@ def _first(noise: SketchNoise) -> tuple[str, ...]:
         return (
             "The documents, against a querier: the noise of an answer comes off with the cells of decoys.",
             "The documents' lengths, and document frequencies over all silos, which go out as they are.",
-            "The words of queries, beyond what decoys hide.",
+            _WORDS,
         )
     if noise.mode == "per-query":
-        return ("The words of queries, beyond what decoys hide.", "Questions beyond those counted here.")
+        return (_WORDS, "Questions beyond those counted here.")
     return ()

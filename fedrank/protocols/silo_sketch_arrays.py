@@ -28,7 +28,7 @@ class Size(NamedTuple):
 
 
 def opening_generator(seed: int, exchange: int, party: int) -> np.random.Generator:
-    """A simulated silo's chance in one exchange of the opening, as :func:`~fedrank.simulate.opening.run_opening` has it.
+    """A simulated silo's chance in one exchange of the opening: the generator that a simulator of it makes.
 
     Args:
         seed: The run's.

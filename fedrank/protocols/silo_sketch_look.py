@@ -17,13 +17,16 @@ from fedrank.data.text_features import NAMES
 from fedrank.privacy.decoys import Obfuscator
 from fedrank.privacy.query_budget import QueryBudget
 from fedrank.privacy.randomised_response import os_words
-from fedrank.privacy.sketch import Cells, counts_of, encode, estimate, hash_terms
+from fedrank.privacy.rtk_sketch import build
+from fedrank.privacy.sketch import Cells, Hashes, counts_of, encode, estimate, hash_terms
 from fedrank.privacy.sketch_posterior import own_cells, posterior_counts
 from fedrank.protocols import silo_sketch_opening_messages as wire
 from fedrank.protocols.silo_sketch_opening import HostExchange, OpeningState, SketchOpening, kept, without
 from fedrank.protocols.silo_sketch_rows import Foreign, cross_rows, moments, own_rows, scale_of, scaled
 from fedrank.protocols.silo_sketch_statistics import FederatedStatistics
 
+#: Documents in a cell's list as a multiple of those wanted, and the share of rows in which one must stand (ICDE 2021).
+_ALPHA, _BETA = 5, 0.1
 _INT16, _INT32 = np.iinfo(np.int16), np.iinfo(np.int32)
 
 
@@ -90,10 +93,12 @@ class Ask(_Totals):
         return wire.asked_layout(s.fields, s.words, s.shape.z, s.documents)
 
     def respond(self, request: wire.Totals, party: Party, draws: Any) -> tuple[Party, wire.Asked]:
-        """Hash. The secret of the decoys is kept for later questions: the same word is asked about in the same way."""
+        """Hash. The secret of the decoys is drawn once and kept: the same word is asked about in the same way."""
         s, words = self.settings, party.shared.words
-        decoys = os_words((8,)).astype("<u4").tobytes() if draws is None else draws.bytes(32)
-        party = kept(party, totals=np.asarray(request.totals, np.int32), decoys=np.frombuffer(decoys, np.uint8))
+        party = kept(party, totals=np.asarray(request.totals, np.int32))
+        if "decoys" not in party.own:
+            decoys = os_words((8,)).astype("<u4").tobytes() if draws is None else draws.bytes(32)
+            party = kept(party, decoys=np.frombuffer(decoys, np.uint8))
         obfuscator = _obfuscator(s, party)
         rows = np.zeros((s.words, s.shape.z), np.int32)
         rows[: len(words)] = np.reshape([obfuscator.ask(word).rows for word in words], (-1, s.shape.z))
@@ -133,15 +138,15 @@ class Answer(HostExchange):
         shape = (s.silos, s.fields, s.words, s.documents, s.shape.z)
         out, answered = np.zeros(shape, np.float32), np.zeros(s.silos, np.uint32)
         budget = self._budget(documents)
-        for silo, count in enumerate(np.asarray(request.words).tolist()):
-            for word in range(count):
+        words = np.minimum(np.asarray(request.words, np.int64), s.words)
+        for word in range(int(words.max(initial=0))):  # a word of each silo in turn: nobody takes all of the budget
+            for silo in np.flatnonzero((words > word) & (answered == word)).tolist():
                 rows = np.asarray(request.rows)[silo, word].astype(np.int64)
                 raw = np.concatenate([cells.look_up(rows[None])[0] for cells in stored])
                 answer = self._answer(budget, silo, rows, raw, draws)
-                if answer is None:
-                    break
-                out[silo, :, word, :documents] = answer.reshape(s.fields, documents, -1)
-                answered[silo] += 1
+                if answer is not None:
+                    out[silo, :, word, :documents] = answer.reshape(s.fields, documents, -1)
+                    answered[silo] += 1
         spent = np.zeros(1) if budget is None else np.atleast_1d(budget.spent().max(initial=0.0))
         return kept(party, spent=spent, answered=answered), wire.Cells(answered, out)
 
@@ -241,7 +246,7 @@ class SetScale(HostExchange):
         heard = np.asarray(arrived, bool)
         count = float(np.asarray(replies.rows)[heard].sum())
         sums, squares = (np.asarray(a)[heard].astype(np.float64).sum(axis=0) for a in (replies.sums, replies.squares))
-        means, deviations = scale_of(count, sums, squares)
+        means, deviations = scale_of(count, sums, squares, crossed=True)
         return wire.Scale(means.astype(np.float32), deviations.astype(np.float32))
 
     def respond(self, request: wire.Scale, party: Party, draws: Any) -> tuple[Party, wire.Prepared]:
@@ -322,9 +327,28 @@ def _published(s: SketchOpening, party: Party, request: wire.Sketches) -> list[F
             table = _posterior(s, party, own, hashes.signs, lengths)
         else:
             table = np.stack([counts_of(Cells(field), hashes, s.shape) for field in fields], axis=-1)
-        return Foreign(_in_table(place, table), lengths, distinct)
+        likely = _lists(s, fields, hashes, place) if s.rows.candidates == "reverse-top-k" else None
+        return Foreign(_in_table(place, table), lengths, distinct, likely)
 
     return [seen(silo, n) if n else None for silo, n in enumerate(np.asarray(request.documents).tolist())]
+
+
+def _lists(
+    s: SketchOpening, fields: list[np.ndarray], hashes: Hashes, place: dict[str, int]
+) -> Callable[[Sequence[str], np.ndarray], np.ndarray]:
+    """Reverse top-K lists of published sketches: the documents that hold a query's words most, field by field."""
+    k = s.rows.foreign
+    lists = [
+        build(field, _ALPHA, k, kind=s.shape.kind, ends="both" if s.shape.kind == "count" else "top")
+        for field in fields
+    ]
+
+    def likely(words: Sequence[str], idf: np.ndarray) -> np.ndarray:
+        mine = hashes.select(np.array([place[word] for word in words], np.int64))
+        found = [one.top_documents(mine, idf[:, field], _BETA, _ALPHA * k) for field, one in enumerate(lists)]
+        return np.unique(np.concatenate(found))
+
+    return likely
 
 
 def _answered(s: SketchOpening, party: Party, request: wire.Answers) -> list[Foreign | None]:

@@ -21,8 +21,12 @@ from fedrank.protocols.silo_sketch_state import TRAIN, UNUSED
 #: By what features are centred and scaled: all silos' labelled training rows, the silo's own, or the query's own list.
 SCALES = ("federation", "silo", "query")
 
-#: A feature that varies less than this is left unscaled.
-_STILL = 1e-6
+#: Which foreign documents BM25 chooses among: all of them, or those that reverse top-K lists give (ICDE 2021).
+CANDIDATES = ("all", "reverse-top-k")
+
+#: A feature whose variance is below this part of its squared mean is left unscaled: at home, and where sums have
+#: crossed in single precision.
+_STILL, _STILL_CROSSED = 1e-12, 1e-6
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class RowSettings:
         depth: Own documents of a query, the best by BM25; judged ones come in addition.
         negatives: Own documents by lot.
         foreign: Documents of each other silo, the best by BM25 of what is seen of them.
+        candidates: One of :data:`CANDIDATES`.
         scale: One of :data:`SCALES`.
         as_published: Features as printed; see :func:`~fedrank.data.text_features.text_features`.
         seed: Of the lots.
@@ -41,6 +46,7 @@ class RowSettings:
     depth: int = 30
     negatives: int = 10
     foreign: int = 20
+    candidates: str = "all"
     scale: str = "silo"
     as_published: bool = False
     seed: int = 0
@@ -48,6 +54,8 @@ class RowSettings:
     def __post_init__(self):
         if self.scale not in SCALES:
             raise ConfigError(f"features must be scaled by one of {', '.join(SCALES)}, got {self.scale!r}.")
+        if self.candidates not in CANDIDATES:
+            raise ConfigError(f"candidates must be one of {', '.join(CANDIDATES)}, got {self.candidates!r}.")
         if min(self.depth, self.negatives, self.foreign) < 0 or self.depth + self.negatives < 1 or self.foreign < 1:
             raise ConfigError(
                 "depth and negatives must not be negative and together at least 1, and foreign at least 1; "
@@ -85,11 +93,14 @@ class Foreign(NamedTuple):
         counts: Words of a query, str [terms], to their counts, float [terms, documents, 2].
         lengths: float [documents, 2].
         distinct: float [documents, 2].
+        likely: Words and their IDF, float [terms, 2], to the documents that hold them most, int [n]; None where there
+            are no lists of them.
     """
 
     counts: Callable[[Sequence[str]], np.ndarray]
     lengths: np.ndarray
     distinct: np.ndarray
+    likely: Callable[[Sequence[str], np.ndarray], np.ndarray] | None = None
 
 
 #: Words to the federation's statistics of them.
@@ -150,17 +161,24 @@ def cross_rows(
         -1 on padding; queries as :func:`own_rows` has them, c = silos · ``foreign``.
     """
     corpus, used = texts.corpus, texts.used
+    place = {word: number for number, word in enumerate(texts.words)}
+    known = look(texts.words)
     shape = (len(used), len(others) * settings.foreign)
     x, where = np.zeros((*shape, len(NAMES)), np.float32), np.zeros(shape, bool)
     silo, document = np.full(shape, -1, np.int32), np.full(shape, -1, np.int32)
     for row, query in enumerate(used):
         words = [corpus.vocabulary[term] for term in corpus.queries[query]]
-        statistics = look(words)
+        statistics = known.of(np.array([place[word] for word in words], np.int64))
         for number, other in enumerate(others):
             if other is None or not len(other.lengths):
                 continue
             counts = other.counts(words)
-            best = search_list(bm25(counts, other.lengths, statistics).sum(axis=-1), settings.foreign)
+            scores = bm25(counts, other.lengths, statistics).sum(axis=-1)
+            if other.likely is not None:
+                chosen = np.zeros(len(scores), bool)
+                chosen[other.likely(words, statistics.idf)] = True
+                scores = np.where(chosen, scores, -1.0)  # BM25 is never negative
+            best = search_list(scores, settings.foreign)
             places = slice(number * settings.foreign, number * settings.foreign + len(best))
             x[row, places] = text_features(
                 counts[:, best], other.lengths[best], other.distinct[best], statistics, settings.as_published
@@ -175,14 +193,23 @@ def moments(rows: dict[str, np.ndarray]) -> tuple[int, np.ndarray, np.ndarray]:
     return len(x), x.sum(axis=0), (x**2).sum(axis=0)
 
 
-def scale_of(count: float, sums: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation from moments; 0 and 1 where there are no rows, 1 for what does not vary."""
+def scale_of(
+    count: float, sums: np.ndarray, squares: np.ndarray, crossed: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation from moments; 0 and 1 where there are no rows, 1 for what does not vary.
+
+    Args:
+        count: Rows.
+        sums: float64 [features].
+        squares: float64 [features], sums of squares.
+        crossed: Whether the sums have crossed in single precision, which hides small variances.
+    """
     if not count:
         return np.zeros_like(sums), np.ones_like(sums)
     means = sums / count
     variances = np.maximum(squares / count - means**2, 0.0)
-    # Relative to the size of the feature: sums of squares cross in single precision.
-    still = variances <= _STILL * np.maximum(means**2, _STILL)
+    least = _STILL_CROSSED if crossed else _STILL
+    still = variances <= least * np.maximum(means**2, least)
     return means, np.where(still, 1.0, np.sqrt(variances))
 
 

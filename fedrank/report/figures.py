@@ -109,7 +109,9 @@ def comparison_figure(runs: Mapping[str, Run], split: str, measure: str, data: s
     colours = {label: OKABE_ITO[i % len(OKABE_ITO)] for i, label in enumerate(runs)}
     mark = first.baseline.values.get((split, measure)) if first.baseline and first.texts is None else None
     lines = {} if mark is None else {"": mark}
-    marks = {} if first.texts is None else first.texts.marks(split, measure)
+    label = next(iter(runs))
+    known = {} if first.texts is None else first.texts.marks(split, measure)
+    marks = {f"{name} of {label}": value for name, value in known.items()}  # others may have other ones
     title = ", ".join(filter(None, (_upper(measure), data, describe.SPLIT_NAMES[split])))
     seeds = sorted({len(run.seeds) for run in runs.values()})
     frame, band = pl.concat(parts), ""

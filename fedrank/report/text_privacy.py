@@ -92,8 +92,8 @@ def errors_table(run: Run) -> Table | None:
     if texts.counts:
         columns.append(Column("count", "mean true count", numeric=True))
     notes = [
-        "Mean over seeds. Counts are used as they are estimated, those below 0 as 0. A document that has the word has "
-        "it once or more; all other true counts are 0."
+        "What the first silo sees of the second’s documents, mean over seeds. Counts are used as they are estimated, "
+        "those below 0 as 0. A document that has the word has it once or more; all other true counts are 0."
     ]
     if any(one >= _LARGE_ERROR for one in texts.errors.get("held", ())):
         notes.append(

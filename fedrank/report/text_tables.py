@@ -70,6 +70,8 @@ def methods_table(run: Run) -> Table:
         "MAP is average precision. "
         + (f"{COST} is the paper’s MAP: a cost, 1 is best and larger is worse." if COST in measures else ""),
         _methods_in_words(texts),
+        "All but exact features and pooled data compute features with the federation’s statistics and scale, noise "
+        "included; so do Local and Local+, which are not what a silo reaches that knows its own documents only.",
     ]
     return Table("Methods, on the silos’ own documents", columns, tuple(rows), tuple(notes))
 
@@ -104,8 +106,9 @@ def search_table(run: Run) -> Table | None:
     notes = (
         f"{measure} of the same test queries where every relevant document of the federation counts, whoever has it, "
         f"also those that no search found{lie.replace('%', ' %')}. These values are not comparable with those above.",
-        "Documents are found by BM25, at home by exact counts and elsewhere by what the silos see of each other; with "
-        f"{EXACT} and {POOLED} by exact counts everywhere. The ranker then orders what was found.",
+        "Documents are found by BM25 with the federation’s document frequencies, at home by exact counts and elsewhere "
+        f"by what the silos see of each other; with {EXACT} and {POOLED} by exact numbers everywhere. The ranker then "
+        "orders what was found.",
         spread(run, "Differences are paired by seed."),
     )
     return Table("A search of the whole federation against a search at home", columns, tuple(rows), notes)

@@ -111,8 +111,8 @@ class TextRun:
         z1: Rows of a question that belong to its word, or None where nothing is asked.
         decoys: Scheme of decoys, or None.
         allowed: Different answers about one sketch within the budget, or None where none counts them.
-        errors: Mean absolute error of the counts that silos use, by seed: ``all`` pairs of a word and a foreign
-            document, and those whose document has the word (``held``).
+        errors: Mean absolute error of the counts that the first silo uses of the second's documents, by seed: ``all``
+            pairs of a word and a document, and those whose document has the word (``held``).
         counts: Size of the true counts, likewise; empty if the run did not write it.
         foreign_share: Part of the relevant pairs whose document another silo has, or None.
         beta: β, weight of cross pairs.

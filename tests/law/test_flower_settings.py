@@ -12,6 +12,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.deploy.flower import settings as flat
 from fedrank.experiments.config import Compute, Devices, Privacy, RunConfig
 from fedrank.experiments.silo_config import Bandit, Network, Silos
+from fedrank.experiments.sketch_config import Sketch, Texts
 
 APPS = Path(__file__).resolve().parents[2] / "apps"
 
@@ -31,6 +32,8 @@ APPS = Path(__file__).resolve().parents[2] / "apps"
             network=Network(widths=(8, 4)),
         ),
         RunConfig(protocol="bandit-fedavg", bandit=Bandit(threshold=0.025, patience=3, alone=False), data="own"),
+        RunConfig(protocol="silo-sketch", data="own", texts=Texts(documents=9, grades=3), sketch=Sketch(epsilon=1.0)),
+        RunConfig(protocol="silo-sketch", data="own", sketch=Sketch(mode="paper", z1=2), i_know=True),
     ],
 )
 def test_a_runs_table_and_back(config):
@@ -45,6 +48,7 @@ def test_a_runs_table_and_back(config):
     [
         ("foltr-es", {"clients", "num-server-rounds", "evaluation-every"}),
         ("bandit-fedavg", {"min-available-nodes"}),
+        ("silo-sketch", {"min-available-nodes", "num-server-rounds", "training-steps", "training-ramp"}),
     ],
 )
 def test_an_app_lists_every_setting_of_its_protocol_and_nothing_else(app, changed):

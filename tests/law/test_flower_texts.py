@@ -3,9 +3,6 @@
 import dataclasses
 import json
 import math
-import secrets
-import stat
-from typing import Any
 
 import jax
 import numpy as np
@@ -15,12 +12,10 @@ from text_folders import DOCUMENTS, ROUNDS, SILOS, experiment_of, node, silo, ta
 
 from fedrank.core.errors import ConfigError, DataError, RunError, SecureSumError
 from fedrank.core.ledger import Ledger
-from fedrank.core.messages import Field, Layout
-from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.deploy.flower import own_texts
 from fedrank.deploy.flower import settings as flat
 from fedrank.deploy.flower.messages import Question
-from fedrank.deploy.flower.opening_answers import FileStore, Remembered, opening_answer
+from fedrank.deploy.flower.opening_answers import FileStore, Remembered
 from fedrank.deploy.flower.opening_rounds import OpeningRounds
 from fedrank.deploy.flower.serving import serve
 from fedrank.deploy.flower.text_answers import answer_texts, rows_of_party_in
@@ -210,88 +205,6 @@ def test_a_silo_that_cuts_words_in_another_way_takes_no_part(folders, tmp_path, 
         over_nodes(table(tmp_path), {**nodes, 90: other})
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Message:
-    value: Any
-
-
-@dataclasses.dataclass(frozen=True)
-class Noisy(Exchange):
-    """A silo adds what it is asked and noise to what it has."""
-
-    name: str = "noisy"
-    host = True
-
-    @property
-    def request(self):
-        return Layout(Message, 1, (Field("value", "u4", "a number"),))
-
-    reply = request
-
-    def ask(self, state):
-        raise AssertionError("of the server")
-
-    tell = draw = draw_from_os = ask
-
-    def respond(self, request, party, draws):
-        value = (party.own.get("value", 0) + int(request.value) + secrets.randbits(20)) % 2**32
-        return party._replace(own={"value": np.array(value), "key": np.array(7)}), Message(np.uint32(value))
-
-
-@dataclasses.dataclass(frozen=True)
-class Showing(Protocol):
-    name: str = "showing"
-    exchanges = (Noisy("keys"), Noisy("show"), Noisy("end"))
-    init = weights = account = Noisy.ask
-
-
-def noisy(store, step, value, most=1.0):
-    """What the silo answers; from the second exchange on it shows something."""
-    request = Noisy().request.encode(Message(np.uint32(value)))
-    question = Question(0, step, request, opening=True)
-    party = Party(None, {})
-    answer = opening_answer(Showing(), party, 2, question, store, None, most, 1, lambda name: name == "value")
-    assert answer.numbers(SILOS).tolist() == [2]
-    return answer.replies
-
-
-def test_a_silo_answers_each_question_once_and_another_in_its_place_not_at_all(tmp_path):
-    """Noise that was drawn a second time, or a sum that was unmasked twice, would give away what they hide."""
-    store = FileStore(tmp_path / "deep" / "silo.npz")
-    with pytest.raises(RunError, match="asked 'show' and has not taken part"):
-        noisy(store, 1, 1)
-    first = noisy(store, 0, 1)
-    assert noisy(store, 0, 1) == first
-    shown = noisy(store, 1, 2)
-    assert noisy(store, 1, 2) == shown
-    with pytest.raises(RunError, match="asked 'show' a second time with another question"):
-        noisy(store, 1, 3)
-    assert stat.S_IMODE(store.path.stat().st_mode) == 0o600, "keys are nobody else's business"
-    end = noisy(store, 2, 2)
-    assert noisy(store, 2, 2) == end
-    kept = Remembered.unpacked(store.read())
-    assert (kept.shown, set(kept.own)) == (1, {"value"}), "what is not needed any more is gone"
-    with pytest.raises(RunError, match="a second time"):
-        noisy(store, 1, 2)
-
-
-def test_sketches_are_handed_out_once_unless_the_node_says_otherwise(tmp_path):
-    store = FileStore(tmp_path / "silo.npz")
-    noisy(store, 0, 1)
-    noisy(store, 0, 2)  # nothing was shown: the run may begin anew
-    noisy(store, 1, 2)
-    noisy(store, 0, 3)
-    with pytest.raises(RunError, match=r"in 1 opening\(s\) of this run.* its node allows 1 \(most-openings\)"):
-        noisy(store, 1, 3)
-    noisy(store, 1, 3, most=2)
-    noisy(store, 2, 3, most=2)
-    assert Remembered.unpacked(store.read()).shown == 2
-    store.path.write_bytes(store.path.read_bytes()[:100])
-    with pytest.raises(RunError, match="what this node remembers of the run's opening is damaged"):
-        noisy(store, 0, 1)
-
-
 def test_a_server_that_unmasks_twice_gets_nothing(shared, folders):
     """For other survivors the shares would show a single silo's vector."""
     config, _ = flat.read_run(shared.values)
@@ -319,10 +232,11 @@ def refusals():
     """Settings of the run, settings of the node, and what is said."""
     endless = {"most_sketch_epsilon": math.inf}
     return [
+        ({"sketch_mode": "plain"}, endless, ""),
         ({}, {"most_epsilon": 5.0}, "nothing bounds the ε of a round; most-epsilon = 5 cannot be kept"),
         ({}, {"most_sketch_epsilon": 7.9}, r"ε = 8 .* this node agrees to 7\.9"),
         ({"sketch_mode": "plain"}, {}, "takes part only with most-sketch-epsilon = inf"),
-        ({"sketch_mode": "paper", "i_know": True, **ASKING, "sketch_mode": "paper"}, {}, "only with most-sketch"),
+        ({**ASKING, "sketch_mode": "paper", "i_know": True}, {}, "only with most-sketch"),
         ({}, {"state_dir": ""}, "needs state-dir"),
         ({"texts_silos": 5}, {}, "the run has 5 silos"),
         ({"texts_grades": 0, "texts_documents": 0}, {}, "agree on texts-documents and texts-grades beforehand"),
@@ -335,7 +249,7 @@ def refusals():
         ({"texts_documents": 3}, {}, "has 6 documents, agreed were at most 3"),
         ({"texts_documents": 10**7, "sketch_w": 400}, {}, "a message Published would have"),
         ({}, {"gateway": "http://h", "gateway_token": "t"}, "Leave gateway out"),
-    ] + [({"sketch_mode": "plain"}, endless, "")]
+    ]
 
 
 @pytest.mark.parametrize(("run", "told", "said"), refusals())

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 import pytest
+from silo_worlds import QUICK
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import PUBLIC_AXES
@@ -18,6 +19,7 @@ from fedrank.experiments.settings import from_dict
 from fedrank.learners.graded import GradedLearner
 from fedrank.protocols.silo_sketch import SiloSketch
 from fedrank.protocols.silo_sketch_state import TEST, TRAIN, UNUSED, VALI, SketchRows
+from fedrank.simulate import rounds as rounds_of
 from fedrank.simulate.rounds import Conditions, Simulator, run_keys
 
 FEATURES, GRADES, SILOS, QUERIES, DOCUMENTS, FOREIGN = 3, 3, 3, 5, 4, 4
@@ -26,6 +28,7 @@ SIZE = (FEATURES + 1) * GRADES
 ALONE = 2
 RATE, L2, RAMP, LOCAL, BATCH, CROSS, BETA, PLUS = 0.3, 0.01, 4, 6, 5, 3, 0.8, 0.6
 ROUNDS, SEED = 3, 11
+EVERYBODY = Conditions()
 #: Variants: the protocol, labelled rows only, true labels.
 BETAS, TRUTHS = (BETA, 0.0, BETA), (False, False, True)
 
@@ -79,15 +82,20 @@ def _protocol(**changed):
     return SiloSketch(**settings | changed)
 
 
-def _advance(protocol, conditions=Conditions(), rounds=ROUNDS):
+def _advance(protocol, conditions=EVERYBODY, rounds=ROUNDS):
     """States, own and what was seen, after each round; runs are the three variants of one seed."""
     simulator = Simulator(protocol, conditions=conditions, record=True)
     parties = protocol.parties(_rows(), BETAS, [0] * 3, TRUTHS)
     keys = run_keys([SEED] * 3)
     states, own = simulator.start(keys, parties, per_run=True)
-    history = []
+
+    def once(states, own, number):
+        return rounds_of._advance(simulator, 1, keys, states, parties.shared, own, number)
+
+    # What Simulator.advance calls, compiled without the passes that make long runs fast.
+    once, history = jax.jit(once, compiler_options=QUICK), []
     for number in range(rounds):
-        states, own, seen = simulator.advance(keys, states, parties.shared, own, number, 1)
+        states, own, seen = once(states, own, jnp.uint32(number))
         history.append(jax.tree.map(np.asarray, (states, own, seen)))
     return history
 
@@ -145,7 +153,9 @@ class Plain:
         for step in range(steps):
             own, cross = self.batch(words, step, silo, False), self.batch(words, step, silo, True)
             weight = beta * min(1.0, (done + step) / RAMP)
-            slope = self.gradient(model, r.x[silo].reshape(-1, FEATURES)[own], np.eye(GRADES)[r.y[silo].reshape(-1)[own]])
+            slope = self.gradient(
+                model, r.x[silo].reshape(-1, FEATURES)[own], np.eye(GRADES)[r.y[silo].reshape(-1)[own]]
+            )
             slope = slope + 2 * L2 * penalty * model
             if weight and len(cross):
                 slope = slope + weight * self.gradient(
@@ -311,7 +321,7 @@ def test_messages_cross_and_have_public_axes_only(together):
 
 @pytest.mark.slow  # compiles another program
 def test_steps_of_one_round_are_as_many_steps(plain):
-    """Three steps in the second round, at one silo: SGD from the ranker it was sent; beta goes on growing in between."""
+    """Three steps in the second round, at one silo: SGD from the ranker it was sent, while beta goes on growing."""
     protocol = _protocol(steps=3)
     party = protocol.parties(_rows())
     me = party._replace(own=jax.tree.map(lambda leaf: leaf[0, 0], party.own))

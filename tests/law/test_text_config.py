@@ -19,7 +19,9 @@ def _write(folder, documents, queries, seed=0):
     """A collection of texts by lot; every query has four relevant documents."""
     rng = np.random.default_rng(seed)
     folder.mkdir()
-    rows = [{"id": f"d{n}", "title": rng.choice(WORDS), "text": " ".join(rng.choice(WORDS, 9))} for n in range(documents)]
+    rows = [
+        {"id": f"d{n}", "title": rng.choice(WORDS), "text": " ".join(rng.choice(WORDS, 9))} for n in range(documents)
+    ]
     asked = [{"id": f"q{n}", "text": " ".join(rng.choice(WORDS, 2))} for n in range(queries)]
     for name, lines in (("documents.jsonl", rows), ("queries.jsonl", asked)):
         (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -44,7 +46,7 @@ def _config(**settings):
 
 
 def test_paper_mode_is_refused_unless_somebody_knows_what_it_does():
-    with pytest.raises(ConfigError, match="does not protect the document owner from the querier.*--i-know"):
+    with pytest.raises(ConfigError, match=r"does not protect the document owner from the querier.*--i-know"):
         _config(sketch={"mode": "paper"})
     known = _config(sketch={"mode": "paper"}, i_know=True)
     assert known.sketch.epsilon == 0.5 and known.sketch.z > 0 < known.sketch.w
@@ -131,7 +133,7 @@ def test_several_collections_are_a_silo_each(small, other):
     assert experiment.n_parties == 2 and (first.n_documents, second.n_documents) == (40, 25)
     assert len(set(experiment.federations[0].whole.document_ids)) == 65
     for wrong in ({"silos": 3}, {"cut": "topic"}):
-        with pytest.raises(ConfigError, match="names 2 silos; leave texts.silos and texts.cut out"):
+        with pytest.raises(ConfigError, match=r"names 2 silos; leave texts\.silos and texts\.cut out"):
             build_texts(_config(data=f"{small}+{other}", texts=wrong))
     assert build_texts(_config(data=f"{small}+{other}", texts={"silos": 2})).n_parties == 2
 
@@ -141,7 +143,7 @@ def test_every_silo_learns_chooses_and_is_tested_and_a_seed_cuts_anew(small):
     cuts = []
     for federation, texts in zip(experiment.federations, experiment.texts, strict=True):
         cuts.append([documents.tolist() for documents in federation.documents])
-        assert sorted(sum(cuts[-1], [])) == list(range(40))
+        assert sorted(number for part in cuts[-1] for number in part) == list(range(40))
         for one in texts:
             assert all((one.part == part).any() for part in (TRAIN, VALI, TEST))
             judged = np.unique(one.corpus.judged_queries[one.corpus.grades > 0])

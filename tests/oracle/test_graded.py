@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from silo_worlds import QUICK
 
 from fedrank.core.errors import ConfigError
 from fedrank.learners.graded import LOSSES, Batch, GradedLearner
@@ -109,7 +110,7 @@ def _compiled(kind):
     def both(model, own, cross, weight):
         return learner.loss_of(model, own), learner.step(model, own, cross, weight)
 
-    return jax.jit(both)
+    return jax.jit(both, compiler_options=QUICK)
 
 
 def _ran(kind, model, own, cross, weight):

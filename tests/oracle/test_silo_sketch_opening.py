@@ -114,11 +114,10 @@ def test_features_scaled_at_home_have_the_silos_or_the_lists_mean_and_spread(col
             if scale == "silo":
                 chosen = own[unscaled["where"] & (unscaled["part"] == TRAIN)[:, None]]
             mean, spread = chosen.mean(axis=0), chosen.std(axis=0)
-            # What varies by less than a thousandth of its size is left as it is: IDF in a list, for instance.
-            spread = np.where(spread <= 1e-3 * np.maximum(np.abs(mean), 1e-3), 1.0, spread)
-            np.testing.assert_allclose(rows["x"][q][there], (own[q][there] - mean) / spread, rtol=1e-4, atol=1e-4)
+            spread = np.where(spread <= 1e-9 * np.maximum(np.abs(mean), 1), 1.0, spread)  # IDF in a list, for instance
+            np.testing.assert_allclose(rows["x"][q][there], (own[q][there] - mean) / spread, rtol=1e-4, atol=2e-4)
             met = rows["cross_where"][q]
-            np.testing.assert_allclose(rows["cross_x"][q][met], (cross[q][met] - mean) / spread, rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(rows["cross_x"][q][met], (cross[q][met] - mean) / spread, rtol=1e-4, atol=2e-4)
 
 
 def test_candidates_are_the_best_by_bm25_the_judged_and_some_by_lot(collection):
@@ -244,18 +243,19 @@ def test_beyond_the_budget_questions_are_refused_and_their_words_count_as_absent
     opening, state, parties, _ = _asked()
     assert opening.allowed == 30
     words = [len(party.shared.words) for party in parties]
-    assert 15 < min(words) and max(words) < 30
+    assert min(words) > 15 and max(words) < 30
     for owner, party in enumerate(parties):
-        first, second = (silo for silo in range(SILOS) if silo != owner)
+        askers = [silo for silo in range(SILOS) if silo != owner]
         answered = party.own["answered"].tolist()
-        assert answered[owner] == 0
-        assert answered[first] == words[first] and answered[second] == 30 - words[first] < words[second]
+        # In turn, so that nobody takes what the others need.
+        assert answered[owner] == 0 and [answered[silo] for silo in askers] == [15, 15]
         assert party.own["spent"] == pytest.approx(31.0)
-        request = Receive(opening).address(state, second)
-        assert request.answered[owner] == answered[second]
-        counts = seen_by(opening, parties[second], request)[owner].counts(parties[second].shared.words)
-        assert (counts[: answered[second]] > 0).any(axis=(1, 2)).all()
-        assert not counts[answered[second] :].any()
+        for silo in askers:
+            request = Receive(opening).address(state, silo)
+            assert request.answered[owner] == 15
+            counts = seen_by(opening, parties[silo], request)[owner].counts(parties[silo].shared.words)
+            assert (counts[:15] > 0).any(axis=(1, 2)).all()
+            assert not counts[15:].any()
 
 
 def test_a_word_is_asked_about_in_one_way_only():
@@ -264,9 +264,7 @@ def test_a_word_is_asked_about_in_one_way_only():
     for number, party in enumerate(parties):
         texts, own = party.shared, party.own
         hashes = hash_terms(texts.corpus.vocabulary, opening.shape, own["secret"].tobytes())
-        again = Obfuscator(
-            opening.shape, 3, texts.corpus.vocabulary, hashes, own["decoys"].tobytes(), opening.decoys
-        )
+        again = Obfuscator(opening.shape, 3, texts.corpus.vocabulary, hashes, own["decoys"].tobytes(), opening.decoys)
         true = hash_terms(texts.words, opening.shape, own["secret"].tobytes()).rows
         for row, word in enumerate(texts.words):
             question = again.ask(word)
@@ -296,7 +294,7 @@ def test_the_others_go_on_without_a_silo(collection, where):
         rows = rows_of_party(parties[number])
         assert np.isfinite(rows["x"]).all() and rows["cross_where"].any()
         assert (rows["cross_silo"] == 1).any() == seen
-        assert not rows["cross_x"][:, 5:10].any() == (not seen)
+        assert rows["cross_x"][:, 5:10].any() == seen
     counts = {(entry.exchange, entry.sender): entry.messages for entry in ledger}
     assert counts["scale", "parties"] == 2
 
@@ -351,9 +349,7 @@ def test_published_noise_has_the_promised_scale(seed):
     quiet = _quiet()[1] if seed == 0 else run(_quiet()[0], seed=seed)[0]
     noisy, true = (one.kept["publish"][0] for one in (state, quiet))
     documents = [silo.n_documents for silo in small_federation().silos]
-    noise = np.concatenate(
-        [(noisy.cells - true.cells)[silo, :, :n].reshape(-1) for silo, n in enumerate(documents)]
-    )
+    noise = np.concatenate([(noisy.cells - true.cells)[silo, :, :n].reshape(-1) for silo, n in enumerate(documents)])
     scale = opening.promise.scale
     assert scale == pytest.approx(6 / (0.8 * 8))  # z occurrences of a word, four fifths of epsilon
     assert noise.size == sum(documents) * 2 * NARROW.cells

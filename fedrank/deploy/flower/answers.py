@@ -32,8 +32,10 @@ from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.deploy.flower.own_table import hash_of, own_rows, refuse_undefined, stand_in
 from fedrank.deploy.flower.settings import NodeSettings, about, block
-from fedrank.experiments.build import build
+from fedrank.experiments.build import Experiment, build
 from fedrank.experiments.config import RunConfig
+from fedrank.experiments.silo_build import SiloExperiment
+from fedrank.experiments.text_build import TextExperiment
 
 #: Rounds back to which a server may go, and finds the parties as they were.
 ROUNDS_KEPT = 3
@@ -93,6 +95,13 @@ def without_shares(config: RunConfig) -> RunConfig:
     return dataclasses.replace(config, **{name: getattr(default, name) for name in same})
 
 
+def built(config: RunConfig, folder: str | None = None) -> Experiment | SiloExperiment:
+    """The experiment of a run whose parties hold no texts: :mod:`fedrank.deploy.flower.own_texts` has those that do."""
+    made = build(config, folder)
+    assert not isinstance(made, TextExperiment)
+    return made
+
+
 class Block(NamedTuple):
     """The parties that a node answers for.
 
@@ -128,14 +137,14 @@ def block_of(config: RunConfig, node: NodeSettings) -> Block:
             f"data = {config.data!r} is no set of the catalogue, and a run does not say which files a node reads. "
             "Start the SuperNode with its own: --node-config 'data=\"/its/own/queries.txt\"'."
         )
-    whole = build(without_shares(dataclasses.replace(config, data=node.data)) if node.data else config, where)
+    whole = built(without_shares(dataclasses.replace(config, data=node.data)) if node.data else config, where)
     refuse_carriers(whole.protocol)
     numbers = block(whole.n_parties, node.partition_id, node.num_partitions)
     if node.data:
         mine = dataclasses.replace(config, data=node.data)
         if len(numbers) < whole.n_parties:  # rules of the server may need more parties than one node has
             mine = dataclasses.replace(mine, clients=len(numbers), aggregate="mean", byzantine=None)
-        return Block(whole.protocol, build(mine, where).parties, numbers)
+        return Block(whole.protocol, built(mine, where).parties, numbers)
     own = jax.tree.map(lambda leaf: leaf[numbers.start : numbers.stop], whole.parties.own)
     return Block(whole.protocol, Party(whole.parties.shared, own), numbers)
 
@@ -151,7 +160,7 @@ def _silos(config: RunConfig, node: NodeSettings, where: str | None) -> Block:
             "--node-config 'data=\"/its/own/table.csv\"'."
         )
     if not node.data:
-        whole = build(config, where)
+        whole = built(config, where)
         numbers = block(whole.n_parties, node.partition_id, node.num_partitions)
         own = jax.tree.map(lambda leaf: leaf[numbers.start : numbers.stop], whole.parties.own)
         return Block(whole.protocol, Party(whole.parties.shared, own), numbers)

@@ -166,8 +166,8 @@ def opening_answer(
     if step >= shows and not before.showing:
         if before.shown >= most:
             raise RunError(
-                f"this silo has handed out its sketches in {before.shown} opening(s) of this run, and would spend its ε "
-                f"once more; its node allows {most:g} (most-openings). If those who own the documents agree, raise it."
+                f"this silo has handed out its sketches in {before.shown} opening(s) of this run, and would spend its "
+                f"ε once more; its node allows {most:g} (most-openings). Raise it if the documents' owners agree."
             )
         now = replace(before, shown=before.shown + 1, showing=True)
         if now.shown > 1:

@@ -1,8 +1,8 @@
 """The server's part in an opening: every silo is asked a question of its own, and asked again while it is not heard.
 
-A silo answers the same question with the same words (:mod:`fedrank.deploy.flower.opening_answers`), so that asking again
-costs nothing. At the beginning all silos have to be there. One that is gone for good later is left out, as long as the
-protocol goes on without it and ``min_available_nodes`` are heard.
+A silo answers the same question with the same words (:mod:`fedrank.deploy.flower.opening_answers`), so that asking
+again costs nothing. At the beginning all silos have to be there. One that is gone for good later is left out, as long
+as the protocol goes on without it and ``min_available_nodes`` are heard.
 """
 
 from __future__ import annotations
@@ -103,9 +103,9 @@ class OpeningRounds(Rounds):
             log.warning("opening, %s: the silos %s were not heard", exchange.name, missing)
         if arrived.sum() < self._enough:
             raise RunError(
-                f"opening: {arrived.sum()} of {asked.sum()} silos answered {exchange.name!r}, {self._enough} are needed "
-                f"(min-available-nodes), {self._settings.round_attempts} times in a row. See the nodes' logs; a new "
-                "run begins with a new opening."
+                f"opening: {arrived.sum()} of {asked.sum()} silos answered {exchange.name!r}, {self._enough} are "
+                f"needed (min-available-nodes), {self._settings.round_attempts} times in a row. See the nodes' logs; a "
+                "new run begins with a new opening."
             )
         return rows, arrived
 

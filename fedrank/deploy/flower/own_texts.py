@@ -1,8 +1,8 @@
 """Silos with texts: what run and silo agree on before anything crosses, and a silo's own folder of texts.
 
 Nobody sees all texts, so that sizes that a simulator counts have to be agreed on: most documents of a silo, grades, and
-where questions are asked, most query words. Words have to be cut in the same way everywhere, or silos miss each other's:
-a node tells a short hash of how it cuts a text.
+where questions are asked, most query words. Texts have to be cut into words in the same way everywhere, or silos miss
+each other's: a node tells a short hash of how it does that.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MOST_BYTES = 2**30
 #: Words of the document that an account tells about where nobody knows the longest one.
 _TYPICAL = 300
 # Cut by every node, for the hash: endings, stop words, accents, numbers and signs.
-_PROBE = "The wings' flutter-tests of 1,958 were running: naïve analyses (e.g. Mach 2.5) don't generalise to aeroelasticity."
+_PROBE = "The wings' flutter-tests of 1,958 were running: naïve analyses (e.g. Mach 2.5) don't generalise elastically."
 _PARTS = {"train": TRAIN, "vali": VALI, "test": TEST}
 
 
@@ -179,9 +179,9 @@ def refuse_unprotected(config: RunConfig, node: NodeSettings, protocol: SiloSket
     promise = protocol.account(1, config.privacy.delta)
     if node.most_epsilon >= 0:
         raise ConfigError(
-            "in silo-sketch a silo also sends models that it trains on its own documents and judgements, without noise, "
-            f"so that nothing bounds the ε of a round; most-epsilon = {node.most_epsilon:.4g} cannot be kept. Take part "
-            "without it; what bounds the sketches is most-sketch-epsilon."
+            "in silo-sketch a silo also sends models that it trains on its own documents and judgements, without "
+            f"noise, so that nothing bounds the ε of a round; most-epsilon = {node.most_epsilon:.4g} cannot be kept. "
+            "Take part without it; what bounds the sketches is most-sketch-epsilon."
         )
     epsilon, most = promise.epsilon_occurrence, node.most_sketch_epsilon  # type: ignore[attr-defined] - a SketchReport
     if most >= 0 and not epsilon <= most:

@@ -37,13 +37,13 @@ from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Exchange
 from fedrank.data.text_features import NAMES
 from fedrank.deploy.checkpoints import Checkpoints
-from fedrank.deploy.flower.answers import refuse_carriers, without_shares
+from fedrank.deploy.flower.answers import built, refuse_carriers, without_shares
 from fedrank.deploy.flower.opening_rounds import OpeningRounds, as_rows
 from fedrank.deploy.flower.own_table import stand_in
 from fedrank.deploy.flower.own_texts import Agreed, agreed
 from fedrank.deploy.flower.rounds import HELLO, Log, Network, Rounds, Tally
 from fedrank.deploy.flower.settings import FlowerSettings, Scalar, about, read_run
-from fedrank.experiments.build import Experiment, build
+from fedrank.experiments.build import Experiment
 from fedrank.experiments.checkpoint import write_atomically
 from fedrank.experiments.config import RunConfig
 from fedrank.experiments.evaluate import Evaluator
@@ -111,16 +111,16 @@ def experiment_of(config: RunConfig, n_features: int = 0) -> Experiment | SiloEx
         FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
     """
     if config.of_silos:
-        made = stand_in(config, n_features) if n_features else build(config)
+        made = stand_in(config, n_features) if n_features else built(config)
         if isinstance(made, SiloExperiment) and made.personalises_one and len(made.targets) > 1:
             raise ConfigError('over a network a run is for one silo; name it: silos-target = "0".')
         return made
     if n_features == 0:
-        return build(config)
+        return built(config)
     with tempfile.TemporaryDirectory() as folder:
         made_up = Path(folder, "stand-in.txt")
         made_up.write_text(f"1 qid:1 {n_features}:1\n", encoding="utf-8")
-        return build(
+        return built(
             dataclasses.replace(without_shares(config), data=str(made_up), fold=1, normalise="none", holdout=0.0)
         )
 

@@ -88,7 +88,7 @@ class NodeSettings:
         chance: ``"os"``: what protects people comes from the operating system. ``"seed"``: from the run's seed, as in a
             simulator, so that a run can be repeated; whoever knows the seed sees through every lie.
         most_epsilon: Largest ε of one round that this node's parties agree to; below 0: any, also none at all.
-        most_sketch_epsilon: Of a silo with texts, the largest ε of one occurrence of a word in what it shows the others;
+        most_sketch_epsilon: Of a silo with texts, the largest ε of one occurrence of a word in what it shows others;
             below 0: any, but with texts of its own not none at all, which takes ``inf``.
         most_openings: Of a silo with texts of its own, how often it may hand out its sketches in one run; ε is spent
             each time.

@@ -138,10 +138,10 @@ def _tell_fingerprint(opening: SketchOpening, question: Question, answer: Answer
     if isinstance(exchange, Agree):
         letters = np.asarray(exchange.reply.decode(answer.replies).fingerprint, np.uint8)
         _log.info(
-            "fingerprint of the silos' secret: %s. Compare it with all other silos by telephone; where one differs, the "
-            "server has swapped keys: stop the run.",
+            "fingerprint of the silos' secret: %s. Compare it with all other silos by telephone; where one differs, "
+            "the server has swapped keys: stop the run.",
             bytes(letters).decode("ascii", "replace"),
-        )  # fmt: skip
+        )
 
 
 def _shows(opening: SketchOpening) -> int:
@@ -174,6 +174,10 @@ def _gate(protocol: SiloSketch, rows: SketchRows, own: Any, question: Question) 
     )
     decision = "adopt the federation's ranker" if federated > local else "keep this silo's own ranker"
     _log.info(
-        "do no harm: on this silo's validation queries %s is %.4f with the federation's ranker and %.4f with its own; %s",
-        measure, federated, local, decision,
-    )  # fmt: skip
+        "do no harm: on this silo's validation queries %s is %.4f with the federation's ranker and %.4f with its own: "
+        "%s",
+        measure,
+        federated,
+        local,
+        decision,
+    )

@@ -1,0 +1,110 @@
+"""``fedrank privacy sketch``: how large sketches have to be, and what they then hide."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def sketch(
+    *,
+    words: int = 150,
+    cells: int = 1200,
+    z: int | None = None,
+    w: int | None = None,
+    z1: int = 5,
+    epsilon: float | None = None,
+    vocabulary: int = 50_000,
+    exponent: float = 1.07,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> None:
+    """The size of sketches: expected error of a count, and among how many words a question hides.
+
+    Without z and w, ways to divide the cells are listed, best first. With ε, sketches are published once with discrete
+    Laplace noise; without it they carry none.
+
+    Args:
+        words: Words of a typical document.
+        cells: Cells of a sketch, to be divided into z rows of w.
+        z: Rows of one sketch; give w as well.
+        w: Cells of a row.
+        z1: Rows of a question that belong to its word.
+        epsilon: ε of one occurrence of a word, in nats; sketches get their share of it.
+        vocabulary: Words that the owner of documents tries.
+        exponent: Of Zipf's law, which the words of a document follow.
+        as_json: Print JSON instead of a table.
+    """
+    from fedrank.core.errors import ConfigError
+    from fedrank.privacy.sketch_error import expected_error
+    from fedrank.privacy.sketch_noise import SHARES
+    from fedrank.privacy.sketch_sizing import (
+        Advice,
+        advise,
+        anonymity_set,
+        cell_noise,
+        residual,
+        theorem_2,
+        zipf_document,
+    )
+
+    if (z is None) != (w is None):
+        raise ConfigError("Give z and w together, or neither to be told which are best for so many cells.")
+    if words < 1 or (epsilon is not None and not 0 < epsilon < math.inf):
+        raise ConfigError(f"words must be at least 1 and epsilon positive, got {words} and {epsilon}.")
+    counts = zipf_document(words, exponent)
+    strength = math.inf if epsilon is None else epsilon * SHARES["sketches"]
+    if z is not None and w is not None:
+        noise = 0.0 if epsilon is None else cell_noise(z, "laplace", strength)
+        quiet = expected_error(counts, z, w)
+        ways = [Advice(z, w, expected_error(counts, z, w, "laplace", noise) if noise else quiet, quiet, noise)]
+    else:
+        ways = advise(cells, counts, "laplace", strength)
+    rows = []
+    for way in ways:
+        asked = min(z1, way.z)
+        rows.append(
+            {
+                "z": way.z,
+                "w": way.w,
+                "error": way.error,
+                "error_without_noise": way.collisions,
+                "noise_scale": way.noise,
+                "theorem_2": theorem_2(residual(counts, way.w // 8), way.w),
+                "z1": asked,
+                "anonymity_jos": anonymity_set(way.z, way.w, asked, vocabulary, "jos"),
+                "anonymity_icde": anonymity_set(way.z, way.w, asked, vocabulary, "icde"),
+                "bytes": 2 * way.z * way.w,
+            }
+        )
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(
+        "rows z", "cells w", "mean error", "without noise", "noise scale", "z1", "hides among (jos)", "(icde)", "bytes",
+        title=f"Sketches of a document of {words:,} words",
+        caption=(
+            "Mean absolute error of the count of a word that the document does not hold. A question of z1 rows hides "
+            "its word from the owner of the documents among so many; a published sketch is asked at home, and hides it "
+            "from everybody. Bytes: of one field of one document."
+        ),
+    )  # fmt: skip
+    for row in rows:
+        table.add_row(
+            str(row["z"]),
+            f"{row['w']:,}",
+            f"{row['error']:.3f}",
+            f"{row['error_without_noise']:.3f}",
+            f"{row['noise_scale']:.2f}" if row["noise_scale"] else "none",
+            str(row["z1"]),
+            f"{row['anonymity_jos']:,.1f}",
+            f"{row['anonymity_icde']:,.1f}",
+            f"{row['bytes']:,}",
+        )
+    Console().print(table)

@@ -121,3 +121,9 @@ class Collection:
         """The numbers, in ``among``, of the best documents by BM25 of both fields together."""
         scores = [self.bm25(query, one, 0) + self.bm25(query, one, 1) for one in among]
         return sorted(range(len(among)), key=lambda place: (-scores[place], place))[:depth], scores
+
+
+@functools.cache
+def alone(number):
+    """What a silo of :func:`small_federation` knows by itself: a silo chooses among its own documents with that."""
+    return Collection(small_federation().silos[number])

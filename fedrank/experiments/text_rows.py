@@ -1,11 +1,13 @@
-"""The rows of silos with texts, as arrays that training and evaluation take: as the silos see them, and as they are.
+"""The rows of silos with texts, as arrays that training and evaluation take.
 
-As they are, nobody in a federation sees them: exact features are a control that tells what sketches and noise cost, the
-labels of cross pairs one that tells what guessing costs.
+As the silos see them; as a silo by itself has them, with the statistics of its own documents; and as they are, which
+nobody in a federation sees: exact features are a control that tells what sketches and noise cost, the labels of cross
+pairs one that tells what guessing costs.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -51,6 +53,26 @@ class TextRows(NamedTuple):
     missed: np.ndarray
 
 
+class CountErrors(NamedTuple):
+    """How far off the counts are that silos use.
+
+    Attributes:
+        all: Mean absolute error over words of queries and documents of others.
+        held: The same where the document holds the word.
+        true_all: Mean true count over all of them.
+        true_held: Mean true count where the document holds the word.
+    """
+
+    all: float
+    held: float
+    true_all: float
+    true_held: float
+
+
+#: Feature sets, in order: as silos see them, as a silo by itself has them, and, if wanted, as they are.
+SEEN, ISOLATED, EXACT = 0, 1, 2
+
+
 @dataclass(frozen=True)
 class Opened:
     """What the openings of all seeds came to.
@@ -60,15 +82,14 @@ class Opened:
         queries: Of each seed and silo, the ids of its queries, in order.
         ledger: What crossed, of the first seed.
         seen: Of each seed and silo, what an owner of documents knows of its budget: ``spent`` and ``answered``.
-        errors: Of each seed, mean absolute error of the counts that silos use, over words of queries and documents of
-            others: all of them, and those that hold the word.
+        errors: Of each seed, what :func:`count_errors` says.
     """
 
     arrays: TextRows
     queries: list[list[list[str]]]
     ledger: Ledger
     seen: list[list[dict[str, Any]]]
-    errors: list[tuple[float, float]]
+    errors: list[CountErrors]
 
 
 def opened(experiment: TextExperiment, exact: bool, stage: Callable[[str], None]) -> Opened:
@@ -76,13 +97,13 @@ def opened(experiment: TextExperiment, exact: bool, stage: Callable[[str], None]
 
     Args:
         experiment: The experiment.
-        exact: Whether exact features are made, too: a second feature set.
+        exact: Whether exact features are made, too: a third feature set.
         stage: Is told what is done.
 
     Raises:
         FedrankError: What an opening raises.
     """
-    sets: list[list[list[dict]]] = [[], []] if exact else [[]]
+    sets: list[list[list[dict]]] = [[], [], []] if exact else [[], []]
     ledger, seen, errors = Ledger(), [], []
     for seed, federation, texts in zip(
         experiment.config.all_seeds, experiment.federations, experiment.texts, strict=True
@@ -92,11 +113,14 @@ def opened(experiment: TextExperiment, exact: bool, stage: Callable[[str], None]
         state, parties, crossed = run_opening(experiment.opening, experiment.opening.parties(list(texts)), rng)
         ledger = ledger if len(ledger) else crossed
         own = [rows_of_party(party) for party in parties]
-        sets[0].append(own)
+        sets[SEEN].append(own)
+        sets[ISOLATED].append(
+            [isolated_rows(one, experiment.opening.rows, rows) for one, rows in zip(texts, own, strict=True)]
+        )
         seen.append([{k: party.own[k] for k in ("spent", "answered") if k in party.own} for party in parties])
         errors.append(count_errors(experiment.opening, state, parties, federation))
         if exact:
-            sets[1].append(exact_rows(federation, texts, experiment.opening.rows))
+            sets[EXACT].append(exact_rows(federation, texts, experiment.opening.rows))
     arrays = _stacked(experiment.federations, sets)
     queries = [[[one.corpus.query_ids[number] for number in one.used] for one in texts] for texts in experiment.texts]
     return Opened(arrays, queries, ledger, seen, errors)
@@ -122,24 +146,36 @@ def exact_rows(
     return [scaled(own, settings, *scale) for own in rows]
 
 
-def count_errors(
-    opening: SketchOpening, state: Any, parties: Sequence[Party], federation: Federation
-) -> tuple[float, float]:
-    """How far off the counts are that the first silo uses of the second's documents.
+def isolated_rows(texts: SiloTexts, settings: RowSettings, seen: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A silo's rows without a federation: its own documents, with its own statistics, and nobody else's.
 
-    Returns:
-        Mean absolute error over its query words and those documents, and over the pairs where the document holds the
-        word; NaN where there are none.
+    Args:
+        texts: The silo's.
+        settings: Which rows; scaled by its own even where a federation scales by all silos'.
+        seen: The silo's rows in the federation, for the size of what there is none of.
     """
+
+    def look(words: Sequence[str]) -> Any:
+        return statistics_of((texts.corpus,), words)
+
+    nothing = {name: np.zeros_like(seen[name]) for name in ("cross_x", "cross_where", "cross_silo", "cross_document")}
+    alone = dataclasses.replace(settings, scale="silo" if settings.scale == "federation" else settings.scale)
+    return scaled(own_rows(texts, look, settings) | nothing, alone)
+
+
+def count_errors(opening: SketchOpening, state: Any, parties: Sequence[Party], federation: Federation) -> CountErrors:
+    """How far off the counts are that the first silo uses of the second's documents; NaN where there are none."""
     request = Receive(opening).address(state, 0)
     seen = seen_by(opening, parties[0], request)[1]
     words = parties[0].shared.words
     if seen is None or not words:
-        return float("nan"), float("nan")
+        return CountErrors(*[float("nan")] * 4)
     true = exact_foreign(federation.silos[1]).counts(words)
     off = np.abs(seen.counts(words) - true)
-    held = off[true > 0]
-    return float(off.mean()), float(held.mean()) if held.size else float("nan")
+    held = true > 0
+    if not held.any():
+        return CountErrors(float(off.mean()), float("nan"), float(true.mean()), float("nan"))
+    return CountErrors(*(float(a.mean()) for a in (off, off[held], true, true[held])))
 
 
 def _stacked(federations: Sequence[Federation], sets: list[list[list[dict]]]) -> TextRows:

@@ -29,7 +29,7 @@ from fedrank.experiments.runner import Runner
 from fedrank.experiments.silo_run import described
 from fedrank.experiments.text_build import TextExperiment
 from fedrank.experiments.text_gate import gate
-from fedrank.experiments.text_rows import Opened, opened
+from fedrank.experiments.text_rows import EXACT, ISOLATED, SEEN, Opened, opened
 from fedrank.experiments.text_scores import SCOPES, scored
 from fedrank.protocols.silo_sketch import FEDERATED
 from fedrank.protocols.silo_sketch_state import TEST, VALI
@@ -60,7 +60,7 @@ class Variant(NamedTuple):
 
     Attributes:
         name: As in the pages.
-        features: Feature set: 0 as silos see it, 1 exact.
+        features: Feature set of :mod:`fedrank.experiments.text_rows`.
         beta: β; None for the protocol's.
         truth: Whether cross pairs have their true labels.
     """
@@ -73,12 +73,11 @@ class Variant(NamedTuple):
 
 #: Controls by the names of the configuration.
 CONTROLS = {
-    "global": Variant("Global (β = 0)", 0, 0.0, False),
-    "exact": Variant("exact features", 1, None, False),
-    "pooled": Variant("pooled data", 1, 1.0, True),
+    "local": Variant("Local", ISOLATED, 0.0, False),
+    "global": Variant("Global (β = 0)", SEEN, 0.0, False),
+    "exact": Variant("exact features", EXACT, None, False),
+    "pooled": Variant("pooled data", EXACT, 1.0, True),
 }
-#: Rankers that a silo learns by itself, by the names of the configuration.
-ALONE = {"local": "Local", "local-plus": "Local+"}
 
 
 class TextRunner(Runner):
@@ -87,7 +86,7 @@ class TextRunner(Runner):
     def __init__(self, experiment: TextExperiment, home: RunFolder, listener: Listener):
         config, protocol = experiment.config, experiment.protocol
         wanted = [CONTROLS[name] for name in config.evaluation.baselines if name in CONTROLS]
-        self.variants = [Variant(FEDERATED, 0, None, False), *wanted]
+        self.variants = [Variant(FEDERATED, SEEN, None, False), *wanted]
         runs = len(self.variants) * config.seeds
         chunk = max(1, config.compute.chunk // runs)
         simulator = Simulator(protocol, chunk, config.compute.debug, experiment.conditions)
@@ -105,7 +104,7 @@ class TextRunner(Runner):
     @cached_property
     def opened(self) -> Opened:
         """What the openings came to. Of a run that goes on they take place again, and come to the same."""
-        exact = any(variant.features for variant in self.variants)
+        exact = any(variant.features == EXACT for variant in self.variants)
         return opened(self.experiment, exact, self.listener.stage)
 
     @cached_property
@@ -166,19 +165,16 @@ class TextRunner(Runner):
             )
         )
         out: dict[str, dict[str, dict[str, np.ndarray]]] = {}
-        wanted = {ALONE[name] for name in self.config.evaluation.baselines if name in ALONE}
-        for model, scopes in every.items():
-            for number, variant in enumerate(self.variants):
-                if model == FEDERATED:
-                    method = variant.name
-                elif number == 0 and model in wanted:
-                    method = model
-                else:
-                    continue
-                these = slice(number * len(self.seeds), (number + 1) * len(self.seeds))
+        for number, variant in enumerate(self.variants):
+            # Alone, a silo has what it learnt by itself, from features that nobody else had a part in.
+            models = {variant.name: "Local" if variant.features == ISOLATED else FEDERATED}
+            if number == 0 and "local-plus" in self.config.evaluation.baselines:
+                models["Local+"] = "Local+"
+            these = slice(number * len(self.seeds), (number + 1) * len(self.seeds))
+            for method, model in models.items():
                 out[method] = {
                     scope: {names[name]: np.asarray(table)[these] for name, table in measures.items()}
-                    for scope, measures in scopes.items()
+                    for scope, measures in every[model].items()
                 }
         return out
 
@@ -289,6 +285,7 @@ class TextRunner(Runner):
             "decoys": opening.decoys if opening.asks else None,
             "allowed": opening.allowed if noise.mode == "per-query" else None,
             "count_error": {"all": error[:, 0].tolist(), "held": error[:, 1].tolist()},
+            "true_count": {"all": error[:, 2].tolist(), "held": error[:, 3].tolist()},
             "beta": e.protocol.beta,
             "generated": first.generated,
             "notes": list(e.notes),

@@ -14,7 +14,7 @@ import numpy as np
 from fedrank.core.errors import ConfigError
 from fedrank.data.corpus import Corpus
 from fedrank.data.text_counts import TermColumns
-from fedrank.data.text_features import NAMES, Statistics, bm25, text_features
+from fedrank.data.text_features import NAMES, Statistics, bm25, statistics_of, text_features
 from fedrank.data.text_lists import own_lists, padded, search_list
 from fedrank.protocols.silo_sketch_state import TRAIN, UNUSED
 
@@ -116,6 +116,9 @@ def exact_foreign(corpus: Corpus) -> Foreign:
 def own_rows(texts: SiloTexts, look: Look, settings: RowSettings) -> dict[str, np.ndarray]:
     """The silo's queries with its own documents.
 
+    Which documents a query has is decided by the statistics of the silo's own ones: it is the same with and without a
+    federation.
+
     Args:
         texts: The silo's.
         look: The federation's statistics.
@@ -126,15 +129,16 @@ def own_rows(texts: SiloTexts, look: Look, settings: RowSettings) -> dict[str, n
         [q, d] and ``where`` bool [q, d]; ``found`` bool [q, d]: among the best by BM25, so that a search finds it.
     """
     corpus, used = texts.corpus, texts.used
-    statistics = look(corpus.vocabulary)
-    lists = own_lists(corpus, used, statistics, settings.depth, settings.negatives, settings.seed)
+    alone, statistics = statistics_of((corpus,), corpus.vocabulary), look(corpus.vocabulary)
+    lists = own_lists(corpus, used, alone, settings.depth, settings.negatives, settings.seed)
     columns = TermColumns(corpus)
     features, found = [], []
     for one in lists:
         terms = corpus.queries[one.query]
         mine = statistics.of(terms)
         features.append(columns.features(terms, mine, one.documents, settings.as_published))
-        best = search_list(bm25(columns.counts(terms), corpus.lengths, mine).sum(axis=-1), settings.depth)
+        scores = bm25(columns.counts(terms), corpus.lengths, alone.of(terms)).sum(axis=-1)
+        best = search_list(scores, settings.depth)
         found.append(np.isin(one.documents, best))
     x, y, where = padded(lists, features)
     numbers, reached = np.full(where.shape, -1, np.int32), np.zeros(where.shape, bool)

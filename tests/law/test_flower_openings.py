@@ -58,7 +58,10 @@ def noisy(store, step, value, most=1.0):
     request = Noisy().request.encode(Message(np.uint32(value)))
     question = Question(0, step, request, opening=True)
     party = Party(None, {})
-    answer = opening_answer(Showing(), party, 2, question, store, None, most, 1, lambda name: name == "value")
+    shown = (
+        FileStore(store.path.with_name("shown")) if isinstance(store, FileStore) else ContextStore(store._state, "n")
+    )
+    answer = opening_answer(Showing(), party, 2, question, store, shown, None, most, 1, lambda name: name == "value")
     assert answer.numbers(4).tolist() == [2]
     return answer.replies
 
@@ -69,7 +72,7 @@ def test_a_silo_answers_each_question_once_and_another_in_its_place_not_at_all(w
     store = FileStore(tmp_path / "deep" / "silo.npz")
     if where == "context":
         flwr = pytest.importorskip("flwr.app", reason="needs flwr: pip install 'fedrank[flower]'")
-        store = ContextStore(flwr.RecordDict())
+        store = ContextStore(flwr.RecordDict(), "opening")
     with pytest.raises(RunError, match="asked 'show' and has not taken part"):
         noisy(store, 1, 1)
     first = noisy(store, 0, 1)
@@ -83,7 +86,7 @@ def test_a_silo_answers_each_question_once_and_another_in_its_place_not_at_all(w
     end = noisy(store, 2, 2)
     assert noisy(store, 2, 2) == end
     kept = Remembered.unpacked(store.read())
-    assert (kept.shown, set(kept.own)) == (1, {"value"}), "what is not needed any more is gone"
+    assert (kept.showing, set(kept.own)) == (True, {"value"}), "what is not needed any more is gone"
     with pytest.raises(RunError, match="a second time"):
         noisy(store, 1, 2)
 
@@ -94,11 +97,14 @@ def test_sketches_are_handed_out_once_unless_the_node_says_otherwise(tmp_path):
     noisy(store, 0, 2)  # nothing was shown: the run may begin anew
     noisy(store, 1, 2)
     noisy(store, 0, 3)
-    with pytest.raises(RunError, match=r"in 1 opening\(s\) of this run.* its node allows 1 \(most-openings\)"):
+    with pytest.raises(RunError, match=r"in 1 opening\(s\), of this run or others.* its node allows 1 \(most-openings\)"):
         noisy(store, 1, 3)
     noisy(store, 1, 3, most=2)
     noisy(store, 2, 3, most=2)
-    assert Remembered.unpacked(store.read()).shown == 2
+    other = FileStore(tmp_path / "another-run.npz")
+    noisy(other, 0, 1, most=2)
+    with pytest.raises(RunError, match="in 2 opening"):
+        noisy(other, 1, 1, most=2)
     store.path.write_bytes(store.path.read_bytes()[:100])
     with pytest.raises(RunError, match="what this node remembers of the run's opening is damaged"):
         noisy(store, 0, 1)

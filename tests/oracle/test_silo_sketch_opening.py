@@ -6,7 +6,17 @@ import functools
 import numpy as np
 import pytest
 from scipy.stats import chisquare
-from text_worlds import NARROW, NARROW_STATISTICS, SILOS, Collection, opening_of, run, small_federation, small_texts
+from text_worlds import (
+    NARROW,
+    NARROW_STATISTICS,
+    SILOS,
+    Collection,
+    alone,
+    opening_of,
+    run,
+    small_federation,
+    small_texts,
+)
 
 from fedrank.core.errors import SecureSumError
 from fedrank.core.messages import PUBLIC_AXES, Layout
@@ -128,7 +138,7 @@ def test_candidates_are_the_best_by_bm25_the_judged_and_some_by_lot(collection):
         for q, query in enumerate(rows["queries"]):
             named = federation.queries[number][query]
             words = collection.queries[named]
-            best, _ = collection.best(words, mine, 6)
+            best, _ = alone(number).best(words, range(len(mine)), 6)
             there, documents = rows["where"][q], rows["documents"][q]
             assert set(documents[there & rows["found"][q]]) == set(best)
             grades = labels(int(named))[mine]

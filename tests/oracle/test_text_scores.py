@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from silo_worlds import QUICK
-from text_worlds import SILOS, Collection, opening_of, small_federation, small_texts
+from text_worlds import SILOS, Collection, alone, opening_of, small_federation, small_texts
 
 from fedrank.experiments.config import RunConfig
 from fedrank.experiments.text_build import TextExperiment
-from fedrank.experiments.text_rows import exact_rows, opened
+from fedrank.experiments.text_rows import EXACT, ISOLATED, SEEN, exact_rows, opened
 from fedrank.experiments.text_scores import depth_of, scored
 from fedrank.learners.graded import GradedLearner
 from fedrank.protocols.silo_sketch import FEDERATED, SiloSketch
@@ -38,7 +38,7 @@ def world():
         Conditions(),
     )
     data = opened(experiment, True, lambda stage: None)
-    parties = protocol.parties(data.arrays.rows, [0.3, 0.3], [0, 1], [False, True])
+    parties = protocol.parties(data.arrays.rows, [0.3, 0.3], [SEEN, EXACT], [False, True])
     lists, rng = (data.arrays.found, data.arrays.missed), np.random.default_rng(5)
 
     def models(*shape):
@@ -84,7 +84,7 @@ def _documents(collection, rows, number, q, query):
     federation = small_federation()
     labels = federation.whole.labels(int(query))
     words = collection.queries[query]
-    best = set(collection.best(words, federation.documents[number], 6)[0])
+    best = set(alone(number).best(words, range(len(federation.documents[number])), 6)[0])
     own, cross = [], []
     for place in np.flatnonzero(rows["where"][q]):
         local = int(rows["documents"][q, place])
@@ -113,7 +113,8 @@ def test_every_scope_is_a_plain_ranking_of_what_is_found_against_all_that_is_rel
             for q, row in enumerate(rows["queries"]):
                 query = federation.queries[number][row]
                 labels, own, cross = _documents(collection, rows, number, q, query)
-                x, cross_x = (np.asarray(a[variant, 0, number, q], float) for a in (stacked.x, stacked.cross_x))
+                features = (SEEN, EXACT)[variant]
+                x, cross_x = (np.asarray(a[features, 0, number, q], float) for a in (stacked.x, stacked.cross_x))
                 every = labels[labels > 0].tolist()
                 lost += len(every) - sum(g > 0 for _, g, found in own if found) - sum(g > 0 for _, g in cross)
                 wanting += sum(g > 0 and not found for _, g, found in own)
@@ -142,7 +143,9 @@ def test_every_scope_is_a_plain_ranking_of_what_is_found_against_all_that_is_rel
 def test_rows_of_a_run_hold_the_truth_of_the_whole_collection(world):
     data = world[0]
     federation, rows = small_federation(), data.arrays.rows
-    np.testing.assert_allclose(rows.x[0], rows.x[1], rtol=1e-4, atol=1e-4)  # wide sketches without noise are exact
+    np.testing.assert_allclose(
+        rows.x[SEEN], rows.x[EXACT], rtol=1e-4, atol=1e-4
+    )  # wide sketches without noise are exact
     for number in range(SILOS):
         used = np.flatnonzero(small_texts()[number].part >= 0)
         assert data.queries[0][number] == [federation.silos[number].query_ids[q] for q in used]
@@ -162,7 +165,29 @@ def test_rows_of_a_run_hold_the_truth_of_the_whole_collection(world):
 
 
 def test_counts_without_noise_have_no_error(world):
-    assert world[0].errors == [(0.0, 0.0)]
+    (errors,) = world[0].errors
+    assert (errors.all, errors.held) == (0.0, 0.0) and 0 < errors.true_all < 1 <= errors.true_held
+
+
+def test_a_silo_by_itself_has_its_own_statistics_and_nobody_elses_documents(world):
+    rows, missed = world[0].arrays.rows, world[0].arrays.missed
+    assert not rows.cross_where[ISOLATED].any() and not rows.counts[ISOLATED, 0, :, 1].any()
+    np.testing.assert_array_equal(rows.where[ISOLATED], rows.where[SEEN])
+    assert not np.allclose(rows.x[ISOLATED], rows.x[SEEN], atol=1e-3)  # a word's IDF is another among all documents
+    # What is relevant anywhere counts in all feature sets alike.
+    for number in range(SILOS):
+        for q in range(rows.part.shape[3]):
+            found = [
+                sorted(
+                    [
+                        *rows.y[s, 0, number, q][rows.where[s, 0, number, q]],
+                        *rows.cross_y[s, 0, number, q][rows.cross_where[s, 0, number, q]],
+                        *missed[s, 0, number, q],
+                    ]
+                )
+                for s in (SEEN, ISOLATED)
+            ]
+            assert [g for g in found[0] if g] == [g for g in found[1] if g]
 
 
 def test_a_cutoff_is_read_from_a_name():

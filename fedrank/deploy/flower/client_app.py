@@ -19,8 +19,6 @@ from fedrank.deploy.flower.text_answers import answer_texts
 
 _log = logging.getLogger("fedrank.flower")
 
-_OPENING = f"{RECORD}.opening"
-
 
 class ContextMemory(Memory):
     """The state that Flower keeps for a run: in the node's memory, gone when the SuperNode or the run ends.
@@ -59,21 +57,22 @@ class ContextStore(Store):
 
     Args:
         state: A ``flwr.app.RecordDict``.
+        name: Of what is kept.
     """
 
-    def __init__(self, state: Any):
-        self._state = state
+    def __init__(self, state: Any, name: str):
+        self._state, self._name = state, f"{RECORD}.{name}"
 
     def read(self) -> bytes | None:
         """As :meth:`~fedrank.deploy.flower.opening_answers.Store.read`."""
-        record = self._state.config_records.get(_OPENING)
+        record = self._state.config_records.get(self._name)
         return None if record is None else record["bytes"]
 
     def write(self, data: bytes) -> None:
         """As :meth:`~fedrank.deploy.flower.opening_answers.Store.write`."""
         from flwr.app import ConfigRecord  # pyright: ignore[reportMissingImports]
 
-        self._state[_OPENING] = ConfigRecord({"bytes": data})
+        self._state[self._name] = ConfigRecord({"bytes": data})
 
 
 def _name(step: Any) -> str:
@@ -106,8 +105,8 @@ def answered(message: Any, context: Any) -> Any:
         else:
             memory = None if node.state_dir else ContextMemory(context.state)
             if config.of_texts:
-                store = None if node.state_dir else ContextStore(context.state)
-                answer = answer_texts(config, node, question, memory, store)
+                names = () if node.state_dir else ("opening", "openings-shown")
+                answer = answer_texts(config, node, question, memory, *(ContextStore(context.state, n) for n in names))
             else:
                 answer = answer_for(config, node, question, memory)
     except Exception as error:

@@ -2,7 +2,7 @@
 
 What is handed out in an opening has noise of its own, and a secure sum protects a silo only if it unmasks once. So a
 node never works a question out twice: the same question gets the very same answer again, another one in its place is
-refused, and a second opening, which would hand out sketches anew, counts.
+refused, and openings that hand out sketches anew are counted, over all runs.
 
 Flower starts a new process for each message. What a silo remembers, private keys and its rows among it, is one file of
 the node (:class:`Store`).
@@ -77,15 +77,13 @@ class Remembered:
 
     Attributes:
         done: Exchanges of this opening that it has answered, up to the last one.
-        shown: In how many openings something with noise of its own left the silo, this one included.
-        showing: Whether that has happened in this opening.
+        showing: Whether something with noise of its own has left the silo in this opening.
         asked: Hash of the last question.
         reply: The answer to it.
         own: What the silo has for itself.
     """
 
     done: int = 0
-    shown: int = 0
     showing: bool = False
     asked: str = ""
     reply: bytes = b""
@@ -93,7 +91,7 @@ class Remembered:
 
     def packed(self) -> bytes:
         """As bytes."""
-        about = {"done": self.done, "shown": self.shown, "showing": self.showing, "asked": self.asked}
+        about = {"done": self.done, "showing": self.showing, "asked": self.asked}
         arrays = {
             _ABOUT: np.frombuffer(json.dumps(about).encode(), np.uint8),
             _REPLY: np.frombuffer(self.reply, np.uint8),
@@ -125,6 +123,7 @@ def opening_answer(
     number: int,
     question: Question,
     store: Store,
+    shown: Store,
     draws: Any,
     most: float,
     shows: int,
@@ -137,9 +136,10 @@ def opening_answer(
         party: The silo as it begins.
         number: Its number.
         question: What the server asked.
-        store: Where the silo's memory is.
+        store: Where the silo's memory of this run is.
+        shown: Where it counts the openings, of all runs, in which it showed something.
         draws: What the exchange draws from: None for the operating system, or a simulation's generator.
-        most: How many openings of this run may show something.
+        most: How many openings may show something.
         shows: First exchange that hands out something with noise of its own.
         keeps: What the silo needs when the opening is over, by name.
 
@@ -154,7 +154,7 @@ def opening_answer(
     if step == before.done - 1 and asked == before.asked:  # the answer was lost on its way
         return Answer.of(number, np.ones(1, bool), before.reply)
     if step == 0:
-        before = Remembered(shown=before.shown)
+        before = Remembered()
     elif not before.own:
         raise RunError(f"this silo is asked {exchange.name!r} and has not taken part in this run's opening so far.")
     elif step < before.done:
@@ -164,15 +164,8 @@ def opening_answer(
         )
     now = before
     if step >= shows and not before.showing:
-        if before.shown >= most:
-            raise RunError(
-                f"this silo has handed out its sketches in {before.shown} opening(s) of this run, and would spend its "
-                f"ε once more; its node allows {most:g} (most-openings). Raise it if the documents' owners agree."
-            )
-        now = replace(before, shown=before.shown + 1, showing=True)
-        if now.shown > 1:
-            _log.warning("opening %d of this run: the ε of one opening has been spent %d times", now.shown, now.shown)
-        # Kept before anything leaves: a process that dies now has counted.
+        _count(shown, most)  # before anything leaves: a process that dies now has counted
+        now = replace(before, showing=True)
         store.write(replace(now, asked="", reply=b"").packed())
     mine = party if step == 0 else party._replace(own=now.own)
     mine, reply = exchange.respond(exchange.request.decode(question.request), mine, draws)
@@ -182,3 +175,27 @@ def opening_answer(
         own = {name: array for name, array in own.items() if keeps(name)}
     store.write(replace(now, done=step + 1, asked=asked, reply=sent, own=own).packed())
     return Answer.of(number, np.ones(1, bool), sent)
+
+
+def _count(shown: Store, most: float) -> None:
+    """One opening more that shows something; raises RunError where that is one too many."""
+    times = openings_shown(shown)
+    if times >= most:
+        raise RunError(
+            f"this silo has handed out its sketches in {times} opening(s), of this run or others, and would spend ε "
+            f"once more; its node allows {most:g} (most-openings). Raise it if the documents' owners agree."
+        )
+    if times:
+        _log.warning("this silo shows its documents for the %d. time: ε is spent each time, and adds up", times + 1)
+    shown.write(str(times + 1).encode())
+
+
+def openings_shown(shown: Store) -> int:
+    """In how many openings a silo has shown something. Raises RunError where that cannot be read."""
+    data = shown.read()
+    try:
+        return int(data or b"0")
+    except ValueError as error:
+        raise RunError(
+            f"what this node remembers of its openings is damaged ({error}); it does not take part."
+        ) from error

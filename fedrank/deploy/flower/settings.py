@@ -90,8 +90,8 @@ class NodeSettings:
         most_epsilon: Largest ε of one round that this node's parties agree to; below 0: any, also none at all.
         most_sketch_epsilon: Of a silo with texts, the largest ε of one occurrence of a word in what it shows others;
             below 0: any, but with texts of its own not none at all, which takes ``inf``.
-        most_openings: Of a silo with texts of its own, how often it may hand out its sketches in one run; ε is spent
-            each time.
+        most_openings: Of a silo with texts of its own, how often it may hand out sketches, all runs together that use
+            this ``state_dir``; ε is spent each time.
         gateway: Address of a hub that relays: real devices answer instead of simulated ones.
         gateway_token: File with that hub's admin token.
         gateway_seconds: How long its devices have for a round, before it is closed with what has come.

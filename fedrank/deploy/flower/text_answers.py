@@ -42,6 +42,8 @@ from fedrank.protocols.silo_sketch_state import VALI, SketchRows
 
 _log = logging.getLogger("fedrank.flower")
 
+#: In how many openings a silo has shown something: a file of its node, whatever the run.
+SHOWN = "openings-shown"
 #: The exchange of the secure sum with which a silo's noise leaves it.
 _VECTORS = 2
 
@@ -52,6 +54,7 @@ def answer_texts(
     question: Question,
     memory: Memory | None = None,
     store: Store | None = None,
+    shown: Store | None = None,
 ) -> Answer:
     """What a node sends back; needs no Flower.
 
@@ -61,6 +64,7 @@ def answer_texts(
         question: What the server asked.
         memory: Where the silo's state of training is kept; None: in ``state_dir`` of the node.
         store: Where what it remembers of the opening is kept; None: likewise.
+        shown: Where it counts its openings; None: likewise.
 
     Raises:
         FedrankError: The run leaves no place for this node, promises less than it asks for, or the question is out of
@@ -70,7 +74,7 @@ def answer_texts(
     common = agreed(config, where)
     refuse_misplaced(config, node, common.n_parties)
     refuse_unprotected(config, node, common.protocol)
-    memory, store = _kept(config, node, common, memory, store)
+    memory, store, shown = _kept(config, node, common, memory, store, shown)
     number = node.partition_id
     if not question.request:
         if question.opening:  # what does not fit is told before anything crosses
@@ -84,7 +88,7 @@ def answer_texts(
         # The same noise once more, or none, tells nothing more.
         once = node.data and not seeded and math.isfinite(opening.promise.epsilon_occurrence)
         most = node.most_openings if once else math.inf
-        answer = opening_answer(opening, party, number, question, store, draws, most, _shows(opening), _outlasts)
+        answer = opening_answer(opening, party, number, question, store, shown, draws, most, _shows(opening), _outlasts)
         _tell_fingerprint(opening, question, answer)
         return answer
     rows = rows_of_party_in(store)
@@ -113,18 +117,26 @@ def rows_of_party_in(store: Store) -> SketchRows:
 
 
 def _kept(
-    config: RunConfig, node: NodeSettings, common: Agreed, memory: Memory | None, store: Store | None
-) -> tuple[Memory, Store]:
-    if memory is not None and store is not None:
-        return memory, store
+    config: RunConfig,
+    node: NodeSettings,
+    common: Agreed,
+    memory: Memory | None,
+    store: Store | None,
+    shown: Store | None,
+) -> tuple[Memory, Store, Store]:
+    if memory is not None and store is not None and shown is not None:
+        return memory, store, shown
     if not node.state_dir:
         raise RunError("a silo with texts has to remember; give the node a state-dir.")
     folder, number = Path(node.state_dir).expanduser(), node.partition_id
     of = {"run": about(config), "silo": number}
     name = hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]
     exchanges = len(common.protocol.exchanges)
-    kept = memory or FolderMemory(folder, config, range(number, number + 1), exchanges)
-    return kept, store or FileStore(folder / f"opening-{name}.npz")
+    return (
+        memory or FolderMemory(folder, config, range(number, number + 1), exchanges),
+        store or FileStore(folder / f"opening-{name}.npz"),
+        shown or FileStore(folder / SHOWN),
+    )
 
 
 def _outlasts(name: str) -> bool:

@@ -100,7 +100,7 @@ class Evaluation:
     baselines: tuple[str, ...] = setting(
         ("auto",),
         "Rankers trained on labels, to compare with: MSE, RankingSVM, LambdaMART; auto is MSE. Of silos: alone and "
-        "everyone; with texts local, local-plus, global, exact, pooled; auto is all of them.",
+        "everyone; with texts bm25, local, local-plus, global, exact, pooled; auto is all of them.",
     )
 
 

@@ -20,11 +20,11 @@ TEXT_EVERY = 100
 #: What rankings are measured by; the papers' four, and average precision as everybody else has it.
 TEXT_MEASURES = ("nDCG@10", "nDCG", "ERR", "MAP", "MAP-JOS")
 #: What the federation is compared with.
-TEXT_BASELINES = ("local", "local-plus", "global", "exact", "pooled")
+TEXT_BASELINES = ("bm25", "local", "local-plus", "global", "exact", "pooled")
 #: ε where none is given: of an occurrence for good; of one answer in paper mode, the ICDE paper's.
 EPSILON, PAPER_EPSILON = 8.0, 0.5
 #: Rows and cells where none are given. Under noise few rows are best; decoys need many.
-SHAPES = {"publish-once": (1, 1200), "plain": (10, 120), "per-query": (10, 120), "paper": (10, 120)}
+SHAPES = {"publish-once": (1, 4096), "plain": (10, 120), "per-query": (10, 120), "paper": (10, 120)}
 #: Rows and cells of the statistics' sketches: noise-free, and with noise.
 STATISTICS = ((5, 16384), (1, 16384))
 #: Settings that mean something only where another has one of these values.
@@ -96,7 +96,7 @@ class Sketch:
     )
     noise: Literal["laplace", "gaussian"] = setting("laplace", "Noise on cells; Gaussian noise at privacy.delta.")
     z: int = setting(0, "Rows of a document's sketch; 0: 1 where published with noise, else 10.")
-    w: int = setting(0, "Cells of a row; 0: 1,200, else 120.")
+    w: int = setting(0, "Cells of a row; 0: 4,096 where published with noise, else 120. Wider rows cost bytes, no ε.")
     kind: Literal["count", "count-min"] = setting("count", "Count Sketch, or Count-Min.")
     estimate: Literal["posterior", "median"] = setting(
         "posterior", "Counts from cells with noise: posterior mean given the statistics, or median as the paper has it."

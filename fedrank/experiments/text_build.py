@@ -151,7 +151,7 @@ def build_texts(config: RunConfig, folder: str | os.PathLike[str] | None = None)
                     f"{name} of {federation.name!r} has {int((one.part != UNUSED).sum())} queries with a relevant "
                     f"document of its own, too few for {' and '.join(lacking)}. Make fewer silos, or take more queries."
                 )
-    grades = max(2, 1 + max(corpus.max_grade for corpus in corpora))
+    grades = max(2, config.texts.grades, 1 + max(corpus.max_grade for corpus in corpora))
     measures = {name: f"ERR(max_label={grades - 1})" if name == "ERR" else name for name in config.evaluation.measures}
     for name in measures.values():
         offline_metric(name)

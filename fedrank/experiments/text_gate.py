@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fedrank.experiments.text_scores import UNTRAINED
 from fedrank.protocols.silo_sketch import FEDERATED
 from fedrank.protocols.silo_sketch_state import TEST, VALI
 
@@ -20,8 +21,9 @@ def gate(
 ) -> dict[str, Any]:
     """Who adopts the federation's ranker, and what that was worth on test queries.
 
-    A silo compares on its own documents: the federation's ranker with its own one, and adopts the former where the mean
-    over its validation queries is above. A difference of 0 keeps what the silo has.
+    By itself a silo has its own ranker and plain BM25, and keeps whichever ranks its validation queries better. It
+    adopts the federation's ranker where that one is better still; a difference of 0 keeps what the silo has. All of it
+    on the silo's own documents: whether to show others' documents beside them, the gate does not decide.
 
     Args:
         values: Method, scope and measure to float [seeds, silos, queries].
@@ -31,21 +33,27 @@ def gate(
         names: Of the silos.
 
     Returns:
-        The content of ``gate.json``: ``measure`` and ``decisions``, one a seed and silo: what the federation gains on
-        validation and on test queries, whether it is adopted, and what the silo has in the end.
+        The content of ``gate.json``: ``measure`` and ``decisions``, one a seed and silo: ``against``, what it has by
+        itself; what the federation's ranker gains over that on validation and on test queries, whether it is adopted,
+        and what the silo gains in the end.
     """
-    if "Local" not in values:
+    own = {name: values[name]["own"][measure] for name in ("Local", UNTRAINED) if name in values}
+    if not own:
         return {"measure": measure, "decisions": []}
-    gain = values[FEDERATED]["own"][measure] - values["Local"]["own"][measure]
+    federated = values[FEDERATED]["own"][measure]
     decisions = []
     for s, seed in enumerate(seeds):
         for k, name in enumerate(names):
-            vali, test = (_mean(gain[s, k], part[s, k] == split) for split in (VALI, TEST))
+            there = part[s, k] == VALI
+            against = max(own, key=lambda ranker: _mean(own[ranker][s, k], there))
+            gain = federated[s, k] - own[against][s, k]
+            vali, test = (_mean(gain, part[s, k] == split) for split in (VALI, TEST))
             adopted = bool(vali > 0)
             decisions.append(
                 {
                     "seed": int(seed),
                     "silo": name,
+                    "against": against,
                     "vali": vali,
                     "test": test,
                     "adopted": adopted,

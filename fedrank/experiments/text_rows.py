@@ -19,6 +19,7 @@ from fedrank.core.protocol import Party
 from fedrank.data.text_features import statistics_of
 from fedrank.data.text_silos import Federation
 from fedrank.experiments.text_build import TextExperiment
+from fedrank.protocols.silo_sketch_arrays import OPENING_CHANCE, Size, grown, silo_arrays, size_of
 from fedrank.protocols.silo_sketch_look import Receive, rows_of_party, seen_by
 from fedrank.protocols.silo_sketch_opening import SketchOpening
 from fedrank.protocols.silo_sketch_rows import (
@@ -31,11 +32,11 @@ from fedrank.protocols.silo_sketch_rows import (
     scale_of,
     scaled,
 )
-from fedrank.protocols.silo_sketch_state import TRAIN, UNUSED, SketchRows
+from fedrank.protocols.silo_sketch_state import SketchRows
 from fedrank.simulate.opening import run_opening
 
-#: Keeps the chance of sketches apart from other uses of a seed.
-_OPENING = 0x5E7C
+#: Missed documents are padded to a multiple of this, so that runs of a sweep share a compiled program.
+_WIDTH = 16
 
 
 class TextRows(NamedTuple):
@@ -44,12 +45,18 @@ class TextRows(NamedTuple):
     Attributes:
         rows: What silos train on.
         found: bool [queries, documents]: own documents that a search by BM25 finds.
+        cross_found: bool [queries, foreign]: others' documents that it finds.
+        bm25: float32 [queries, documents].
+        cross_bm25: float32 [queries, foreign].
         missed: int32 [queries, n]: grades of relevant documents, anywhere in the federation, that are in no list of
             the query; 0 on padding.
     """
 
     rows: SketchRows
     found: np.ndarray
+    cross_found: np.ndarray
+    bm25: np.ndarray
+    cross_bm25: np.ndarray
     missed: np.ndarray
 
 
@@ -69,8 +76,9 @@ class CountErrors(NamedTuple):
     true_held: float
 
 
-#: Feature sets, in order: as silos see them, as a silo by itself has them, and, if wanted, as they are.
-SEEN, ISOLATED, EXACT = 0, 1, 2
+#: Feature sets, in order: as silos see them, as a silo by itself has them; and, if wanted, as they are, and the
+#: same with all judged documents of everybody.
+SEEN, ISOLATED, EXACT, POOLED = 0, 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -103,13 +111,13 @@ def opened(experiment: TextExperiment, exact: bool, stage: Callable[[str], None]
     Raises:
         FedrankError: What an opening raises.
     """
-    sets: list[list[list[dict]]] = [[], [], []] if exact else [[], []]
+    sets: list[list[list[dict]]] = [[], [], [], []] if exact else [[], []]
     ledger, seen, errors = Ledger(), [], []
     for seed, federation, texts in zip(
         experiment.config.all_seeds, experiment.federations, experiment.texts, strict=True
     ):
         stage(f"Sketches of seed {seed}")
-        rng = np.random.default_rng([seed, _OPENING])
+        rng = np.random.default_rng([seed, OPENING_CHANCE])
         state, parties, crossed = run_opening(experiment.opening, experiment.opening.parties(list(texts)), rng)
         ledger = ledger if len(ledger) else crossed
         own = [rows_of_party(party) for party in parties]
@@ -121,15 +129,23 @@ def opened(experiment: TextExperiment, exact: bool, stage: Callable[[str], None]
         errors.append(count_errors(experiment.opening, state, parties, federation))
         if exact:
             sets[EXACT].append(exact_rows(federation, texts, experiment.opening.rows))
+            sets[POOLED].append(exact_rows(federation, texts, experiment.opening.rows, everything=True))
     arrays = _stacked(experiment.federations, sets)
     queries = [[[one.corpus.query_ids[number] for number in one.used] for one in texts] for texts in experiment.texts]
     return Opened(arrays, queries, ledger, seen, errors)
 
 
 def exact_rows(
-    federation: Federation, texts: Sequence[SiloTexts], settings: RowSettings
+    federation: Federation, texts: Sequence[SiloTexts], settings: RowSettings, everything: bool = False
 ) -> list[dict[str, np.ndarray]]:
-    """Every silo's rows with exact counts and statistics, its candidates from them too."""
+    """Every silo's rows with exact counts and statistics, its candidates from them too.
+
+    Args:
+        federation: Who has what.
+        texts: Each silo's.
+        settings: Which rows.
+        everything: With all judged documents of the others, as somebody has them who has everybody's data.
+    """
 
     def look(words: Sequence[str]) -> Any:
         return statistics_of(federation.silos, words)
@@ -138,12 +154,27 @@ def exact_rows(
     rows = []
     for number, one in enumerate(texts):
         others = [None if silo == number else other for silo, other in enumerate(foreign)]
-        rows.append(own_rows(one, look, settings) | cross_rows(one, others, look, settings))
+        judged = _judged_abroad(federation, number, one) if everything else None
+        rows.append(own_rows(one, look, settings) | cross_rows(one, others, look, settings, judged))
     if settings.scale != "federation":
         return [scaled(own, settings) for own in rows]
     counts, sums, squares = zip(*(moments(own) for own in rows), strict=True)
     scale = scale_of(float(sum(counts)), np.sum(sums, axis=0), np.sum(squares, axis=0), crossed=True)
     return [scaled(own, settings, *scale) for own in rows]
+
+
+def _judged_abroad(federation: Federation, number: int, texts: SiloTexts) -> list[list[np.ndarray]]:
+    """Of each of a silo's queries, and of each silo, the numbers of the documents that were judged for it there."""
+    whole = federation.whole
+    at, place = np.full(whole.n_documents, -1), np.zeros(whole.n_documents, np.int64)
+    for silo, documents in enumerate(federation.documents):
+        at[documents], place[documents] = silo, np.arange(len(documents))
+    out = []
+    for query in texts.used:
+        judged = whole.judged_documents[whole.judged_queries == federation.queries[number][query]]
+        silos = [silo if silo != number else -2 for silo in range(federation.n_silos)]
+        out.append([place[judged[at[judged] == silo]] for silo in silos])
+    return out
 
 
 def isolated_rows(texts: SiloTexts, settings: RowSettings, seen: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -158,7 +189,7 @@ def isolated_rows(texts: SiloTexts, settings: RowSettings, seen: dict[str, np.nd
     def look(words: Sequence[str]) -> Any:
         return statistics_of((texts.corpus,), words)
 
-    nothing = {name: np.zeros_like(seen[name]) for name in ("cross_x", "cross_where", "cross_silo", "cross_document")}
+    nothing = {name: np.zeros_like(array) for name, array in seen.items() if name.startswith("cross_")}
     alone = dataclasses.replace(settings, scale="silo" if settings.scale == "federation" else settings.scale)
     return scaled(own_rows(texts, look, settings) | nothing, alone)
 
@@ -181,11 +212,8 @@ def count_errors(opening: SketchOpening, state: Any, parties: Sequence[Party], f
 def _stacked(federations: Sequence[Federation], sets: list[list[list[dict]]]) -> TextRows:
     """All arrays at one size."""
     every = [own for seeds in sets for silos in seeds for own in silos]
-    size = {
-        "q": max(own["part"].size for own in every),
-        "d": max(own["where"].shape[1] for own in every),
-        "c": max(own["cross_where"].shape[1] for own in every),
-    }
+    sizes = [size_of(own) for own in every]
+    size = Size(*(max(one[axis] for one in sizes) for axis in range(len(Size._fields))))
     made = [
         [
             [_one(federation, number, own, size) for number, own in enumerate(silos)]
@@ -195,7 +223,7 @@ def _stacked(federations: Sequence[Federation], sets: list[list[list[dict]]]) ->
     ]
     flat = [one for seeds in made for silos in seeds for one in silos]
     lengths = {name: max(len(one[name]) for one in flat) for name in ("rows", "cross_rows", "queries")}
-    widest = max(one["missed"].shape[1] for one in flat)
+    widest = -(-max(one["missed"].shape[1] for one in flat) // _WIDTH) * _WIDTH
 
     def whole(name: str) -> np.ndarray:
         def grown(array: np.ndarray) -> np.ndarray:
@@ -208,31 +236,16 @@ def _stacked(federations: Sequence[Federation], sets: list[list[list[dict]]]) ->
         return np.stack([np.stack([np.stack([grown(one[name]) for one in b]) for b in a]) for a in made])
 
     rows = SketchRows(**{name: whole(name) for name in SketchRows._fields})
-    return TextRows(rows, whole("found"), whole("missed"))
+    return TextRows(rows, *(whole(name) for name in TextRows._fields[1:]))
 
 
-def _one(federation: Federation, number: int, own: dict[str, np.ndarray], size: dict[str, int]) -> dict[str, Any]:
+def _one(federation: Federation, number: int, own: dict[str, np.ndarray], size: Size) -> dict[str, Any]:
     """A silo's arrays at full size, with what only the whole knows."""
-    q, d, c = size["q"], size["d"], size["c"]
-
-    out = {
-        "x": _grown(own["x"], (q, d), 0),
-        "y": _grown(own["y"], (q, d), 0),
-        "where": _grown(own["where"], (q, d), False),
-        "found": _grown(own["found"], (q, d), False),
-        "part": _grown(own["part"], (q,), UNUSED),
-        "cross_x": _grown(own["cross_x"], (q, c), 0),
-        "cross_where": _grown(own["cross_where"], (q, c), False),
-    }
     truth, missed = _truth(federation, number, own)
-    out["cross_y"] = _grown(truth, (q, c), 0)
-    out["missed"] = _grown(missed, (q, missed.shape[1]), 0)
-    training = out["part"] == TRAIN
-    places = [np.flatnonzero((out[name] & training[:, None]).reshape(-1)) for name in ("where", "cross_where")]
-    out["rows"], out["cross_rows"] = (np.asarray(p, np.int32) for p in places)
-    out["queries"] = np.flatnonzero(training).astype(np.int32)
-    out["counts"] = np.array([len(out["rows"]), len(out["cross_rows"]), len(out["queries"])], np.int32)
-    return out
+    q, d, c = size
+    here = {name: grown(own[name], (q, d), 0) for name in ("found", "bm25")}
+    abroad = {name: grown(own[name], (q, c), 0) for name in ("cross_found", "cross_bm25")}
+    return {**silo_arrays(own, size, truth), **here, **abroad, "missed": grown(missed, (q, missed.shape[1]), 0)}
 
 
 def _truth(federation: Federation, number: int, own: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -253,10 +266,3 @@ def _truth(federation: Federation, number: int, own: dict[str, np.ndarray]) -> t
     for row, one in enumerate(left):
         missed[row, : len(one)] = one
     return truth, missed
-
-
-def _grown(array: np.ndarray, shape: tuple[int, ...], value: Any) -> np.ndarray:
-    """The array with its first axes grown to a shape."""
-    out = np.full((*shape, *array.shape[len(shape) :]), value, array.dtype)
-    out[tuple(slice(0, n) for n in array.shape[: len(shape)])] = array
-    return out

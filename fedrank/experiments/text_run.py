@@ -29,8 +29,8 @@ from fedrank.experiments.runner import Runner
 from fedrank.experiments.silo_run import described
 from fedrank.experiments.text_build import TextExperiment
 from fedrank.experiments.text_gate import gate
-from fedrank.experiments.text_rows import EXACT, ISOLATED, SEEN, Opened, opened
-from fedrank.experiments.text_scores import SCOPES, scored
+from fedrank.experiments.text_rows import EXACT, ISOLATED, POOLED, SEEN, Opened, opened
+from fedrank.experiments.text_scores import SCOPES, UNTRAINED, scored
 from fedrank.protocols.silo_sketch import FEDERATED
 from fedrank.protocols.silo_sketch_state import TEST, VALI
 from fedrank.simulate.rounds import Simulator, run_keys
@@ -76,7 +76,7 @@ CONTROLS = {
     "local": Variant("Local", ISOLATED, 0.0, False),
     "global": Variant("Global (β = 0)", SEEN, 0.0, False),
     "exact": Variant("exact features", EXACT, None, False),
-    "pooled": Variant("pooled data", EXACT, 1.0, True),
+    "pooled": Variant("pooled data", POOLED, 1.0, True),
 }
 
 
@@ -94,6 +94,7 @@ class TextRunner(Runner):
         super().__init__(config, home, listener, simulator, work)
         self.experiment = experiment
         self.methods: list[pl.DataFrame] = []
+        self.latest = float("nan")  # of the first measure on validation queries, mean over silos and seeds
         self.crossed: list[tuple] = []  # round, exchange, requests, replies, of the first run
 
     @property
@@ -104,7 +105,7 @@ class TextRunner(Runner):
     @cached_property
     def opened(self) -> Opened:
         """What the openings came to. Of a run that goes on they take place again, and come to the same."""
-        exact = any(variant.features == EXACT for variant in self.variants)
+        exact = any(variant.features in (EXACT, POOLED) for variant in self.variants)
         return opened(self.experiment, exact, self.listener.stage)
 
     @cached_property
@@ -129,7 +130,7 @@ class TextRunner(Runner):
         crossed = np.asarray(seen["crossed"])[:, 0]  # [rounds, exchanges, 2]
         for number, exchange in np.argwhere(crossed.any(axis=2)).tolist():
             self.crossed.append((done + number, exchange, *crossed[number, exchange].tolist()))
-        return "round", float(done + len(crossed))
+        return next(iter(self.experiment.measures)), self.latest
 
     def evaluate(self, states: Any, own: Any, done: int) -> None:
         """All measures of all rankers, silos and variants."""
@@ -147,6 +148,9 @@ class TextRunner(Runner):
                             rows.append((int(self.seeds[s]), done, method, name, scope, split, measure, float(mean)))
         frame = pl.DataFrame(rows, schema=_METHODS, orient="row")
         self.methods.append(frame)
+        shown = (pl.col("method") == FEDERATED) & (pl.col("scope") == "own") & (pl.col("split") == "vali")
+        latest = frame.filter(shown & (pl.col("measure") == next(iter(self.experiment.measures))))["value"].mean()
+        self.latest = float(latest) if isinstance(latest, float) else float("nan")
         self.frames.append(self._summary(frame, done))
 
     def values(self, states: Any, own: Any) -> dict[str, dict[str, dict[str, np.ndarray]]]:
@@ -160,22 +164,31 @@ class TextRunner(Runner):
                 self.simulator.server(states),
                 self.shared,
                 own,
-                arrays.found,
-                arrays.missed,
+                tuple(arrays[1:]),
             )
         )
         out: dict[str, dict[str, dict[str, np.ndarray]]] = {}
+        places = {variant.features: number for number, variant in reversed([*enumerate(self.variants)])}
+
+        def tables(number: int, model: str, scopes: tuple[str, ...] = SCOPES) -> dict[str, dict[str, np.ndarray]]:
+            these = slice(number * len(self.seeds), (number + 1) * len(self.seeds))
+            return {
+                scope: {names[name]: np.asarray(table)[these] for name, table in every[model][scope].items()}
+                for scope in scopes
+            }
+
         for number, variant in enumerate(self.variants):
             # Alone, a silo has what it learnt by itself, from features that nobody else had a part in.
-            models = {variant.name: "Local" if variant.features == ISOLATED else FEDERATED}
-            if number == 0 and "local-plus" in self.config.evaluation.baselines:
-                models["Local+"] = "Local+"
-            these = slice(number * len(self.seeds), (number + 1) * len(self.seeds))
-            for method, model in models.items():
-                out[method] = {
-                    scope: {names[name]: np.asarray(table)[these] for name, table in measures.items()}
-                    for scope, measures in every[model].items()
-                }
+            alone = variant.features == ISOLATED
+            out[variant.name] = tables(number, "Local" if alone else FEDERATED, ("own", "home") if alone else SCOPES)
+        wanted = self.config.evaluation.baselines
+        if "local-plus" in wanted:
+            out["Local+"] = tables(0, "Local+")
+        if "bm25" in wanted:
+            at_home = tables(places.get(ISOLATED, 0), UNTRAINED, ("own", "home"))
+            out[UNTRAINED] = {**at_home, **tables(0, UNTRAINED, ("federation",))}
+            if EXACT in places:
+                out[f"{UNTRAINED}, exact"] = tables(places[EXACT], UNTRAINED, ("federation",))
         return out
 
     def _summary(self, frame: pl.DataFrame, done: int) -> pl.DataFrame:
@@ -341,7 +354,7 @@ class TextRunner(Runner):
             qid = self.opened.queries[seed][silo][row]
             for method, scopes in values.items():
                 for scope in SCOPES:
-                    if primary in scopes[scope]:
+                    if primary in scopes.get(scope, {}):
                         named = found.setdefault(qid, {}).setdefault(method, {})
                         named.setdefault(primary + WHERE[scope], []).append(scopes[scope][primary][seed, silo, row])
         qids = sorted(found, key=lambda qid: [int(t) if t.isdigit() else t for t in re.split(r"(\d+)", qid)])
@@ -349,7 +362,7 @@ class TextRunner(Runner):
         tables = {
             ("learnt" if method == FEDERATED else method): {
                 measure: np.array([float(np.mean(found[qid][method][measure])) for qid in qids])
-                for measure in found[qids[0]][method]
+                for measure in found[qids[0]].get(method, {})
             }
             for method in values
         }

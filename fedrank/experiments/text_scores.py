@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -22,6 +23,9 @@ from fedrank.protocols.silo_sketch_state import SketchRows
 
 #: What is searched.
 SCOPES = ("own", "federation", "home")
+
+#: Name of BM25 among the rankers: no training, no labels.
+UNTRAINED = "BM25"
 
 #: Scores of what was not found, and of stand-ins before it.
 _NEVER, _BEFORE = -1e30, -1e29
@@ -40,8 +44,7 @@ def scored(
     states: Any,
     shared: SketchRows,
     own: Any,
-    found: jax.Array,
-    missed: jax.Array,
+    more: tuple[jax.Array, ...],
 ) -> dict[str, dict[str, dict[str, jax.Array]]]:
     """Every measure of every query of every silo and run.
 
@@ -51,49 +54,60 @@ def scored(
         states: Server states [runs, …].
         shared: All silos' rows [feature sets, splits, silos, …].
         own: What silos have, [runs, silos, …].
-        found: As in :class:`~fedrank.experiments.text_rows.TextRows`.
-        missed: Likewise.
+        more: ``found``, ``cross_found``, ``bm25``, ``cross_bm25`` and ``missed`` of
+            :class:`~fedrank.experiments.text_rows.TextRows`.
 
     Returns:
-        Name of the ranker, scope and measure to float32 [runs, silos, queries].
+        Name of the ranker, scope and measure to float32 [runs, silos, queries]. ``BM25`` has learnt nothing.
     """
 
     def silo(state, own):
         place = own.features, own.split, own.number
-        rows = jax.tree.map(lambda leaf: leaf[place], shared)
-        lists = _lists(rows, found[place], missed[place])
+        rows, mine = jax.tree.map(lambda leaf: leaf[place], (shared, more))
+        lists = _lists(rows, *mine)
         models = protocol.models(state, Party(shared, own))
-        return {name: _measured(protocol, model, lists, measures) for name, model in models.items()}
+        rankers = {name: functools.partial(protocol.learner.scores, model) for name, model in models.items()}
+        # The last column is BM25 itself, before any scaling.
+        out = {name: _measured(lambda x, r=r: r(x[..., :-1]), lists, measures) for name, r in rankers.items()}
+        return {**out, UNTRAINED: _measured(lambda x: x[..., -1], lists, measures)}
 
     return jax.vmap(jax.vmap(silo, in_axes=(None, 0)))(states, own)
 
 
-def _lists(rows: SketchRows, found: jax.Array, missed: jax.Array) -> dict[str, tuple]:
-    """Of each scope: features, labels, whether a document counts and whether it is found."""
-    relevant = rows.where & (rows.y > 0)
+def _lists(
+    rows: SketchRows,
+    found: jax.Array,
+    cross_found: jax.Array,
+    bm25: jax.Array,
+    cross_bm25: jax.Array,
+    missed: jax.Array,
+) -> dict[str, tuple]:
+    """Of each scope: features and BM25, labels, whether a document counts and whether it is found."""
     queries, features = rows.x.shape[0], rows.x.shape[-1]
-    nothing = jnp.zeros((queries, missed.shape[1], features))
-    x = jnp.concatenate([rows.x, rows.cross_x, nothing], axis=1)
+    own = jnp.concatenate([rows.x, bm25[..., None]], axis=-1)
+    cross = jnp.concatenate([rows.cross_x, cross_bm25[..., None]], axis=-1)
+    nothing = jnp.zeros((queries, missed.shape[1], features + 1))
+    x = jnp.concatenate([own, cross, nothing], axis=1)
     labels = jnp.concatenate([rows.y, rows.cross_y, missed], axis=1)
-    abroad = rows.cross_where & (rows.cross_y > 0)
+    here = rows.where & found
+    relevant = [rows.where & (rows.y > 0), rows.cross_where & (rows.cross_y > 0), missed > 0]
     unseen = jnp.zeros_like(missed, bool)
-    there = jnp.concatenate([(rows.where & found) | relevant, rows.cross_where, missed > 0], axis=1)
-    home = jnp.concatenate([(rows.where & found) | relevant, abroad, missed > 0], axis=1)
-    found_at_home = jnp.concatenate([rows.where & found, jnp.zeros_like(abroad), unseen], axis=1)
-    found_anywhere = jnp.concatenate([rows.where & found, rows.cross_where, unseen], axis=1)
+    anywhere = jnp.concatenate([here, cross_found, unseen], axis=1)
+    at_home = jnp.concatenate([here, jnp.zeros_like(cross_found), unseen], axis=1)
+    counts = jnp.concatenate(relevant, axis=1)
     return {
-        "own": (rows.x, rows.y, rows.where, rows.where),
-        "federation": (x, labels, there, found_anywhere),
-        "home": (x, labels, home, found_at_home),
+        "own": (own, rows.y, rows.where, rows.where),
+        "federation": (x, labels, anywhere | counts, anywhere),
+        "home": (x, labels, at_home | counts, at_home),
     }
 
 
 def _measured(
-    protocol: SiloSketch, model: jax.Array, lists: dict[str, tuple], measures: tuple[str, ...]
+    ranker: Callable[[jax.Array], jax.Array], lists: dict[str, tuple], measures: tuple[str, ...]
 ) -> dict[str, dict[str, jax.Array]]:
     out: dict[str, dict[str, jax.Array]] = {}
     for scope, (x, labels, where, found) in lists.items():
-        scores = jnp.where(found, protocol.learner.scores(model, x), _NEVER)
+        scores = jnp.where(found, ranker(x), _NEVER)
         out[scope] = {}
         for name in measures:
             cutoff = depth_of(name)

@@ -22,16 +22,16 @@ _LITTLE = 3.0
 _NOT_COVERED = (
     "Whole documents, and anything that many words of a document show together: for that, multiply by the number of "
     "occurrences.",
-    "How many documents, queries and training rows a silo has, which documents there are, and when they are added or "
-    "taken away.",
+    "How many documents, queries, query words, training rows and cross pairs a silo has, which documents there are, "
+    "and when they are added or taken away.",
     "Noise whose random numbers somebody else knows. In a simulation all noise follows from the run's seed, so a "
     "simulated run protects nobody and only shows what a deployed one would promise.",
     "Documents that go out a second time: after a change, with noise drawn anew, everything here is spent again.",
 )
 
 _WORDS = (
-    "The words of queries, beyond what decoys hide. A new opening has new hashes and new decoys: whoever keeps the "
-    "questions of two of them, and knows both secrets, finds the word that fits both."
+    "The words of queries, beyond what decoys hide, which are words of the silo's other queries. Where two silos ask "
+    "about the same word, the owner finds it: it is what fits both questions. So it is with two openings."
 )
 
 _TRAINING = (

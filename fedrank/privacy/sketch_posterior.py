@@ -51,7 +51,8 @@ def posterior_counts(
         scale: Scale of the noise in a cell, or σ.
 
     Returns:
-        float32 [terms, documents], between 0 and :data:`LARGEST`.
+        float32 [terms, documents], from 0 on. Where the cells' mean is beyond :data:`LARGEST`, it is that mean: there
+        the prior has nothing to add.
 
     Raises:
         ConfigError: The scale is not positive.
@@ -88,6 +89,12 @@ def _kernel():
             logs = np.empty(LARGEST + 1)
             step, first = math.log(ratio[term]), math.log1p(-ratio[term])
             for document in range(documents):
+                plain = 0.0
+                for row in range(z):
+                    plain += cells[term, document, row] * signs[term, row] / z
+                if plain > LARGEST:
+                    out[term, document] = plain
+                    continue
                 present = min(max(share[term] * relative[document], low), high)
                 before = math.log(present) + first
                 best = -math.inf

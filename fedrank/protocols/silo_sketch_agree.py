@@ -172,7 +172,8 @@ class SumStep(HostExchange):
         if self.step == 2:
             s = self.settings
             secret = own["secret"].tobytes()
-            reply = me.mask(request, statistics_vector(party.shared.corpus, s.statistics, secret, s.noise, draws))
+            vector = statistics_vector(party.shared.corpus, s.statistics, secret, s.noise, draws, s.silos)
+            reply = me.mask(request, vector)
         else:
             reply = (me.advertise, me.share, None, me.unmask)[self.step](request)  # type: ignore[misc]
         if self.step == 3:

@@ -293,7 +293,12 @@ def _prepared(party: Party, rows: dict[str, np.ndarray]) -> tuple[Party, wire.Pr
 
 
 def _obfuscator(s: SketchOpening, party: Party) -> Obfuscator:
-    terms = party.shared.corpus.vocabulary
+    """The silo's questions. Decoys are other words of its own queries.
+
+    Words of its documents would not do: whoever reads a decoy off would know that a document holds it, which no noise
+    covers. So nothing here depends on the documents.
+    """
+    terms = party.shared.words
     hashes = hash_terms(terms, s.shape, party.own["secret"].tobytes())
     return Obfuscator(s.shape, s.z1, terms, hashes, party.own["decoys"].tobytes(), s.decoys)
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedrank.core.errors import ConfigError
-from fedrank.data.corpus import Corpus
+from fedrank.data.corpus import FIELDS, Corpus
 from fedrank.data.text_counts import TermColumns
 from fedrank.data.text_features import NAMES, Statistics, bm25, statistics_of, text_features
 from fedrank.data.text_lists import own_lists, padded, search_list
@@ -24,6 +24,8 @@ SCALES = ("federation", "silo", "query")
 #: Which foreign documents BM25 chooses among: all of them, or those that reverse top-K lists give (ICDE 2021).
 CANDIDATES = ("all", "reverse-top-k")
 
+#: Places of BM25 among the features.
+_BM25 = [NAMES.index(f"{field} BM25") for field in FIELDS]
 #: A feature whose variance is below this part of its squared mean is left unscaled: at home, and where sums have
 #: crossed in single precision.
 _STILL, _STILL_CROSSED = 1e-12, 1e-6
@@ -126,7 +128,8 @@ def own_rows(texts: SiloTexts, look: Look, settings: RowSettings) -> dict[str, n
 
     Returns:
         ``queries`` int32 [q] and ``part`` int32 [q]; ``documents`` int32 [q, d], ``x`` float32 [q, d, 16], ``y`` int32
-        [q, d] and ``where`` bool [q, d]; ``found`` bool [q, d]: among the best by BM25, so that a search finds it.
+        [q, d] and ``where`` bool [q, d]; ``found`` bool [q, d]: among the best by BM25, so that a search finds it;
+        ``bm25`` float32 [q, d], of body and title together.
     """
     corpus, used = texts.corpus, texts.used
     alone, statistics = statistics_of((corpus,), corpus.vocabulary), look(corpus.vocabulary)
@@ -146,11 +149,15 @@ def own_rows(texts: SiloTexts, look: Look, settings: RowSettings) -> dict[str, n
         numbers[row, : len(best)], reached[row, : len(best)] = one.documents, best
     part = texts.part[used].astype(np.int32)
     out = {"queries": used.astype(np.int32), "part": part, "documents": numbers, "x": x, "y": y, "where": where}
-    return {**out, "found": reached}
+    return {**out, "found": reached, "bm25": x[..., _BM25].sum(axis=-1)}
 
 
 def cross_rows(
-    texts: SiloTexts, others: Sequence[Foreign | None], look: Look, settings: RowSettings
+    texts: SiloTexts,
+    others: Sequence[Foreign | None],
+    look: Look,
+    settings: RowSettings,
+    judged: Sequence[Sequence[np.ndarray]] | None = None,
 ) -> dict[str, np.ndarray]:
     """The silo's queries with others' documents: of each other silo the best by BM25 of what is seen.
 
@@ -159,17 +166,23 @@ def cross_rows(
         others: By the number of a silo; None for itself and for who was not heard.
         look: The federation's statistics.
         settings: Which rows.
+        judged: Of each of these queries and each silo, documents that are taken in addition, int [n]: only somebody who
+            has everybody's judgements knows them.
 
     Returns:
         ``cross_x`` float32 [q, c, 16], ``cross_where`` bool [q, c], ``cross_silo`` and ``cross_document`` int32 [q, c],
-        -1 on padding; queries as :func:`own_rows` has them, c = silos · ``foreign``.
+        -1 on padding; ``cross_found`` bool [q, c]: by BM25, and not in addition; ``cross_bm25`` float32 [q, c].
+        Queries as :func:`own_rows` has them, c = silos · documents of a silo.
     """
     corpus, used = texts.corpus, texts.used
     place = {word: number for number, word in enumerate(texts.words)}
     known = look(texts.words)
-    shape = (len(used), len(others) * settings.foreign)
+    more = max((len(one) for query in judged or () for one in query), default=0)
+    room = settings.foreign + more
+    shape = (len(used), len(others) * room)
     x, where = np.zeros((*shape, len(NAMES)), np.float32), np.zeros(shape, bool)
     silo, document = np.full(shape, -1, np.int32), np.full(shape, -1, np.int32)
+    found = np.zeros(shape, bool)
     for row, query in enumerate(used):
         words = [corpus.vocabulary[term] for term in corpus.queries[query]]
         statistics = known.of(np.array([place[word] for word in words], np.int64))
@@ -183,12 +196,16 @@ def cross_rows(
                 chosen[other.likely(words, statistics.idf)] = True
                 scores = np.where(chosen, scores, -1.0)  # BM25 is never negative
             best = search_list(scores, settings.foreign)
-            places = slice(number * settings.foreign, number * settings.foreign + len(best))
+            found[row, number * room : number * room + len(best)] = True
+            if judged is not None:
+                best = np.concatenate([best, np.setdiff1d(judged[row][number], best).astype(np.int32)])
+            places = slice(number * room, number * room + len(best))
             x[row, places] = text_features(
                 counts[:, best], other.lengths[best], other.distinct[best], statistics, settings.as_published
             )
             where[row, places], silo[row, places], document[row, places] = True, number, best
-    return {"cross_x": x, "cross_where": where, "cross_silo": silo, "cross_document": document}
+    out = {"cross_x": x, "cross_where": where, "cross_silo": silo, "cross_document": document, "cross_found": found}
+    return {**out, "cross_bm25": x[..., _BM25].sum(axis=-1)}
 
 
 def moments(rows: dict[str, np.ndarray]) -> tuple[int, np.ndarray, np.ndarray]:

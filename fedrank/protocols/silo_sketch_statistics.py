@@ -44,7 +44,12 @@ def statistics_secret(secret: bytes) -> bytes:
 
 
 def statistics_vector(
-    corpus: Corpus, shape: SketchShape, secret: bytes, noise: SketchNoise, rng: np.random.Generator | None
+    corpus: Corpus,
+    shape: SketchShape,
+    secret: bytes,
+    noise: SketchNoise,
+    rng: np.random.Generator | None,
+    silos: int = 1,
 ) -> np.ndarray:
     """What a silo puts into the sum, with its noise on everything but the number of documents.
 
@@ -54,6 +59,7 @@ def statistics_vector(
         secret: The silos' common secret.
         noise: The run's.
         rng: A simulation's generator; None for the operating system's randomness.
+        silos: How many silos add theirs: the sum must fit, too.
 
     Returns:
         uint32 [:func:`statistics_length`], modulo 2³².
@@ -71,7 +77,7 @@ def statistics_vector(
     noisy = np.concatenate([*parts, sums])
     noisy = noisy + statistics_noise(noise, noisy.shape, rng)
     vector = np.concatenate([noisy, [corpus.n_documents]]).astype(np.int64)
-    if np.abs(vector).max() > _LARGEST:
+    if np.abs(vector).max() > _LARGEST // silos:
         raise DataError("the silo's statistics do not fit into 32 bits: too many words, or too much noise.")
     return (vector % 2**32).astype(np.uint32)
 
@@ -101,7 +107,10 @@ class FederatedStatistics:
         return float(self.totals[-1])
 
     def __call__(self, words: Sequence[str]) -> Statistics:
-        """Estimates for words; unbiased, so that they may be below 0 (:mod:`fedrank.data.text_features` mends that)."""
+        """Estimates for words; they may be below 0 (:mod:`fedrank.data.text_features` mends that).
+
+        Unbiased as they are; weighed against the silo's own they are nearer, and not unbiased.
+        """
         hashes = hash_terms(words, self.shape, statistics_secret(self.secret))
         cells = self.totals[:-_COUNTS].reshape(len(FIELDS), 2, self.shape.z, self.shape.w)
         looked = cells[:, :, np.arange(self.shape.z), hashes.rows]  # [fields, 2, terms, z]

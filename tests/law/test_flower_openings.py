@@ -97,7 +97,9 @@ def test_sketches_are_handed_out_once_unless_the_node_says_otherwise(tmp_path):
     noisy(store, 0, 2)  # nothing was shown: the run may begin anew
     noisy(store, 1, 2)
     noisy(store, 0, 3)
-    with pytest.raises(RunError, match=r"in 1 opening\(s\), of this run or others.* its node allows 1 \(most-openings\)"):
+    with pytest.raises(
+        RunError, match=r"in 1 opening\(s\), of this run or others.* its node allows 1 \(most-openings\)"
+    ):
         noisy(store, 1, 3)
     noisy(store, 1, 3, most=2)
     noisy(store, 2, 3, most=2)

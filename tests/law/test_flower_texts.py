@@ -222,11 +222,11 @@ def test_a_server_that_unmasks_twice_gets_nothing(shared, folders):
 def test_a_second_opening_is_refused_by_silos_with_texts_of_their_own(folders, tmp_path):
     values = table(tmp_path, round_attempts=1)
     over_nodes(values, everybody(values, folders, tmp_path, chance="os"))
-    with pytest.raises(RunError, match="0 of 4 silos answered 'sum-vectors'"):
+    with pytest.raises(RunError, match="in 1 opening"):
         over_nodes(values, everybody(values, folders, tmp_path, chance="os"))
     over_nodes(values, everybody(values, folders, tmp_path, chance="os", most_openings=2))
     assert openings_shown(FileStore(tmp_path / "node0" / SHOWN)) == 2
-    with pytest.raises(RunError, match="0 of 4 silos answered 'sum-vectors'"):  # another seed is another run
+    with pytest.raises(RunError, match="in 2 opening"):  # another seed is another run
         other = {**values, "seed": 1}
         over_nodes(other, everybody(other, folders, tmp_path, chance="os", most_openings=2))
 

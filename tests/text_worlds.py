@@ -117,9 +117,13 @@ class Collection:
             ]
         return out
 
+    def score(self, query, document):
+        """BM25 of body and title together."""
+        return self.bm25(query, document, 0) + self.bm25(query, document, 1)
+
     def best(self, query, among, depth):
         """The numbers, in ``among``, of the best documents by BM25 of both fields together."""
-        scores = [self.bm25(query, one, 0) + self.bm25(query, one, 1) for one in among]
+        scores = [self.score(query, one) for one in among]
         return sorted(range(len(among)), key=lambda place: (-scores[place], place))[:depth], scores
 
 

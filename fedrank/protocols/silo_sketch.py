@@ -14,8 +14,12 @@ without the labeller. Here is Algorithm 3 of the former::
 
 Where the rows come from, private sketches, is the opening: :mod:`fedrank.protocols.silo_sketch_opening`.
 
+A step takes the mean loss of a batch of each kind, so that β weighs the two means; the paper's sums weigh a kind by its
+number of rows, too. Models are averaged as they are, also where each silo scales features by its own rows.
+
 What the paper compares with is learnt on the way. A silo keeps its own ``Local`` model, which it never changes, and
-``Local+``: trained further on cross pairs that its own model labelled. ``Global`` is β = 0, labelled rows only. A silo
+``Local+``: trained for as many steps again, also on cross pairs, whose labels its own model guessed once (the paper's
+are guessed anew by the model of the last round). ``Global`` is β = 0, labelled rows only. A silo
 whose validation queries are ranked better by its own model need not adopt everybody's (:meth:`SiloSketch.models`).
 """
 

@@ -273,9 +273,9 @@ def test_a_word_is_asked_about_in_one_way_only():
     asked = state.kept["ask"][0].rows
     for number, party in enumerate(parties):
         texts, own = party.shared, party.own
-        hashes = hash_terms(texts.corpus.vocabulary, opening.shape, own["secret"].tobytes())
-        again = Obfuscator(opening.shape, 3, texts.corpus.vocabulary, hashes, own["decoys"].tobytes(), opening.decoys)
-        true = hash_terms(texts.words, opening.shape, own["secret"].tobytes()).rows
+        hashes = hash_terms(texts.words, opening.shape, own["secret"].tobytes())
+        again = Obfuscator(opening.shape, 3, texts.words, hashes, own["decoys"].tobytes(), opening.decoys)
+        true = hashes.rows
         for row, word in enumerate(texts.words):
             question = again.ask(word)
             np.testing.assert_array_equal(asked[number, row], question.rows)

@@ -44,7 +44,8 @@ def test_a_posterior_mean_is_the_sum_written_out(mechanism):
 def test_huge_cells_and_empty_documents_stay_finite():
     cells = np.array([[[1e6], [-1e6], [0.0]]], np.float32)
     got = posterior_counts(cells, np.ones((1, 1), int), np.zeros(1), np.zeros(1), np.zeros(3), "laplace", 0.01)
-    assert np.isfinite(got).all() and got[0, 0] == pytest.approx(LARGEST) and got[0, 1] == pytest.approx(0, abs=1e-6)
+    assert np.isfinite(got).all() and got[0, 1] == pytest.approx(0, abs=1e-6)
+    assert got[0, 0] == 1e6  # beyond what has a prior, the cell itself
     with pytest.raises(ConfigError, match="take the median"):
         posterior_counts(cells, np.ones((1, 1), int), np.zeros(1), np.zeros(1), np.zeros(3), "laplace", 0.0)
 

@@ -12,7 +12,7 @@ from text_worlds import SILOS, Collection, alone, opening_of, small_federation, 
 from fedrank.experiments.config import RunConfig
 from fedrank.experiments.text_build import TextExperiment
 from fedrank.experiments.text_rows import EXACT, ISOLATED, SEEN, exact_rows, opened
-from fedrank.experiments.text_scores import depth_of, scored
+from fedrank.experiments.text_scores import UNTRAINED, depth_of, scored
 from fedrank.learners.graded import GradedLearner
 from fedrank.protocols.silo_sketch import FEDERATED, SiloSketch
 from fedrank.protocols.silo_sketch_state import SketchState
@@ -39,7 +39,7 @@ def world():
     )
     data = opened(experiment, True, lambda stage: None)
     parties = protocol.parties(data.arrays.rows, [0.3, 0.3], [SEEN, EXACT], [False, True])
-    lists, rng = (data.arrays.found, data.arrays.missed), np.random.default_rng(5)
+    more, rng = tuple(data.arrays[1:]), np.random.default_rng(5)
 
     def models(*shape):
         return jnp.asarray(rng.normal(size=(*shape, SIZE)), jnp.float32)
@@ -47,7 +47,7 @@ def world():
     own = parties.own._replace(local=models(2, SILOS), plus=models(2, SILOS))
     states = SketchState(jnp.zeros(2, jnp.uint32), models(2), models(2))
     measured = jax.jit(
-        lambda states, own: scored(protocol, MEASURES, states, parties.shared, own, *lists), compiler_options=QUICK
+        lambda states, own: scored(protocol, MEASURES, states, parties.shared, own, more), compiler_options=QUICK
     )
     values = measured(states, own)
     return data, states, own, values
@@ -109,9 +109,11 @@ def test_every_scope_is_a_plain_ranking_of_what_is_found_against_all_that_is_rel
                 FEDERATED: states.weights[variant],
                 "Local": own_state.local[variant, number],
                 "Local+": own_state.plus[variant, number],
+                UNTRAINED: np.zeros(0),
             }
             for q, row in enumerate(rows["queries"]):
                 query = federation.queries[number][row]
+                words = collection.queries[query]
                 labels, own, cross = _documents(collection, rows, number, q, query)
                 features = (SEEN, EXACT)[variant]
                 x, cross_x = (np.asarray(a[features, 0, number, q], float) for a in (stacked.x, stacked.cross_x))
@@ -120,8 +122,15 @@ def test_every_scope_is_a_plain_ranking_of_what_is_found_against_all_that_is_rel
                 wanting += sum(g > 0 and not found for _, g, found in own)
                 for method, model in models.items():
                     w = np.asarray(model, float)
-                    scored_own = [(x[p] @ w[:16] + w[16], g, found) for p, g, found in own]
-                    abroad = [(cross_x[p] @ w[:16] + w[16], g) for p, g in cross]
+                    if w.size:
+                        scored_own = [(x[p] @ w[:16] + w[16], g, found) for p, g, found in own]
+                        abroad = [(cross_x[p] @ w[:16] + w[16], g) for p, g in cross]
+                    else:  # BM25 of both fields, over the whole collection
+                        named = federation.documents[number][rows["documents"][q]]
+                        scored_own = [(collection.score(words, named[p]), g, found) for p, g, found in own]
+                        theirs = zip(rows["cross_silo"][q], rows["cross_document"][q], strict=True)
+                        foreign = [federation.documents[k][d] if k >= 0 else -1 for k, d in theirs]
+                        abroad = [(collection.score(words, foreign[p]), g) for p, g in cross]
                     home = [(s, g) for s, g, found in scored_own if found]
                     ranked = {
                         "own": ([(s, g) for s, g, _ in scored_own], [g for _, g, _ in scored_own]),

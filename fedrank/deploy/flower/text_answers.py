@@ -149,7 +149,7 @@ def _tell_fingerprint(opening: SketchOpening, question: Question, answer: Answer
     exchange = opening.exchanges[question.exchange]
     if isinstance(exchange, Agree):
         letters = np.asarray(exchange.reply.decode(answer.replies).fingerprint, np.uint8)
-        _log.info(
+        _log.warning(  # not for information: somebody has to read it
             "fingerprint of the silos' secret: %s. Compare it with all other silos by telephone; where one differs, "
             "the server has swapped keys: stop the run.",
             bytes(letters).decode("ascii", "replace"),
@@ -185,9 +185,9 @@ def _gate(protocol: SiloSketch, rows: SketchRows, own: Any, question: Question) 
         float(_vali(protocol, measure, rows, jnp.asarray(model))) for model in (request.weights, own.local[0])
     )
     decision = "adopt the federation's ranker" if federated > local else "keep this silo's own ranker"
-    _log.info(
-        "do no harm: on this silo's validation queries %s is %.4f with the federation's ranker and %.4f with its own: "
-        "%s",
+    _log.warning(  # not for information: somebody has to read it
+        "do no harm: on this silo's validation queries %s is %.4f with the federation's ranker before its last step, "
+        "and %.4f with its own, learnt from features with the federation's statistics: %s",
         measure,
         federated,
         local,

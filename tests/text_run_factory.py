@@ -10,12 +10,15 @@ import polars as pl
 
 from fedrank.core.ledger import Entry, Ledger
 
-METHODS = ("CS-F-LTR", "Local", "Local+", "Global (β = 0)", "exact features", "pooled data")
-#: What a method adds to Local, on own documents and in a search of all documents; Local at home is 0.
+METHODS = ("CS-F-LTR", "BM25", "Local", "Local+", "Global (β = 0)", "exact features", "pooled data", "BM25, exact")
+#: What a method adds to Local, on own documents and in a search of all documents; at home all are worth the same.
 WORTH = {
-    "CS-F-LTR": (0.03, 0.10), "Local": (0.0, 0.05), "Local+": (-0.01, 0.04), "Global (β = 0)": (0.02, 0.09),
-    "exact features": (0.05, 0.20), "pooled data": (0.06, 0.22),
+    "CS-F-LTR": (0.03, 0.10), "BM25": (-0.02, 0.06), "Local": (0.0, 0.05), "Local+": (-0.01, 0.04),
+    "Global (β = 0)": (0.02, 0.09), "exact features": (0.05, 0.20), "pooled data": (0.06, 0.22),
+    "BM25, exact": (0.0, 0.08),
 }  # fmt: skip
+#: What some methods do not do: Local does not search elsewhere, and exact BM25 is there for that only.
+SCOPES_OF = {"Local": ("own", "home"), "BM25, exact": ("federation",)}
 
 WHERE = {"own": "", "federation": ", all documents", "home": ", all documents, searched at home"}
 
@@ -41,6 +44,7 @@ measures = ["nDCG@10", "MAP", "MAP-JOS"]
 [texts]
 silos = {silos}
 cut = "random"
+scale = "{scale}"
 
 [sketch]
 mode = "{mode}"
@@ -63,6 +67,8 @@ def make_text_run(
     worth: dict[str, tuple[float, float]] | None = None,
     noise: float = 0.004,
     data: str = "cranfield",
+    foreign_share: float | None = 0.73,
+    scale: str = "silo",
     generated: bool = False,
     refused: int = 0,
     done: bool = True,
@@ -80,12 +86,15 @@ def make_text_run(
         worth: In place of :data:`WORTH`, for some methods.
         noise: Standard deviation of what differs by method, seed and silo.
         data: Its name.
+        foreign_share: Part of the relevant pairs that are with another silo's document.
+        scale: Whose rows features are scaled by.
         generated: Whether the data is.
         refused: Questions that each owner refused.
         done: Whether the run came to its end.
     """
     folder.mkdir(parents=True, exist_ok=True)
     known = {"data": data, "rounds": rounds, "seeds": seeds, "every": every, "silos": len(names), "mode": mode}
+    known["scale"] = scale
     said = "" if epsilon is None else f"epsilon = {epsilon}"
     (folder / "config.toml").write_text(CONFIG.format(**known, epsilon=said))
     about = {"fedrank": "0.1.0", "seconds": 4.2, "command": "fedrank run it.toml", "citations": []}
@@ -93,7 +102,9 @@ def make_text_run(
     rows = _methods(names, seeds, rounds, every, {**WORTH, **(worth or {})}, noise)
     rows.write_parquet(folder / "methods.parquet")
     _metrics(rows, names).write_parquet(folder / "metrics.parquet")
-    (folder / "federation.json").write_text(json.dumps(_federation(names, seeds, mode, generated, refused)))
+    (folder / "federation.json").write_text(
+        json.dumps(_federation(names, seeds, mode, generated, refused, foreign_share))
+    )
     if done:
         _gate(folder, rows, names, seeds)
         _queries(folder, rows)
@@ -114,7 +125,8 @@ def _methods(names, seeds, rounds, every, worth, noise) -> pl.DataFrame:
                 for method in METHODS:
                     own, far = worth[method]
                     level = {"own": base + own, "federation": base / 2 + far, "home": base / 2}
-                    for scope, split in ((scope, split) for scope in WHERE for split in ("test", "vali")):
+                    scopes = SCOPES_OF.get(method, tuple(WHERE))
+                    for scope, split in ((scope, split) for scope in scopes for split in ("test", "vali")):
                         off = noise * rng.normal() + 0.01 * k
                         at = {"seed": seed, "round": r, "method": method, "silo": name, "scope": scope, "split": split}
                         rows.append({**at, "measure": "nDCG@10", "value": level[scope] + off})
@@ -139,7 +151,7 @@ def _metrics(rows: pl.DataFrame, names) -> pl.DataFrame:
     return pl.DataFrame(out, schema_overrides={"epsilon": pl.Float64})
 
 
-def _federation(names, seeds, mode, generated, refused) -> dict:
+def _federation(names, seeds, mode, generated, refused, share) -> dict:
     asks = mode in ("per-query", "paper")
     silos = []
     for k, name in enumerate(names):
@@ -147,7 +159,7 @@ def _federation(names, seeds, mode, generated, refused) -> dict:
         one = {"name": name, "documents": 350, "queries": {"train": 29, "vali": 10, "test": 9 + k}, "rows": 1174}
         silos.append({**one, "pairs": 1740, "spent": 6.25 if asks else None, "answered": answered})
     return {
-        "silos": silos, "words": [50] * len(names), "foreign_share": 0.73, "mode": mode,
+        "silos": silos, "words": [50] * len(names), "foreign_share": share, "mode": mode,
         "sketch": {"z": 10, "w": 120, "kind": "count"}, "statistics": {"z": 1, "w": 16384},
         "z1": 5 if asks else None, "decoys": "jos" if asks else None, "allowed": 330 if mode == "per-query" else None,
         "count_error": {"all": [0.25] * seeds, "held": [0.5, 1.0, 1.5][:seeds]}, "beta": 0.3, "generated": generated,
@@ -163,10 +175,11 @@ def _gate(folder: Path, rows: pl.DataFrame, names, seeds) -> None:
     decisions = []
     for seed in range(seeds):
         for silo in names:
+            other = max(("Local", "BM25"), key=lambda method: values[seed, method, silo, "vali"])
             vali, test = (
-                values[seed, METHODS[0], silo, split] - values[seed, "Local", silo, split] for split in ("vali", "test")
+                values[seed, METHODS[0], silo, split] - values[seed, other, silo, split] for split in ("vali", "test")
             )
-            one = {"seed": seed, "silo": silo, "vali": vali, "test": test, "adopted": vali > 0}
+            one = {"seed": seed, "silo": silo, "against": other, "vali": vali, "test": test, "adopted": vali > 0}
             decisions.append({**one, "kept": test if vali > 0 else 0.0})
     (folder / "gate.json").write_text(json.dumps({"measure": "nDCG@10", "decisions": decisions}))
 
@@ -189,6 +202,7 @@ def _privacy(mode: str, epsilon: float | None) -> dict:
     return {
         "mode": mode, "mechanism": "discrete Laplace noise", "scale": 0.46875, "sensitivity": 3.0,
         "epsilon_published": epsilon if mode == "paper" else None,
+        "epsilon_published_total": 330 * epsilon if mode == "paper" else None,
         "epsilon_answer": 0.08 if mode == "per-query" else None, "epsilon_parts": {}, "epsilon_basic": total,
         "epsilon_occurrence": total, "epsilon_querier": 4.25 if mode == "per-query" else total,
         "epsilon_replaced": None if total is None else 2 * total,

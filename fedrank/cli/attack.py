@@ -38,7 +38,7 @@ def sketch(
             (publish-once).
         z: Rows of a sketch.
         w: Cells of a row.
-        z1: Positions of a question that belong to its term; the others are decoys.
+        z1: Positions of a question that belong to its term; the others are decoys. Mode publish-once asks nothing.
         trials: Trials of each attack; fewer of those that take long.
         seed: Seed of everything random.
         vocabulary: Words of the dictionary.
@@ -60,7 +60,8 @@ def sketch(
         mechanism=mechanism,
         delta=delta,
     )
-    settings = {"mode": mode, "epsilon": epsilon, "z": z, "w": w, "z1": z1, "seed": seed, "vocabulary": vocabulary}
+    asked = None if mode == "publish-once" else z1
+    settings = {"mode": mode, "epsilon": epsilon, "z": z, "w": w, "z1": asked, "seed": seed, "vocabulary": vocabulary}
     if as_json:
         content = {**settings, "mechanism": mechanism, "delta": delta, "findings": [one.as_json() for one in found]}
         print(json.dumps(content, ensure_ascii=False, indent=2))
@@ -76,7 +77,7 @@ def sketch(
         "measured [99 %]",
         "promised",
         "verdict",
-        title=f"z = {z}, w = {w}, z₁ = {z1}, ε = {epsilon:g}",
+        title=f"z = {z}, w = {w}, {'' if asked is None else f'z₁ = {z1}, '}ε = {epsilon:g}",
         caption="Simulated noise, seeded. Controls are no modes: each lacks a part that its mode has.",
     )
     for one in found:

@@ -44,20 +44,28 @@ def compare(*runs: Path, out: Path | None = None, as_json: AsJson = False) -> No
     from fedrank.cli.terminal import print_json
     from fedrank.report import compare as comparison
     from fedrank.report.tables import to_json
+    from fedrank.report.text_privacy import budgets_table
 
     labelled = comparison.labelled(runs)
+    spent = budgets_table(labelled, "run")
     page = comparison.write_comparison(runs, out) if out is not None else None
     if as_json:
         final = to_json(comparison.comparison_table(labelled))
         differs = to_json(comparison.changed_settings(labelled))
-        print_json(
-            {"runs": {label: str(run.path) for label, run in labelled.items()}, "final": final, "differs": differs}
-        )
+        paths = {label: str(run.path) for label, run in labelled.items()}
+        privacy = {} if spent is None else {"privacy": to_json(spent)}
+        print_json({"runs": paths, "final": final, **privacy, "differs": differs})
         return
     from rich.console import Console
 
     console = Console()
     console.print(_terminal_comparison(comparison.comparison_table(labelled, most_telling=True)))
+    if spent is not None:
+        console.print(
+            _drawn(spent, [column.key for column in spent.columns if column.key not in ("words", "published")])
+        )
+        for note in spent.notes:
+            console.print(note, highlight=False, markup=False)
     if page is not None:
         console.print(f"page: {page}", soft_wrap=True, highlight=False)
 
@@ -163,7 +171,7 @@ def _print_silos(console: rich.console.Console, run: Run) -> None:
 
 def _texts_for_machines(run: Run) -> dict[str, object]:
     """Verdicts in words, every table of the page that the final values are not, and the gate's decisions."""
-    from fedrank.report import text_privacy, text_tables
+    from fedrank.report import text_gate, text_privacy, text_queries, text_tables
     from fedrank.report.tables import to_json
     from fedrank.report.text_verdicts import verdicts
 
@@ -172,8 +180,8 @@ def _texts_for_machines(run: Run) -> dict[str, object]:
     tables = {
         "search": text_tables.search_table(run),
         "silos": text_tables.silos_table(run),
-        "gate": text_tables.gate_table(run),
-        "by_query": text_tables.queries_table(run),
+        "gate": text_gate.gate_table(run),
+        "by_query": text_queries.queries_table(run),
         "count_errors": text_privacy.errors_table(run),
         "questions": text_privacy.questions_table(run),
     }
@@ -187,9 +195,6 @@ def _texts_for_machines(run: Run) -> dict[str, object]:
 
 def _print_texts(console: rich.console.Console, run: Run) -> None:
     """What the page says first: a warning, the methods in 80 columns, a search of all documents, verdicts."""
-    from rich import box
-    from rich.table import Table as RichTable
-
     from fedrank.report.text_privacy import warning
     from fedrank.report.text_tables import methods_table, search_table
     from fedrank.report.text_verdicts import verdicts
@@ -198,19 +203,26 @@ def _print_texts(console: rich.console.Console, run: Run) -> None:
     if warned is not None:
         for line in (warned[0], *warned[1]):
             console.print(line, style="bold red", highlight=False, markup=False)
-    shown = [(methods_table(run), ("m0", "gain")), (search_table(run), ("everywhere", "gain"))]
+    shown = [(methods_table(run), ("m0", "gain", "lead")), (search_table(run), ("everywhere", "gain", "lead"))]
     for made, keys in shown:
-        if made is None:
-            continue
-        columns = [column for column in made.columns if column.key in ("method", *keys)]
-        table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, title=made.title)
-        for column in columns:
-            table.add_column(column.title, justify="right" if column.numeric else "left")
-        for row in made.rows:
-            table.add_row(*(made.text(row, column) for column in columns))
-        console.print(table)
+        if made is not None:
+            console.print(_drawn(made, ["method", *keys]))
     for line in verdicts(run):
         console.print(line, highlight=False, markup=False)
+
+
+def _drawn(made: Table, keys: list[str]) -> rich.table.Table:
+    """Some columns of a table."""
+    from rich import box
+    from rich.table import Table as RichTable
+
+    columns = [column for column in made.columns if column.key in keys]
+    table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, title=made.title)
+    for column in columns:
+        table.add_column(column.title, justify="right" if column.numeric else "left")
+    for row in made.rows:
+        table.add_row(*(made.text(row, column) for column in columns))
+    return table
 
 
 def _terminal_table(final: Table) -> rich.table.Table:

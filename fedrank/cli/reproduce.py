@@ -95,6 +95,7 @@ def _print(paper, shown, page: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from fedrank.report.study import spending
     from fedrank.report.study import table as values_table
 
     console = Console()
@@ -102,7 +103,8 @@ def _print(paper, shown, page: Path) -> None:
         if one.missing:
             console.print(f"[bold]{one.study.title}[/bold]: not run. {one.missing}", highlight=False)
         # The tests over queries are on the page.
-        for table in ((values_table(paper, one),) if one.runs else ()) + one.tables:
+        made = (values_table(paper, one), spending(one)) if one.runs else ()
+        for table in (*(each for each in made if each is not None), *one.tables):
             drawn = Table(title=table.title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
             for column in table.columns:
                 drawn.add_column(column.title, justify="right" if column.numeric else "left", overflow="fold")

@@ -36,8 +36,13 @@ def _left(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-def _rate(rate: float) -> str:
-    return f"{rate:,.0f} interactions/s" if math.isfinite(rate) else "compiling"
+def _rate(beat: Beat) -> str:
+    rate = beat.interactions_per_second
+    return f"{rate:,.0f} {beat.unit}/s" if math.isfinite(rate) else "compiling"
+
+
+def _value(beat: Beat) -> str:
+    return f"{beat.measure} " + ("–" if math.isnan(beat.value) else f"{beat.value:.3f}")
 
 
 class Bar(Listener):
@@ -74,8 +79,8 @@ class Bar(Listener):
             description=self._name + "Training",
             completed=beat.round,
             total=beat.rounds,
-            rate=_rate(beat.interactions_per_second),
-            reward=f"{beat.measure} {beat.value:.3f}",
+            rate=_rate(beat),
+            reward=_value(beat),
             left=_left(beat.seconds_left),
         )
 
@@ -102,8 +107,8 @@ class Lines(Listener):
             return
         self._last = now
         print(
-            f"{self._name}round {beat.round}/{beat.rounds}  {beat.measure} {beat.value:.3f}  "
-            f"{_rate(beat.interactions_per_second)}  {_left(beat.seconds_left)} left",
+            f"{self._name}round {beat.round}/{beat.rounds}  {_value(beat)}  {_rate(beat)}  "
+            f"{_left(beat.seconds_left)} left",
             file=sys.stderr,
             flush=True,
         )

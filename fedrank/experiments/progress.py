@@ -16,7 +16,8 @@ class Beat:
         interactions_per_second: Measured over the whole rounds since the start of this process, compilation left out.
         seconds_left: Estimate; nan before the first measurement.
         measure: Name of the number below.
-        value: Mean over seeds of the online reward in the last rounds.
+        value: Mean over seeds of the online reward in the last rounds; nan where nothing has been measured yet.
+        unit: What ``interactions`` counts.
     """
 
     round: int
@@ -26,6 +27,7 @@ class Beat:
     seconds_left: float
     measure: str
     value: float
+    unit: str = "interactions"
 
 
 class Listener:

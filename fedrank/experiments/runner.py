@@ -52,6 +52,9 @@ class Runner(abc.ABC):
         work: Interactions, or whatever is counted, of all parties in a round of one run; for progress and speed.
     """
 
+    #: What ``work`` counts.
+    unit = "interactions"
+
     def __init__(self, config: RunConfig, home: RunFolder, listener: Listener, simulator: Simulator, work: int):
         self.config, self.home, self.listener, self.simulator = config, home, listener, simulator
         self.seeds, self.work, self.stop = config.all_seeds, max(1, work), threading.Event()
@@ -175,7 +178,7 @@ class Runner(abc.ABC):
     def _tell(self, done: int, name: str, value: float) -> None:
         rate = self.counted / self.measured if self.measured else float("nan")
         left = (self.config.rounds - done) * self.work * self.runs / rate
-        self.listener.beat(Beat(done, self.config.rounds, self.counted, rate, left, name, value))
+        self.listener.beat(Beat(done, self.config.rounds, self.counted, rate, left, name, value, self.unit))
 
     def metrics(self) -> pl.DataFrame:
         """All rows so far."""

@@ -83,9 +83,14 @@ CONTROLS = {
 class TextRunner(Runner):
     """A run of a :class:`TextExperiment`; arguments as :class:`Runner` has them."""
 
+    unit = "rows"
+
     def __init__(self, experiment: TextExperiment, home: RunFolder, listener: Listener):
         config, protocol = experiment.config, experiment.protocol
-        wanted = [CONTROLS[name] for name in config.evaluation.baselines if name in CONTROLS]
+        asked = config.evaluation.baselines
+        if "bm25" in asked and "local" not in asked:  # whose features BM25 takes: a silo's own statistics
+            asked = ("local", *asked)
+        wanted = [CONTROLS[name] for name in asked if name in CONTROLS]
         self.variants = [Variant(FEDERATED, SEEN, None, False), *wanted]
         runs = len(self.variants) * config.seeds
         chunk = max(1, config.compute.chunk // runs)
@@ -185,7 +190,7 @@ class TextRunner(Runner):
         if "local-plus" in wanted:
             out["Local+"] = tables(0, "Local+")
         if "bm25" in wanted:
-            at_home = tables(places.get(ISOLATED, 0), UNTRAINED, ("own", "home"))
+            at_home = tables(places[ISOLATED], UNTRAINED, ("own", "home"))
             out[UNTRAINED] = {**at_home, **tables(0, UNTRAINED, ("federation",))}
             if EXACT in places:
                 out[f"{UNTRAINED}, exact"] = tables(places[EXACT], UNTRAINED, ("federation",))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedrank.core.errors import ConfigError
 from fedrank.privacy.calibration import concentrated_epsilon
@@ -18,6 +18,36 @@ from fedrank.privacy.sketch_noise import SketchNoise
 
 #: From this ε on, a bound says little by itself: odds may change twentyfold and more.
 _LITTLE = 3.0
+
+
+class MeasuredAttack(NamedTuple):
+    """What an attack on paper mode comes to: is one more occurrence of a word in a document?
+
+    Attributes:
+        command: What measures it; everything random follows from its seed.
+        epsilon: ε as printed, of one answer.
+        trials: Answers.
+        accuracy: How often the attacker is right.
+        allowed: How often he could be if ε held, (e^ε)/(1 + e^ε).
+    """
+
+    command: str
+    epsilon: float
+    trials: int
+    accuracy: float
+    allowed: float
+
+    def in_words(self) -> str:
+        """As a sentence."""
+        return (
+            f"Measured: from one answer an attacker tells whether a document has one more occurrence of a word in "
+            f"{self.accuracy:.0%} of {self.trials:,} trials, where ε = {self.epsilon:g} would allow "
+            f"{self.allowed:.1%} ({self.command})."
+        ).replace("%", " %")
+
+
+#: The attack on paper mode with the defaults of its command; a test measures it again.
+PAPER_ATTACK = MeasuredAttack("fedrank attack sketch --mode paper", 0.5, 4_000, 1.0, 0.622)
 
 _NOT_COVERED = (
     "Whole documents, and anything that many words of a document show together: for that, multiply by the number of "
@@ -50,6 +80,8 @@ class SketchReport:
         scale: Scale of Laplace noise, or σ, in each cell of a sketch; None without noise.
         sensitivity: Distance by which one occurrence changes what gets that noise, in L1, for Gaussian noise in L2.
         epsilon_published: ε as the paper states it, in mode paper; else None.
+        epsilon_published_total: What that number would add up to over ``answers``, if it held, which it does not; None
+            in other modes.
         epsilon_answer: ε of one answer, in mode per-query; infinite where nothing bounds it; else None.
         epsilon_parts: ε of what is handed out once, by name; at δ each, for Gaussian noise.
         epsilon_basic: ε of an occurrence after all that is counted here, by adding up.
@@ -71,6 +103,7 @@ class SketchReport:
     scale: float | None
     sensitivity: float
     epsilon_published: float | None
+    epsilon_published_total: float | None
     epsilon_answer: float | None
     epsilon_parts: dict[str, float]
     epsilon_basic: float
@@ -120,13 +153,14 @@ class SketchReport:
         if self.mode == "plain":
             return "Sketches have no noise. Whoever knows the secret of the hashes reads the counts of every word."
         if self.mode == "paper":
+            assert self.epsilon_published is not None and self.epsilon_published_total is not None
             return (
                 f"This is the paper's noise as printed, and it does not protect the document owner from the querier. "
                 f"One variable is added to all {round(self.sensitivity):,} cells of an answer, so that differences "
                 "between cells are exact, and the querier takes it off with the cells of his own decoys. There is no "
                 f"bound on what one answer reveals. The published number is ε = {self.epsilon_published:.3g} for one "
-                f"answer, and nothing is said about the {self.answers:,} answers that are given about a sketch. Use "
-                "publish-once."
+                f"answer; over the {self.answers:,} answers that are given about a sketch it would add up to "
+                f"{self.epsilon_published_total:,.4g}, if it held. {PAPER_ATTACK.in_words()} Use publish-once."
             )
         at = f" at δ = {self.delta:.0e}"
         gaussian = "Gaussian" in self.mechanism
@@ -193,6 +227,7 @@ def sketch_account(
         scale=noise.scale(),
         sensitivity=math.sqrt(distance) if gaussian else float(distance),
         epsilon_published=noise.epsilon if noise.mode == "paper" else None,
+        epsilon_published_total=noise.epsilon * answers if noise.mode == "paper" and noise.epsilon else None,
         epsilon_answer={"per-query": noise.epsilon, "paper": math.inf}.get(noise.mode),
         epsilon_parts={what: _part(noise, what) for what in once},
         epsilon_basic=_total(noise, answers, 1)[0],

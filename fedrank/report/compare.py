@@ -18,6 +18,7 @@ from fedrank.report.html import Html, document, h, join, section
 from fedrank.report.load import Run, load
 from fedrank.report.statistics import difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
+from fedrank.report.text_privacy import budgets_table
 
 #: More runs than this in one figure cannot be told apart; the table still has all of them.
 MOST_CURVES = 7
@@ -125,7 +126,7 @@ def write_comparison(folders: Sequence[str | os.PathLike[str]], out: str | os.Pa
     """
     runs = labelled(folders)
     folder = Path(out)
-    charts = _charts(runs)
+    charts, spent = _charts(runs), budgets_table(runs, "run")
     for name, chart in charts.items():
         figures.save(chart, folder / "figures" / f"{name}.png")
     page = document(
@@ -133,6 +134,7 @@ def write_comparison(folders: Sequence[str | os.PathLike[str]], out: str | os.Pa
         h("header", h("h1", f"{len(runs)} runs compared"), h("p", _names(runs), class_="lead")),
         section("curves", "How they learnt", _curves(charts, runs)),
         section("final", "Final values", tables.to_html(comparison_table(runs))),
+        section("privacy", "Privacy", tables.to_html(spent)) if spent is not None else None,
         section("settings", "What differs", tables.to_html(changed_settings(runs), code=("key",))),
         h("footer", "Made by fedrank from the files of the run directories alone."),
     )

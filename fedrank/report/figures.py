@@ -8,6 +8,7 @@ stands on the figure, so that it goes wherever the figure goes.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -299,13 +300,16 @@ def _baseline(
 
 
 def _marks(frame: pl.DataFrame, marks: Mapping[str, float], x: Any, y: Any) -> list[Any]:
-    """A dashed line for each, and its name at the right end: the highest name above its line, the others below."""
+    """A dashed line for each, and its name at the right end, on the side where the next line is farther away."""
     layers: list[Any] = []
     ends = [frame["x"].min(), frame["x"].max()]
-    for i, (name, value) in enumerate(sorted(marks.items(), key=lambda mark: -mark[1])):
+    ordered = sorted(marks.items(), key=lambda mark: -mark[1])
+    bounds = [math.inf, *(value for _, value in ordered), -math.inf]
+    for i, (name, value) in enumerate(ordered):
+        below = bounds[i] - value < value - bounds[i + 2]
         data = pl.DataFrame({"x": ends, "mean": [value, value]})
         rule = alt.Chart(data).mark_line(strokeDash=[5, 4], strokeWidth=1.5, color=MUTED)
-        side: Any = {"baseline": "top", "dy": 4} if i else {"baseline": "bottom", "dy": -4}
+        side: Any = {"baseline": "top", "dy": 4} if below else {"baseline": "bottom", "dy": -4}
         label = data.tail(1).with_columns(pl.lit(name).alias("text"))
         text = alt.Chart(label).mark_text(align="right", fontSize=11, **side)
         layers += [rule.encode(x=x, y=y), text.encode(x=x, y=y, text="text:N", color=alt.value(INK))]

@@ -39,8 +39,9 @@ def significance_table(study: Study, runs: Sequence[tuple[Variation, Run]]) -> T
         reference = next((name for name, (is_reference, _) in members.items() if is_reference), None)
         per_query = {name: values for name, (_, values) in members.items() if values}
         if reference in per_query and len(per_query) > 1:
-            rows = compare_per_query(_paired(per_query, per_query[reference]), reference)
-            found.extend((about, row) for row in rows)
+            paired = _paired(per_query, per_query[reference])
+            if any(name != reference for name in paired):
+                found.extend((about, row) for row in compare_per_query(paired, reference))
     if not found:
         return None
     by_t = _adjusted([row.p_t for _, row in found])
@@ -105,16 +106,22 @@ def _together(old: dict, new: dict) -> dict:
 
 
 def _paired(per_query: dict[str, dict], reference: dict) -> dict[str, dict[tuple[str, str], np.ndarray]]:
-    """Arrays over the queries that a ranker and the reference have in common; the same ones for all rankers."""
-    keys = [key for key in reference if all(key in values for values in per_query.values())]
+    """Arrays over queries, of each measure the same ones for all rankers that have it.
+
+    A ranker need not have all measures: some are of a search that it does not do. Without any in common with the
+    reference it is left out.
+    """
     queries = {
-        key: [query for query in reference[key] if all(query in values[key] for values in per_query.values())]
-        for key in keys
+        key: [q for q in reference[key] if all(q in values[key] for values in per_query.values() if key in values)]
+        for key in reference
     }
-    return {
-        name: {key: np.array([np.mean(values[key][q]) for q in queries[key]]) for key in keys if queries[key]}
+    arrays = {
+        name: {
+            key: np.array([np.mean(values[key][q]) for q in qs]) for key, qs in queries.items() if qs and key in values
+        }
         for name, values in per_query.items()
     }
+    return {name: values for name, values in arrays.items() if values}
 
 
 def _per_query(study: Study, variation: Variation, run: Run) -> dict[str, dict[tuple[str, str], dict]]:

@@ -17,6 +17,7 @@ from fedrank.report.load import Run
 from fedrank.report.significance_table import significance_table
 from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
+from fedrank.report.text_privacy import budgets_table
 
 #: Settings that baselines depend on; in all others, theirs is one row.
 _OF_BASELINES = ("data", "fold", "data_seed", "holdout", "normalise", "clicks")
@@ -198,8 +199,10 @@ def _section(paper: Paper, shown: Shown, drawn: Mapping[str, Any]) -> Html:
 
 
 def study_tables(paper: Paper, shown: Shown) -> list[Table]:
-    """All tables of a study: values, comparisons query by query, and those that no runs stand behind."""
+    """All tables of a study: values, privacy spent, comparisons query by query, those that no runs stand behind."""
     out = [table(paper, shown)] if shown.runs else []
+    spent = spending(shown)
+    out += [spent] if spent is not None else []
     if shown.runs and shown.study.settings.get("budget"):
         measures = [measure for split, measure in shown.study.measures if split == "test"]
         equal = budget_table({_label(v): run for v, run in shown.runs}, measures)
@@ -209,6 +212,11 @@ def study_tables(paper: Paper, shown: Shown) -> list[Table]:
         if compared is not None:
             out.append(compared)
     return [*out, *shown.tables]
+
+
+def spending(shown: Shown) -> Table | None:
+    """What each run of silos with texts spends of privacy; None if there is no such run."""
+    return budgets_table({_label(variation): run for variation, run in shown.runs})
 
 
 def _groups(shown: Shown) -> list[tuple[dict[str, Any], list[tuple[Variation, Run]]]]:

@@ -23,8 +23,8 @@ def learning_figure(run: Run, scope: str = "own") -> alt.LayerChart | None:
 
     Args:
         run: A run of silos with texts.
-        scope: ``"own"``: own documents, beside Local and Local+. ``"federation"``: a search of all documents, beside
-            what Local finds at home.
+        scope: ``"own"``: own documents, beside BM25, Local and Local+. ``"federation"``: a search of all documents,
+            beside BM25 in the same search, and what BM25 and Local find at home.
 
     Returns:
         None if the run has no such measure.
@@ -56,8 +56,8 @@ def gate_figure(run: Run) -> Any | None:
             "silo": one.silo,
             "value": one.test,
             "decision": "adopted" if one.adopted else "refused",
-            "note": f"{one.silo}, seed {one.seed}: {'adopted' if one.adopted else 'refused'}, test "
-            f"{describe.measured(one.test, signed=True, digits=DIGITS)}, validation "
+            "note": f"{one.silo}, seed {one.seed}: {'adopted' if one.adopted else 'refused'}, against {one.against}: "
+            f"test {describe.measured(one.test, signed=True, digits=DIGITS)}, validation "
             f"{describe.measured(one.vali, signed=True, digits=DIGITS)}",
         }
         for one in texts.decisions
@@ -66,7 +66,11 @@ def gate_figure(run: Run) -> Any | None:
     if not rows:
         return None
     frame = pl.DataFrame(rows)
-    x = alt.X("value:Q").title(f"{FEDERATED} − Local, {texts.measure} on test queries").axis(format="+.2f", tickCount=5)
+    x = (
+        alt.X("value:Q")
+        .title(f"{FEDERATED} − what the silo has, {texts.measure} on test queries")
+        .axis(format="+.2f", tickCount=5)
+    )
     y = alt.Y("silo:N").sort(list(texts.names)).title(None).axis(ticks=False, domain=False, grid=True)
     zero = alt.Chart(pl.DataFrame({"value": [0.0]})).mark_rule(color=figures.MUTED, strokeWidth=1.5).encode(x=x)
     domain = ["adopted", "refused"]
@@ -84,7 +88,10 @@ def gate_figure(run: Run) -> Any | None:
             description="note:N",
         )
     )
-    said = ["A point a seed; right of 0 the federation’s ranker is better", *describe.caveats(run)]
+    said = [
+        "A point a seed; right of 0 the federation’s ranker beats the better of BM25 and Local on validation",
+        *describe.caveats(run),
+    ]
     lines = [line for one in said for line in textwrap.wrap(one, 62)]
     title = alt.Title("What adopting is worth, and what was decided", subtitle=lines, anchor="start", frame="group")
     height = max(120, 42 * len(texts.names))

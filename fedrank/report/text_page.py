@@ -10,13 +10,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedrank.report import describe, sections, svg, tables, text_figures, text_privacy, text_tables, words
+from fedrank.report import (
+    describe,
+    sections,
+    svg,
+    tables,
+    text_figures,
+    text_gate,
+    text_privacy,
+    text_queries,
+    text_tables,
+    words,
+)
 from fedrank.report.html import Html, document, h, section, tile
 from fedrank.report.load import Run
 from fedrank.report.statistics import Estimate, mean_interval
-from fedrank.report.text_tables import DIGITS, gain, texts_of
+from fedrank.report.text_tables import DIGITS, gain, lead, texts_of
 from fedrank.report.text_verdicts import told, verdicts
-from fedrank.report.texts import EXACT, FEDERATED, LOCAL
+from fedrank.report.texts import BM25, EXACT, FEDERATED, LOCAL
 
 _LINKS = {
     "methods": "Methods",
@@ -64,7 +75,10 @@ def page(run: Run, drawn: Mapping[str, Any]) -> str:
         h("ul", *(h("li", said) for said in verdicts(run)), class_="verdicts"),
         h("nav", *(h("a", title, href=f"#{anchor}") for anchor, title in links.items()), aria_label="Sections"),
         section(
-            "methods", "Methods", tables.to_html(text_tables.methods_table(run)), _table(text_tables.queries_table(run))
+            "methods",
+            "Methods",
+            tables.to_html(text_tables.methods_table(run)),
+            _table(text_queries.queries_table(run)),
         ),
         section("search", "Searching together", tables.to_html(search)) if search is not None else None,
         _silos(run, drawn),
@@ -89,20 +103,35 @@ def _tiles(run: Run) -> list[Html]:
     if own is not None:
         local = mean_interval(list(texts.values(LOCAL, texts.measure).values())).mean
         out.append(_gain_tile("Gain over Local, own documents", own, f"Local: {local:.{DIGITS}f}"))
-    if everywhere is not None:
-        home = mean_interval(list(texts.values(LOCAL, str(texts.searched), scope="home").values())).mean
+    untrained = lead(run, FEDERATED, BM25)
+    if untrained is not None:
+        plain = mean_interval(list(texts.values(BM25, texts.measure).values())).mean
+        out.append(
+            _gain_tile("Gain over plain BM25, own documents", untrained, f"BM25, not trained: {plain:.{DIGITS}f}")
+        )
+    from_bm25 = lead(run, FEDERATED, BM25, scope="federation", at="home")
+    if everywhere is not None or from_bm25 is not None:
+        alone = LOCAL if from_bm25 is None else BM25
+        everywhere = from_bm25 or everywhere
+        assert everywhere is not None  # one of them is
+        home = mean_interval(list(texts.values(alone, str(texts.searched), scope="home").values())).mean
         whole = mean_interval(list(texts.values(FEDERATED, str(texts.searched), scope="federation").values())).mean
-        reached = f"{whole:.{DIGITS}f} against {home:.{DIGITS}f} of Local at home"
+        reached = f"{whole:.{DIGITS}f} against {home:.{DIGITS}f} of {alone} at home"
         out.append(_gain_tile("Search of all against search at home", everywhere, reached))
+    added = lead(run, FEDERATED, BM25, scope="federation")
+    if added is not None:
+        plain = mean_interval(list(texts.values(BM25, str(texts.searched), scope="federation").values())).mean
+        out.append(_gain_tile("Training over plain BM25 in that search", added, f"BM25 there: {plain:.{DIGITS}f}"))
     exact = gain(run, EXACT)
     if exact is not None:
         more = gain(run, EXACT, scope="federation")
         searched = "" if more is None else f"search of all: {_signed(more.mean)}"
-        out.append(_gain_tile("The same gain with exact features", exact, searched))
+        out.append(_gain_tile("Gain over Local with exact features", exact, searched))
     if texts.decisions:
         adopted = sum(one.adopted for one in texts.decisions)
         lost = sum(one.adopted and one.test < 0 for one in texts.decisions)
-        of = f"{len(texts.silos)} silos × {len(run.seeds)} seeds; {lost} of these lost on test queries"
+        of = f"{len(texts.silos)} silos × {len(run.seeds)} seeds, against {text_gate.against(texts.decisions)}; "
+        of += f"{lost} of these lost on test queries"
         out.append(tile("Adopt the federation’s ranker", f"{adopted} of {len(texts.decisions)}", of))
     private = text_privacy.tile_words(run)
     if private is not None:
@@ -133,7 +162,7 @@ def _warning(run: Run) -> Html | None:
 
 
 def _silos(run: Run, drawn: Mapping[str, Any]) -> Html:
-    gate = text_tables.gate_table(run)
+    gate = text_gate.gate_table(run)
     figure = None
     if "gate" in drawn:
         said = "What adopting the federation’s ranker is worth to each silo in each seed; the table below has the sums"
@@ -143,8 +172,8 @@ def _silos(run: Run, drawn: Mapping[str, Any]) -> Html:
 
 def _curves(run: Run, drawn: Mapping[str, Any]) -> Html:
     names = {
-        "curve-own": "Learning curve on own documents, Local and Local+ as dashed lines",
-        "curve-search": "Learning curve of a search of all silos’ documents, Local at home as a dashed line",
+        "curve-own": "Learning curve on own documents, BM25, Local and Local+ as dashed lines",
+        "curve-search": "Learning curve of a search of all documents; dashed lines: BM25 there, BM25 and Local at home",
     }
     parts = [svg.figure(drawn[name], name, _alt(run, said)) for name, said in names.items() if name in drawn]
     note = "Point at a curve to read its values. Figures as PNG: folder figures." if parts else "There are no curves."

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
+from fedrank.privacy.sketch_account import PAPER_ATTACK
 from fedrank.report import describe, words
 from fedrank.report.load import Run
 from fedrank.report.tables import Column, Table
@@ -29,8 +31,8 @@ def warning(run: Run) -> tuple[str, list[str]] | None:
     published = words.epsilon_text((run.privacy or {}).get("epsilon_published"))
     return "Warning: paper mode does not protect the document owner from the querier", [
         f"The paper’s noise is one variable for all cells of an answer. The querier takes it off again, and the "
-        f"printed ε = {published} bounds nothing. Use publish-once or per-query for documents that others must not "
-        "see; fedrank attack sketch shows the attack."
+        f"printed ε = {published} bounds nothing. {PAPER_ATTACK.in_words()} Use publish-once or per-query for "
+        "documents that others must not see."
     ]
 
 
@@ -45,6 +47,7 @@ def epsilon_table(run: Run) -> Table | None:
     n, own = int(privacy.get("answers") or 0), int(privacy.get("answers_of_querier") or 0)
     known = [
         ("epsilon_published", "as the paper states it, of one answer", "Not a bound: see the warning."),
+        ("epsilon_published_total", f"the same, added up over {n:,} answers", "What it would come to, if it held."),
         ("epsilon_answer", "one occurrence of a word, one answer", "Noise is drawn anew for each answer."),
         (
             "epsilon_occurrence",
@@ -61,10 +64,12 @@ def epsilon_table(run: Run) -> Table | None:
     ]
     rows = []
     for key, what, note in known:
-        value = privacy.get(key)
+        value = published_total(privacy) if key == "epsilon_published_total" else privacy.get(key)
         if key == "epsilon_querier" and not counted:
             continue
-        if value is None and (key in ("epsilon_published", "epsilon_answer") or not privacy.get("mode")):
+        if value is None and (
+            key in ("epsilon_published", "epsilon_published_total", "epsilon_answer") or not privacy.get("mode")
+        ):
             continue
         rows.append({"what": what, "epsilon": _epsilon(value), "note": note if value is not None else "No bound."})
     columns = (Column("what", "what"), Column("epsilon", "ε", numeric=True), Column("note", "in words"))
@@ -75,6 +80,68 @@ def epsilon_table(run: Run) -> Table | None:
     kind = "Count Sketch" if shape["kind"] == "count" else "Count-Min"
     cells = f"A document’s sketch: {kind}, {shape['z']} rows of {shape['w']:,} cells, body and title each."
     return Table("What ε protects", columns, tuple(rows), (noise, cells))
+
+
+def published_total(privacy: Mapping[str, Any]) -> float | None:
+    """What the paper's ε of one answer would add up to over all answers, in mode paper; else None."""
+    if privacy.get("epsilon_published") is None:
+        return None
+    return float(privacy["epsilon_published"]) * int(privacy.get("answers") or 0)
+
+
+def budgets_table(runs: Mapping[str, Run], title: str = "case") -> Table | None:
+    """What each run's silos spend, after composition; None if none of them has a statement about sketches.
+
+    Args:
+        runs: By label.
+        title: What a label is.
+    """
+    known = {label: run.privacy for label, run in runs.items() if run.texts is not None and run.privacy}
+    rows = []
+    for label, privacy in known.items():
+        mode, total = str(privacy.get("mode")), published_total(privacy)
+        asked = mode in ("per-query", "paper")
+        rows.append(
+            {
+                "case": label,
+                "mode": mode,
+                "answer": _small(privacy.get("epsilon_answer")) if asked else None,
+                "answers": int(privacy.get("answers") or 0) if asked else None,
+                "total": _epsilon(privacy.get("epsilon_occurrence")),
+                "document": _epsilon(privacy.get("epsilon_document")),
+                "words": int(privacy.get("occurrences") or 0),
+                "published": None if total is None else words.epsilon_text(float(privacy["epsilon_published"])),
+                "printed": None if total is None else words.epsilon_text(total),
+            }
+        )
+    if not rows:
+        return None
+    columns = [
+        Column("case", title),
+        Column("mode", "mode"),
+        Column("answer", "ε of one answer", numeric=True),
+        Column("answers", "answers about a sketch", numeric=True),
+        Column("total", "ε of an occurrence, all in all", numeric=True),
+        Column("document", "ε of a document", numeric=True),
+        Column("words", "its words", numeric=True),
+    ]
+    deltas = dict.fromkeys(describe.number(privacy.get("delta")) for privacy in known.values())
+    notes = [
+        "An occurrence is one word at one place of a document. All in all: after all answers, sizes and statistics; "
+        f"answers that are counted, and Gaussian noise, at δ = {' or '.join(deltas)}. ∞: no bound. A document is not "
+        "covered: its ε is what the bound would come to, and promises nothing.",
+        "Models are trained on own documents and sent without noise, which no ε here covers.",
+    ]
+    if any(row["printed"] is not None for row in rows):
+        columns += [
+            Column("published", "paper: ε of one answer as printed", numeric=True),
+            Column("printed", "paper: that times the answers", numeric=True),
+        ]
+        notes.append(
+            f"Mode paper has no bound on what even one answer reveals. {PAPER_ATTACK.in_words()} The last columns are "
+            "the authors’ own number and what it would add up to, if it held."
+        )
+    return Table("What is spent, after composition", tuple(columns), tuple(rows), tuple(notes))
 
 
 def errors_table(run: Run) -> Table | None:
@@ -156,6 +223,10 @@ def tile_words(run: Run) -> tuple[str, str, str] | None:
 
 def _epsilon(value: Any) -> str:
     return "∞" if value is None else words.epsilon_text(float(value))
+
+
+def _small(value: Any) -> str:
+    return "∞" if value is None else f"{float(value):.3g}"
 
 
 def _over(values: Any) -> str:

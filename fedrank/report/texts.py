@@ -30,8 +30,8 @@ COLUMNS = {
 }
 
 #: The method whose run this is, and those that it is compared with, in the order in which they are shown.
-FEDERATED, LOCAL, LOCAL_PLUS, GLOBAL, EXACT, POOLED = METHODS = (
-    "CS-F-LTR", "Local", "Local+", "Global (β = 0)", "exact features", "pooled data",
+FEDERATED, BM25, LOCAL, LOCAL_PLUS, GLOBAL, EXACT, POOLED, BM25_EXACT = METHODS = (
+    "CS-F-LTR", "BM25", "Local", "Local+", "Global (β = 0)", "exact features", "pooled data", "BM25, exact",
 )  # fmt: skip
 
 #: What is searched, and how measures of it end in ``metrics.parquet`` and ``per_query.parquet``.
@@ -82,10 +82,11 @@ class Decision:
     Attributes:
         seed: Which.
         silo: Which.
-        vali: Federation's ranker minus the silo's own, mean over its validation queries.
+        vali: Federation's ranker minus what the silo has by itself, mean over its validation queries.
         test: The same over its test queries.
         adopted: Whether the former decided for the federation's.
-        kept: What that is worth on test queries: ``test``, or 0 where the silo stays with its own ranker.
+        kept: What that is worth on test queries: ``test``, or 0 where the silo stays with what it has.
+        against: What it has by itself, the better one on validation: :data:`LOCAL` or :data:`BM25`.
     """
 
     seed: int
@@ -94,6 +95,7 @@ class Decision:
     test: float
     adopted: bool
     kept: float
+    against: str = LOCAL
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +184,9 @@ class TextRun:
         return dict(rows.group_by("seed").agg(pl.col("value").mean()).sort("seed").iter_rows())
 
     def marks(self, split: str, named: str) -> dict[str, float]:
-        """What silos reach alone, by the words that a figure has for it: Local and Local+, or Local's search at home.
+        """What there is without training together, by the words that a figure has for it.
+
+        BM25, Local and Local+ on own documents; of a search, BM25 in all documents, and BM25 and Local at home.
 
         Args:
             split: ``"test"`` or ``"vali"``.
@@ -190,12 +194,12 @@ class TextRun:
         """
         whole = SCOPES["federation"]
         measure = named.removesuffix(whole)
-        alone = {LOCAL: "own", LOCAL_PLUS: "own"} if measure == named else {LOCAL: "home"}
+        own = ((BM25, "own"), (LOCAL, "own"), (LOCAL_PLUS, "own"))
         found = {}
-        for method, scope in alone.items():
+        for method, scope in own if measure == named else ((BM25, "federation"), (BM25, "home"), (LOCAL, "home")):
             values = self.values(method, measure, scope=scope, split=split)
             if values:
-                label = method if scope == "own" else f"{method} at home"
+                label = f"{method} at home" if scope == "home" else method
                 found[label] = math.fsum(values.values()) / len(values)
         return found
 
@@ -301,7 +305,10 @@ def _silo(raw: Mapping[str, Any], words: int | None) -> TextSilo:
 
 def _decision(raw: Mapping[str, Any]) -> Decision:
     numbers = {name: math.nan if raw[name] is None else float(raw[name]) for name in ("vali", "test", "kept")}
-    return Decision(seed=int(raw["seed"]), silo=str(raw["silo"]), adopted=bool(raw["adopted"]), **numbers)
+    against = str(raw.get("against", LOCAL))
+    return Decision(
+        seed=int(raw["seed"]), silo=str(raw["silo"]), adopted=bool(raw["adopted"]), against=against, **numbers
+    )
 
 
 def _by_seed(raw: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:

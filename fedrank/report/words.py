@@ -109,14 +109,22 @@ TEXT_OPENING = {
     "publish": "the summed statistics; sketches of each silo's documents",
     "ask": "the summed statistics; questions about words, among decoys",
     "answer": "questions; cells of sketches",
-    "receive": "what others published or answered; sums by which features are centred",
+    "receive": "what others published or answered; how many rows and cross pairs a silo trains on",
     "scale": "how all centre and scale features",
 }
+#: "receive" where features are centred and scaled by all silos' rows, whose sums cross.
+_RECEIVE_SUMS = "what others published or answered; sums by which features are centred, without noise"
 TEXT_TRAINING = {
     "local": "the model that each silo trained by itself",
     "label": "their mean, by which each silo labels its cross pairs",
     "step": "the ranker, and the step of training of each silo",
 }
+
+
+def opening_words(run: Run) -> dict[str, str]:
+    """What each exchange of the opening is for, in a run of silos with texts."""
+    sums = run.setting("texts.scale") == "federation"
+    return {**TEXT_OPENING, "receive": _RECEIVE_SUMS} if sums else TEXT_OPENING
 
 
 def silo_ledger_words(run: Run) -> list[str]:
@@ -156,7 +164,7 @@ def text_ledger_words(run: Run) -> list[str]:
     """What crossed between silos with texts: in the opening, in training, in all; for one silo and for all."""
     ledger, silos = run.ledger or Ledger(), len(run.texts.silos) if run.texts is not None else 1
     out = []
-    for title, known in (("Opening, once", TEXT_OPENING), ("Training", TEXT_TRAINING)):
+    for title, known in (("Opening, once", opening_words(run)), ("Training", TEXT_TRAINING)):
         lines = [flow for flow in flows(ledger) if (flow.exchange in TEXT_TRAINING) == (known is TEXT_TRAINING)]
         if not lines:
             continue

@@ -10,7 +10,7 @@ from fedrank.privacy.sketch import SketchShape
 from fedrank.privacy.sketch_noise import SketchNoise
 from fedrank.simulate.sketch_attack_world import Finding, make_world
 from fedrank.simulate.sketch_attacks import cancel, distinguish, distinguish_unscaled, repeat
-from fedrank.simulate.sketch_term_attacks import dictionary, intersection
+from fedrank.simulate.sketch_term_attacks import dictionary, intersection, two_silos
 
 #: Modes that make a promise, and so can be attacked.
 ATTACKED = ("paper", "per-query", "publish-once")
@@ -48,7 +48,8 @@ def attack_sketches(
         epsilon: ε as each mode means it: as printed, of one answer, of an occurrence for good.
         z: Rows of a sketch.
         w: Cells of a row.
-        z1: Own positions of a question, below z.
+        z1: Own positions of a question, below z. Mode publish-once asks nothing: there it is at most z, and where it is
+            z, no cells are left for :func:`~fedrank.simulate.sketch_attacks.cancel` to take noise off with.
         trials: Trials of each attack; fewer of those that take long.
         seed: Of everything random.
         vocabulary: Words of the dictionary.
@@ -63,7 +64,14 @@ def attack_sketches(
     """
     if mode not in (*ATTACKED, "all"):
         raise UnknownNameError("mode to attack", mode, (*ATTACKED, "all"))
-    if not 1 <= z1 < z:
+    if mode == "publish-once":
+        z1 = min(z1, z)
+    elif z < 2:
+        raise ConfigError(
+            f"a question needs z of at least 2, one position for its word and one for decoys; got {z}. Attack mode "
+            "publish-once, which asks nothing."
+        )
+    if z1 < 1 or (z1 >= z and mode != "publish-once"):
         raise ConfigError(f"z1 must be in 1..{z - 1}, so that there are decoys among the {z} positions; got {z1}.")
     if trials < 1 or seed < 0:
         raise ConfigError(f"trials must be at least 1 and seed at least 0, got {trials} and {seed}.")
@@ -77,7 +85,8 @@ def attack_sketches(
         found += [distinguish(world, noise, z1, trials, rng)]
         if name == "per-query":
             found += [distinguish_unscaled(world, epsilon, z1, trials, rng)]
-        found += [cancel(world, noise, z1, trials, rng)]
+        if z1 < z:
+            found += [cancel(world, noise, z1, trials, rng)]
         if name != "paper":
             found += repeat(world, noise, _TIMES, _LEDGER * epsilon, min(trials, _MOST_REPEATED), rng)
         if name == "publish-once":  # no question leaves the querier
@@ -86,5 +95,5 @@ def attack_sketches(
         published = name == "paper"
         for scheme in ("icde", "jos") if published else ("jos",):
             found += [dictionary(world, z1, scheme, terms, rng)]
-        found += [intersection(world, z1, _REQUESTS, published, terms, rng)]
+        found += [intersection(world, z1, _REQUESTS, published, terms, rng), two_silos(world, z1, terms, rng)]
     return found

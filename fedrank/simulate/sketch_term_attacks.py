@@ -7,6 +7,8 @@ others to decoys (:mod:`fedrank.privacy.decoys`).
   does.
 * :func:`intersection`: he compares two questions about a term. If only the decoys were drawn anew, the positions on
   which they agree are the private index set PK.
+* :func:`two_silos`: he compares the questions of two silos about a term. Each has decoys of its own, so that the words
+  that fit both questions are the term and hardly another.
 """
 
 from __future__ import annotations
@@ -53,6 +55,38 @@ def dictionary(world: World, z1: int, scheme: str, trials: int, rng: np.random.G
     broken = low > 1.0 / alike + _ROUNDING
     return Finding(
         "dictionary", scheme, "term named", float(named.mean()), low, high, 1.0 / alike, broken, trials, words
+    )
+
+
+def two_silos(world: World, z1: int, trials: int, rng: np.random.Generator) -> Finding:
+    """Find the term that two silos ask about.
+
+    Each silo has its own secret, so its own positions and whole decoys ("jos"). The owner takes the words of his
+    dictionary that fit both questions in z₁ positions, and chooses among them at random. The measure is the probability
+    that he names the term; what is promised is what decoys promise of one question, one over the term and its decoys.
+
+    Args:
+        world: Its vocabulary is the dictionary.
+        z1: Own positions of a question.
+        trials: Terms that both silos ask about, different ones if there are enough.
+        rng: Generator.
+    """
+    silos = [Obfuscator(world.shape, z1, world.terms, world.hashes, rng.bytes(32)) for _ in range(2)]
+    candidates = np.zeros(trials)
+    for trial, term in enumerate(rng.choice(len(world.terms), trials, replace=trials > len(world.terms))):
+        both = [fits(silo.ask(world.terms[term]).rows, world.hashes) == z1 for silo in silos]
+        candidates[trial] = np.count_nonzero(both[0] & both[1])  # the term is always among them
+    named = 1.0 / candidates
+    low, high = np.clip(mean_interval(named), 0.0, 1.0).tolist()
+    promised = 1.0 / silos[0].among
+    words = (
+        f"two silos with decoys of their own ask about one word: of {len(world.terms):,} in the dictionary, "
+        f"{candidates.mean():.3g} are left on average that fit both questions; decoys protect no word that two silos "
+        "ask about"
+    )
+    broken = low > promised + _ROUNDING
+    return Finding(
+        "intersection", "jos, two silos", "term named", float(named.mean()), low, high, promised, broken, trials, words
     )
 
 

@@ -30,7 +30,16 @@ def test_a_program_gets_the_same_as_json(capsys):
     assert content["epsilon"] == 1.0 and content["seed"] == 4 and content["z1"] == 5
     first = content["findings"][0]
     assert first["attack"] == "distinguish" and first["measured"] == 1.0 and first["broken"] is True
-    assert {one["mode"] for one in content["findings"]} == {"paper", "icde", "jos", "decoys drawn anew, PK kept"}
+    assert {one["mode"] for one in content["findings"]} == {
+        "paper", "icde", "jos", "jos, two silos", "decoys drawn anew, PK kept",
+    }  # fmt: skip
+
+
+def test_the_default_shape_of_published_sketches_can_be_attacked(capsys):
+    quick = ("--trials", "200", "--vocabulary", "1000")
+    content = json.loads(run(capsys, *quick, "--mode", "publish-once", "--z", "1", "--w", "4096", "--json"))
+    assert content["z1"] is None and all(one["mode"] == "publish-once" for one in content["findings"])
+    assert "z₁" not in run(capsys, *quick, "--mode", "publish-once", "--z", "1", "--w", "4096")
 
 
 def test_a_setting_that_cannot_be_is_refused(capsys):

@@ -1,6 +1,7 @@
 """The page of silos with texts: what the federation gained, what noise took, who adopts, what protects nobody."""
 
 import json
+import math
 import re
 from html.parser import HTMLParser
 
@@ -8,16 +9,29 @@ import polars as pl
 import pytest
 from text_run_factory import METHODS, make_text_run
 
-from fedrank.cli.report import show
+from fedrank.cli.report import compare, show
+from fedrank.cli.terminal import Lines
 from fedrank.core.errors import RunError
+from fedrank.experiments.progress import Beat
 from fedrank.experiments.settings import from_dict
 from fedrank.experiments.sketch_config import TEXT_PROTOCOLS
 from fedrank.experiments.study import Paper, Study
-from fedrank.experiments.text_run import ALONE, CONTROLS, WHERE
+from fedrank.experiments.text_run import CONTROLS, WHERE
+from fedrank.experiments.text_scores import UNTRAINED
 from fedrank.experiments.variations import variations
 from fedrank.privacy.sketch_noise import MODES
 from fedrank.protocols.silo_sketch import FEDERATED
-from fedrank.report import describe, tables, text_page, text_privacy, text_tables, texts, words
+from fedrank.report import (
+    describe,
+    tables,
+    text_gate,
+    text_page,
+    text_privacy,
+    text_queries,
+    text_tables,
+    texts,
+    words,
+)
 from fedrank.report.budget import budget_table
 from fedrank.report.compare import comparison_table, labelled, write_comparison
 from fedrank.report.load import load
@@ -72,7 +86,8 @@ def changed(folder, name, change):
 
 def test_names_of_methods_modes_and_measures_are_those_that_runs_write():
     assert texts.FEDERATED == FEDERATED
-    assert set(texts.METHODS) == {FEDERATED, *ALONE.values(), *(variant.name for variant in CONTROLS.values())}
+    ours = {FEDERATED, "Local+", UNTRAINED, f"{UNTRAINED}, exact", *(variant.name for variant in CONTROLS.values())}
+    assert set(texts.METHODS) == set(METHODS) == ours and texts.BM25 == UNTRAINED
     assert texts.SCOPES == WHERE and set(texts.MODES) == set(MODES)
     assert TEXT_PROTOCOLS == ("silo-sketch",)
 
@@ -83,7 +98,7 @@ def test_the_gain_and_what_it_rests_on_come_first(one):
     first = shown[: shown.index("Methods, on the silos")]
     gain = text_tables.gain(run)
     assert f"{gain.mean:+.3f}" in first and "3 seeds, each with its own cut and split of queries" in first
-    assert "Search of all against search at home" in first and "of Local at home" in first
+    assert "Search of all against search at home" in first and "of BM25 at home" in first
 
 
 def test_a_gain_is_the_mean_difference_paired_by_seed(one):
@@ -106,28 +121,27 @@ def test_a_gain_is_the_mean_difference_paired_by_seed(one):
 
 def test_every_method_has_every_measure_and_a_cost_is_called_one(one):
     table = text_tables.methods_table(one[0])
-    assert [row["method"] for row in table.rows] == list(METHODS)
+    assert [row["method"] for row in table.rows] == list(METHODS[:-1])  # exact BM25 is a search of all documents only
     assert [c.title for c in table.columns][1:4] == ["nDCG@10", "MAP", "MAP-JOS (1 is best, larger is worse)"]
     assert all(row[f"m{i}"] is not None for row in table.rows for i in range(3))
     assert "1 is best and larger is worse" in " ".join(table.notes)
 
 
 def test_tests_by_query_are_paired_and_corrected_together(one):
-    table = text_tables.queries_table(one[0])
+    table = text_queries.queries_table(one[0])
     against = [(row["about"], row["against"]) for row in table.rows]
     assert against == [
-        *(("own documents", m) for m in METHODS[1:]),
-        ("all silos’ documents", "Local at home"),
-        ("all silos’ documents", "exact features"),
-        ("all silos’ documents", "pooled data"),
+        *(("own documents", m) for m in METHODS[1:-1]),
+        *(("all silos’ documents", m) for m in ("Local at home", "BM25 at home", "BM25", "Global (β = 0)")),
+        *(("all silos’ documents", m) for m in ("exact features", "pooled data")),
     ]
     frame = pl.read_parquet(one[0].path / "per_query.parquet")
     mean = {key: g["value"].mean() for key, g in frame.group_by("ranker", "measure", maintain_order=True)}
     expected = mean["learnt", "nDCG@10"] - mean["Local", "nDCG@10"]
-    assert table.rows[0]["difference"].mean == pytest.approx(expected) and table.rows[0]["queries"] == 12
+    assert table.rows[1]["difference"].mean == pytest.approx(expected) and table.rows[1]["queries"] == 12
     far = mean["learnt", "nDCG@10, all documents"] - mean["Local", "nDCG@10, all documents, searched at home"]
-    assert table.rows[5]["difference"].mean == pytest.approx(far)
-    assert "corrected for the 8 rows" in table.notes[0]
+    assert table.rows[6]["difference"].mean == pytest.approx(far)
+    assert "corrected for the 12 rows" in table.notes[0]
 
 
 def test_the_gate_counts_who_gained_and_who_would_have_lost(tmp_path):
@@ -136,19 +150,118 @@ def test_the_gate_counts_who_gained_and_who_would_have_lost(tmp_path):
     found += [("silo-2", -0.1, 0.4, False), ("silo-2", 0.2, 0.1, True), ("silo-2", 0.0, -0.2, False)]
     decisions = [
         {"seed": i % 3, "silo": s, "vali": v, "test": t, "adopted": a, "kept": t if a else 0.0}
+        | {"against": "BM25" if i < 4 else "Local"}
         for i, (s, v, t, a) in enumerate(found)
     ]
     changed(folder, "gate.json", lambda gate: gate.update(decisions=decisions))
     run = load(folder)
-    first, second, every = text_tables.gate_table(run).rows
+    first, second, every = text_gate.gate_table(run).rows
     keys = ("adopts", "gained", "lost", "spared", "missed")
     assert [first[k] for k in keys] == ["2 of 3", "1", "1", "1", "0"]
     assert [second[k] for k in keys] == ["1 of 3", "1", "0", "1", "1"]
     assert [every[k] for k in keys] == ["3 of 6", "2", "1", "2", "1"]
     assert every["offered"].mean == pytest.approx(0.1 / 6) and every["kept"].mean == pytest.approx(0.0)
+    assert [row["against"] for row in (first, second, every)] == [
+        "BM25",
+        "Local (2) or BM25 (1)",
+        "BM25 (4) or Local (2)",
+    ]
     assert every["kept"].n == 3  # seeds, not silos, are independent
     (said,) = [line for line in verdicts(run) if line.startswith("Do no harm")]
-    assert "of 6 decisions (2 silos, 3 seeds), 3 adopt" in said and "2 of these gained and 1 lost" in said
+    assert (
+        "of 6 decisions (2 silos, 3 seeds), each against BM25 (4) or Local (2), 3 adopt" in said
+        and "2 of these gained and 1 lost" in said
+    )
+    assert "whether to show others’ documents beside them it does not decide" in said
+
+
+# -- what a silo has without a federation ----------------------------------------------------------------------------
+
+
+def about(said, begins):
+    (line,) = [line for line in said if line.startswith(begins)]
+    return line
+
+
+@pytest.mark.parametrize(
+    ("ours", "bm25", "says", "not_says"),
+    [
+        (0.05, 0.02, "The federation helps.", "plain BM25"),
+        (0.05, 0.08, "It is better than Local, but plain BM25, which needs no training, no labels and no federation, "
+         "does better.", "helps"),
+        (0.05, 0.05, "does as well, as far as the seeds tell.", "helps"),
+        (-0.05, 0.05, "The federation harms: plain BM25, which needs no training, no labels and no federation, does "
+         "better; so does", "helps"),
+        (0.0, 0.05, "Plain BM25, which needs no training, no labels and no federation, does better.", "helps"),
+        (-0.05, -0.1, "It is better than BM25, but a silo’s own ranker does better.", "helps"),
+    ],
+)  # fmt: skip
+def test_a_federation_helps_only_where_it_beats_all_that_a_silo_has_without_it(tmp_path, ours, bm25, says, not_says):
+    worth = {"CS-F-LTR": (ours, 0.1), "BM25": (bm25, 0.06)}
+    run = load(make_text_run(tmp_path / "run", worth=worth, noise=0.002, seeds=4))
+    said = about(verdicts(run), "Ranking a silo’s own documents")
+    assert says in said and not_says not in said
+    values = {m: run.texts.values(m, "nDCG@10") for m in ("CS-F-LTR", "BM25")}
+    mean = sum(values["CS-F-LTR"][s] - values["BM25"][s] for s in range(4)) / 4
+    assert f"minus BM25 {mean:+.3f}".replace("-", "−") in said
+
+
+def test_a_search_s_gain_is_parted_into_what_the_search_gives_and_what_training_adds(tmp_path):
+    worth = {"CS-F-LTR": (0.03, 0.10), "BM25": (0.03, 0.15), "exact features": (0.0, 0.2), "BM25, exact": (0.0, 0.26)}
+    run = load(make_text_run(tmp_path / "run", worth=worth, noise=0.0, seeds=3))
+    said = verdicts(run)
+    search, parts = about(said, "Searching all"), about(said, "Of this the search")
+    assert "minus BM25 at home +0.100" in search and "Searching together helps." in search
+    assert "minus BM25 at home, +0.150" in parts and "minus BM25 in the same search: −0.050" in parts
+    assert "needs no training and no labels, does better" in parts
+    assert "exact features minus BM25, exact: −0.060" in parts
+
+
+def test_what_cross_pairs_add_is_told_apart_from_what_all_labels_add(tmp_path):
+    worth = {"CS-F-LTR": (0.03, 0.10), "Global (β = 0)": (0.05, 0.06)}
+    said = verdicts(load(make_text_run(tmp_path / "run", worth=worth, noise=0.0)))
+    own = about(said, "What cross pairs and guessed labels add on own documents")
+    search = about(said, "What cross pairs and guessed labels add in the search")
+    assert "−0.020" in own and own.endswith("They harm.") and "+0.040" in search and search.endswith("They help.")
+
+
+def test_a_run_without_bm25_does_not_say_that_the_federation_helps(tmp_path):
+    folder = make_text_run(tmp_path / "run")
+    frame = pl.read_parquet(folder / "methods.parquet").filter(~pl.col("method").str.starts_with("BM25"))
+    frame.write_parquet(folder / "methods.parquet")
+    run = load(folder)
+    assert "This run has no BM25 to compare with." in about(verdicts(run), "Ranking")
+    assert "helps" not in " ".join(verdicts(run))
+    assert "lead" not in [column.key for column in text_tables.methods_table(run).columns]
+
+
+def test_what_a_method_does_not_do_is_a_dash(one):
+    table = text_tables.search_table(one[0])
+    rows = {row["method"]: row for row in table.rows}
+    columns = {column.key: column for column in table.columns}
+    for method, keys in (("Local", ("everywhere", "difference", "gain", "lead")), ("BM25, exact", ("home",))):
+        assert all(table.text(rows[method], columns[key]) == "–" for key in keys)
+    assert rows["BM25, exact"]["everywhere"].mean > 0 and rows["Local"]["home"].mean > 0
+
+
+def test_collections_that_nobody_judged_for_each_other_get_no_verdict_about_their_search(tmp_path):
+    folder = make_text_run(tmp_path / "run", data="cranfield+cisi", foreign_share=0.0, worth={"CS-F-LTR": (0.03, -0.1)})
+    run = load(folder)
+    said = verdicts(run)
+    assert about(said, "Searching").endswith(text_tables.UNJUDGED) and not any("together" in line for line in said)
+    assert not any(
+        line.startswith(("Of this the search", "What cross pairs and guessed labels add in")) for line in said
+    )
+    assert text_tables.UNJUDGED in text_tables.search_table(run).notes
+    assert text_tables.UNJUDGED not in text_tables.search_table(load(make_text_run(tmp_path / "cut"))).notes
+
+
+def test_sums_are_said_to_cross_only_where_all_silos_rows_scale_features(one, tmp_path):
+    opening = words.ledger_words(one[0])[0]
+    other = words.ledger_words(load(make_text_run(tmp_path / "run", scale="federation")))[0]
+    assert "sums" not in opening and "sums by which features are centred, without noise" in other
+    stated = " ".join(text_tables.methods_table(one[0]).notes)
+    assert "Local and BM25 are what a silo has by itself" in stated and "statistics, noise included" in stated
 
 
 # -- what protection takes -------------------------------------------------------------------------------------------
@@ -159,13 +272,13 @@ def test_a_gain_that_noise_takes_is_said_with_the_budget(tmp_path):
     said = verdicts(load(folder))
     taken = [line for line in said if "takes the gain" in line]
     assert len(taken) == 2 and all("privacy budget (ε = 8)" in line for line in taken)
-    assert any("The federation harms." in line for line in said)
+    assert any("Searching together harms" in line for line in said)
     assert all(line in page_of(folder).words for line in taken)
 
 
 def test_a_gain_that_is_there_is_not_said_to_be_taken(one):
     said = " ".join(verdicts(one[0]))
-    assert "The federation helps." in said and "takes the gain" not in said and "exact features minus" not in said
+    assert "The federation helps." in said and "takes the gain" not in said and "What sketches cost" not in said
 
 
 def test_where_exact_features_do_not_gain_either_noise_is_not_blamed(tmp_path):
@@ -243,9 +356,10 @@ def test_curves_have_what_silos_reach_alone_as_lines(one):
     for name in ("curve-own", "curve-search", "gate"):
         assert (run.path / "figures" / f"{name}.png").stat().st_size > 1000
     own, search = (re.sub(r"<[^>]*>", "|", svg) for svg in re.findall(r"<svg.*?</svg>", text, re.S)[1:])
-    assert "|Local|" in own and "|Local+|" in own and "|Local at home|" in search
+    assert all(f"|{mark}|" in own for mark in ("BM25", "Local", "Local+"))
+    assert "|Local at home|" in search and "|BM25 at home|" in search and "|BM25|" in search
     assert run.texts.marks("test", "nDCG@10") == pytest.approx(
-        {m: sum(run.texts.values(m, "nDCG@10").values()) / 3 for m in ("Local", "Local+")}
+        {m: sum(run.texts.values(m, "nDCG@10").values()) / 3 for m in ("BM25", "Local", "Local+")}
     )
 
 
@@ -329,12 +443,20 @@ def test_a_study_of_two_budgets_has_values_differences_tests_and_curves(tmp_path
     study = Study("s", "Budgets", tmp_path, measures=measures, curves=measures[:1], against=against)
     paper = Paper("p", "A paper", "shi2021csfltr", tmp_path, (study,), ())
     shown = Shown(study, runs)
-    values, by_query = study_tables(paper, shown)
+    values, spent, by_query = study_tables(paper, shown)
+    assert [(row["mode"], row["total"], row["document"]) for row in spent.rows] == [
+        ("publish-once", "2.00", "814"), ("publish-once", "16.00", "6,512"),
+    ]  # fmt: skip
     rows = {(row["sketch.epsilon"], row["measure"]): row for row in values.rows}
     assert set(rows) == {(e, m) for e in gains for _, m in measures}
     assert rows[16.0, "nDCG@10"]["against"].mean == pytest.approx(0.03)  # the same draws
     names = {row["name"] for row in by_query.rows if row["measure"] == "nDCG@10"}
-    assert names == {"sketch.epsilon 16", *METHODS[1:]}
+    assert names == {"sketch.epsilon 16", *METHODS[1:-1]}
+    searched = Study("s", "B", tmp_path, measures=(*measures, ("test", "nDCG@10, all documents")), against=against)
+    rows = study_tables(paper, Shown(searched, runs))[2].rows
+    pairs = [(row["name"], row["measure"]) for row in rows]  # a ranker is compared in what it does
+    assert ("BM25, exact", "nDCG@10, all documents") in pairs and ("Local", "nDCG@10") in pairs
+    assert ("Local", "nDCG@10, all documents") not in pairs and ("BM25, exact", "nDCG@10") not in pairs
     page = write_study_page(paper, [shown], tmp_path / "page").read_text(encoding="utf-8")
     assert Page(page).tags.count("svg") == 1
 
@@ -343,13 +465,39 @@ def test_json_has_every_table_and_the_terminal_the_sentences(one, capsys, monkey
     monkeypatch.setenv("COLUMNS", "80")
     show(one[0], one[0].path / "report.html", as_json=True)
     told = json.loads(capsys.readouterr().out)
-    assert [row["method"] for row in told["final"]] == list(METHODS)
+    assert [row["method"] for row in told["final"]] == list(METHODS[:-1])
     assert told["final"][0]["gain"]["seeds"] == 3 and told["verdicts"] == verdicts(one[0])
-    assert len(told["decisions"]) == 6 and len(told["by_query"]) == 8 and told["questions"] is None
+    assert len(told["decisions"]) == 6 and len(told["by_query"]) == 12 and told["questions"] is None
     show(one[0], one[0].path / "report.html", as_json=False)
     out = capsys.readouterr().out
     assert "CS-F-LTR" in out and "The federation helps." in out
     assert max(map(len, out.splitlines()[:20])) <= 80
+
+
+def test_what_is_spent_is_told_by_mode_and_the_paper_s_number_is_added_up(tmp_path, capsys):
+    modes = {"publish-once": 8.0, "per-query": 8.0, "paper": 0.5, "plain": None}
+    folders = [make_text_run(tmp_path / mode, mode=mode, epsilon=e) for mode, e in modes.items()]
+    table = text_privacy.budgets_table(labelled(folders))
+    rows = {row["mode"]: row for row in table.rows}
+    keys = ("answer", "answers", "total", "document", "published", "printed")
+    assert [rows["publish-once"][k] for k in keys] == [None, None, "8.00", "3,256", None, None]
+    assert [rows["per-query"][k] for k in keys] == ["0.08", 330, "8.00", "3,256", None, None]
+    assert [rows["paper"][k] for k in keys] == ["∞", 330, "∞", "∞", "0.50", "165"]
+    assert [rows["plain"][k] for k in keys] == [None, None, "∞", "∞", None, None]
+    assert "100 % of 4,000 trials, where ε = 0.5 would allow 62.2 %" in " ".join(table.notes)
+    paper = {row["what"]: row["epsilon"] for row in text_privacy.epsilon_table(load(folders[2])).rows}
+    assert paper["the same, added up over 330 answers"] == "165"
+    compare(*folders, as_json=True)
+    assert len(json.loads(capsys.readouterr().out)["privacy"]["rows"]) == 4
+    assert "an attack is right in 100 % of 4,000 trials" in " ".join(describe.caveats(load(folders[2])))
+
+
+def test_progress_counts_rows_and_has_no_value_before_the_first_evaluation(capsys):
+    lines = Lines(seconds=0.0)
+    for beat in (Beat(1, 9, 800, 400.0, 2.0, "nDCG@10", math.nan, "rows"), Beat(2, 9, 800, 400.0, 2.0, "RR", 0.25)):
+        lines.beat(beat)
+    first, second = capsys.readouterr().err.splitlines()
+    assert "nDCG@10 –  400 rows/s" in first and "RR 0.250  400 interactions/s" in second
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------

@@ -49,6 +49,9 @@ def test_the_papers_noise_promises_nothing_beside_the_published_number():
     assert report.epsilon_published == 0.5 and report.covers == ()
     assert math.inf == report.epsilon_occurrence == report.epsilon_querier == report.epsilon_answer
     assert "does not protect the document owner from the querier" in report.in_words()
+    assert report.epsilon_published_total == 2100.0 and "would add up to 2,100" in report.in_words()
+    assert "100 % of 4,000 trials, where ε = 0.5 would allow 62.2 %" in report.in_words()
+    assert sketch_account(SketchNoise("per-query", 0.5, 30), answers=9).epsilon_published_total is None
     content = report.as_json()
     assert content["epsilon_occurrence"] is None and content["epsilon_published"] == 0.5
     plain = sketch_account(SketchNoise("plain", None, 30))
@@ -69,8 +72,8 @@ def test_models_trained_on_own_documents_leave_a_round_without_a_bound():
     with_models, without = sketch_account(noise), sketch_account(noise, training=False)
     assert with_models.epsilon_round == math.inf and with_models.as_json()["epsilon_round"] is None
     assert without.epsilon_round == pytest.approx(2.0)
-    assert any("training" in line for line in with_models.not_covered)
-    assert not any("training" in line for line in without.not_covered)
+    assert any("models and steps" in line for line in with_models.not_covered)
+    assert not any("models and steps" in line for line in without.not_covered)
 
 
 def test_counts_that_contradict_are_refused():

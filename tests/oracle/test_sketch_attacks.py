@@ -6,6 +6,7 @@ cells.
 """
 
 import functools
+import inspect
 import math
 
 import numpy as np
@@ -15,11 +16,12 @@ from scipy import stats
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.privacy.calibration import gaussian_sigma
 from fedrank.privacy.sketch import SketchShape
+from fedrank.privacy.sketch_account import PAPER_ATTACK
 from fedrank.privacy.sketch_noise import SketchNoise
 from fedrank.simulate.sketch_attack_suite import attack_sketches
 from fedrank.simulate.sketch_attack_world import make_world, mean_interval, share_interval
 from fedrank.simulate.sketch_attacks import accuracy_bound, cancel, distinguish, distinguish_unscaled, repeat
-from fedrank.simulate.sketch_term_attacks import dictionary, intersection
+from fedrank.simulate.sketch_term_attacks import dictionary, intersection, two_silos
 
 TRIALS = 4_000
 
@@ -40,6 +42,15 @@ def test_one_answer_of_the_paper_tells_the_documents_apart_every_time():
     found = distinguish(world(), SketchNoise("paper", 0.5, 30), 10, TRIALS, np.random.default_rng(1))
     assert found.measured == 1.0 and found.broken and not found.control
     assert found.promised == pytest.approx(math.exp(0.5) / (1 + math.exp(0.5))) == pytest.approx(0.622, abs=1e-3)
+
+
+def test_the_label_of_the_paper_s_mode_has_the_measured_attack():
+    found = attack_sketches("paper", trials=200, vocabulary=1_500)[0]
+    assert (found.attack, found.measured) == ("distinguish", PAPER_ATTACK.accuracy)
+    assert PAPER_ATTACK.allowed == pytest.approx(found.promised, abs=5e-4) and PAPER_ATTACK.epsilon == 0.5
+    defaults = inspect.signature(attack_sketches).parameters
+    assert (defaults["trials"].default, defaults["epsilon"].default) == (PAPER_ATTACK.trials, PAPER_ATTACK.epsilon)
+    assert PAPER_ATTACK.command in PAPER_ATTACK.in_words() and "62.2 %" in PAPER_ATTACK.in_words()
 
 
 def test_with_one_row_the_best_attack_reaches_the_bound_and_does_not_beat_it():
@@ -124,7 +135,25 @@ def test_decoys_drawn_anew_give_the_private_positions_away_and_a_kept_partition_
     assert found.measured == pytest.approx(1 / math.comb(30, 10)) and not found.broken
 
 
-def test_the_suite_breaks_the_paper_and_no_other_mode():
+def test_decoys_of_two_silos_that_ask_for_one_word_leave_that_word_alone():
+    found = two_silos(world(), 10, 40, np.random.default_rng(10))
+    assert found.promised == pytest.approx(1 / 3) and found.low > 0.95 and found.broken and found.trials == 40
+    # In a small dictionary with narrow rows, as many others fit both as chance lets fit: twice z₁ of z, independently.
+    small = world(z=12, w=8)
+    one = stats.binom.pmf(4, 12, 1 / 8)
+    found = two_silos(small, 4, 100, np.random.default_rng(11))
+    others = 3_000 * one**2
+    assert found.measured == pytest.approx((1 - math.exp(-others)) / others, rel=0.15)  # E[1/(1 + Poisson)]
+
+
+def test_published_once_is_attacked_without_a_question():
+    found = attack_sketches("publish-once", z=1, w=4_096, trials=300, vocabulary=1_500)
+    assert [one.attack for one in found] == ["distinguish", "repeat"] and not any(one.broken for one in found)
+    with pytest.raises(ConfigError, match="z of at least 2"):
+        attack_sketches("all", z=1, w=4_096)
+
+
+def test_the_suite_breaks_the_paper_and_decoys_that_two_silos_ask_with():
     settings = dict(trials=300, vocabulary=1_500, seed=3)
     found = attack_sketches("all", **settings)
     broken = {(one.attack, one.mode) for one in found if one.broken and not one.control}
@@ -133,7 +162,10 @@ def test_the_suite_breaks_the_paper_and_no_other_mode():
         ("cancel", "paper"),
         ("dictionary", "icde"),
         ("intersection", "decoys drawn anew, PK kept"),
+        ("intersection", "jos, two silos"),
     }
+    other = attack_sketches("per-query", **settings)
+    assert [one.mode for one in other if one.broken and not one.control] == ["jos, two silos"]
     assert all(one.low <= one.measured <= one.high or one.high - one.low < 1e-9 for one in found)
     assert attack_sketches("publish-once", **settings) == found[-3:]
 

@@ -38,6 +38,8 @@ from fedrank.privacy.sketch_noise import SketchNoise
 from fedrank.protocols.silo_sketch_rows import RowSettings, SiloTexts
 from fedrank.protocols.silo_sketch_statistics import statistics_length
 
+#: Largest message, in bytes: what a network is asked to carry, and a machine to hold for each silo.
+_LARGEST_MESSAGE = 2**30
 #: Questions where no budget ends.
 _ENDLESS = 2**31 - 1
 #: Largest noise, in standard deviations of 16 bits, with which cells cross in two bytes.
@@ -112,6 +114,15 @@ class SketchOpening(Protocol):
             raise ConfigError(
                 f"questions need words of at least 1, z1 in 1..{self.shape.z} and w of at most {2**16}; "
                 f"got {self.words}, {self.z1} and {self.shape.w}."
+            )
+
+        cells = self.words * (self.silos - 1) * self.shape.z if self.asks else self.shape.cells
+        size = (4 if self.asks or self.wide else 2) * self.fields * self.documents * cells
+        if size > _LARGEST_MESSAGE:
+            raise ConfigError(
+                f"a silo would send {size / 2**30:,.1f} GiB about its {self.documents:,} documents, more than the "
+                f"{_LARGEST_MESSAGE / 2**30:g} GiB that a message may have. Take fewer cells (sketch.z, sketch.w), "
+                "fewer documents, or ask fewer words."
             )
 
     @property

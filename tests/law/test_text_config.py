@@ -177,3 +177,9 @@ def test_a_budget_that_no_answer_fits_is_refused(small):
         experiment = build_texts(_config(data=small, sketch={"mode": "per-query", "answer_epsilon": 9.0}))
         opening = experiment.opening
         run_opening(opening, opening.parties(list(experiment.texts[0])), np.random.default_rng(0))
+
+
+def test_sketches_that_no_message_holds_are_refused_before_anything_is_made():
+    config = from_dict({"protocol": "silo-sketch", "data": "generated", "seeds": 1, "sketch": {"z": 200, "w": 70_000}})
+    with pytest.raises(ConfigError, match=r"would send .* GiB about its .* documents.*sketch\.z"):
+        build_texts(config.resolved())

@@ -52,8 +52,20 @@ def sketch(
 
     if (z is None) != (w is None):
         raise ConfigError("Give z and w together, or neither to be told which are best for so many cells.")
-    if words < 1 or (epsilon is not None and not 0 < epsilon < math.inf):
-        raise ConfigError(f"words must be at least 1 and epsilon positive, got {words} and {epsilon}.")
+    for name, value, low, high in (
+        ("words", words, 1, 10**6),
+        ("cells", cells, 2, 10**7),
+        ("z", 1 if z is None else z, 1, 1000),
+        ("w", 2 if w is None else w, 2, 10**7),
+        ("z1", z1, 1, 1000),
+        ("vocabulary", vocabulary, 1, 10**9),
+    ):
+        if not low <= value <= high:
+            raise ConfigError(f"{name} must be in {low:,}..{high:,}, got {value:,}.")
+    if not 0 < exponent < 10:
+        raise ConfigError(f"exponent must be between 0 and 10, got {exponent:g}.")
+    if epsilon is not None and not 0 < epsilon < math.inf:
+        raise ConfigError(f"epsilon must be positive and finite, got {epsilon}.")
     counts = zipf_document(words, exponent)
     strength = math.inf if epsilon is None else epsilon * SHARES["sketches"]
     if z is not None and w is not None:

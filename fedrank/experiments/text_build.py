@@ -31,6 +31,8 @@ from fedrank.simulate.rounds import Conditions
 
 #: Between the names of several collections.
 JOIN = "+"
+#: Largest grade of :mod:`fedrank.metrics.offline`.
+_LARGEST_GRADE = 30
 _PARTS = {"train": TRAIN, "vali": VALI, "test": TEST}
 
 
@@ -152,6 +154,11 @@ def build_texts(config: RunConfig, folder: str | os.PathLike[str] | None = None)
                     f"document of its own, too few for {' and '.join(lacking)}. Make fewer silos, or take more queries."
                 )
     grades = max(2, config.texts.grades, 1 + max(corpus.max_grade for corpus in corpora))
+    if grades - 1 > _LARGEST_GRADE:
+        raise DataError(
+            f"{config.data!r} has grades up to {grades - 1:,}; gains are 2^grade − 1, and {_LARGEST_GRADE} is the largest "
+            "that measures take. Put the judgements on a smaller scale."
+        )
     measures = {name: f"ERR(max_label={grades - 1})" if name == "ERR" else name for name in config.evaluation.measures}
     for name in measures.values():
         offline_metric(name)

@@ -74,8 +74,8 @@ def failure(z1: int, shared_noise: bool = False) -> float:
     """How often Theorem 2's bound may be missed: the chance that half of z₁ rows or more are bad.
 
     Rows are good with probability 5/8 each, by the theorem's proof. The noise that the paper draws once for all z cells
-    is not made smaller by more rows: with it, the chance never falls below Pr(|Lap(1/ε)| > 4/ε) = e⁻⁴ = 1.8 %, so the
-    theorem does not hold as printed for a smaller δ.
+    is not made smaller by more rows: with it, the chance never falls below that of a Laplace variable of scale 1/ε
+    to be beyond 4/ε, e⁻⁴ = 1.8 %, so the theorem does not hold as printed for a smaller δ.
     """
     bad = 1 - GOOD_ROW
     rows = sum(math.comb(z1, k) * bad**k * GOOD_ROW ** (z1 - k) for k in range(-(-z1 // 2), z1 + 1))

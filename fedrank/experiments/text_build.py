@@ -156,8 +156,8 @@ def build_texts(config: RunConfig, folder: str | os.PathLike[str] | None = None)
     grades = max(2, config.texts.grades, 1 + max(corpus.max_grade for corpus in corpora))
     if grades - 1 > _LARGEST_GRADE:
         raise DataError(
-            f"{config.data!r} has grades up to {grades - 1:,}; gains are 2^grade − 1, and {_LARGEST_GRADE} is the largest "
-            "that measures take. Put the judgements on a smaller scale."
+            f"{config.data!r} has grades up to {grades - 1:,}; gains are 2^grade − 1, and {_LARGEST_GRADE} is the "
+            "largest that measures take. Put the judgements on a smaller scale."
         )
     measures = {name: f"ERR(max_label={grades - 1})" if name == "ERR" else name for name in config.evaluation.measures}
     for name in measures.values():

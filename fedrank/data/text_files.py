@@ -129,6 +129,10 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         except json.JSONDecodeError as cause:
             cut = "" if raw.endswith(b"\n") else " The file ends with this line: it was probably cut off here."
             raise FormatError(f"this is no JSON ({cause.msg} at column {cause.colno}).{cut}", path, line) from cause
+        except (RecursionError, ValueError) as cause:  # brackets without end, or a number of thousands of digits
+            raise FormatError(
+                "this JSON is nested too deeply, or holds a number too long to read.", path, line
+            ) from cause
         if not isinstance(row, dict):
             raise FormatError(f"expected an object with id and text, got {raw.decode()[:_SHOWN].strip()}.", path, line)
         yield line, row

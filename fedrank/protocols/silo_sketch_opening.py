@@ -110,10 +110,14 @@ class SketchOpening(Protocol):
             raise ConfigError(f"silos must be at least 2 to see each other's documents, got {self.silos}.")
         if self.documents < 1:
             raise ConfigError(f"documents must be at least 1, got {self.documents}.")
-        if self.asks and not (self.words >= 1 and 1 <= self.z1 <= self.shape.z and self.shape.w <= 2**16):
+        if self.asks and not 1 <= self.z1 < self.shape.z:
             raise ConfigError(
-                f"questions need words of at least 1, z1 in 1..{self.shape.z} and w of at most {2**16}; "
-                f"got {self.words}, {self.z1} and {self.shape.w}."
+                f"z1 (sketch.z1) must be in 1..{self.shape.z - 1}, so that there are decoys among the {self.shape.z} "
+                f"rows of a question; got {self.z1}."
+            )
+        if self.asks and not (self.words >= 1 and self.shape.w <= 2**16):
+            raise ConfigError(
+                f"questions need words of at least 1 and w of at most {2**16}; got {self.words} and {self.shape.w}."
             )
 
         cells = self.words * (self.silos - 1) * self.shape.z if self.asks else self.shape.cells

@@ -27,6 +27,9 @@ _MOST_REPEATED, _MOST_TERMS = 2_000, 200
 #: Questions about one term that are compared.
 _REQUESTS = 2
 
+#: Words of the largest dictionary: more would ask for gigabytes.
+_LARGEST_VOCABULARY = 2_000_000
+
 
 def attack_sketches(
     mode: str = "all",
@@ -75,6 +78,8 @@ def attack_sketches(
         raise ConfigError(f"z1 must be in 1..{z - 1}, so that there are decoys among the {z} positions; got {z1}.")
     if trials < 1 or seed < 0:
         raise ConfigError(f"trials must be at least 1 and seed at least 0, got {trials} and {seed}.")
+    if not 1 <= vocabulary <= _LARGEST_VOCABULARY:
+        raise ConfigError(f"vocabulary must be in 1..{_LARGEST_VOCABULARY:,}, got {vocabulary:,}.")
     world = make_world(SketchShape(z, w), vocabulary, seed)
     found: list[Finding] = []
     for number, name in enumerate(ATTACKED):

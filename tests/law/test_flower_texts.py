@@ -250,7 +250,7 @@ def refusals():
         ({"texts_cut": "topic"}, {}, "here each silo has its own"),
         ({"texts_grades": 2}, {}, "a document has grade 2; agreed were 2 grades"),
         ({"texts_documents": 3}, {}, "has 6 documents, agreed were at most 3"),
-        ({"texts_documents": 10**7, "sketch_w": 400}, {}, "a message Published would have"),
+        ({"texts_documents": 10**7, "sketch_w": 400}, {}, "GiB that a message may have"),
         ({}, {"gateway": "http://h", "gateway_token": "t"}, "Leave gateway out"),
     ]
 

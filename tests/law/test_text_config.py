@@ -107,7 +107,7 @@ def test_other_protocols_know_nothing_of_texts(protocol, settings, said):
         ({"training": {"local_steps": 0}}, ConfigError, "local_steps must be at least 1"),
         ({"training": {"beta": -1.0}}, ConfigError, "beta"),
         ({"sketch": {"w": 1}}, ConfigError, "w >= 2"),
-        ({"sketch": {"mode": "per-query", "z": 4, "z1": 5}}, ConfigError, r"z1 in 1\.\.4"),
+        ({"sketch": {"mode": "per-query", "z": 4, "z1": 5}}, ConfigError, r"z1\) must be in 1\.\.3"),
         ({"data": "nowhere"}, UnknownNameError, "nowhere"),
     ],
 )

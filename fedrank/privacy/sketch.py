@@ -205,11 +205,6 @@ class Cells:
         self.n_documents, self.z, self.w = sketches.shape
         self.values = transposed(_narrow(sketches).reshape(self.n_documents, self.z * self.w))
 
-    @classmethod
-    def of_one(cls, sketch: np.ndarray) -> Cells:
-        """The layout of a single sketch [z, w], such as that of document frequencies."""
-        return cls(sketch[None])
-
     def look_up(self, rows: np.ndarray) -> np.ndarray:
         """What a document's owner reads for questions, without noise.
 

@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # two installers in one .venv would disturb each other
-.PHONY: help demo fleet test test-slow test-flower test-flower-silos test-flower-texts check format bench bench-hub bench-sketches docs clean
+.PHONY: help demo fleet bench-slates test-platforms test test-slow test-flower test-flower-silos test-flower-texts check format bench bench-hub bench-sketches docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -53,6 +53,10 @@ bench: $(VENV)/.stamp-dev ## measure interactions per second on this machine
 
 bench-sketches: $(VENV)/.stamp-dev ## measure sketches of documents: building, answering, beside Apache datasketches
 	@$(BIN)/python -m benchmarks.sketches
+
+bench-slates: $(VENV)/.stamp-dev ## measure platforms that share users: steps of the world, whole training runs
+	@$(BIN)/python -m benchmarks.slate_worlds
+	@$(BIN)/python -m benchmarks.slate_training
 
 bench-hub: $(VENV)/.stamp-dev ## measure a hub: reports per second, kill -9 in a loop, devices that die (25 minutes)
 	@$(BIN)/python -m benchmarks.hub_load

@@ -174,6 +174,9 @@ def _slug(config: RunConfig) -> str:
     data = re.sub(r"[^a-z0-9]+", "-", Path(config.data).name.lower()).strip("-")
     if config.of_texts:
         return f"{config.protocol}-{data}-{config.sketch.mode}"
+    if config.of_platforms:
+        mode = "" if config.slates.mode == "corrected" else config.slates.mode
+        return "-".join(filter(None, (config.protocol, config.world.preset, mode)))
     if config.of_silos:
         about = (config.silos.target, config.bandit.rule if config.protocol == "bandit-fedavg" else "")
         words = (re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in about)

@@ -19,6 +19,8 @@ device calls the latter with what its own user did. Requests and replies are mes
 from __future__ import annotations
 
 import abc
+import dataclasses
+from dataclasses import fields
 from typing import Any, Generic, NamedTuple, TypeVar, runtime_checkable
 from typing import Protocol as Interface
 
@@ -43,6 +45,39 @@ class Party(NamedTuple):
     own: Any
 
 
+class Encounter(abc.ABC):
+    """What happens to all parties at once between two exchanges, such as the visits of users that they share.
+
+    Only a simulator plays it. Deployed, it is life: nothing of it crosses, and no server sees it.
+    """
+
+    @abc.abstractmethod
+    def begin(self, key: Any, own: Any) -> tuple[Any, Any]:
+        """Before the first round.
+
+        Args:
+            key: Consumed.
+            own: What each party has for itself; leaves [parties, ...].
+
+        Returns:
+            The world's state, and ``own``.
+        """
+
+    @abc.abstractmethod
+    def happen(self, world: Any, own: Any, key: Any, number: Any) -> tuple[Any, Any, dict[str, Any]]:
+        """One round's.
+
+        Args:
+            world: The world's state.
+            own: As above.
+            key: Consumed.
+            number: Number of the round, from 0; may be traced.
+
+        Returns:
+            The world's state, ``own``, and what a simulator's curves show of it: arrays by name.
+        """
+
+
 class Exchange(abc.ABC, Generic[State, Request, Reply]):
     """One question of the server and the parties' answers to it.
 
@@ -53,11 +88,15 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
         silent: Nothing crosses: each party does it by itself, and no message is counted.
         host: It computes on the host, with NumPy, for one party at a time: text, keys and hashes are no work for a
             compiled program. Its ``draw`` gets a ``numpy.random.Generator``, its ``draw_from_os`` returns None.
+        personal: ``ask`` returns a question for each party: leaves with a leading axis of parties.
+        encounter: What happens among the parties once the exchange, which must be due in every round, is over.
     """
 
     name: str
     silent: bool = False
     host: bool = False
+    personal: bool = False
+    encounter: Encounter | None = None
 
     @property
     @abc.abstractmethod
@@ -71,16 +110,19 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
 
     @abc.abstractmethod
     def ask(self, state: State) -> Request:
-        """The server's question, the same for every party of the round."""
+        """The server's question, the same for every party of the round; of a ``personal`` exchange one for each."""
 
     def address(self, state: State, party: int) -> Request:
-        """The server's question to one party, of an exchange on the host; by default what everybody is asked.
+        """The server's question to one party; by default what everybody is asked, or its row of a personal question.
 
         Args:
             state: The server's state.
             party: Number of the party, from 0.
         """
-        return self.ask(state)
+        request: Any = self.ask(state)
+        if not self.personal:
+            return request
+        return dataclasses.replace(request, **{f.name: getattr(request, f.name)[party] for f in fields(request)})
 
     def due(self, number: Any) -> Any:
         """Whether the exchange takes place in a round; a function of what everybody knows.

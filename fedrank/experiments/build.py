@@ -24,6 +24,7 @@ from fedrank.data.sources import load
 from fedrank.data.splits import Splits
 from fedrank.experiments.config import RunConfig
 from fedrank.experiments.silo_build import SiloExperiment, build_silos
+from fedrank.experiments.slate_build import SlateExperiment, build_platforms
 from fedrank.experiments.text_build import TextExperiment, build_texts
 from fedrank.metrics.online import REWARDS, OnlineMetric, discretised
 from fedrank.protocols.central import Central
@@ -130,8 +131,8 @@ def load_splits(
 
 def build(
     config: RunConfig, folder: str | os.PathLike[str] | None = None
-) -> Experiment | SiloExperiment | TextExperiment:
-    """Load the data and set up everything, of silos or of a ranker.
+) -> Experiment | SiloExperiment | TextExperiment | SlateExperiment:
+    """Load the data and set up everything, of silos, of platforms or of a ranker.
 
     Args:
         config: The configuration.
@@ -143,6 +144,8 @@ def build(
     config = config.resolved()
     if config.of_texts:
         return build_texts(config, folder)
+    if config.of_platforms:
+        return build_platforms(config)
     return build_silos(config, folder) if config.of_silos else build_ranking(config, folder)
 
 

@@ -16,6 +16,8 @@ from fedrank.core.errors import ConfigError
 from fedrank.experiments.known import family, refuse_meaningless, step_size
 from fedrank.experiments.silo_config import Bandit, Network, Personal, Silos, check_own_file, setting
 from fedrank.experiments.sketch_config import Sketch, Texts, Training, resolved_sketch
+from fedrank.experiments.slate_config import Sharing, Slates, World, check_sharing
+from fedrank.experiments.slate_modes import resolved_slates
 from fedrank.privacy.accountant import DELTA
 from fedrank.privacy.randomised_response import probability
 from fedrank.protocols.table import PROTOCOLS
@@ -86,12 +88,12 @@ class Evaluation:
     every: int = setting(
         0,
         "Rounds between evaluations; the first and the last model are always evaluated. 0: 10; of silos 1; with texts "
-        "100.",
+        "100; of platforms 1,220.",
     )
     measures: tuple[str, ...] = setting(
         (),
         "Offline measures, each over all queries and over judged queries; empty: nDCG@10 and RR@10. Of silos: AUC; "
-        "with texts nDCG@10, nDCG, ERR, MAP and MAP-JOS.",
+        "with texts nDCG@10, nDCG, ERR, MAP and MAP-JOS; platforms have engagement and no choice.",
     )
     users: tuple[str, ...] = setting((), "Click models for the exact expected metric; empty: the one that trains.")
     tie_orders: int = setting(
@@ -100,8 +102,10 @@ class Evaluation:
     baselines: tuple[str, ...] = setting(
         ("auto",),
         "Rankers trained on labels, to compare with: MSE, RankingSVM, LambdaMART; auto is MSE. Of silos: alone and "
-        "everyone; with texts bm25, local, local-plus, global, exact, pooled; auto is all of them.",
+        "everyone; with texts bm25, local, local-plus, global, exact, pooled; of platforms random, choc, kale, myopic, "
+        "optimum; auto is all of them.",
     )
+    episodes: int = setting(128, "Platforms: stays of fresh users that an evaluation averages over, in each run.")
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,8 @@ class RunConfig:
     protocol: str = setting(
         "foltr-es",
         "The protocol: foltr-es, foltr-pdgd; a central learner: pdgd, dbgd, mgd; of silos with tables: bandit-fedavg "
-        "and what it is compared with (fedrank protocols); with texts: silo-sketch.",
+        "and what it is compared with (fedrank protocols); with texts: silo-sketch; of platforms that share users: "
+        "vertical-slate, slateq, slateq-central.",
     )
     data: str = setting(
         "generated",
@@ -162,7 +167,8 @@ class RunConfig:
     interactions: int = setting(4, "B, interactions of a device in a round.")
     rounds: int = setting(
         0,
-        "Rounds; a round is one step of the server. 0: what the budget gives, or 250; of silos 15, with texts 2,000.",
+        "Rounds; a round is one step of the server. 0: what the budget gives, or 250; of silos 15, with texts 2,000; "
+        "of platforms, each of which shows a slate in a round, 24,400.",
     )
     budget: int | None = setting(None, "Interactions of all devices in a run, instead of rounds.")
     reward: str = setting("MaxRR", "Metric of an interaction's clicks that is maximised: MaxRR, DCG, nDCG or MeanRR.")
@@ -206,6 +212,9 @@ class RunConfig:
     texts: Texts = field(default_factory=Texts)
     sketch: Sketch = field(default_factory=Sketch)
     training: Training = field(default_factory=Training)
+    world: World = field(default_factory=World)
+    slates: Slates = field(default_factory=Slates)
+    sharing: Sharing = field(default_factory=Sharing)
 
     def __post_init__(self):
         PROTOCOLS.entry(self.protocol)
@@ -226,6 +235,7 @@ class RunConfig:
             ("attack.share", self.attack.share, 0, 1),
             ("evaluation.every", self.evaluation.every, 1, 10**7),
             ("evaluation.tie_orders", self.evaluation.tie_orders, 0, 10**4),
+            ("evaluation.episodes", self.evaluation.episodes, 2, 10**6),
             ("compute.chunk", self.compute.chunk, 1, 10**8),
         ):
             if not low <= value <= high:
@@ -279,8 +289,12 @@ class RunConfig:
             norm = "l2" if self.as_published else privacy.clip_norm
             privacy = dataclasses.replace(privacy, clip=clip, secure_sum=secure, clip_norm=norm)
         sketch = resolved_sketch(self.sketch, self.i_know) if self.of_texts else self.sketch
-        rate = step_size(self.protocol) if self.learning_rate is None else self.learning_rate
-        return dataclasses.replace(self, privacy=privacy, sketch=sketch, learning_rate=rate)
+        slates = self.slates
+        if self.of_platforms:
+            slates = resolved_slates(slates, self.rounds, self.protocol)
+            check_sharing(self.world, self.sharing)
+        rate = step_size(self.protocol, self.slates.mode) if self.learning_rate is None else self.learning_rate
+        return dataclasses.replace(self, privacy=privacy, sketch=sketch, slates=slates, learning_rate=rate)
 
     @property
     def of_silos(self) -> bool:
@@ -291,6 +305,11 @@ class RunConfig:
     def of_texts(self) -> bool:
         """Whether silos learn to rank over each other's texts."""
         return family(self.protocol).name == "texts"
+
+    @property
+    def of_platforms(self) -> bool:
+        """Whether platforms share users."""
+        return family(self.protocol).name == "platforms"
 
     def _evaluation(self) -> Evaluation:
         e, usual = self.evaluation, family(self.protocol)

@@ -16,6 +16,16 @@ from fedrank.experiments.sketch_config import (
     TEXT_RATE,
     TEXT_ROUNDS,
 )
+from fedrank.experiments.slate_config import (
+    PLATFORM_BASELINES,
+    PLATFORM_EVERY,
+    PLATFORM_KNOWN,
+    PLATFORM_MEASURES,
+    PLATFORM_NEEDS,
+    PLATFORM_PROTOCOLS,
+    PLATFORM_ROUNDS,
+)
+from fedrank.experiments.slate_modes import PLATFORM_RATES
 
 #: Rounds when neither rounds nor a budget is given: 2 million interactions of 2,000 devices with 4 each (the paper's).
 DEFAULT_ROUNDS = 250
@@ -55,8 +65,11 @@ KNOWN_BY = {
             "evaluation.users", "evaluation.tie_orders", "compute.kernels",
         )
     },
+    "data": (*_RANKING, *_SILOS, *_TEXTS),
+    "data_seed": (*_RANKING, *_SILOS, *_TEXTS),
     "evaluation.measures": (*_RANKING, *_TEXTS),
-    "privacy.delta": (*_RANKING, *_TEXTS),
+    "privacy.delta": (*_RANKING, *_TEXTS, *PLATFORM_KNOWN["sharing"]),
+    **PLATFORM_KNOWN,
     "texts": _TEXTS,
     "sketch": _TEXTS,
     "training": _TEXTS,
@@ -81,7 +94,7 @@ class Family(NamedTuple):
     """Protocols whose runs are of one kind, and what they do where nothing is said.
 
     Attributes:
-        name: ``devices``, ``silos`` or ``texts``.
+        name: ``devices``, ``silos``, ``texts`` or ``platforms``.
         rounds: Rounds.
         every: Rounds between evaluations.
         measures: What is measured.
@@ -98,16 +111,28 @@ class Family(NamedTuple):
 _DEVICES = Family("devices", DEFAULT_ROUNDS, 10, ("nDCG@10", "RR@10"), ("MSE",))
 _OF_SILOS = Family("silos", SILO_ROUNDS, 1, ("AUC",), SILO_BASELINES)
 _OF_TEXTS = Family("texts", TEXT_ROUNDS, TEXT_EVERY, TEXT_MEASURES, TEXT_BASELINES)
+_OF_PLATFORMS = Family("platforms", PLATFORM_ROUNDS, PLATFORM_EVERY, PLATFORM_MEASURES, PLATFORM_BASELINES)
+_FAMILIES = {
+    **dict.fromkeys(SILO_PROTOCOLS, _OF_SILOS),
+    **dict.fromkeys(TEXT_PROTOCOLS, _OF_TEXTS),
+    **dict.fromkeys(PLATFORM_PROTOCOLS, _OF_PLATFORMS),
+}
 
 
 def family(protocol: str) -> Family:
-    """The family of a protocol: devices or a service that learn from clicks, silos with tables, silos with texts."""
-    return _OF_SILOS if protocol in SILO_PROTOCOLS else _OF_TEXTS if protocol in TEXT_PROTOCOLS else _DEVICES
+    """The family of a protocol: devices or a service that learn from clicks, silos with tables or texts, platforms."""
+    return _FAMILIES.get(protocol, _DEVICES)
 
 
-def step_size(protocol: str) -> float:
-    """The step size of a protocol's paper."""
-    return LEARNING_RATES.get(protocol, SILO_RATE if protocol in SILO_PROTOCOLS else TEXT_RATE)
+def step_size(protocol: str, mode: str) -> float:
+    """The step size of a protocol's paper.
+
+    Args:
+        protocol: The protocol.
+        mode: ``slates.mode``; only platforms have one.
+    """
+    others = {"silos": SILO_RATE, "texts": TEXT_RATE, "platforms": PLATFORM_RATES[mode]}
+    return LEARNING_RATES[protocol] if protocol in LEARNING_RATES else others[family(protocol).name]
 
 
 def refuse_meaningless(config: Any, default: Any) -> None:
@@ -126,7 +151,7 @@ def refuse_meaningless(config: Any, default: Any) -> None:
                 f"{_changed(_value(config, name), _value(default, name), name)} means nothing to the protocol "
                 f"{config.protocol!r}; it is a setting of {', '.join(protocols)}. Leave it out."
             )
-    for name, where, needed in (*NEEDS, *SILO_NEEDS, *TEXT_NEEDS):
+    for name, where, needed in (*NEEDS, *SILO_NEEDS, *TEXT_NEEDS, *PLATFORM_NEEDS):
         if _value(config, name) == _value(default, name):
             continue
         given = _value(config, where)

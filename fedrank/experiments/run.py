@@ -17,6 +17,8 @@ from fedrank.experiments.runner import Interrupted as Interrupted
 from fedrank.experiments.runner import Runner
 from fedrank.experiments.silo_build import SiloExperiment
 from fedrank.experiments.silo_run import SiloRunner
+from fedrank.experiments.slate_build import SlateExperiment
+from fedrank.experiments.slate_run import SlateRunner
 from fedrank.experiments.text_build import TextExperiment
 from fedrank.experiments.text_run import TextRunner
 
@@ -82,4 +84,6 @@ def _runner(
         return SiloRunner(experiment, home, listener)
     if isinstance(experiment, TextExperiment):
         return TextRunner(experiment, home, listener)
+    if isinstance(experiment, SlateExperiment):
+        return SlateRunner(experiment, home, listener)
     return RankingRunner(experiment, home, listener)

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args, get_origin
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.experiments.config import RunConfig
 from fedrank.experiments.known import family
+from fedrank.experiments.slate_modes import drop_bundle
 
 
 def as_dict(config: Any) -> dict[str, Any]:
@@ -76,7 +77,8 @@ _RIVALS = {"rounds": "budget", "budget": "rounds", "privacy.p": "privacy.epsilon
 
 
 def drop_rivals(values: dict[str, Any], key: str) -> None:
-    """Take out of a nested dictionary what says the same as a setting in another way, in place."""
+    """Take out of a nested dictionary what says the same as a setting in another way, or follows from it, in place."""
+    drop_bundle(values, key)
     if key in _RIVALS:
         *path, last = _RIVALS[key].split(".")
         for part in path:

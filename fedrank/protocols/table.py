@@ -173,3 +173,31 @@ PROTOCOLS.register(
         crosses="noisy sketches of documents, a secure sum of statistics, changes of a ranker",
     )
 )
+
+PROTOCOLS.register(
+    "vertical-slate",
+    summary="Platforms that share users learn which slates please them for long; one has no feedback (FedSlate).",
+    citation="deng2024fedslate",
+)(
+    Row(
+        paper="Deng et al.: FedSlate, a Federated Deep RL Recommender System, arXiv 2409.14872, 2024",
+        file="fedrank/protocols/vertical_slate.py",
+        crosses="values of candidates, and gradients of them",
+    )
+)
+
+for _name, _summary, _crosses in (
+    ("slateq", "Platforms that share users, each by itself (SlateQ).", "nothing"),
+    (
+        "slateq-central",
+        "One learner that sees all platforms: a bound of what federating can reach (SlateQ).",
+        "everything: states, clicks and engagement",
+    ),
+):
+    PROTOCOLS.register(_name, summary=_summary, citation="ie2019slateq")(
+        Row(
+            paper="Ie et al.: SlateQ, a Tractable Decomposition for RL with Recommendation Sets, IJCAI 2019",
+            file="fedrank/protocols/slateq.py",
+            crosses=_crosses,
+        )
+    )

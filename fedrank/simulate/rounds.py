@@ -11,22 +11,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedrank.core.errors import AnswerError, ConfigError
-from fedrank.core.protocol import Exchange, Party, Protocol
+from fedrank.core.protocol import Encounter, Exchange, Party, Protocol
 from fedrank.core.rng import party_key
 from fedrank.simulate.attacks import Attack
+from fedrank.simulate.chunks import in_chunks, leading
 
 #: Parties × seeds answering at once, unless told otherwise. 4,096 × 2 rankers of 480 weights are 16 MB.
 DEFAULT_CHUNK = 4096
 
 #: Folds that no round or party uses: rounds and parties are numbered from 0 upwards.
-_INIT, _FATE, _LIES = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD
+_INIT, _FATE, _LIES, _WORLD = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD, 0xFFFFFFFC
+
+
+class Inhabited(NamedTuple):
+    """What a simulator carries where parties meet in a world (:class:`fedrank.core.protocol.Encounter`).
+
+    Attributes:
+        server: The server's state, with past questions beside it where replies are late.
+        world: The world's.
+    """
+
+    server: Any
+    world: Any
 
 
 @dataclass(frozen=True)
@@ -92,7 +105,7 @@ class _Answered:
 
     def __call__(self, state: Any, own: Any, request: Any) -> tuple[Any, Any, Any, jax.Array]:
         """State, own, replies [parties, ...], and how many requests and replies crossed."""
-        s, exchange, parties = self.simulator, self.exchange, _leading(own)
+        s, exchange, parties = self.simulator, self.exchange, leading(own)
         asked = exchange.asked(state, parties)
         arrived = self.arrived if asked is None else self.arrived & asked
         own, replies = self._replies(own, request, asked)
@@ -106,34 +119,39 @@ class _Answered:
 
     def not_due(self, state: Any, own: Any, request: Any) -> tuple[Any, Any, Any, jax.Array]:
         """The same where nothing happens."""
-        shapes = jax.eval_shape(lambda: self._replies(own, request, self.exchange.asked(state, _leading(own)))[1])
+        shapes = jax.eval_shape(lambda: self._replies(own, request, self.exchange.asked(state, leading(own)))[1])
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         return state, own, nothing, jnp.zeros(2, jnp.int32)
 
     def _replies(self, own: Any, request: Any, asked: Any) -> tuple[Any, Any]:
-        parties, chunk = _leading(own), self.simulator.chunk
+        parties, chunk = leading(own), self.simulator.chunk
         most = min(parties, self.exchange.most(parties))
         if asked is None or most == parties:
-            after, replies = _in_chunks(partial(self._answers, request), own, self.late, chunk)
+            after, replies = in_chunks(partial(self._answers, request), own, self.late, chunk)
             if asked is not None:  # who was not asked did nothing
                 after = jax.tree.map(lambda new, old: jnp.where(_beside(asked, new), new, old), after, own)
             return after, replies
         (who,) = jnp.nonzero(asked, size=most, fill_value=parties)
         mine = jax.tree.map(lambda leaf: jnp.take(leaf, who, axis=0, mode="clip"), own)
         late = jnp.take(self.late, who, mode="clip")
-        after, replies = _in_chunks(partial(self._answers, request), mine, late, chunk, who.astype(jnp.uint32))
+        after, replies = in_chunks(partial(self._answers, request), mine, late, chunk, who.astype(jnp.uint32))
 
         def put(into, rows):
             return into.at[who].set(rows, mode="drop")
 
+        def keep(into, before, rows):  # what an answer leaves as it was, such as a large memory, is not written again
+            return into if rows is before else put(into, rows)
+
         empty = jax.tree.map(lambda leaf: jnp.zeros((parties, *leaf.shape[1:]), leaf.dtype), replies)
-        return jax.tree.map(put, own, after), jax.tree.map(put, empty, replies)
+        return jax.tree.map(keep, own, mine, after), jax.tree.map(put, empty, replies)
 
     def _answers(self, request: Any, own: Any, numbers: jax.Array, late: jax.Array) -> tuple[Any, Any]:
         def answer(own, party, late):
             question = request
             if self.past is not None:  # the oldest of the questions that are kept
                 question = jax.tree.map(lambda now, old: jnp.where(late, old[0], now), request, self.past[self.index])
+            if self.exchange.personal:
+                question = jax.tree.map(lambda leaf: leaf[party], question)
             key = self.simulator._key(self.key, self.number, party, self.index)
             return self.exchange.answer(question, Party(self.shared, own), key)
 
@@ -143,10 +161,6 @@ class _Answered:
 
 def _beside(flags: jax.Array, leaf: jax.Array) -> jax.Array:
     return flags.reshape(flags.shape + (1,) * (leaf.ndim - flags.ndim))
-
-
-def _leading(tree: Any) -> int:
-    return jax.tree.leaves(tree)[0].shape[0]
 
 
 @dataclass(frozen=True)
@@ -172,6 +186,14 @@ class Simulator:
             raise ConfigError("debug mode knows no drop-outs, stragglers, liars and records; leave them out.")
         if self.chunk < 1:
             raise ConfigError(f"chunk must be at least 1, got {self.chunk}.")
+
+    @property
+    def world(self) -> Encounter | None:
+        """What happens among the parties in a round, if anything does."""
+        found = [e.encounter for e in self.protocol.exchanges if e.encounter is not None]
+        if len(found) > 1:
+            raise ConfigError(f"parties meet after one exchange of a round, not after {len(found)}.")
+        return found[0] if found else None
 
     def start(
         self, keys: jax.Array, parties: Party, *, per_run: bool = False, begin: Any = None, each: Any = ()
@@ -199,10 +221,12 @@ class Simulator:
                 raise ConfigError(f"{len(named)} parties are said {what} or not, but there are {there}.")
         begin = begin or self.protocol.init
         states = jax.vmap(lambda key, *own: self._first(begin(jax.random.fold_in(key, _INIT), *own)))(keys, *each)
-        if per_run:
-            return states, parties.own
-        runs = keys.shape[0]
-        own = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (runs, *jnp.shape(leaf))), parties.own)
+        runs, own = keys.shape[0], parties.own
+        if not per_run:
+            own = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (runs, *jnp.shape(leaf))), own)
+        if self.world is not None:
+            worlds, own = jax.vmap(self.world.begin)(jax.vmap(partial(jax.random.fold_in, data=_WORLD))(keys), own)
+            states = Inhabited(states, worlds)
         return states, own
 
     def advance(
@@ -220,10 +244,11 @@ class Simulator:
 
         Returns:
             New states, new ``own``, and the parties' mean experience: name -> float32 [rounds, runs]. Beside it
-            ``"watched"``, what the protocol's :meth:`~fedrank.core.protocol.Protocol.watch` has to say, leaves
-            [rounds, runs, ...]; and, of a :func:`selective` protocol, ``"crossed"``: int32 [rounds, runs, exchanges,
-            2], how many requests and replies crossed. With ``record`` there is also ``"replies"``: those of each
-            exchange, and ``"arrived"``, with leading axes [rounds, runs, parties].
+            ``"watched"``, what the protocol's :meth:`~fedrank.core.protocol.Protocol.watch` has to say, and
+            ``"world"``, what its parties' encounter showed, leaves [rounds, runs, ...]; and, of a :func:`selective`
+            protocol, ``"crossed"``: int32 [rounds, runs, exchanges, 2], how many requests and replies crossed. With
+            ``record`` there is also ``"replies"``: those of each exchange, and ``"arrived"``, with leading axes
+            [rounds, runs, parties].
         """
         if self.debug:
             return self._advance_debug(keys, states, shared, own, first_round, rounds)
@@ -231,6 +256,7 @@ class Simulator:
 
     def server(self, states: Any) -> Any:
         """The protocol's own states among what :meth:`start` and :meth:`advance` return."""
+        states = states.server if isinstance(states, Inhabited) else states
         return states[0] if self.conditions.late else states
 
     def _first(self, state: Any) -> Any:
@@ -246,16 +272,18 @@ class Simulator:
         return mine if len(self.protocol.exchanges) == 1 else jax.random.fold_in(mine, exchange)
 
     def _round(self, key: jax.Array, state: Any, shared: Any, own: Any, number: Any) -> tuple[Any, Any, dict]:
-        c, parties = self.conditions, _leading(own)
+        c, parties = self.conditions, leading(own)
         fate, lies = (party_key(key, number, fold) for fold in (_FATE, _LIES))
         arrived = ~jax.random.bernoulli(fate, c.dropout, (parties,)) if c.dropout else jnp.ones(parties, bool)
         if c.absent:
             arrived = arrived & ~jnp.asarray(np.asarray(c.absent))
         late = jax.random.bernoulli(jax.random.fold_in(fate, 1), c.late, (parties,))
-        past = None
+        past = world = None
+        if isinstance(state, Inhabited):
+            state, world = state
         if c.late:
             state, past = state
-        asked, kept, crossed = [], [], []
+        asked, kept, crossed, lived = [], [], [], {}
         for index, exchange in enumerate(self.protocol.exchanges):
             request = exchange.ask(state)
             asked.append(request)
@@ -267,19 +295,25 @@ class Simulator:
                 state, own, replies, count = jax.lax.cond(due, answered, answered.not_due, state, own, request)
             kept.append(replies)
             crossed.append(count)
+            if exchange.encounter is not None:
+                world, own, lived = exchange.encounter.happen(world, own, party_key(key, number, _WORLD), number)
         if c.late:
             newest = jax.tree.map(lambda old, now: jnp.concatenate([old[1:], now[None]]), past, tuple(asked))
-        seen = self._seen(state, shared, own, jnp.stack(crossed))
+        seen = self._seen(state, shared, own, jnp.stack(crossed), lived)
         if c.late:
             state = state, newest
+        if world is not None:
+            state = Inhabited(state, world)
         return state, own, {**seen, "replies": tuple(kept), "arrived": arrived} if self.record else seen
 
-    def _seen(self, state: Any, shared: Any, own: Any, crossed: jax.Array) -> dict[str, Any]:
+    def _seen(self, state: Any, shared: Any, own: Any, crossed: jax.Array, lived: dict) -> dict[str, Any]:
         """What there is to say about a round that is over."""
         experience = jax.vmap(lambda own: self.protocol.experience(Party(shared, own)))(own)
         seen: dict[str, Any] = jax.tree.map(jnp.mean, experience)
         if watched := self.protocol.watch(state):
             seen["watched"] = watched
+        if lived:
+            seen["world"] = lived
         return {**seen, "crossed": crossed} if selective(self.protocol) else seen
 
     def _advance_debug(self, keys, states, shared, own, first_round, rounds):
@@ -298,7 +332,9 @@ class Simulator:
         return states, own, _stacked(history) if history else {}
 
     def _round_debug(self, key, state, shared, own, number):
-        parties, crossed = _leading(own), []
+        parties, crossed, world, lived = leading(own), [], None, {}
+        if isinstance(state, Inhabited):
+            state, world = state
         for index, exchange in enumerate(self.protocol.exchanges):
             if not exchange.due(number):
                 crossed.append(jnp.zeros(2, jnp.int32))
@@ -307,8 +343,11 @@ class Simulator:
             arrived = jnp.ones(parties, bool) if asked is None else asked
             replies: list[Any] = [None] * parties
             for party in np.flatnonzero(np.asarray(arrived)).tolist():
+                question = (
+                    jax.tree.map(lambda leaf, party=party: leaf[party], request) if exchange.personal else request
+                )
                 me = Party(shared, jax.tree.map(lambda leaf, party=party: leaf[party], own))
-                arguments = (request, me, self._key(key, jnp.uint32(number), jnp.uint32(party), index))
+                arguments = (question, me, self._key(key, jnp.uint32(number), jnp.uint32(party), index))
                 try:
                     after, replies[party] = exchange.answer(*arguments)
                 except Exception as error:
@@ -316,38 +355,18 @@ class Simulator:
                 own = jax.tree.map(lambda all_, one, party=party: all_.at[party].set(one), own, after.own)
             crossed.append(jnp.full(2, 0 if exchange.silent else jnp.sum(arrived), jnp.int32))
             me = Party(shared, jax.tree.map(lambda leaf: leaf[0], own))
-            _, shapes = jax.eval_shape(exchange.answer, request, me, self._key(key, number, 0, index))
+            question = exchange.address(state, 0)
+            _, shapes = jax.eval_shape(exchange.answer, question, me, self._key(key, number, 0, index))
             nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
             state = exchange.tell(state, _stacked([nothing if r is None else r for r in replies]), arrived)
-        return state, own, self._seen(state, shared, own, jnp.stack(crossed))
+            if exchange.encounter is not None:
+                world, own, lived = exchange.encounter.happen(world, own, party_key(key, number, _WORLD), number)
+        seen = self._seen(state, shared, own, jnp.stack(crossed), lived)
+        return (state if world is None else Inhabited(state, world)), own, seen
 
 
 def _stacked(trees: list[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
-
-
-def _in_chunks(answers, own: Any, late: jax.Array, chunk: int, numbers: Any = None) -> tuple[Any, Any]:
-    """Map over parties, ``chunk`` at a time; what is left over goes last, in one smaller chunk."""
-    parties = _leading(own)
-    numbers = jnp.arange(parties, dtype=jnp.uint32) if numbers is None else numbers
-    whole = parties // chunk * chunk
-    if parties <= chunk:
-        return answers(own, numbers, late)
-
-    def split(leaf):
-        return leaf[:whole].reshape(-1, chunk, *leaf.shape[1:])
-
-    def join(leaf):
-        return leaf.reshape(whole, *leaf.shape[2:])
-
-    _, done = jax.lax.scan(
-        lambda carry, part: (carry, answers(*part)), None, (jax.tree.map(split, own), split(numbers), split(late))
-    )
-    done = jax.tree.map(join, done)
-    if whole == parties:
-        return done
-    rest = answers(jax.tree.map(lambda leaf: leaf[whole:], own), numbers[whole:], late[whole:])
-    return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), done, rest)
 
 
 def _advance_(simulator, rounds, keys, states, shared, own, first_round):

@@ -34,6 +34,8 @@ SIMULATED = {
 #: Tables of runs of silos, with tables and with texts; other runs have all settings but these.
 SILO_TABLES = ("silos", "network", "bandit", "personal")
 TEXT_TABLES = ("texts", "sketch", "training")
+#: Tables of runs of platforms that share users, which Flower does not carry: they answer thousands of questions a minute.
+PLATFORM_TABLES = ("world", "slates", "sharing")
 # What runs of silos have beside their tables.
 _OF_SILOS = {"protocol", "data", "data_seed", "learning_rate", "rounds", "seed", "compute.chunk"}
 _OF_TEXTS = {*_OF_SILOS, "i_know", "privacy.delta"}
@@ -166,7 +168,8 @@ def _means_something(name: str, config: RunConfig) -> bool:
     if config.of_texts:
         return table in TEXT_TABLES or name in _OF_TEXTS
     if not config.of_silos:
-        return table not in (*SILO_TABLES, *TEXT_TABLES) and name != "i_know"
+        others = (*SILO_TABLES, *TEXT_TABLES, *PLATFORM_TABLES)
+        return table not in others and name not in ("i_know", "evaluation.episodes")
     # Of the two tables of methods a protocol has one.
     others = "personal" if config.protocol == "bandit-fedavg" else "bandit"
     return table != others and (table in SILO_TABLES or name in _OF_SILOS)
@@ -196,7 +199,13 @@ def read_run(values: Mapping[str, Scalar]) -> tuple[RunConfig, FlowerSettings]:
                 table[last] = given
         else:
             raise UnknownNameError("setting of a Flower run", flat, [*names, *own])
-    return from_dict(nested).resolved(), from_dict(told, FlowerSettings)
+    config = from_dict(nested).resolved()
+    if config.of_platforms:
+        raise ConfigError(
+            f"{config.protocol!r} does not run through Flower: a round of platforms takes milliseconds, a message of "
+            "Flower seconds. Use fedrank serve platform and fedrank coordinate platforms."
+        )
+    return config, from_dict(told, FlowerSettings)
 
 
 def read_node(values: Mapping[str, Scalar]) -> NodeSettings:

@@ -1,0 +1,199 @@
+"""What a user clicks of a slate: at most one item, or nothing.
+
+Every model here turns the scores of the shown items into one probability a slot and one for "nothing", so that a
+choice is one uniform number and one look at the running sum. The three families are those of RecSim (Ie et al. 2019,
+Section 4): multinomial logit, multinomial proportional, and cascade.
+"""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.registry import Registry
+
+#: Logit of "nothing" where a multinomial user may leave without a click (RecSim's interest-evolution world).
+NO_CLICK = 1.0
+
+
+@dataclass(frozen=True)
+class SlateChoice(ABC):
+    """A user who clicks one item of a slate, or nothing. Hashable: a static argument of ``jax.jit``."""
+
+    @abstractmethod
+    def weights(self, scores: jax.Array) -> jax.Array:
+        """How likely each slot is, and nothing, up to a common factor.
+
+        Args:
+            scores: float32 [n], in slot order.
+
+        Returns:
+            float32 [n + 1], not negative, at least one of them positive; the last entry is for nothing.
+        """
+
+    @property
+    @abstractmethod
+    def always_clicks(self) -> bool:
+        """Whether the model has no option to click nothing."""
+
+    def probabilities(self, scores: jax.Array) -> jax.Array:
+        """The probability of a click on each slot, and of no click.
+
+        Args:
+            scores: float32 [n], in slot order; what a score means is the model's matter.
+
+        Returns:
+            float32 [n + 1], sums to 1; the last entry is the probability that nothing is clicked.
+        """
+        weights = self.weights(scores)
+        return weights / jnp.sum(weights)
+
+    def choose(self, scores: jax.Array, uniform: jax.Array) -> jax.Array:
+        """The slot that is clicked, by inversion of the distribution function in slot order.
+
+        Args:
+            scores: float32 [n], in slot order.
+            uniform: float32 scalar in [0, 1).
+
+        Returns:
+            int32 scalar: 0 … n − 1, or n if nothing is clicked. A slot of probability 0 is never chosen.
+        """
+        weights = self.weights(scores)
+        running, total = [], jnp.zeros((), jnp.float32)
+        for slot in range(scores.shape[-1] + 1):  # one by one: a running sum that never falls, whatever the rounding
+            total = total + weights[slot]
+            running.append(total)
+        # A product that rounds up to the total would fall off the end.
+        mark = jnp.minimum(uniform * total, jnp.nextafter(total, jnp.zeros_like(total)))
+        return functools.reduce(jnp.add, [(edge <= mark).astype(jnp.int32) for edge in running])
+
+
+@dataclass(frozen=True)
+class Multinomial(SlateChoice):
+    """Multinomial logit: the probability of a slot is proportional to exp(score).
+
+    Attributes:
+        no_click: Logit of clicking nothing; None: the user always clicks.
+    """
+
+    no_click: float | None = None
+
+    @property
+    def always_clicks(self) -> bool:
+        """Whether there is no option to click nothing."""
+        return self.no_click is None
+
+    def weights(self, scores: jax.Array) -> jax.Array:
+        """exp(score − highest), float32 [n + 1]."""
+        nothing = jnp.full((1,), -jnp.inf if self.no_click is None else self.no_click, jnp.float32)
+        logits = jnp.concatenate([scores, nothing])
+        return jnp.exp(logits - jnp.max(logits))
+
+
+@dataclass(frozen=True)
+class Proportional(SlateChoice):
+    """Multinomial proportional: the probability of a slot is proportional to score − minimum.
+
+    Scores below the minimum count as the minimum. A slate on which nothing has a weight is not clicked.
+
+    Attributes:
+        minimum: What is taken off every score, of "nothing" too.
+        no_click: Score of clicking nothing; None: the user clicks if anything has a weight.
+    """
+
+    minimum: float = 0.0
+    no_click: float | None = None
+
+    def __post_init__(self):
+        if self.no_click is not None and self.no_click < self.minimum:
+            raise ConfigError(
+                f"The score of no click must be at least the minimum, got no_click={self.no_click} and "
+                f"minimum={self.minimum}."
+            )
+
+    @property
+    def always_clicks(self) -> bool:
+        """Whether there is no option to click nothing."""
+        return self.no_click is None
+
+    def weights(self, scores: jax.Array) -> jax.Array:
+        """max(score − minimum, 0), float32 [n + 1]."""
+        shown = jnp.maximum(scores - self.minimum, 0.0)
+        if self.no_click is None:
+            nothing = jnp.where(jnp.sum(shown) > 0, 0.0, 1.0)
+        else:
+            # The smallest weight stands in where no_click = minimum, so that a slate of zeros has an outcome.
+            nothing = jnp.maximum(jnp.float32(self.no_click - self.minimum), jnp.finfo(jnp.float32).tiny)
+        return jnp.concatenate([shown, nothing.astype(jnp.float32)[None]])
+
+
+@dataclass(frozen=True)
+class Cascade(SlateChoice):
+    """The user looks at the slots in order and clicks the first that pleases.
+
+    An examined slot is clicked with probability attention · scaling · score, where the score is exp(x)
+    (``"exponential"``) or x − minimum (``"proportional"``), and scaling · score is kept within [0, 1].
+
+    Attributes:
+        attention: Probability that a slot gets a look, in [0, 1].
+        scaling: Factor that brings scores into the range of probabilities; not negative.
+        score: ``"exponential"`` or ``"proportional"``.
+        minimum: What is taken off the scores if proportional.
+    """
+
+    attention: float = 0.65
+    scaling: float = 0.05
+    score: str = "exponential"
+    minimum: float = 0.0
+
+    def __post_init__(self):
+        if not 0.0 <= self.attention <= 1.0:
+            raise ConfigError(f"A cascade user's attention is a probability in [0, 1], got {self.attention}.")
+        if not self.scaling >= 0.0:
+            raise ConfigError(f"A cascade user's scaling must not be negative, got {self.scaling}.")
+        if self.score not in ("exponential", "proportional"):
+            raise ConfigError(f"A cascade user's score is 'exponential' or 'proportional', got {self.score!r}.")
+
+    @property
+    def always_clicks(self) -> bool:
+        """False: a cascade may end without a click."""
+        return False
+
+    def weights(self, scores: jax.Array) -> jax.Array:
+        """The probabilities themselves, float32 [n + 1]."""
+        value = jnp.exp(scores) if self.score == "exponential" else scores - self.minimum
+        click = self.attention * jnp.clip(self.scaling * value, 0.0, 1.0)
+        looking, slots = jnp.ones((), jnp.float32), []
+        for slot in range(scores.shape[-1]):
+            slots.append(looking * click[slot])
+            looking = looking * (1.0 - click[slot])
+        return jnp.stack([*slots, looking])
+
+
+#: Choice models by name; each entry makes one, with its settings as keywords.
+CHOICES: Registry[Callable[..., SlateChoice]] = Registry("choice model")
+
+CHOICES.register(
+    "multinomial", summary="Multinomial logit: p ∝ exp(score); the user always clicks.", citation="ie2019recsim"
+)(Multinomial)
+CHOICES.register(
+    "multinomial-no-click",
+    summary="Multinomial logit with the option to click nothing.",
+    citation="ie2019recsim",
+)(functools.partial(Multinomial, no_click=NO_CLICK))
+CHOICES.register(
+    "proportional",
+    summary="p ∝ score − minimum: differences count, not ratios of exponentials.",
+    citation="ie2019recsim",
+)(Proportional)
+CHOICES.register(
+    "cascade",
+    summary="Slots are examined in order until one is clicked; the order of the slate matters.",
+    citation="ie2019recsim",
+)(Cascade)

@@ -1,0 +1,116 @@
+"""What a platform's own application calls: who is there, what to show, what came of it.
+
+::
+
+    client = PlatformClient.of_folder("platform-a")
+    client.visit(0, candidates=[0.3, 0.9, …], observed=0.52, newcomer=True)
+    for item in client.slate(0):
+        ...
+    client.outcome(0, slot=1, engagement=23.4)
+
+An application in another language sends the same JSON itself; see :mod:`fedrank.deploy.platforms.service`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from fedrank.core.errors import RunError
+from fedrank.deploy.connection import Answer
+from fedrank.deploy.platforms.home import PlatformHome
+from fedrank.deploy.platforms.link import Link, said_by
+
+#: Pause before a platform that is away is asked again, in seconds.
+_PAUSE = 0.1
+#: Numbers of JSON in an answer.
+_LIMIT = 1 << 20
+
+
+class PlatformClient:
+    """A platform, as its application sees it; for one thread.
+
+    Args:
+        url: Address for the application, of this machine.
+        token: The application's.
+        patience: Seconds that a platform may be away before an error says so; infinite: it is waited for.
+        timeout: Longest silence in seconds.
+    """
+
+    def __init__(self, url: str, token: str, *, patience: float = 30.0, timeout: float = 10.0):
+        self._link, self._patience = Link(url, token, timeout=timeout), patience
+
+    @classmethod
+    def of_folder(cls, folder: str | os.PathLike[str], **options: Any) -> PlatformClient:
+        """The platform that is served from a folder of this machine; options as the class.
+
+        Raises:
+            RunError: None is.
+        """
+        home = PlatformHome(folder)
+        return cls(home.url("application"), home.token("application"), **options)
+
+    def state(self) -> dict[str, Any]:
+        """Where the platform is: ``next`` is the first round whose slate can still be made, and so on."""
+        return said_by(self._asked("GET", "/v1/state"))
+
+    def visit(self, number: int, candidates: Sequence[float], observed: float, newcomer: bool) -> None:
+        """A user is there.
+
+        Args:
+            number: Of the round, the same at all platforms that the user comes to.
+            candidates: The feature of each of the N candidates that could be shown.
+            observed: What the platform sees of the user.
+            newcomer: It is another user than in this platform's last round.
+
+        Raises:
+            RunError: The platform is away, or refuses; says why.
+        """
+        said = {"candidates": [float(one) for one in candidates], "observed": float(observed), "newcomer": newcomer}
+        self._asked("PUT", f"/v1/visit/{number}", said)
+
+    def slate(self, number: int) -> list[int]:
+        """What to show: places among the candidates, in the order of the slate; errors as :meth:`visit`."""
+        slate = said_by(self._asked("GET", f"/v1/slate/{number}")).get("slate")
+        if not isinstance(slate, list):
+            raise RunError(f"platform at {self._link.url}: an answer without a slate.")
+        return slate
+
+    def outcome(self, number: int, slot: int | None = None, engagement: float = 0.0) -> None:
+        """What came of the slate; errors as :meth:`visit`.
+
+        Args:
+            number: Of the round.
+            slot: The place of the slate that was clicked; None: none, or it is not known here.
+            engagement: With what was clicked.
+        """
+        said: dict[str, Any] = {} if slot is None else {"slot": slot, "engagement": float(engagement)}
+        self._asked("PUT", f"/v1/outcome/{number}", said)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._link.close()
+
+    def _asked(self, method: str, path: str, said: dict[str, Any] | None = None) -> Answer:
+        body = None if said is None else json.dumps(said).encode()
+        end = time.monotonic() + self._patience
+        while True:
+            try:
+                answer = self._link.ask(method, path, body, limit=_LIMIT)
+            except OSError as error:
+                why, pause = str(error), _PAUSE
+            else:
+                if answer.status in (200, 204):
+                    return answer
+                why, pause = answer.reason or f"status {answer.status}", _PAUSE
+                if answer.reason == "early-round":  # it has waited itself
+                    pause = 0.0
+                elif answer.reason not in ("unavailable", "too-many"):
+                    end = -math.inf
+            if time.monotonic() + pause >= end:
+                raise RunError(f"platform at {self._link.url}: {method} {path} was not done ({why}).")
+            time.sleep(pause)

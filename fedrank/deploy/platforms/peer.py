@@ -1,0 +1,133 @@
+"""A platform as its coordinator sees it: asked until it answers, or until the coordinator's patience is at its end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from fedrank.core.errors import RunError
+from fedrank.deploy.connection import Answer
+from fedrank.deploy.platforms.link import Link, said_by
+from fedrank.deploy.platforms.terms import EXCHANGE_PATH, Terms
+
+_log = logging.getLogger("fedrank.coordinator")
+
+#: First and longest pause before a platform is asked again, in seconds.
+_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+#: Bytes of a list of missing rounds.
+_MISSING = 1 << 20
+#: Reasons to come again.
+_SOON = ("early-round", "unavailable", "too-many")
+#: Refusals that no waiting mends.
+_FINAL = ("unauthorised", "malformed", "out-of-range", "not-found", "method", "too-large", "not-due", "not-finite")
+
+
+@dataclass(frozen=True)
+class Silence:
+    """No reply.
+
+    Attributes:
+        reason: As the platform has it; ``"away"`` if it said nothing.
+        round: The next round that it can take part in, where it says so.
+    """
+
+    reason: str
+    round: int | None = None
+
+
+class Peer:
+    """One platform.
+
+    Args:
+        terms: What the coordinator has agreed to.
+        index: Which platform should be there.
+        link: To it.
+        seeded: Whether it should draw from the run's seed.
+        stop: Set when nobody waits any more.
+    """
+
+    def __init__(self, terms: Terms, index: int, link: Link, *, seeded: bool = False, stop: threading.Event):
+        self._terms, self._index, self._link, self._seeded, self._stop = terms, index, link, seeded, stop
+        link.greet = self._check
+
+    def exchange(self, number: int, place: int, body: bytes, patience: float) -> bytes | Silence:
+        """Ask a question of a round.
+
+        Args:
+            number: Of the round.
+            place: Of the exchange.
+            body: The question.
+            patience: Seconds; infinite: for ever.
+
+        Returns:
+            The reply's bytes, of the right length; or why there is none.
+
+        Raises:
+            RunError: Another platform is there, one with other settings, or one that refuses for good.
+        """
+        path, limit = f"{EXCHANGE_PATH}{number}/{place}", max(4096, self._terms.exchanges[place].reply.nbytes)
+        answer = self._patiently("POST", path, body, patience, limit)
+        if isinstance(answer, Silence):
+            return answer
+        if len(answer.body) != self._terms.exchanges[place].reply.nbytes:
+            raise self._error(f"answers {self._terms.names[place]} with {len(answer.body)} bytes")
+        return answer.body
+
+    def missing(self, number: int, patience: float) -> list[tuple[int, int]] | Silence:
+        """Rounds up to this one that it does not remember: first and last of each stretch; errors as above."""
+        answer = self._patiently("GET", f"/v1/missing/{number}", None, patience, _MISSING)
+        if isinstance(answer, Silence):
+            return answer
+        try:
+            return [(int(first), int(last)) for first, last in said_by(answer)["missing"]]
+        except (ValueError, TypeError, LookupError) as error:
+            raise self._error("says nothing sensible about missing rounds") from error
+
+    def _patiently(self, method: str, path: str, body: bytes | None, patience: float, limit: int) -> Answer | Silence:
+        end, pause = time.monotonic() + patience, _PAUSE
+        while True:
+            try:
+                answer = self._link.ask(method, path, body, limit=limit)
+            except OSError as error:
+                silence = Silence("away")
+                if pause == _PAUSE:
+                    _log.warning("platform %d: %s", self._index, error)
+            else:
+                if answer.status == 200:
+                    return answer
+                silence = self._refused(answer)
+                if silence.reason not in _SOON:
+                    return silence
+            left = end - time.monotonic()
+            if left <= 0 or self._stop.is_set():
+                return silence
+            if silence.reason != "early-round":  # for that the platform itself has waited
+                self._stop.wait(min(pause, left))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _check(self) -> None:
+        """Over every new connection it says first who it is."""
+        answer = self._link.ask("GET", "/v1/platform")
+        if answer.status != 200:
+            raise ConnectionError(self._refused(answer).reason)
+        said: dict[str, Any] = said_by(answer)
+        here = {"platform": self._index, "terms": self._terms.fingerprint, "seeded": self._seeded}
+        for name, value in here.items():
+            if said.get(name) != value:
+                raise self._error(f"says {name} = {said.get(name)!r}, and this coordinator expects {value!r}")
+
+    def _refused(self, answer: Answer) -> Silence:
+        if answer.reason in _FINAL:
+            raise self._error(f"refuses the coordinator: {answer.reason}")
+        said = said_by(answer).get("round")
+        return Silence(answer.reason or f"status {answer.status}", said if type(said) is int else None)
+
+    def _error(self, what: str) -> RunError:
+        return RunError(
+            f"platform {self._index} at {self._link.url}: {what}. Give each platform's own address, in order, its "
+            "token, and the same configuration to everybody."
+        )
+

@@ -1,0 +1,260 @@
+"""A platform's process and its coordinator's, from a folder until they are told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrank.core.errors import ConfigError, RunError
+from fedrank.core.ledger import Ledger
+from fedrank.deploy.platforms.home import PlatformHome, read_token
+from fedrank.deploy.platforms.link import Link
+from fedrank.deploy.platforms.listen import Servers
+from fedrank.deploy.platforms.peer import Peer
+from fedrank.deploy.platforms.platform import Platform
+from fedrank.deploy.platforms.rounds import PATIENCE, Coordinator, RoundSeen
+from fedrank.deploy.platforms.service import USER_PATIENCE, ApplicationFace, Changes, CoordinatorFace
+from fedrank.deploy.platforms.terms import Terms
+from fedrank.experiments.checkpoint import write_atomically
+
+
+@dataclass(frozen=True)
+class ListenAt:
+    """Where and how a platform listens.
+
+    Attributes:
+        host: Address for the coordinator; this machine only by default. The application's is always this machine's.
+        port: For the coordinator; 0: any that is free.
+        application_port: For the platform's own application; likewise.
+        certificate: PEM file of the certificate chain, for TLS to the coordinator.
+        key: PEM file of its private key.
+        token_file: Holds the coordinator's token; None: ``coordinator.token`` in the folder, made where there is none.
+        patience: Seconds that a user waits for the coordinator; infinite: for ever.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    application_port: int = 0
+    certificate: Path | None = None
+    key: Path | None = None
+    token_file: Path | None = None
+    patience: float = USER_PATIENCE
+
+
+@contextlib.contextmanager
+def platform_servers(
+    home: PlatformHome, terms: Terms, index: int, at: ListenAt, *, seeded: bool = False
+) -> Iterator[Servers]:
+    """A platform's servers, ready to run; its folder is nobody else's meanwhile.
+
+    Args:
+        home: The platform's folder.
+        terms: What everybody agreed on.
+        index: Which platform it is.
+        at: Where it listens.
+        seeded: Draw from the run's seed as a simulator does, and protect nobody.
+
+    Raises:
+        RunError: Something in the folder cannot be used.
+        ConfigError: A port is taken, a token is too short, or a certificate cannot be used.
+    """
+    with home.locked():
+        coordinator = home.token("coordinator", at.token_file, make=True)
+        application = home.token("application", make=True)
+        if coordinator == application:
+            raise ConfigError(f"{home.path}: coordinator and application must not have the same token.")
+        shelf = home.shelf(f"platform {index}", terms, seeded)
+        try:
+            platform = Platform(terms, index, shelf, seeded=seeded)
+            platform.warm()
+            changes = Changes()
+            outside = {"host": at.host, "port": at.port, "certfile": at.certificate, "keyfile": at.key}
+            faces = (
+                (CoordinatorFace(platform, changes, coordinator), outside),
+                (ApplicationFace(platform, changes, application, at.patience), {"port": at.application_port}),
+            )
+            yield Servers(faces)
+        finally:
+            shelf.shut()
+
+
+def run_platform(
+    home: PlatformHome,
+    terms: Terms,
+    index: int,
+    at: ListenAt,
+    on_ready: Callable[[str, str], object],
+    *,
+    seeded: bool = False,
+) -> None:
+    """Be a platform until SIGTERM or Ctrl-C; arguments and errors as :func:`platform_servers`.
+
+    ``on_ready`` is told the addresses for the coordinator and for the application once both are listened at.
+    """
+    with platform_servers(home, terms, index, at, seeded=seeded) as servers:
+
+        def ready(urls: list[str]) -> None:
+            home.listening({"coordinator": urls[0], "application": urls[1]})
+            on_ready(urls[0], urls[1])
+
+        try:
+            servers.run(ready)
+        finally:
+            home.silent()
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How a coordinator asks.
+
+    Attributes:
+        platforms: Of each platform, in order, its address, or its folder on this machine.
+        token_files: Files with their tokens, as many, or one for all; none: those in the folders.
+        patience: Seconds that a platform may take; infinite: everybody is waited for.
+        ca: File with the certificates to trust in place of the system's.
+        allow_http: Let tokens and messages cross a network without TLS.
+    """
+
+    platforms: Sequence[str]
+    token_files: Sequence[Path] = ()
+    patience: float = PATIENCE
+    ca: Path | None = None
+    allow_http: bool = False
+
+    def links(self) -> list[Link]:
+        """A connection to each platform.
+
+        Raises:
+            ConfigError: A token is missing, or an address cannot be used.
+            RunError: A platform is not being served from its folder, or a token cannot be read.
+        """
+        files = list(self.token_files) * (len(self.platforms) if len(self.token_files) == 1 else 1)
+        if files and len(files) != len(self.platforms):
+            raise ConfigError(f"there are {len(self.platforms)} platforms and {len(files)} token files; give one each.")
+        made = []
+        for place, where in enumerate(self.platforms):
+            home = None if "://" in where else PlatformHome(where)
+            if home is None and not files:
+                raise ConfigError(f"give --token-file for {where}: the token that its platform gave you.")
+            url = where if home is None else home.url("coordinator")
+            token = read_token(files[place]) if files else home.token("coordinator")  # type: ignore[union-attr]
+            made.append(Link(url, token, ca=self.ca, allow_http=self.allow_http))
+        return made
+
+
+def coordinate(
+    home: PlatformHome,
+    terms: Terms,
+    asking: Asking,
+    rounds: int,
+    on_round: Callable[[RoundSeen], object],
+    *,
+    seeded: bool = False,
+) -> Coordinator:
+    """Coordinate platforms until so many rounds are done, and leave what came out in the folder.
+
+    Args:
+        home: The coordinator's folder; a run that is there is gone on with.
+        terms: What everybody agreed on.
+        asking: Whom, and how.
+        rounds: In all.
+        on_round: Is told of every round.
+        seeded: Draw from the run's seed as a simulator does.
+
+    Returns:
+        The coordinator, which does nothing more.
+
+    Raises:
+        RunError: A platform is another than it should be, or something in the folder cannot be used.
+        ConfigError: An address or a token cannot be used.
+    """
+    import threading
+
+    with home.locked():
+        shelf, stop = home.shelf("coordinator", terms, seeded), threading.Event()
+        try:
+            peers = [
+                Peer(terms, index, link, seeded=seeded, stop=stop) for index, link in enumerate(asking.links())
+            ]
+            coordinator = Coordinator(terms, peers, shelf, patience=asking.patience, seeded=seeded, stop=stop)
+            with coordinator:
+                _rounds(home, coordinator, rounds, on_round)
+        finally:
+            shelf.shut()
+    return coordinator
+
+
+def _rounds(home: PlatformHome, coordinator: Coordinator, rounds: int, on_round: Callable[[RoundSeen], object]) -> None:
+    every, begun = coordinator.terms.config.evaluation.every, time.monotonic()
+    seen: list[RoundSeen] = []
+    try:
+        for one in coordinator.run(rounds):
+            seen.append(one)
+            on_round(one)
+            if (one.number + 1) % every == 0:
+                _note(home, coordinator, seen, begun)
+                seen, begun = [], time.monotonic()
+    finally:
+        if seen:
+            _note(home, coordinator, seen, begun)
+        write_files(home, coordinator)
+
+
+def _note(home: PlatformHome, coordinator: Coordinator, seen: list[RoundSeen], begun: float) -> None:
+    """A line of ``rounds.jsonl`` about some rounds."""
+    state = coordinator.terms.protocol.watch(coordinator.state)
+    row = {
+        "round": seen[-1].number,
+        "rounds": len(seen),
+        "heard": np.sum([one.heard for one in seen], axis=0).tolist(),
+        "learnt": sum(bool(one.learnt) for one in seen),
+        "seconds": round(time.monotonic() - begun, 3),
+        "watched": {name: float(value) for name, value in state.items()},
+    }
+    try:
+        with (home.path / "rounds.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+    except OSError as error:
+        raise RunError(f"{home.path / 'rounds.jsonl'}: cannot be written ({error.strerror}). Make room.") from error
+
+
+def ledger_of(coordinator: Coordinator) -> Ledger:
+    """What crossed: one line an exchange for every ``evaluation.every`` rounds, as a simulator writes it."""
+    ledger = Ledger()
+    for first, counts in coordinator.crossed:
+        for exchange, (requests, replies) in zip(coordinator.terms.exchanges, counts.tolist(), strict=True):
+            if requests:
+                ledger.record(first, exchange.name, exchange.request, sender="server", messages=requests)
+            if replies:
+                ledger.record(first, exchange.name, exchange.reply, sender="parties", messages=replies)
+    return ledger
+
+
+def write_files(home: PlatformHome, coordinator: Coordinator) -> None:
+    """``ledger.jsonl``, ``privacy.json`` and ``federated.safetensors``, Ω and its target network."""
+    from safetensors.numpy import save
+
+    promise: dict[str, Any] = coordinator.terms.protocol.account(
+        max(1, coordinator.done), coordinator.terms.config.privacy.delta
+    ).as_json()
+    weights = {name: np.asarray(getattr(coordinator.state, name)) for name in ("weights", "target")}
+    write_atomically(home.path / "ledger.jsonl", ledger_of(coordinator).text().encode())
+    write_atomically(home.path / "privacy.json", json.dumps(_plain(promise), indent=2).encode())
+    write_atomically(home.path / "federated.safetensors", save(weights))
+
+
+def _plain(value: Any) -> Any:
+    """The same without infinite numbers, which JSON has no word for."""
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

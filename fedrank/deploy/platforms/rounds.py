@@ -1,0 +1,289 @@
+"""The coordinator's rounds: ask those whom the protocol asks, all at once, and tell it what they said.
+
+**Who is not heard.** A platform that gives no values or takes no federated ones in time is not heard in that round; its
+values count as 0, and it shows a slate of its own making. It is asked nothing more in that round. A round in which
+nobody is heard is none, and is asked again. With unlimited patience everybody is waited for.
+
+**Learning needs moments that correspond one to one.** They do by the number of their round. Before a batch is drawn
+from rounds of which some may be missing somewhere, every platform says which; a batch is drawn from the others, with
+the next round of each, as if there were no others. While nothing is missing, that is the protocol's own batch. If no
+platform with feedback says what a batch was worth, nobody learns from it: without a target there is nothing to compare
+with.
+
+**Going on.** The state is written at the end of a round. Whoever is killed in the middle asks the same questions again,
+which are answered with the same bytes. Where platforms have gone on alone, a coordinator joins them at their round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrank.core.errors import RunError, WireError
+from fedrank.core.protocol import Exchange
+from fedrank.deploy.platforms.peer import Peer, Silence
+from fedrank.deploy.platforms.platform import blank_message
+from fedrank.deploy.platforms.shelf import Shelf, packed, unpacked
+from fedrank.deploy.platforms.terms import Terms
+from fedrank.learners import replay
+from fedrank.protocols.vertical_slate_messages import Moments
+from fedrank.protocols.vertical_slate_rounds import Batch, FormTargets
+from fedrank.protocols.vertical_slate_state import CoordinatorState
+
+#: Seconds that a platform may take to answer, where nothing else is said.
+PATIENCE = 30.0
+
+
+@dataclass(frozen=True)
+class RoundSeen:
+    """What became of a round.
+
+    Attributes:
+        number: The round.
+        heard: Which platforms took part, bool [K].
+        learnt: Whether its learning exchanges took place; None: they were not due.
+    """
+
+    number: int
+    heard: np.ndarray
+    learnt: bool | None
+
+
+class Coordinator:
+    """The coordinator; a context, in which its threads run.
+
+    Args:
+        terms: What everybody agreed on.
+        peers: The platforms, in order.
+        shelf: The coordinator's file; what is in it is gone on with.
+        patience: Seconds that a platform may take to answer; infinite: everybody is waited for.
+        seeded: Draw from the run's seed as a simulator does.
+        stop: Set when nobody waits any more.
+
+    Attributes:
+        state: The protocol's.
+        crossed: int64 [blocks, exchanges, 2], requests and replies of ``evaluation.every`` rounds each.
+    """
+
+    def __init__(
+        self,
+        terms: Terms,
+        peers: Sequence[Peer],
+        shelf: Shelf,
+        *,
+        patience: float = PATIENCE,
+        seeded: bool = False,
+        stop: threading.Event | None = None,
+    ):
+        if len(peers) != terms.platforms:
+            raise RunError(f"there are {len(peers)} platforms, and the configuration has {terms.platforms}.")
+        self.terms, self.patience = terms, patience
+        self._peers, self._shelf, self._stop = tuple(peers), shelf, stop or threading.Event()
+        self.state: CoordinatorState = terms.coordinator_state(seeded)
+        self._every = terms.config.evaluation.every
+        self._counts: dict[int, np.ndarray] = {}
+        self._missing: set[int] | None = None  # rounds that somebody misses; None: not known
+        self._load()
+
+    def __enter__(self) -> Coordinator:
+        self._pool = ThreadPoolExecutor(len(self._peers), "platform")
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._pool.shutdown()
+
+    @property
+    def done(self) -> int:
+        """Rounds so far: the number of the next one."""
+        return int(self.state.round)
+
+    def run(self, rounds: int) -> Iterator[RoundSeen]:
+        """Rounds until so many are done, one by one; the state is written before each is shown."""
+        while self.done < rounds and not self._stop.is_set():
+            seen = self.round()
+            if seen is not None:
+                yield seen
+
+    # -- one round -------------------------------------------------------------------------------------------------
+
+    def round(self) -> RoundSeen | None:
+        """One round; None if nobody was heard, or if the platforms are further: then their round is the next.
+
+        Raises:
+            RunError: A platform is another than it should be, or the state cannot be written.
+        """
+        number, exchanges, meeting = self.done, self.terms.exchanges, self.terms.meeting
+        state, heard, crossed = self.state, np.ones(self.terms.platforms, bool), np.zeros((len(exchanges), 2), np.int64)
+        for place in range(meeting + 1):
+            state, heard, silences = self._exchange(state, number, place, heard, crossed)
+            ahead = [s.round for s in silences.values() if s.reason == "stale-round" and (s.round or 0) > number]
+            if not heard.any() and not ahead:
+                return None
+            if place == 0 and ahead:
+                self._join(max(round_ for round_ in ahead if round_ is not None))
+                return None
+        if not heard.all():
+            self._missing = None
+        learnt = None
+        if any(exchange.due(number) and not exchange.silent for exchange in exchanges[meeting + 1 :]):
+            state, learnt = self._learn(state, number, heard.copy(), crossed)
+        self._keep(self._ended(state, number, number + 1), number, crossed)
+        return RoundSeen(number, heard, learnt)
+
+    def _learn(self, state: Any, number: int, able: np.ndarray, crossed: np.ndarray) -> tuple[Any, bool]:
+        """The learning exchanges, and whether anybody learnt; ``able`` may still be asked."""
+        feedback, learnt = np.asarray(self.terms.protocol.settings.feedback), False
+        for place in range(self.terms.meeting + 1, len(self.terms.exchanges)):
+            exchange = self.terms.exchanges[place]
+            if exchange.silent or not exchange.due(number):
+                continue
+            question = None
+            if isinstance(exchange, Batch):
+                question = self._batch(exchange, state, number)
+                if question is None:
+                    return state, False
+            asked = self._asked(exchange, state) & able
+            if not asked.any():
+                continue
+            state, heard, silences = self._exchange(state, number, place, able, crossed, question)
+            if any(silence.reason == "missing-moments" for silence in silences.values()):
+                self._missing = None
+            able = able & (heard | ~asked)
+            if isinstance(exchange, Batch) and not (able & feedback).any():
+                return state, False
+            if isinstance(exchange, FormTargets) and not (heard & asked).any():
+                return state, False
+            learnt = learnt or place > self.terms.meeting + 2
+        return state, learnt
+
+    def _exchange(
+        self, state: Any, number: int, place: int, able: np.ndarray, crossed: np.ndarray, question: Any = None
+    ) -> tuple[Any, np.ndarray, dict[int, Silence]]:
+        """Ask those among ``able`` whom the exchange asks; the state told, who was heard, and why others were not."""
+        exchange = self.terms.exchanges[place]
+        asked = self._asked(exchange, state) & able
+        request = _asked_of(exchange, state) if question is None else question
+        heard, silences, replies = np.zeros(len(asked), bool), {}, []
+        lead = (len(asked),) if exchange.personal else ()
+        whole = exchange.request.encode_all(jax.tree.map(np.asarray, request), lead)
+        bodies = [whole[k * exchange.request.nbytes :][: exchange.request.nbytes] if lead else whole for k in range(len(asked))]
+        waiting = {
+            k: self._pool.submit(self._peers[k].exchange, number, place, bodies[k], self.patience)
+            for k in np.flatnonzero(asked).tolist()
+        }
+        for k in range(len(asked)):
+            reply = waiting[k].result() if k in waiting else None
+            if isinstance(reply, bytes) and not _readable(exchange, reply):
+                reply = Silence("malformed")
+            if isinstance(reply, Silence):
+                silences[k] = reply
+            heard[k] = isinstance(reply, bytes)
+            replies.append(reply if isinstance(reply, bytes) else blank_message(exchange.reply))
+        crossed[place] += int(asked.sum()), int(heard.sum())
+        told = exchange.reply.decode_all(b"".join(replies))
+        return _told(exchange, state, told, jnp.asarray(heard)), heard, silences
+
+    def _asked(self, exchange: Exchange, state: Any) -> np.ndarray:
+        asked = exchange.asked(state, self.terms.platforms)
+        return np.ones(self.terms.platforms, bool) if asked is None else np.asarray(asked)
+
+    # -- moments ---------------------------------------------------------------------------------------------------
+
+    def _batch(self, exchange: Batch, state: Any, number: int) -> Moments | None:
+        """Which moments to learn from; None: too few that everybody remembers."""
+        missing = self._missing_now(number)
+        if missing is None:
+            return None
+        if not missing:
+            return _asked_of(exchange, state)
+        s = self.terms.protocol.settings
+        # Round r − a and the one after it, for a from 1: as the protocol's, but for what is missing.
+        ages = [a for a in range(1, min(number + 1, s.memory)) if not {number - a, number - a + 1} & missing]
+        if len(ages) < s.batch:
+            return None
+        key = jax.random.fold_in(state.key, state.round)
+        chosen = np.asarray(ages, np.uint32)[np.asarray(replay.indices(key, len(ages), s.batch))]
+        return Moments(np.asarray(state.round), chosen)
+
+    def _missing_now(self, number: int) -> set[int] | None:
+        """Rounds that a batch must not name; None: somebody does not say.
+
+        The newest round is none of them: who has not lived through it yet will have before it answers for the batch.
+        """
+        if self._missing is None:
+            parts = [self._pool.submit(peer.missing, number - 1, self.patience) for peer in self._peers]
+            found: set[int] = set()
+            for part in [part.result() for part in parts]:
+                if isinstance(part, Silence):
+                    return None
+                oldest = max(0, number - self.terms.protocol.settings.memory)
+                for first, last in part:
+                    found.update(range(max(first, oldest), min(last, number) + 1))
+            self._missing = found
+        self._missing = {round_ for round_ in self._missing if round_ > number - self.terms.protocol.settings.memory}
+        return self._missing
+
+    # -- between rounds --------------------------------------------------------------------------------------------
+
+    def _ended(self, state: Any, first: int, after: int) -> Any:
+        """The state after what everybody does by itself at the end of rounds ``first`` … ``after`` − 1."""
+        for exchange in self.terms.exchanges:
+            if exchange.silent and any(exchange.due(number) for number in range(first, after)):
+                nothing = exchange.reply.decode_all(blank_message(exchange.reply) * self.terms.platforms)
+                state = _told(exchange, state, nothing, jnp.ones(self.terms.platforms, bool))
+        return state
+
+    def _join(self, number: int) -> None:
+        """Go on with the round that the platforms are in."""
+        state = self._ended(self.state, self.done, number)
+        self._missing = None
+        self._keep(state._replace(round=jnp.uint32(number)), self.done, np.zeros((len(self.terms.exchanges), 2), np.int64))
+
+    def _keep(self, state: Any, number: int, crossed: np.ndarray) -> None:
+        block = number // self._every
+        counts = self._counts.get(block, 0) + crossed
+        self._shelf.put({"state": packed(state), f"crossed/{block:010}": counts.astype("<i8").tobytes()})
+        self.state, self._counts[block] = state, counts
+
+    def _load(self) -> None:
+        kept = self._shelf.get("state")
+        if kept is not None:
+            self.state = unpacked(kept, self.state)
+        for name, data in self._shelf.below("crossed/"):
+            self._counts[int(name)] = np.frombuffer(data, "<i8").reshape(-1, 2).astype(np.int64)
+
+    @property
+    def crossed(self) -> list[tuple[int, np.ndarray]]:
+        """First round, and int64 [exchanges, 2] requests and replies, of every ``evaluation.every`` rounds."""
+        return [(block * self._every, counts) for block, counts in sorted(self._counts.items())]
+
+
+def _readable(exchange: Exchange, reply: bytes) -> bool:
+    try:
+        exchange.reply.decode(reply)
+    except WireError:
+        return False
+    return True
+
+
+@partial(jax.jit, static_argnums=0)
+def _asked_of(exchange: Exchange, state: Any) -> Any:
+    return exchange.ask(state)
+
+
+@partial(jax.jit, static_argnums=0)
+def _told(exchange: Exchange, state: Any, replies: Any, arrived: Any) -> Any:
+    return exchange.tell(state, replies, arrived)

@@ -1,0 +1,267 @@
+"""The two HTTP faces of a platform: one for the coordinator, one for the platform's own application.
+
+==========================================  ======================================================================
+for the coordinator
+``GET /v1/platform``                        which platform this is, and where it is in its rounds
+``GET /v1/missing/<round>``                 rounds up to this one that it does not remember
+``POST /v1/exchange/<round>/<place>``       a question of the protocol, in the bytes of its layout; the reply likewise
+for the application, on a port of this machine only, in JSON
+``GET /v1/state``                           where the platform is in its rounds, N and n
+``PUT /v1/visit/<round>``                   ``{"candidates": […], "observed": 0.5, "newcomer": false}``
+``GET /v1/slate/<round>``                   ``{"slate": [2, 0, 7]}``, once there is one
+``PUT /v1/outcome/<round>``                 ``{"slot": 1, "engagement": 23.4}``, or ``{}`` where nothing is told
+==========================================  ======================================================================
+
+Both need a token, each its own. What depends on somebody else, such as a slate on the coordinator, is waited for, up to
+:data:`PATIENCE`; then the answer is 409 ``early-round`` and the asker comes again. Everything may be asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fedrank.deploy.app import App
+from fedrank.deploy.guard import Guard, Secret, bearer, number_of
+from fedrank.deploy.platforms.platform import NotYetError, Platform, RefusedError
+from fedrank.deploy.platforms.terms import EXCHANGE_PATH
+from fedrank.deploy.routes import NO_STORE, REFUSED, Answer, Asked, Route, as_json, refusal
+
+T = TypeVar("T")
+
+#: Seconds that an answer waits for what has still to happen.
+PATIENCE = 2.0
+#: Seconds that a user waits for the coordinator, where nothing else is said.
+USER_PATIENCE = 1.0
+#: Bytes of JSON that a candidate's feature may take, and of everything else in a visit.
+_NUMBER, _REST = 32, 1024
+#: Reasons that only platforms have: status and sentence.
+_REASONS = {
+    "conflict": (409, "Something else was said before; that holds."),
+    "out-of-order": (409, "It is not this exchange's turn."),
+    "not-due": (409, "This exchange does not take place in this round."),
+    "missing-moments": (409, "Moments of rounds that were not lived through here."),
+    "not-finite": (500, "The platform's network has left all bounds."),
+}
+
+
+class Counts:
+    """What is counted about requests: answers by route and status, refusals by route and reason."""
+
+    def __init__(self):
+        self.requests: Counter[tuple[str, int]] = Counter()
+        self.refusals: Counter[tuple[str, str]] = Counter()
+        self.reports: Counter[str] = Counter()  # of a hub; here nothing
+
+    def refuse(self, route: str, reason: str) -> None:
+        """Count a request that was refused."""
+        self.refusals[route, reason] += 1
+
+
+class Changes:
+    """Wakes those who wait for something to happen, in one event loop."""
+
+    def __init__(self):
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def happened(self) -> None:
+        """Wake everybody."""
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if not one.done():
+                one.set_result(None)
+
+    async def until(self, attempt: Callable[[], T], seconds: float) -> T:
+        """What ``attempt`` returns, tried again after every change.
+
+        Raises:
+            NotYetError: It was too early to the end.
+        """
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                return attempt()
+            except NotYetError:
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise
+            change = asyncio.get_running_loop().create_future()
+            self._waiting.append(change)
+            await asyncio.wait([change], timeout=left)
+
+
+class PlatformApp(App):
+    """One of a platform's faces: the machinery of a hub's, with other routes.
+
+    Args:
+        token: Who has it may ask.
+        name: What the token is called in errors.
+    """
+
+    def __init__(self, token: str, name: str):
+        self.counters, self.failure = Counts(), None  # type: ignore[assignment]
+        self._guard, self._on_start, self._on_stop = Guard(), None, None
+        self._token = Secret(token, name)
+        self._nothing = Route("other", (), None, self._not_found)
+        self._report_route = self._nothing
+        self._routes: dict[str, Route] = {}
+
+    def _route(self, path: str) -> tuple[Route, str]:
+        route = self._routes.get(path)
+        if route is not None:
+            return route, ""
+        for above, route in self._routes.items():
+            if above.endswith("/") and path.startswith(above):
+                return route, path[len(above) :]
+        return self._nothing, ""
+
+    def _may(self, asked: Asked) -> Answer | None:
+        matches = self._token.matches(bearer(asked.authorization))
+        return None if matches else self._unauthorised(self._guard.failure, asked)
+
+    async def _not_found(self, asked: Asked) -> Answer:
+        return REFUSED["not-found"]
+
+
+def refused(error: RefusedError) -> Answer:
+    """The answer to what a platform refuses."""
+    if error.reason in _REASONS:
+        code, detail = _REASONS[error.reason]
+        return as_json(code, {"error": error.reason, "detail": detail, **error.more}, reason=error.reason)
+    return refusal(error.reason, **error.more)
+
+
+class CoordinatorFace(PlatformApp):
+    """What the coordinator sees.
+
+    Args:
+        platform: The platform.
+        changes: Of the platform.
+        token: The coordinator's.
+    """
+
+    def __init__(self, platform: Platform, changes: Changes, token: str):
+        super().__init__(token, "coordinator token")
+        self._platform, self._changes = platform, changes
+        most = max(exchange.request.nbytes for exchange in platform.terms.exchanges)
+        self._routes = {
+            "/v1/platform": Route("platform", ("GET",), self._may, self._about),
+            "/v1/missing/": Route("missing", ("GET",), self._may, self._missing),
+            EXCHANGE_PATH: Route("exchange", ("POST",), self._may, self._exchange, most=most),
+        }
+
+    async def _about(self, asked: Asked) -> Answer:
+        return as_json(200, self._platform.about())
+
+    async def _missing(self, asked: Asked) -> Answer:
+        number = number_of(asked.tail)
+        if number is None:
+            return REFUSED["malformed"]
+        return as_json(200, {"missing": self._platform.missing(number)})
+
+    async def _exchange(self, asked: Asked) -> Answer:
+        round_, _, exchange = asked.tail.partition("/")
+        number, place = number_of(round_), number_of(exchange)
+        if number is None or place is None:
+            return REFUSED["malformed"]
+        try:
+            data = await self._changes.until(lambda: self._platform.answer(number, place, asked.body), PATIENCE)
+        except RefusedError as error:
+            return refused(error)
+        self._changes.happened()
+        return Answer(200, data, NO_STORE, kind=b"application/octet-stream")
+
+
+class ApplicationFace(PlatformApp):
+    """What the platform's own application sees.
+
+    Args:
+        platform: The platform.
+        changes: Of the platform.
+        token: The application's.
+        patience: Seconds that a user waits for the coordinator before the slate is made without it; infinite: for ever.
+    """
+
+    def __init__(self, platform: Platform, changes: Changes, token: str, patience: float = USER_PATIENCE):
+        super().__init__(token, "application token")
+        self._platform, self._changes, self._patience = platform, changes, patience
+        world = platform.terms.protocol.settings.world
+        self._sizes = {"candidates": world.candidates, "slate": world.slate}
+        most = _NUMBER * world.candidates + _REST
+        self._since: tuple[int, float] = (-1, 0.0)  # a round, and when its user came
+        self._routes = {
+            "/v1/state": Route("state", ("GET",), self._may, self._state),
+            "/v1/visit/": Route("visit", ("PUT",), self._may, self._visit, most=most),
+            "/v1/slate/": Route("slate", ("GET",), self._may, self._slate),
+            "/v1/outcome/": Route("outcome", ("PUT",), self._may, self._outcome),
+        }
+
+    async def _state(self, asked: Asked) -> Answer:
+        p = self._platform
+        feedback = p.terms.protocol.settings.feedback[p.index]
+        return as_json(200, {**p.about(), **self._sizes, "feedback": feedback})
+
+    async def _visit(self, asked: Asked) -> Answer:
+        number, said = number_of(asked.tail), _json(asked.body)
+        if number is None or said is None or set(said) != {"candidates", "observed", "newcomer"}:
+            return REFUSED["malformed"]
+        candidates, observed, newcomer = said["candidates"], said["observed"], said["newcomer"]
+        if not isinstance(candidates, list) or len(candidates) != self._sizes["candidates"]:
+            return REFUSED["malformed"]
+        if not all(map(_is_number, (*candidates, observed))) or not isinstance(newcomer, bool):
+            return REFUSED["out-of-range"]
+        return self._done(lambda: self._platform.visit(number, candidates, float(observed), newcomer))
+
+    async def _slate(self, asked: Asked) -> Answer:
+        number = number_of(asked.tail)
+        if number is None:
+            return REFUSED["malformed"]
+        if self._since[0] != number:
+            self._since = number, time.monotonic()
+        left = self._since[1] + self._patience - time.monotonic()
+        try:
+            slate = await self._changes.until(lambda: self._platform.slate(number), max(0.0, min(left, PATIENCE)))
+        except NotYetError as error:
+            if left > PATIENCE or number != self._platform.round:
+                return refused(error)
+            slate = self._platform.recommend_alone(number)
+            self._changes.happened()
+        except RefusedError as error:
+            return refused(error)
+        return as_json(200, {"slate": slate})
+
+    async def _outcome(self, asked: Asked) -> Answer:
+        number, said = number_of(asked.tail), _json(asked.body)
+        if number is None or said is None or not set(said) <= {"slot", "engagement"}:
+            return REFUSED["malformed"]
+        slot, engagement = said.get("slot"), said.get("engagement", 0.0)
+        if not (slot is None or type(slot) is int) or not _is_number(engagement) or engagement < 0:
+            return REFUSED["out-of-range"]
+        return self._done(lambda: self._platform.outcome(number, slot, float(engagement)))
+
+    def _done(self, act: Callable[[], None]) -> Answer:
+        try:
+            act()
+        except RefusedError as error:
+            return refused(error)
+        self._changes.happened()
+        return Answer(204, b"", NO_STORE, kind=None)
+
+
+def _json(body: bytes) -> dict[str, Any] | None:
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return said if isinstance(said, dict) else None
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number that single precision can hold."""
+    return type(value) in (int, float) and abs(value) < 3e38 and math.isfinite(value)

@@ -1,0 +1,149 @@
+"""What platforms and their coordinator have to agree on before the first round: one configuration file.
+
+A coordinator asks every platform for its :attr:`Terms.fingerprint`, and goes on with none that has another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.protocol import Exchange
+from fedrank.core.rng import party_key
+from fedrank.experiments.config import RunConfig
+from fedrank.experiments.slate_build import build_platforms
+from fedrank.experiments.slate_marks import PLATFORMS
+from fedrank.protocols.vertical_slate import VerticalSlate
+from fedrank.protocols.vertical_slate_state import CoordinatorState, PlatformOwn
+from fedrank.simulate import rounds as simulated
+
+#: Where a platform is asked: ``/v1/exchange/<round>/<place of the exchange among the protocol's>``.
+EXCHANGE_PATH = "/v1/exchange/"
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """A configuration, and what follows from it.
+
+    Attributes:
+        config: Resolved.
+        protocol: The protocol.
+
+    Raises:
+        ConfigError: Nothing of this configuration could cross between platforms.
+    """
+
+    config: RunConfig
+    protocol: VerticalSlate
+
+    def __post_init__(self):
+        if self.protocol.silent:
+            raise ConfigError(
+                f"protocol {self.config.protocol!r}: its platforms tell each other nothing, so that there is nothing "
+                "to coordinate. Take vertical-slate."
+            )
+        if self.config.sharing.secure_sum:
+            raise ConfigError("sharing.secure_sum: only simulated platforms have a secure sum. Leave it out.")
+
+    @classmethod
+    def of(cls, config: RunConfig) -> Terms:
+        """The terms of a configuration, resolved or not; errors as the class."""
+        config = config.resolved()
+        if not config.of_platforms:
+            raise ConfigError(f"protocol {config.protocol!r} has no platforms that share users. Take vertical-slate.")
+        return cls(config, build_platforms(config).protocol)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits: everything that both sides compute with."""
+        return hashlib.sha256(repr((self.protocol.name, self.protocol.settings)).encode()).hexdigest()[:16]
+
+    @cached_property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """The protocol's; the place of an exchange is its number on the wire."""
+        return self.protocol.exchanges
+
+    @cached_property
+    def meeting(self) -> int:
+        """Place of the exchange after which users act; those behind it learn."""
+        return next(place for place, exchange in enumerate(self.exchanges) if exchange.encounter is not None)
+
+    @property
+    def platforms(self) -> int:
+        """K."""
+        return self.protocol.settings.platforms
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What each exchange is called in words; with the platform, where it is of one."""
+        return tuple(
+            f"{e.name}-{e.platform}" if hasattr(e, "platform") else e.name  # type: ignore[attr-defined]
+            for e in self.exchanges
+        )
+
+    # -- chance ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def run_key(self) -> jax.Array:
+        """Key of a run that draws everything from its seed, as a simulator does."""
+        return jax.random.key(self.config.seed)
+
+    def coordinator_state(self, seeded: bool) -> CoordinatorState:
+        """The coordinator's state before the first round.
+
+        Args:
+            seeded: Draw it from the run's seed, as a simulator does.
+        """
+        key = jax.random.fold_in(self.run_key, simulated._INIT) if seeded else key_from_os()
+        return jax.jit(self.protocol.init)(key)
+
+    def platform_own(self, platform: int, seeded: bool) -> PlatformOwn:
+        """What a platform has before its first user.
+
+        Args:
+            platform: Number of the platform, from 0.
+            seeded: As above.
+        """
+        key = key_from_os()
+        if seeded:
+            key = jax.random.fold_in(jax.random.fold_in(self.run_key, PLATFORMS), platform)
+        return jax.jit(self.protocol.platform)(key, platform)
+
+    def draws(self, place: int, platform: int, number: int, seeded: bool) -> Any:
+        """A platform's chance in an exchange: from the operating system, unless it is seeded.
+
+        Args:
+            place: Of the exchange.
+            platform: Number of the platform.
+            number: Number of the round.
+            seeded: As above.
+        """
+        exchange = self.exchanges[place]
+        if not seeded:
+            return exchange.draw_from_os()
+        return exchange.draw(jax.random.fold_in(party_key(self.run_key, number, platform), place))
+
+    def world_key(self, number: int | None, seeded: bool) -> jax.Array:
+        """The key of what users do in a round: another at every call, unless it is seeded.
+
+        Args:
+            number: The round; None: before the first.
+            seeded: As above.
+        """
+        if not seeded:
+            return key_from_os()
+        if number is None:
+            return jax.random.fold_in(self.run_key, simulated._WORLD)
+        return party_key(self.run_key, number, simulated._WORLD)
+
+
+def key_from_os() -> jax.Array:
+    """A key for what protects nobody, such as a first network."""
+    import secrets
+
+    return jax.random.key(secrets.randbits(32))

@@ -1,0 +1,134 @@
+"""Which slate to show, given how much each item draws a click and what a click on it is worth.
+
+Of N candidates, item i has a choice score v_i > 0 and a value q_i of being clicked; "no click" has the score v_0 ≥ 0
+and is worth nothing. A user who sees the slate A clicks i with probability v_i / (v_0 + Σ_A v): the slate is worth
+
+    Q(A) = Σ_{i∈A} v_i q_i / (v_0 + Σ_{i∈A} v_i)        (equation 5 of Deng et al. 2024; Ie et al. 2019, SlateQ)
+
+Three ways to choose A of n items: the n largest v_i q_i (``top-k``), item by item the one that raises Q(A) most
+(``greedy``, equation 8), or the best slate there is (``exact``). Of the first two, either can be the better, if mostly
+greedy is. None of them is differentiated: a slate is integers.
+
+The exact one replaces SlateQ's linear programme by Dinkelbach's method (Management Science 13, 1967): the value λ of a
+slate is the largest if and only if max_A Σ_A v_i (q_i − λ) = λ v_0, and the maximiser of the left side is simply the n
+largest v_i (q_i − λ). From any other slate's λ, that maximiser's value is higher: values rise until they stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from fedrank.core.registry import Registry
+
+#: A slate optimiser: (v float32 [N], q float32 [N], n, v0) to int32 [n].
+Optimiser = Callable[[jax.Array, jax.Array, int, ArrayLike], jax.Array]
+
+#: Slate optimisers by name.
+OPTIMISERS: Registry[Optimiser] = Registry("slate optimiser")
+
+#: The most steps of Dinkelbach's method, which stops by itself when the value no longer rises. In 144,000 random cases
+#: (scores log-normal with σ up to 8) it took 4 at most at N = 8 and n = 3, 9 at N = 500 and n = 10, 12 at n = 100.
+MOST_STEPS = 32
+
+#: Up to so many, passes over the values are quicker than a partial sort (measured on a CPU, batches of 16 and 256).
+_PASSES = 4
+
+
+def largest(values: jax.Array, n: int) -> jax.Array:
+    """Indices of the ``n`` largest of ``values`` [N], largest first; of equals, the first: int32 [n]."""
+    if n > _PASSES:
+        return jax.lax.top_k(values, n)[1].astype(jnp.int32)
+    picks, free = [], jnp.ones(values.shape, bool)
+    for _ in range(n):
+        pick, here = _first_largest(values, free)
+        picks, free = [*picks, pick], free & ~here
+    return jnp.stack(picks)
+
+
+def _first_largest(values: jax.Array, free: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The first of the largest free ``values`` [N]: its index int32 [], and a mask bool [N] of it alone.
+
+    A maximum and a minimum are each one vectorised pass; an arg max, which carries pairs, took three times as long at
+    N = 100. What is no number counts as the least: the pick is free whatever the values are.
+    """
+    order = jnp.arange(values.shape[0], dtype=jnp.int32)
+    least = jnp.finfo(values.dtype).min
+    values = jnp.where(free, jnp.where(values > least, values, least), -jnp.inf)
+    pick = jnp.min(jnp.where(values == jnp.max(values), order, values.shape[0]))
+    return pick, order == pick
+
+
+def slate_value(v: jax.Array, q: jax.Array, slate: jax.Array, v0: ArrayLike = 0.0) -> jax.Array:
+    """What a slate is worth: Σ_i P(i | A) q_i (equation 5).
+
+    Args:
+        v: float32 [N], scores of being clicked, positive; only their ratios, with ``v0``, matter.
+        q: float32 [N], values of a click.
+        slate: int32 [n], which items; each at most once.
+        v0: Score of no click; 0 if the user always clicks.
+
+    Returns:
+        float32 []. 0 if all scores are 0.
+    """
+    shown = v[slate]
+    return _ratio(jnp.sum(shown * q[slate]), jnp.sum(shown) + v0)
+
+
+def _ratio(gain: jax.Array, mass: jax.Array) -> jax.Array:
+    """The quotient, and 0 where there is no mass (scores that have all underflowed)."""
+    return jnp.where(mass > 0, gain / jnp.where(mass > 0, mass, 1.0), 0.0)
+
+
+@OPTIMISERS.register("top-k", summary="The n largest products of score and value.", citation="ie2019slateq")
+def top_k(v: jax.Array, q: jax.Array, n: int, v0: ArrayLike = 0.0) -> jax.Array:
+    """The n largest v_i q_i, largest first; arguments as :func:`greedy`. ``v0`` changes nothing."""
+    del v0
+    return largest(jax.lax.stop_gradient(v * q), n)
+
+
+@OPTIMISERS.register("greedy", summary="Item by item the one that raises the value most.", citation="ie2019slateq")
+def greedy(v: jax.Array, q: jax.Array, n: int, v0: ArrayLike = 0.0) -> jax.Array:
+    """The next item is always the one with which the slate so far is worth most (equation 8).
+
+    Args:
+        v: float32 [N], scores of being clicked, positive and finite.
+        q: float32 [N], values of a click, finite.
+        n: Items of the slate, at most N.
+        v0: Score of no click; 0 if the user always clicks.
+
+    Returns:
+        int32 [n], in the order of picking; of equals, the first.
+    """
+    v, q, v0 = (jax.lax.stop_gradient(jnp.asarray(x, jnp.float32)) for x in (v, q, v0))
+    products, free, slate = v * q, jnp.ones(v.shape, bool), []
+    gain, mass = jnp.float32(0), v0
+    for _ in range(n):
+        pick, here = _first_largest(_ratio(products + gain, v + mass), free)
+        slate, free = [*slate, pick], free & ~here
+        gain, mass = gain + products[pick], mass + v[pick]
+    return jnp.stack(slate)
+
+
+@OPTIMISERS.register("exact", summary="The best slate there is, by Dinkelbach's method.", citation="dinkelbach1967")
+def exact(v: jax.Array, q: jax.Array, n: int, v0: ArrayLike = 0.0) -> jax.Array:
+    """The slate of n items that is worth most; arguments as :func:`greedy`.
+
+    Returns:
+        int32 [n], largest v_i (q_i − λ) first, where λ is the slate's value.
+    """
+    v, q, v0 = (jax.lax.stop_gradient(jnp.asarray(x, jnp.float32)) for x in (v, q, v0))
+
+    def best(state):
+        step, slate, value, _ = state
+        new = largest(v * (q - value), n)
+        higher = slate_value(v, q, new, v0)
+        better = higher > value
+        return step + 1, jnp.where(better, new, slate), jnp.maximum(value, higher), better
+
+    start = largest(q, n)
+    state = (jnp.int32(0), start, slate_value(v, q, start, v0), jnp.bool_(True))
+    return jax.lax.while_loop(lambda state: state[3] & (state[0] < MOST_STEPS), best, state)[1]

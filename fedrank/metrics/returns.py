@@ -1,0 +1,138 @@
+"""Returns of a policy: how good, how sure, how soon.
+
+:func:`mean_interval` of returns on fresh episodes and :func:`time_to_threshold` on an independent evaluation curve are
+what to report. :func:`max_of_moving_mean` is what FedSlate (Deng et al. 2024, Tables I–IV) reports; it is here to
+compare with the tables, under its own name. The maximum of a noisy curve lies above the truth, the more so the noisier
+the curve and the longer the run, and where it falls says nothing of how fast anybody learnt.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedrank.core.errors import ConfigError
+
+#: FedSlate's moving mean spans this many episodes and is looked at once every so many.
+WINDOW, EVERY = 100, 20
+#: Coverage of an interval.
+LEVEL = 0.95
+
+
+class MovingMaximum(NamedTuple):
+    """FedSlate's two legacy metrics.
+
+    Attributes:
+        optimal_reward: float64 [...], maximum of the moving mean of returns.
+        etror: int64 [...], "episodes to reach optimal reward": episodes played when that maximum was recorded.
+    """
+
+    optimal_reward: np.ndarray
+    etror: np.ndarray
+
+
+class MeanInterval(NamedTuple):
+    """A mean and its two-sided interval.
+
+    Attributes:
+        mean: The mean.
+        low: Lower end; NaN for a single value.
+        high: Upper end; NaN for a single value.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+
+def max_of_moving_mean(returns: Any, window: int = WINDOW, every: int = EVERY) -> MovingMaximum:
+    """The legacy metrics "optimal reward" and ETROR of training curves.
+
+    A record is the mean of the last ``window`` episodes, taken after every ``every``-th episode; only full windows
+    count. Among equal records the first is the maximum.
+
+    Args:
+        returns: float [..., episodes], returns in the order of training.
+        window: Episodes of a mean.
+        every: Episodes from one record to the next.
+
+    Raises:
+        ConfigError: Fewer episodes than a window needs, or a window or step below 1.
+
+    >>> max_of_moving_mean([1, 1, 4, 4, 1, 1], window=2, every=2)
+    MovingMaximum(optimal_reward=array(4.), etror=array(4))
+    """
+    returns = np.asarray(returns, np.float64)
+    if window < 1 or every < 1:
+        raise ConfigError(f"window and every count episodes and must be at least 1, got {window} and {every}.")
+    first = -(-window // every) * every  # the first record with a full window
+    if returns.ndim < 1 or returns.shape[-1] < first:
+        raise ConfigError(
+            f"A moving mean of {window} episodes, recorded every {every}, needs {first} episodes, got returns of shape "
+            f"{returns.shape}."
+        )
+    total = np.concatenate([np.zeros((*returns.shape[:-1], 1)), np.cumsum(returns, axis=-1)], axis=-1)
+    ends = np.arange(first, returns.shape[-1] + 1, every)
+    records = (total[..., ends] - total[..., ends - window]) / window
+    return MovingMaximum(records.max(axis=-1), ends[records.argmax(axis=-1)])
+
+
+def time_to_threshold(episodes: Any, values: Any, threshold: float, stay: int = 1) -> float:
+    """When an evaluation curve reaches a threshold, and stays there for a number of evaluations.
+
+    Args:
+        episodes: float [points], ascending: episodes (or rounds) played at each evaluation.
+        values: float [points], mean return of the policy on fresh episodes.
+        threshold: What must be reached.
+        stay: Evaluations in a row that must reach it; the time is that of the first of them.
+
+    Returns:
+        The time of the first such evaluation; infinity if there is none.
+
+    Raises:
+        ConfigError: The two differ in length, times do not ascend, or ``stay`` is below 1.
+
+    >>> time_to_threshold([0, 10, 20, 30], [1.0, 3.0, 2.0, 4.0], 2.5)
+    10.0
+    >>> time_to_threshold([0, 10, 20, 30], [1.0, 3.0, 2.0, 4.0], 9)
+    inf
+    """
+    episodes, values = np.asarray(episodes, np.float64), np.asarray(values, np.float64)
+    if episodes.ndim != 1 or episodes.shape != values.shape or np.any(np.diff(episodes) <= 0):
+        raise ConfigError(
+            f"A curve is as many ascending times as values, got shapes {episodes.shape} and {values.shape}."
+        )
+    if stay < 1:
+        raise ConfigError(f"stay counts evaluations and must be at least 1, got {stay}.")
+    reached = np.concatenate([[0], np.cumsum(values >= threshold)])
+    starts = np.flatnonzero(reached[stay:] - reached[:-stay] == stay)
+    return float(episodes[starts[0]]) if len(starts) else math.inf
+
+
+def mean_interval(values: Any, level: float = LEVEL) -> MeanInterval:
+    """Mean of independent values, such as one a seed, with Student's t interval.
+
+    Args:
+        values: float [seeds]; finite.
+        level: Coverage, in (0, 1).
+
+    Raises:
+        ConfigError: No values, or a level out of range.
+
+    >>> [round(x, 4) for x in mean_interval([0.6, 0.7, 0.8])]
+    [0.7, 0.4516, 0.9484]
+    """
+    values = np.asarray(values, np.float64)
+    if values.ndim != 1 or not len(values):
+        raise ConfigError(f"A mean needs a list of at least one value, got shape {values.shape}.")
+    if not 0 < level < 1:
+        raise ConfigError(f"level must be inside (0, 1), got {level}. Use 0.95 for a 95 % interval.")
+    mean = float(values.mean())
+    if len(values) == 1:
+        return MeanInterval(mean, math.nan, math.nan)
+    from scipy.stats import t
+
+    half = float(t.ppf(0.5 + level / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
+    return MeanInterval(mean, mean - half, mean + half)

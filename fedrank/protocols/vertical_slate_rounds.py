@@ -1,0 +1,456 @@
+"""The exchanges of FedSlate, in the order in which they take place; the equations are in ``vertical_slate.py``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedrank.core.messages import Layout
+from fedrank.core.protocol import Encounter, Exchange, Party
+from fedrank.learners import choice_fit, replay
+from fedrank.protocols import vertical_slate_messages as m
+from fedrank.protocols.vertical_slate_state import (
+    CoordinatorState,
+    PlatformOwn,
+    SlateSettings,
+    chosen_slate,
+    items_of,
+    kaleness_of,
+    moments,
+    user_of,
+)
+from fedrank.protocols.vertical_slate_visits import Visits
+
+if TYPE_CHECKING:
+    from fedrank.protocols.vertical_slate import VerticalSlate
+
+#: Step size of the learnt choice model, whose gradients are of the mean log-likelihood of a batch.
+_CHOICE_RATE = 0.05
+
+
+class SlateExchange(Exchange):
+    """What all exchanges have in common: the protocol, and no chance unless they say so."""
+
+    p: VerticalSlate
+
+    @property
+    def s(self) -> SlateSettings:
+        """The settings."""
+        return self.p.settings
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """B and N."""
+        return self.s.batch, self.s.world.candidates
+
+    @property
+    def silent(self) -> bool:  # type: ignore[override] - elsewhere an attribute of the class
+        """Nothing crosses where platforms do not federate."""
+        return self.p.silent
+
+    def learns(self, number: Any) -> Any:
+        """Whether a round ends with learning."""
+        s = self.s
+        return (number >= s.burn_in) & ((number + 1) % s.learn_every == 0)
+
+    def draw(self, key: Any) -> Any:
+        """No chance."""
+        return ()
+
+    def draw_from_os(self) -> Any:
+        """No chance."""
+        return ()
+
+    def _noise(self, key: Any, *lead: int) -> Any:
+        """Noise for vectors of N values: from a key, or of a real platform (None) from the operating system."""
+        noise, shape = self.s.noise, (*lead, self.shape[1])
+        if noise is None or self.p.silent:
+            return ()
+        return noise.draw_from_os(shape) if key is None else noise.draw(key, shape)
+
+    def _sent(self, values: Any, noise: Any) -> Any:
+        """Values as they leave."""
+        return values if self.s.noise is None or self.p.silent else self.s.noise.applied(values, noise)
+
+
+@dataclass(frozen=True)
+class Look(SlateExchange):
+    """Everybody values its candidates."""
+
+    p: VerticalSlate
+
+    name = "look"
+    request = property(lambda self: m.turn_layout())
+    reply = property(lambda self: m.local_values_layout(self.shape[1]))
+
+    def ask(self, state: CoordinatorState) -> m.Turn:
+        """The round."""
+        return m.Turn(state.round)
+
+    def draw(self, key: Any) -> Any:
+        """Noise on N values."""
+        return self._noise(key)
+
+    def draw_from_os(self) -> Any:
+        """The same for a real platform."""
+        return self._noise(None)
+
+    def respond(self, request: m.Turn, party: Party, draws: Any) -> tuple[Party, m.LocalValues]:
+        """Q(s)."""
+        own: PlatformOwn = party.own
+        values = self.p.local(own.weights, user_of(self.s, own.view), items_of(self.s, own.view))
+        return party, m.LocalValues(self._sent(values, draws))
+
+    def tell(self, state: CoordinatorState, replies: m.LocalValues, arrived: Any) -> CoordinatorState:
+        """Keep them; whoever is not heard values nothing."""
+        return state._replace(values=_heard(replies.values, arrived))
+
+
+class Coin(NamedTuple):
+    """A platform's chance in a round: whether it explores (uniform), and with which slate (N uniforms)."""
+
+    explores: Any
+    order: Any
+
+
+@dataclass(frozen=True)
+class Recommend(SlateExchange):
+    """Everybody is sent its federated values and shows a slate; the users act."""
+
+    p: VerticalSlate
+
+    name = "recommend"
+    personal = True
+    request = property(lambda self: m.shared_values_layout(self.shape[1]))
+    reply = property(lambda self: m.done_layout())
+
+    @property
+    def encounter(self) -> Encounter:  # type: ignore[override] - elsewhere an attribute of the class
+        """Users come to each platform and look at its slate."""
+        return Visits(self.s)
+
+    def ask(self, state: CoordinatorState) -> m.SharedValues:
+        """Equations 9 and 10."""
+        rounds = jnp.broadcast_to(state.round, (self.s.platforms,))
+        return m.SharedValues(rounds, self.p.acting(state.weights, state.values))
+
+    def draw(self, key: Any) -> Coin:
+        """A coin and a random slate."""
+        words = jax.random.uniform(key, (1 + self.shape[1],))
+        return Coin(words[0], words[1:])
+
+    def draw_from_os(self) -> Coin:
+        """Exploring protects nobody, but nobody needs to foresee it either."""
+        import secrets
+
+        return self.draw(jax.random.key(secrets.randbits(32)))
+
+    def respond(self, request: m.SharedValues, party: Party, draws: Coin) -> tuple[Party, m.Done]:
+        """The best slate, or now and then a random one (ε-greedy, each platform by a coin of its own)."""
+        own, s = party.own, self.s
+        best = chosen_slate(s, own.choice, user_of(s, own.view), items_of(s, own.view), request.values)
+        explores = draws.explores < s.exploration.chance(request.round)
+        random = jax.lax.top_k(draws.order, s.world.slate)[1].astype(jnp.int32)
+        return party._replace(own=own._replace(slate=jnp.where(explores, random, best))), m.Done()
+
+    def tell(self, state: CoordinatorState, replies: m.Done, arrived: Any) -> CoordinatorState:
+        """A round more."""
+        return state._replace(round=state.round + 1)
+
+
+@dataclass(frozen=True)
+class Batch(SlateExchange):
+    """The coordinator says which moments, everybody values its candidates at them."""
+
+    p: VerticalSlate
+
+    name = "batch"
+    request = property(lambda self: m.moments_layout(self.shape[0]))
+    reply = property(lambda self: m.batch_values_layout(*self.shape))
+
+    def due(self, number: Any) -> Any:
+        """At the end of some rounds."""
+        return self.learns(number)
+
+    def ask(self, state: CoordinatorState) -> m.Moments:
+        """Uniform without replacement among those that everybody still remembers, but for the newest."""
+        kept = jnp.minimum(state.round.astype(jnp.int32), self.s.memory)
+        key = jax.random.fold_in(state.key, state.round)
+        ages = 1 + replay.indices(key, kept - 1, self.s.batch)
+        return m.Moments(state.round, ages.astype(jnp.uint32))
+
+    def draw(self, key: Any) -> Any:
+        """Noise on two vectors of N values a moment."""
+        return self._noise(key, 2, self.shape[0])
+
+    def draw_from_os(self) -> Any:
+        """The same for a real platform."""
+        return self._noise(None, 2, self.shape[0])
+
+    def respond(self, request: m.Moments, party: Party, draws: Any) -> tuple[Party, m.BatchValues]:
+        """Q(s) and Q̄(s′)."""
+        own: PlatformOwn = party.own
+        then, after = moments(own, request.ages), moments(own, request.ages - 1)
+        values = self.p.local(own.weights, then.user, then.items)
+        following = self.p.local(own.target, after.user, after.items)
+        values, following = self._sent(jnp.stack([values, following]), draws)
+        return party._replace(own=own._replace(ages=request.ages)), m.BatchValues(values, following)
+
+    def tell(self, state: CoordinatorState, replies: m.BatchValues, arrived: Any) -> CoordinatorState:
+        """Keep them."""
+        return state._replace(
+            batch=_heard(replies.values, arrived), following=_heard(replies.following, arrived)
+        )
+
+
+@dataclass(frozen=True)
+class FormTargets(SlateExchange):
+    """Platforms with feedback say what their moments were worth."""
+
+    p: VerticalSlate
+
+    name = "targets"
+    personal = True
+    request = property(lambda self: m.following_layout(*self.shape))
+
+    @property
+    def reply(self) -> Layout:
+        """Targets; where they move, how."""
+        return m.moving_targets_layout(*self.shape) if self.s.faults.moving_targets else m.targets_layout(self.shape[0])
+
+    def due(self, number: Any) -> Any:
+        """As the batch."""
+        return self.learns(number)
+
+    def asked(self, state: CoordinatorState, parties: int) -> Any:
+        """Those with feedback."""
+        return None if all(self.s.feedback) else jnp.asarray(self.s.feedback)
+
+    def most(self, parties: int) -> int:
+        """So many."""
+        return sum(self.s.feedback)
+
+    def following(self, state: CoordinatorState, following: Any) -> jax.Array:
+        """Q̄_f(s′) of all platforms, [K, B, N]: Ω's target network of Q̄(s′).
+
+        The others' part is of their target networks at the same later moment. In the published code it is of their
+        online networks at the moment itself.
+        """
+        theirs = state.batch if self.s.faults.online_others else following
+
+        def of_platform(p):
+            return self.p.joint(state.target, following[p], self.p.others_of(theirs, p))
+
+        return jax.vmap(of_platform)(jnp.arange(self.s.platforms))
+
+    def ask(self, state: CoordinatorState) -> m.Following:
+        """The federated target network's values."""
+        return m.Following(self.following(state, state.following))
+
+    def respond(self, request: m.Following, party: Party, draws: Any) -> tuple[Party, Any]:
+        """Equation 13, and a step of the choice model."""
+        own, s = party.own, self.s
+        then, after = moments(own, own.ages), moments(own, own.ages - 1)
+        learnt = own.choice
+        if s.choice == "learned":
+            shown = jnp.take_along_axis(kaleness_of(s, then.items), then.slate, axis=1)
+            learnt = choice_fit.fit_step(learnt, shown, then.slot, _CHOICE_RATE, s.world.choice.always_clicks)
+            own = own._replace(choice=learnt)
+
+        def target(values, then, after):
+            return self.p.target_of(values, then, after, learnt, own.mean)
+
+        party = party._replace(own=own)
+        if not s.faults.moving_targets:
+            return party, m.Targets(jax.vmap(target)(request.values, then, after), learnt)
+        targets, slopes = jax.vmap(jax.value_and_grad(target))(request.values, then, after)
+        return party, m.TargetsThatMove(targets, learnt, slopes)
+
+    def tell(self, state: CoordinatorState, replies: Any, arrived: Any) -> CoordinatorState:
+        """What each platform is to compare with: its own target, or the mean; who has none, the mean."""
+        own = jnp.where(jnp.isfinite(replies.targets), replies.targets, 0.0)
+        heard = arrived & jnp.asarray(self.s.feedback)
+        count = jnp.maximum(jnp.sum(heard), 1)
+        mean = jnp.sum(jnp.where(heard[:, None], own, 0.0), axis=0) / count
+        alone = heard & (self.s.objective == "own")
+        state = state._replace(
+            targets=jnp.where(alone[:, None], own, mean[None]),
+            choice=jnp.sum(jnp.where(heard[:, None], replies.choice, 0.0), axis=0) / count,
+        )
+        if self.s.faults.moving_targets:
+            state = state._replace(slopes=_heard(replies.slopes, heard))
+        return state
+
+
+@dataclass(frozen=True)
+class Compare(SlateExchange):
+    """One platform compares federated values with targets; Ω learns from it.
+
+    Attributes:
+        platform: Which.
+        first: Nobody has learnt from the batch before.
+    """
+
+    p: VerticalSlate
+    platform: int
+    first: bool
+
+    name = "compare"
+    request = property(lambda self: m.compare_layout(*self.shape))
+    reply = property(lambda self: m.value_gradient_layout(*self.shape))
+
+    def due(self, number: Any) -> Any:
+        """As the batch."""
+        return self.learns(number)
+
+    def asked(self, state: CoordinatorState, parties: int) -> Any:
+        """The platform."""
+        return jnp.arange(parties) == self.platform
+
+    def most(self, parties: int) -> int:
+        """One."""
+        return 1
+
+    def ask(self, state: CoordinatorState) -> m.Compare:
+        """Equation 9 or 10, with what the platforms before have learnt from this batch."""
+        p = self.platform
+        values = self.p.joint(state.weights, state.batch[p], self.p.others_of(state.batch, p))
+        return m.Compare(values, state.targets[p], state.choice)
+
+    def respond(self, request: m.Compare, party: Party, draws: Any) -> tuple[Party, m.ValueGradient]:
+        """The gradient of equation 14 or 15 by the federated values."""
+        own: PlatformOwn = party.own
+        learnt = jnp.where(own.feedback, own.choice, request.choice)  # who sees no click is told what others learnt
+        batch = moments(own, own.ages)
+        gradient = jax.grad(self.p.loss)(request.values, batch, request.targets, learnt, own.feedback)
+        return party._replace(own=own._replace(choice=learnt)), m.ValueGradient(gradient)
+
+    def tell(self, state: CoordinatorState, replies: m.ValueGradient, arrived: Any) -> CoordinatorState:
+        """Ω's step, and what goes back to the platform."""
+        p, heard = self.platform, arrived[self.platform]
+        gradient = replies.gradient[p]
+        gradient = jnp.where(jnp.isfinite(gradient) & heard, gradient, 0.0)
+        others = self.p.others_of(state.batch, p)
+        _, back = jax.vjp(lambda weights, own: self.p.joint(weights, own, others), state.weights, state.batch[p])
+        by_weights, by_values = back(gradient)
+        if self.s.faults.moving_targets and not self.s.feedback[p]:
+            by_values = by_values + self._through_targets(state, gradient)
+        weights, optimiser = self.p.stepped(state.weights, state.optimiser, by_weights)
+        weights = jnp.where(heard, weights, state.weights)
+        optimiser = jax.tree.map(lambda new, old: jnp.where(heard, new, old), optimiser, state.optimiser)
+        back_to = state.gradient.at[p].set(by_values)
+        return state._replace(weights=weights, optimiser=optimiser, gradient=back_to)
+
+    def _through_targets(self, state: CoordinatorState, gradient: Any) -> jax.Array:
+        """The published code's: targets hold this platform's online values, so that its loss moves them as well.
+
+        The loss is a mean of h(E − y); its derivative by y is minus that by the expected slate value E, which is the
+        sum of its derivatives by the values in E, as the slate's probabilities add up to 1 (no click aside).
+        """
+        a = self.s.order[0]
+        by_target = -jnp.sum(gradient, axis=1)
+        others = state.batch if self.s.faults.online_others else state.following
+        _, back = jax.vjp(lambda theirs: self.p.joint(state.target, state.following[a], theirs), others[self.platform])
+        return back(by_target[:, None] * state.slopes[a])[0]
+
+
+@dataclass(frozen=True)
+class Step(SlateExchange):
+    """One platform learns from what came back through Ω.
+
+    Attributes:
+        platform: Which.
+        last: Nobody learns from the batch after it, so that nobody needs its new values.
+    """
+
+    p: VerticalSlate
+    platform: int
+    last: bool
+
+    name = "step"
+    request = property(lambda self: m.back_layout(*self.shape))
+
+    @property
+    def reply(self) -> Layout:
+        """New values, where they are needed."""
+        return m.done_layout() if self.last else m.new_values_layout(*self.shape)
+
+    def due(self, number: Any) -> Any:
+        """As the batch."""
+        return self.learns(number)
+
+    def asked(self, state: CoordinatorState, parties: int) -> Any:
+        """The platform."""
+        return jnp.arange(parties) == self.platform
+
+    def most(self, parties: int) -> int:
+        """One."""
+        return 1
+
+    def ask(self, state: CoordinatorState) -> m.ValueGradient:
+        """The gradient by the platform's own values."""
+        return m.ValueGradient(state.gradient[self.platform])
+
+    def draw(self, key: Any) -> Any:
+        """Noise on a vector of N values a moment."""
+        return () if self.last else self._noise(key, self.shape[0])
+
+    def draw_from_os(self) -> Any:
+        """The same for a real platform."""
+        return () if self.last else self._noise(None, self.shape[0])
+
+    def respond(self, request: m.ValueGradient, party: Party, draws: Any) -> tuple[Party, Any]:
+        """A step of Adam; the new values."""
+        own: PlatformOwn = party.own
+        batch = moments(own, own.ages)
+        _, back = jax.vjp(lambda weights: self.p.local(weights, batch.user, batch.items), own.weights)
+        weights, optimiser = self.p.stepped(own.weights, own.optimiser, back(request.gradient)[0])
+        party = party._replace(own=own._replace(weights=weights, optimiser=optimiser))
+        if self.last:
+            return party, m.Done()
+        return party, m.NewValues(self._sent(self.p.local(weights, batch.user, batch.items), draws))
+
+    def tell(self, state: CoordinatorState, replies: Any, arrived: Any) -> CoordinatorState:
+        """Who learns next sees the new values as the others'."""
+        if self.last:
+            return state
+        new, p = replies.values[self.platform], self.platform
+        fine = arrived[p] & jnp.all(jnp.isfinite(new))
+        return state._replace(batch=state.batch.at[p].set(jnp.where(fine, new, state.batch[p])))
+
+
+@dataclass(frozen=True)
+class Copy(SlateExchange):
+    """Now and then everybody copies its network to its target network; nothing crosses."""
+
+    p: VerticalSlate
+
+    name = "copy"
+    silent = True  # type: ignore[assignment]
+    request = property(lambda self: m.turn_layout())
+    reply = property(lambda self: m.done_layout())
+
+    def due(self, number: Any) -> Any:
+        """Every so many rounds; what everybody counts by itself."""
+        return (number + 1) % self.s.copy_every == 0
+
+    def ask(self, state: CoordinatorState) -> m.Turn:
+        """Not sent."""
+        return m.Turn(state.round)
+
+    def respond(self, request: m.Turn, party: Party, draws: Any) -> tuple[Party, m.Done]:
+        """θ̄ ← θ."""
+        return party._replace(own=party.own._replace(target=party.own.weights)), m.Done()
+
+    def tell(self, state: CoordinatorState, replies: m.Done, arrived: Any) -> CoordinatorState:
+        """Ω̄ ← Ω."""
+        return state._replace(target=state.weights)
+
+
+def _heard(replies: Any, arrived: Any) -> jax.Array:
+    """Replies [K, ...] of those that were heard and sent numbers; zeros for the others."""
+    there = arrived.reshape(-1, *(1,) * (replies.ndim - 1))
+    return jnp.where(there & jnp.isfinite(replies), replies, 0.0)

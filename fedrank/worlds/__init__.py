@@ -1,0 +1,1 @@
+"""Worlds: users whose state changes with what they are shown (layer 3)."""

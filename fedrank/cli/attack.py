@@ -96,3 +96,79 @@ def sketch(
         console.print(f"{one.attack}, {one.mode}: {one.words}.", highlight=False, markup=False)
     if mode in ("publish-once", "all"):
         console.print("publish-once: no question leaves the querier, so there is no term to find.", highlight=False)
+
+
+@app.command
+def slates(
+    *,
+    modes: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
+    seeds: int = 4,
+    seed: int = 0,
+    episodes: int = 30,
+    candidates: int = 10,
+    slate: int = 3,
+    platforms: int = 2,
+    epsilon: float = 8.0,
+    clip: float = 1.0,
+    target_epsilons: Annotated[tuple[float, ...], Parameter(consume_multiple=True, negative="")] = (8.0, 1.0),
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> None:
+    """Attack platforms that learn slates together: what do Q-values, targets and gradients tell?
+
+    Platform A sees engagement, platform B does not. Networks are trained for some users, messages are recorded, and
+    three attackers look at them: B for A's engagement, the coordinator for A's clicks and engagement, A for B's values.
+
+    Args:
+        modes: published, corrected, extended, team, noisy-values, noisy-targets; without it all.
+        seeds: Runs of each mode.
+        seed: The first one's seed.
+        episodes: Users of each run; attackers that are fitted know every other one's engagement.
+        candidates: N, items that a platform can choose from.
+        slate: n, items that it shows.
+        platforms: K; the first is attacked by the last.
+        epsilon: ε of a vector of values in mode noisy-values, at δ = 1e-06.
+        clip: Values are cut to ± this there.
+        target_epsilons: ε of one engagement, by noise on it before it enters a target, in mode noisy-targets.
+        as_json: Print JSON instead of a table.
+    """
+    from fedrank.simulate.slate_leakage_suite import MODES, attack_slates
+
+    shape = {"candidates": candidates, "slate": slate, "platforms": platforms}
+    settings = {"seeds": seeds, "first_seed": seed, "episodes": episodes, "epsilon": epsilon, "clip": clip}
+    found = attack_slates(modes or tuple(MODES), **settings, target_epsilons=target_epsilons, **shape)
+    if as_json:
+        content = {**settings, "target_epsilons": list(target_epsilons), **shape}
+        print(json.dumps({**content, "leaks": [one.as_json() for one in found]}, ensure_ascii=False, indent=2))
+        return
+
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(
+        "mode",
+        "attacker",
+        "looks for",
+        "by",
+        "R² [95 %]",
+        "rank",
+        "error (blind)",
+        "exact",
+        title=f"N = {candidates}, n = {slate}, K = {platforms}, {seeds} seeds of {episodes} users",
+        caption="R² and rank correlation: 1 is everything. Error: mean absolute. Exact: right to a part in a hundred.",
+    )
+    for one in found:
+        m = one.measures
+        told = "r2" in m
+        table.add_row(
+            one.mode,
+            one.attacker,
+            one.secret,
+            one.means,
+            f"{m['r2'].mean:.3f} \\[{m['r2'].low:.3f}, {m['r2'].high:.3f}]" if told else "",
+            f"{m['rank'].mean:.3f}" if told else "",
+            f"{m['error'].mean:.3g} ({m['blind'].mean:.3g})" if told else f"(guess: {100 * m['blind'].mean:.1f} %)",
+            f"{100 * m['exact'].mean:.1f} %",
+        )
+    console = Console()
+    console.print(table)
+    console.print("".join(f"{name}: {meaning}.\n" for name, meaning in MODES.items()), highlight=False, markup=False)

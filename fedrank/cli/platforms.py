@@ -184,7 +184,10 @@ def simulate_visits(
             with out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
         if not quiet:
-            print(f"user {users}  round {seen.number + 1}  engagement {'  '.join(f'{one:7.1f}' for one in total)}", flush=True)
+            print(
+                f"user {users}  round {seen.number + 1}  engagement {'  '.join(f'{one:7.1f}' for one in total)}",
+                flush=True,
+            )
         total, stayed = np.zeros(terms.platforms), 0
     for client in clients:
         client.close()
@@ -221,7 +224,12 @@ class _Speaker:
         speed = self._count / max(now - self._begun, 1e-9)
         missed = "" if self._whole == self._count else f", {self._count - self._whole} without somebody"
         text = f"round {done} of {self._rounds}  {speed:.0f} a second  learnt in {self._learnt}{missed}"
-        print(f"\r\x1b[K{text}" if self._terminal else text, end="" if self._terminal else "\n", file=sys.stderr, flush=True)
+        print(
+            f"\r\x1b[K{text}" if self._terminal else text,
+            end="" if self._terminal else "\n",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def end(self) -> None:
         """All rounds are over."""

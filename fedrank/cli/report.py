@@ -91,13 +91,16 @@ def show(run: Run, page: Path, *, as_json: bool) -> None:
         as_json: As one JSON document.
     """
     from fedrank.report import describe
+    from fedrank.report.slate_tables import platforms_table
     from fedrank.report.tables import final_table, to_json
     from fedrank.report.text_tables import methods_table
     from fedrank.report.words import ledger_words, privacy_words
 
-    final = final_table(run) if run.texts is None else methods_table(run)
+    makers = ((run.texts, methods_table), (run.slates, platforms_table))
+    final = next((make for part, make in makers if part is not None), final_table)(run)
     silos = _silos_for_machines(run) if run.silos is not None else {}
     silos |= _texts_for_machines(run) if run.texts is not None else {}
+    silos |= _slates_for_machines(run) if run.slates is not None else {}
     if as_json:
         from fedrank.cli.terminal import print_json
 
@@ -123,6 +126,8 @@ def show(run: Run, page: Path, *, as_json: bool) -> None:
     console = Console()
     if run.texts is not None:
         _print_texts(console, run)
+    elif run.slates is not None:
+        _print_slates(console, run, final)
     else:
         console.print(_terminal_table(final))
     for caveat in describe.caveats(run):
@@ -207,6 +212,36 @@ def _print_texts(console: rich.console.Console, run: Run) -> None:
     for made, keys in shown:
         if made is not None:
             console.print(_drawn(made, ["method", *keys]))
+    for line in verdicts(run):
+        console.print(line, highlight=False, markup=False)
+
+
+def _slates_for_machines(run: Run) -> dict[str, object]:
+    """What came out in words, fixed policies, what crossed, the publication's metrics."""
+    from fedrank.report import slate_legacy, slate_tables
+    from fedrank.report.tables import to_json
+
+    assert run.slates is not None
+    tables = {
+        "policies": slate_tables.policies_table(run),
+        "crossed": slate_tables.crossed_table(run),
+        "legacy": slate_legacy.legacy_table(run),
+    }
+    return {
+        "platforms": [
+            {"name": name, "feedback": sees} for name, sees in zip(run.slates.names, run.slates.feedback, strict=True)
+        ],
+        "faults": list(run.slates.faults),
+        "verdicts": slate_tables.verdicts(run),
+        **{name: None if table is None else to_json(table)["rows"] for name, table in tables.items()},
+    }
+
+
+def _print_slates(console: rich.console.Console, run: Run, final: Table) -> None:
+    """What the page says first: what each platform brings, in 80 columns, and what that comes to in sentences."""
+    from fedrank.report.slate_tables import verdicts
+
+    console.print(_drawn(final, ["who", "value", "random", "regret"]))
     for line in verdicts(run):
         console.print(line, highlight=False, markup=False)
 

@@ -14,6 +14,7 @@ from fedrank.experiments.slate_config import PLATFORM_BASELINES, Slates
 from fedrank.experiments.slate_modes import BUNDLES, FAULTS
 from fedrank.networks.slate_q import (
     FederatedQ,
+    IdentityHead,
     ItemHead,
     ItemLinearHead,
     ItemQ,
@@ -30,6 +31,8 @@ from fedrank.protocols.vertical_slate_state import Exploration, Faults, SlateSet
 from fedrank.worlds.presets import PRESETS, preset
 from fedrank.worlds.satisfaction import Satisfaction
 
+#: The others' part of a federated value before anything is learnt, where their item is the same.
+_SHARE = 0.5
 #: Widths of the published networks: five layers of a platform's, four of the federated one.
 PUBLISHED_WIDTHS = ((4096,) * 5, (2048,) * 4)
 
@@ -130,10 +133,12 @@ def settings_of(config: RunConfig, world: Satisfaction) -> SlateSettings:
         ConfigError: Settings contradict each other.
     """
     s: Any = config.slates  # resolved: nothing is None that the protocol knows
+    corrected = s.mode == "corrected"
+    others = s.others or ("aligned" if world.shared_candidates or not corrected else "pooled")
     settings = SlateSettings(
         world=world,
         local=ItemQ(1, 1),  # its features follow from the other settings, and are put in below
-        head=_head(s, world.candidates) if config.protocol == "vertical-slate" else ItemLinearHead(),
+        head=_head(s, world, others) if config.protocol == "vertical-slate" else IdentityHead(),
         feedback=tuple(s.feedback == "all" or number == 0 for number in range(world.platforms)),
         discount=s.discount,
         learning_rate=config.learning_rate,  # type: ignore[arg-type] - resolved
@@ -147,9 +152,10 @@ def settings_of(config: RunConfig, world: Satisfaction) -> SlateSettings:
         target=s.target,
         choice=s.choice,
         objective=s.objective,
-        others=s.others,
+        others=others,
         regress=s.regress,
         reward_scale=s.reward_scale,
+        centred=corrected and world.choice.always_clicks if s.centred is None else s.centred,
         central=config.protocol == "slateq-central",
         noise=_noise(config),
         faults=Faults(
@@ -172,11 +178,12 @@ def _local(s: Slates, user: int, item: int, candidates: int) -> LocalQ:
     return ItemQ(user, item, widths)
 
 
-def _head(s: Slates, candidates: int) -> FederatedQ:
+def _head(s: Slates, world: Satisfaction, others: str) -> FederatedQ:
     widths: Any = s.head_widths
+    n, share = world.candidates, 0.0 if others == "pooled" else _SHARE
     if s.head == "linear":
-        return PositionalLinearHead(candidates) if s.positional else ItemLinearHead()
-    return PositionalHead(candidates, widths, bool(s.squash)) if s.positional else ItemHead(widths)
+        return PositionalLinearHead(n) if s.positional else ItemLinearHead(share)
+    return PositionalHead(n, widths, bool(s.squash)) if s.positional else ItemHead(widths, share=share)
 
 
 def _noise(config: RunConfig) -> ValueNoise | None:

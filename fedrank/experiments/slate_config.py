@@ -147,10 +147,11 @@ class Slates:
     objective: Literal["own", "team"] = setting(
         "own", "What is maximised: a platform's own engagement, or everybody's."
     )
-    others: Literal["aligned", "pooled"] = setting(
-        "aligned",
+    others: Literal["aligned", "pooled"] | None = setting(
+        None,
         "What the federated network gets of the others beside an item's own value: their mean value of the item in the "
-        "same place, or one number, their mean over all items.",
+        "same place, or one number, their mean over all items. Without it aligned where all platforms have the same "
+        "items, and as published always.",
     )
     regress: Literal["greedy", "shown"] = setting(
         "greedy",
@@ -165,6 +166,11 @@ class Slates:
     )
     head_widths: tuple[int, ...] | None = setting(
         None, "Units of the federated network's. Corrected 32, 32; published four of them, there of 2,048."
+    )
+    centred: bool | None = setting(
+        None,
+        "Engagement counts as what it is above or below a platform's mean so far. Without it where users always click; "
+        "published: no.",
     )
     reward_scale: float | None = setting(
         None, "Engagement is divided by it. Corrected 15, about a round's; published 1: rewards as they are."

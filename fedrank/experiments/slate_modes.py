@@ -77,7 +77,7 @@ FAULTS = (
     "moving_targets",
 )
 #: Step sizes of the two modes; the published one is of three Adams.
-PLATFORM_RATES = {"corrected": 1e-3, "published": 0.01}
+PLATFORM_RATES = {"corrected": 3e-4, "published": 0.01}
 
 
 def decay_of(explore: float, floor: float, rounds: int) -> float:

@@ -76,7 +76,7 @@ def max_of_moving_mean(returns: Any, window: int = WINDOW, every: int = EVERY) -
     total = np.concatenate([np.zeros((*returns.shape[:-1], 1)), np.cumsum(returns, axis=-1)], axis=-1)
     ends = np.arange(first, returns.shape[-1] + 1, every)
     records = (total[..., ends] - total[..., ends - window]) / window
-    return MovingMaximum(records.max(axis=-1), ends[records.argmax(axis=-1)])
+    return MovingMaximum(np.asarray(records.max(axis=-1)), np.asarray(ends[records.argmax(axis=-1)]))
 
 
 def time_to_threshold(episodes: Any, values: Any, threshold: float, stay: int = 1) -> float:

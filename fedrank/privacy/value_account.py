@@ -225,17 +225,19 @@ class ValueReport:
         at, v = f"δ = {self.delta:.0e}", self.vectors
         single = f" at δ = {self.vector_delta:.0e}" if self.vector_delta else ""
         size = (
-            " A bound of this size says little by itself." if min(self.epsilon_user_pld, self.epsilon_run) > _LITTLE else ""
+            " A bound of this size says little by itself."
+            if min(self.epsilon_user_pld, self.epsilon_run) > _LITTLE
+            else ""
         )
         return (
-            f"Each Q-value carries {self.mechanism} of standard deviation {self.noise_deviation:.3g} before it leaves its "
-            f"platform. One vector of values: ε = {self.epsilon_vector:.3g}{single}, without any trust in the "
+            f"Each Q-value carries {self.mechanism} of standard deviation {self.noise_deviation:.3g} before it leaves "
+            f"its platform. One vector of values: ε = {self.epsilon_vector:.3g}{single}, without any trust in the "
             "coordinator.",
-            f"A user who stays for {self.episode_rounds:,} rounds fills {v.stay_expected:,.0f} vectors at one platform "
-            f"on average, and hardly ever more than {v.stay:,}: ε = {self.epsilon_user_pld:.4g} at {at} "
-            f"({self.accounting}), and {self.epsilon_user_everywhere:.4g} over {self.platforms} platforms. A coordinator "
-            f"that always asks for this user's moments gets {v.stay_worst:,}: ε = {self.epsilon_user_worst:.4g}. All "
-            f"{v.run:,} vectors of one platform's {self.rounds:,} rounds: ε = {self.epsilon_run:.4g}.{size}",
+            f"A user who stays for {self.episode_rounds:,} rounds fills {v.stay_expected:,.0f} vectors at one "
+            f"platform on average, and hardly ever more than {v.stay:,}: ε = {self.epsilon_user_pld:.4g} at {at} "
+            f"({self.accounting}), and {self.epsilon_user_everywhere:.4g} over {self.platforms} platforms. A "
+            f"coordinator that always asks for this user's moments gets {v.stay_worst:,}: "
+            f"ε = {self.epsilon_user_worst:.4g}. All {v.run:,} vectors of one platform's {self.rounds:,} rounds: ε = {self.epsilon_run:.4g}.{size}",
             "This is about Q-values alone. Targets and gradients have no noise, and tell engagement and clicks nearly "
             "exactly; how much is measured by: fedrank attack slates.",
         )
@@ -324,8 +326,8 @@ def value_account(
         episode_rounds=episode_rounds,
         covers=(
             "Q-values, against everybody who reads a message, the coordinator included, with the ε of a vector.",
-            "All vectors about a user's stay at one platform, and at all platforms, if the coordinator draws batches by "
-            "the protocol; and if it does not, with an ε of its own.",
+            "All vectors about a user's stay at one platform, and at all platforms, if the coordinator draws batches "
+            "by the protocol; and if it does not, with an ε of its own.",
             "All vectors that a platform sends in the counted rounds, whomever they are about.",
         ),
         not_covered=_NOT_COVERED,

@@ -1,11 +1,11 @@
 """Noise on the Q-values that a platform lets others see.
 
-A vector holds N values, one a candidate. Each value is cut to [centre − clip, centre + clip], rounded to a grid of 2·steps
-steps over that range, and gets discrete Laplace or discrete Gaussian noise of its own, exact on that grid. The platform
-does it by itself, before anything leaves it: nobody has to be trusted.
+A vector holds N values, one a candidate. Each value is cut to [centre − clip, centre + clip], rounded to a grid that
+cuts this range into 2·steps, and gets discrete Laplace or discrete Gaussian noise of its own, exact on that grid. The
+platform does it by itself, before anything leaves it: nobody has to be trusted.
 
-The unit of ``epsilon`` is **one vector**: all that one message says of one moment of one user at one platform. It may be
-any vector, and may be replaced by any other.
+The unit of ``epsilon`` is **one vector**: all that one message says of one moment of one user at one platform. It may
+be any vector, and may be replaced by any other.
 
 **Why each value is cut, and not a norm of the vector.** Values of one moment have much in common, about r/(1 − γ) each,
 and differ by little. A ball has to let the vector pass whose values are all ``clip``: of radius clip √N in L2, clip N

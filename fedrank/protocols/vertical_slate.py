@@ -56,7 +56,7 @@ from fedrank.protocols.vertical_slate_state import (
     user_of,
 )
 from fedrank.protocols.vertical_slate_visits import Greedy
-from fedrank.worlds.rollout import returns
+from fedrank.worlds.rollout import rollout
 
 _SEEN = "Q-values, targets and gradients of Q-values, as they are."
 _WORDS = (
@@ -129,6 +129,8 @@ class VerticalSlate(Protocol):
             slopes=zeros(k, b, n) if s.faults.moving_targets else zeros(0),
             gradient=zeros(k, b, n),
             choice=choice_fit.initial(),
+            told=jnp.bool_(False),
+            compared=jnp.zeros(k, bool),
         )
 
     def platform(self, key: Any, number: Any) -> PlatformOwn:
@@ -186,10 +188,12 @@ class VerticalSlate(Protocol):
             own: What the platforms have, [runs, K, ...].
             keys: Typed keys [runs, E].
         """
-        world = self.settings.world
-        return jax.vmap(lambda weights, own, keys: returns(world, Greedy(self, weights, own), keys))(
-            states.weights, own, keys
-        )
+
+        def of_run(weights, own, keys):
+            policy = Greedy(self, weights, own)
+            return jax.vmap(lambda key: jnp.sum(rollout(self.settings.world, policy, key).engagement, axis=0))(keys)
+
+        return jax.vmap(of_run)(states.weights, own, keys)
 
     def watch(self, state: CoordinatorState) -> dict[str, Any]:
         """The mean target of the last batch, and the mean of the federated values' inputs: what saturates, shows."""
@@ -224,7 +228,7 @@ class VerticalSlate(Protocol):
         others = (jnp.sum(values, axis=0) - values[platform]) / max(1, s.platforms - 1)
         if s.others == "pooled":
             others = jnp.broadcast_to(jnp.mean(others, axis=-1, keepdims=True), others.shape)
-        return jax.lax.stop_gradient(others)  # (11), (12)
+        return others
 
     def joint(self, weights: Any, own: Any, others: Any) -> jax.Array:
         """Ω of moments: [..., N] of values [..., N]."""

@@ -161,6 +161,20 @@ class ValueGradient:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
+class GradientThatMoves:
+    """Platform to coordinator where targets are no constants, as in the published code.
+
+    Attributes:
+        gradient: float32 [B, N].
+        by_targets: float32 [B], the gradient of its loss by the targets.
+    """
+
+    gradient: Any
+    by_targets: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class NewValues:
     """Platform to coordinator: its Q-values at the moments after its step.
 
@@ -206,7 +220,9 @@ def done_layout() -> Layout[Done]:
 
 def moments_layout(b: int) -> Layout[Moments]:
     """Round, and an age a moment."""
-    return Layout(Moments, 4, (_ROUND, Field("ages", "u4", "rounds since each moment to learn from", (("moments", b),))))
+    return Layout(
+        Moments, 4, (_ROUND, Field("ages", "u4", "rounds since each moment to learn from", (("moments", b),)))
+    )
 
 
 def batch_values_layout(b: int, n: int) -> Layout[BatchValues]:
@@ -246,8 +262,16 @@ def compare_layout(b: int, n: int) -> Layout[Compare]:
 
 def value_gradient_layout(b: int, n: int) -> Layout[ValueGradient]:
     """A number a moment and candidate."""
-    meaning = "how a platform's loss changes with the value of each candidate: with feedback, other than 0 where a click was"
+    meaning = (
+        "how a platform's loss changes with the value of each candidate: with feedback, other than 0 where a click was"
+    )
     return Layout(ValueGradient, 10, (_of_moments("gradient", meaning, b, n),))
+
+
+def moving_gradient_layout(b: int, n: int) -> Layout[GradientThatMoves]:
+    """The same, and a number a moment."""
+    by_targets = _of_moments("by_targets", "how a platform's loss changes with each target", b)
+    return Layout(GradientThatMoves, 13, (value_gradient_layout(b, n).fields[0], by_targets))
 
 
 def back_layout(b: int, n: int) -> Layout[ValueGradient]:

@@ -63,23 +63,23 @@ from fedrank.protocols.vertical_slate_pooled_rounds import (
     PooledRecommend,
     PooledTargets,
 )
-from fedrank.protocols.vertical_slate_pooled_state import Grid, PooledOwn, PooledState
+from fedrank.protocols.vertical_slate_pooled_state import Grid, PooledOwn, PooledState, summed
 from fedrank.protocols.vertical_slate_state import PlatformOwn, items_of, user_of
 from fedrank.protocols.vertical_slate_visits import Greedy
-from fedrank.worlds.rollout import returns
+from fedrank.worlds.rollout import rollout
 
 #: Below it, a sum without one's own part is another platform's.
 FEWEST = 3
 #: Discrete Laplace noise exceeds so many scales with a probability of e⁻⁴⁰, Gaussian noise more rarely.
 _TAIL = 40
 _NOT_COVERED = (
-    "Sums of targets and of gradients: no noise is on them. Where a single platform has feedback, the sum of targets is "
-    "its targets, which tell engagement nearly exactly; the mean of targets reaches every platform.",
+    "Sums of targets and of gradients: no noise is on them. Where a single platform has feedback, the sum of targets "
+    "is its targets, which tell engagement nearly exactly; the mean of targets reaches every platform.",
     "The sum without one's own part, which every platform knows: with three platforms, of what two others sent. "
     "Platforms that put together what they know can take more out of it.",
     "Ω before and after its steps, which all platforms see: it tells them much of the sum of gradients.",
-    "A coordinator that breaks the rules: of the secure sum, with keys of its own making for instance, or by asking for "
-    "sums that differ in one platform's part only.",
+    "A coordinator that breaks the rules: of the secure sum, with keys of its own making for instance, or by asking "
+    "for sums that differ in one platform's part only.",
 )
 
 
@@ -111,8 +111,8 @@ class PooledSlate(VerticalSlate):
         s = self.settings
         if s.platforms < FEWEST:
             raise ConfigError(
-                f"pooled values need {FEWEST} platforms or more, got {s.platforms}: of two, each can always subtract its "
-                "own values from the sum, and what is left are the other's. Take vertical-slate."
+                f"pooled values need {FEWEST} platforms or more, got {s.platforms}: of two, each can always subtract "
+                "its own values from the sum, and what is left are the other's. Take vertical-slate."
             )
         if self.silent or s.central:
             raise ConfigError("pooled values are for platforms that federate: neither silent nor central.")
@@ -192,6 +192,12 @@ class PooledSlate(VerticalSlate):
             others = jnp.broadcast_to(jnp.mean(others, axis=-1, keepdims=True), others.shape)
         return jnp.where(there > 0, others, 0.0)
 
+    def acting(self, weights: Any, values: Any) -> jax.Array:
+        """Federated values of all platforms in a round, [K, N] of [K, N], each made at its platform: (9), (10)."""
+        words = self.values_grid.words(values)
+        total = summed(words, jnp.ones(self.settings.platforms, bool))
+        return jax.vmap(lambda own, sent: self.joint(weights, own, self.others_in(total, sent, 1)))(values, words)
+
     # -- the coordinator ----------------------------------------------------------------------------------------------
 
     def init(self, key: Any) -> PooledState:  # type: ignore[override] - it keeps sums
@@ -225,11 +231,13 @@ class PooledSlate(VerticalSlate):
         return {"target": jnp.mean(state.targets)} if self.shares_targets else {}
 
     def evaluated(self, states: PooledState, own: PooledOwn, keys: Any) -> jax.Array:  # type: ignore[override]
-        """As :meth:`VerticalSlate.evaluated`; means are of values as they are, neither rounded nor noised."""
-        world = self.settings.world
-        return jax.vmap(lambda weights, own, keys: returns(world, Greedy(self, weights, own), keys))(
-            states.weights, own.platform, keys
-        )
+        """As :meth:`VerticalSlate.evaluated`; values are summed on the grid, and no noise is added to them."""
+
+        def of_run(weights, platforms, keys):
+            policy = Greedy(self, weights, platforms)
+            return jax.vmap(lambda key: jnp.sum(rollout(self.settings.world, policy, key).engagement, axis=0))(keys)
+
+        return jax.vmap(of_run)(states.weights, own.platform, keys)
 
     def account(self, rounds: int, delta: float) -> Promise:
         """What is seen by whom, and what noise on Q-values promises.

@@ -1,8 +1,8 @@
 """What crosses where three platforms or more add up what they send, and the coordinator sees sums.
 
 Every reply with numbers in it is a vector of integers modulo 2³², and means nothing until all platforms' are added up.
-In a deployment each is masked so that the masks cancel in the sum (:mod:`fedrank.privacy.secure_sum`): :func:`as_vector`
-and :func:`from_vector` lead there and back.
+In a deployment each is masked so that the masks cancel in the sum (:mod:`fedrank.privacy.secure_sum`);
+:func:`as_vector` and :func:`from_vector` lead there and back.
 
 Sizes in the layouts: N candidates, B moments in a batch, H weights of Ω.
 """

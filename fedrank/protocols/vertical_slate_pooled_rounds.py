@@ -183,7 +183,7 @@ class PooledTargets(PooledExchange):
     p: PooledSlate
 
     name = "targets"
-    request = property(lambda self: pm.following_sum_layout(*self.shape, self.head))
+    request = property(lambda self: pm.following_sum_layout(self.shape[0], self.shape[1], self.head))
 
     @property
     def reply(self) -> Layout:
@@ -241,7 +241,7 @@ class PooledLearn(PooledExchange):
     p: PooledSlate
 
     name = "learn"
-    request = property(lambda self: pm.learn_sum_layout(*self.shape, self.head))
+    request = property(lambda self: pm.learn_sum_layout(self.shape[0], self.shape[1], self.head))
     reply = property(lambda self: pm.gradient_words_layout(self.head))
 
     def carriers(self, parties: int) -> tuple[tuple[str, str, Layout], ...]:

@@ -201,9 +201,7 @@ class Batch(SlateExchange):
 
     def tell(self, state: CoordinatorState, replies: m.BatchValues, arrived: Any) -> CoordinatorState:
         """Keep them."""
-        return state._replace(
-            batch=_heard(replies.values, arrived), following=_heard(replies.following, arrived)
-        )
+        return state._replace(batch=_heard(replies.values, arrived), following=_heard(replies.following, arrived))
 
 
 @dataclass(frozen=True)
@@ -271,14 +269,19 @@ class FormTargets(SlateExchange):
 
     def tell(self, state: CoordinatorState, replies: Any, arrived: Any) -> CoordinatorState:
         """What each platform is to compare with: its own target, or the mean; who has none, the mean."""
-        own = jnp.where(jnp.isfinite(replies.targets), replies.targets, 0.0)
-        heard = arrived & jnp.asarray(self.s.feedback)
-        count = jnp.maximum(jnp.sum(heard), 1)
-        mean = jnp.sum(jnp.where(heard[:, None], own, 0.0), axis=0) / count
+        finite = jnp.all(jnp.isfinite(replies.targets), axis=1) & jnp.all(jnp.isfinite(replies.choice), axis=1)
+        heard = arrived & jnp.asarray(self.s.feedback) & finite
+        count = jnp.sum(heard)
+
+        def mean(rows):
+            return jnp.sum(jnp.where(heard[:, None], rows, 0.0), axis=0) / jnp.maximum(count, 1)
+
         alone = heard & (self.s.objective == "own")
         state = state._replace(
-            targets=jnp.where(alone[:, None], own, mean[None]),
-            choice=jnp.sum(jnp.where(heard[:, None], replies.choice, 0.0), axis=0) / count,
+            targets=jnp.where(alone[:, None], replies.targets, mean(replies.targets)[None]),
+            choice=jnp.where(count > 0, mean(replies.choice), state.choice),
+            told=count > 0,
+            compared=jnp.zeros_like(state.compared),
         )
         if self.s.faults.moving_targets:
             state = state._replace(slopes=_heard(replies.slopes, heard))
@@ -300,15 +303,24 @@ class Compare(SlateExchange):
 
     name = "compare"
     request = property(lambda self: m.compare_layout(*self.shape))
-    reply = property(lambda self: m.value_gradient_layout(*self.shape))
+
+    @property
+    def moves(self) -> bool:
+        """Whether the loss has to pass through the targets, too."""
+        return self.s.faults.moving_targets and not self.s.feedback[self.platform]
+
+    @property
+    def reply(self) -> Layout:
+        """A gradient; where targets move, by them as well."""
+        return (m.moving_gradient_layout if self.moves else m.value_gradient_layout)(*self.shape)
 
     def due(self, number: Any) -> Any:
         """As the batch."""
         return self.learns(number)
 
     def asked(self, state: CoordinatorState, parties: int) -> Any:
-        """The platform."""
-        return jnp.arange(parties) == self.platform
+        """The platform, where there are targets."""
+        return (jnp.arange(parties) == self.platform) & state.told
 
     def most(self, parties: int) -> int:
         """One."""
@@ -320,41 +332,48 @@ class Compare(SlateExchange):
         values = self.p.joint(state.weights, state.batch[p], self.p.others_of(state.batch, p))
         return m.Compare(values, state.targets[p], state.choice)
 
-    def respond(self, request: m.Compare, party: Party, draws: Any) -> tuple[Party, m.ValueGradient]:
+    def respond(self, request: m.Compare, party: Party, draws: Any) -> tuple[Party, Any]:
         """The gradient of equation 14 or 15 by the federated values."""
         own: PlatformOwn = party.own
         learnt = jnp.where(own.feedback, own.choice, request.choice)  # who sees no click is told what others learnt
         batch = moments(own, own.ages)
-        gradient = jax.grad(self.p.loss)(request.values, batch, request.targets, learnt, own.feedback)
-        return party._replace(own=own._replace(choice=learnt)), m.ValueGradient(gradient)
+        slopes = jax.grad(self.p.loss, argnums=(0, 2))(request.values, batch, request.targets, learnt, own.feedback)
+        party = party._replace(own=own._replace(choice=learnt))
+        return party, m.GradientThatMoves(*slopes) if self.moves else m.ValueGradient(slopes[0])
 
-    def tell(self, state: CoordinatorState, replies: m.ValueGradient, arrived: Any) -> CoordinatorState:
+    def tell(self, state: CoordinatorState, replies: Any, arrived: Any) -> CoordinatorState:
         """Ω's step, and what goes back to the platform."""
-        p, heard = self.platform, arrived[self.platform]
-        gradient = replies.gradient[p]
-        gradient = jnp.where(jnp.isfinite(gradient) & heard, gradient, 0.0)
+        p, gradient = self.platform, replies.gradient[self.platform]
+        heard = arrived[p] & jnp.all(jnp.isfinite(gradient))
+        gradient = jnp.where(heard, gradient, 0.0)
         others = self.p.others_of(state.batch, p)
         _, back = jax.vjp(lambda weights, own: self.p.joint(weights, own, others), state.weights, state.batch[p])
         by_weights, by_values = back(gradient)
-        if self.s.faults.moving_targets and not self.s.feedback[p]:
-            by_values = by_values + self._through_targets(state, gradient)
+        if self.moves:
+            by_values = by_values + self._through_targets(state, _heard(replies.by_targets, arrived)[p])
         weights, optimiser = self.p.stepped(state.weights, state.optimiser, by_weights)
         weights = jnp.where(heard, weights, state.weights)
         optimiser = jax.tree.map(lambda new, old: jnp.where(heard, new, old), optimiser, state.optimiser)
         back_to = state.gradient.at[p].set(by_values)
-        return state._replace(weights=weights, optimiser=optimiser, gradient=back_to)
+        compared = state.compared.at[p].set(heard)
+        return state._replace(weights=weights, optimiser=optimiser, gradient=back_to, compared=compared)
 
-    def _through_targets(self, state: CoordinatorState, gradient: Any) -> jax.Array:
+    def _through_targets(self, state: CoordinatorState, by_targets: Any) -> jax.Array:
         """The published code's: targets hold this platform's online values, so that its loss moves them as well.
 
-        The loss is a mean of h(E − y); its derivative by y is minus that by the expected slate value E, which is the
-        sum of its derivatives by the values in E, as the slate's probabilities add up to 1 (no click aside).
+        Args:
+            state: The coordinator's.
+            by_targets: float32 [B], the loss's gradient by the targets, which are means over platforms with feedback.
         """
-        a = self.s.order[0]
-        by_target = -jnp.sum(gradient, axis=1)
-        others = state.batch if self.s.faults.online_others else state.following
-        _, back = jax.vjp(lambda theirs: self.p.joint(state.target, state.following[a], theirs), others[self.platform])
-        return back(by_target[:, None] * state.slopes[a])[0]
+        s, p = self.s, self.platform
+        told = [a for a in s.order if s.feedback[a]]
+
+        def targets_values(mine):
+            values = state.batch.at[p].set(mine)
+            return [self.p.joint(state.target, state.following[a], self.p.others_of(values, a)) for a in told]
+
+        _, back = jax.vjp(targets_values, state.batch[p])
+        return back([by_targets[:, None] * state.slopes[a] / len(told) for a in told])[0]
 
 
 @dataclass(frozen=True)
@@ -383,8 +402,8 @@ class Step(SlateExchange):
         return self.learns(number)
 
     def asked(self, state: CoordinatorState, parties: int) -> Any:
-        """The platform."""
-        return jnp.arange(parties) == self.platform
+        """The platform, if its gradient has come."""
+        return (jnp.arange(parties) == self.platform) & state.compared[self.platform]
 
     def most(self, parties: int) -> int:
         """One."""

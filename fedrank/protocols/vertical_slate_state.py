@@ -168,6 +168,10 @@ class SlateSettings:
                 "choose otherwise; take choice = 'learned'."
             )
 
+        if self.faults.moving_targets and not self.faults.online_others:
+            raise ConfigError(
+                "moving_targets is about online values in targets, and so needs online_others: target networks do not move."
+            )
         if self.centred and not self.world.choice.always_clicks:
             raise ConfigError("centred engagement needs users who always click; set centred to false.")
 
@@ -303,6 +307,8 @@ class CoordinatorState(NamedTuple):
         slopes: float32 [K, B, N]; empty unless targets move.
         gradient: float32 [K, B, N], what goes back to the platforms.
         choice: float32 [2].
+        told: bool, somebody has formed targets for this batch: without them nobody learns.
+        compared: bool [K], whose gradients of this batch have come.
     """
 
     round: Any
@@ -318,6 +324,8 @@ class CoordinatorState(NamedTuple):
     slopes: Any
     gradient: Any
     choice: Any
+    told: Any
+    compared: Any
 
 
 def empty_view(s: SlateSettings) -> View:
@@ -369,7 +377,9 @@ def choice_scores(s: SlateSettings, learnt: jax.Array, user: jax.Array, items: j
         items: float32 [N, d].
     """
     kaleness = kaleness_of(s, items)
-    if s.choice == "published":  # slateq.py: softmax over [observed · feature, 1]: a click that these users never refuse
+    if (
+        s.choice == "published"
+    ):  # slateq.py: softmax over [observed · feature, 1]: a click that these users never refuse
         observed = user[0] if s.faults.raw else user[0] / _USER_SCALE + 0.5
         logits = jnp.append(observed * kaleness, 1.0)
         v = jax.nn.softmax(logits)

@@ -149,7 +149,10 @@ class Greedy(Policy):
         views = self._views(memory, scene)
         users = jax.vmap(lambda view: user_of(s, view))(views)
         items = jax.vmap(lambda view: items_of(s, view))(views)
-        joint = p.acting(self.weights, jax.vmap(p.local)(self.own.weights, users, items))
+        values = jax.vmap(p.local)(self.own.weights, users, items)
+        if s.noise is not None and not p.silent:  # what is played is what may cross
+            values = s.noise.applied(values, s.noise.draw(key, values.shape))
+        joint = p.acting(self.weights, values)
         return jax.vmap(lambda c, u, i, q: chosen_slate(s, c, u, i, q))(self.own.choice, users, items, joint)
 
     def notice(self, memory: Last, scene: Scene, slates: Any, turns: Turn) -> Last:

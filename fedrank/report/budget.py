@@ -1,4 +1,4 @@
-"""Runs of silos at equal communication: what each had reached when so many bytes had moved.
+"""Runs of silos or platforms at equal communication: what each had reached when so many bytes had moved.
 
 Methods differ in whom they ask, and in how much they send to whom. A round of one is not a round of the other.
 """
@@ -38,7 +38,7 @@ def budget_table(runs: Mapping[str, Run], measures: Sequence[str]) -> Table | No
         silent = not len(by) or by[-1] == 0
         # Rounds that the budget pays for; of what moves nothing, all.
         done = describe.done_rounds(run) if silent else int(np.searchsorted(by, budget, side="right"))
-        if run.texts is not None:  # the last evaluation that the budget pays for
+        if run.texts is not None or run.slates is not None:  # the last evaluation that the budget pays for
             seen = run.metrics.filter(pl.col("round") <= done)["round"]
             done = int(seen.max()) if len(seen) else 0  # type: ignore[arg-type]
         each = "0" if silent else describe.size(float(by[-1] / len(by)))
@@ -69,6 +69,10 @@ def _bytes(run: Run) -> np.ndarray:
         for entry in run.ledger or ():
             by_round[entry.round] += entry.bytes
         return np.cumsum(by_round)
+    if run.slates is not None:  # a line of the ledger is of all rounds from one evaluation to the next
+        starts = [*sorted({entry.round for entry in run.ledger or ()}), describe.done_rounds(run)]
+        moved = [sum(e.bytes for e in run.ledger or () if e.round == start) for start in starts[:-1]]
+        return np.cumsum(np.repeat(np.divide(moved, np.diff(starts)), np.diff(starts)))
     frame = parquet(run.path / "crossed.parquet", _CROSSED)
     each = frame.with_columns(
         bytes=pl.struct("exchange", "requests", "replies").map_elements(

@@ -22,6 +22,8 @@ from fedrank.report.text_privacy import budgets_table
 
 #: More runs than this in one figure cannot be told apart; the table still has all of them.
 MOST_CURVES = 7
+#: Measures of platforms with a figure: engagement in all, and of three platforms.
+MOST_PLATFORMS = 4
 
 
 def labelled(folders: Sequence[str | os.PathLike[str]]) -> dict[str, Run]:
@@ -83,12 +85,13 @@ def comparison_table(runs: dict[str, Run], *, most_telling: bool = False) -> Tab
                 row["method"] = "" if row["difference"] is None else row["difference"].method
                 reference = values if reference is None else reference
                 rows.append(row)
+    digits = describe.digits(*runs.values())
     columns = (
         Column("split", "split"),
         Column("measure", "measure"),
         Column("run", "run"),
-        Column("value", "value", numeric=True),
-        Column("difference", "difference to the first", numeric=True, signed=True),
+        Column("value", "value", numeric=True, digits=digits),
+        Column("difference", "difference to the first", numeric=True, signed=True, digits=digits),
         Column("method", "interval of the difference"),
     )
     notes = [
@@ -97,6 +100,9 @@ def comparison_table(runs: dict[str, Run], *, most_telling: bool = False) -> Tab
     ]
     if any(run.texts is not None for run in runs.values()):
         notes.append("Single silos and other methods are on the page of each run; MAP-JOS is a cost, 1 is best.")
+    if any(run.slates is not None for run in runs.values()):
+        notes.append("engagement: of a user's stay, without a discount; test: fresh users, without exploration.")
+        notes.append("Fixed policies, the optimum and regret are on the page of each run.")
     for label, run in runs.items():
         notes.extend(f"{label}: {caveat}." for caveat in describe.caveats(run))
     return Table("Final values", columns, tuple(rows), tuple(notes))
@@ -105,7 +111,7 @@ def comparison_table(runs: dict[str, Run], *, most_telling: bool = False) -> Tab
 def _telling(run: Run, split: str, measure: str) -> bool:
     if run.texts is not None:
         return split == "test" and describe.of_all_silos(run, measure) and run.texts.telling(measure)
-    if run.silos is not None:
+    if run.silos is not None or run.slates is not None:
         return split == "test"
     return split == "online" or measure.startswith("expected")
 
@@ -159,10 +165,13 @@ def _charts(runs: dict[str, Run]) -> dict[str, Any]:
         fold = run.setting("fold")
         data = f"{run.setting('data')}" + ("" if fold is None or run.between_silos else f", fold {fold}")
         data += f", {describe.whose(run)}" if run.between_silos else ""
+        data = data if run.slates is None else describe.whose(run)
         ordered = describe.order_measures(offline)
         telling = [m for m in ordered if m.startswith("expected")] or [m for m in ordered if "best so far" in m]
         if run.texts is not None:
             telling = [m for m in offline if describe.of_all_silos(run, m) and run.texts.telling(m)]
+        if run.slates is not None:
+            telling = [m for m in run.slates.measures[:MOST_PLATFORMS] if m in offline]
         for measure in telling or ordered[:1]:
             groups.setdefault((measure, data), {})[label] = run
     several = len({data for _, data in groups}) > 1

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import polars as pl
+
 from fedrank.privacy.sketch_account import PAPER_ATTACK
 from fedrank.report.load import Run
 from fedrank.report.statistics import LEVEL, Estimate, Interval
@@ -52,10 +54,18 @@ SETTINGS = {
     "sketch.epsilon": "ε of an occurrence, or of an answer",
     "training.loss": "loss",
     "training.beta": "weight β of cross pairs",
+    "world.preset": "users",
+    "world.platforms": "platforms K",
+    "world.candidates": "candidates N of a platform",
+    "world.slate": "items n of a slate",
+    "slates.mode": "where settings come from that nobody gave",
+    "slates.feedback": "who has clicks and engagement",
+    "slates.discount": "discount γ",
 }
 
-#: Names, or first parts of the names, of settings that concern silos with tables only, silos with texts only, and
-#: devices or learning to rank only: a configuration has all, and a reader is shown those that the run used.
+#: Names, or first parts of the names, of settings that concern silos with tables only, silos with texts only, platforms
+#: only, and devices or learning to rank only: a configuration has all, and a reader is shown those that the run used.
+PLATFORM_SETTINGS = ("world", "slates", "sharing", "evaluation.episodes")
 SILO_SETTINGS = ("silos", "network", "bandit", "personal")
 TEXT_SETTINGS = ("texts", "sketch", "training", "i_know")
 DEVICE_SETTINGS = (
@@ -69,6 +79,17 @@ _NOT_OF_TEXTS = (
     "evaluation.tie_orders", "compute.kernels",
 )  # fmt: skip
 
+_NOT_OF_PLATFORMS = (
+    *(key for key in DEVICE_SETTINGS if key != "privacy"), *SILO_SETTINGS, *TEXT_SETTINGS, "data", "data_seed",
+    "privacy.p", "privacy.mechanism", "privacy.epsilon", "privacy.clip", "privacy.clip_norm", "topics",
+    "labels_per_client", "candidates", "radius", "batch", "aggregate", "devices", "evaluation.measures",
+    "evaluation.users", "evaluation.tie_orders", "compute.kernels",
+)  # fmt: skip
+_FEDERATED_ONLY = (
+    "sharing", "privacy", "slates.others", "slates.regress", "slates.head", "slates.head_widths",
+    "slates.online_others", "slates.moving_targets",
+)  # fmt: skip
+
 #: A caveat on figures; pages and terminals have the sentences that say whose AUC, and why.
 UNDEFINED = "Some AUCs are undefined, see the notes"
 
@@ -80,6 +101,8 @@ def party(run: Run) -> tuple[str, str]:
     """What a party of this run is called, one and several: a device, or the one service of a central learner."""
     if run.between_silos:
         return ("silo", "silos")
+    if run.slates is not None:
+        return ("platform", "platforms")
     protocol = str(run.setting("protocol", ""))
     if protocol in ("pdgd", "dbgd", "mgd"):
         return ("service", "services")
@@ -90,14 +113,23 @@ def whose(run: Run) -> str:
     """Whose values the run's measures are: of users with a click model, or of the silos it is personalised for."""
     if run.texts is not None:
         return f"{len(run.texts.silos)} silos"
+    if run.slates is not None:
+        return run.slates.users_in_words
     if run.silos is None:
         return f"{run.setting('clicks')} users"
     targets = run.silos.targets
     return f"target {targets[0]}" if len(targets) == 1 else f"{len(targets)} targets"
 
 
+def digits(*runs: Run) -> int:
+    """Decimals of measures: engagement is about a thousand, other measures are about one."""
+    return 1 if runs and all(run.slates is not None for run in runs) else 4
+
+
 def qualified(run: Run, split: str, measure: str) -> str:
     """A measure's name with whose it is, for a table in which that differs from run to run."""
+    if run.slates is not None:
+        return f"{measure}, {whose(run)}"
     if run.silos is None:
         return f"{measure} of {whose(run)}" if split == "online" else measure
     targets = run.silos.targets
@@ -124,6 +156,10 @@ def done_rounds(run: Run) -> int:
         return int(run.setting("rounds", 0))
     if run.between_silos:  # a round whose increment is undefined was done, too
         return min(run.metrics.filter(run.metrics["seed"] == s)["round"].max() for s in run.seeds)  # type: ignore[type-var]
+    if run.slates is not None:  # values are by evaluation and by user
+        asked = int(run.setting("rounds", 0))
+        ends = run.metrics.group_by("seed").agg(pl.col("round").max())["round"]
+        return asked if run.finished else int(ends.min())  # type: ignore[arg-type]
     online = run.metrics.filter(run.metrics["split"] == "online")
     frame = run.metrics if online.is_empty() else online
     return min(rounds.n_unique() for rounds in (frame.filter(frame["seed"] == s)["round"] for s in run.seeds))
@@ -131,6 +167,8 @@ def done_rounds(run: Run) -> int:
 
 def generated(run: Run) -> bool:
     """Whether the data was generated rather than collected."""
+    if run.slates is not None:
+        return True  # the world makes users up
     if (run.silos is not None and run.silos.generated) or (run.texts is not None and run.texts.generated):
         return True
     if run.environment.get("generated") is not None:
@@ -159,9 +197,12 @@ def caveats(run: Run) -> list[str]:
         if part := run.setting(f"devices.{key}"):
             out.append(f"{part:.0%} {said}".replace("%", " %", 1))
     if generated(run):
-        out.append("Generated data: no real collection")
+        out.append("Generated data: no real collection" if run.slates is None else "Generated users: no real people")
     out.extend(_silo_caveats(run))
     out.extend(_text_caveats(run))
+    if run.slates is not None:
+        out.extend(run.slates.caveats)
+        out.extend([f"Few seeds: {len(run.seeds)}"] if len(run.seeds) < FEW_SEEDS else [])
     asked = run.setting("rounds") or (run.privacy or {}).get("rounds")
     done = done_rounds(run)
     short = isinstance(asked, int) and done < asked
@@ -218,8 +259,10 @@ def _text_caveats(run: Run) -> list[str]:
 def unused_settings(run: Run) -> tuple[str, ...]:
     """Names, or first parts of names, of the settings that mean nothing to this run's protocol."""
     if run.texts is not None:
-        return _NOT_OF_TEXTS
-    return (*(SILO_SETTINGS if run.silos is None else DEVICE_SETTINGS), *TEXT_SETTINGS)
+        return (*_NOT_OF_TEXTS, *PLATFORM_SETTINGS)
+    if run.slates is not None:
+        return (*_NOT_OF_PLATFORMS, *(() if run.slates.federated else _FEDERATED_ONLY))
+    return (*(SILO_SETTINGS if run.silos is None else DEVICE_SETTINGS), *TEXT_SETTINGS, *PLATFORM_SETTINGS)
 
 
 def in_words(names: Iterable[str]) -> str:
@@ -256,6 +299,8 @@ def headline(run: Run) -> str:
         epsilon = run.setting("sketch.epsilon")
         mode = run.texts.mode if epsilon is None else f"{run.texts.mode}, ε = {number(epsilon)}"
         return " · ".join((str(run.setting("protocol")), str(data), whose(run), mode))
+    if run.slates is not None:
+        return " · ".join((str(run.setting("protocol")), run.slates.users_in_words, run.slates.feedback_in_words))
     fold = run.setting("data.fold", run.setting("fold"))
     ranker = run.setting("ranker.name", run.setting("ranker"))
     clicks = ", ".join(map(str, run.setting("devices.users") or ())) or run.setting("clicks")

@@ -21,6 +21,7 @@ import polars as pl
 from fedrank.core.errors import ConfigError
 from fedrank.report import describe
 from fedrank.report.load import Run
+from fedrank.report.slates import OPTIMUM, RANDOM
 from fedrank.report.statistics import curve
 
 #: Okabe and Ito's palette (Color Universal Design, jfly.uni-koeln.de/color), strongest on white first.
@@ -37,6 +38,7 @@ AXES = {
     "bytes": ("MB sent by all {many} (one seed)", 1e6, ",.3~g"),
     "epsilon": ("ε spent per user so far (adding up)", 1.0, ",.4~g"),
     "round": ("round", 1.0, ",d"),
+    "users": ("users served so far, one after the other (one seed)", 1.0, ",d"),
 }
 
 #: Axis titles that are others where silos average models: what is counted there is messages, in both directions.
@@ -45,10 +47,16 @@ SILO_AXES = {
     "bytes": "MB sent by all {many} (one seed)",
 }
 
-#: Fewer seeds of silos with texts than this give no band: its interval would be wider than the figure.
+#: Fewer seeds of silos with texts, or of platforms, give no band: its interval would be wider than the figure.
 FEW_FOR_BANDS = 3
 
-_COLUMNS = {"interactions": "interactions", "bytes": "bytes_up", "epsilon": "epsilon", "round": "round"}
+_COLUMNS = {
+    "interactions": "interactions",
+    "bytes": "bytes_up",
+    "epsilon": "epsilon",
+    "round": "round",
+    "users": "round",
+}
 _HOVERS = 40  # places of a curve that answer to a pointer
 
 
@@ -88,7 +96,7 @@ def offline_figure(run: Run, measure: str) -> alt.LayerChart:
 
 
 def comparison_figure(runs: Mapping[str, Run], split: str, measure: str, data: str = "") -> alt.LayerChart:
-    """One measure of several runs over interactions, of silos with texts over rounds; the first run's baseline dashed.
+    """One measure of several runs over interactions, rounds or users; the first run's baseline dashed.
 
     Args:
         runs: By label.
@@ -99,7 +107,7 @@ def comparison_figure(runs: Mapping[str, Run], split: str, measure: str, data: s
     first = next(iter(runs.values()))
     parts = []
     said: dict[str, list[str]] = {}
-    over = "interactions" if first.texts is None else "round"
+    over = "round" if first.texts is not None else "users" if first.slates is not None else "interactions"
     for label, run in runs.items():
         part, block = points(run, [(split, measure, label)], over)
         parts.append(part)
@@ -108,15 +116,20 @@ def comparison_figure(runs: Mapping[str, Run], split: str, measure: str, data: s
             said.setdefault(caveat, []).append(label)
     notes = [c if len(of) == len(runs) else f"{c} ({', '.join(of)})" for c, of in said.items()]
     colours = {label: OKABE_ITO[i % len(OKABE_ITO)] for i, label in enumerate(runs)}
-    mark = first.baseline.values.get((split, measure)) if first.baseline and first.texts is None else None
+    mark = first.baseline.values.get((split, measure)) if first.baseline and over == "interactions" else None
     lines = {} if mark is None else {"": mark}
     label = next(iter(runs))
     known = {} if first.texts is None else first.texts.marks(split, measure)
     marks = {f"{name} of {label}": value for name, value in known.items()}  # others may have other ones
+    if first.slates is not None:
+        users = [None if run.slates is None else run.slates.users_in_words for run in runs.values()]
+        of = "" if len(set(users)) == 1 else f" of {label}"
+        lines_of = first.slates.lines(measure, (RANDOM, OPTIMUM))
+        marks = {f"{name}{of}": value for name, value in lines_of.items()}
     title = ", ".join(filter(None, (_upper(measure), data, describe.SPLIT_NAMES[split])))
     seeds = sorted({len(run.seeds) for run in runs.values()})
     frame, band = pl.concat(parts), ""
-    if first.texts is not None and seeds[-1] < FEW_FOR_BANDS:
+    if over != "interactions" and seeds[-1] < FEW_FOR_BANDS:
         frame = frame.with_columns(pl.lit(None, pl.Float64).alias("low"), pl.lit(None, pl.Float64).alias("high"))
         band = f"Mean of {' or '.join(map(str, seeds))} seeds, too few for a band" if seeds != [1] else ""
     band = band or (
@@ -172,7 +185,8 @@ def points(run: Run, series: Sequence[tuple[str, str, str]], over: str) -> tuple
     parts, block = [], 1
     for split, measure, label in series:
         part, block = curve(run.metrics, split, measure)
-        x = pl.col(_COLUMNS[over]).cast(pl.Float64) / AXES[over][1]
+        whole = run.slates.stay if over == "users" and run.slates is not None else AXES[over][1]
+        x = pl.col(_COLUMNS[over]).cast(pl.Float64) / whole
         parts.append(part.with_columns(x.alias("x"), pl.lit(label).alias("series")))
     if not parts or all(p.is_empty() for p in parts):
         raise ConfigError(f"{run.path}: there are no values to draw; the run has no such split and measure.")
@@ -186,7 +200,7 @@ def _axis_title(run: Run, over: str) -> str:
 
 def _unit(run: Run, over: str) -> str:
     counted = "messages" if run.between_silos else "interactions"
-    return {"interactions": counted, "bytes": "MB", "epsilon": "ε"}[over]
+    return {"interactions": counted, "bytes": "MB", "epsilon": "ε", "users": "users"}[over]
 
 
 def _hovers(run: Run, frame: pl.DataFrame, over: str) -> pl.DataFrame:
@@ -195,9 +209,10 @@ def _hovers(run: Run, frame: pl.DataFrame, over: str) -> pl.DataFrame:
     count = pl.len().over("series")
     step = (count / _HOVERS).ceil().cast(pl.Int64)
     kept = frame.filter((position % step == 0) | (position == count - 1))
+    digits = describe.digits(run)
     notes = [
-        f"{r['series']}: {describe.measured(r['mean'])}"
-        + ("" if r["low"] is None else f" ({r['low']:.4f} to {r['high']:.4f})")
+        f"{r['series']}: {describe.measured(r['mean'], digits=digits)}"
+        + ("" if r["low"] is None else f" ({r['low']:.{digits}f} to {r['high']:.{digits}f})")
         + (" at" if over == "round" else f" at {r['x']:,.6g} {_unit(run, over)},")
         + f" round {r['round']:,}"
         for r in kept.iter_rows(named=True)
@@ -238,7 +253,7 @@ def line_chart(
     said = [first, *notes] if comparing else ["; ".join([first, *notes]), *describe.caveats(run)]
     subtitle = [line for text in said for line in textwrap.wrap(text, 62)]
     style = AXES[over][2]
-    whole: Any = {"tickMinStep": 1} if over == "round" else {}
+    whole: Any = {"tickMinStep": 1} if over in ("round", "users") else {}
     x = alt.X("x:Q").title(_axis_title(run, over)).axis(format=style, tickCount=5, **whole)
     y = alt.Y("mean:Q").title(measure).scale(zero=False, nice=True)
     legend = None

@@ -3,9 +3,10 @@
 What a run left behind is files (``config.toml``, ``environment.json``, ``metrics.parquet``, ``baselines.json``,
 ``ledger.jsonl``, ``privacy.json``, ``model.json``, ``messages.json``, ``done.json``; of silos also ``silos.json``,
 ``arms.parquet`` and ``evidence.json``, see :mod:`fedrank.report.silos`; of silos with texts ``federation.json``,
-``methods.parquet`` and ``gate.json``, see :mod:`fedrank.report.texts`). Everything in :mod:`fedrank.report` works on
-the :class:`Run` that is read here and on nothing else, so a page can be made again years later from the files alone. A
-run that is still going can be read too: it has no ``done.json``, and whatever is made from it says so.
+``methods.parquet`` and ``gate.json``, see :mod:`fedrank.report.texts`; of platforms ``slates.json``, see
+:mod:`fedrank.report.slates`). Everything in :mod:`fedrank.report` works on the :class:`Run` that is read here and on
+nothing else, so a page can be made again years later from the files alone. A run that is still going can be read too:
+it has no ``done.json``, and whatever is made from it says so.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from fedrank.core.errors import RunError
 from fedrank.core.ledger import Ledger
 from fedrank.report.files import existing, json_object, parquet
 from fedrank.report.silos import Silos, read_silos
+from fedrank.report.slates import POLICIES, SlateRun, read_slates
 from fedrank.report.texts import METHODS, TextRun, read_texts
 
 #: Columns of ``metrics.parquet`` and what each may hold.
@@ -43,7 +45,7 @@ OF_SILOS = {"alone": "target alone", "everyone": "everyone (federated averaging)
 
 @dataclass(frozen=True)
 class Baseline:
-    """A ranker trained on labels, or a model trained with other silos, a mark to compare with.
+    """A ranker trained on labels, a model trained with other silos, or a fixed policy: a mark to compare with.
 
     Attributes:
         name: Such as ``"MSE"``.
@@ -58,7 +60,7 @@ class Baseline:
     @property
     def label(self) -> str:
         """How figures and tables call it."""
-        plain = self.name if self.name in METHODS else f"{self.name} (labels)"
+        plain = self.name if self.name in (*METHODS, *POLICIES) else f"{self.name} (labels)"
         return OF_SILOS.get(self.name, plain)
 
 
@@ -81,6 +83,7 @@ class Run:
             empty.
         silos: Who took part and who helped whom, of a protocol between silos with tables; None for others.
         texts: Who took part and what every method reached, of a protocol between silos with texts; None for others.
+        slates: Who took part and what fixed policies come to, of platforms that share users; None for others.
     """
 
     path: Path
@@ -95,6 +98,7 @@ class Run:
     messages: Mapping[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     silos: Silos | None = None
     texts: TextRun | None = None
+    slates: SlateRun | None = None
 
     @property
     def between_silos(self) -> bool:
@@ -169,6 +173,7 @@ def load(folder: str | os.PathLike[str]) -> Run:
         messages=json_object(path / "messages.json", needed=False),
         silos=silos,
         texts=texts,
+        slates=read_slates(path, config, finished=finished),
     )
 
 

@@ -2,7 +2,8 @@
 
 A reader gets, in this order: what the run was, its headline numbers, the curves, the final table, what left the
 devices, what is private and what is not, and everything needed to run it again. Runs over silos have pages of their
-own kind, see :mod:`fedrank.report.silo_page` and :mod:`fedrank.report.text_page`.
+own kind, see :mod:`fedrank.report.silo_page` and :mod:`fedrank.report.text_page`; so have runs of platforms, see
+:mod:`fedrank.report.slate_page`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrank.core.errors import RunError
-from fedrank.report import describe, figures, sections, silo_page, svg, tables, text_page, words
+from fedrank.report import describe, figures, sections, silo_page, slate_page, svg, tables, text_page, words
 from fedrank.report.html import Html, document, h, join, section, tile
 from fedrank.report.load import Run, load
 
@@ -43,6 +44,9 @@ def write_page(run: Run | str | os.PathLike[str], out: str | os.PathLike[str] | 
     if run.texts is not None:
         charts = text_page.charts(run)
         return _written(file, charts, text_page.page(run, charts))
+    if run.slates is not None:
+        charts = slate_page.charts(run)
+        return _written(file, charts, slate_page.page(run, charts))
     charts = {f"online-{over}": figures.online_figure(run, over) for over in _online_axes(run)}
     shown = offline_measures(run)[:MOST_CHARTS]
     charts |= {f"offline-{_slug(m)}": figures.offline_figure(run, m) for m in shown}

@@ -18,16 +18,16 @@ def left(run: Run, *more: Html) -> Html:
         more: What stands between the words and the tables.
     """
     one, many = describe.party(run)
-    if one == "service":
+    if one == "service" or (run.slates is not None and not run.slates.federated):
         return section("left", "What crossed", *(h("p", line) for line in words.ledger_words(run)))
     parts: list[Html] = [h("ul", *(h("li", line) for line in words.ledger_words(run))), *more]
     all_of_it: list[Html] = []
-    if run.ledger is not None and len(run.ledger):
+    if run.ledger is not None and len(run.ledger) and run.slates is None:  # theirs counts many rounds in one line
         all_of_it.append(tables.to_html(words.ledger_table(run), code=("message",)))
     fields = words.fields_table(run)
     if fields is not None:
         all_of_it.append(tables.to_html(fields, code=("field", "type")))
-    if all_of_it and run.texts is not None:  # an opening has many kinds of message
+    if all_of_it and (run.texts is not None or run.slates is not None):  # there are many kinds of message
         all_of_it = [h("details", h("summary", "Every message and its fields"), *all_of_it)]
     parts += all_of_it
     return section("left", f"What left the {many}", *parts)

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedrank.experiments.study import Paper, Study, expected_value, named_measure
 from fedrank.experiments.variations import Variation
-from fedrank.report import describe, figures, svg, tables
+from fedrank.report import describe, figures, slate_study, svg, tables
 from fedrank.report.budget import budget_table
 from fedrank.report.html import Html, document, h, section
 from fedrank.report.load import Run
@@ -81,6 +81,7 @@ def table(paper: Paper, shown: Shown) -> Table:
             )
         rows.extend(_baseline_rows(paper, shown, varied, split, pattern))
     has_paper |= any(row["paper"] is not None for row in rows)
+    digits = describe.digits(*(run for _, run in shown.runs))
     columns = [
         *(
             Column(key, {"case": "learner", "privacy.p": "p", "as_published": "as published"}.get(key, key))
@@ -88,13 +89,14 @@ def table(paper: Paper, shown: Shown) -> Table:
         ),
         Column("split", "split"),
         Column("measure", "measure"),
-        Column("ours", "ours", numeric=True),
+        Column("ours", "ours", numeric=True, digits=digits),
     ]
     if has_paper:
-        columns += [Column("paper", "paper", numeric=True), Column("gap", "ours − paper", numeric=True, signed=True)]
+        columns.append(Column("paper", "paper", numeric=True, digits=digits))
+        columns.append(Column("gap", "ours − paper", numeric=True, signed=True, digits=digits))
     if has_reference:
         against = ", ".join(_said(key, value) for key, value in study.against.items())
-        columns.append(Column("against", f"difference to {against}", numeric=True, signed=True))
+        columns.append(Column("against", f"difference to {against}", numeric=True, signed=True, digits=digits))
     return Table(study.title, tuple(columns), tuple(rows), tuple(_notes(paper, shown)))
 
 
@@ -211,6 +213,8 @@ def study_tables(paper: Paper, shown: Shown) -> list[Table]:
         compared = significance_table(shown.study, [(v, run) for v, run in shown.runs])
         if compared is not None:
             out.append(compared)
+    legacy = slate_study.legacy_table(paper, shown.study, [(_label(v), v, run) for v, run in shown.runs])
+    out += [legacy] if legacy is not None else []
     return [*out, *shown.tables]
 
 
@@ -261,23 +265,28 @@ def _reference(study: Study, groups: list, where: dict[str, Any]) -> list | None
 
 def _baseline_rows(paper: Paper, shown: Shown, varied: list[str], split: str, pattern: str) -> list[dict[str, Any]]:
     """A row for each baseline and each data that it was trained on, with the mean over what is pooled."""
-    free = [key for key in varied if key not in _OF_BASELINES]
+    of_users = {
+        k for _, run in shown.runs if run.slates for k, _ in describe.flat(run.config) if k.startswith("world.")
+    }
+    shared_by = (*_OF_BASELINES, *sorted(of_users))
+    free = [key for key in varied if key not in shared_by]
     named = "ranker" if "ranker" in varied else free[0] if free else varied[0] if varied else "split"
-    several = len({run.setting("data") for _, run in shown.runs}) > 1
+    about = [str(run.setting("data")) if run.slates is None else describe.whose(run) for _, run in shown.runs]
+    several = len(set(about)) > 1
     values: dict[tuple, dict[tuple, float]] = {}
     rows: dict[tuple, dict[str, Any]] = {}
-    for variation, run in shown.runs:
+    for (variation, run), whose in zip(shown.runs, about, strict=True):
         measure = named_measure(pattern, variation.config)
         if run.texts is not None:
             continue  # what silos reach otherwise depends on all settings, and is a measure with seeds of its own
-        trained_on = {key: run.setting(key) for key in _OF_BASELINES}
+        trained_on = {key: run.setting(key) for key in shared_by}
         apart = {key: value for key, value in trained_on.items() if key not in shown.study.pool}
         for mark in run.baselines:
             if (split, measure) in mark.values:
                 key = (mark.name, *map(str, apart.values()))
                 values.setdefault(key, {})[tuple(map(str, trained_on.values()))] = mark.values[split, measure]
                 where = {k: v for k, v in variation.where.items() if k in apart}
-                label = f"{run.setting('data')}, {mark.label}" if several else mark.label
+                label = f"{whose}, {mark.label}" if several else mark.label
                 printed = expected_value(paper, shown.study, {**where, named: mark.name}, split, pattern)
                 rows[key] = {
                     **{k: where.get(k, "") for k in varied},
@@ -307,7 +316,9 @@ def _notes(paper: Paper, shown: Shown) -> list[str]:
     out.extend(f"Paper: {source}." for source in sources)
     if shown.fraction < 1:
         out.append(f"A quick look: {describe.number(shown.fraction * 100)} % of the rounds.")
-    if not all(variation.config.of_silos for variation, _ in shown.runs):
+    if any(run.slates is not None for _, run in shown.runs):
+        out.extend(slate_study.notes(any(e["study"] == shown.study.name for e in paper.values)))
+    elif not all(variation.config.of_silos for variation, _ in shown.runs):
         out.append("All queries count unless a measure says (judged): those with a relevant document.")
     caveats = dict.fromkeys(
         c for _, run in shown.runs for c in describe.caveats(run) if not c.startswith("As published")

@@ -136,7 +136,10 @@ def config_table(run: Run) -> Table:
 
 def environment_table(run: Run) -> Table:
     """Versions, machine and time; the command has its own place on the page."""
-    units = {"seconds": "seconds", "interactions_per_second": "interactions per second"}
+    units = {
+        name: name.replace("_", " ")
+        for name in ("seconds", "interactions_per_second", "slates_per_second", "episodes_per_second")
+    }
     rows = [
         {"what": units.get(k, k), "value": v}
         for k, v in describe.flat(run.environment)

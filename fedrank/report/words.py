@@ -60,6 +60,8 @@ def ledger_words(run: Run) -> list[str]:
     if run.ledger is None or not len(run.ledger):
         if run.setting("protocol") == "pooled":
             return ["Nothing is federated: all rows lie in one place."]
+        if run.slates is not None and run.slates.central:
+            return ["Nothing is federated: one learner sees what all platforms see."]
         return ["Nothing crossed." if run.finished else "The run has not written its ledger yet."]
     one, many = describe.party(run)
     if one == "service":
@@ -68,6 +70,8 @@ def ledger_words(run: Run) -> list[str]:
         return text_ledger_words(run)
     if run.silos is not None:
         return silo_ledger_words(run)
+    if run.slates is not None:
+        return slate_ledger_words(run)
     out = []
     lines = flows(run.ledger)
     for flow in lines:
@@ -183,6 +187,65 @@ def text_ledger_words(run: Run) -> list[str]:
         f"In all: {_counted(count, 'message')}, {describe.size(up)} up from {silos} silos and {describe.size(down)} "
         f"down to them, for one run of one seed{seeds}. Transport (TCP, TLS, HTTP) comes on top."
     )
+    return out
+
+
+#: Exchanges of platforms that take place in every round; the others need a batch to learn from.
+ACTING = ("look", "recommend")
+
+
+def kind_of(flow: Flow) -> str:
+    """When platforms send a message: in a ``"round"``, in a ``"batch"``, or so that a ``"sum"`` is secret."""
+    return "round" if flow.exchange in ACTING else "sum" if flow.exchange.startswith("secure sum") else "batch"
+
+
+def rounds_of_platforms(run: Run) -> int:
+    """Rounds that the ledger of a run of platforms counts: each asks every platform for its values once."""
+    asked = sum(f.messages for f in flows(run.ledger or Ledger()) if (f.exchange, f.sender) == ("look", "server"))
+    return asked // max(1, len(run.slates.names) if run.slates is not None else 1)
+
+
+def batches_of(run: Run) -> int:
+    """Batches that platforms have learnt from: each names its moments to every platform once."""
+    asked = sum(f.messages for f in flows(run.ledger or Ledger()) if (f.exchange, f.sender) == ("batch", "server"))
+    return asked // max(1, len(run.slates.names) if run.slates is not None else 1)
+
+
+def slate_ledger_words(run: Run) -> list[str]:
+    """What crossed between platforms and their coordinator: in a round, in a batch, in all, and what that tells."""
+    ledger, slates = run.ledger or Ledger(), run.slates
+    assert slates is not None
+    rounds, batches, each = rounds_of_platforms(run), batches_of(run), run.setting("slates.batch")
+    lines = flows(ledger)
+    sums = sum(f.messages for f in lines if f.message == "Advertisement") // len(slates.names)
+    moments = f" of {describe.number(each)} moments" if each else ""
+    out = []
+    for kind, turns, purpose, what in (
+        ("round", rounds, "To show slates", "rounds, all platforms together"),
+        ("batch", batches, "To learn", f"batches{moments}"),
+        ("sum", sums, "So that sums are secret", "secure sums"),
+    ):
+        mine = [flow for flow in lines if kind_of(flow) == kind]
+        up, down = (sum(f.bytes for f in mine if f.sender == s) / max(1, turns) for s in ("parties", "server"))
+        if turns:
+            sizes = f"{describe.size(round(up))} up and {describe.size(round(down))} down"
+            out.append(f"{purpose}: {sizes} in each of {turns:,} {what}.")
+    up, down = ledger.bytes_from("parties"), ledger.bytes_from("server")
+    seeds = "" if len(run.seeds) == 1 else "; each of the other seeds moved as much"
+    out.append(
+        f"In all: {describe.size(up)} up and {describe.size(down)} down, for one run of one seed{seeds}. Transport (TCP, "
+        "TLS, HTTP) comes on top."
+    )
+    if slates.without_feedback and batches:
+        to, of = describe.in_words(slates.without_feedback), describe.in_words(slates.with_feedback)
+        verb = "receive" if len(slates.without_feedback) > 1 else "receives"
+        scale, discount = run.setting("slates.reward_scale"), run.setting("slates.discount")
+        divided = f", divided by {scale:g}," if isinstance(scale, float) and scale != 1 else ""
+        follows = f" plus {discount:g} times what is expected to follow" if isinstance(discount, float) else ""
+        out.append(
+            f"What it tells: {to} {verb} targets of {of}. A target is the engagement of a moment{divided}{follows}, so "
+            "that engagement can be estimated from it, although no message names it. How well: fedrank attack slates."
+        )
     return out
 
 

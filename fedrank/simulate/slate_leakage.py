@@ -7,26 +7,25 @@ Who gets what, with platform α, which has feedback, and β, which shows slates 
     α            federated values of its candidates, which hold β's values
 
 **Coordinator, clicks.** The gradient of α's loss (equation 14) by the values of a moment is other than 0 at the clicked
-candidate alone. **Coordinator, engagement.** It knows y and Q̄_f(s′). Where it knows the candidates as well, V(s′) follows
-(equation 8), and y − γ (1 − d) V(s′) is r to the last digit. Where α takes its mean engagement off, it is r less that
-mean, which moves from batch to batch. But moments come again: r(m) − mean(l) for many m and l gives all r but for one
-number, and that is the mean engagement of α's users. Were targets hidden from it, gradients would tell: B times the
-gradient is Q_f(s, clicked) − y wherever that is below 1 in size (the derivative of Huber's loss).
+candidate alone. **Coordinator, engagement.** It knows y and Q̄_f(s′). Where it knows the candidates as well, V(s′)
+follows (equation 8), and y − γ (1 − d) V(s′) is r to the last digit. Where α takes its mean engagement off, it is r
+less that mean, which moves from batch to batch. But moments come again: r(m) − mean(l) for many m and l gives all r but
+for one number, and that is the mean engagement of α's users. Were targets hidden from it, gradients would tell: B times
+the gradient is Q_f(s, clicked) − y wherever that is below 1 in size (the derivative of Huber's loss).
 
 **Platform β, engagement.** It is told y, and not what of it is still to come. An attacker is fitted on one half of the
 users, whose engagement β is supposed to know (they told it, or it paid them to), and judged on the other half. He has
 what β itself knows of each moment, what it was sent about it in all batches, and what it was sent about the next round.
 Another needs nobody's help: engagement goes up and down with y.
 
-All attackers are judged by users they have not seen, one figure a seed.
+Who was fitted is judged by users he has not seen; there is one figure a seed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,66 +34,14 @@ import numpy as np
 from fedrank.learners.slateq import next_value
 from fedrank.protocols.vertical_slate import VerticalSlate
 from fedrank.protocols.vertical_slate_state import Moment, choice_scores
+from fedrank.simulate.slate_guesses import Accuracy, accuracy, bent, straight
 from fedrank.simulate.slate_records import Records
 
-#: What counts as exact: a part in a hundred.
-EXACTLY = 0.01
-#: Penalties that a fitted attacker chooses from, on standardised features; the last all but guesses the mean.
-_PENALTIES = np.array([1e-6, 1e-4, 1e-2, 1e-1, 1.0, 10.0, 1e3])
-#: Hinges of a non-linear attacker.
-_HINGES = 96
-#: Standard deviations beyond which features of hinges are cut.
-_FAR = 4.0
 #: Batches on either side whose targets give the level that one batch's are compared with: engagement has heavy tails,
 #: and a mean of 32 is no level.
 _AROUND = 16
 #: The last part of a run, in which federated values are looked at: networks change, and an attacker needs them still.
 _LATE = 0.25
-
-
-class Accuracy(NamedTuple):
-    """How well somebody guesses numbers.
-
-    Attributes:
-        r2: Part of their variance that is explained, 1 − Σ(truth − guess)² / Σ(truth − mean)²; NaN of a constant.
-        rank: Spearman's rank correlation; NaN of a constant.
-        error: Mean absolute error, in the unit of the numbers.
-        blind: The same of whoever guesses their mean.
-        exact: Part that is guessed to a part in a hundred.
-    """
-
-    r2: float
-    rank: float
-    error: float
-    blind: float
-    exact: float
-
-
-def accuracy(truth: np.ndarray, guess: np.ndarray, mean: float | None = None) -> Accuracy:
-    """How well numbers were guessed.
-
-    Args:
-        truth: [n].
-        guess: [n].
-        mean: What a blind guesser says; default: the mean of ``truth``.
-
-    >>> accuracy(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0]))[:2]
-    (0.5, 1.0)
-    """
-    from scipy.stats import rankdata
-
-    truth, guess = np.asarray(truth, np.float64), np.asarray(guess, np.float64)
-    spread = float(np.sum((truth - truth.mean()) ** 2))
-    ranks = rankdata(truth), rankdata(guess)
-    varied = spread > 0 and np.ptp(guess) > 0
-    blind = float(np.mean(np.abs(truth - (truth.mean() if mean is None else mean))))
-    return Accuracy(
-        r2=1.0 - float(np.sum((truth - guess) ** 2)) / spread if spread > 0 else float("nan"),
-        rank=float(np.corrcoef(*ranks)[0, 1]) if varied else float("nan"),
-        error=float(np.mean(np.abs(truth - guess))),
-        blind=blind,
-        exact=float(np.mean(np.abs(truth - guess) <= EXACTLY * np.abs(truth))),
-    )
 
 
 # -- the coordinator ----------------------------------------------------------------------------------------------
@@ -267,7 +214,12 @@ def evidence(records: Records, seed: int, attacker: int, victim: int, extra: np.
 
     top = partial(_top, n=n)
     compared, shared = records.compared[:, seed, attacker], records.shared[:, seed, attacker]
-    told_about = [averaged(told - level), newest(told - level), newest(told), newest(top(compared) - top(compared).mean())]
+    told_about = [
+        averaged(told - level),
+        newest(told - level),
+        newest(told),
+        newest(top(compared) - top(compared).mean()),
+    ]
     told_then = [f(shared[moments + step]) for step in (0, 1) for f in (top, partial(np.mean, axis=-1))]
     mine = jax.tree.map(lambda leaf: leaf[seed, attacker], records.secrets)
     own = [mine.user[moments], mine.user[moments + 1], mine.over[moments, None]]
@@ -289,8 +241,8 @@ def platform_accuracy(found: Evidence, episode: int) -> dict[str, Accuracy]:
         episode: Rounds of a user.
 
     Returns:
-        Of who has ``own`` data and no message (non-linear), of who follows the ``targets`` up and down and knows nothing
-        but the mean engagement of users, and of who was fitted on everything: ``linear``, and ``non-linear``.
+        Of who has ``own`` data and no message (non-linear), of who follows the ``targets`` up and down and knows
+        nothing but the mean engagement of users, and of who was fitted on everything: ``linear``, and ``non-linear``.
     """
     known = (found.moments // episode) % 2 == 0  # these users' engagement the attacker knows
     truth, mean = found.truth[~known], float(found.truth[known].mean())
@@ -301,10 +253,10 @@ def platform_accuracy(found: Evidence, episode: int) -> dict[str, Accuracy]:
         return judged(fit(features[known], found.truth[known])(features[~known]))
 
     return {
-        "own": fitted(_bent, found.own),
+        "own": fitted(bent, found.own),
         "targets": judged(found.targets[~known] - found.targets[~known].mean() + mean),
-        "linear": fitted(_ridge, everything),
-        "non-linear": fitted(_bent, everything),
+        "linear": fitted(straight, everything),
+        "non-linear": fitted(bent, everything),
     }
 
 
@@ -314,7 +266,8 @@ def values_accuracy(records: Records, seed: int, attacker: int, victim: int) -> 
     Candidate i beside candidate i, in the last quarter of the run.
 
     Returns:
-        Of who has ``own`` data alone, and of who also has the federated values, ``sent``; both fitted on half the users.
+        Of who has ``own`` data alone, and of who also has the federated values, ``sent``; both fitted on half of the
+        users.
     """
     rounds = np.arange(int((1 - _LATE) * records.local.shape[0]), records.local.shape[0])
     mine = jax.tree.map(lambda leaf: leaf[seed, attacker], records.secrets)
@@ -334,7 +287,7 @@ def values_accuracy(records: Records, seed: int, attacker: int, victim: int) -> 
     truth = truth.ravel()
     out = {}
     for name, features in (("own", without), ("sent", sent)):
-        guess = _bent(features[known], truth[known])
+        guess = bent(features[known], truth[known])
         out[name] = accuracy(truth[~known], guess(features[~known]), float(truth[known].mean()))
     return out
 
@@ -358,41 +311,3 @@ def _level(means: np.ndarray) -> np.ndarray:
     """Means [L] of batches, smoothed over the batches around each."""
     window = np.ones(2 * _AROUND + 1)
     return np.convolve(means, window)[_AROUND:-_AROUND] / np.convolve(np.ones(len(means)), window)[_AROUND:-_AROUND]
-
-
-def _ridge(features: np.ndarray, truth: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """A least-squares guesser, its penalty chosen by guessing either half of the rows from the other."""
-    middle, spread = features.mean(0), features.std(0)
-    spread = np.where(spread > 0, spread, 1.0)
-    x, mean = (features - middle) / spread, truth.mean()
-    half = len(x) // 2
-
-    def weights(rows: slice) -> np.ndarray:
-        values, vectors = np.linalg.eigh(x[rows].T @ x[rows] / max(1, len(x[rows])))
-        inner = vectors.T @ (x[rows].T @ (truth[rows] - mean)) / max(1, len(x[rows]))
-        return vectors @ (inner[:, None] / (np.maximum(values, 0.0)[:, None] + _PENALTIES))
-
-    def missed(fitted: slice, judged: slice) -> np.ndarray:
-        return np.sum((truth[judged, None] - mean - x[judged] @ weights(fitted)) ** 2, axis=0)
-
-    first, second = slice(None, half), slice(half, None)
-    best = int(np.argmin(missed(first, second) + missed(second, first)))
-    chosen = weights(slice(None))[:, best]
-    return lambda new: (new - middle) / spread @ chosen + mean
-
-
-def _bent(features: np.ndarray, truth: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """The same of the features and of random hinges of them: a network whose hidden layer is left as it was drawn."""
-    middle, spread = features.mean(0), features.std(0)
-    spread = np.where(spread > 0, spread, 1.0)
-    rng = np.random.default_rng(0)  # the attacker's own chance: part of the attack, not of what is attacked
-    directions = rng.normal(size=(features.shape[1], _HINGES)) / features.shape[1] ** 0.5
-    places = rng.normal(size=_HINGES)
-
-    def bent(x: np.ndarray) -> np.ndarray:
-        x = (x - middle) / spread
-        near = np.clip(x, -_FAR, _FAR)  # straight lines go on for ever, what bends does not
-        return np.concatenate([x, np.maximum(near @ directions - places, 0.0)], axis=1)
-
-    guess = _ridge(bent(features), truth)
-    return lambda new: guess(bent(new))

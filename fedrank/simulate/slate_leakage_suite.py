@@ -21,9 +21,8 @@ from fedrank.privacy.calibration import laplace_scale
 from fedrank.privacy.value_noise import ValueNoise
 from fedrank.protocols.vertical_slate import VerticalSlate
 from fedrank.protocols.vertical_slate_state import Exploration, Faults, SlateSettings
+from fedrank.simulate.slate_guesses import Accuracy, accuracy
 from fedrank.simulate.slate_leakage import (
-    Accuracy,
-    accuracy,
     clicked,
     coordinator_engagement,
     coordinator_targets,
@@ -74,7 +73,7 @@ class Leak:
         secret: What for.
         means: By what.
         measures: By name, with an interval over seeds: ``r2``, ``rank``, ``error``, ``blind`` and ``exact`` as in
-            :class:`~fedrank.simulate.slate_leakage.Accuracy`; of clicks ``exact`` and ``blind``, parts that are right.
+            :class:`~fedrank.simulate.slate_guesses.Accuracy`; of clicks ``exact`` and ``blind``, parts that are right.
     """
 
     mode: str
@@ -125,7 +124,8 @@ def leakage_protocol(
 
     Args:
         mode: One of :data:`MODES`.
-        rounds: Rounds of the run: ε falls over the first third, learning begins after a tenth, platforms forget nothing.
+        rounds: Rounds of the run: ε falls over the first third, learning begins after a tenth, and platforms forget
+            nothing.
         candidates: N.
         slate: n.
         platforms: K.
@@ -206,7 +206,9 @@ def attack_slates(
             f"{episodes}."
         )
     if shape.get("platforms", 2) < 2:
-        raise ConfigError(f"somebody has to look at a platform: platforms must be at least 2, got {shape['platforms']}.")
+        raise ConfigError(
+            f"somebody has to look at a platform: platforms must be at least 2, got {shape['platforms']}."
+        )
     found: list[Leak] = []
     numbers = np.arange(first_seed, first_seed + seeds)
     plain: Records | None = None
@@ -233,10 +235,16 @@ def leaks(records: Records, mode: str) -> list[Leak]:
     found = [*_coordinator(records, mode)]
     guesses = [platform_accuracy(evidence(records, seed, last, _VICTIM), episode) for seed in range(records.seeds)]
     for means in guesses[0]:
-        found.append(_leak(mode, "platform B", "engagement", _MEANS["platform", means], [one[means] for one in guesses]))
+        found.append(
+            _leak(mode, "platform B", "engagement", _MEANS["platform", means], [one[means] for one in guesses])
+        )
     values = [values_accuracy(records, seed, _VICTIM, last) for seed in range(records.seeds)]
     for means in values[0]:
-        found.append(_leak(mode, "platform A", "Q-values as B sent them", _MEANS["values", means], [one[means] for one in values]))
+        found.append(
+            _leak(
+                mode, "platform A", "Q-values as B sent them", _MEANS["values", means], [one[means] for one in values]
+            )
+        )
     return found
 
 

@@ -90,7 +90,7 @@ def record(protocol: VerticalSlate, seeds: Any, rounds: int, chunk: int | None =
     kept: list[dict[str, np.ndarray]] = []
     for first in range(0, rounds, chunk):
         states, own, seen = simulator.advance(keys, states, None, own, first, chunk)
-        kept.append(_kept(protocol, seen["replies"], np.arange(first, first + chunk)))
+        kept.append(_kept(protocol, tuple(seen["replies"]), np.arange(first, first + chunk)))
     together = {name: np.concatenate([one[name] for one in kept]) for name in kept[0]}
     secrets = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :, :rounds], own.memory)
     return Records(protocol=protocol, secrets=secrets, **together)

@@ -288,18 +288,18 @@ class OptimalPolicy(Policy):
 
     def act(self, memory, scene: Scene, key: jax.Array) -> jax.Array:
         """The slates, int32 [K, n]."""
-        world, exposure, slates = self.world, scene.user.exposure, []
-        nodes = chebpts1(_DEGREES)
+        world, nodes = self.world, chebpts1(_DEGREES)
         in_u = jnp.asarray(np.linalg.inv(chebvander(nodes, _DEGREES - 1)), jnp.float32)
-        for place, kaleness in enumerate(scene.documents):
-            left = scene.user.left - place - 1
-            faded = world.memory_discount * exposure
-            steps = jnp.asarray(np.append(nodes, 0.0), jnp.float32)
-            to_come = self.solution.value(faded + steps, left)
+        steps = jnp.asarray(np.append(nodes, 0.0), jnp.float32)  # of each node, and of nothing
+
+        def one_platform(before, kaleness):
+            exposure, left = before
+            to_come = self.solution.value(world.memory_discount * exposure + steps, left - 1)
             to_come = to_come - to_come[-1]  # what all share makes no difference
             terms = _chebyshev(1.0 - 2.0 * world.chocolate(kaleness), _DEGREES)
             ahead = jnp.einsum("nd,dc,c->n", terms, in_u, to_come[:-1], precision=_EXACT)
             worth = world.mean_engagement(kaleness, exposure) + ahead
-            slates.append(best_slate(world.choice, world.appeal(kaleness), worth, world.slate, to_come[-1]))
-            exposure = expected_exposure(world, kaleness[slates[-1]], exposure)
-        return jnp.stack(slates)
+            slate = best_slate(world.choice, world.appeal(kaleness), worth, world.slate, to_come[-1])
+            return (expected_exposure(world, kaleness[slate], exposure), left - 1), slate
+
+        return jax.lax.scan(one_platform, tuple(scene.user), scene.documents)[1]

@@ -102,14 +102,14 @@ class Myopic(Policy):
 
     def act(self, memory, scene: Scene, key: jax.Array) -> jax.Array:
         """The slates, int32 [K, n]."""
-        exposure, slates = scene.user.exposure, []
-        for kaleness in scene.documents:
-            worth = self.world.mean_engagement(kaleness, exposure)
-            slates.append(
-                best_slate(self.world.choice, self.world.appeal(kaleness), worth, self.world.slate, jnp.float32(0))
-            )
-            exposure = expected_exposure(self.world, kaleness[slates[-1]], exposure)
-        return jnp.stack(slates)
+        world = self.world
+
+        def one_platform(exposure, kaleness):
+            worth = world.mean_engagement(kaleness, exposure)
+            slate = best_slate(world.choice, world.appeal(kaleness), worth, world.slate, jnp.float32(0))
+            return expected_exposure(world, kaleness[slate], exposure), slate
+
+        return jax.lax.scan(one_platform, scene.user.exposure, scene.documents)[1]
 
 
 def expected_exposure(world: Satisfaction, shown: jax.Array, exposure: jax.Array) -> jax.Array:

@@ -15,8 +15,8 @@ from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.privacy.unprotected import Unprotected
 from fedrank.protocols.vertical_slate_state import Moment
 from fedrank.simulate.rounds import Simulator, run_keys
+from fedrank.simulate.slate_guesses import accuracy
 from fedrank.simulate.slate_leakage import (
-    accuracy,
     clicked,
     coordinator_engagement,
     coordinator_targets,
@@ -45,42 +45,45 @@ def truth(records, platform=0):
 # -- what is exact ------------------------------------------------------------------------------------------------
 
 
-def test_the_coordinator_knows_every_click_of_whoever_has_feedback():
-    records = recorded("team")
-    for platform in (0, 1):
+#: Two programs to compile; one is left to those who wait.
+BOTH = ["team", pytest.param("published", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("mode", BOTH)
+def test_the_coordinator_knows_every_click_of_whoever_has_feedback(mode):
+    records = recorded(mode)
+    for platform in np.flatnonzero(records.protocol.settings.feedback):
         items = records.secrets.item[np.arange(2)[None, :, None], platform, records.moments]
         assert np.array_equal(clicked(records.gradient[:, :, platform]), items)
-    published = recorded("published")
-    items = published.secrets.item[np.arange(2)[None, :, None], 0, published.moments]
-    assert np.array_equal(clicked(published.gradient[:, :, 0]), items)
-    # B has no feedback: its gradient is spread over the slate that it would show, and tells no click.
-    assert np.all((published.gradient[:, :, 1] != 0).sum(-1) <= 2) and np.all(published.secrets.item[:, 1] == -1)
 
 
-def test_the_coordinator_recovers_engagement_to_the_last_digits_if_it_knows_the_candidates():
-    for mode in ("published", "team"):  # of centred engagement, given the mean of all users
-        records = recorded(mode)
-        for platform in (0,) if mode == "published" else (0, 1):
-            np.testing.assert_allclose(coordinator_engagement(records, platform), truth(records, platform), atol=2e-4)
+@pytest.mark.parametrize("mode", BOTH)
+def test_the_coordinator_recovers_engagement_to_the_last_digits_if_it_knows_the_candidates(mode):
+    records = recorded(mode)  # of centred engagement, given the mean of all users
+    for platform in np.flatnonzero(records.protocol.settings.feedback).tolist():
+        np.testing.assert_allclose(coordinator_engagement(records, platform), truth(records, platform), atol=2e-4)
 
 
-def test_gradients_alone_tell_targets_exactly_where_the_error_is_below_1_and_bound_them_elsewhere():
-    for mode in ("published", "team"):
-        records = recorded(mode)
-        found, exact = coordinator_targets(records, 0)
-        told = records.told[:, :, 0]
-        np.testing.assert_allclose(found[exact], told[exact], atol=1e-5)
-        at = clicked(records.gradient[:, :, 0])[..., None]
-        value = np.take_along_axis(records.compared[:, :, 0], at, -1)[..., 0]
-        assert np.array_equal(exact, np.abs(value - told) < 1 - 1e-5)
-        assert np.all((found - value)[~exact] * (told - found)[~exact] > -1e-5)  # the truth lies beyond the bound
-        assert exact.any() and not exact.all()
+@pytest.mark.parametrize("mode", BOTH)
+def test_gradients_alone_tell_targets_exactly_where_the_error_is_below_1_and_bound_them_elsewhere(mode):
+    records = recorded(mode)
+    found, exact = coordinator_targets(records, 0)
+    told = records.told[:, :, 0]
+    np.testing.assert_allclose(found[exact], told[exact], atol=1e-5)
+    at = clicked(records.gradient[:, :, 0])[..., None]
+    value = np.take_along_axis(records.compared[:, :, 0], at, -1)[..., 0]
+    assert np.array_equal(exact, np.abs(value - told) < 1 - 1e-5)
+    assert np.all((found - value)[~exact] * (told - found)[~exact] > -1e-5)  # the truth lies beyond the bound
+    assert exact.any() and not exact.all()
 
 
+@pytest.mark.slow
 def test_published_targets_are_engagement_and_at_most_nine_tenths_more():
     records = recorded("published")
     assert np.abs(records.told[:, :, 1] - truth(records)).max() <= 0.9 + 1e-5
     assert np.array_equal(records.told[:, :, 1], records.targets[:, :, 0])  # B is told what A said
+    # B has no feedback: its gradient is spread over the slate that it would show, and tells no click.
+    assert np.all((records.gradient[:, :, 1] != 0).sum(-1) <= 2) and np.all(records.secrets.item[:, 1] == -1)
 
 
 def test_of_two_platforms_a_mean_of_targets_hides_nothing():
@@ -101,7 +104,7 @@ def test_values_from_batches_of_different_level_are_found_but_for_one_number():
 
 
 def made_up(spread, feedback=(True, False), rounds=1200):
-    """Records without a run: B is told engagement of variance 225, and normal noise of the given spread on top of it."""
+    """Records without a run: B is told engagement of variance 225, and normal noise of the given spread on it."""
     protocol = leakage_protocol("published", rounds=rounds, **TINY)
     settings = dataclasses.replace(protocol.settings, feedback=feedback)
     rng = np.random.default_rng(3)
@@ -148,7 +151,7 @@ def test_a_fitted_platform_explains_what_noise_leaves_of_targets_averaged_over_b
     measured = platform_accuracy(found, 4)
     best = explained(spread**2 / 4)  # every moment is learnt from four times
     assert measured["linear"].r2 == pytest.approx(best, abs=0.05)
-    assert measured["non-linear"].r2 == pytest.approx(best, abs=0.05)
+    assert best - 0.1 < measured["non-linear"].r2 < best + 0.05  # 96 hinges more, fitted on 600 moments
     assert measured["targets"].rank > 0.8
     assert abs(measured["own"].r2) < 0.05  # nothing of its own tells anything
     assert measured["linear"].blind == pytest.approx(2 * 15 / math.e, rel=0.1)  # mean deviation of an exponential
@@ -205,7 +208,9 @@ def test_the_suite_tells_modes_that_leak_from_one_that_does_not():
     found = attack_slates(("corrected", "extended", "noisy-values", "noisy-targets"), seeds=2, episodes=60, **TINY)
     by = {(leak.mode, leak.means): leak.measures for leak in found if leak.attacker == "platform B"}
     linear = "all messages, linear, fitted on other users"
-    assert by["corrected", linear]["r2"].mean > 0.9 and by["noisy-values, ε = 8", linear]["r2"].mean > 0.9
+    assert by["corrected", linear]["r2"].mean > 0.9
+    (known,) = (leak for leak in found if leak.mode.startswith("noisy-values") and leak.means.endswith("s known"))
+    assert known.measures["r2"].mean > 1 - 1e-6  # noise on values is the coordinator's own knowledge
     assert by["extended", linear]["r2"].mean < 0.1
     assert by["noisy-targets, ε = 1, noise drawn once", linear]["r2"].mean < 0.2
     assert len(found) == 3 * 10 + 2 * 2
@@ -247,6 +252,9 @@ class Add(Exchange):
 
     def asked(self, state, parties):
         return jnp.arange(parties) != 1 if self.personal else None
+
+    def most(self, parties):
+        return parties - 1 if self.personal else parties
 
     def ask(self, state):
         return Number(state + 10 * jnp.arange(3.0) if self.personal else state)
@@ -290,7 +298,7 @@ def test_a_wiretap_changes_nothing_and_keeps_requests_beside_replies():
     assert all(jax.tree.leaves(jax.tree.map(lambda a, b: bool(jnp.array_equal(a, b)), *ends)))
     everybody, some = seen["replies"]
     assert np.all(everybody.request.value[0] == 1)  # the first state, to all
-    assert np.all(everybody.reply.value[0] >= 1 + own)
+    assert np.all(np.asarray(everybody.reply.value[0]) >= 1 + np.arange(3))
     asked = np.asarray(some.request.value)
     assert not asked[0].any() and not asked[1, :, 1].any()  # not due; not asked
     np.testing.assert_allclose(asked[1, :, 2] - asked[1, :, 0], 20, rtol=1e-5)

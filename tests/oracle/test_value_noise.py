@@ -1,4 +1,4 @@
-"""Noise on Q-values: the mechanism against probabilities written out, the account against coordinators that are played."""
+"""Noise on Q-values: the mechanism against probabilities, the account against coordinators that are played."""
 
 import json
 import math
@@ -133,7 +133,9 @@ def test_epsilons_add_up_over_a_stay_and_a_run():
     rho = gaussian.vectors.run * (gaussian.sensitivity / gaussian.scale) ** 2 / 2
     assert rho < gaussian.epsilon_run <= rho + 2 * math.sqrt(rho * math.log(1e6))
     for report in (laplace, gaussian):
-        assert report.epsilon_vector <= report.epsilon_user_pld <= report.epsilon_user_everywhere <= 2 * report.epsilon_run
+        assert (
+            report.epsilon_vector <= report.epsilon_user_pld <= report.epsilon_user_everywhere <= 2 * report.epsilon_run
+        )
         assert report.epsilon_user_pld <= report.epsilon_user_worst <= report.epsilon_run
         assert report.epsilon_user_pld <= report.epsilon_user_basic
 

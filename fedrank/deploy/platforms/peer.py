@@ -130,4 +130,3 @@ class Peer:
             f"platform {self._index} at {self._link.url}: {what}. Give each platform's own address, in order, its "
             "token, and the same configuration to everybody."
         )
-

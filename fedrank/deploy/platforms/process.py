@@ -181,9 +181,7 @@ def coordinate(
     with home.locked():
         shelf, stop = home.shelf("coordinator", terms, seeded), threading.Event()
         try:
-            peers = [
-                Peer(terms, index, link, seeded=seeded, stop=stop) for index, link in enumerate(asking.links())
-            ]
+            peers = [Peer(terms, index, link, seeded=seeded, stop=stop) for index, link in enumerate(asking.links())]
             coordinator = Coordinator(terms, peers, shelf, patience=asking.patience, seeded=seeded, stop=stop)
             with coordinator:
                 _rounds(home, coordinator, rounds, on_round)

@@ -179,7 +179,10 @@ class Coordinator:
         heard, silences, replies = np.zeros(len(asked), bool), {}, []
         lead = (len(asked),) if exchange.personal else ()
         whole = exchange.request.encode_all(jax.tree.map(np.asarray, request), lead)
-        bodies = [whole[k * exchange.request.nbytes :][: exchange.request.nbytes] if lead else whole for k in range(len(asked))]
+        bodies = [
+            whole[k * exchange.request.nbytes :][: exchange.request.nbytes] if lead else whole
+            for k in range(len(asked))
+        ]
         waiting = {
             k: self._pool.submit(self._peers[k].exchange, number, place, bodies[k], self.patience)
             for k in np.flatnonzero(asked).tolist()
@@ -250,7 +253,9 @@ class Coordinator:
         """Go on with the round that the platforms are in."""
         state = self._ended(self.state, self.done, number)
         self._missing = None
-        self._keep(state._replace(round=jnp.uint32(number)), self.done, np.zeros((len(self.terms.exchanges), 2), np.int64))
+        self._keep(
+            state._replace(round=jnp.uint32(number)), self.done, np.zeros((len(self.terms.exchanges), 2), np.int64)
+        )
 
     def _keep(self, state: Any, number: int, crossed: np.ndarray) -> None:
         block = number // self._every

@@ -1,0 +1,112 @@
+"""Two platforms with the same users, and their coordinator, as processes of their own on this machine.
+
+Platform A sees what users click and how they engage, platform B sees nothing of it; a fourth process plays the users and
+talks to each platform as its application would. Everything listens on 127.0.0.1 at ports that are free. The processes
+are stopped by their ids in the end. Run it with ``python examples/two_platforms.py``; it takes some minutes.
+"""
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from fedrank.core.ledger import Ledger
+
+FEDRANK = [sys.executable, "-m", "fedrank"]
+CONFIG = """
+protocol = "vertical-slate"
+rounds = {rounds}
+
+[slates]
+burn_in = 200
+copy_every = 200
+
+[evaluation]
+every = 610
+"""
+
+
+def main(folder: Path, rounds: int) -> None:
+    """Run four processes until so many rounds are done, and print what users brought and what crossed.
+
+    Args:
+        folder: For everybody's files; each process has a folder of its own there.
+        rounds: Rounds; a user stays for 61.
+    """
+    config, users = folder / "run.toml", folder / "users.jsonl"
+    config.write_text(CONFIG.format(rounds=rounds))
+    homes = [folder / "platform-a", folder / "platform-b"]
+    everybody = ["--config", str(config), "--wait"]
+    which = [word for home in homes for word in ("--platform", str(home))]
+    running: list[subprocess.Popen] = []
+    try:
+        for index, home in enumerate(homes):
+            running.append(_started("serve", "platform", str(home), "--index", str(index), *everybody))
+        _until_ready(homes, running)
+        visits = _started("simulate-visits", *which, *everybody, "--out", str(users), "--quiet")
+        running.append(visits)
+        begun = time.monotonic()
+        coordinator = _started("coordinate", "platforms", str(folder / "coordinator"), *which, *everybody)
+        running.append(coordinator)
+        if coordinator.wait() or visits.wait():
+            raise SystemExit("a process ended with an error; see above")
+        seconds = time.monotonic() - begun
+    finally:
+        for process in running:
+            _stopped(process)
+
+    stays = [json.loads(line)["engagement"] for line in users.read_text().splitlines()]
+    part = max(1, len(stays) // 8)
+    print("\nengagement of a user, mean        A        B")
+    for first in range(0, len(stays) - part + 1, part):
+        mean = [sum(column) / part for column in zip(*stays[first : first + part], strict=True)]
+        bars = "  ".join("#" * round(value / 50) for value in mean)
+        print(f"users {first + 1:4} to {first + part:4}      {mean[0]:9.0f}{mean[1]:9.0f}   {bars}")
+    print("\nwhat crossed              messages        bytes")
+    crossed: dict[tuple[str, str], list[int]] = {}
+    for entry in Ledger.read(folder / "coordinator" / "ledger.jsonl"):
+        row = crossed.setdefault((entry.exchange, entry.message), [0, 0])
+        row[0], row[1] = row[0] + entry.messages, row[1] + entry.bytes
+    for (exchange, message), (messages, size) in crossed.items():
+        print(f"{exchange:10} {message:14} {messages:9,} {size:12,}")
+    print(f"\n{rounds} rounds in {seconds:.0f} s, {rounds / seconds:.0f} a second, starting included")
+
+
+def _started(*words: str) -> subprocess.Popen:
+    return subprocess.Popen([*FEDRANK, *words], start_new_session=True)  # Ctrl-C is for this process, which tells them
+
+
+def _until_ready(homes: list[Path], running: list[subprocess.Popen]) -> None:
+    """Until every platform listens; the first start compiles what it computes."""
+    while not all((home / "application.url").exists() for home in homes):
+        if any(process.poll() is not None for process in running):
+            raise SystemExit("a platform did not start; see above")
+        time.sleep(0.1)
+
+
+def _stopped(process: subprocess.Popen) -> None:
+    """End a process by its id."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=6100, help="rounds; a user stays for 61")
+    parser.add_argument("--folder", type=Path, help="keep everybody's files here; otherwise nothing is kept")
+    given = parser.parse_args()
+    if given.folder is not None:
+        given.folder.mkdir(parents=True, exist_ok=True)
+        main(given.folder, given.rounds)
+    else:
+        with tempfile.TemporaryDirectory() as somewhere:
+            main(Path(somewhere), given.rounds)

@@ -1,0 +1,301 @@
+"""What a run of platforms leaves besides its metrics: who takes part, their users, fixed policies, the paper's metrics.
+
+``slates.json`` says who has feedback, what the users are like and which faults of the published code are on, and at
+the end when a threshold was reached and what the paper's own metrics come to. ``baselines.json`` has fixed policies
+with their means over fresh users, and over the users that each run is judged by, so that a difference is paired.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedrank.report.files import checked, json_object
+from fedrank.report.statistics import Interval
+
+#: What is measured: the sum of engagement over a user's stay, of all platforms together or of one.
+ENGAGEMENT = "engagement"
+#: The policy that knows nothing, the one that thinks of now only, and the yardstick.
+RANDOM, MYOPIC, OPTIMUM = "random", "myopic", "optimum"
+#: Fixed policies, from worst to best where there is no tension.
+POLICIES = ("kale", RANDOM, "choc", MYOPIC, OPTIMUM)
+
+#: Protocols of platforms that share users.
+PROTOCOLS = ("vertical-slate", "slateq", "slateq-central")
+#: Settings of the users that are the preset's unless they are given.
+_GIVEN = {"sensitivity": "τ", "memory_discount": "β", "observation_noise": "noise", "semantics": "semantics"}
+
+#: Faults of the published code by their settings: how figures call them, and what they are.
+FAULTS = {
+    "choice": (
+        "wrong choice model",
+        "Platforms believe that users prefer a high kaleness and may choose nothing; RecSim's users do neither.",
+    ),
+    "reward_scale": ("unscaled rewards", "Engagement, about 15 a round, is learnt as it is."),
+    "positional": (
+        "networks over places",
+        "A network has an input and an output for each place of the list, although candidates change places.",
+    ),
+    "squash": ("tanh on values", "Values go through tanh, so that none is above 1, although targets are about 15."),
+    "ids": ("raw ids", "Networks see the numbers of items, which count up for ever."),
+    "raw": ("raw features", "Features are neither centred nor scaled."),
+    "past": ("short past", "Networks see the engagement with the last slates in place of the whole stay's."),
+    "endless": ("users without end", "Nobody is told that a user has left; what follows is another user's."),
+    "fresh": ("stale views", "Platforms see the user as their own last turn left it, not as the round begins."),
+    "online_others": (
+        "others' moving values",
+        "Targets take the others' values from networks that learn, of the round before.",
+    ),
+    "moving_targets": ("moving targets", "Gradients pass through the targets."),
+}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A fixed policy.
+
+    Attributes:
+        name: One of :data:`POLICIES`.
+        values: Mean over fresh users with its interval, by measure.
+        users: How many those are.
+        runs: Mean over the users that a run is judged by, by measure and seed; empty if the run did not write it.
+        notes: What it is.
+    """
+
+    name: str
+    values: Mapping[str, Interval]
+    users: int
+    runs: Mapping[str, Mapping[int, float]]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """When the evaluation curve reached a level.
+
+    Attributes:
+        level: Engagement of a user.
+        users: By seed, how many users had been served; None where the level was not reached.
+    """
+
+    level: float
+    users: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Legacy:
+    """The publication's metrics of one platform.
+
+    Attributes:
+        reward: "Optimal reward": the largest moving mean of the users while learning, over seeds.
+        etror: "Episodes to reach" it, by seed.
+    """
+
+    reward: Interval
+    etror: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SlateRun:
+    """Everything of a run that concerns platforms.
+
+    Attributes:
+        names: The platforms.
+        feedback: Which of them see clicks and engagement.
+        protocol: How they learn.
+        mode: Where settings come from that nobody gave.
+        faults: Faults of the published code that are on, by setting.
+        world: What the users are like, by setting.
+        stay: Rounds that a user stays.
+        users: Users that a run serves.
+        every: Rounds between evaluations.
+        judges: Fresh users of an evaluation.
+        notes: What a reader should know about the users and the networks.
+        given: Settings of the users that are not the preset's.
+        marks: Fixed policies.
+        share: How far the threshold lies from random to the optimum.
+        thresholds: By measure; empty before the run has ended.
+        window: Users of a moving mean of the publication, and from one to the next.
+        legacy: By platform; empty where there were fewer users than a window has, or before the run has ended.
+    """
+
+    names: tuple[str, ...]
+    feedback: tuple[bool, ...]
+    protocol: str
+    mode: str
+    faults: tuple[str, ...]
+    world: Mapping[str, Any]
+    stay: int
+    users: int
+    every: int
+    judges: int
+    notes: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    share: float = 0.5
+    thresholds: Mapping[str, Threshold] = field(default_factory=dict)
+    window: tuple[int, int] = (100, 20)
+    legacy: Mapping[str, Legacy] = field(default_factory=dict)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Engagement in all, and of each platform."""
+        return (ENGAGEMENT, *(f"{ENGAGEMENT} ({name})" for name in self.names))
+
+    @property
+    def central(self) -> bool:
+        """Whether one learner sees what all platforms see."""
+        return self.protocol == "slateq-central"
+
+    @property
+    def federated(self) -> bool:
+        """Whether platforms tell each other anything."""
+        return self.protocol not in ("slateq", "slateq-central")
+
+    @property
+    def users_in_words(self) -> str:
+        """The users in few words: their world, how much is to choose from, and what differs from the preset."""
+        world = self.world
+        parts = [
+            f"{world['preset']} users",
+            f"N = {int(world['candidates']):,}",
+            f"n = {int(world['slate']):,}",
+            *(f"{said} {world[key]}" for key, said in _GIVEN.items() if key in self.given),
+            *([] if world["choice"] == "multinomial" else [f"choice {world['choice']}"]),
+            *([] if world["shared_candidates"] else ["candidates of one’s own"]),
+            *([] if len(self.names) == 2 else [f"{len(self.names)} platforms"]),
+        ]
+        return ", ".join(parts)
+
+    @property
+    def with_feedback(self) -> tuple[str, ...]:
+        """Platforms that see clicks and engagement."""
+        return tuple(name for name, sees in zip(self.names, self.feedback, strict=True) if sees)
+
+    @property
+    def without_feedback(self) -> tuple[str, ...]:
+        """Those that see neither."""
+        return tuple(name for name, sees in zip(self.names, self.feedback, strict=True) if not sees)
+
+    @property
+    def feedback_in_words(self) -> str:
+        """Which platforms see clicks and engagement: ``"A with feedback, B without"``."""
+        if self.central:
+            return "one learner sees all"
+        without = self.without_feedback
+        return (
+            f"{_listed(self.with_feedback)} with feedback, {_listed(without)} without"
+            if without
+            else "all with feedback"
+        )
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Faults of the published code that are on, for figures."""
+        if len(self.faults) == len(FAULTS):
+            return (f"As published: all {len(FAULTS)} faults of the published code are on",)
+        named = [FAULTS[name][0] if name in FAULTS else name for name in self.faults]
+        return (f"Faults of the published code: {_listed(named)}",) if named else ()
+
+    def mark(self, name: str) -> Mark | None:
+        """A fixed policy by name."""
+        return next((one for one in self.marks if one.name == name), None)
+
+    def lines(self, measure: str, names: Sequence[str] = POLICIES) -> dict[str, float]:
+        """Means of fixed policies over fresh users, in this order."""
+        found = ((name, self.mark(name)) for name in names)
+        return {name: mark.values[measure].mean for name, mark in found if mark and measure in mark.values}
+
+
+def read_slates(folder: Path, config: Mapping[str, Any], *, finished: bool) -> SlateRun | None:
+    """Read what a run of platforms wrote, or None if this is no such run.
+
+    Args:
+        folder: The run directory.
+        config: Its configuration.
+        finished: Whether the run came to its end: then nothing may be missing.
+
+    Raises:
+        RunError: A file is missing, cut, or of another schema; says which file and what to do.
+    """
+    file, marks_file = folder / "slates.json", folder / "baselines.json"
+    if not (config.get("protocol") in PROTOCOLS or file.exists()):
+        return None
+    first, count = (value if isinstance(value := config.get(key), int) else 0 for key in ("seed", "seeds"))
+    seeds, users = range(first, first + count), config.get("world")
+    given = tuple(users) if isinstance(users, Mapping) else ()
+    raw = json_object(file)
+    known = json_object(marks_file, needed=finished)
+    what = "for each policy 'values', 'episodes' and 'runs' of as many platforms as slates.json has"
+    marks = checked(marks_file, what, lambda: _marks(known, raw["platforms"], seeds))
+    what = "'platforms', 'feedback', 'world' and at the end 'results' as fedrank writes them"
+    return checked(file, what, lambda: _made(raw, marks, given, needed=finished))
+
+
+def _marks(raw: Mapping[str, Any], names: Sequence[str], seeds: Sequence[int]) -> tuple[Mark, ...]:
+    measures = (ENGAGEMENT, *(f"{ENGAGEMENT} ({name})" for name in names))
+    return tuple(_mark(one, measures, seeds) for one in raw.get("baselines", ()))
+
+
+def _mark(raw: Mapping[str, Any], measures: Sequence[str], seeds: Sequence[int]) -> Mark:
+    runs: dict[str, dict[int, float]] = {}
+    rows = [[float(value) for value in row] for row in raw.get("runs") or ()]
+    if rows and len(rows) != len(seeds):
+        raise ValueError(f"runs of {raw['name']} are {len(rows)}, not {len(seeds)}")
+    for seed, row in zip(seeds, rows, strict=False):
+        for measure, value in zip(measures, (math.fsum(row), *row), strict=True):
+            runs.setdefault(measure, {})[seed] = value
+    return Mark(
+        name=str(raw["name"]),
+        values={str(one["measure"]): _interval(one) for one in raw["values"] if one["split"] == "test"},
+        users=int(raw["episodes"]),
+        runs=runs,
+        notes=tuple(map(str, raw.get("notes") or ())),
+    )
+
+
+def _made(raw: Mapping[str, Any], marks: tuple[Mark, ...], given: tuple[str, ...], *, needed: bool) -> SlateRun:
+    found = raw["results"] if needed else raw.get("results") or {}
+    names, feedback = tuple(map(str, raw["platforms"])), tuple(map(bool, raw["feedback"]))
+    if not names or len(names) != len(feedback):
+        raise ValueError(f"{len(feedback)} feedback of {len(names)} platforms")
+    threshold, legacy = found.get("threshold") or {}, found.get("legacy") or {}
+    return SlateRun(
+        names=names,
+        feedback=feedback,
+        protocol=str(raw["protocol"]),
+        mode=str(raw["mode"]),
+        faults=tuple(map(str, raw["faults"])),
+        world=dict(raw["world"]),
+        stay=int(raw["world"]["rounds_per_episode"]),
+        users=int(raw["episodes"]),
+        every=int(raw["evaluation"]["every"]),
+        judges=int(raw["evaluation"]["episodes"]),
+        notes=tuple(map(str, raw.get("notes") or ())),
+        given=given,
+        marks=marks,
+        share=float(threshold.get("share", 0.5)),
+        thresholds={str(name): _threshold(one) for name, one in (threshold.get("measures") or {}).items()},
+        window=(int(legacy.get("window", 100)), int(legacy.get("every", 20))),
+        legacy={
+            str(name): Legacy(_interval(one["optimal_reward"]), tuple(map(int, one["etror"])))
+            for name, one in (legacy.get("platforms") or {}).items()
+        },
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    *some, last = names
+    return f"{', '.join(some)} and {last}" if some else last
+
+
+def _threshold(raw: Mapping[str, Any]) -> Threshold:
+    return Threshold(float(raw["level"]), tuple(None if one is None else float(one) for one in raw["episodes"]))
+
+
+def _interval(raw: Mapping[str, Any]) -> Interval:
+    low, high = (None if raw.get(end) is None else float(raw[end]) for end in ("low", "high"))
+    return Interval(float(raw["value"]), low, high)

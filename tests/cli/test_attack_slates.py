@@ -1,0 +1,73 @@
+"""``fedrank attack slates`` as a person and as a program see it. What is found: tests/law/test_slate_leakage.py."""
+
+import json
+import math
+
+import pytest
+
+from fedrank.cli.attack import app
+from fedrank.core.errors import UnknownNameError
+from fedrank.metrics.returns import MeanInterval
+from fedrank.simulate import slate_leakage_suite
+from fedrank.simulate.slate_leakage_suite import MODES, Leak
+
+
+def run(capsys, *tokens):
+    app(["slates", *tokens], exit_on_error=False, result_action="return_value")
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What the command asks the suite for; the suite answers with two leaks."""
+    calls = []
+    sure, nothing = MeanInterval(1.0, 1.0, 1.0), MeanInterval(math.nan, math.nan, math.nan)
+    half = MeanInterval(0.5, 0.25, 0.75)
+    engagement = {"r2": half, "rank": nothing, "error": half, "blind": sure, "exact": half}
+    found = [
+        Leak("corrected", "coordinator", "clicks", "where the gradient is not 0", {"exact": sure, "blind": half}),
+        Leak("corrected", "platform B", "engagement", "all messages", engagement),
+    ]
+
+    def attack(modes, **settings):
+        calls.append((modes, settings))
+        return found
+
+    monkeypatch.setattr(slate_leakage_suite, "attack_slates", attack)
+    return calls
+
+
+def test_the_table_says_who_finds_what_and_how_well(capsys, monkeypatch, asked):
+    monkeypatch.setenv("COLUMNS", "180")
+    text = run(capsys)
+    clicks, engagement = (
+        next(line for line in text.splitlines() if "│" in line and what in line) for what in ("clicks", "engagement")
+    )
+    assert "100.0 %" in clicks and "guess: 50.0 %" in clicks
+    assert "0.500 [0.250, 0.750]" in engagement and "0.5 (1)" in engagement and "nan" in engagement
+    assert all(f"{name}: {meaning}." in text for name, meaning in MODES.items())
+    assert asked[0][0] == tuple(MODES)
+
+
+def test_a_program_gets_the_same_as_json_and_every_setting_reaches_the_attack(capsys, asked):
+    whole = ("--seeds", "3", "--seed", "5", "--episodes", "8", "--candidates", "6", "--slate", "2", "--platforms", "3")
+    real = ("--epsilon", "2", "--clip", "0.5", "--target-epsilons", "4", "1")
+    text = run(capsys, "--modes", "corrected", "team", *whole, *real, "--json")
+    content = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert asked == [
+        (
+            ("corrected", "team"),
+            {"seeds": 3, "first_seed": 5, "episodes": 8, "epsilon": 2.0, "clip": 0.5, "target_epsilons": (4.0, 1.0)}
+            | {"candidates": 6, "slate": 2, "platforms": 3},
+        )
+    ]
+    assert content["platforms"] == 3 and content["first_seed"] == 5
+    clicks, engagement = content["leaks"]
+    assert clicks["exact"] == {"mean": 1.0, "low": 1.0, "high": 1.0} and "r2" not in clicks
+    assert engagement["rank"]["mean"] is None and engagement["r2"]["high"] == 0.75
+    assert "finds clicks in 100.0 % of moments" in clicks["words"] and "R² = 0.500" in engagement["words"]
+
+
+def test_a_mode_that_does_not_exist_is_refused(capsys):
+    with pytest.raises(UnknownNameError, match="published"):
+        run(capsys, "--modes", "secret")

@@ -193,12 +193,14 @@ def layouts() -> dict[str, list[Layout]]:
         "FPDGD, weights that the server sees": weights,
         "FPDGD with a secure sum, 1,000 devices, each masking with 20": summed,
     }
+    of_devices = {title: (p, 1000) for title, p in (examples | silos() | texts()).items()}
+    of_platforms = platforms()
     return {
         # Two exchanges may have a message in common; it is shown once.
         title: list(
-            dict.fromkeys(m for e in p.exchanges for m in (e.request, e.reply, *(c[2] for c in e.carriers(1000))))
+            dict.fromkeys(m for e in p.exchanges for m in (e.request, e.reply, *(c[2] for c in e.carriers(parties))))
         )
-        for title, p in (examples | silos() | texts()).items()
+        for title, (p, parties) in (of_devices | of_platforms).items()
     }
 
 
@@ -246,6 +248,26 @@ def texts() -> dict[str, Any]:
             types.SimpleNamespace(exchanges=differ)
         ),
         "CS-F-LTR, training: 16 features, five grades": published,
+    }
+
+
+def platforms() -> dict[str, tuple[Any, int]]:
+    """The protocols of platforms that share users, each with how many there are: 10 candidates, 32 moments a batch."""
+    from fedrank.experiments.config import RunConfig
+    from fedrank.experiments.slate_build import build_platforms
+    from fedrank.experiments.slate_config import Sharing, Slates, World
+
+    def made(**sections: Any) -> Any:
+        return build_platforms(RunConfig(protocol="vertical-slate", **sections).resolved()).protocol
+
+    corrected, moving = made(), made(slates=Slates(mode="published"))
+    sums = made(world=World(platforms=3), sharing=Sharing(secure_sum=True))
+    replies = [e.reply for e in corrected.exchanges]
+    differ = types.SimpleNamespace(exchanges=[e for e in moving.exchanges if e.reply not in replies])
+    return {
+        "FedSlate, two platforms; N = 10 candidates, B = 32 moments": (corrected, 2),
+        "FedSlate as published, with targets that move; what differs": (differ, 2),
+        "FedSlate by sums, three platforms; a federated network of 1,251 numbers": (sums, 3),
     }
 
 

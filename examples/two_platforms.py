@@ -1,8 +1,8 @@
 """Two platforms with the same users, and their coordinator, as processes of their own on this machine.
 
-Platform A sees what users click and how they engage, platform B sees nothing of it; a fourth process plays the users and
-talks to each platform as its application would. Everything listens on 127.0.0.1 at ports that are free. The processes
-are stopped by their ids in the end. Run it with ``python examples/two_platforms.py``; it takes some minutes.
+Platform A sees what users click and how they engage, platform B sees nothing of it; a fourth process plays the users
+and talks to each platform as its application would. Everything listens on 127.0.0.1 at ports that are free. The
+processes are stopped by their ids in the end. Run it with ``python examples/two_platforms.py``; it takes some minutes.
 """
 
 import argparse

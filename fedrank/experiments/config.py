@@ -291,7 +291,7 @@ class RunConfig:
         sketch = resolved_sketch(self.sketch, self.i_know) if self.of_texts else self.sketch
         slates = self.slates
         if self.of_platforms:
-            slates = resolved_slates(slates, self.rounds, self.protocol)
+            slates = resolved_slates(slates, self.rounds, self.protocol, self.world)
             check_sharing(self.world, self.sharing)
         rate = step_size(self.protocol, self.slates.mode) if self.learning_rate is None else self.learning_rate
         return dataclasses.replace(self, privacy=privacy, sketch=sketch, slates=slates, learning_rate=rate)

@@ -133,12 +133,10 @@ def settings_of(config: RunConfig, world: Satisfaction) -> SlateSettings:
         ConfigError: Settings contradict each other.
     """
     s: Any = config.slates  # resolved: nothing is None that the protocol knows
-    corrected = s.mode == "corrected"
-    others = s.others or ("aligned" if world.shared_candidates or not corrected else "pooled")
     settings = SlateSettings(
         world=world,
         local=ItemQ(1, 1),  # its features follow from the other settings, and are put in below
-        head=_head(s, world, others) if config.protocol == "vertical-slate" else IdentityHead(),
+        head=_head(s, world) if config.protocol == "vertical-slate" else IdentityHead(),
         feedback=tuple(s.feedback == "all" or number == 0 for number in range(world.platforms)),
         discount=s.discount,
         learning_rate=config.learning_rate,  # type: ignore[arg-type] - resolved
@@ -152,10 +150,10 @@ def settings_of(config: RunConfig, world: Satisfaction) -> SlateSettings:
         target=s.target,
         choice=s.choice,
         objective=s.objective,
-        others=others,
+        others=s.others or "aligned",
         regress=s.regress,
         reward_scale=s.reward_scale,
-        centred=corrected and world.choice.always_clicks if s.centred is None else s.centred,
+        centred=s.centred,
         central=config.protocol == "slateq-central",
         noise=_noise(config),
         faults=Faults(
@@ -178,9 +176,9 @@ def _local(s: Slates, user: int, item: int, candidates: int) -> LocalQ:
     return ItemQ(user, item, widths)
 
 
-def _head(s: Slates, world: Satisfaction, others: str) -> FederatedQ:
+def _head(s: Slates, world: Satisfaction) -> FederatedQ:
     widths: Any = s.head_widths
-    n, share = world.candidates, 0.0 if others == "pooled" else _SHARE
+    n, share = world.candidates, 0.0 if s.others == "pooled" else _SHARE
     if s.head == "linear":
         return PositionalLinearHead(n) if s.positional else ItemLinearHead(share)
     return PositionalHead(n, widths, bool(s.squash)) if s.positional else ItemHead(widths, share=share)

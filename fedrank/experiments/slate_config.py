@@ -122,7 +122,11 @@ class Slates:
     burn_in: int | None = setting(None, "Rounds before the first step. Corrected 500, published 5,000.")
     learn_every: int = setting(3, "Rounds between steps.")
     copy_every: int = setting(500, "Rounds after which target networks are copied.")
-    explore: float = setting(1.0, "ε, chance of a random slate, in the first round; each platform for itself.")
+    explore: float | None = setting(
+        None,
+        "ε, chance of a random slate, in the first round; each platform for itself. Corrected 0.1: what "
+        "B is taught (eq. 15) takes A's slates for the best ones. Published 1.",
+    )
     decay: float | None = setting(
         None,
         "Factor of ε from round to round. Corrected: such that a third of the rounds leads to the floor; published "

@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from fedrank.clicks.slate_choice import CHOICES
 from fedrank.core.errors import ConfigError
-from fedrank.experiments.slate_config import PLATFORM_KNOWN, PLATFORM_PROTOCOLS, PLATFORM_ROUNDS, Slates
+from fedrank.experiments.slate_config import PLATFORM_KNOWN, PLATFORM_PROTOCOLS, PLATFORM_ROUNDS, Slates, World
 
 #: Part of the rounds after which ε is at its floor, where no decay is given.
 EXPLORING = 1 / 3
@@ -24,10 +25,13 @@ BUNDLES: dict[str, dict[str, Any]] = {
     "corrected": {
         "memory": 5000,
         "burn_in": 500,
+        "explore": 0.1,
         "decay": None,  # follows from the rounds
         "floor": 0.05,
         "snap": 0.0,
         "choice": "true",
+        "others": None,  # follow from the world
+        "centred": None,
         "local_widths": (64, 64),
         "head_widths": (32, 32),
         "reward_scale": 15.0,
@@ -44,10 +48,13 @@ BUNDLES: dict[str, dict[str, Any]] = {
     "published": {
         "memory": 2000,
         "burn_in": 5000,
+        "explore": 1.0,
         "decay": 0.99995,
         "floor": 0.0,
         "snap": 0.1,
         "choice": "published",
+        "others": "aligned",
+        "centred": False,
         "local_widths": (64,) * 5,
         "head_widths": (32,) * 4,
         "reward_scale": 1.0,
@@ -91,13 +98,14 @@ def decay_of(explore: float, floor: float, rounds: int) -> float:
     return float((max(floor, _NOWHERE) / explore) ** (1 / max(1.0, rounds * EXPLORING)))
 
 
-def resolved_slates(slates: Slates, rounds: int, protocol: str) -> Slates:
+def resolved_slates(slates: Slates, rounds: int, protocol: str, world: World) -> Slates:
     """The same with what its mode says where nothing is given; what a protocol does not know stays None.
 
     Args:
         slates: As configured.
         rounds: Rounds of the run, for the decay of ε.
         protocol: One of :data:`PLATFORM_PROTOCOLS`.
+        world: The users.
 
     Raises:
         ConfigError: Settings contradict each other.
@@ -105,16 +113,17 @@ def resolved_slates(slates: Slates, rounds: int, protocol: str) -> Slates:
     given = {name: value for name, value in vars(slates).items() if value is not None}
     usual = {
         name: value
-        for name, value in _usual(slates.mode, slates.explore).items()
+        for name, value in (_usual(slates.mode, slates.explore) | _from_world(slates.mode, world)).items()
         if protocol in PLATFORM_KNOWN.get(f"slates.{name}", PLATFORM_PROTOCOLS)
     }
     filled = dataclasses.replace(slates, **{**usual, **given})
-    if _set(filled.floor) > filled.explore:
+    explore = _set(filled.explore)
+    if _set(filled.floor) > explore:
         raise ConfigError(
-            f"slates.floor must not be above slates.explore = {filled.explore:g}, got {filled.floor}: ε only falls."
+            f"slates.floor must not be above slates.explore = {explore:g}, got {filled.floor}: ε only falls."
         )
     if filled.decay is None:
-        filled = dataclasses.replace(filled, decay=decay_of(filled.explore, _set(filled.floor), rounds))
+        filled = dataclasses.replace(filled, decay=decay_of(explore, _set(filled.floor), rounds))
     memory, burn_in = _set(filled.memory), _set(filled.burn_in)
     for name, value in (("slates.memory", memory), ("slates.burn_in", burn_in)):
         if value <= filled.batch:  # the newest round has no next one yet
@@ -136,8 +145,9 @@ def drop_bundle(values: dict[str, Any], key: str) -> None:
     mode = slates.get("mode", "corrected")
     if values.get("protocol") not in PLATFORM_PROTOCOLS or mode not in BUNDLES:
         return
-    explore = slates.get("explore", Slates().explore)
-    bundle = _usual(mode, explore)
+    explore = slates.get("explore")
+    explore = BUNDLES[mode]["explore"] if explore is None else explore
+    bundle = _usual(mode, explore) | _from_world(mode, _world_of(values))
     if slates.get("decay") == decay_of(
         explore, slates.get("floor", bundle["floor"]), values.get("rounds", PLATFORM_ROUNDS)
     ):
@@ -152,9 +162,24 @@ def drop_bundle(values: dict[str, Any], key: str) -> None:
         values.pop("learning_rate")
 
 
-def _usual(mode: str, explore: float) -> dict[str, Any]:
+def _usual(mode: str, explore: float | None) -> dict[str, Any]:
     """A mode's bundle; who does not explore has no floor to fall to either."""
-    return {**BUNDLES[mode], "floor": min(BUNDLES[mode]["floor"], explore)}
+    bundle = BUNDLES[mode]
+    return {**bundle, "floor": min(bundle["floor"], bundle["explore"] if explore is None else explore)}
+
+
+def _world_of(values: dict[str, Any]) -> World:
+    """What :func:`_from_world` looks at, of a nested dictionary."""
+    given, names = values.get("world"), ("shared_candidates", "choice")
+    return World(**{name: given[name] for name in names if name in given}) if isinstance(given, dict) else World()
+
+
+def _from_world(mode: str, world: World) -> dict[str, Any]:
+    """What of the corrected bundle depends on the users: whose items are the same, and who always clicks."""
+    if mode != "corrected":
+        return {}
+    others = "aligned" if world.shared_candidates else "pooled"
+    return {"others": others, "centred": CHOICES.get(world.choice)().always_clicks}
 
 
 def _set(value: Any) -> Any:

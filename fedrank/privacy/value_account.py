@@ -237,7 +237,8 @@ class ValueReport:
             f"platform on average, and hardly ever more than {v.stay:,}: ε = {self.epsilon_user_pld:.4g} at {at} "
             f"({self.accounting}), and {self.epsilon_user_everywhere:.4g} over {self.platforms} platforms. A "
             f"coordinator that always asks for this user's moments gets {v.stay_worst:,}: "
-            f"ε = {self.epsilon_user_worst:.4g}. All {v.run:,} vectors of one platform's {self.rounds:,} rounds: ε = {self.epsilon_run:.4g}.{size}",
+            f"ε = {self.epsilon_user_worst:.4g}. All {v.run:,} vectors of one platform's {self.rounds:,} rounds: "
+            f"ε = {self.epsilon_run:.4g}.{size}",
             "This is about Q-values alone. Targets and gradients have no noise, and tell engagement and clicks nearly "
             "exactly; how much is measured by: fedrank attack slates.",
         )

@@ -14,13 +14,16 @@ and every so many rounds they learn from moments that both remember::
     compare    α:  L = mean of Huber(Q_f^α(s, clicked) − y), its gradient by Q_f^α      (14)
                Ω steps; the gradient by Q_α goes back
     step       α steps, and sends Q_α(s) anew
-    compare    β:  L = mean of Huber(Σ_{i∈A} P(i | s, A) Q_f^β(s, i) − y)               (15; A is the best slate by Q_f^β)
+    compare    β:  L = mean of Huber(Σ_{i∈A} P(i | s, A) Q_f^β(s, i) − y)               (15; A: the best slate by Q_f^β)
                Ω steps again; the gradient by Q_β goes back
     step       β steps
 
 In Ω's input the others' values are constants (11, 12). Bars are target networks, copied every so many rounds. With more
-platforms than two, "the others" are the mean of them. In the *extended* algorithm (Section IV-B, for sparse team rewards)
-all platforms have feedback and do as α does.
+platforms than two, "the others" are the mean of them. In the *extended* algorithm (Section IV-B, for sparse team
+rewards) all platforms have feedback and do as α does.
+
+Equation 15 fits the value of β's *best* slate to what α's *shown* slate was worth. Where α explores much, that pushes
+down whatever β thinks best, until β thinks nothing; it holds only where α shows good slates.
 
 The paper says nothing of how gradients pass from Ω to the platforms and back; its code holds all networks in one
 process. Here they are messages, and every step is taken by whoever owns the network.
@@ -51,8 +54,6 @@ from fedrank.protocols.vertical_slate_state import (
     chosen_slate,
     empty_view,
     items_of,
-    moment_of,
-    moments,
     user_of,
 )
 from fedrank.protocols.vertical_slate_visits import Greedy

@@ -116,10 +116,10 @@ class PooledSlate(VerticalSlate):
             )
         if self.silent or s.central:
             raise ConfigError("pooled values are for platforms that federate: neither silent nor central.")
-        if s.faults.online_others or s.faults.moving_targets:
+        if s.faults.online_others:
             raise ConfigError(
-                "faults online_others and moving_targets take single platforms' values apart, and a coordinator that "
-                "sees sums has none; leave them out or take vertical-slate."
+                "the fault online_others takes single platforms' values apart, and a coordinator that sees sums has "
+                "none; leave it out or take vertical-slate."
             )
         noisy = s.noise is not None and s.noise.epsilon is not None
         noise = math.ceil(_TAIL * s.noise.scale(s.world.candidates)) if noisy else 0  # type: ignore[union-attr]

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from fedrank.clicks.slate_choice import Multinomial
 from fedrank.core.errors import ConfigError
 from fedrank.learners import choice_fit
-from fedrank.learners.slates import OPTIMISERS
 from fedrank.learners.slateq import TARGETS
+from fedrank.learners.slates import OPTIMISERS
 from fedrank.networks.slate_q import FederatedQ, LocalQ
 from fedrank.privacy.value_noise import ValueNoise
 from fedrank.worlds.satisfaction import Satisfaction, Turn
@@ -41,7 +41,7 @@ class Exploration:
         snap: Below it, ε is 0; 0: never.
     """
 
-    start: float = 1.0
+    start: float = 0.1
     decay: float = 0.9995
     floor: float = 0.05
     snap: float = 0.0
@@ -105,7 +105,7 @@ class SlateSettings:
         regress: Which slate of a platform without feedback has its value regressed: the best by its values (equation
             15), or the one that it showed.
         reward_scale: What engagement is divided by before it is learnt from.
-        centred: What is learnt from is engagement less a platform's mean so far ("reward centring", Naik et al. 2024), so
+        centred: What is learnt from is engagement less a platform's mean ("reward centring", Naik et al. 2024), so
             that values need not grow from 0 to r/(1 − γ), and with them everything that happens to be shown. Only where
             users always click: no click is worth 0.
         central: All platforms see what any sees: no federation, a bound.
@@ -164,13 +164,13 @@ class SlateSettings:
             raise ConfigError(f"no such optimiser or target: {self.optimiser!r}, {self.target!r}.")
         if self.choice == "true" and not isinstance(self.world.choice, Multinomial):
             raise ConfigError(
-                "choice = 'true' needs users of a multinomial choice: slate values are made for that model. These users "
+                "choice = 'true' needs users of a multinomial choice: slate values are for that model. These users "
                 "choose otherwise; take choice = 'learned'."
             )
-
         if self.faults.moving_targets and not self.faults.online_others:
             raise ConfigError(
-                "moving_targets is about online values in targets, and so needs online_others: target networks do not move."
+                "moving_targets is about online values in targets, so it needs online_others: target networks do not "
+                "move."
             )
         if self.centred and not self.world.choice.always_clicks:
             raise ConfigError("centred engagement needs users who always click; set centred to false.")

@@ -58,7 +58,7 @@ SETTINGS = {
     "world.platforms": "platforms K",
     "world.candidates": "candidates N of a platform",
     "world.slate": "items n of a slate",
-    "slates.mode": "where settings come from that nobody gave",
+    "slates.mode": "mode, which the defaults follow",
     "slates.feedback": "who has clicks and engagement",
     "slates.discount": "discount γ",
 }

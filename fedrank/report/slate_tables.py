@@ -81,7 +81,7 @@ def platforms_table(run: Run) -> Table:
     if slates.mark(OPTIMUM):
         columns.append(Column("regret", "regret to the optimum", numeric=True, digits=DIGITS))
     if slates.thresholds:
-        columns.append(Column("time", f"users until {_half(slates)} to the optimum"))
+        columns.append(Column("time", f"users until {_half(slates)} to the optimum", numeric=True))
     notes = [
         f"The last networks without exploration, for {slates.judges:,} fresh users a seed; a user stays for "
         f"{slates.stay:,} rounds. Engagement is summed over the stay, without a discount. " + _spread(run),
@@ -99,7 +99,8 @@ def platforms_table(run: Run) -> Table:
         luck = " 0 is before learning: networks as they are drawn may sort items well by luck." if first else ""
         notes.append(
             f"Time to threshold: the first of two evaluations in a row at {', '.join(levels)} or above, "
-            f"{_half(slates)} from random to the optimum; there is an evaluation every {slates.every / slates.stay:,.3g} users.{luck}"
+            f"{_half(slates)} from random to the optimum; there is an evaluation every "
+            f"{slates.every / slates.stay:,.3g} users.{luck}"
         )
     return Table("What a fresh user brings", tuple(columns), tuple(rows), tuple(notes))
 

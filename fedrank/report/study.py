@@ -265,10 +265,8 @@ def _reference(study: Study, groups: list, where: dict[str, Any]) -> list | None
 
 def _baseline_rows(paper: Paper, shown: Shown, varied: list[str], split: str, pattern: str) -> list[dict[str, Any]]:
     """A row for each baseline and each data that it was trained on, with the mean over what is pooled."""
-    of_users = {
-        k for _, run in shown.runs if run.slates for k, _ in describe.flat(run.config) if k.startswith("world.")
-    }
-    shared_by = (*_OF_BASELINES, *sorted(of_users))
+    keys = [key for _, run in shown.runs if run.slates is not None for key, _ in describe.flat(run.config)]
+    shared_by = (*_OF_BASELINES, *dict.fromkeys(key for key in keys if key.startswith("world.")))
     free = [key for key in varied if key not in shared_by]
     named = "ranker" if "ranker" in varied else free[0] if free else varied[0] if varied else "split"
     about = [str(run.setting("data")) if run.slates is None else describe.whose(run) for _, run in shown.runs]
@@ -317,7 +315,8 @@ def _notes(paper: Paper, shown: Shown) -> list[str]:
     if shown.fraction < 1:
         out.append(f"A quick look: {describe.number(shown.fraction * 100)} % of the rounds.")
     if any(run.slates is not None for _, run in shown.runs):
-        out.extend(slate_study.notes(any(e["study"] == shown.study.name for e in paper.values)))
+        beside = (e for e in paper.values if e["study"] == shown.study.name and e["split"] != slate_study.LEGACY)
+        out.extend(slate_study.notes(any(beside)))
     elif not all(variation.config.of_silos for variation, _ in shown.runs):
         out.append("All queries count unless a measure says (judged): those with a relevant document.")
     caveats = dict.fromkeys(

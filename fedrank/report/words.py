@@ -233,8 +233,8 @@ def slate_ledger_words(run: Run) -> list[str]:
     up, down = ledger.bytes_from("parties"), ledger.bytes_from("server")
     seeds = "" if len(run.seeds) == 1 else "; each of the other seeds moved as much"
     out.append(
-        f"In all: {describe.size(up)} up and {describe.size(down)} down, for one run of one seed{seeds}. Transport (TCP, "
-        "TLS, HTTP) comes on top."
+        f"In all: {describe.size(up)} up and {describe.size(down)} down, for one run of one seed{seeds}. Transport "
+        "(TCP, TLS, HTTP) comes on top."
     )
     if slates.without_feedback and batches:
         to, of = describe.in_words(slates.without_feedback), describe.in_words(slates.with_feedback)

@@ -27,7 +27,7 @@ from fedrank.simulate.chunks import in_chunks, leading
 DEFAULT_CHUNK = 4096
 
 #: Folds that no round or party uses: rounds and parties are numbered from 0 upwards.
-_INIT, _FATE, _LIES, _WORLD = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD, 0xFFFFFFFC
+INIT, _FATE, _LIES, WORLD = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD, 0xFFFFFFFC
 
 
 class Inhabited(NamedTuple):
@@ -220,12 +220,12 @@ class Simulator:
             if named and len(named) != there:
                 raise ConfigError(f"{len(named)} parties are said {what} or not, but there are {there}.")
         begin = begin or self.protocol.init
-        states = jax.vmap(lambda key, *own: self._first(begin(jax.random.fold_in(key, _INIT), *own)))(keys, *each)
+        states = jax.vmap(lambda key, *own: self._first(begin(jax.random.fold_in(key, INIT), *own)))(keys, *each)
         runs, own = keys.shape[0], parties.own
         if not per_run:
             own = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (runs, *jnp.shape(leaf))), own)
         if self.world is not None:
-            worlds, own = jax.vmap(self.world.begin)(jax.vmap(partial(jax.random.fold_in, data=_WORLD))(keys), own)
+            worlds, own = jax.vmap(self.world.begin)(jax.vmap(partial(jax.random.fold_in, data=WORLD))(keys), own)
             states = Inhabited(states, worlds)
         return states, own
 
@@ -296,7 +296,7 @@ class Simulator:
             kept.append(replies)
             crossed.append(count)
             if exchange.encounter is not None:
-                world, own, lived = exchange.encounter.happen(world, own, party_key(key, number, _WORLD), number)
+                world, own, lived = exchange.encounter.happen(world, own, party_key(key, number, WORLD), number)
         if c.late:
             newest = jax.tree.map(lambda old, now: jnp.concatenate([old[1:], now[None]]), past, tuple(asked))
         seen = self._seen(state, shared, own, jnp.stack(crossed), lived)
@@ -360,7 +360,7 @@ class Simulator:
             nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
             state = exchange.tell(state, _stacked([nothing if r is None else r for r in replies]), arrived)
             if exchange.encounter is not None:
-                world, own, lived = exchange.encounter.happen(world, own, party_key(key, number, _WORLD), number)
+                world, own, lived = exchange.encounter.happen(world, own, party_key(key, number, WORLD), number)
         seen = self._seen(state, shared, own, jnp.stack(crossed), lived)
         return (state if world is None else Inhabited(state, world)), own, seen
 

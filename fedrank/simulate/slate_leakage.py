@@ -40,6 +40,8 @@ from fedrank.simulate.slate_records import Records
 #: Batches on either side whose targets give the level that one batch's are compared with: engagement has heavy tails,
 #: and a mean of 32 is no level.
 _AROUND = 16
+#: How much levels that nothing else ties together resist to moving.
+_STIFF = 1e-8
 #: The last part of a run, in which federated values are looked at: networks change, and an attacker needs them still.
 _LATE = 0.25
 
@@ -128,27 +130,30 @@ def without_level(values: np.ndarray, moments: np.ndarray) -> np.ndarray:
     """Values of moments from values that lie lower in some batches than in others: float64 [L, B].
 
     ``values[l, b] = x[moments[l, b]] − level[l]``, of which x and level follow but for one number that all share, if
-    batches hang together by moments that came twice. By least squares, as batches' levels and moments are many.
+    batches hang together by moments that came twice. Least squares; where batches do not hang together, levels move as
+    little as they can.
 
     Args:
         values: [L, B].
-        moments: int64 [L, B].
+        moments: int64 [L, B]; a batch has a moment once.
 
     Returns:
         x of each moment where it stood, but for a number that all share.
     """
-    from scipy.sparse import coo_matrix
-    from scipy.sparse.linalg import lsqr
+    from scipy.sparse import csr_matrix
 
     names, place = np.unique(moments, return_inverse=True)
-    batches, size = moments.shape
-    rows, column = np.arange(batches * size), place.ravel()
-    ones = np.ones(batches * size)
-    shape = (batches * size, len(names) + batches)
-    indices = np.concatenate([rows, rows]), np.concatenate([column, len(names) + np.repeat(np.arange(batches), size)])
-    matrix = coo_matrix((np.concatenate([ones, -ones]), indices), shape=shape).tocsr()
-    x = lsqr(matrix, values.ravel(), atol=1e-12, btol=1e-12, iter_lim=10_000)[0]
-    return x[place].reshape(batches, size)
+    (batches, size), place = moments.shape, place.reshape(moments.shape)
+    ones, starts = np.ones(batches * size), np.arange(batches + 1) * size
+    held = csr_matrix((ones, place.ravel(), starts), shape=(batches, len(names)))
+    often = np.asarray(held.sum(0)).ravel()
+    # For given levels, x is the mean of values + level over batches; what is left is a system in levels alone.
+    mean = np.bincount(place.ravel(), values.ravel(), len(names)) / often
+    system = size * np.eye(batches) - (held.multiply(1.0 / often[None]) @ held.T).toarray()
+    steps = np.diff(np.eye(batches), axis=0)
+    system += _STIFF * steps.T @ steps + 1.0 / batches  # the last term chooses the number that all share
+    level = np.linalg.solve(system, np.sum(mean[place] - values, axis=1))
+    return (mean + held.T @ level / often)[place]
 
 
 # -- a platform ---------------------------------------------------------------------------------------------------

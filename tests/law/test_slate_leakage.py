@@ -210,7 +210,7 @@ def test_the_suite_tells_modes_that_leak_from_one_that_does_not():
     linear = "all messages, linear, fitted on other users"
     assert by["corrected", linear]["r2"].mean > 0.9
     (known,) = (leak for leak in found if leak.mode.startswith("noisy-values") and leak.means.endswith("s known"))
-    assert known.measures["r2"].mean > 1 - 1e-6  # noise on values is the coordinator's own knowledge
+    assert known.measures["r2"].mean > 0.999  # noise on values is the coordinator's own knowledge
     assert by["extended", linear]["r2"].mean < 0.1
     assert by["noisy-targets, ε = 1, noise drawn once", linear]["r2"].mean < 0.2
     assert len(found) == 3 * 10 + 2 * 2

@@ -36,9 +36,6 @@ class Servers:
         self._servers: list[Any] = []
         for place, (app, options) in enumerate(faces):
             server, sock = _server(app, self._listening(place), connections=_CONNECTIONS, **options)
-            # An answer goes out as head and body; without this the second waits 40 ms for the first's acknowledgement,
-            # as asyncio sets it for sockets of its own making only. Accepted connections have it from here.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._servers.append(server)
             self._sockets.append(sock)
 

@@ -36,6 +36,7 @@ from fedrank.core.protocol import Exchange, Party
 from fedrank.deploy.platforms.shelf import Shelf, packed, unpacked
 from fedrank.deploy.platforms.terms import Terms
 from fedrank.protocols.vertical_slate_messages import SharedValues
+from fedrank.protocols.vertical_slate_rounds import FormTargets
 from fedrank.protocols.vertical_slate_state import (
     PlatformOwn,
     SlateSettings,
@@ -95,7 +96,6 @@ class Platform:
             raise RunError(f"there are platforms 0..{terms.platforms - 1}, and none is {index}.")
         self.terms, self.index, self.seeded = terms, index, seeded
         self._s, self._shelf = terms.protocol.settings, shelf
-        self._blank = jax.eval_shape(terms.protocol.init, jax.random.key(0))  # whom it asks depends on no number in it
         self._own = terms.platform_own(index, seeded)
         nothing = jnp.int32(self._s.world.slate), jnp.int32(-1), jnp.float32(0.0), jnp.float32(0.0)
         self._nothing = Turn(*nothing)
@@ -275,10 +275,9 @@ class Platform:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _is_asked(self, exchange: Exchange) -> bool:
-        if exchange.silent:
-            return False
-        asked = exchange.asked(self._blank, self.terms.platforms)
-        return asked is None or bool(asked[self.index])
+        """Whether an exchange is ever with this platform; when it is its turn, the coordinator knows."""
+        told = not isinstance(exchange, FormTargets) or self._s.feedback[self.index]
+        return not exchange.silent and told and getattr(exchange, "platform", self.index) == self.index
 
     def _exchange(self, place: int) -> Exchange:
         if not 0 <= place < len(self.terms.exchanges) or not self._is_asked(self.terms.exchanges[place]):

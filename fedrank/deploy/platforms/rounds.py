@@ -16,12 +16,8 @@ which are answered with the same bytes. Where platforms have gone on alone, a co
 
 from __future__ import annotations
 
-import contextlib
-import json
-import math
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -140,6 +136,8 @@ class Coordinator:
         learnt = None
         if any(exchange.due(number) and not exchange.silent for exchange in exchanges[meeting + 1 :]):
             state, learnt = self._learn(state, number, heard.copy(), crossed)
+            if not heard.all():
+                self._missing = None  # of this round it is not known either
         self._keep(self._ended(state, number, number + 1), number, crossed)
         return RoundSeen(number, heard, learnt)
 

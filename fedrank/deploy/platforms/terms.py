@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -99,8 +99,8 @@ class Terms:
         Args:
             seeded: Draw it from the run's seed, as a simulator does.
         """
-        key = jax.random.fold_in(self.run_key, simulated._INIT) if seeded else key_from_os()
-        return jax.jit(self.protocol.init)(key)
+        key = jax.random.fold_in(self.run_key, simulated.INIT) if seeded else key_from_os()
+        return _first_state(self.protocol, key)
 
     def platform_own(self, platform: int, seeded: bool) -> PlatformOwn:
         """What a platform has before its first user.
@@ -112,7 +112,7 @@ class Terms:
         key = key_from_os()
         if seeded:
             key = jax.random.fold_in(jax.random.fold_in(self.run_key, PLATFORMS), platform)
-        return jax.jit(self.protocol.platform)(key, platform)
+        return _first_own(self.protocol, key, platform)
 
     def draws(self, place: int, platform: int, number: int, seeded: bool) -> Any:
         """A platform's chance in an exchange: from the operating system, unless it is seeded.
@@ -138,8 +138,18 @@ class Terms:
         if not seeded:
             return key_from_os()
         if number is None:
-            return jax.random.fold_in(self.run_key, simulated._WORLD)
-        return party_key(self.run_key, number, simulated._WORLD)
+            return jax.random.fold_in(self.run_key, simulated.WORLD)
+        return party_key(self.run_key, number, simulated.WORLD)
+
+
+@partial(jax.jit, static_argnums=0)
+def _first_state(protocol: VerticalSlate, key: Any) -> CoordinatorState:
+    return protocol.init(key)
+
+
+@partial(jax.jit, static_argnums=0)
+def _first_own(protocol: VerticalSlate, key: Any, platform: Any) -> PlatformOwn:
+    return protocol.platform(key, platform)
 
 
 def key_from_os() -> jax.Array:

@@ -1,9 +1,9 @@
 """Users who come to all platforms: the world of a simulator, played through what applications of platforms call.
 
 One process plays the users. It alone knows their state; a platform hears from it what an application of that platform
-would know: its candidates, what it can see of the user, and, if it has feedback, what was clicked. The order is that of
-:meth:`fedrank.worlds.satisfaction.Satisfaction.round`: all platforms learn that the user is there, then each in its turn
-shows its slate and the user acts.
+would know: its candidates, what it can see of the user, and, if it has feedback, what was clicked. The order is that
+of :meth:`fedrank.worlds.satisfaction.Satisfaction.round`: all platforms learn that the user is there, then each in its
+turn shows its slate and the user acts.
 
 A platform that is away in a round is passed over; the user has that tick less.
 """
@@ -70,7 +70,8 @@ def visits(terms: Terms, clients: Sequence[PlatformClient], rounds: int, *, seed
             raise RunError("no platform is there. Start them, then come again.")
         strangers = [stranger and not there for stranger, there in zip(strangers, here, strict=True)]
         draws = _drawn(world, terms.world_key(number, seeded))
-        user, slates = scene.user, [None] * world.platforms
+        user = scene.user
+        slates: list[list[int] | None] = [None] * world.platforms
         engagement, observed = np.zeros(world.platforms, np.float32), np.asarray(scene.observed).copy()
         for k in np.asarray(draws.order).tolist():
             slate = slates[k] = _shown(clients[k], number) if here[k] else None

@@ -1,0 +1,233 @@
+"""A run directory of platforms that share users, written file by file to the schema; tests of the report read it."""
+
+from __future__ import annotations
+
+import json
+import string
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from fedrank.core.ledger import Entry, Ledger
+
+#: What a user brings a platform, by policy; 61 rounds.
+POLICIES = {"random": 950.0, "choc": 1040.0, "kale": 870.0, "myopic": 1040.0, "optimum": 1050.0}
+STAY, SPREAD, USERS = 61, 178.0, 2000
+FAULTS = (
+    "choice", "reward_scale", "positional", "squash", "ids", "raw", "past", "endless", "fresh", "online_others",
+    "moving_targets",
+)  # fmt: skip
+
+CONFIG = """\
+protocol = "{protocol}"
+data = "generated"
+clicks = "navigational"
+clients = 2000
+rounds = {rounds}
+learning_rate = 0.001
+seeds = {seeds}
+seed = {seed}
+
+[privacy]
+delta = 1e-06
+mechanism = "randomised-response"
+
+[evaluation]
+every = {every}
+measures = ["engagement"]
+episodes = 128
+
+[silos]
+train = 40.0
+
+[texts]
+silos = 4
+
+[world]
+preset = "recsim"
+candidates = {candidates}
+slate = 3
+platforms = {platforms}
+{world}
+[slates]
+mode = "corrected"
+discount = 0.9
+batch = 32
+reward_scale = 15.0
+others = "aligned"
+
+[sharing]
+secure_sum = false
+"""
+
+
+def make_slate_run(
+    folder: Path,
+    *,
+    protocol: str = "vertical-slate",
+    platforms: int = 2,
+    feedback: str = "first",
+    seeds: int = 3,
+    first_seed: int = 0,
+    users: int = 120,
+    candidates: int = 10,
+    gains: tuple[float, ...] = (60.0, 40.0),
+    noise: float = 5.0,
+    policies: dict[str, float] | None = None,
+    faults: tuple[str, ...] = (),
+    sensitivity: float | None = None,
+    epsilon: float | None = None,
+    done: bool = True,
+) -> Path:
+    """Write ``folder`` as a run; returns it.
+
+    Args:
+        folder: Where; made if it is missing.
+        protocol: One of the platforms' protocols.
+        platforms: How many.
+        feedback: ``"first"`` or ``"all"``.
+        seeds: How many.
+        first_seed: The first one.
+        users: Users of a run.
+        candidates: N.
+        gains: What each platform has in the end over random, in every seed but for ``noise``.
+        noise: Standard deviation of a mean over the users of an evaluation.
+        policies: What fixed policies bring a platform.
+        faults: Of the published code.
+        sensitivity: Given in the configuration, or the preset's.
+        epsilon: Of a vector of values; None: no noise.
+        done: Whether the run came to its end.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    names, all_seeds = string.ascii_uppercase[:platforms], list(range(first_seed, first_seed + seeds))
+    gains = (*gains, *[gains[-1]] * platforms)[:platforms]
+    known = {"protocol": protocol, "rounds": users * STAY, "seeds": seeds, "seed": first_seed, "every": 20 * STAY}
+    given = "" if sensitivity is None else f"sensitivity = {sensitivity}\n"
+    shape = {"candidates": candidates, "platforms": platforms, "world": given}
+    (folder / "config.toml").write_text(CONFIG.format(**known, **shape))
+    about = {"fedrank": "0.1.0", "seconds": 4.2, "command": "fedrank run it.toml", "citations": ["deng2024fedslate"]}
+    (folder / "environment.json").write_text(json.dumps(about))
+    rng = np.random.default_rng(7)
+    # Users of an evaluation are the same for everybody: what they bring differs by seed, not by policy.
+    luck = noise * rng.normal(size=(seeds, platforms))
+    fixed = POLICIES if policies is None else policies
+    (folder / "baselines.json").write_text(
+        json.dumps({"baselines": [_mark(n, v, luck, names) for n, v in fixed.items()]})
+    )
+    metrics = _metrics(all_seeds, names, users, gains, luck, noise, rng)
+    metrics.write_parquet(folder / "metrics.parquet")
+    sees = [feedback == "all" or not place for place in range(platforms)]
+    slates = {
+        "platforms": list(names), "feedback": sees, "protocol": protocol,
+        "mode": "published" if faults else "corrected", "faults": list(faults),
+        "world": {
+            "preset": "recsim", "candidates": candidates, "slate": 3, "platforms": platforms, "memory_discount": 0.9,
+            "sensitivity": 0.01 if sensitivity is None else sensitivity, "observation_noise": 0.1,
+            "semantics": "recsim-code", "choice": "multinomial", "shared_candidates": True, "turns": "in-order",
+            "fresh": True, "rounds_per_episode": STAY,
+        },
+        "episodes": users, "evaluation": {"every": 20 * STAY, "episodes": 128}, "generated": True,
+        "notes": ["Users <and> what they like are made up by a program."],
+    }  # fmt: skip
+    if done:
+        slates["results"] = {"threshold": _threshold(fixed, names, seeds), "legacy": _legacy(names, seeds, users)}
+        silent = protocol != "vertical-slate"
+        (folder / "privacy.json").write_text(json.dumps(_privacy(epsilon, users * STAY)))
+        (folder / "model.json").write_text(json.dumps({"n_features": 5, "notes": slates["notes"]}))
+        (folder / "messages.json").write_text(
+            json.dumps(
+                {} if silent else {"Targets": [{"name": "targets", "dtype": "f4", "bytes": 128, "meaning": "y"}]}
+            )
+        )
+        (Ledger() if silent else ledger(platforms, users * STAY, 20 * STAY)).write(folder / "ledger.jsonl")
+        (folder / "done.json").write_text("{}")
+    (folder / "slates.json").write_text(json.dumps(slates))
+    return folder
+
+
+def _mark(name: str, value: float, luck: np.ndarray, names: str) -> dict:
+    half = 1.961 * SPREAD / USERS**0.5
+    ends = {"value": value, "low": value - half, "high": value + half}
+    values: list[dict] = [{"split": "test", "measure": f"engagement ({n})", **ends} for n in names]
+    whole, wide = len(names) * value, half * len(names) ** 0.5
+    values.append({"split": "test", "measure": "engagement", "value": whole, "low": whole - wide, "high": whole + wide})
+    return {
+        "name": name,
+        "notes": [f"What {name} is."],
+        "values": values,
+        "episodes": USERS,
+        "runs": (value + luck).tolist(),
+    }
+
+
+def _metrics(seeds, names, users, gains, luck, noise, rng) -> pl.DataFrame:
+    rows = []
+    for i, seed in enumerate(seeds):
+        for user in range(users + 1):
+            at = {"seed": seed, "round": user * STAY, "interactions": 2 * user * STAY, "bytes_up": 3000 * user * STAY}
+            learnt = 1 - np.exp(-5 * user / users)
+            true = [950.0 + gain * learnt for gain in gains]
+            if user:
+                seen = [value + SPREAD * rng.normal() for value in true]
+                rows += _of(names, seen, {**at, "split": "online"})
+            if user % 20 == 0:
+                end = user == users
+                seen = [
+                    (950.0 + gains[k] if end else value) + luck[i, k] + (0 if end else noise * rng.normal())
+                    for k, value in enumerate(true)
+                ]
+                rows += _of(names, seen, {**at, "split": "test"})
+    return pl.DataFrame(rows).with_columns(pl.lit(None, pl.Float64).alias("epsilon"))
+
+
+def _of(names, values, at) -> list[dict]:
+    each = [{**at, "measure": f"engagement ({n})", "value": float(v)} for n, v in zip(names, values, strict=True)]
+    return [{**at, "measure": "engagement", "value": float(sum(values))}, *each]
+
+
+def _threshold(fixed, names, seeds) -> dict | None:
+    if not {"random", "optimum"} <= set(fixed):
+        return None
+    level = (fixed["random"] + fixed["optimum"]) / 2
+    times = [None if seed == seeds - 1 and seeds > 1 else 20.0 * (1 + seed) for seed in range(seeds)]
+    measures = {f"engagement ({n})": {"level": level, "episodes": times} for n in names}
+    whole = {"level": len(names) * level, "episodes": [40.0] * seeds}
+    return {"share": 0.5, "stay": 2, "measures": {"engagement": whole, **measures}}
+
+
+def _legacy(names, seeds, users) -> dict:
+    out = {"window": 100, "every": 20, "first_round": False, "platforms": {}}
+    if users >= 100:
+        one = {"optimal_reward": {"value": 1015.0, "low": 1005.0, "high": 1025.0}, "etror": [100] * (seeds - 1) + [120]}
+        out["platforms"] = dict.fromkeys(names, one)
+    return out
+
+
+def _privacy(epsilon: float | None, rounds: int) -> dict:
+    if epsilon is None:
+        said = "Q-values, targets and gradients of Q-values, as they are."
+        return {"mechanism": "none", "epsilon_round": None, "epsilon_user_basic": None, "epsilon_user_pld": None,
+                "local": False, "rounds": rounds, "covers": [], "not_covered": [said], "words": [said]}  # fmt: skip
+    return {"mechanism": "discrete Gaussian noise", "epsilon_vector": epsilon, "epsilon_user_pld": 40 * epsilon,
+            "epsilon_round": None, "delta": 1e-06, "local": True, "covers": ["Q-values."], "not_covered": ["Targets."],
+            "words": ["Each Q-value carries noise."]}  # fmt: skip
+
+
+def ledger(platforms: int, rounds: int, every: int) -> Ledger:
+    """Messages of platforms with a batch in every tenth round; a line is of all rounds between two evaluations."""
+    entries = []
+    for first in range(0, rounds, every):
+        count = min(every, rounds - first)
+        batches = count // 10
+        entries += [
+            Entry(first, "look", "Turn", "server", "parties", platforms * count, 5),
+            Entry(first, "look", "LocalValues", "parties", "server", platforms * count, 41),
+            Entry(first, "recommend", "SharedValues", "server", "parties", platforms * count, 45),
+            Entry(first, "recommend", "Done", "parties", "server", platforms * count, 1),
+            Entry(first, "batch", "Moments", "server", "parties", platforms * batches, 133),
+            Entry(first, "batch", "BatchValues", "parties", "server", platforms * batches, 2561),
+            Entry(first, "targets", "Targets", "parties", "server", batches, 137),
+            Entry(first, "compare", "Compare", "server", "parties", platforms * batches, 1417),
+        ]
+    return Ledger(entries)

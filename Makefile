@@ -35,6 +35,9 @@ test-flower: $(VENV)/.stamp-dev ## run Flower for real: a link and two nodes on 
 test-flower-silos: $(VENV)/.stamp-dev ## run Flower for real: a link and four silos on this machine
 	@FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 $(BIN)/python -m pytest -q -m slow tests/contract/test_flower_silos_runs.py
 
+test-platforms: $(VENV)/.stamp-dev ## run two platforms, their coordinator and their users as processes on this machine
+	@$(BIN)/python -m pytest -q -m slow tests/contract/test_platform_processes.py tests/law/test_platform_coordinator.py
+
 test-flower-texts: $(VENV)/.stamp-dev ## run Flower for real: a link and four silos with texts on this machine
 	@FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 $(BIN)/python -m pytest -q -m slow tests/contract/test_flower_texts_runs.py
 

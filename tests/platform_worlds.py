@@ -11,10 +11,11 @@ import numpy as np
 from fedrank.core.rng import party_key
 from fedrank.deploy.platforms.home import PlatformHome
 from fedrank.deploy.platforms.peer import Peer, Silence
-from fedrank.deploy.platforms.platform import Platform, RefusedError, _responded
+from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.process import ListenAt, platform_servers
 from fedrank.deploy.platforms.rounds import Coordinator, _asked_of, _told
 from fedrank.deploy.platforms.shelf import Shelf
+from fedrank.deploy.platforms.steps import RefusedError, responded
 from fedrank.deploy.platforms.terms import Terms
 from fedrank.experiments.settings import from_dict
 from fedrank.simulate.rounds import WORLD
@@ -149,7 +150,7 @@ def as_simulated(agreed, rounds):
                     put = jax.tree.map(lambda leaf, index=index: leaf[index], request) if exchange.personal else request
                     draws = exchange.draw(jax.random.fold_in(party_key(key, number, index), place))
                     sent = exchange.request.encode(put)
-                    mine, replies[index] = _responded(exchange, exchange.request.decode(sent), mine, draws)
+                    mine, replies[index] = responded(exchange, exchange.request.decode(sent), mine, draws)
                     own = jax.tree.map(lambda all_, one, index=index: all_.at[index].set(one), own, mine)
                     if not exchange.silent:
                         crossed[number, place, index] = sent, exchange.reply.encode(replies[index])

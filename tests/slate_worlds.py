@@ -1,7 +1,8 @@
 """A tiny federation of two platforms that share a user, played by hand: what tests of FedSlate look at.
 
 One shape for all tests, each exchange compiled once. Rounds are played here exchange by exchange, so that every message
-is kept; that a simulator plays the same is a test of its own.
+is kept; that a simulator plays the same is a test of its own. Below, networks, losses and what platforms know are
+written a second time, in NumPy.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from silo_worlds import QUICK
 from fedrank.core.protocol import Party
 from fedrank.networks.slate_q import ItemHead, ItemQ
 from fedrank.protocols.vertical_slate import VerticalSlate
-from fedrank.protocols.vertical_slate_state import Exploration, SlateSettings
+from fedrank.protocols.vertical_slate_state import Exploration, Moment, SlateSettings
 from fedrank.protocols.vertical_slate_visits import Visits
 from fedrank.worlds.satisfaction import Satisfaction
 
@@ -209,7 +210,7 @@ def played(loud: tuple[bool, ...] = (False,) * K) -> tuple[Round, ...]:
     """
     seed = jax.random.key(3)
     state, own, scene = _first(seed)
-    history = []
+    history, happened = [], {}
     for number in range(ROUNDS):
         before, key, told = (state, own, scene), jax.random.fold_in(seed, number), {}
         for e in PROTOCOL.exchanges:
@@ -219,9 +220,11 @@ def played(loud: tuple[bool, ...] = (False,) * K) -> tuple[Round, ...]:
             state, own = one.state, one.own
             if e.encounter is not None:
                 scene, own, turns, over = _lived(scene, own, key, number, jnp.asarray(loud))
-                happened = (own.slate, turns, over, scene)
-        history.append(Round(*before, *happened, told))
-    return (*history, Round(state, own, scene, None, None, None, None, {}))
+                happened = {"shown": own.slate, "turns": turns, "over": over, "after": scene}
+        plain = partial(jax.tree.map, np.asarray)
+        told = {name: one._replace(replies=plain(one.replies)) for name, one in told.items()}
+        history.append(Round(*before[:2], plain(before[2]), **plain(happened), told=told))
+    return (*history, Round(state, own, jax.tree.map(np.asarray, scene), None, None, None, None, {}))
 
 
 def raw(tree: Any) -> Any:
@@ -238,3 +241,145 @@ def same(a: Any, b: Any) -> bool:
     """Whether two pytrees are equal to the bit."""
     pairs = zip(jax.tree.leaves(raw(a)), jax.tree.leaves(raw(b)), strict=True)
     return all(np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in pairs)
+
+
+# -- the same again, in NumPy ----------------------------------------------------------------------------------------
+
+
+def f64(tree):
+    """A pytree in double precision; integers stay."""
+    return jax.tree.map(lambda x: np.asarray(x, np.float64 if np.asarray(x).dtype.kind == "f" else None), tree)
+
+
+def mish(x):
+    return x * np.tanh(np.log1p(np.exp(x)))
+
+
+def mlp(weights, x, layers):
+    """Linear layers with Mish between them; weights are W [inputs, outputs] row by row, then b, layer by layer."""
+    for at, (before, after) in enumerate(layers):
+        matrix, weights = weights[: before * after].reshape(before, after), weights[before * after :]
+        x, weights = x @ matrix + weights[:after], weights[after:]
+        x = mish(x) if at < len(layers) - 1 else x
+    assert not len(weights)
+    return x[..., 0]
+
+
+def q_local(weights, user, items):
+    """Q(s, i) [..., N] of users [..., F] and candidates [..., N, d]."""
+    users = np.broadcast_to(user[..., None, :], (*items.shape[:-1], user.shape[-1]))
+    return mlp(weights, np.concatenate([users, items], axis=-1), [(5, WIDTH), (WIDTH, 1)])
+
+
+def omega(weights, own, others):
+    """Ω([own ‖ others]) [..., N]."""
+    means = [np.broadcast_to(x.mean(axis=-1, keepdims=True), x.shape) for x in (own, others)]
+    correction = mlp(weights[:-2], np.stack([own, others, *means], axis=-1), [(4, WIDTH), (WIDTH, 1)])
+    return weights[-2] * own + weights[-1] * others + correction
+
+
+def kaleness(items):
+    return items[..., 0] / 12**0.5 + 0.5
+
+
+def choices(learnt, items):
+    """v(s, i) of users who always click; β is the first of the learnt numbers."""
+    return np.exp(learnt[0] * kaleness(items))
+
+
+def worth(v, q, slate, none=0.0):
+    """Equation 5 of one slate; ``none`` is the score of no click."""
+    return np.sum(v[slate] * q[slate]) / (np.sum(v[slate]) + none)
+
+
+def greedy(v, q, none=0.0):
+    """Equation 8, item by item."""
+    slate = []
+    for _ in range(SLATE):
+        free = [i for i in range(N) if i not in slate]
+        slate.append(max(free, key=lambda i: worth(v, q, [*slate, i], none)))
+    return slate
+
+
+def huber(error):
+    size = np.abs(error)
+    return np.where(size <= 1, 0.5 * size**2, size - 0.5)
+
+
+def slope(f, at, step=1e-5):
+    """Central differences of a function of an array, in the array's shape."""
+    found = np.zeros(at.shape)
+    for place in np.ndindex(at.shape):
+        there = np.zeros(at.shape)
+        there[place] = step
+        found[place] = (f(at + there) - f(at - there)) / (2 * step)
+    return found
+
+
+def adam(gradient, weights, optimiser):
+    """A step of Kingma and Ba's method, from the count and the two means that are kept."""
+    count, mean, square = (np.asarray(leaf, np.float64) for leaf in optimiser[0])
+    mean, square, count = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2, count + 1
+    return weights - RATE * (mean / (1 - 0.9**count)) / (np.sqrt(square / (1 - 0.999**count)) + 1e-8)
+
+
+def count(optimiser):
+    return np.asarray(optimiser[0].count).tolist()
+
+
+def one(tree, platform):
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[platform], tree)
+
+
+def remembered(number, ages):
+    """Of each age, the number of the round it means once ``number`` is over."""
+    return number - np.asarray(ages, int)
+
+
+def looked_up(number, ages):
+    """The moments of those ages, from what was there in those rounds and not from any memory: leaves [K, B, ...]."""
+    history, rounds = played(), remembered(number, ages)
+    rows = []
+    for r in rounds:
+        h = history[r]
+        told = np.asarray([1, 0])
+        rows.append(
+            Moment(
+                user=np.stack([features(p)[r] for p in range(K)]),
+                items=(f64(h.own.view.documents)[..., None] - 0.5) * 12**0.5,
+                slate=np.asarray(h.shown),
+                item=np.where(told, h.turns.item, -1),
+                slot=np.where(told, h.turns.slot, SLATE),
+                engagement=np.where(told, f64(h.turns.engagement) / SCALE, 0.0),
+                over=np.full(K, float(h.over)),
+            )
+        )
+    return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *rows)
+
+
+@cache
+def features(platform):
+    """What a platform's network is told of the user at the beginning of each round, [ROUNDS + 1, 4].
+
+    The satisfaction that it sees, smoothed too, what was consumed and how engaging it was; a platform without feedback
+    goes by what its own choice model expects of its slates. All begin anew with a user.
+    """
+    found, smooth, consumed, engaged = [], 0.0, 0.0, 0.0
+    for r, h in enumerate(played()):
+        observed = float(h.scene.observed[platform]) - 0.5
+        if r and not played()[r - 1].over:
+            before = played()[r - 1]
+            k = f64(before.scene.documents)[platform]
+            slate = np.asarray(before.shown)[platform]
+            if platform == 0:
+                eaten, paid = k[int(before.turns.item[0])], float(before.turns.engagement[0]) / SCALE - 1
+            else:
+                # Its choice model when the round was lived: what the last batch before it taught.
+                v = np.exp(float(before.own.choice[platform][0]) * k[slate])
+                eaten, paid = np.sum(v * k[slate]) / np.sum(v), 0.0
+            smooth, engaged = 0.81 * smooth + 0.19 * observed, 0.81 * engaged + 0.19 * paid
+            consumed = 0.81 * consumed + eaten - 0.5
+        else:
+            smooth, consumed, engaged = 0.0, 0.0, 0.0
+        found.append([10 * observed, 10 * smooth, consumed, engaged])
+    return np.asarray(found)

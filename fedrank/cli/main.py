@@ -41,7 +41,9 @@ for _name, _path, _help in (
         "fedrank.cli.report:compare",
         "Lay runs side by side: final values, differences with intervals, curves.",
     ),
-    ("serve", "fedrank.cli.deploy:serve", "Be a hub: devices report, a ranker learns; one process, one file."),
+    ("serve", "fedrank.cli.platforms:serve_app", "Be a hub, or (serve platform) one of platforms that share users."),
+    ("coordinate", "fedrank.cli.platforms:coordinate_app", "Coordinate platforms that share users."),
+    ("simulate-visits", "fedrank.cli.platforms:simulate_visits", "Simulated users visit platforms on this machine."),
     (
         "simulate-fleet",
         "fedrank.cli.deploy:simulate_fleet",

@@ -25,7 +25,7 @@ def in_chunks(
         return answers(own, numbers, late)
 
     def split(leaf):
-        return leaf[:whole].reshape(-1, chunk, *leaf.shape[1:])
+        return leaf[:whole].reshape(whole // chunk, chunk, *leaf.shape[1:])
 
     def join(leaf):
         return leaf.reshape(whole, *leaf.shape[2:])

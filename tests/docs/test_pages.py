@@ -49,7 +49,11 @@ def test_snippets_compile_and_their_imports_exist(code):
         assert attribute is None or hasattr(loaded, attribute), f"there is no {attribute} in {module}"
 
 
-@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=name)
+# Four processes that learn for minutes; tests/contract/test_platform_processes.py runs the like.
+_LONG = "two_platforms.py"
+
+
+@pytest.mark.parametrize("script", [p for p in sorted((ROOT / "examples").glob("*.py")) if p.name != _LONG], ids=name)
 def test_examples_run(script, tmp_path):
     ran = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr

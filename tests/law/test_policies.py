@@ -100,6 +100,7 @@ def total_returns(world, policy, episodes=600):
     return found.mean(keepdims=True), stats.sem(found, keepdims=True)
 
 
+@pytest.mark.slow
 def test_the_optimal_policy_earns_what_the_table_promises(optimum):
     solution, mean, error = optimum
     assert float(solution.error) < 0.5
@@ -170,6 +171,7 @@ def test_random_slates_are_uniform_and_independent_between_platforms():
     assert stats.chi2_contingency(table).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_the_optimal_policy_spares_the_user_until_the_end(optimum):
     now = scene(QUIET)
     act = jax.jit(

@@ -64,6 +64,7 @@ def test_the_coordinator_recovers_engagement_to_the_last_digits_if_it_knows_the_
         np.testing.assert_allclose(coordinator_engagement(records, platform), truth(records, platform), atol=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", BOTH)
 def test_gradients_alone_tell_targets_exactly_where_the_error_is_below_1_and_bound_them_elsewhere(mode):
     records = recorded(mode)
@@ -190,8 +191,7 @@ def test_accuracy_is_what_other_libraries_say():
 
 
 # -- the report ---------------------------------------------------------------------------------------------------
-
-
+@pytest.mark.slow
 def test_the_report_of_a_run_has_every_attacker_with_an_interval():
     found = {(leak.attacker, leak.secret, leak.means): leak for leak in leaks(recorded("team"), "team")}
     clicks = found["coordinator", "clicks", "where the gradient is not 0"]
@@ -287,6 +287,7 @@ class Adding(Protocol):
         return Unprotected(rounds, "Everything.")
 
 
+@pytest.mark.slow
 def test_a_wiretap_changes_nothing_and_keeps_requests_beside_replies():
     keys, own = run_keys([0, 1]), jnp.arange(3.0)
     ends, seen = [], {}

@@ -160,7 +160,7 @@ def test_a_wrong_study_is_named(tmp_path, change, error, says):
 
 
 def test_the_papers_that_come_with_it_are_in_order():
-    assert set(papers()) == {"foltr-es", "foltr-study", "mab-fl", "cs-f-ltr"}
+    assert set(papers()) == {"foltr-es", "foltr-study", "mab-fl", "cs-f-ltr", "fedslate"}
     for name in papers():
         paper = read_paper(name)
         plans = {study.name: planned(study) for study in paper.studies if study.kind == "sweep"}

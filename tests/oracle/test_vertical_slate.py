@@ -1,4 +1,4 @@
-"""FedSlate against its equations: networks, losses, gradients and optimisers are written again here, in NumPy.
+"""FedSlate against its equations, written again in NumPy: networks, losses, gradients and optimisers.
 
 Equation numbers are those of Deng et al., arXiv 2409.14872. Gradients are central differences of the whole
 composite, local network through Ω to the loss, in double precision and in one place, as if nothing had been split.
@@ -22,163 +22,36 @@ from slate_worlds import (
     ROUNDS,
     SCALE,
     SLATE,
-    WIDTH,
     B,
     K,
     N,
+    adam,
     asked,
+    choices,
+    count,
     exchange,
+    f64,
+    features,
+    greedy,
+    huber,
+    kaleness,
     learnt,
+    looked_up,
+    omega,
+    one,
     played,
+    q_local,
+    remembered,
     same,
     settings,
     slates,
+    slope,
+    worth,
 )
 
-from fedrank.protocols.vertical_slate_state import Exploration, Faults, Moment, choice_scores
+from fedrank.protocols.vertical_slate_state import Faults, choice_scores
 
 LAST = LEARNS[-1]
-
-
-# -- the same again, in NumPy ----------------------------------------------------------------------------------------
-
-
-def f64(tree):
-    """A pytree in double precision; integers stay."""
-    return jax.tree.map(lambda x: np.asarray(x, np.float64 if np.asarray(x).dtype.kind == "f" else None), tree)
-
-
-def mish(x):
-    return x * np.tanh(np.log1p(np.exp(x)))
-
-
-def mlp(weights, x, layers):
-    """Linear layers with Mish between them; weights are W [inputs, outputs] row by row, then b, layer by layer."""
-    for at, (before, after) in enumerate(layers):
-        matrix, weights = weights[: before * after].reshape(before, after), weights[before * after :]
-        x, weights = x @ matrix + weights[:after], weights[after:]
-        x = mish(x) if at < len(layers) - 1 else x
-    assert not len(weights)
-    return x[..., 0]
-
-
-def q_local(weights, user, items):
-    """Q(s, i) [..., N] of users [..., F] and candidates [..., N, d]."""
-    users = np.broadcast_to(user[..., None, :], (*items.shape[:-1], user.shape[-1]))
-    return mlp(weights, np.concatenate([users, items], axis=-1), [(5, WIDTH), (WIDTH, 1)])
-
-
-def omega(weights, own, others):
-    """Ω([own ‖ others]) [..., N]."""
-    means = [np.broadcast_to(x.mean(axis=-1, keepdims=True), x.shape) for x in (own, others)]
-    correction = mlp(weights[:-2], np.stack([own, others, *means], axis=-1), [(4, WIDTH), (WIDTH, 1)])
-    return weights[-2] * own + weights[-1] * others + correction
-
-
-def kaleness(items):
-    return items[..., 0] / 12**0.5 + 0.5
-
-
-def choices(learnt, items):
-    """v(s, i) of users who always click; β is the first of the learnt numbers."""
-    return np.exp(learnt[0] * kaleness(items))
-
-
-def worth(v, q, slate, none=0.0):
-    """Equation 5 of one slate; ``none`` is the score of no click."""
-    return np.sum(v[slate] * q[slate]) / (np.sum(v[slate]) + none)
-
-
-def greedy(v, q, none=0.0):
-    """Equation 8, item by item."""
-    slate = []
-    for _ in range(SLATE):
-        free = [i for i in range(N) if i not in slate]
-        slate.append(max(free, key=lambda i: worth(v, q, [*slate, i], none)))
-    return slate
-
-
-def huber(error):
-    size = np.abs(error)
-    return np.where(size <= 1, 0.5 * size**2, size - 0.5)
-
-
-def slope(f, at, step=1e-5):
-    """Central differences of a function of an array, in the array's shape."""
-    found = np.zeros(at.shape)
-    for place in np.ndindex(at.shape):
-        there = np.zeros(at.shape)
-        there[place] = step
-        found[place] = (f(at + there) - f(at - there)) / (2 * step)
-    return found
-
-
-def adam(gradient, weights, optimiser):
-    """A step of Kingma and Ba's method, from the count and the two means that are kept."""
-    count, mean, square = (np.asarray(leaf, np.float64) for leaf in optimiser[0])
-    mean, square, count = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2, count + 1
-    return weights - RATE * (mean / (1 - 0.9**count)) / (np.sqrt(square / (1 - 0.999**count)) + 1e-8)
-
-
-def count(optimiser):
-    return np.asarray(optimiser[0].count).tolist()
-
-
-def one(tree, platform):
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[platform], tree)
-
-
-def remembered(number, ages):
-    """Of each age, the number of the round it means once ``number`` is over."""
-    return number - np.asarray(ages, int)
-
-
-def looked_up(number, ages):
-    """The moments of those ages, from what was there in those rounds and not from any memory: leaves [K, B, ...]."""
-    history, rounds = played(), remembered(number, ages)
-    rows = []
-    for r in rounds:
-        h = history[r]
-        told = np.asarray([1, 0])
-        rows.append(
-            Moment(
-                user=np.stack([features(p)[r] for p in range(K)]),
-                items=(f64(h.own.view.documents)[..., None] - 0.5) * 12**0.5,
-                slate=np.asarray(h.shown),
-                item=np.where(told, h.turns.item, -1),
-                slot=np.where(told, h.turns.slot, SLATE),
-                engagement=np.where(told, f64(h.turns.engagement) / SCALE, 0.0),
-                over=np.full(K, float(h.over)),
-            )
-        )
-    return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *rows)
-
-
-def features(platform):
-    """What a platform's network is told of the user at the beginning of each round, [ROUNDS + 1, 4].
-
-    The satisfaction that it sees, smoothed too, what was consumed and how engaging it was; a platform without feedback
-    goes by what its own choice model expects of its slates. All begin anew with a user.
-    """
-    found, smooth, consumed, engaged = [], 0.0, 0.0, 0.0
-    for r, h in enumerate(played()):
-        observed = float(h.scene.observed[platform]) - 0.5
-        if r and not played()[r - 1].over:
-            before = played()[r - 1]
-            k = f64(before.scene.documents)[platform]
-            slate = np.asarray(before.shown)[platform]
-            if platform == 0:
-                eaten, paid = k[int(before.turns.item[0])], float(before.turns.engagement[0]) / SCALE - 1
-            else:
-                # Its choice model when the round was lived: what the last batch before it taught.
-                v = np.exp(float(before.own.choice[platform][0]) * k[slate])
-                eaten, paid = np.sum(v * k[slate]) / np.sum(v), 0.0
-            smooth, engaged = 0.81 * smooth + 0.19 * observed, 0.81 * engaged + 0.19 * paid
-            consumed = 0.81 * consumed + eaten - 0.5
-        else:
-            smooth, consumed, engaged = 0.0, 0.0, 0.0
-        found.append([10 * observed, 10 * smooth, consumed, engaged])
-    return np.asarray(found)
 
 
 # -- acting ----------------------------------------------------------------------------------------------------------
@@ -212,25 +85,6 @@ def test_slates_are_greedy_by_the_federated_values_or_random_by_a_coin_of_each_p
     assert any(explored[i] != explored[i + 1] for i in range(0, ROUNDS * K, K))  # not one coin for both
 
 
-@pytest.mark.parametrize("others", ["aligned", "pooled"])
-def test_of_several_others_omega_is_told_the_mean(others):
-    protocol = slates(world={"platforms": 3, "time_budget": 12}, others=others)
-    values = np.random.default_rng(0).normal(size=(3, B, N)).astype(np.float32)
-    for p in range(3):
-        mean = np.delete(values, p, axis=0).mean(axis=0)
-        mean = np.repeat(mean.mean(axis=1, keepdims=True), N, axis=1) if others == "pooled" else mean
-        np.testing.assert_allclose(protocol.others_of(jnp.asarray(values), p), mean, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(protocol.others_of(jnp.asarray(values[:, 0]), p), mean[0], rtol=1e-5, atol=1e-6)
-
-
-def test_the_chance_of_exploring_falls_to_its_floor_or_is_snapped_to_none():
-    falling = Exploration(0.8, 0.9, 0.1)
-    np.testing.assert_allclose([falling.chance(t) for t in (0, 1, 5, 60)], [0.8, 0.72, 0.8 * 0.9**5, 0.1], rtol=1e-5)
-    published = Exploration(1.0, 0.99995, 0.0, snap=0.1)  # "round 46,050": ln 0.1 / ln 0.99995 = 46,050.6
-    assert float(published.chance(46_000)) == pytest.approx(0.99995**46_000, rel=1e-3)  # a power in single precision
-    assert float(published.chance(46_100)) == 0.0
-
-
 # -- memory ----------------------------------------------------------------------------------------------------------
 
 
@@ -251,6 +105,24 @@ def test_moments_by_age_are_what_there_was_and_two_platforms_entries_correspond(
     assert number + 1 > MEMORY
     ends = [r for r in range(ROUNDS) if played()[r].over]
     assert ends == [EPISODE - 1, 2 * EPISODE - 1]
+
+
+def test_a_batch_may_be_of_any_moment_that_has_a_next_one_and_of_no_other():
+    e, state = exchange("batch"), played()[-1].state
+
+    @partial(jax.jit, compiler_options=QUICK)
+    def ages(keys, round_):
+        return jax.vmap(lambda key: e.ask(state._replace(key=key, round=round_)).ages)(keys)
+
+    keys = jax.random.split(jax.random.key(0), 400)
+    for round_ in (B + 2, MEMORY, 30 * MEMORY):
+        found = np.asarray(ages(keys, jnp.uint32(round_)))
+        assert all(len(set(row)) == B for row in found.tolist())
+        counts = np.bincount(found.reshape(-1))
+        assert len(counts) == min(round_, MEMORY)  # the oldest is as many rounds old, less one
+        assert counts[0] == 0
+        expected = 400 * B / (len(counts) - 1)
+        assert np.all(np.abs(counts[1:] - expected) < 5 * expected**0.5)
 
 
 def test_values_in_a_batch_are_of_the_moments_and_target_networks_of_the_rounds_after_them():
@@ -391,26 +263,12 @@ def test_split_learning_is_what_differences_of_the_whole_composite_say(number):
             values = np.stack([renewed, values[1]])
 
 
-def test_gradients_are_the_closed_form_and_other_than_0_where_a_click_was():
-    h = played()[LAST]
-    then = one(looked_up(LAST, h.told["batch"].request.ages), 0)
-    compare = h.told["compare 0"]
-    error = f64(compare.request.values)[np.arange(B), then.item] - f64(compare.request.targets)
-    expected = np.zeros((B, N))
-    expected[np.arange(B), then.item] = np.clip(error, -1, 1) / B
-    np.testing.assert_allclose(compare.replies.gradient[0], expected, rtol=1e-5, atol=1e-7)
-
-
 def test_omega_moves_once_a_platform_and_batch_and_a_local_network_once_a_batch():
     for batches, number in enumerate(LEARNS, 1):
         end = played()[number + 1]
         assert count(end.state.optimiser) == K * batches
         assert count(end.own.optimiser) == [batches] * K
-        assert len({raw_bytes(played()[number].told[f"compare {p}"].state.weights) for p in range(K)}) == K
-
-
-def raw_bytes(x):
-    return np.asarray(x).tobytes()
+        assert not same(*(played()[number].told[f"compare {p}"].state.weights for p in range(K)))
 
 
 def test_target_networks_are_copies_of_some_rounds_ago_and_change_in_no_other_round():
@@ -428,6 +286,7 @@ def test_target_networks_are_copies_of_some_rounds_ago_and_change_in_no_other_ro
     assert not same(played()[-1].state.target, played()[-1].state.weights)
 
 
+@pytest.mark.slow
 def test_where_targets_move_the_gradient_of_b_passes_through_them_too():
     """The published code: y is of B's online values at the moment itself, and its loss is differentiated by those.
 

@@ -23,7 +23,6 @@ import enum
 import hashlib
 import json
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -31,22 +30,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrank.core.errors import RunError, WireError
-from fedrank.core.messages import WIRE_VERSION
-from fedrank.core.protocol import Exchange, Party
+from fedrank.core.protocol import Exchange
 from fedrank.deploy.platforms.shelf import Shelf, packed, unpacked
+from fedrank.deploy.platforms.steps import (
+    NotYetError,
+    RefusedError,
+    blank_message,
+    decoded,
+    left,
+    lived,
+    own_values,
+    responded,
+)
 from fedrank.deploy.platforms.terms import Terms
 from fedrank.protocols.vertical_slate_messages import SharedValues
 from fedrank.protocols.vertical_slate_rounds import FormTargets
-from fedrank.protocols.vertical_slate_state import (
-    PlatformOwn,
-    SlateSettings,
-    empty_view,
-    items_of,
-    mean_after,
-    moment_of,
-    seen_next,
-    user_of,
-)
+from fedrank.protocols.vertical_slate_state import PlatformOwn, empty_view
 from fedrank.worlds.satisfaction import Turn
 
 _DIGEST = 32
@@ -59,23 +58,6 @@ class Stage(enum.StrEnum):
     THERE = "there"  #: A user is there and waits for a slate.
     SHOWN = "shown"  #: The slate is made.
     LIVED = "lived"  #: It is known what came of it.
-
-
-class RefusedError(Exception):
-    """A platform does not do what it was asked.
-
-    Attributes:
-        reason: As in the protocol.
-        more: What else the answer says.
-    """
-
-    def __init__(self, reason: str, **more: Any):
-        super().__init__(reason)
-        self.reason, self.more = reason, more
-
-
-class NotYetError(RefusedError):
-    """It will, once something else has happened."""
 
 
 class Platform:
@@ -130,7 +112,7 @@ class Platform:
         own, pieces = self._own, {}
         seen = jnp.float32(observed), jnp.asarray(documents)
         if self.stage is Stage.LIVED:
-            own, row = _left(self._s, own, self._chose, self._turn, *seen, jnp.bool_(newcomer))
+            own, row = left(self._s, own, self._chose, self._turn, *seen, jnp.bool_(newcomer))
             pieces = self._moment(self.lived, row)
         else:  # nothing is known of the round before, if there was one
             view = empty_view(self._s)._replace(first=own.view.first) if newcomer else own.view
@@ -156,10 +138,10 @@ class Platform:
         if number == self.round and self.stage is Stage.THERE:
             place = self.terms.meeting
             self._end_rounds(number)
-            values = _own_values(self.terms.protocol, self._own)
+            values = own_values(self.terms.protocol, self._own)
             question = SharedValues(np.uint32(number), np.asarray(values))
             draws = self.terms.draws(place, self.index, number, self.seeded)
-            own, _ = _responded(self.terms.exchanges[place], question, self._own, draws)
+            own, _ = responded(self.terms.exchanges[place], question, self._own, draws)
             self._commit(own, {}, stage=Stage.SHOWN, alone=self.alone + 1)
         return self.slate(number)
 
@@ -189,7 +171,7 @@ class Platform:
         if slot is not None:
             item = jnp.asarray(self._own.slate[slot], jnp.int32)
             turn = Turn(jnp.int32(slot), item, jnp.float32(engagement), jnp.float32(0.0))
-        own, row = _lived(self._s, self._own, turn, jnp.int32(number))
+        own, row = lived(self._s, self._own, turn, jnp.int32(number))
         pieces = {**self._moment(number, row), "turn": packed(turn), "chose": packed(own.choice)}
         said = {**self._said, "outcome": digest}
         self._commit(own, pieces, stage=Stage.LIVED, lived=number, _said=said, _turn=turn, _chose=own.choice)
@@ -215,7 +197,7 @@ class Platform:
             RefusedError: Not a question that a platform answers in this round.
         """
         exchange = self._exchange(place)
-        request = _decoded(exchange, body)
+        request = decoded(exchange, body)
         digest = hashlib.sha256(body).digest()
         if (kept := self._answers.get((number, place))) is not None:
             if kept[:_DIGEST] != digest:
@@ -228,7 +210,7 @@ class Platform:
         self._sensible(request, number, learns)
         self._end_rounds(number)
         draws = self.terms.draws(place, self.index, number, self.seeded)
-        own, reply = _responded(exchange, request, self._own, draws)
+        own, reply = responded(exchange, request, self._own, draws)
         try:
             data = exchange.reply.encode(reply)
         except WireError as error:  # a network that has left all bounds
@@ -265,12 +247,12 @@ class Platform:
         """Compile what will be asked, so that the first question does not take seconds."""
         for place, exchange in enumerate(self.terms.exchanges):
             if self._is_asked(exchange):
-                blank = _decoded(exchange, blank_message(exchange.request))
-                _responded(exchange, blank, self._own, self.terms.draws(place, self.index, 0, self.seeded))
+                blank = decoded(exchange, blank_message(exchange.request))
+                responded(exchange, blank, self._own, self.terms.draws(place, self.index, 0, self.seeded))
         seen = jnp.float32(0.0), self._own.view.documents
-        _left(self._s, self._own, self._chose, self._turn, *seen, jnp.bool_(False))
-        _lived(self._s, self._own, self._turn, jnp.int32(0))
-        _own_values(self.terms.protocol, self._own)
+        left(self._s, self._own, self._chose, self._turn, *seen, jnp.bool_(False))
+        lived(self._s, self._own, self._turn, jnp.int32(0))
+        own_values(self.terms.protocol, self._own)
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -319,8 +301,8 @@ class Platform:
         """What everybody does by itself at the end of the rounds before this one."""
         for exchange in self.terms.exchanges:
             if exchange.silent and any(exchange.due(past) for past in range(self._ended, number)):
-                request = _decoded(exchange, blank_message(exchange.request))
-                self._own, _ = _responded(exchange, request, self._own, ())
+                request = decoded(exchange, blank_message(exchange.request))
+                self._own, _ = responded(exchange, request, self._own, ())
         self._ended = max(self._ended, number)
 
     def _moment(self, number: int, row: Any) -> dict[str, bytes]:
@@ -372,55 +354,5 @@ class Platform:
             self._answers[int(number), int(place)] = data
 
 
-def blank_message(layout: Any) -> bytes:
-    """A message of zeros."""
-    return bytes([WIRE_VERSION << 5 | layout.kind]) + bytes(layout.nbytes - 1)
-
-
 def _answer_name(number: int, place: int) -> str:
     return f"answer/{number:010}/{place:02}"
-
-
-def _decoded(exchange: Exchange, body: bytes) -> Any:
-    layout = exchange.request
-    if len(body) != layout.nbytes or body[0] != WIRE_VERSION << 5 | layout.kind:
-        raise RefusedError("malformed")
-    try:
-        return layout.decode(body)
-    except WireError as error:
-        raise RefusedError("out-of-range") from error
-
-
-@partial(jax.jit, static_argnums=0)
-def _responded(exchange: Exchange, request: Any, own: PlatformOwn, draws: Any) -> tuple[PlatformOwn, Any]:
-    party, reply = exchange.respond(request, Party(None, own), draws)
-    return party.own, reply
-
-
-@partial(jax.jit, static_argnums=0)
-def _own_values(protocol: Any, own: PlatformOwn) -> jax.Array:
-    s = protocol.settings
-    return protocol.local(own.weights, user_of(s, own.view), items_of(s, own.view))
-
-
-@partial(jax.jit, static_argnums=0)
-def _lived(s: SlateSettings, own: PlatformOwn, turn: Turn, number: Any) -> tuple[PlatformOwn, Any]:
-    """A round is over; whether the user has left is not known before the next one comes."""
-    row = moment_of(s, own, turn, jnp.bool_(False))
-    memory = jax.tree.map(lambda kept, new: kept.at[number % s.memory].set(new), own.memory, row)
-    return own._replace(memory=memory, rounds=number + 1, mean=mean_after(s, own, turn)), row
-
-
-@partial(jax.jit, static_argnums=0)
-def _left(
-    s: SlateSettings, own: PlatformOwn, chose: Any, turn: Turn, observed: Any, documents: Any, over: Any
-) -> tuple[PlatformOwn, Any]:
-    """The next user, or the same one again: what the platform sees now, and the moment before with its end.
-
-    What it saw of the round before it saw with the choice model of then, whatever it has learnt since.
-    """
-    row = moment_of(s, own, turn, over)
-    place = (own.rounds - 1) % s.memory
-    memory = jax.tree.map(lambda kept, new: kept.at[place].set(new), own.memory, row)
-    view = seen_next(s, own._replace(choice=chose), turn, observed, documents, over)
-    return own._replace(memory=memory, view=view), row

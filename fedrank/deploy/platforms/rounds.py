@@ -30,8 +30,8 @@ import numpy as np
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.protocol import Exchange
 from fedrank.deploy.platforms.peer import Peer, Silence
-from fedrank.deploy.platforms.platform import blank_message
 from fedrank.deploy.platforms.shelf import Shelf, packed, unpacked
+from fedrank.deploy.platforms.steps import blank_message
 from fedrank.deploy.platforms.terms import Terms
 from fedrank.learners import replay
 from fedrank.protocols.vertical_slate_messages import Moments

@@ -10,7 +10,7 @@ from silo_worlds import QUICK
 from fedrank.core.protocol import Party
 from fedrank.networks.slate_q import ItemHead, ItemQ
 from fedrank.protocols.vertical_slate_pooled import PooledSlate
-from fedrank.protocols.vertical_slate_state import Exploration, Faults, SlateSettings
+from fedrank.protocols.vertical_slate_settings import Exploration, Faults, SlateSettings
 from fedrank.worlds.satisfaction import Satisfaction
 
 K, N, B, ROUNDS = 3, 4, 3, 9

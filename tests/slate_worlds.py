@@ -19,7 +19,10 @@ from silo_worlds import QUICK
 from fedrank.core.protocol import Party
 from fedrank.networks.slate_q import ItemHead, ItemQ
 from fedrank.protocols.vertical_slate import VerticalSlate
-from fedrank.protocols.vertical_slate_state import Exploration, Moment, SlateSettings
+from fedrank.protocols.vertical_slate_settings import Exploration, SlateSettings
+from fedrank.protocols.vertical_slate_state import (
+    Moment,
+)
 from fedrank.protocols.vertical_slate_visits import Visits
 from fedrank.worlds.satisfaction import Satisfaction
 

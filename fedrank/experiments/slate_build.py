@@ -27,7 +27,7 @@ from fedrank.privacy.value_noise import ValueNoise
 from fedrank.protocols.table import PROTOCOLS
 from fedrank.protocols.vertical_slate import VerticalSlate
 from fedrank.protocols.vertical_slate_pooled import PooledSlate
-from fedrank.protocols.vertical_slate_state import Exploration, Faults, SlateSettings
+from fedrank.protocols.vertical_slate_settings import Exploration, Faults, SlateSettings
 from fedrank.worlds.presets import PRESETS, preset
 from fedrank.worlds.satisfaction import Satisfaction
 

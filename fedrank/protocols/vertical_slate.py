@@ -44,12 +44,13 @@ from fedrank.learners import choice_fit
 from fedrank.learners.slateq import huber, next_value
 from fedrank.learners.slates import slate_value
 from fedrank.privacy.unprotected import Unprotected
-from fedrank.protocols.vertical_slate_rounds import Batch, Compare, Copy, FormTargets, Look, Recommend, Step
+from fedrank.protocols.vertical_slate_acting import Look, Recommend
+from fedrank.protocols.vertical_slate_rounds import Batch, Compare, Copy, FormTargets, Step
+from fedrank.protocols.vertical_slate_settings import SlateSettings
 from fedrank.protocols.vertical_slate_state import (
     CoordinatorState,
     Moment,
     PlatformOwn,
-    SlateSettings,
     choice_scores,
     chosen_slate,
     empty_view,

@@ -64,7 +64,11 @@ from fedrank.protocols.vertical_slate_pooled_rounds import (
     PooledTargets,
 )
 from fedrank.protocols.vertical_slate_pooled_state import Grid, PooledOwn, PooledState, summed
-from fedrank.protocols.vertical_slate_state import PlatformOwn, items_of, user_of
+from fedrank.protocols.vertical_slate_state import (
+    PlatformOwn,
+    items_of,
+    user_of,
+)
 from fedrank.protocols.vertical_slate_visits import Greedy
 from fedrank.worlds.rollout import rollout
 

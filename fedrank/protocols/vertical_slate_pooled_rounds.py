@@ -18,9 +18,12 @@ from fedrank.privacy.quantise import clip_to_norm
 from fedrank.protocols import vertical_slate_messages as m
 from fedrank.protocols import vertical_slate_pooled_messages as pm
 from fedrank.protocols.foltr_pdgd_messages import carriers
+from fedrank.protocols.vertical_slate_acting import Coin, Recommend, SlateExchange
 from fedrank.protocols.vertical_slate_pooled_state import PooledOwn, PooledState, PooledVisits, summed
-from fedrank.protocols.vertical_slate_rounds import Coin, Copy, FormTargets, Recommend, SlateExchange
-from fedrank.protocols.vertical_slate_state import moments
+from fedrank.protocols.vertical_slate_rounds import Copy, FormTargets
+from fedrank.protocols.vertical_slate_state import (
+    moments,
+)
 
 if TYPE_CHECKING:
     from fedrank.protocols.vertical_slate_pooled import PooledSlate

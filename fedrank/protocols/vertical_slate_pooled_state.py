@@ -10,7 +10,10 @@ import jax.numpy as jnp
 
 from fedrank.core.protocol import Encounter
 from fedrank.privacy.quantise import check_sum, dequantise, quantise
-from fedrank.protocols.vertical_slate_state import PlatformOwn, SlateSettings
+from fedrank.protocols.vertical_slate_settings import SlateSettings
+from fedrank.protocols.vertical_slate_state import (
+    PlatformOwn,
+)
 from fedrank.protocols.vertical_slate_visits import Visits
 
 #: To the nearest step. Towards zero, what is summed would shrink.

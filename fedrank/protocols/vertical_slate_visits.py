@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 
 from fedrank.core.protocol import Encounter
+from fedrank.protocols.vertical_slate_settings import SlateSettings
 from fedrank.protocols.vertical_slate_state import (
     PlatformOwn,
-    SlateSettings,
     View,
     chosen_slate,
     empty_view,

@@ -33,7 +33,10 @@ import numpy as np
 
 from fedrank.learners.slateq import next_value
 from fedrank.protocols.vertical_slate import VerticalSlate
-from fedrank.protocols.vertical_slate_state import Moment, choice_scores
+from fedrank.protocols.vertical_slate_state import (
+    Moment,
+    choice_scores,
+)
 from fedrank.simulate.slate_guesses import Accuracy, accuracy, bent, straight
 from fedrank.simulate.slate_records import Records
 

@@ -20,7 +20,7 @@ from fedrank.networks.slate_q import ItemHead, ItemQ, PositionalHead, Positional
 from fedrank.privacy.calibration import laplace_scale
 from fedrank.privacy.value_noise import ValueNoise
 from fedrank.protocols.vertical_slate import VerticalSlate
-from fedrank.protocols.vertical_slate_state import Exploration, Faults, SlateSettings
+from fedrank.protocols.vertical_slate_settings import Exploration, Faults, SlateSettings
 from fedrank.simulate.slate_guesses import Accuracy, accuracy
 from fedrank.simulate.slate_leakage import (
     clicked,

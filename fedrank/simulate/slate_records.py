@@ -15,7 +15,9 @@ import numpy as np
 
 from fedrank.core.errors import ConfigError
 from fedrank.protocols.vertical_slate import VerticalSlate
-from fedrank.protocols.vertical_slate_state import Moment
+from fedrank.protocols.vertical_slate_state import (
+    Moment,
+)
 from fedrank.simulate.rounds import Simulator, run_keys
 from fedrank.simulate.wiretap import Wiretap
 

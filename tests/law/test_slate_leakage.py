@@ -13,7 +13,9 @@ from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.messages import Field, Layout
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.privacy.unprotected import Unprotected
-from fedrank.protocols.vertical_slate_state import Moment
+from fedrank.protocols.vertical_slate_state import (
+    Moment,
+)
 from fedrank.simulate.rounds import Simulator, run_keys
 from fedrank.simulate.slate_guesses import accuracy
 from fedrank.simulate.slate_leakage import (

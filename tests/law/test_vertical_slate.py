@@ -30,7 +30,12 @@ from fedrank.core.ledger import Ledger
 from fedrank.core.messages import PUBLIC_AXES
 from fedrank.core.protocol import Party
 from fedrank.networks.slate_q import IdentityHead, ItemQ, PositionalHead, PositionalQ
-from fedrank.protocols.vertical_slate_state import Exploration, Faults, chosen_slate, items_of, user_of
+from fedrank.protocols.vertical_slate_settings import Exploration, Faults
+from fedrank.protocols.vertical_slate_state import (
+    chosen_slate,
+    items_of,
+    user_of,
+)
 from fedrank.protocols.vertical_slate_visits import first_views
 from fedrank.simulate.rounds import Conditions, Simulator, run_keys
 from fedrank.worlds.satisfaction import Scene, User

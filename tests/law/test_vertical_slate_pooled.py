@@ -21,7 +21,10 @@ from fedrank.privacy.value_noise import ValueNoise
 from fedrank.protocols.vertical_slate_pooled import PooledSlate
 from fedrank.protocols.vertical_slate_pooled_messages import as_vector, from_vector, length
 from fedrank.protocols.vertical_slate_pooled_state import Grid
-from fedrank.protocols.vertical_slate_state import Exploration, Faults, SlateSettings, user_of
+from fedrank.protocols.vertical_slate_settings import Exploration, Faults, SlateSettings
+from fedrank.protocols.vertical_slate_state import (
+    user_of,
+)
 from fedrank.simulate.rounds import Simulator, run_keys
 from fedrank.worlds.policies import TopFeature
 from fedrank.worlds.rollout import returns

@@ -49,7 +49,10 @@ from slate_worlds import (
     worth,
 )
 
-from fedrank.protocols.vertical_slate_state import Faults, choice_scores
+from fedrank.protocols.vertical_slate_settings import Faults
+from fedrank.protocols.vertical_slate_state import (
+    choice_scores,
+)
 
 LAST = LEARNS[-1]
 

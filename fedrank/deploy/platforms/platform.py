@@ -45,7 +45,10 @@ from fedrank.deploy.platforms.steps import (
 from fedrank.deploy.platforms.terms import Terms
 from fedrank.protocols.vertical_slate_messages import SharedValues
 from fedrank.protocols.vertical_slate_rounds import FormTargets
-from fedrank.protocols.vertical_slate_state import PlatformOwn, empty_view
+from fedrank.protocols.vertical_slate_state import (
+    PlatformOwn,
+    empty_view,
+)
 from fedrank.worlds.satisfaction import Turn
 
 _DIGEST = 32

@@ -36,7 +36,9 @@ from fedrank.deploy.platforms.terms import Terms
 from fedrank.learners import replay
 from fedrank.protocols.vertical_slate_messages import Moments
 from fedrank.protocols.vertical_slate_rounds import Batch, FormTargets
-from fedrank.protocols.vertical_slate_state import CoordinatorState
+from fedrank.protocols.vertical_slate_state import (
+    CoordinatorState,
+)
 
 #: Seconds that a platform may take to answer, where nothing else is said.
 PATIENCE = 30.0

@@ -12,9 +12,9 @@ from fedrank.core.errors import WireError
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.protocol import Exchange, Party
 from fedrank.protocols.vertical_slate import VerticalSlate
+from fedrank.protocols.vertical_slate_settings import SlateSettings
 from fedrank.protocols.vertical_slate_state import (
     PlatformOwn,
-    SlateSettings,
     items_of,
     mean_after,
     moment_of,

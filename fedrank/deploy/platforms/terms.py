@@ -19,7 +19,10 @@ from fedrank.experiments.config import RunConfig
 from fedrank.experiments.slate_build import build_platforms
 from fedrank.experiments.slate_marks import PLATFORMS
 from fedrank.protocols.vertical_slate import VerticalSlate
-from fedrank.protocols.vertical_slate_state import CoordinatorState, PlatformOwn
+from fedrank.protocols.vertical_slate_state import (
+    CoordinatorState,
+    PlatformOwn,
+)
 from fedrank.simulate import rounds as simulated
 
 #: Where a platform is asked: ``/v1/exchange/<round>/<place of the exchange among the protocol's>``.

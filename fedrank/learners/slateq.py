@@ -58,6 +58,6 @@ def td_target(reward: jax.Array, done: jax.Array, after: jax.Array, discount: fl
 
 
 def huber(error: jax.Array, threshold: float = 1.0) -> jax.Array:
-    """Huber's loss: ½ e² up to the threshold t, and t (|e| − ½ t) beyond; the shape of ``error``."""
+    """Huber's loss: ½ e² up to the threshold t, and t (``|e|`` − ½ t) beyond; the shape of ``error``."""
     size = jnp.abs(error)
     return jnp.where(size <= threshold, 0.5 * error * error, threshold * (size - 0.5 * threshold))

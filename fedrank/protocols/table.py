@@ -197,7 +197,7 @@ for _name, _summary, _crosses in (
     PROTOCOLS.register(_name, summary=_summary, citation="ie2019slateq")(
         Row(
             paper="Ie et al.: SlateQ, a Tractable Decomposition for RL with Recommendation Sets, IJCAI 2019",
-            file="fedrank/protocols/slateq.py",
+            file="fedrank/protocols/vertical_slate.py",
             crosses=_crosses,
         )
     )

@@ -1,11 +1,16 @@
 """The two HTTP faces of a platform: one for the coordinator, one for the platform's own application.
 
+For the coordinator:
+
 ==========================================  ======================================================================
-for the coordinator
 ``GET /v1/platform``                        which platform this is, and where it is in its rounds
 ``GET /v1/missing/<round>``                 rounds up to this one that it does not remember
 ``POST /v1/exchange/<round>/<place>``       a question of the protocol, in the bytes of its layout; the reply likewise
-for the application, on a port of this machine only, in JSON
+==========================================  ======================================================================
+
+For the application, on a port of this machine only, in JSON:
+
+==========================================  ======================================================================
 ``GET /v1/state``                           where the platform is in its rounds, N and n
 ``PUT /v1/visit/<round>``                   ``{"candidates": […], "observed": 0.5, "newcomer": false}``
 ``GET /v1/slate/<round>``                   ``{"slate": [2, 0, 7]}``, once there is one

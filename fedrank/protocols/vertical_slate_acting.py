@@ -99,7 +99,7 @@ class Look(SlateExchange):
 
     def tell(self, state: CoordinatorState, replies: m.LocalValues, arrived: Any) -> CoordinatorState:
         """Keep them; whoever is not heard values nothing."""
-        return state._replace(values=heard(replies.values, arrived))
+        return state._replace(values=rows_heard(replies.values, arrived))
 
 
 class Coin(NamedTuple):
@@ -154,7 +154,7 @@ class Recommend(SlateExchange):
         return state._replace(round=state.round + 1)
 
 
-def heard(replies: Any, arrived: Any) -> jax.Array:
+def rows_heard(replies: Any, arrived: Any) -> jax.Array:
     """Replies [K, ...] of those that were heard and sent numbers; zeros for the others."""
     there = arrived.reshape(-1, *(1,) * (replies.ndim - 1))
     return jnp.where(there & jnp.isfinite(replies), replies, 0.0)

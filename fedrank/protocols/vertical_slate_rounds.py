@@ -12,7 +12,7 @@ from fedrank.core.messages import Layout
 from fedrank.core.protocol import Party
 from fedrank.learners import choice_fit, replay
 from fedrank.protocols import vertical_slate_messages as m
-from fedrank.protocols.vertical_slate_acting import SlateExchange, heard
+from fedrank.protocols.vertical_slate_acting import SlateExchange, rows_heard
 from fedrank.protocols.vertical_slate_state import (
     CoordinatorState,
     PlatformOwn,
@@ -67,7 +67,7 @@ class Batch(SlateExchange):
 
     def tell(self, state: CoordinatorState, replies: m.BatchValues, arrived: Any) -> CoordinatorState:
         """Keep them."""
-        return state._replace(batch=heard(replies.values, arrived), following=heard(replies.following, arrived))
+        return state._replace(batch=rows_heard(replies.values, arrived), following=rows_heard(replies.following, arrived))
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class FormTargets(SlateExchange):
             compared=jnp.zeros_like(state.compared),
         )
         if self.s.faults.moving_targets:
-            state = state._replace(slopes=heard(replies.slopes, heard))
+            state = state._replace(slopes=rows_heard(replies.slopes, heard))
         return state
 
 
@@ -216,7 +216,7 @@ class Compare(SlateExchange):
         _, back = jax.vjp(lambda weights, own: self.p.joint(weights, own, others), state.weights, state.batch[p])
         by_weights, by_values = back(gradient)
         if self.moves:
-            by_values = by_values + self._through_targets(state, heard(replies.by_targets, arrived)[p])
+            by_values = by_values + self._through_targets(state, rows_heard(replies.by_targets, arrived)[p])
         weights, optimiser = self.p.stepped(state.weights, state.optimiser, by_weights)
         weights = jnp.where(heard, weights, state.weights)
         optimiser = jax.tree.map(lambda new, old: jnp.where(heard, new, old), optimiser, state.optimiser)

@@ -67,7 +67,9 @@ class Batch(SlateExchange):
 
     def tell(self, state: CoordinatorState, replies: m.BatchValues, arrived: Any) -> CoordinatorState:
         """Keep them."""
-        return state._replace(batch=rows_heard(replies.values, arrived), following=rows_heard(replies.following, arrived))
+        return state._replace(
+            batch=rows_heard(replies.values, arrived), following=rows_heard(replies.following, arrived)
+        )
 
 
 @dataclass(frozen=True)

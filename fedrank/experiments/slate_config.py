@@ -149,7 +149,9 @@ class Slates:
         "first", "Who has clicks and engagement: the first platform only, or all (the extended algorithm)."
     )
     objective: Literal["own", "team"] = setting(
-        "own", "What is maximised: a platform's own engagement, or everybody's."
+        "own",
+        "What is maximised: a platform's own engagement, or the mean of all that see theirs; the same where only "
+        "the first does.",
     )
     others: Literal["aligned", "pooled"] | None = setting(
         None,
@@ -236,14 +238,18 @@ class Sharing:
         None, "Values are cut to this range around centre before they cross, ±; without it they are sent as they are."
     )
     centre: float = setting(
-        0.0, "Middle of that range: a number that everybody knows. Values are about 1/(1 − γ) of a scaled engagement."
+        0.0,
+        "Middle of that range: a number that everybody knows. Values are near 0 where engagement is centred, else "
+        "about 1/(1 − γ) of a scaled engagement.",
     )
     epsilon: float | None = setting(
         None, "ε of each list of values that crosses, by noise on it; needs clip. Without it none."
     )
     mechanism: Literal["gaussian", "laplace"] = setting("gaussian", "The noise; Gaussian noise at privacy.delta.")
     secure_sum: bool = setting(
-        False, "The coordinator sees sums over the platforms only, and the federated network goes to them; needs three."
+        False,
+        "The coordinator sees sums over the platforms only, and the federated network goes to them; needs three. "
+        "Simulated only: platforms as processes refuse it.",
     )
 
     def __post_init__(self):

@@ -41,7 +41,8 @@ _NOT_COVERED = (
     "What carries a message: network address, time of sending, and anything the transport adds.",
     "Noise whose random numbers somebody else knows. In a simulation all noise follows from the run's seed, so that a "
     "simulated run protects nobody and only shows what a deployed one would promise.",
-    "Rounds beyond those counted here.",
+    "Rounds beyond those counted here; and where a platform misses rounds, the moments that all have are drawn more "
+    "often than counted for a stay: then only the ε of a coordinator that always asks holds.",
 )
 
 

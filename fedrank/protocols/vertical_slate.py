@@ -61,6 +61,7 @@ from fedrank.protocols.vertical_slate_visits import Greedy
 from fedrank.worlds.rollout import rollout
 
 _SEEN = "Q-values, targets and gradients of Q-values, as they are."
+_CUT = "Q-values, cut to a range but without noise; targets and gradients of Q-values, as they are."
 _WORDS = (
     "No feature of a candidate or a user, no click, no engagement and no weight of a local network leaves a platform.",
     "A target is an engagement and what is expected after it, and a gradient is other than 0 where a click was: who "
@@ -198,18 +199,18 @@ class VerticalSlate(Protocol):
         return jax.vmap(of_run)(states.weights, own, keys)
 
     def watch(self, state: CoordinatorState) -> dict[str, Any]:
-        """The mean target of the last batch, and the mean of the federated values' inputs: what saturates, shows."""
+        """The mean target of the last batch, of the first platform with feedback."""
         return {"target": jnp.mean(state.targets[jnp.asarray(self.settings.order[0])])}
 
     def account(self, rounds: int, delta: float) -> Promise:
         """What noise on Q-values promises; without it, and for targets and gradients, nothing is promised."""
         s = self.settings
         if s.central:
-            return Unprotected(rounds, "Everything: one learner sees what all platforms see.")
+            return Unprotected(rounds, "Everything that any platform knows of a user, as it is: every learner sees it.")
         if self.silent:
             return Unprotected(rounds, "Nothing crosses.")
         if s.noise is None or s.noise.epsilon is None:
-            return Unprotected(rounds, _SEEN, _WORDS)
+            return Unprotected(rounds, _SEEN if s.noise is None else _CUT, _WORDS)
         return s.noise.account(
             rounds,
             delta,
@@ -242,6 +243,13 @@ class VerticalSlate(Protocol):
         """Federated values of all platforms in a round, [K, N] of [K, N]: equations 9 and 10."""
         numbers = jnp.arange(self.settings.platforms)
         return jax.vmap(lambda p: self.joint(weights, values[p], self.others_of(values, p)))(numbers)
+
+    def played(self, weights: Any, values: Any, key: Any) -> jax.Array:
+        """The same of values as they cross, clipped and with the noise of ``key``: what slates are made by."""
+        noise = self.settings.noise
+        if noise is not None and not self.silent:
+            values = noise.applied(values, noise.draw(key, values.shape))
+        return self.acting(weights, values)
 
     # -- what a platform computes ---------------------------------------------------------------------------------
 

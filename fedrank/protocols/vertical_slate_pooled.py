@@ -198,7 +198,15 @@ class PooledSlate(VerticalSlate):
 
     def acting(self, weights: Any, values: Any) -> jax.Array:
         """Federated values of all platforms in a round, [K, N] of [K, N], each made at its platform: (9), (10)."""
-        words = self.values_grid.words(values)
+        return self._joined(weights, values, self.values_grid.words(values))
+
+    def played(self, weights: Any, values: Any, key: Any) -> jax.Array:
+        """The same with the noise of ``key`` on what platforms send; their own values they join as they are."""
+        noise = self.settings.noise
+        drawn = None if noise is None else self.noise_of(noise.draw(key, values.shape))
+        return self._joined(weights, values, self.values_grid.words(values, drawn))
+
+    def _joined(self, weights: Any, values: Any, words: Any) -> jax.Array:
         total = summed(words, jnp.ones(self.settings.platforms, bool))
         return jax.vmap(lambda own, sent: self.joint(weights, own, self.others_in(total, sent, 1)))(values, words)
 
@@ -235,7 +243,7 @@ class PooledSlate(VerticalSlate):
         return {"target": jnp.mean(state.targets)} if self.shares_targets else {}
 
     def evaluated(self, states: PooledState, own: PooledOwn, keys: Any) -> jax.Array:  # type: ignore[override]
-        """As :meth:`VerticalSlate.evaluated`; values are summed on the grid, and no noise is added to them."""
+        """As :meth:`VerticalSlate.evaluated`; values are summed on the grid, with their noise."""
 
         def of_run(weights, platforms, keys):
             policy = Greedy(self, weights, platforms)

@@ -93,7 +93,7 @@ class SlateSettings:
         target: Which next slate a target is about, one of :data:`~fedrank.learners.slateq.TARGETS`.
         choice: The choice model of the agents: the users' own, a learnt one, or the published one.
         objective: ``own``: a target is about a platform's own engagement. ``team``: about the mean of all platforms
-            that see theirs.
+            that see theirs; where only one does, that is its own.
         others: ``aligned``: candidate i beside the others' candidate i. ``pooled``: one number, their mean.
         regress: Which slate of a platform without feedback has its value regressed: the best by its values (equation
             15), or the one that it showed.
@@ -101,7 +101,7 @@ class SlateSettings:
         centred: What is learnt from is engagement less a platform's mean ("reward centring", Naik et al. 2024), so
             that values need not grow from 0 to r/(1 − γ), and with them everything that happens to be shown. Only where
             users always click: no click is worth 0.
-        central: All platforms see what any sees: no federation, a bound.
+        central: Each platform sees the user as all of them see it: no federation, something to compare with.
         noise: What is done to Q-values before they leave a platform; None: nothing.
         faults: The published code's.
 
@@ -114,7 +114,7 @@ class SlateSettings:
     head: FederatedQ
     feedback: tuple[bool, ...] = (True, False)
     discount: float = 0.9
-    learning_rate: float = 1e-3
+    learning_rate: float = 3e-4
     batch: int = 32
     memory: int = 5000
     burn_in: int = 500

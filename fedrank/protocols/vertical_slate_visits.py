@@ -80,11 +80,11 @@ def first_views(s: SlateSettings, scene: Scene) -> View:
 
 def together(s: SlateSettings, views: View) -> View:
     """Views [K, ...] with what the other platforms know, where one learner sees everything."""
-    if not s.central:
+    if not s.central or s.platforms == 1:
         return views
     features = jax.vmap(lambda view: own_features(s, view))(views)
     others = [jnp.concatenate([features[q] for q in range(s.platforms) if q != p]) for p in range(s.platforms)]
-    return views._replace(others=jnp.stack(others) if s.platforms > 1 else views.others)
+    return views._replace(others=jnp.stack(others))
 
 
 class Last(NamedTuple):
@@ -150,9 +150,7 @@ class Greedy(Policy):
         users = jax.vmap(lambda view: user_of(s, view))(views)
         items = jax.vmap(lambda view: items_of(s, view))(views)
         values = jax.vmap(p.local)(self.own.weights, users, items)
-        if s.noise is not None and not p.silent:  # what is played is what may cross
-            values = s.noise.applied(values, s.noise.draw(key, values.shape))
-        joint = p.acting(self.weights, values)
+        joint = p.played(self.weights, values, key)
         return jax.vmap(lambda c, u, i, q: chosen_slate(s, c, u, i, q))(self.own.choice, users, items, joint)
 
     def notice(self, memory: Last, scene: Scene, slates: Any, turns: Turn) -> Last:

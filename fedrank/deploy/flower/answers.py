@@ -35,6 +35,7 @@ from fedrank.deploy.flower.settings import NodeSettings, about, block
 from fedrank.experiments.build import Experiment, build
 from fedrank.experiments.config import RunConfig
 from fedrank.experiments.silo_build import SiloExperiment
+from fedrank.experiments.slate_build import SlateExperiment
 from fedrank.experiments.text_build import TextExperiment
 
 #: Rounds back to which a server may go, and finds the parties as they were.
@@ -98,7 +99,7 @@ def without_shares(config: RunConfig) -> RunConfig:
 def built(config: RunConfig, folder: str | None = None) -> Experiment | SiloExperiment:
     """The experiment of a run whose parties hold no texts: :mod:`fedrank.deploy.flower.own_texts` has those that do."""
     made = build(config, folder)
-    assert not isinstance(made, TextExperiment)
+    assert not isinstance(made, TextExperiment | SlateExperiment)  # nor do platforms run through Flower
     return made
 
 

@@ -8,10 +8,11 @@ The unit of ``epsilon`` is **one vector**: all that one message says of one mome
 be any vector, and may be replaced by any other.
 
 **Why each value is cut, and not a norm of the vector.** Values of one moment have much in common (about r/(1 − γ) each
-where engagement is not centred) and differ by little. A ball has to let the vector pass whose values are all ``clip``: of radius clip √N in L2, clip N
-in L1. Two vectors in it are as far apart as in the box of all values up to ``clip``: 2 clip √N and 2 clip N. So a norm
-would save nothing; and where it cuts, one candidate's value would move all others'. What does save is ``centre``, a
-number that everybody knows beforehand and no data has a part in: noise follows the range, not the values' size.
+where engagement is not centred) and differ by little. A ball has to let the vector pass whose values are all ``clip``:
+of radius clip √N in L2, clip N in L1. Two vectors in it are as far apart as in the box of all values up to ``clip``:
+2 clip √N and 2 clip N. So a norm would save nothing; and where it cuts, one candidate's value would move all others'.
+What does save is ``centre``, a number that everybody knows beforehand and no data has a part in: noise follows the
+range, not the values' size.
 """
 
 from __future__ import annotations

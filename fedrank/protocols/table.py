@@ -190,7 +190,7 @@ for _name, _summary, _crosses in (
     ("slateq", "Platforms that share users, each by itself (SlateQ).", "nothing"),
     (
         "slateq-central",
-        "One learner that sees all platforms: a bound of what federating can reach (SlateQ).",
+        "Platforms that see the user as all of them do, to compare with (SlateQ).",
         "everything: states, clicks and engagement",
     ),
 ):

@@ -147,7 +147,7 @@ class SlateRun:
 
     @property
     def central(self) -> bool:
-        """Whether one learner sees what all platforms see."""
+        """Whether each platform sees the user as all of them do."""
         return self.protocol == "slateq-central"
 
     @property
@@ -184,7 +184,7 @@ class SlateRun:
     def feedback_in_words(self) -> str:
         """Which platforms see clicks and engagement: ``"A with feedback, B without"``."""
         if self.central:
-            return "one learner sees all"
+            return "each sees the user as all do"
         without = self.without_feedback
         return (
             f"{_listed(self.with_feedback)} with feedback, {_listed(without)} without"

@@ -173,7 +173,11 @@ def test_the_papers_that_come_with_it_are_in_order():
         # Every printed number has a run or a baseline to stand beside.
         for entry in paper.values:
             study = next(s for s in paper.studies if s.name == entry["study"])
-            assert (entry["split"], entry["measure"]) in study.measures
+            # A publication's own metrics of platforms have a table of their own.
+            legacy = {
+                ("legacy", f"{metric} ({platform})") for metric in ("optimal reward", "ETROR") for platform in "AB"
+            }
+            assert (entry["split"], entry["measure"]) in {*study.measures, *legacy}
             runs = [v.where for v in plans[study.name]]
             baselines = plans[study.name][0].config.evaluation.baselines
             named = {**entry["where"]}

@@ -171,7 +171,7 @@ def test_centrally_a_platform_is_told_what_the_other_knows_of_the_user():
 
 @pytest.mark.parametrize(
     ("protocol", "says"),
-    [(PROTOCOL, "as they are"), (ALONE, "Nothing crosses"), (CENTRAL, "one learner sees")],
+    [(PROTOCOL, "as they are"), (ALONE, "Nothing crosses"), (CENTRAL, "every learner sees it")],
     ids=["plain", "alone", "central"],
 )
 def test_nothing_is_promised_without_noise_and_it_is_said_what_is_seen(protocol, says):

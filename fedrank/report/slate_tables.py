@@ -142,7 +142,7 @@ def parties_table(run: Run) -> Table:
     for name, sees in zip(slates.names, slates.feedback, strict=True):
         if slates.central:
             row = {"sees": "candidates; the user’s satisfaction with noise; clicks and engagement"}
-            row |= {"learns": "with all that any platform knows of the user", "sent": "nothing: everybody has everything"}
+            row |= {"learns": "with what all know of the user", "sent": "nothing: all have everything"}
         else:
             more = "; clicks and engagement" if sees else "; no click, no engagement"
             row = {"sees": f"its candidates; the user’s satisfaction with noise{more}"}

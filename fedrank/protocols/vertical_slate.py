@@ -95,7 +95,7 @@ class VerticalSlate(Protocol):
         learning = (
             exchange
             for place, p in enumerate(order)
-            for exchange in (Compare(self, p, place == 0), Step(self, p, place == len(order) - 1))
+            for exchange in (Compare(self, p), Step(self, p, place == len(order) - 1))
         )
         return Look(self), Recommend(self), Batch(self), FormTargets(self), *learning, Copy(self)
 

@@ -162,12 +162,10 @@ class Compare(SlateExchange):
 
     Attributes:
         platform: Which.
-        first: Nobody has learnt from the batch before.
     """
 
     p: VerticalSlate
     platform: int
-    first: bool
 
     name = "compare"
     request = property(lambda self: m.compare_layout(*self.shape))

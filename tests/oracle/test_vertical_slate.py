@@ -50,9 +50,7 @@ from slate_worlds import (
 )
 
 from fedrank.protocols.vertical_slate_settings import Faults
-from fedrank.protocols.vertical_slate_state import (
-    choice_scores,
-)
+from fedrank.protocols.vertical_slate_state import choice_scores
 
 LAST = LEARNS[-1]
 

@@ -30,16 +30,16 @@ test-slow: $(VENV)/.stamp-dev ## run the tests that take minutes
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow $(ARGS)
 
 test-flower: $(VENV)/.stamp-dev ## run Flower for real: a link and two nodes on this machine, two rounds
-	@FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 $(BIN)/python -m pytest -q -m slow tests/contract/test_flower_runs.py
+	@FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 $(BIN)/python -m pytest -q -m slow tests/deploy/contract/test_flower_runs.py
 
 test-flower-silos: $(VENV)/.stamp-dev ## run Flower for real: a link and four silos on this machine
-	@FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 $(BIN)/python -m pytest -q -m slow tests/contract/test_flower_silos_runs.py
+	@FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 $(BIN)/python -m pytest -q -m slow tests/deploy/contract/test_flower_silos_runs.py
 
 test-platforms: $(VENV)/.stamp-dev ## run two platforms, their coordinator and their users as processes on this machine
-	@$(BIN)/python -m pytest -q -m slow tests/contract/test_platform_processes.py tests/law/test_platform_coordinator.py
+	@$(BIN)/python -m pytest -q -m slow tests/deploy/contract/test_platform_processes.py tests/deploy/law/test_platform_coordinator.py
 
 test-flower-texts: $(VENV)/.stamp-dev ## run Flower for real: a link and four silos with texts on this machine
-	@FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 $(BIN)/python -m pytest -q -m slow tests/contract/test_flower_texts_runs.py
+	@FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 $(BIN)/python -m pytest -q -m slow tests/deploy/contract/test_flower_texts_runs.py
 
 check: $(VENV)/.stamp-dev ## lint, formatting, types, layers
 	@$(BIN)/ruff check .

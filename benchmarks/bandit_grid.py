@@ -59,10 +59,10 @@ def main() -> None:
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Both, one after the other, in one process."""
     from fedrank.core.errors import FedrankError
-    from fedrank.experiments.bandit_grid import cells, play_cells
     from fedrank.experiments.config import RunConfig
-    from fedrank.experiments.silo_build import build_silos
-    from fedrank.experiments.silo_config import Network, Silos
+    from fedrank.silos.bandit_grid import cells, play_cells
+    from fedrank.silos.build import build_silos
+    from fedrank.silos.config import Network, Silos
 
     settings: dict[str, Any] = {"rounds": arguments.rounds, "seeds": arguments.seeds, "network": Network(widths=WIDTHS)}
     try:

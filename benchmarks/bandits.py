@@ -95,8 +95,8 @@ def _world(arguments: argparse.Namespace) -> tuple[Any, Any]:
 def _alone(arguments: argparse.Namespace, kind: str) -> Callable[[], Any]:
     import jax
 
-    from fedrank.bandits.play import play
-    from fedrank.bandits.rules import make_rule
+    from fedrank.silos.bandits.play import play
+    from fedrank.silos.bandits.rules import make_rule
 
     rule, (means, keys) = make_rule(kind, **RULES[kind]), _world(arguments)
     compiled = jax.jit(jax.vmap(lambda key: play(rule, means, arguments.rounds, key, NOISE)))
@@ -107,8 +107,8 @@ def _alone(arguments: argparse.Namespace, kind: str) -> Callable[[], Any]:
 def _together(arguments: argparse.Namespace) -> Callable[[], Any]:
     import jax
 
-    from fedrank.bandits.play import play
-    from fedrank.bandits.rules import make_rule, stack
+    from fedrank.silos.bandits.play import play
+    from fedrank.silos.bandits.rules import make_rule, stack
 
     means, keys = _world(arguments)
     made = [make_rule(kind, **settings) for kind, settings in RULES.items()]

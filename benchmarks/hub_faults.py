@@ -33,8 +33,8 @@ import time
 from pathlib import Path
 
 from benchmarks.hubs import Client, connect, make_hub, random_replies, request, served
-from fedrank.deploy.audit import replay_log
-from fedrank.deploy.folder import HubFolder
+from fedrank.deploy.hub.audit import replay_log
+from fedrank.deploy.hub.folder import HubFolder
 
 #: Devices in the loop of kills, and reports that close a round.
 _DEVICES, _COHORT = 48, 32
@@ -53,7 +53,7 @@ def _hub(path: str, port: int, cache: str) -> None:
     # Compiled programs outlive the process: this measures what survives, not how long compiling takes.
     jax.config.update("jax_compilation_cache_dir", cache)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    from fedrank.deploy.service import Listen, run_hub
+    from fedrank.deploy.hub.service import Listen, run_hub
 
     home = HubFolder(path)
     with home.locked():
@@ -143,7 +143,7 @@ async def _kill_loop(devices: Devices, start, kills: int, minutes: float) -> int
 def kills(count: int, minutes: float) -> dict:
     """Kill a hub again and again; what was lost."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fedrank.deploy.service", "fedrank.protocols.foltr_es", "dp_accounting.pld"])
+    context.set_forkserver_preload(["fedrank.deploy.hub.service", "fedrank.ranking.foltr_es", "dp_accounting.pld"])
     with tempfile.TemporaryDirectory() as folder:
         home, terms, tokens = make_hub(
             Path(folder) / "hub", _DEVICES, n_features=46, cohort=_COHORT, deadline=0.0, reports_per_minute=1e9
@@ -240,7 +240,7 @@ def _jumping_hub(path: str, port: int) -> None:
     """A hub whose wall clock says something else at every look."""
     right, dice = time.time, random.Random(0)
     time.time = lambda: right() + dice.uniform(-3e8, 3e8)
-    from fedrank.deploy.service import Listen, run_hub
+    from fedrank.deploy.hub.service import Listen, run_hub
 
     home = HubFolder(path)
     with home.locked():

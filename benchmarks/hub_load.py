@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.hubs import connect, make_hub, random_replies, request, served
-from fedrank.deploy.audit import replay_log
+from fedrank.deploy.hub.audit import replay_log
 
 
 async def _drive(port: int, requests: list[bytes], connections: int) -> tuple[np.ndarray, float, dict[int, int]]:

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrank.deploy.folder import HubFolder
-from fedrank.deploy.settings import HubSettings
+from fedrank.deploy.hub.folder import HubFolder
+from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.terms import Terms
 
 

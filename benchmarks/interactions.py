@@ -83,8 +83,8 @@ def _machine(threads: int) -> dict[str, Any]:
 
 
 def _experiment(arguments: argparse.Namespace, ranker: str, kernels: str):
-    from fedrank.experiments.build import build_ranking
     from fedrank.experiments.config import Compute, Privacy, RunConfig
+    from fedrank.ranking.build import build_ranking
 
     return build_ranking(
         RunConfig(
@@ -103,7 +103,7 @@ class _Simulated:
     """Rounds of the simulator."""
 
     def __init__(self, arguments: argparse.Namespace, ranker: str, kernels: str, rounds: int):
-        from fedrank.simulate.rounds import Simulator, run_keys
+        from fedrank.engine.simulator import Simulator, run_keys
 
         self.experiment = _experiment(arguments, ranker, kernels)
         self.rounds, self.done = rounds, 0
@@ -221,8 +221,8 @@ def _parts(arguments: argparse.Namespace, ranker: str) -> dict[str, float]:
 
     from fedrank.core.kernels import weighted_sum_kernel
     from fedrank.core.rng import party_key
-    from fedrank.protocols.foltr_es import Reply
-    from fedrank.sessions.kernel import play
+    from fedrank.ranking.foltr_es import Reply
+    from fedrank.ranking.sessions.kernel import play
 
     whole = _Simulated(arguments, ranker, "on", 10)
     protocol, (data, _) = whole.experiment.protocol, whole.experiment.parties.shared

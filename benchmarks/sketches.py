@@ -89,7 +89,7 @@ def _programs(arguments: argparse.Namespace) -> tuple[dict[str, Callable[[], flo
     """Turns that return their seconds, and how many counts an asking turn estimates."""
     import numpy as np
 
-    from fedrank.privacy.sketch import Cells, SketchShape, counts_of, encode, estimate, hash_matrix, hash_terms
+    from fedrank.texts.sketch import Cells, SketchShape, counts_of, encode, estimate, hash_matrix, hash_terms
 
     counts = _collection(arguments)
     terms = [f"word{i}" for i in range(arguments.vocabulary)]

@@ -16,13 +16,13 @@ import time
 import jax
 import jax.numpy as jnp
 
+from fedrank.engine.settings import from_dict
+from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.experiments.build import build
-from fedrank.experiments.settings import from_dict
-from fedrank.experiments.slate_build import SlateExperiment
-from fedrank.protocols.vertical_slate import VerticalSlate
-from fedrank.simulate.rounds import Simulator, run_keys
-from fedrank.worlds.policies import BASELINES
-from fedrank.worlds.rollout import returns
+from fedrank.slates.build import SlateExperiment
+from fedrank.slates.vertical_slate import VerticalSlate
+from fedrank.slates.world.policies import BASELINES
+from fedrank.slates.world.rollout import returns
 
 #: Multiplications of a backward pass through weights, in forward passes.
 _BACKWARD = 2

@@ -5,9 +5,9 @@
 
 A step is one platform showing one slate to one user: drawing its candidates and its slate, the click, the engagement
 and the user's change. Two platforms share a user for 61 rounds. Ours runs all users of a batch in one compiled function
-(a scan over rounds of a map over users); RecSim is the one of ``tests/golden/make_recsim_traces.py``, which says how to
-install it. Both run in turns; reported is the best turn of each, in CPU-seconds of the whole process, so that threads
-are paid for. If RecSim is measured and the ratio falls below ``--least``, the exit status is 1.
+(a scan over rounds of a map over users); RecSim is the one of ``tests/slates/golden/make_recsim_traces.py``, which
+says how to install it. Both run in turns; reported is the best turn of each, in CPU-seconds of the whole process, so
+that threads are paid for. If RecSim is measured and the ratio falls below ``--least``, the exit status is 1.
 
 The floor is randomness: what the same number of random words costs when nothing is done with them.
 """
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-GOLDEN = ROOT / "tests" / "golden"
+GOLDEN = ROOT / "tests" / "slates" / "golden"
 SETTINGS = {"N=10, n=3": (10, 3, 2048), "N=100, n=10": (100, 10, 512), "N=500, n=10": (500, 10, 128)}
 DOCUMENT_SEEDS = (42, 42)
 PLATFORMS = 2
@@ -100,7 +100,7 @@ def _ours(candidates: int, slate: int, users: int) -> tuple[Callable[[int], floa
     import jax
     import jax.numpy as jnp
 
-    from fedrank.worlds.presets import preset
+    from fedrank.slates.world.presets import preset
 
     world = preset("recsim", candidates=candidates, slate=slate)
     rounds = world.rounds_per_episode

@@ -83,7 +83,7 @@ def _default_text(value: Any) -> str:
 
 def hub() -> str:
     """One table of a hub's settings."""
-    from fedrank.deploy.settings import HubSettings
+    from fedrank.deploy.hub.settings import HubSettings
 
     rows = [
         (f"`{key}`", _type_name(kind), _default_text(default), text)
@@ -176,11 +176,11 @@ def catalogue() -> str:
 
 def layouts() -> dict[str, list[Layout]]:
     """The layouts of the messages of each protocol, under settings that show every form of them."""
-    from fedrank.clicks.cascade import cascade
     from fedrank.metrics.online import click_dcg
-    from fedrank.protocols.foltr_es import FoltrES
-    from fedrank.protocols.foltr_pdgd import FoltrPDGD
-    from fedrank.rankers.linear import Linear
+    from fedrank.ranking.clicks.cascade import cascade
+    from fedrank.ranking.foltr_es import FoltrES
+    from fedrank.ranking.foltr_pdgd import FoltrPDGD
+    from fedrank.ranking.rankers.linear import Linear
 
     paper = FoltrES(Linear(46), cascade("navigational"))
     weights = FoltrPDGD(Linear(46), cascade("navigational"))
@@ -206,14 +206,14 @@ def layouts() -> dict[str, list[Layout]]:
 
 def silos() -> dict[str, Any]:
     """The protocols of silos, likewise: four silos, 40 rows of 10 features each, the network of the defaults."""
-    from fedrank.bandits.rules import make_rule
-    from fedrank.learners.local_sgd import LocalSgd
-    from fedrank.networks.tabular import TabularNetwork
-    from fedrank.protocols.bandit_fedavg import BanditFedAvg
-    from fedrank.protocols.fedfomo import FedFomo
-    from fedrank.protocols.ifca import Ifca
-    from fedrank.protocols.leave_one_out import LeaveOneOut
-    from fedrank.protocols.personalised import FedAvg
+    from fedrank.silos.bandit_fedavg import BanditFedAvg
+    from fedrank.silos.bandits.rules import make_rule
+    from fedrank.silos.fedfomo import FedFomo
+    from fedrank.silos.ifca import Ifca
+    from fedrank.silos.leave_one_out import LeaveOneOut
+    from fedrank.silos.local_sgd import LocalSgd
+    from fedrank.silos.network import TabularNetwork
+    from fedrank.silos.personalised import FedAvg
 
     common = {"sgd": LocalSgd(TabularNetwork(10)), "silos": 4, "most_rows": 40}
     explore = make_rule("extreme-explore")
@@ -234,8 +234,8 @@ def silos() -> dict[str, Any]:
 def texts() -> dict[str, Any]:
     """The protocol of silos with texts: 4 silos, at most 350 documents and 400 query words each, grades 0 to 4."""
     from fedrank.experiments.config import RunConfig
-    from fedrank.experiments.sketch_config import Sketch
-    from fedrank.experiments.text_build import protocol_of
+    from fedrank.texts.build import protocol_of
+    from fedrank.texts.config import Sketch
 
     def made(mode: Any) -> Any:
         return protocol_of(RunConfig(protocol="silo-sketch", sketch=Sketch(mode=mode)).resolved(), 4, 5, 350, 400)
@@ -254,8 +254,8 @@ def texts() -> dict[str, Any]:
 def platforms() -> dict[str, tuple[Any, int]]:
     """The protocols of platforms that share users, each with how many there are: 10 candidates, 32 moments a batch."""
     from fedrank.experiments.config import RunConfig
-    from fedrank.experiments.slate_build import build_platforms
-    from fedrank.experiments.slate_config import Sharing, Slates, World
+    from fedrank.slates.build import build_platforms
+    from fedrank.slates.config import Sharing, Slates, World
 
     def made(**sections: Any) -> Any:
         return build_platforms(RunConfig(protocol="vertical-slate", **sections).resolved()).protocol

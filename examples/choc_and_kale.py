@@ -6,7 +6,7 @@ A thousand users at a time, three fixed policies, two worlds: seconds. Needs ``p
 
 import numpy as np
 
-from fedrank.worlds.gym import ChocKaleVectorEnv
+from fedrank.slates.world.gym import ChocKaleVectorEnv
 
 USERS = 1000
 

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-sys.path.insert(0, str(ROOT / "tests"))  # helpers that several test folders share
+sys.path.insert(0, str(ROOT / "tests" / "support"))  # helpers that several test folders share
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Arrays of different ranks do not broadcast by accident: a missing axis is an error, not a wrong number.

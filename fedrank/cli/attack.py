@@ -46,7 +46,7 @@ def sketch(
         delta: δ of Gaussian noise and of the ledger.
         as_json: Print JSON instead of a table.
     """
-    from fedrank.simulate.sketch_attack_suite import attack_sketches
+    from fedrank.texts.attacks.suite import attack_sketches
 
     found = attack_sketches(
         mode,
@@ -131,7 +131,7 @@ def slates(
         target_epsilons: ε of one engagement, by noise on it before it enters a target, in mode noisy-targets.
         as_json: Print JSON instead of a table.
     """
-    from fedrank.simulate.slate_leakage_suite import MODES, attack_slates
+    from fedrank.slates.attacks.suite import MODES, attack_slates
 
     shape = {"candidates": candidates, "slate": slate, "platforms": platforms}
     settings = {"seeds": seeds, "first_seed": seed, "episodes": episodes, "epsilon": epsilon, "clip": clip}

@@ -12,9 +12,9 @@ import cyclopts
 if TYPE_CHECKING:
     from fedrank.core.registry import Entry
     from fedrank.data.catalogue import DataSet
-    from fedrank.data.corpus import Corpus
-    from fedrank.data.queries import QuerySet
-    from fedrank.data.silos import Silo
+    from fedrank.ranking.data.queries import QuerySet
+    from fedrank.silos.data.tables import Silo
+    from fedrank.texts.data.corpus import Corpus
 
 app = cyclopts.App(name="data", help="List, describe, download and check data sets.")
 
@@ -167,9 +167,9 @@ def check(
     from fedrank.data.catalogue import CATALOGUE
     from fedrank.data.catalogue_silos import SILO_CATALOGUE
     from fedrank.data.catalogue_texts import TEXT_CATALOGUE
-    from fedrank.data.normalise import in_unit_range
-    from fedrank.data.sources import load
-    from fedrank.data.text_files import is_text_path
+    from fedrank.ranking.data.load import load
+    from fedrank.ranking.data.normalise import in_unit_range
+    from fedrank.texts.data.files import is_text_path
 
     if spec.lower() in TEXT_CATALOGUE or (spec.lower() not in CATALOGUE and is_text_path(Path(spec).expanduser())):
         _check_texts(spec, as_json, folder)
@@ -227,8 +227,8 @@ def _shape(dataset: DataSet) -> str:
 
 
 def _check_texts(spec: str, as_json: bool, folder: Path | None) -> None:
-    from fedrank.data.corpus import corpus_of
-    from fedrank.data.text_sets import load_texts
+    from fedrank.texts.data.corpus import corpus_of
+    from fedrank.texts.data.load import load_texts
 
     corpus = corpus_of(load_texts(spec, folder=folder))
     facts = _text_statistics(corpus)
@@ -264,7 +264,7 @@ def _text_statistics(corpus: Corpus) -> dict[str, Any]:
 
 
 def _check_silos(spec: str, as_json: bool, **settings: Any) -> None:
-    from fedrank.data.silo_sets import load_silos
+    from fedrank.silos.data.load import load_silos
 
     table = load_silos(spec, **settings)
     silos = {silo.name: _silo_statistics(silo, table.feature_names) for silo in table.silos}

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.deploy.settings import HubSettings
+from fedrank.deploy.hub.settings import HubSettings
 
 _HUB = Path("hub")
 
@@ -22,9 +22,9 @@ Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")]
 
 def settings_of(folder: str = str(_HUB)) -> dict[str, Any]:
     """The settings of the hub in a folder; none if there is no hub yet."""
-    from fedrank.deploy.folder import HubFolder
-    from fedrank.deploy.settings import read_settings
-    from fedrank.experiments.settings import as_dict
+    from fedrank.deploy.hub.folder import HubFolder
+    from fedrank.deploy.hub.settings import read_settings
+    from fedrank.engine.settings import as_dict
 
     path = HubFolder(folder).settings
     return as_dict(read_settings(path)) if path.exists() else {}
@@ -74,8 +74,8 @@ def serve(
         key: PEM file of its private key.
         proxies: Addresses of reverse proxies whose X-Forwarded-For is believed. With them, --status auto means admin.
     """
-    from fedrank.deploy.folder import HubFolder
-    from fedrank.deploy.service import Listen, run_hub
+    from fedrank.deploy.hub.folder import HubFolder
+    from fedrank.deploy.hub.service import Listen, run_hub
 
     if (certificate is None) != (key is None):
         raise ConfigError("TLS needs both --certificate and --key.")
@@ -138,8 +138,8 @@ def simulate_fleet(
         as_json: Print what the hub showed last, as JSON for machines.
     """
     from fedrank.cli.terminal import print_json
-    from fedrank.deploy.fleet import FleetSettings, fleet, look, watch
-    from fedrank.experiments.build import load_splits, user_for
+    from fedrank.deploy.fleet.processes import FleetSettings, fleet, look, watch
+    from fedrank.ranking.build import load_splits, user_for
 
     url, token = _where(hub, enrolment)
     settings = FleetSettings(url, token, devices, seconds, pause, share, seed, most_epsilon)
@@ -189,7 +189,7 @@ def replay(
         as_json: Print JSON for machines.
     """
     from fedrank.cli.terminal import print_json
-    from fedrank.deploy.audit import replay_log, write_model
+    from fedrank.deploy.hub.audit import replay_log, write_model
 
     found = replay_log(folder, without=without or (), until=until)
     if out is not None:
@@ -219,7 +219,7 @@ def replay(
 
 def _where(hub: str, enrolment: str | None) -> tuple[str, str]:
     """Address and enrolment token."""
-    from fedrank.deploy.folder import HubFolder
+    from fedrank.deploy.hub.folder import HubFolder
 
     if "://" in hub:
         if enrolment is None:

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from fedrank.core.errors import ConfigError
+from fedrank.engine.settings import drop_rivals, from_dict, with_setting
+from fedrank.engine.variations import parse_vary, read_sweep, variations
 from fedrank.experiments.config import Evaluation, RunConfig
-from fedrank.experiments.settings import drop_rivals, from_dict, with_setting
-from fedrank.experiments.variations import parse_vary, read_sweep, variations
 
 _RUNS = Path("runs")
 
@@ -108,7 +108,7 @@ def sweep(
         as_json: Print the comparison as JSON for machines.
     """
     from fedrank.cli.report import compare
-    from fedrank.experiments.sweep import run_sweep
+    from fedrank.engine.sweep import run_sweep
 
     lists, cases = parse_vary(vary or []), []
     if source.endswith(".toml"):
@@ -143,7 +143,7 @@ def demo(*, out: Path | None = None, quiet: Quiet = False, as_json: AsJson = Fal
 def list_protocols(as_json: bool) -> None:
     """Print the table of protocols."""
     from fedrank.cli.terminal import print_json
-    from fedrank.protocols.table import PROTOCOLS
+    from fedrank.experiments.protocols import PROTOCOLS
 
     if as_json:
         print_json([{"name": e.name, "summary": e.summary, "citation": e.citation, **vars(e.obj)} for e in PROTOCOLS])

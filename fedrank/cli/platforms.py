@@ -31,7 +31,7 @@ def terms_of(config: Path) -> Any:
         ConfigError: It cannot be read, or has no platforms that tell each other anything.
     """
     from fedrank.deploy.platforms.terms import Terms
-    from fedrank.experiments.settings import read_config
+    from fedrank.engine.settings import read_config
 
     return Terms.of(read_config(config))
 

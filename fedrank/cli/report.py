@@ -44,7 +44,7 @@ def compare(*runs: Path, out: Path | None = None, as_json: AsJson = False) -> No
     from fedrank.cli.terminal import print_json
     from fedrank.report import compare as comparison
     from fedrank.report.tables import to_json
-    from fedrank.report.text_privacy import budgets_table
+    from fedrank.texts.report.privacy import budgets_table
 
     labelled = comparison.labelled(runs)
     spent = budgets_table(labelled, "run")
@@ -91,10 +91,10 @@ def show(run: Run, page: Path, *, as_json: bool) -> None:
         as_json: As one JSON document.
     """
     from fedrank.report import describe
-    from fedrank.report.slate_tables import platforms_table
     from fedrank.report.tables import final_table, to_json
-    from fedrank.report.text_tables import methods_table
     from fedrank.report.words import ledger_words, privacy_words
+    from fedrank.slates.report.tables import platforms_table
+    from fedrank.texts.report.tables import methods_table
 
     makers = ((run.texts, methods_table), (run.slates, platforms_table))
     final = next((make for part, make in makers if part is not None), final_table)(run)
@@ -141,8 +141,8 @@ def show(run: Run, page: Path, *, as_json: bool) -> None:
 
 def _silos_for_machines(run: Run) -> dict[str, object]:
     """Who took part, who helped whom with the evidence, and the warnings in words."""
-    from fedrank.report.silo_page import warnings
     from fedrank.report.tables import to_json
+    from fedrank.silos.report.page import warnings
 
     assert run.silos is not None
     told = {"silos": run.silos.names, "targets": run.silos.targets, "warnings": warnings(run)}
@@ -154,8 +154,8 @@ def _print_silos(console: rich.console.Console, run: Run) -> None:
     from rich import box
     from rich.table import Table as RichTable
 
-    from fedrank.report.silo_page import warnings
-    from fedrank.report.silo_tables import helpers_table
+    from fedrank.silos.report.page import warnings
+    from fedrank.silos.report.tables import helpers_table
 
     assert run.silos is not None
     for line in run.silos.undefined:
@@ -176,9 +176,12 @@ def _print_silos(console: rich.console.Console, run: Run) -> None:
 
 def _texts_for_machines(run: Run) -> dict[str, object]:
     """Verdicts in words, every table of the page that the final values are not, and the gate's decisions."""
-    from fedrank.report import text_gate, text_privacy, text_queries, text_tables
     from fedrank.report.tables import to_json
-    from fedrank.report.text_verdicts import verdicts
+    from fedrank.texts.report import gate as text_gate
+    from fedrank.texts.report import privacy as text_privacy
+    from fedrank.texts.report import queries as text_queries
+    from fedrank.texts.report import tables as text_tables
+    from fedrank.texts.report.verdicts import verdicts
 
     assert run.texts is not None
     warned = text_privacy.warning(run)
@@ -200,9 +203,9 @@ def _texts_for_machines(run: Run) -> dict[str, object]:
 
 def _print_texts(console: rich.console.Console, run: Run) -> None:
     """What the page says first: a warning, the methods in 80 columns, a search of all documents, verdicts."""
-    from fedrank.report.text_privacy import warning
-    from fedrank.report.text_tables import methods_table, search_table
-    from fedrank.report.text_verdicts import verdicts
+    from fedrank.texts.report.privacy import warning
+    from fedrank.texts.report.tables import methods_table, search_table
+    from fedrank.texts.report.verdicts import verdicts
 
     warned = warning(run)
     if warned is not None:
@@ -218,8 +221,9 @@ def _print_texts(console: rich.console.Console, run: Run) -> None:
 
 def _slates_for_machines(run: Run) -> dict[str, object]:
     """What came out in words, fixed policies, what crossed, the publication's metrics."""
-    from fedrank.report import slate_legacy, slate_tables
     from fedrank.report.tables import to_json
+    from fedrank.slates.report import published_metrics as slate_legacy
+    from fedrank.slates.report import tables as slate_tables
 
     assert run.slates is not None
     tables = {
@@ -239,7 +243,7 @@ def _slates_for_machines(run: Run) -> dict[str, object]:
 
 def _print_slates(console: rich.console.Console, run: Run, final: Table) -> None:
     """What the page says first: what each platform brings, in 80 columns, and what that comes to in sentences."""
-    from fedrank.report.slate_tables import verdicts
+    from fedrank.slates.report.tables import verdicts
 
     console.print(_drawn(final, ["who", "value", "random", "regret"]))
     for line in verdicts(run):

@@ -34,7 +34,7 @@ def reproduce(
         quiet: No progress.
         as_json: Print the results as JSON for machines.
     """
-    from fedrank.experiments.study import papers, read_paper
+    from fedrank.engine.study import papers, read_paper
 
     if not paper:
         _list(list(papers()), as_json)
@@ -65,7 +65,7 @@ def reproduce(
 
 def _run(study, folder: Path, fraction: float, quiet: bool):
     from fedrank.cli.terminal import listener
-    from fedrank.experiments.study import run_study
+    from fedrank.engine.study import run_study
     from fedrank.report.load import load
     from fedrank.report.study import Shown
 
@@ -79,7 +79,7 @@ def _run(study, folder: Path, fraction: float, quiet: bool):
 
             return Shown(study, (), fraction, unlearning_tables(study, fraction, listener(quiet, study.name)))
         if study.kind in ("bandit-grid", "bandit-references"):
-            from fedrank.report import bandit_study
+            from fedrank.silos.report import bandit_study
 
             results = bandit_study.grid_results if study.kind == "bandit-grid" else bandit_study.reference_results
             tables, charts = results(study, fraction, listener(quiet, study.name))
@@ -118,7 +118,7 @@ def _print(paper, shown, page: Path) -> None:
 
 
 def _list(names: list[str], as_json: bool) -> None:
-    from fedrank.experiments.study import read_paper
+    from fedrank.engine.study import read_paper
 
     known = [read_paper(name) for name in names]
     if as_json:

@@ -38,9 +38,9 @@ def sketch(
         as_json: Print JSON instead of a table.
     """
     from fedrank.core.errors import ConfigError
-    from fedrank.privacy.sketch_error import expected_error
-    from fedrank.privacy.sketch_noise import SHARES
-    from fedrank.privacy.sketch_sizing import (
+    from fedrank.texts.sketch.error import expected_error
+    from fedrank.texts.sketch.noise import SHARES
+    from fedrank.texts.sketch.sizing import (
         Advice,
         advise,
         anonymity_set,

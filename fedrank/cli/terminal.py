@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any
 
-from fedrank.experiments.progress import Beat, Listener
+from fedrank.engine.progress import Beat, Listener
 
 
 def print_json(value: Any) -> None:

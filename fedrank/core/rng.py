@@ -17,7 +17,7 @@ JAX (:func:`perturbation`). It is specified completely:
 
 The table has 65,536 equally likely values between −4.33 and 4.33 (variance 0.99999); its distribution function is
 within 2⁻¹⁷ of the normal one everywhere. Because only integer operations and one table look-up are involved, NumPy, JAX
-and any other language give the same bits; golden vectors are in ``tests/golden/threefry.json``.
+and any other language give the same bits; golden vectors are in ``tests/core/golden/threefry.json``.
 
 The constant first key word keeps the perturbation apart from every other use of a 32-bit number as a key: a JAX key
 made from the same integer has a zero there.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedrank.core.errors import ChecksumError, ConfigError
-from fedrank.data._lines import unpacked
+from fedrank.data.lines import unpacked
 
 _KINDS = {"md5": hashlib.md5, "sha256": hashlib.sha256, "git": hashlib.sha1}
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from fedrank.core.errors import RunError
-from fedrank.experiments import checkpoint
+from fedrank.engine import checkpoint
 
 _log = logging.getLogger("fedrank.checkpoints")
 

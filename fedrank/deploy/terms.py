@@ -19,8 +19,8 @@ from fedrank.core.errors import ConfigError, WireError
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.metrics.online import REWARDS, OnlineMetric, discretised
 from fedrank.privacy.randomised_response import epsilon
-from fedrank.protocols.foltr_es_wire import Request, reply_layout, request_layout
-from fedrank.rankers.portable import weights_of
+from fedrank.ranking.on_device.messages import Request, reply_layout, request_layout
+from fedrank.ranking.on_device.scores import weights_of
 
 #: Rankers that a device can compute, and whether they have hidden units.
 RANKERS = {"linear": False, "mlp": True}

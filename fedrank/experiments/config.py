@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.fields import setting
 from fedrank.experiments.known import family, refuse_meaningless, step_size
-from fedrank.experiments.silo_config import Bandit, Network, Personal, Silos, check_own_file, setting
-from fedrank.experiments.sketch_config import Sketch, Texts, Training, resolved_sketch
-from fedrank.experiments.slate_config import Sharing, Slates, World, check_sharing
-from fedrank.experiments.slate_modes import resolved_slates
+from fedrank.experiments.protocols import PROTOCOLS
 from fedrank.privacy.accountant import DELTA
 from fedrank.privacy.randomised_response import probability
-from fedrank.protocols.table import PROTOCOLS
+from fedrank.silos.config import Bandit, Network, Personal, Silos, check_own_file
+from fedrank.slates.config import Sharing, Slates, World, check_sharing
+from fedrank.slates.modes import resolved_slates
+from fedrank.texts.config import Sketch, Texts, Training, resolved_sketch
 
 #: p of FOLtR-ES when neither p nor ε is given: the paper's choice for its main results (Section 6.3).
 DEFAULT_P = 0.9

@@ -6,17 +6,8 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from fedrank.core.errors import ConfigError
-from fedrank.experiments.silo_config import SILO_BASELINES, SILO_NEEDS, SILO_PROTOCOLS, SILO_RATE, SILO_ROUNDS
-from fedrank.experiments.sketch_config import (
-    TEXT_BASELINES,
-    TEXT_EVERY,
-    TEXT_MEASURES,
-    TEXT_NEEDS,
-    TEXT_PROTOCOLS,
-    TEXT_RATE,
-    TEXT_ROUNDS,
-)
-from fedrank.experiments.slate_config import (
+from fedrank.silos.config import SILO_BASELINES, SILO_NEEDS, SILO_PROTOCOLS, SILO_RATE, SILO_ROUNDS
+from fedrank.slates.config import (
     PLATFORM_BASELINES,
     PLATFORM_EVERY,
     PLATFORM_KNOWN,
@@ -25,7 +16,16 @@ from fedrank.experiments.slate_config import (
     PLATFORM_PROTOCOLS,
     PLATFORM_ROUNDS,
 )
-from fedrank.experiments.slate_modes import PLATFORM_RATES
+from fedrank.slates.modes import PLATFORM_RATES
+from fedrank.texts.config import (
+    TEXT_BASELINES,
+    TEXT_EVERY,
+    TEXT_MEASURES,
+    TEXT_NEEDS,
+    TEXT_PROTOCOLS,
+    TEXT_RATE,
+    TEXT_ROUNDS,
+)
 
 #: Rounds when neither rounds nor a budget is given: 2 million interactions of 2,000 devices with 4 each (the paper's).
 DEFAULT_ROUNDS = 250

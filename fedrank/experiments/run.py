@@ -8,19 +8,19 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from fedrank.engine.progress import Listener
+from fedrank.engine.run_folder import RunFolder
+from fedrank.engine.runner import Interrupted as Interrupted
+from fedrank.engine.runner import Runner
 from fedrank.experiments.build import build
 from fedrank.experiments.config import RunConfig
-from fedrank.experiments.files import RunFolder
-from fedrank.experiments.progress import Listener
-from fedrank.experiments.ranking_run import RankingRunner
-from fedrank.experiments.runner import Interrupted as Interrupted
-from fedrank.experiments.runner import Runner
-from fedrank.experiments.silo_build import SiloExperiment
-from fedrank.experiments.silo_run import SiloRunner
-from fedrank.experiments.slate_build import SlateExperiment
-from fedrank.experiments.slate_run import SlateRunner
-from fedrank.experiments.text_build import TextExperiment
-from fedrank.experiments.text_run import TextRunner
+from fedrank.ranking.run import RankingRunner
+from fedrank.silos.build import SiloExperiment
+from fedrank.silos.run import SiloRunner
+from fedrank.slates.build import SlateExperiment
+from fedrank.slates.run import SlateRunner
+from fedrank.texts.build import TextExperiment
+from fedrank.texts.run import TextRunner
 
 
 def run(

@@ -1,8 +1,8 @@
 """The account of noise in sums: what a round costs a party, and what a run does.
 
-For protocols whose parties add shares of noise to vectors of which only the sum is seen (:mod:`fedrank.privacy.noise`,
-:mod:`fedrank.privacy.secure_sum`). One unit is everything a party puts into a round, its vector replaced by any other;
-the other is everything it puts into a run.
+For protocols whose parties add shares of noise to vectors of which only the sum is seen
+(:mod:`fedrank.privacy.noise.discrete`, :mod:`fedrank.privacy.secure_sum`). One unit is everything a party puts into a
+round, its vector replaced by any other; the other is everything it puts into a run.
 
 **The published account of FPDGD** (Wang et al., ICTIR 2021) clips a client's weights to an L2 norm s, gives the sum
 Laplace noise of scale s/ε in each coordinate, and calls ε the budget of a round. Laplace noise of scale b costs Δ/b,
@@ -34,7 +34,7 @@ from fedrank.privacy.calibration import (
     gaussian_rho,
     laplace_epsilon,
 )
-from fedrank.privacy.noise import zero_share
+from fedrank.privacy.noise.discrete import zero_share
 
 _NOT_COVERED = (
     "That a party takes part, in which rounds, and how often.",

@@ -9,7 +9,7 @@ from fedrank.report.load import Run
 
 #: Where the names of a configuration are registered: setting, module, registry.
 REGISTRIES = (
-    ("clicks", "fedrank.clicks.cascade", "USERS"),
+    ("clicks", "fedrank.ranking.clicks.cascade", "USERS"),
     ("reward", "fedrank.metrics.online", "REWARDS"),
 )
 

@@ -18,7 +18,7 @@ from fedrank.report.html import Html, document, h, join, section
 from fedrank.report.load import Run, load
 from fedrank.report.statistics import difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
-from fedrank.report.text_privacy import budgets_table
+from fedrank.texts.report.privacy import budgets_table
 
 #: More runs than this in one figure cannot be told apart; the table still has all of them.
 MOST_CURVES = 7

@@ -8,9 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from fedrank.privacy.sketch_account import PAPER_ATTACK
 from fedrank.report.load import Run
 from fedrank.report.statistics import LEVEL, Estimate, Interval
+from fedrank.texts.sketch.account import PAPER_ATTACK
 
 #: Splits in the order in which they are shown.
 SPLITS = ("online", "total", "train", "vali", "test")

@@ -21,8 +21,8 @@ import polars as pl
 from fedrank.core.errors import ConfigError
 from fedrank.report import describe
 from fedrank.report.load import Run
-from fedrank.report.slates import OPTIMUM, RANDOM
 from fedrank.report.statistics import curve
+from fedrank.slates.report.files import OPTIMUM, RANDOM
 
 #: Okabe and Ito's palette (Color Universal Design, jfly.uni-koeln.de/color), strongest on white first.
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

@@ -2,11 +2,11 @@
 
 What a run left behind is files (``config.toml``, ``environment.json``, ``metrics.parquet``, ``baselines.json``,
 ``ledger.jsonl``, ``privacy.json``, ``model.json``, ``messages.json``, ``done.json``; of silos also ``silos.json``,
-``arms.parquet`` and ``evidence.json``, see :mod:`fedrank.report.silos`; of silos with texts ``federation.json``,
-``methods.parquet`` and ``gate.json``, see :mod:`fedrank.report.texts`; of platforms ``slates.json``, see
-:mod:`fedrank.report.slates`). Everything in :mod:`fedrank.report` works on the :class:`Run` that is read here and on
-nothing else, so a page can be made again years later from the files alone. A run that is still going can be read too:
-it has no ``done.json``, and whatever is made from it says so.
+``arms.parquet`` and ``evidence.json``, see :mod:`fedrank.silos.report.files`; of silos with texts ``federation.json``,
+``methods.parquet`` and ``gate.json``, see :mod:`fedrank.texts.report.files`; of platforms ``slates.json``, see
+:mod:`fedrank.slates.report.files`). Everything in :mod:`fedrank.report` works on the :class:`Run` that is read here
+and on nothing else, so a page can be made again years later from the files alone. A run that is still going can be
+read too: it has no ``done.json``, and whatever is made from it says so.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import polars as pl
 from fedrank.core.errors import RunError
 from fedrank.core.ledger import Ledger
 from fedrank.report.files import existing, json_object, parquet
-from fedrank.report.silos import Silos, read_silos
-from fedrank.report.slates import POLICIES, SlateRun, read_slates
-from fedrank.report.texts import METHODS, TextRun, read_texts
+from fedrank.silos.report.files import Silos, read_silos
+from fedrank.slates.report.files import POLICIES, SlateRun, read_slates
+from fedrank.texts.report.files import METHODS, TextRun, read_texts
 
 #: Columns of ``metrics.parquet`` and what each may hold.
 COLUMNS = {

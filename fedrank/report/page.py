@@ -2,8 +2,8 @@
 
 A reader gets, in this order: what the run was, its headline numbers, the curves, the final table, what left the
 devices, what is private and what is not, and everything needed to run it again. Runs over silos have pages of their
-own kind, see :mod:`fedrank.report.silo_page` and :mod:`fedrank.report.text_page`; so have runs of platforms, see
-:mod:`fedrank.report.slate_page`.
+own kind, see :mod:`fedrank.silos.report.page` and :mod:`fedrank.texts.report.page`; so have runs of platforms, see
+:mod:`fedrank.slates.report.page`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from fedrank.core.errors import RunError
-from fedrank.report import describe, figures, sections, silo_page, slate_page, svg, tables, text_page, words
+from fedrank.report import describe, figures, sections, svg, tables, words
 from fedrank.report.html import Html, document, h, join, section, tile
 from fedrank.report.load import Run, load
+from fedrank.silos.report import page as silo_page
+from fedrank.slates.report import page as slate_page
+from fedrank.texts.report import page as text_page
 
 #: Charts of offline measures on the page; the table has all of them.
 MOST_CHARTS = 5

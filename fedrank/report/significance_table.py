@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fedrank.experiments.study import Study, named_measure
-from fedrank.experiments.variations import Variation
+from fedrank.engine.study import Study, named_measure
+from fedrank.engine.variations import Variation
 from fedrank.report import describe
 from fedrank.report.load import Baseline, Run
 from fedrank.report.significance import adjust, compare_per_query

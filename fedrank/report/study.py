@@ -8,16 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedrank.experiments.study import Paper, Study, expected_value, named_measure
-from fedrank.experiments.variations import Variation
-from fedrank.report import describe, figures, slate_study, svg, tables
+from fedrank.engine.study import Paper, Study, expected_value, named_measure
+from fedrank.engine.variations import Variation
+from fedrank.report import describe, figures, svg, tables
 from fedrank.report.budget import budget_table
 from fedrank.report.html import Html, document, h, section
 from fedrank.report.load import Run
 from fedrank.report.significance_table import significance_table
 from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
-from fedrank.report.text_privacy import budgets_table
+from fedrank.slates.report import study as slate_study
+from fedrank.texts.report.privacy import budgets_table
 
 #: Settings that baselines depend on; in all others, theirs is one row.
 _OF_BASELINES = ("data", "fold", "data_seed", "holdout", "normalise", "clicks")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 
-from fedrank.experiments.progress import Listener
-from fedrank.experiments.settings import from_dict, with_setting
-from fedrank.experiments.study import Study, named_measure
-from fedrank.experiments.unlearning import forget
-from fedrank.experiments.variations import read_sweep
+from fedrank.engine.progress import Listener
+from fedrank.engine.settings import from_dict, with_setting
+from fedrank.engine.study import Study, named_measure
+from fedrank.engine.variations import read_sweep
+from fedrank.ranking.sessions.privacy_table import table2
+from fedrank.ranking.unlearning import forget
 from fedrank.report import describe
 from fedrank.report.statistics import mean_interval
 from fedrank.report.tables import Column, Table
-from fedrank.sessions.privacy_table import table2
 
 
 def privacy_table(title: str) -> Table:

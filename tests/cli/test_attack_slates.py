@@ -1,4 +1,5 @@
-"""``fedrank attack slates`` as a person and as a program see it. What is found: tests/law/test_slate_leakage.py."""
+"""``fedrank attack slates`` as a person and as a program see it. What is found:
+tests/slates/law/test_slate_leakage.py."""
 
 import json
 import math
@@ -8,8 +9,8 @@ import pytest
 from fedrank.cli.attack import app
 from fedrank.core.errors import UnknownNameError
 from fedrank.metrics.returns import MeanInterval
-from fedrank.simulate import slate_leakage_suite
-from fedrank.simulate.slate_leakage_suite import MODES, Leak
+from fedrank.slates.attacks import suite as slate_leakage_suite
+from fedrank.slates.attacks.suite import MODES, Leak
 
 
 def run(capsys, *tokens):

@@ -14,8 +14,8 @@ import pytest
 from fedrank.cli import deploy
 from fedrank.cli.main import call
 from fedrank.core.errors import ConfigError
-from fedrank.deploy.folder import HubFolder
-from fedrank.deploy.settings import HubSettings
+from fedrank.deploy.hub.folder import HubFolder
+from fedrank.deploy.hub.settings import HubSettings
 
 
 def fedrank(*arguments, **options):
@@ -140,7 +140,7 @@ def test_a_fleet_without_a_hub_says_so(tmp_path, capsys):
 )
 def test_the_status_is_everybodys_only_where_nobody_else_comes(tmp_path, monkeypatch, status, host, proxies, public):
     served = []
-    monkeypatch.setattr("fedrank.deploy.service.run_hub", lambda home, listen, ready: served.append(listen))
+    monkeypatch.setattr("fedrank.deploy.hub.service.run_hub", lambda home, listen, ready: served.append(listen))
     more = [word for proxy in proxies for word in ("--proxies", proxy)]
     assert call(["serve", str(tmp_path), "--n-features", "5", "--status", status, "--host", host, *more]) == 0
     assert [(listen.public, listen.proxies) for listen in served] == [(public, tuple(proxies))]

@@ -49,7 +49,7 @@ def test_snippets_compile_and_their_imports_exist(code):
         assert attribute is None or hasattr(loaded, attribute), f"there is no {attribute} in {module}"
 
 
-# Four processes that learn for minutes; tests/contract/test_platform_processes.py runs the like.
+# Four processes that learn for minutes; tests/deploy/contract/test_platform_processes.py runs the like.
 _LONG = "two_platforms.py"
 
 
@@ -110,9 +110,9 @@ def test_make_targets_exist(target):
 @pytest.mark.parametrize("block", all_blocks("toml"), ids=str)
 def test_configurations_are_accepted(block, tmp_path):
     """A ``toml`` block is a configuration or a study; what it leaves out has its default."""
+    from fedrank.engine.settings import from_dict
+    from fedrank.engine.study import planned, read_study
     from fedrank.experiments.config import RunConfig
-    from fedrank.experiments.settings import from_dict
-    from fedrank.experiments.study import planned, read_study
 
     settings = tomllib.loads(block.text)
     if "study" in settings:

@@ -26,17 +26,18 @@ from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import party_key
 from fedrank.data.catalogue import CATALOGUE
 from fedrank.data.catalogue_silos import SILO_CATALOGUE
-from fedrank.data.silo_sets import GENERATED as SILOS_GENERATED
-from fedrank.data.sources import GENERATED
+from fedrank.data.places import GENERATED
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.deploy.flower.own_table import hash_of, own_rows, refuse_undefined, stand_in
 from fedrank.deploy.flower.settings import NodeSettings, about, block
-from fedrank.experiments.build import Experiment, build
+from fedrank.experiments.build import build
 from fedrank.experiments.config import RunConfig
-from fedrank.experiments.silo_build import SiloExperiment
-from fedrank.experiments.slate_build import SlateExperiment
-from fedrank.experiments.text_build import TextExperiment
+from fedrank.ranking.build import Experiment
+from fedrank.silos.build import SiloExperiment
+from fedrank.silos.data.load import GENERATED as SILOS_GENERATED
+from fedrank.slates.build import SlateExperiment
+from fedrank.texts.build import TextExperiment
 
 #: Rounds back to which a server may go, and finds the parties as they were.
 ROUNDS_KEPT = 3

@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.deploy.connection import Connection
+from fedrank.deploy.device.connection import Connection
 from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.deploy.flower.settings import NodeSettings, block
-from fedrank.deploy.settings import MOST_REPORTS
+from fedrank.deploy.hub.settings import MOST_REPORTS
 from fedrank.deploy.terms import Terms
-from fedrank.experiments.build import DEPTH
 from fedrank.experiments.config import RunConfig
+from fedrank.ranking.build import DEPTH
 
 _log = logging.getLogger("fedrank.flower")
 

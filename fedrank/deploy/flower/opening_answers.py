@@ -26,7 +26,7 @@ import numpy as np
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.protocol import Party, Protocol
 from fedrank.deploy.flower.messages import Answer, Question
-from fedrank.experiments.checkpoint import write_atomically
+from fedrank.engine.checkpoint import write_atomically
 
 _log = logging.getLogger("fedrank.flower")
 

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError
-from fedrank.data.silo_files import MISSING
-from fedrank.data.silo_splits import SiloArrays, split_many, undefined_auc
-from fedrank.data.silos import Silo, SiloTable
 from fedrank.experiments.build import build
 from fedrank.experiments.config import RunConfig
-from fedrank.experiments.silo_build import SiloExperiment, sizes
-from fedrank.experiments.silo_config import Silos
+from fedrank.silos.build import SiloExperiment, sizes
+from fedrank.silos.config import Silos
+from fedrank.silos.data.files import MISSING
+from fedrank.silos.data.splits import SiloArrays, split_many, undefined_auc
+from fedrank.silos.data.tables import Silo, SiloTable
 
 #: Rows of each silo of a stand-in: enough for three parts with both labels in each.
 _ROWS = 8

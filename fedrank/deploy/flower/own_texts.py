@@ -16,18 +16,18 @@ import numpy as np
 
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.data.catalogue_texts import TEXT_CATALOGUE
-from fedrank.data.corpus import corpus_of, tokenise
-from fedrank.data.text_features import NAMES
-from fedrank.data.text_files import read_texts
-from fedrank.data.text_sets import GENERATED
 from fedrank.deploy.flower.own_table import hash_of
 from fedrank.deploy.flower.settings import NodeSettings
 from fedrank.experiments.config import RunConfig
-from fedrank.experiments.text_build import JOIN, TextExperiment, build_texts, parts_of, protocol_of
-from fedrank.protocols.silo_sketch import SiloSketch
-from fedrank.protocols.silo_sketch_opening import SketchOpening
-from fedrank.protocols.silo_sketch_rows import SiloTexts
-from fedrank.protocols.silo_sketch_state import TEST, TRAIN, UNUSED, VALI
+from fedrank.texts.build import JOIN, TextExperiment, build_texts, parts_of, protocol_of
+from fedrank.texts.data.corpus import corpus_of, tokenise
+from fedrank.texts.data.features import NAMES
+from fedrank.texts.data.files import read_texts
+from fedrank.texts.data.load import GENERATED
+from fedrank.texts.silo_sketch import SiloSketch
+from fedrank.texts.silo_sketch.rows import SiloTexts
+from fedrank.texts.silo_sketch.setup import SketchOpening
+from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI
 
 #: What ``data`` says where each silo has texts of its own.
 OWN = "own"

@@ -25,7 +25,7 @@ from fedrank.core.protocol import Exchange, Protocol
 from fedrank.deploy.flower.holders import Holders
 from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.deploy.flower.settings import FlowerSettings
-from fedrank.simulate.rounds import selective
+from fedrank.engine.simulator import selective
 
 log = logging.getLogger("fedrank.flower")
 

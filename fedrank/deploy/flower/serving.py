@@ -35,7 +35,6 @@ import numpy as np
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Exchange
-from fedrank.data.text_features import NAMES
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.flower.answers import built, refuse_carriers, without_shares
 from fedrank.deploy.flower.opening_rounds import OpeningRounds, as_rows
@@ -43,16 +42,16 @@ from fedrank.deploy.flower.own_table import stand_in
 from fedrank.deploy.flower.own_texts import Agreed, agreed
 from fedrank.deploy.flower.rounds import HELLO, Log, Network, Rounds, Tally
 from fedrank.deploy.flower.settings import FlowerSettings, Scalar, about, read_run
-from fedrank.experiments.build import Experiment
-from fedrank.experiments.checkpoint import write_atomically
+from fedrank.engine.checkpoint import write_atomically
+from fedrank.engine.run_folder import RunFolder, described
+from fedrank.engine.settings import to_toml
+from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.experiments.config import RunConfig
-from fedrank.experiments.evaluate import Evaluator
-from fedrank.experiments.files import RunFolder
-from fedrank.experiments.settings import to_toml
-from fedrank.experiments.silo_build import SiloExperiment
-from fedrank.experiments.silo_run import described
-from fedrank.protocols.silo_sketch import SiloSketch
-from fedrank.simulate.rounds import Simulator, run_keys
+from fedrank.ranking.build import Experiment
+from fedrank.ranking.evaluate import Evaluator
+from fedrank.silos.build import SiloExperiment
+from fedrank.texts.data.features import NAMES
+from fedrank.texts.silo_sketch import SiloSketch
 
 log = logging.getLogger("fedrank.flower")
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.engine.settings import as_dict, from_dict
 from fedrank.experiments.config import RunConfig, setting
-from fedrank.experiments.settings import as_dict, from_dict
 
 Scalar = bool | int | float | str
 

@@ -33,12 +33,12 @@ from fedrank.deploy.flower.own_texts import (
 from fedrank.deploy.flower.settings import NodeSettings, about
 from fedrank.experiments.config import RunConfig
 from fedrank.metrics.offline import offline_metric
-from fedrank.protocols.silo_sketch import SiloSketch
-from fedrank.protocols.silo_sketch_agree import Agree, SumStep
-from fedrank.protocols.silo_sketch_arrays import alone, opening_generator
-from fedrank.protocols.silo_sketch_look import rows_of_party
-from fedrank.protocols.silo_sketch_opening import SketchOpening
-from fedrank.protocols.silo_sketch_state import VALI, SketchRows
+from fedrank.texts.silo_sketch import SiloSketch
+from fedrank.texts.silo_sketch.agree import Agree, SumStep
+from fedrank.texts.silo_sketch.arrays import alone, opening_generator
+from fedrank.texts.silo_sketch.exchange_sketches import rows_of_party
+from fedrank.texts.silo_sketch.setup import SketchOpening
+from fedrank.texts.silo_sketch.state import VALI, SketchRows
 
 _log = logging.getLogger("fedrank.flower")
 

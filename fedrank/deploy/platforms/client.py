@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedrank.core.errors import RunError
-from fedrank.deploy.connection import Answer
+from fedrank.deploy.device.connection import Answer
 from fedrank.deploy.platforms.home import PlatformHome
 from fedrank.deploy.platforms.link import Link, said_by
 

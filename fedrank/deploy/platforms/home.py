@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedrank.core.errors import RunError
-from fedrank.deploy.platforms.shelf import Shelf
+from fedrank.deploy.platforms.key_value_store import Shelf
 from fedrank.deploy.platforms.terms import Terms
-from fedrank.experiments.checkpoint import write_atomically
-from fedrank.experiments.settings import to_toml
+from fedrank.engine.checkpoint import write_atomically
+from fedrank.engine.settings import to_toml
 
 #: Those who have a token of a platform, and an address to ask it at.
 ASKERS = ("coordinator", "application")

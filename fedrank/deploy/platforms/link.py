@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from fedrank.deploy.connection import Answer, Connection, _answer, _Paced
+from fedrank.deploy.device.connection import Answer, Connection, _answer, _Paced
 
 
 class Link(Connection):
@@ -21,7 +21,7 @@ class Link(Connection):
     Args:
         url: Address of the platform.
         token: For the header ``Authorization``.
-        ca: As of :class:`~fedrank.deploy.connection.Connection`.
+        ca: As of :class:`~fedrank.deploy.device.connection.Connection`.
         allow_http: Likewise.
         timeout: Longest silence in seconds.
 
@@ -29,7 +29,7 @@ class Link(Connection):
         greet: Called over every new connection before anything else is asked; None: nothing is.
 
     Raises:
-        ConfigError: As :class:`~fedrank.deploy.connection.Connection`.
+        ConfigError: As :class:`~fedrank.deploy.device.connection.Connection`.
     """
 
     def __init__(

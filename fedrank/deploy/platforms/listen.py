@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from fedrank.deploy.app import App
+from fedrank.deploy.hub.app import App
 
 #: Connections that a platform takes at once: a coordinator has one, an application a few.
 _CONNECTIONS = 64
@@ -20,7 +20,7 @@ class Servers:
     """Servers that begin and end together.
 
     Args:
-        faces: Of each its application and options of :func:`fedrank.deploy.server.serve`, such as ``host`` and
+        faces: Of each its application and options of :func:`fedrank.deploy.hub.server.serve`, such as ``host`` and
             ``port`` (0: any that is free).
 
     Raises:
@@ -29,7 +29,7 @@ class Servers:
     """
 
     def __init__(self, faces: Sequence[tuple[App, dict[str, Any]]]):
-        from fedrank.deploy.server import _server
+        from fedrank.deploy.hub.server import _server
 
         self.urls = [""] * len(faces)
         self._sockets: list[socket.socket] = []

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedrank.core.errors import RunError
-from fedrank.deploy.connection import Answer
+from fedrank.deploy.device.connection import Answer
 from fedrank.deploy.platforms.link import Link, said_by
 from fedrank.deploy.platforms.terms import EXCHANGE_PATH, Terms
 

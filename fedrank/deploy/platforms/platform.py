@@ -31,7 +31,7 @@ import numpy as np
 
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.protocol import Exchange
-from fedrank.deploy.platforms.shelf import Shelf, packed, unpacked
+from fedrank.deploy.platforms.key_value_store import Shelf, packed, unpacked
 from fedrank.deploy.platforms.steps import (
     NotYetError,
     RefusedError,
@@ -43,13 +43,13 @@ from fedrank.deploy.platforms.steps import (
     responded,
 )
 from fedrank.deploy.platforms.terms import Terms
-from fedrank.protocols.vertical_slate_messages import SharedValues
-from fedrank.protocols.vertical_slate_rounds import FormTargets
-from fedrank.protocols.vertical_slate_state import (
+from fedrank.slates.vertical_slate.learning import FormTargets
+from fedrank.slates.vertical_slate.messages import SharedValues
+from fedrank.slates.vertical_slate.state import (
     PlatformOwn,
     empty_view,
 )
-from fedrank.worlds.satisfaction import Turn
+from fedrank.slates.world.satisfaction import Turn
 
 _DIGEST = 32
 

@@ -23,7 +23,7 @@ from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.rounds import PATIENCE, Coordinator, RoundSeen
 from fedrank.deploy.platforms.service import USER_PATIENCE, ApplicationFace, Changes, CoordinatorFace
 from fedrank.deploy.platforms.terms import Terms
-from fedrank.experiments.checkpoint import write_atomically
+from fedrank.engine.checkpoint import write_atomically
 
 
 @dataclass(frozen=True)

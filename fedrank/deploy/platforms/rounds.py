@@ -29,14 +29,14 @@ import numpy as np
 
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.protocol import Exchange
+from fedrank.deploy.platforms.key_value_store import Shelf, packed, unpacked
 from fedrank.deploy.platforms.peer import Peer, Silence
-from fedrank.deploy.platforms.shelf import Shelf, packed, unpacked
 from fedrank.deploy.platforms.steps import blank_message
 from fedrank.deploy.platforms.terms import Terms
-from fedrank.learners import replay
-from fedrank.protocols.vertical_slate_messages import Moments
-from fedrank.protocols.vertical_slate_rounds import Batch, FormTargets
-from fedrank.protocols.vertical_slate_state import (
+from fedrank.slates.learners import replay
+from fedrank.slates.vertical_slate.learning import Batch, FormTargets
+from fedrank.slates.vertical_slate.messages import Moments
+from fedrank.slates.vertical_slate.state import (
     CoordinatorState,
 )
 

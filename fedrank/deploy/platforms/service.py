@@ -31,12 +31,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from fedrank.deploy.app import App
-from fedrank.deploy.guard import Guard, Secret, bearer, number_of
+from fedrank.deploy.hub.app import App
+from fedrank.deploy.hub.guard import Guard, Secret, bearer, number_of
+from fedrank.deploy.hub.routes import NO_STORE, REFUSED, Answer, Asked, Route, as_json, refusal
 from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.steps import NotYetError, RefusedError
 from fedrank.deploy.platforms.terms import EXCHANGE_PATH
-from fedrank.deploy.routes import NO_STORE, REFUSED, Answer, Asked, Route, as_json, refusal
 
 T = TypeVar("T")
 

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from fedrank.core.errors import WireError
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.protocol import Exchange, Party
-from fedrank.protocols.vertical_slate import VerticalSlate
-from fedrank.protocols.vertical_slate_settings import SlateSettings
-from fedrank.protocols.vertical_slate_state import (
+from fedrank.slates.vertical_slate import VerticalSlate
+from fedrank.slates.vertical_slate.settings import SlateSettings
+from fedrank.slates.vertical_slate.state import (
     PlatformOwn,
     items_of,
     mean_after,
@@ -21,7 +21,7 @@ from fedrank.protocols.vertical_slate_state import (
     seen_next,
     user_of,
 )
-from fedrank.worlds.satisfaction import Turn
+from fedrank.slates.world.satisfaction import Turn
 
 
 class RefusedError(Exception):

@@ -15,15 +15,15 @@ import jax
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Exchange
 from fedrank.core.rng import party_key
+from fedrank.engine import simulator as simulated
 from fedrank.experiments.config import RunConfig
-from fedrank.experiments.slate_build import build_platforms
-from fedrank.experiments.slate_marks import PLATFORMS
-from fedrank.protocols.vertical_slate import VerticalSlate
-from fedrank.protocols.vertical_slate_state import (
+from fedrank.slates.baselines import PLATFORMS
+from fedrank.slates.build import build_platforms
+from fedrank.slates.vertical_slate import VerticalSlate
+from fedrank.slates.vertical_slate.state import (
     CoordinatorState,
     PlatformOwn,
 )
-from fedrank.simulate import rounds as simulated
 
 #: Where a platform is asked: ``/v1/exchange/<round>/<place of the exchange among the protocol's>``.
 EXCHANGE_PATH = "/v1/exchange/"

@@ -2,8 +2,8 @@
 
 One process plays the users. It alone knows their state; a platform hears from it what an application of that platform
 would know: its candidates, what it can see of the user, and, if it has feedback, what was clicked. The order is that
-of :meth:`fedrank.worlds.satisfaction.Satisfaction.round`: all platforms learn that the user is there, then each in its
-turn shows its slate and the user acts.
+of :meth:`fedrank.slates.world.satisfaction.Satisfaction.round`: all platforms learn that the user is there, then each
+in its turn shows its slate and the user acts.
 
 A platform that is away in a round is passed over; the user has that tick less.
 """
@@ -23,7 +23,7 @@ import numpy as np
 from fedrank.core.errors import RunError
 from fedrank.deploy.platforms.client import PlatformClient
 from fedrank.deploy.platforms.terms import Terms
-from fedrank.worlds.satisfaction import Satisfaction, Scene, Turn
+from fedrank.slates.world.satisfaction import Satisfaction, Scene, Turn
 
 _log = logging.getLogger("fedrank.users")
 

@@ -1,1 +1,0 @@
-"""Who clicks and why (layer 2)."""

@@ -1,0 +1,297 @@
+"""A device of a hub, for the app that runs on it. NumPy and the standard library only.
+
+Four lines in an app::
+
+    device = Device("https://hub.example.org", enrolment_token, folder)    # at the start
+    ranking = device.rank(features)                                        # show documents[i] for i in ranking.order
+    device.log_click(ranking, position)                                    # 0 is the document at the top
+    device.sync()                                                          # now and then, from a thread or a timer
+
+What a user does stays in memory until the interaction is over; then it becomes one value that is privatised before
+anything is written (:mod:`fedrank.deploy.device.trial`). B interactions make a message of a few bytes; it waits in the
+outbox (:mod:`fedrank.deploy.device.outbox`) for :meth:`Device.sync`, which alone, with :meth:`Device.leave`, uses the
+network.
+
+No method raises into the app. What goes wrong is logged to ``fedrank.device``, and never what a user did.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+import os
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, SupportsIndex, TypeVar
+
+from fedrank.core.errors import ConfigError
+from fedrank.deploy.device.connection import LONGEST_WAIT, Backoff, Connection, State, Synced, usable_token
+from fedrank.deploy.device.conversation import POLL, Conversation
+from fedrank.deploy.device.memory import Memory
+from fedrank.deploy.device.outbox import LedgerRow
+from fedrank.deploy.device.trial import Ranking, Words, matrix_of, promise, unranked
+from fedrank.privacy.randomised_response import os_words
+
+__all__ = ["Device", "LedgerRow", "Ranking", "State", "Synced"]
+
+R = TypeVar("R")
+
+
+def _never_raises(instead: Callable[..., R]) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """A method that returns ``instead`` of its arguments where it fails."""
+
+    def decorate(method: Callable[..., R]) -> Callable[..., R]:
+        @functools.wraps(method)
+        def wrapper(self: Device, *args: Any, **named: Any) -> R:
+            try:
+                return method(self, *args, **named)
+            except Exception as error:
+                at = error.__traceback__
+                while at is not None and at.tb_next is not None:
+                    at = at.tb_next
+                line = "" if at is None else f" ({os.path.basename(at.tb_frame.f_code.co_filename)}:{at.tb_lineno})"
+                # Without the exception's own words: they may quote what the user did.
+                self._memory.complain(f"{method.__name__} failed: {type(error).__name__}{line}")
+                return instead(*args, **named)
+
+        return wrapper
+
+    return decorate
+
+
+def _data_order(features: Any = (), *_: Any, **__: Any) -> Ranking:
+    try:
+        return unranked(len(features))
+    except Exception:
+        return unranked(0)
+
+
+def _no(*_: Any, **__: Any) -> bool:
+    return False
+
+
+def _failed(*_: Any, **__: Any) -> Synced:
+    return Synced(State.OFFLINE, 0, POLL, "something failed on the device; see its log")
+
+
+class Device:
+    """One device. All methods may be called from any thread; several processes may share a folder.
+
+    Args:
+        hub: Address of the hub, ``https://…``. One folder belongs to one hub at a time.
+        enrolment: The hub's enrolment token.
+        folder: Where the device keeps what has to last. If it cannot be written, everything is kept in memory, and
+            :attr:`Synced.lasting` is False: each start is then a new device, and earlier messages are forgotten. If
+            something was kept there that cannot be read, the device is silent: the user may have opted out.
+        most_epsilon: Largest ε of one message that this app allows; a device stays silent where the hub's terms give
+            more. ``math.inf`` allows everything.
+        lifetime_epsilon: Largest sum of the ε of all messages in the ledger; None: no limit.
+        ca: File with the certificates to trust in place of the system's.
+        timeout: Longest silence of the hub, in seconds.
+        patience: An interaction without a click for so many seconds is over at the next :meth:`sync`.
+        allow_http: Plain http to another machine, where the network itself is protected.
+        _words: Tests only: words that somebody else knows protect nobody. Asked for the shape ``(1,)`` for the seed of
+            a round, then, with randomised response, ``(2,)`` for each interaction in turn.
+
+    Raises:
+        ConfigError: A setting that can never work. Nothing else is raised, here or later.
+    """
+
+    def __init__(
+        self,
+        hub: str,
+        enrolment: str,
+        folder: str | os.PathLike[str],
+        *,
+        most_epsilon: float = 20.0,
+        lifetime_epsilon: float | None = None,
+        ca: str | os.PathLike[str] | None = None,
+        timeout: float = 10.0,
+        patience: float = 60.0,
+        allow_http: bool = False,
+        _words: Words = os_words,
+    ):
+        limit = math.inf if lifetime_epsilon is None else lifetime_epsilon
+        given = {"most_epsilon": most_epsilon, "lifetime_epsilon": limit, "patience": patience, "timeout": timeout}
+        for name, number in given.items():  # they may come from a file that an app reads
+            if not isinstance(number, int | float) or not number >= 0:
+                raise ConfigError(f"{name} must be a number of at least 0, got {number!r}.")
+        if ca is not None and not isinstance(ca, str | os.PathLike):
+            raise ConfigError(f"ca must be the path of a file, got {ca!r}.")
+        if not usable_token(enrolment):
+            raise ConfigError(
+                "enrolment must be the hub's enrolment token: 8 to 512 printable ASCII characters, no space."
+            )
+        self._connection = Connection(hub, ca=ca, allow_http=allow_http, timeout=timeout)
+        self._memory = Memory(folder, self._connection.url, most_epsilon, limit, _words)
+        self._conversation = Conversation(self._memory, self._connection, enrolment, patience)
+        self._busy = False
+        self._wake()
+
+    # --------------------------------------------------------------------------------------------- for every search
+
+    @_never_raises(_data_order)
+    def rank(self, features: Any) -> Ranking:
+        """Rank documents; the interaction before is over.
+
+        Args:
+            features: float [documents, n_features], finite. Where they cannot be used that is logged, and the documents
+                stay in the order of the data; so they do before there is a model.
+        """
+        with self._memory.lock:
+            self._memory.end()
+            x = matrix_of(features, self._memory.terms and self._memory.terms.n_features)
+            if isinstance(x, str):
+                self._memory.complain(f"rank: {x}")
+                return _data_order(features)
+            if self._memory.round is None or self._memory.closed:
+                return _data_order(features)
+            return self._memory.round.show(x, self._memory.learns(), self._memory.words, monotonic())
+
+    @_never_raises(_no)
+    def log_click(self, ranking: Ranking, position: SupportsIndex) -> bool:
+        """The user clicked.
+
+        Args:
+            ranking: The newest that :meth:`rank` gave; clicks on earlier ones come too late.
+            position: Of the document in what was shown, from 0.
+
+        Returns:
+            Whether the click counts: not below the ranks that the hub asks about, nor where nothing is learnt.
+        """
+        with self._memory.lock:
+            number = operator.index(position)
+            if not 0 <= number < len(ranking.order):
+                self._memory.complain("log_click: position must be one of what was shown, from 0")
+                return False
+            return self._memory.round is not None and self._memory.round.click(ranking, number, monotonic())
+
+    @_never_raises(_no)
+    def finish(self, ranking: Ranking) -> bool:
+        """The interaction is over, clicked or not; so it is at the next :meth:`rank`. Returns whether it counts."""
+        with self._memory.lock:
+            now = self._memory.round and self._memory.round.open
+            return now is not None and now.ranking is ranking and self._memory.end()
+
+    @property
+    def wants_clicks(self) -> bool:
+        """Whether the clicks of the next ranking will count: not after B interactions of a round, nor while silent."""
+        return self._wants_clicks()
+
+    @_never_raises(_no)
+    def _wants_clicks(self) -> bool:
+        with self._memory.lock:
+            return self._memory.learns()
+
+    # ------------------------------------------------------------------------------------------------- now and then
+
+    @_never_raises(_failed)
+    def sync(self) -> Synced:
+        """Look at the hub: enrol, fetch the model, send what waits. Call it again after :attr:`Synced.next_in` seconds.
+
+        Earlier calls are harmless. After a failure they do nothing until the pause is over.
+        """
+        with self._memory.lock:
+            if self._memory.closed or self._busy:
+                why = "the device is closed" if self._memory.closed else "another thread is at it"
+                return Synced(
+                    State.RETRY, 0, LONGEST_WAIT if self._memory.closed else 1.0, why, self._memory.outbox.lasting
+                )
+            self._busy = True
+        try:
+            return self._conversation.hold()
+        finally:
+            self._busy = False
+
+    @_never_raises(_no)
+    def opt_out(self) -> bool:
+        """Send nothing any more; what has not left never will. The newest model goes on ranking.
+
+        Returns:
+            Whether this outlives the process.
+        """
+        with self._memory.lock:
+            self._memory.out = self._memory.unsaved = True
+            self._memory.outbox.opt_out(self._memory.drop())
+            self._memory.unsaved = False
+            return self._memory.outbox.lasting
+
+    @_never_raises(_no)
+    def opt_in(self) -> bool:
+        """Take part again. Returns whether this outlives the process."""
+        with self._memory.lock:
+            self._memory.outbox.put(out=None)
+            self._memory.unsaved = False
+            self._memory.load()
+            return self._memory.outbox.lasting
+
+    @_never_raises(_no)
+    def leave(self, erase: bool = True) -> bool:
+        """Opt out, have the hub forget this device's token, and forget the hub.
+
+        Args:
+            erase: Forget the ledger too, but for the sum that ``lifetime_epsilon`` is about.
+
+        Returns:
+            Whether the hub has forgotten the token; if not, each :meth:`sync` tries again.
+        """
+        with self._memory.lock:
+            self._memory.out = self._memory.unsaved = True
+            self._memory.drop()
+            forget = self._memory.outbox.erase if erase else self._memory.outbox.forget_hub
+            forget(url=self._connection.url, leaving=self._memory.token or self._memory.leaving, out=1)
+            self._memory.unsaved = False
+            self._memory.load()
+        self.sync()
+        return self._memory.leaving is None
+
+    # ---------------------------------------------------------------------------------------------- for the user's eyes
+
+    @_never_raises(lambda *_, **__: [])
+    def ledger(self) -> list[LedgerRow]:
+        """Every message that left the device or may have left, oldest first."""
+        with self._memory.lock:
+            return self._memory.outbox.ledger()
+
+    @_never_raises(lambda *_, **__: {})
+    def privacy(self) -> dict[str, Any]:
+        """What is promised, what is not covered, and what was spent so far; ready for JSON, an infinite ε is None."""
+        with self._memory.lock:
+            spent, count = self._memory.outbox.spent(), self._memory.outbox.get
+            return {
+                **(
+                    {"words": "The hub's terms are not known yet."}
+                    if self._memory.terms is None
+                    else promise(self._memory.terms)
+                ),
+                "messages": len(self._memory.outbox.ledger()),
+                "epsilon_total": spent if spent < math.inf else None,
+                "most_epsilon": self._memory.most if self._memory.most < math.inf else None,
+                "lifetime_epsilon": self._memory.lifetime if self._memory.lifetime < math.inf else None,
+                "opted_out": self._memory.out,
+                "silent": self._memory.silence(),
+                "lasting": self._memory.outbox.lasting,
+                "discarded": {"interactions": count("lost_interactions") or 0, "messages": count("lost_messages") or 0},
+            }
+
+    @_never_raises(lambda *_, **__: None)
+    def close(self) -> None:
+        """The interaction is over and the file is closed. Rankings stay in the order of the data from here on."""
+        with self._memory.lock:
+            if not self._memory.closed:
+                self._memory.end()
+                self._memory.closed = True
+                self._memory.outbox.close()
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @_never_raises(lambda *_, **__: None)
+    def _wake(self) -> None:
+        with self._memory.lock:
+            self._memory.load()
+            self._conversation.backoff = Backoff(self._memory.outbox.get("backoff"))

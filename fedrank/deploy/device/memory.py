@@ -1,0 +1,132 @@
+"""What a device knows while it runs: token, terms, model, the trial of its round; and when it has to be silent."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import sqlite3
+import threading
+
+from fedrank.deploy.device.outbox import Outbox, exceeds
+from fedrank.deploy.device.trial import Round, Words, objection
+from fedrank.deploy.terms import Terms
+from fedrank.ranking.on_device.messages import Request
+
+_log = logging.getLogger("fedrank.device")
+
+
+class Memory:
+    """What the device knows, and the file behind it; in memory and on the disk alike. Call it with :attr:`lock` held.
+
+    Args:
+        folder: Of the file.
+        url: Address of the hub.
+        most_epsilon: Largest ε of one message.
+        lifetime: Largest sum of the ε of all messages.
+        words: Randomness of seeds and lies.
+
+    Attributes:
+        lock: Never held while the network is used.
+        token: Of the device; None: it has to enrol.
+        leaving: A token that the hub has to forget.
+        over: Training is over.
+        out: The user has opted out.
+        unsaved: This could not be written.
+        spent: Sum of the ε of all messages that left.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], url: str, most_epsilon: float, lifetime: float, words: Words):
+        self.lock = threading.RLock()
+        self.url, self.most, self.lifetime, self.words = url, most_epsilon, lifetime, words
+        self.token: str | None = None
+        self.leaving: str | None = None
+        self.terms: Terms | None = None
+        self.round: Round | None = None
+        self.over = self.out = self.unsaved = self.closed = False
+        self.spent = 0.0
+        self._said: set[str] = set()
+        self.outbox = Outbox(folder)
+        if not self.outbox.lasting:
+            self.complain(f"the folder cannot be used, nothing outlives this process ({self.outbox.trouble})")
+
+    def complain(self, message: str) -> None:
+        """Log an error, once."""
+        if message not in self._said and len(self._said) < 100:
+            self._said.add(message)
+            _log.error("%s", message)
+
+    def load(self) -> None:
+        """What the file knows."""
+        get = self.outbox.get
+        if get("url") not in (None, self.url):
+            self.outbox.forget_hub()  # a token never goes to another hub
+        self.out = bool(get("out")) or self.unsaved
+        terms, model = get("terms"), get("model")
+        try:
+            self.terms = Terms.from_json(terms) if terms else None
+            kept = self.terms.request.decode(model) if self.terms and model else None
+        except Exception as error:
+            self.complain(f"what was kept is damaged and is fetched again ({type(error).__name__})")
+            self.outbox.forget_hub(leaving=get("leaving"))
+            self.terms = kept = None
+        self.token, self.leaving, self.spent = get("token"), get("leaving"), self.outbox.spent()
+        self.use(kept, bool(get("over")))
+
+    def use(self, model: Request | None, over: bool) -> None:
+        """Rank by this model from now on."""
+        self.over = over
+        if self.terms is None or model is None:
+            self.round = None
+            return
+        hub, number = self.terms.hub, int(model.round)
+        trial, reported = self.outbox.trial(hub, number), self.outbox.reported(hub, number)
+        if self.round is None or not self.round.is_about(self.terms, model):
+            self.round = Round(self.terms, model, trial, reported)
+        else:
+            self.round.trial, self.round.reported = trial or self.round.trial, reported
+
+    def drop(self) -> int:
+        """Forget the trial; how many interactions are lost with it because they were in memory only."""
+        lost = 0
+        if self.round is not None:
+            lost = self.round.lost
+            self.round.drop()
+        return lost
+
+    def learns(self) -> bool:
+        """Whether the next interaction will count."""
+        now = self.round
+        return now is not None and not (now.reported or self.over or self.closed or self.silence())
+
+    def silence(self) -> str:
+        """Why nothing is sent; empty if something may be."""
+        if self.out:
+            return "the user has opted out"
+        if self.outbox.unreadable:
+            return "what was kept cannot be read: whether the user has opted out is not known"
+        if self.terms is None:
+            return ""
+        if no := objection(self.terms, self.most):
+            return no
+        if self.lifetime < math.inf and not self.outbox.lasting:
+            return "lifetime_epsilon cannot be kept to: the ledger does not outlive the process"
+        if exceeds(self.spent, self.terms.epsilon_message, self.lifetime):
+            return f"ε = {self.spent:.4g} was spent; another message would exceed lifetime_epsilon = {self.lifetime:g}"
+        return ""
+
+    def end(self) -> bool:
+        """The open interaction is over. Whether it counts."""
+        now = self.round
+        if now is None or now.open is None:
+            return False
+        over, now.open = now.open, None
+        try:
+            now.trial, counts = self.outbox.add(now.terms, over, now.trial, self.words)
+            now.reported = now.trial is None
+            return counts
+        except sqlite3.Error as error:
+            self.complain(f"an interaction is lost, the file cannot be written: {error}")
+            if now.terms.mechanism == "laplace":
+                now.drop()  # what was not committed may be on the disk, with its noise: no second noise on these sums
+            return False

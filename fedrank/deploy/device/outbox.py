@@ -1,0 +1,336 @@
+"""What a device keeps between starts: one SQLite file. What is about people in it was privatised before it was written.
+
+It holds the hub's token, terms and model; the running sums of the round's trial (with randomised response only, see
+:mod:`fedrank.deploy.device.trial`); and a row for each message that was made, which is outbox and ledger at once: a
+message is in the ledger from before the first attempt to send it, because from then on it may have left. No click, no
+query, no feature and no time of an interaction is ever written.
+
+Several processes may use one file. Each step is one transaction; there is at most one message for a hub's round. A
+folder that cannot be written, or a file that is damaged, does not stop an app: the outbox is then in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fedrank.deploy.device.outbox_file import opened, something_there
+from fedrank.deploy.device.trial import Interaction, Trial, Words, in_words, message_of, value_of
+from fedrank.deploy.terms import Terms
+
+#: Name of the file in the device's folder.
+FILE = "device.sqlite3"
+
+#: What can become of a message that was sent.
+COUNTED = "counted"
+TOO_LATE = "too late, not counted"
+OVER = "training was over, not counted"
+REFUSED = "refused, not counted"
+UNKNOWN = "no answer came; it may have been counted"
+_NONE_YET = "sent, no answer yet"
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message that waits to be sent, or for its answer.
+
+    Attributes:
+        number: In the outbox.
+        hub: Whom it is for.
+        round: Whose model it is about.
+        body: Its bytes.
+        tried: It may have left already.
+    """
+
+    number: int
+    hub: str
+    round: int
+    body: bytes
+    tried: bool
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """One message that left the device, or may have left.
+
+    Attributes:
+        when: Of the first attempt, by the device's clock: UTC, ISO 8601.
+        round: Round of the hub.
+        bytes: Bytes of the message, without what the transport adds.
+        epsilon: ε of the message, in nats; infinite where nothing was promised.
+        total: Sum of the ε of this and all earlier messages.
+        words: The numbers that were sent, and what they are.
+        outcome: What became of it.
+    """
+
+    when: str
+    round: int
+    bytes: int
+    epsilon: float
+    total: float
+    words: str
+    outcome: str
+
+
+class Outbox:
+    """The file, or its stand-in in memory. Methods may raise :class:`sqlite3.Error`; then nothing has changed.
+
+    Args:
+        folder: Made if it is not there, for its owner's eyes only.
+
+    Attributes:
+        lasting: What is kept outlives the process.
+        trouble: Why it does not.
+        unreadable: There was a file, and nobody knows what it says: a ledger, perhaps that the user has opted out.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]):
+        self.lasting, self.trouble, self.unreadable = True, "", False
+        try:
+            path = Path(folder)
+            self.unreadable = something_there(path / FILE)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # SQLite gives its other files the rights of this one: it holds a token. One that is there is not touched:
+            # to close it would drop the locks of whoever has it open in this process.
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(path / FILE, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+            self._db = opened(str(path / FILE))
+            self.unreadable = False
+        except (OSError, ValueError, TypeError, sqlite3.Error) as error:
+            self.lasting, self.trouble = False, f"{type(error).__name__}: {error}"
+            self._db = opened(":memory:")
+
+    @contextlib.contextmanager
+    def transaction(self, *, durable: bool = False) -> Iterator[None]:
+        """All or nothing; does not nest.
+
+        Args:
+            durable: Survives a power cut, not only the end of the process.
+        """
+        self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:  # a full disk may have ended it already
+                with contextlib.suppress(sqlite3.Error):
+                    self._db.execute("ROLLBACK")
+            raise
+
+    # ---------------------------------------------------------------------------------------------------------- facts
+
+    def get(self, name: str) -> Any:
+        """A fact; None if it is not known."""
+        row = self._db.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
+        return None if row is None else row[0]
+
+    def put(self, **facts: Any) -> None:
+        """Keep facts; None forgets one. Part of a transaction, or each by itself."""
+        for name, value in facts.items():
+            if value is None:
+                self._db.execute("DELETE FROM fact WHERE name = ?", (name,))
+            else:
+                self._db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
+
+    def adopt(self, url: str, token: str, terms: str) -> None:
+        """A hub has enrolled this device. Where another process was quicker, its token stays and ours is not used."""
+        with self.transaction():
+            if self.get("token") is None:
+                if self.get("terms") != terms:
+                    self._discard()
+                    self._give_up("1")
+                    self.put(model=None, over=None)
+                self.put(url=url, token=token, terms=terms)
+
+    def forget_token(self, token: str) -> None:
+        """The hub does not know this device any more.
+
+        It enrols as another one. A message that may have been counted for the old one must not count for the new one.
+        """
+        with self.transaction():
+            if self.get("token") == token:
+                self.put(token=None)
+            self._give_up("unanswered > 0")
+
+    def forget_hub(self, **facts: Any) -> None:
+        """Forget all about the hub but the ledger; keep ``facts`` instead."""
+        with self.transaction(durable=True):
+            self._discard()
+            self._give_up("1")
+            self.put(**dict.fromkeys(("url", "token", "terms", "model", "over", "backoff", "leaving")))
+            self.put(**facts)
+
+    def move_on(self, model: bytes, lost: int) -> None:
+        """Keep a new model; what was tried with the one before is discarded.
+
+        Args:
+            model: Bytes of the hub's request.
+            lost: Interactions of a trial that was in memory only.
+        """
+        with self.transaction():
+            if self.get("model") != model:  # else another process was here already, and is trying this model
+                self._discard(lost)
+                self.put(model=model)
+
+    def opt_out(self, lost: int) -> None:
+        """Nothing that has not left will; ``lost`` as for :meth:`move_on`."""
+        with self.transaction(durable=True):
+            self._discard(lost)
+            self._give_up("1")
+            self.put(out=1)
+
+    def erase(self, **facts: Any) -> None:
+        """Forget everything but these facts and what was spent, one number; write over it."""
+        with self.transaction(durable=True):
+            facts["spent"] = self.spent() or None
+            for table in ("fact", "trial", "message"):
+                self._db.execute(f"DELETE FROM {table}")
+            self.put(**facts)
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _discard(self, lost: int = 0) -> None:
+        """Trials, and messages that never left."""
+        rows = self._db.execute("SELECT plus_done + minus_done FROM trial").fetchall()
+        self._db.execute("DELETE FROM trial")
+        whole = self._db.execute("DELETE FROM message WHERE sent IS NULL").rowcount
+        for name, more in (("lost_interactions", lost + sum(row[0] for row in rows)), ("lost_messages", whole)):
+            if more:
+                self.put(**{name: (self.get(name) or 0) + more})
+
+    def _give_up(self, which: str) -> None:
+        """Messages that left and whose answer is not asked for any more."""
+        self._db.execute(
+            f"UPDATE message SET outcome = ? WHERE sent IS NOT NULL AND outcome IS NULL AND {which}", (UNKNOWN,)
+        )
+
+    # ---------------------------------------------------------------------------------------------------------- trial
+
+    def trial(self, hub: str, round_: int) -> Trial | None:
+        """The trial of that round, as far as it has come."""
+        columns = "seed, plus, minus, plus_done, minus_done"
+        row = self._db.execute(f"SELECT {columns} FROM trial WHERE (hub, round) = (?, ?)", (hub, round_)).fetchone()
+        return None if row is None else Trial(hub, round_, row[0], (row[1], row[2]), (row[3], row[4]))
+
+    def reported(self, hub: str, round_: int) -> bool:
+        """Whether there is a message of that round, sent or not: then there will be no other."""
+        return bool(self._db.execute("SELECT 1 FROM message WHERE (hub, round) = (?, ?)", (hub, round_)).fetchone())
+
+    def add(self, terms: Terms, over: Interaction, held: Trial | None, words: Words) -> tuple[Trial | None, bool]:
+        """An interaction is over: privatise it, add it up, and make the message if it was the last of the round.
+
+        Args:
+            terms: Of the hub.
+            over: The interaction.
+            held: With Laplace noise, the trial as the process has it; it is nowhere else. Else the file's is meant.
+            words: Randomness.
+
+        Returns:
+            The trial as it is now, None if the round has its message; and whether the interaction counts. It does not
+            if another process has completed the round, or tries another seed, or has made this half's interactions.
+        """
+        shown, half = over.trial, over.trial.half
+        written = terms.mechanism == "randomised-response"
+        with self.transaction():
+            if self.get("out") or self.reported(shown.hub, shown.round):  # another process may have opted out
+                return None, False
+            kept = (self.trial(shown.hub, shown.round) if written else held) or Trial(
+                shown.hub, shown.round, shown.seed
+            )
+            if kept.seed != shown.seed or kept.done[half] >= terms.each:
+                return kept, False
+            trial = kept.having(half, value_of(terms, over.pattern, words))
+            if trial.complete(terms):
+                body = message_of(terms, trial)
+                self._db.execute(
+                    "INSERT INTO message (hub, round, body, epsilon, words, unanswered) VALUES (?, ?, ?, ?, ?, 0)",
+                    (trial.hub, trial.round, body, terms.epsilon_message, in_words(terms, body)),
+                )
+                self._db.execute("DELETE FROM trial WHERE (hub, round) = (?, ?)", (trial.hub, trial.round))
+                trial = None
+            elif written:
+                row = (trial.hub, trial.round, trial.seed, *trial.sums, *trial.done)
+                self._db.execute("INSERT OR REPLACE INTO trial VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        return trial, True
+
+    # -------------------------------------------------------------------------------------------------------- sending
+
+    def waiting(self) -> list[Message]:
+        """Messages without an outcome, oldest first."""
+        rows = self._db.execute("SELECT number, hub, round, body, sent FROM message WHERE outcome IS NULL").fetchall()
+        return [Message(n, hub, round_, body, sent is not None) for n, hub, round_, body, sent in sorted(rows)]
+
+    def sending(self, message: Message, lifetime: float) -> bool:
+        """Write into the ledger that a message leaves now.
+
+        Args:
+            message: One of those that wait.
+            lifetime: Largest sum of the ε of all messages that ever left, this one included.
+
+        Returns:
+            False: that sum would be exceeded, or another process opted out or had the message's answer; it must not be
+            sent.
+        """
+        with self.transaction(durable=True):
+            row = self._db.execute(
+                "SELECT epsilon, sent FROM message WHERE number = ? AND outcome IS NULL", (message.number,)
+            ).fetchone()
+            if self.get("out") or row is None or (row[1] is None and exceeds(self.spent(), row[0], lifetime)):
+                return False
+            self._db.execute(
+                "UPDATE message SET sent = coalesce(sent, ?), unanswered = unanswered + 1 WHERE number = ?",
+                (time.time(), message.number),
+            )
+        return True
+
+    def answered(self, message: Message, outcome: str | None) -> None:
+        """What the hub said to an attempt.
+
+        Args:
+            message: The one that was sent.
+            outcome: What became of it; None: it was not counted now, and may be later. Where an earlier attempt had no
+                answer, a message that is not counted may have been counted then: :data:`UNKNOWN`.
+        """
+        with self.transaction():
+            mine = "WHERE number = ? AND outcome IS NULL"
+            self._db.execute(f"UPDATE message SET unanswered = unanswered - 1 {mine}", (message.number,))
+            if outcome is not None:
+                self._db.execute(
+                    f"UPDATE message SET outcome = iif(unanswered > 0 AND ? <> ?, ?, ?) {mine}",
+                    (outcome, COUNTED, UNKNOWN, outcome, message.number),
+                )
+
+    # --------------------------------------------------------------------------------------------------------- ledger
+
+    def spent(self) -> float:
+        """Sum of the ε of all messages that left or may have left, of those that were erased too."""
+        rows = self._db.execute("SELECT epsilon FROM message WHERE sent IS NOT NULL").fetchall()
+        return math.fsum([self.get("spent") or 0.0, *(row[0] for row in rows)])
+
+    def ledger(self) -> list[LedgerRow]:
+        """All messages that left or may have left, oldest first."""
+        columns = "sent, round, length(body), epsilon, words, outcome"
+        rows = self._db.execute(f"SELECT {columns} FROM message WHERE sent IS NOT NULL ORDER BY number").fetchall()
+        out, all_epsilon = [], [self.get("spent") or 0.0]
+        for sent, round_, size, epsilon, words, outcome in rows:
+            all_epsilon.append(epsilon)
+            when = datetime.fromtimestamp(sent, UTC).isoformat(timespec="seconds")
+            out.append(LedgerRow(when, round_, size, epsilon, math.fsum(all_epsilon), words, outcome or _NONE_YET))
+        return out
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+
+def exceeds(spent: float, epsilon: float, lifetime: float) -> bool:
+    """Whether one more message would exceed what a lifetime allows; sums that differ by rounding alone are equal."""
+    return spent + epsilon > lifetime * (1 + 1e-9)

@@ -1,0 +1,316 @@
+"""One round at a device: a perturbation is tried, and what came of it becomes one message. NumPy; no file, no network.
+
+The device's side of :mod:`fedrank.ranking.foltr_es`; section numbers are those of its paper. A trial goes through B
+interactions. They take turns, θ + σv first, θ − σv next, so that a user whose interests change in between changes both
+halves alike. When an interaction is over, its clicks become a value of the metric, and from then on only these exist:
+
+*randomised response*   the value is replaced by a lie or not, at once, and added to the sum of its half. Whoever sees
+                        every sum there ever was learns the privatised values one by one, which is what the ε of an
+                        interaction speaks about.
+
+*Laplace noise*         the noise belongs to the sums of a whole message, and successive sums with the same noise would
+                        show the true values as their differences. Such sums must stay in memory until they are
+                        complete; then the noise is drawn, once, in the step that makes the message.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedrank.core.rng import perturbation
+from fedrank.deploy.terms import Terms
+from fedrank.privacy.accountant import NOT_COVERED
+from fedrank.privacy.calibration import laplace_scale
+from fedrank.privacy.noise.discrete import discrete_laplace
+from fedrank.privacy.randomised_response import privatise
+from fedrank.ranking.on_device.messages import Request
+from fedrank.ranking.on_device.scores import portable_scores
+
+#: Random words from a shape: :func:`fedrank.privacy.randomised_response.os_words` or, in tests, known ones.
+Words = Callable[[tuple[int, ...]], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """A list for the user.
+
+    Attributes:
+        order: int64 [documents], read-only: which document to show at each position, best first.
+        learning: Its clicks count.
+    """
+
+    order: np.ndarray
+    learning: bool = False
+
+
+def unranked(documents: int) -> Ranking:
+    """Documents as they came."""
+    return _ranking(np.arange(documents), False)
+
+
+def _ranking(order: np.ndarray, learning: bool) -> Ranking:
+    order.flags.writeable = False
+    return Ranking(order, learning)
+
+
+@dataclass(eq=False)
+class Interaction:
+    """A list that the user is looking at: the only place where clicks are, and it is memory.
+
+    Attributes:
+        ranking: What was shown.
+        trial: What it is part of.
+        since: When it was shown or clicked last, by a clock that does not jump.
+        pattern: The clicks, bit i for rank i + 1.
+    """
+
+    ranking: Ranking
+    trial: Trial
+    since: float
+    pattern: int = 0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A perturbation that is being tried.
+
+    Attributes:
+        hub: Whose model is perturbed.
+        round: Round of that model.
+        seed: uint32: makes the perturbation, nothing else.
+        sums: Sums of values under θ + σv and under θ − σv, in units of 1/scale of the metric: privatised values with
+            randomised response, true ones with Laplace noise (those must not be written anywhere).
+        done: Interactions behind each sum.
+    """
+
+    hub: str
+    round: int
+    seed: int
+    sums: tuple[int, int] = (0, 0)
+    done: tuple[int, int] = (0, 0)
+
+    @property
+    def half(self) -> int:
+        """What is due: 0 for θ + σv, 1 for θ − σv."""
+        return int(self.done[0] > self.done[1])
+
+    def having(self, half: int, value: int) -> Trial:
+        """The trial with one more interaction of that half."""
+        sums, done = list(self.sums), list(self.done)
+        sums[half] += value
+        done[half] += 1
+        return dataclasses.replace(self, sums=(sums[0], sums[1]), done=(done[0], done[1]))
+
+    def complete(self, terms: Terms) -> bool:
+        """Whether all B interactions took place."""
+        return min(self.done) >= terms.each
+
+
+class Round:
+    """A model and what is tried with it, in memory.
+
+    Args:
+        terms: Of the hub.
+        model: The model, and the number of its round.
+        trial: What was tried with it so far; None: nothing.
+        reported: The round has its message.
+
+    Attributes:
+        open: The interaction that goes on.
+    """
+
+    def __init__(self, terms: Terms, model: Request, trial: Trial | None, reported: bool):
+        self.terms, self.number, self.weights = terms, int(model.round), model.weights
+        self.trial, self.reported = trial, reported
+        self.open: Interaction | None = None
+        self._v: tuple[int, np.ndarray] | None = None  # a seed and its perturbation
+
+    def is_about(self, terms: Terms, model: Request) -> bool:
+        """Whether it is this model."""
+        same = self.terms == terms and self.number == int(model.round)
+        return same and np.array_equal(self.weights, model.weights)
+
+    @property
+    def lost(self) -> int:
+        """Interactions that are nowhere but here."""
+        return sum(self.trial.done) if self.trial and self.terms.mechanism == "laplace" else 0
+
+    def drop(self) -> None:
+        """Forget the trial."""
+        self.open = self.trial = self._v = None
+
+    def show(self, features: np.ndarray, learn: bool, words: Words, now: float) -> Ranking:
+        """A list for the user.
+
+        Args:
+            features: float32 [documents, n_features].
+            learn: Try the perturbation; else rank by the model itself.
+            words: Asked for the seed of a new trial.
+            now: Time, in seconds, by a clock that does not jump.
+        """
+        if not (learn and len(features)):
+            return _ranking(ranked(self.terms, self.weights, features), False)
+        trial = self.trial = self.trial or Trial(self.terms.hub, self.number, int(words((1,))[0]))
+        if self._v is None or self._v[0] != trial.seed:
+            self._v = (trial.seed, perturbation(trial.seed, self.terms.size))
+        weights = perturbed(self.terms, self.weights, self._v[1], trial.half)
+        self.open = Interaction(_ranking(ranked(self.terms, weights, features), True), trial, now)
+        return self.open.ranking
+
+    def click(self, ranking: Ranking, position: int, now: float) -> bool:
+        """The user clicked at a position, from 0. Whether it counts: in the list that is open, down to ``depth``."""
+        if self.open is None or self.open.ranking is not ranking:
+            return False
+        self.open.since = now
+        if position < self.terms.depth:
+            self.open.pattern |= 1 << position
+        return position < self.terms.depth
+
+
+def perturbed(terms: Terms, weights: np.ndarray, v: np.ndarray, half: int) -> np.ndarray:
+    """θ + σv for half 0, θ − σv for half 1 (Section 3.2).
+
+    Args:
+        terms: Of the hub.
+        weights: θ, float32 [size].
+        v: :func:`fedrank.core.rng.perturbation` of the trial's seed, float32 [size].
+        half: 0 or 1.
+
+    Returns:
+        float32 [size].
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return weights + np.float32(-terms.sigma if half else terms.sigma) * v
+
+
+def matrix_of(features: Any, n_features: int | None) -> np.ndarray | str:
+    """Features as an app gives them, float32 [documents, n_features]; or what is wrong with them, without their values.
+
+    Args:
+        features: Anything that NumPy makes an array of.
+        n_features: Features of a document; None: not known yet.
+    """
+    raw = np.asarray(features)
+    if raw.dtype.kind not in "fiub":
+        return f"features must be numbers, got dtype {raw.dtype}"
+    if raw.ndim != 2 or (n_features is not None and raw.shape[1] != n_features):
+        return f"features must have the shape [documents, {n_features or 'n_features'}], got {list(raw.shape)}"
+    with np.errstate(over="ignore"):
+        x = raw.astype(np.float32)
+    return x if np.isfinite(x).all() else "features must be finite numbers in single precision"
+
+
+def ranked(terms: Terms, weights: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """Documents by falling score; equal scores in the order of the data; what is not a number as the smallest score.
+
+    Args:
+        terms: Of the hub.
+        weights: float32 [size].
+        features: float32 [documents, n_features].
+
+    Returns:
+        int64 [documents].
+    """
+    with np.errstate(all="ignore"):
+        scores = portable_scores(weights, features, terms.hidden)
+        return np.argsort(np.where(np.isnan(scores), np.float32(np.inf), -scores), kind="stable")
+
+
+def value_of(terms: Terms, pattern: int, words: Words) -> int:
+    """What an interaction adds to the sum of its half (Section 3.3).
+
+    Args:
+        terms: Of the hub.
+        pattern: The clicks, bit i for rank i + 1, below 2**depth.
+        words: Asked for two words with randomised response; with Laplace noise for none.
+
+    Returns:
+        A numerator of the metric: privatised with randomised response, true with Laplace noise.
+    """
+    metric = terms.metric
+    index = metric.index[[pattern]]
+    if terms.mechanism == "randomised-response":
+        index = privatise(index, words((2,)).reshape(1, 2), terms.p, metric.n)
+    return int(metric.numerators[int(index[0])])
+
+
+def message_of(terms: Terms, trial: Trial) -> bytes:
+    """The message of a complete trial, as it leaves; with Laplace noise, which is drawn here, it is another each time.
+
+    Noise beyond the message's integers is cut there. What is made of private numbers alone is as private as they are.
+    """
+    plus, minus = trial.sums
+    if terms.mechanism == "laplace":
+        noise = discrete_laplace(_scale(terms), 2)
+        plus, minus = (min(max(s + int(x), -(2**31)), 2**31 - 1) for s, x in zip((plus, minus), noise, strict=True))
+    made = terms.reply.message(np.uint32(trial.seed), np.int64(plus), np.int64(minus))
+    return terms.reply.encode(made)
+
+
+def in_words(terms: Terms, body: bytes) -> str:
+    """The numbers of a message and what each of them is, for the person whose message it is."""
+    message = terms.reply.decode(body)
+    numbers = [f"{int(getattr(message, field.name))}: {field.meaning}" for field in terms.reply.fields]
+    return "; ".join(numbers) + f". Metric values are in units of 1/{terms.metric.scale}."
+
+
+def objection(terms: Terms, most_epsilon: float) -> str:
+    """Why a device does not agree to the terms; empty if it does.
+
+    Args:
+        terms: Of a hub.
+        most_epsilon: Largest ε of one message that its app allows.
+    """
+    if terms.epsilon_message > most_epsilon:
+        given, most = f"{terms.epsilon_message:.4g}", f"{most_epsilon:.4g}"
+        return f"the hub's terms give a message ε = {given}; this app allows at most {most} (most_epsilon)"
+    return ""
+
+
+def promise(terms: Terms) -> dict[str, Any]:
+    """What the terms promise about the messages of one device, and what they do not cover; an infinite ε is None."""
+    one, message, b = terms.epsilon_interaction, terms.epsilon_message, terms.interactions
+    if one == math.inf:
+        words = f"Every reward is sent as it is: there is no differential privacy. A message tells about {b} searches."
+    else:
+        how = (
+            f"noise of scale {_scale(terms):.4g} is added to each of the two sums of rewards (Laplace noise)"
+            if terms.mechanism == "laplace"
+            else f"a reward is replaced, with probability {1 - terms.p:.3g}, by another of its {terms.metric.n:,} "
+            "values (randomised response)"
+        )
+        words = (
+            f"Before anything leaves this device, {how}. One search is protected with ε = {one:.3g}: whatever it was, "
+            f"no message becomes more than e^ε times as likely. A message tells about {b} searches and has "
+            f"ε = {message:.4g} if all of them change. The ε of all messages add up."
+        )
+    return {
+        "mechanism": "none" if one == math.inf else terms.mechanism,
+        "epsilon_interaction": None if one == math.inf else one,
+        "epsilon_message": None if message == math.inf else message,
+        "interactions_per_message": b,
+        "bytes_per_message": terms.reply.nbytes,
+        "words": words,
+        "covers": [] if one == math.inf else list(_COVERS),
+        "not_covered": [*(["The rewards: they are sent as they are."] if one == math.inf else []), *NOT_COVERED, _APP],
+    }
+
+
+_COVERS = (
+    "The rewards in the messages, and through them queries, results and clicks; nothing else about a search is sent.",
+    "Against everybody who reads the messages, the hub included, whatever model the hub sent out.",
+    "One search, with the ε of an interaction; all searches of one message, with the ε of a message; everything, with "
+    "the sum of the ε of all messages.",
+)
+_APP = "What the app that this runs in, or anything else on the device, sends by itself."
+
+
+def _scale(terms: Terms) -> float:
+    assert terms.epsilon is not None  # the terms of Laplace noise have one
+    return laplace_scale(terms.epsilon, terms.metric.largest)

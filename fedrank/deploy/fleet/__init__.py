@@ -1,0 +1,1 @@
+"""Simulated people with real devices, as processes on one machine."""

@@ -1,0 +1,111 @@
+"""One device of a fleet, with a simulated person in front of it: ``python -m fedrank.deploy.fleet.device``.
+
+Started by :mod:`fedrank.deploy.fleet.processes`, which writes the settings to its standard input; the end of that
+input ends the device. Needs NumPy and the standard library only, like the SDK that it uses.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrank.deploy.device import Device, State
+
+
+class Person:
+    """Asks random queries and clicks like a cascade user (:mod:`fedrank.ranking.clicks.cascade`).
+
+    Args:
+        world: Folder that :func:`fedrank.deploy.fleet.processes.write_world` wrote.
+        number: Of the device.
+        devices: How many there are.
+        share: The person's queries are a share of their own, one in so many.
+        seed: Of what is asked and clicked.
+    """
+
+    def __init__(self, world: Path, number: int, devices: int, share: bool, seed: int):
+        self.features = np.load(world / "features.npy", mmap_mode="r")
+        self.labels = np.load(world / "labels.npy", mmap_mode="r")
+        self.offsets = np.load(world / "offsets.npy")
+        user = json.loads((world / "user.json").read_text(encoding="utf-8"))
+        self.click, self.stop, self.depth = user["click"], user["stop"], user["depth"]
+        queries = np.arange(len(self.offsets) - 1)
+        self.queries = queries[number % len(queries) :: devices] if share else queries
+        self.random = np.random.default_rng([seed, number])
+
+    def ask(self) -> tuple[np.ndarray, np.ndarray]:
+        """Features [documents, f] and labels [documents] of the next query's documents."""
+        query = self.random.choice(self.queries)
+        part = slice(self.offsets[query], self.offsets[query + 1])
+        return np.asarray(self.features[part]), np.asarray(self.labels[part])
+
+    def clicks(self, labels: np.ndarray) -> list[int]:
+        """Positions that are clicked, from the top.
+
+        Args:
+            labels: int [shown], of the shown documents, best rank first.
+        """
+        clicked = []
+        for position, label in enumerate(labels[: self.depth]):
+            if self.random.random() < self.click[label]:
+                clicked.append(position)
+                if self.random.random() < self.stop[label]:
+                    break
+        return clicked
+
+
+def live(device: Device, person: Person, pause: float, ended: threading.Event) -> None:
+    """Search, click and talk to the hub until it is over.
+
+    Args:
+        device: The SDK.
+        person: In front of it.
+        pause: Longest pause between two looks at the hub, in seconds.
+        ended: Is set when it is time to stop.
+    """
+    jitter = random.SystemRandom()
+    while not ended.is_set():
+        while device.wants_clicks and not ended.is_set():
+            features, labels = person.ask()
+            ranking = device.rank(features)
+            for position in person.clicks(labels[ranking.order]):
+                device.log_click(ranking, position)
+            device.finish(ranking)
+        told = device.sync()
+        if told.state is State.DONE:
+            return
+        if not device.wants_clicks:
+            ended.wait(min(told.next_in, pause) * jitter.uniform(0.5, 1.0))
+
+
+def main(arguments: list[str]) -> int:
+    """Run one device.
+
+    Args:
+        arguments: The fleet's folder, the device's number, how many there are.
+
+    Returns:
+        Exit status.
+    """
+    home, number, devices = Path(arguments[0]), int(arguments[1]), int(arguments[2])
+    told: dict[str, Any] = json.loads(sys.stdin.readline())
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    person = Person(home / "world", number, devices, told["share"], told["seed"])
+    with Device(
+        told["hub"], told["enrolment"], home / f"device-{number:04}", most_epsilon=told["most_epsilon"]
+    ) as device:
+        live(device, person, told["pause"], ended)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,190 @@
+"""Simulated people with real devices: many processes, each with the SDK, its own folder and its own queries.
+
+The devices are real: they enrol, rank, privatise with the operating system's randomness, keep an outbox and speak HTTP.
+The people in front of them are not: they ask random queries of a data set and click like a click model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrank.core.errors import ConfigError, RunError
+from fedrank.ranking.clicks.cascade import CascadeUser
+from fedrank.ranking.data.queries import QuerySet
+
+#: Seconds that devices have to end by themselves when they are told to.
+_GRACE = 10.0
+
+
+@dataclass(frozen=True)
+class FleetSettings:
+    """A fleet.
+
+    Attributes:
+        hub: Address of the hub, ``http://…``.
+        enrolment: Its enrolment token.
+        devices: Processes.
+        seconds: Stop after so long; 0: when the hub says that training is over, or at Ctrl-C.
+        pause: Longest pause of a device between two looks at the hub, in seconds.
+        share: Each device has a share of the queries of its own; else it may ask about any.
+        seed: What people ask and click follows from it and from the device's number; what protects them does not.
+        most_epsilon: Largest ε of a message that the devices agree to; by default any: there is nobody to protect.
+    """
+
+    hub: str
+    enrolment: str
+    devices: int = 50
+    seconds: float = 0.0
+    pause: float = 0.3
+    share: bool = False
+    seed: int = 0
+    most_epsilon: float = math.inf
+
+    def __post_init__(self):
+        if not 1 <= self.devices <= 1000:
+            raise ConfigError(f"devices must be in 1..1000, one process each, got {self.devices}.")
+        if self.seconds < 0 or not 0 < self.pause <= 3600:
+            raise ConfigError(f"seconds must be ≥ 0 and pause in (0, 3600], got {self.seconds} and {self.pause}.")
+        if not self.most_epsilon > 0:
+            raise ConfigError(f"most_epsilon must be positive, got {self.most_epsilon}.")
+
+
+def write_world(folder: Path, queries: QuerySet, user: CascadeUser) -> None:
+    """What all devices of a fleet read: queries as arrays that processes share, and who clicks.
+
+    Args:
+        folder: Made if it is not there.
+        queries: Whose features devices rank and whose labels decide about clicks.
+        user: Who clicks.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    np.save(folder / "features.npy", np.asarray(queries.features, np.float32))
+    np.save(folder / "labels.npy", np.asarray(queries.labels, np.int32))
+    np.save(folder / "offsets.npy", np.asarray(queries.offsets, np.int64))
+    about = {"click": user.click, "stop": user.stop, "depth": user.depth, "name": user.name}
+    (folder / "user.json").write_text(json.dumps(about), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def fleet(settings: FleetSettings, queries: QuerySet, user: CascadeUser, folder: Path | None) -> Iterator[list[Any]]:
+    """A running fleet; all its processes have ended when the block is left.
+
+    Args:
+        settings: The fleet.
+        queries: What people ask.
+        user: How they click.
+        folder: Where the devices keep their files; None: a temporary folder, gone afterwards.
+
+    Yields:
+        The processes, ``subprocess.Popen``.
+
+    Raises:
+        RunError: A process cannot be started.
+    """
+    with contextlib.ExitStack() as stack:
+        home = Path(folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="fedrank-fleet-")))
+        write_world(home / "world", queries, user)
+        processes: list[subprocess.Popen] = []
+        stack.callback(_stop, processes)
+        for number in range(settings.devices):
+            processes.append(_device(home, settings, number))
+        yield processes
+
+
+def _device(home: Path, settings: FleetSettings, number: int) -> subprocess.Popen:
+    command = [sys.executable, "-m", "fedrank.deploy.fleet.device", str(home), str(number), str(settings.devices)]
+    told = {
+        "hub": settings.hub,
+        "enrolment": settings.enrolment,
+        "pause": settings.pause,
+        "share": settings.share,
+        "seed": settings.seed,
+        "most_epsilon": settings.most_epsilon,
+    }
+    # One thread each: fifty processes with a pool of threads each would fight for the cores.
+    threads = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,  # the token must not stand in a list of processes; its end ends the device
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, **threads},
+            start_new_session=True,  # Ctrl-C is for the parent, which then tells its devices
+        )
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(told).encode() + b"\n")
+        process.stdin.flush()
+        return process
+    except OSError as error:
+        raise RunError(f"device {number} of the fleet cannot be started ({error}). Use fewer devices.") from error
+
+
+def _stop(processes: list[subprocess.Popen]) -> None:
+    """End all devices, each by its own process."""
+    for process in processes:
+        with contextlib.suppress(OSError):
+            if process.stdin is not None:
+                process.stdin.close()
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+    end = time.monotonic() + _GRACE
+    for process in processes:
+        try:
+            process.wait(max(0.1, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def watch(
+    settings: FleetSettings,
+    processes: list[subprocess.Popen],
+    beat: Callable[[dict[str, Any] | None, int], None],
+) -> dict[str, Any] | None:
+    """Look at the hub until training is over, the time is up, or no device is left.
+
+    Args:
+        settings: The fleet.
+        processes: Its devices.
+        beat: Is told what the hub shows, None while it cannot be seen, and how many devices are running.
+
+    Returns:
+        What the hub showed last; None if it was never seen.
+    """
+    started, seen = time.monotonic(), None
+    while True:
+        running = sum(process.poll() is None for process in processes)
+        now = look(settings.hub)
+        seen = now or seen
+        beat(now, running)
+        over = settings.seconds and time.monotonic() - started >= settings.seconds
+        if not running or over or (now is not None and now["state"] == "done"):
+            return seen
+        time.sleep(1.0)
+
+
+def look(hub: str) -> dict[str, Any] | None:
+    """What a hub shows on its status page; None if it cannot be seen, or does not show it to everybody."""
+    import urllib.error
+    import urllib.request
+
+    try:
+        with urllib.request.urlopen(f"{hub.rstrip('/')}/status.json", timeout=5) as answer:
+            shown = json.loads(answer.read(8_000_000))
+        return shown if isinstance(shown, dict) and "state" in shown else None
+    except (OSError, ValueError, urllib.error.URLError):
+        return None

@@ -1,0 +1,150 @@
+"""The model again, from a hub's log alone: a proof of where it came from, and a model without some devices' reports."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrank.core.errors import ConfigError, RunError
+from fedrank.deploy.checkpoints import Checkpoints
+from fedrank.deploy.hub.folder import HubFolder
+from fedrank.deploy.hub.learning import learning_of, rebuild
+from fedrank.deploy.hub.settings import HubSettings, fingerprint
+from fedrank.deploy.hub.store import Store
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a replay found.
+
+    Attributes:
+        rounds: Rounds that were replayed, all of them applied.
+        reports: Reports that were counted in them.
+        left_out: Reports of devices that were left out.
+        weights: The model after the last of them, float32 [parameters].
+        models: Models that were made whose SHA-256 the log has: those of the rounds, and the one after the last.
+        models_alike: Those that have it.
+        served: The model of the hub's checkpoint of the same round; None: there is none, or devices were left out.
+    """
+
+    rounds: int
+    reports: int
+    left_out: int
+    weights: np.ndarray
+    models: int
+    models_alike: int
+    served: np.ndarray | None
+
+    @property
+    def difference(self) -> float | None:
+        """Largest difference to the served model's weights; 0 where they are the same bits."""
+        return None if self.served is None else float(np.max(np.abs(self.weights - self.served)))
+
+    @property
+    def proven(self) -> bool | None:
+        """The log makes every model that was asked about, and the served one; None: nothing says what the last one was.
+
+        The model after the last round is known from the round that came next, which is open in a hub that goes on, or
+        from its checkpoint.
+        """
+        if self.models_alike < self.models or self.difference not in (0.0, None):
+            return False
+        return True if self.models > self.rounds or self.difference == 0.0 else None
+
+
+def replay_log(folder: str | os.PathLike[str], *, without: Iterable[int] = (), until: int | None = None) -> Replayed:
+    """Rebuild a hub's model from its log; the hub may be running.
+
+    Args:
+        folder: The hub's.
+        without: Numbers of devices whose reports are left out.
+        until: Replay rounds before this one; None: all that were applied.
+
+    Raises:
+        RunError: There is no hub, its log has gaps, or it holds what no device can send.
+        ConfigError: A device that never reported, or a round beyond the last.
+    """
+    home, away = HubFolder(folder), frozenset(without)
+    settings, store = home.open(read_only=True)
+    if settings.relay:
+        store.shut()
+        raise RunError(f"{home.path}: this hub relays, it does not learn; replay its coordinator's rounds.")
+    try:
+        return _replay(home, settings, store, away, until)
+    finally:
+        store.shut()
+
+
+def _replay(home: HubFolder, settings: HubSettings, store: Store, away: frozenset[int], until: int | None) -> Replayed:
+    everything = store.rounds()
+    rows = [row for row in everything if row.state == "applied"]
+    if until is not None:
+        if not 0 <= until <= len(rows):
+            raise ConfigError(f"until must be in 0..{len(rows)}, the rounds that were applied, got {until}.")
+        rows = rows[:until]
+    unknown = away - set(store.reports_of_devices())
+    if unknown:
+        raise ConfigError(f"{store.path}: device {min(unknown)} has no report in the log; nothing to leave out.")
+    learning = learning_of(settings.protocol())
+    counts = {"reports": 0, "left": 0, "models": 0, "alike": 0}
+    digests = {row.number: row.model for row in everything if row.model is not None}
+
+    def log():
+        for row in rows:
+            reports = store.reports(row.number)
+            if len(reports) != row.reports:
+                raise RunError(
+                    f"{store.path}: round {row.number} was applied with {row.reports} reports, the log has "
+                    f"{len(reports)}. Reports were removed or added; restore a copy."
+                )
+            left = sum(device in away for device, _ in reports)
+            counts["reports"] += len(reports) - left
+            counts["left"] += left
+            yield row.number, reports
+
+    def check(number: int, state: Any) -> None:
+        if number in digests and not away:
+            counts["models"] += 1
+            counts["alike"] += learning.digest(state) == digests[number]
+
+    state = rebuild(learning, learning.init(), log(), without=away, check=check)
+    check(len(rows), state)
+    served = None
+    if not away:
+        files = Checkpoints(home.path / "checkpoints", fingerprint(settings, store.name))
+        found = next(files.states(state, len(rows)), None)
+        served = learning.weights(found[1]) if found is not None and found[0] == len(rows) else None
+    return Replayed(
+        rounds=len(rows),
+        reports=counts["reports"],
+        left_out=counts["left"],
+        weights=learning.weights(state),
+        models=counts["models"],
+        models_alike=counts["alike"],
+        served=served,
+    )
+
+
+def write_model(folder: str | os.PathLike[str], weights: np.ndarray, path: str | os.PathLike[str]) -> None:
+    """Write a model of a hub as safetensors, with the ranker's named tensors.
+
+    Args:
+        folder: The hub's, which says what ranker it is.
+        weights: float32 [parameters].
+        path: The file.
+
+    Raises:
+        RunError: It cannot be written.
+    """
+    from safetensors.numpy import save
+
+    from fedrank.deploy.hub.settings import read_settings
+    from fedrank.engine.checkpoint import write_atomically
+
+    tensors = read_settings(HubFolder(folder).settings).protocol().ranker.tensors(weights)
+    write_atomically(Path(path), save({name: np.ascontiguousarray(value) for name, value in tensors.items()}))

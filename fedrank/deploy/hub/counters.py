@@ -1,0 +1,138 @@
+"""What a hub counts about its requests, for Prometheus.
+
+Requests are counted in plain numbers by the one thread that answers them, and made into metrics when somebody asks.
+What is known about the hub itself (round, devices, ε) is read from it at that moment.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fedrank.core.errors import MissingExtraError
+
+#: Upper bounds of the histogram of a report's seconds; a last one without bound is added.
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Counters:
+    """Counts of a hub's requests since its start.
+
+    Args:
+        status: :meth:`fedrank.deploy.hub.hub.Hub.status`; called whenever the metrics are read.
+
+    Attributes:
+        requests: Answers by (route, status code).
+        refusals: Refused requests by (route, reason).
+        reports: Reports by what became of them.
+        payload: Bytes of messages by (``"up"`` or ``"down"``, name of the message), as a ledger counts them: no HTTP,
+            no TLS, and each report once however often it was sent.
+
+    Raises:
+        MissingExtraError: prometheus-client is not installed.
+    """
+
+    def __init__(self, status: Callable[[], dict[str, Any]]):
+        try:
+            from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+        except ImportError as error:
+            raise MissingExtraError("prometheus-client", "serve", "a hub's /metrics") from error
+        self._status = status
+        self.requests: collections.Counter[tuple[str, int]] = collections.Counter()
+        self.refusals: collections.Counter[tuple[str, str]] = collections.Counter()
+        self.reports: collections.Counter[str] = collections.Counter()
+        self.payload: collections.Counter[tuple[str, str]] = collections.Counter()
+        self._seconds, self._sum = [0] * (len(BOUNDS) + 1), 0.0
+        self._registry = CollectorRegistry(auto_describe=False)  # not the global one: a host app has metrics too
+        self._registry.register(self)  # type: ignore[arg-type]
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+
+    def refuse(self, route: str, reason: str) -> None:
+        """Count a request that was refused; ``"connection"`` is the route of what never became a request."""
+        self.refusals[route, reason] += 1
+
+    def acknowledged(self, seconds: float) -> None:
+        """Count a report that was acknowledged so long after it had begun to be read."""
+        self._seconds[bisect_left(BOUNDS, seconds)] += 1
+        self._sum += seconds
+
+    def refused(self) -> dict[str, int]:
+        """Refused requests by reason, on all routes together; most frequent first."""
+        total: collections.Counter[str] = collections.Counter()
+        for (_, reason), count in self.refusals.items():
+            total[reason] += count
+        return dict(total.most_common())
+
+    def text(self) -> tuple[bytes, str]:
+        """All metrics in Prometheus's text form, and its content type."""
+        from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+        return generate_latest(self._registry), CONTENT_TYPE_LATEST
+
+    def collect(self) -> Iterator[Any]:
+        """The metrics; Prometheus's client calls this."""
+        yield _counter("fedrank_requests", "Answers", ("route", "code"), self.requests)
+        yield _counter("fedrank_refused", "Refused requests", ("route", "reason"), self.refusals)
+        yield _counter("fedrank_reports", "Reports by what became of them", ("result",), self.reports)
+        yield _counter(
+            "fedrank_payload_bytes",
+            "Bytes of messages as a ledger counts them: no HTTP, no TLS, each report once",
+            ("direction", "message"),
+            self.payload,
+        )
+        yield self._histogram()
+        yield from _hub(self._status())
+
+    def _histogram(self) -> Any:
+        from prometheus_client.core import HistogramMetricFamily
+
+        buckets, count = [], 0
+        for bound, n in zip((*map(str, BOUNDS), "+Inf"), self._seconds, strict=True):
+            count += n
+            buckets.append((bound, count))
+        text = "Seconds from a report's arrival to its acknowledgement, commit included"
+        return HistogramMetricFamily("fedrank_report_seconds", text, buckets=buckets, sum_value=self._sum)
+
+
+def _counter(name: str, text: str, labels: tuple[str, ...], counts: collections.Counter[Any]) -> Any:
+    from prometheus_client.core import CounterMetricFamily
+
+    family = CounterMetricFamily(name, text, labels=labels)
+    for key, value in counts.items():
+        family.add_metric([str(part) for part in (key if isinstance(key, tuple) else (key,))], value)
+    return family
+
+
+def _hub(status: dict[str, Any]) -> Iterator[Any]:
+    """What the hub says about itself, as metrics."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    last = status["history"][-1] if status["history"] else {}
+    for name, text, value in (
+        ("fedrank_round", "Number of the open round", status["round"]),
+        ("fedrank_round_open_seconds", "How long the round has been open", status["seconds_open"]),
+        ("fedrank_devices", "Enrolled devices", status["devices"]),
+        ("fedrank_cohort_reports", "Reports counted in the open round", status["reports"]),
+        ("fedrank_cohort_size", "Reports that close a round", status["cohort"]),
+        ("fedrank_round_seconds", "How long the last applied round was open", last.get("seconds")),
+        ("fedrank_reward", "Mean reward of the last applied round, as privatised values tell it", last.get("reward")),
+    ):
+        if value is not None:
+            yield GaugeMetricFamily(name, text, value=value)
+    yield CounterMetricFamily(
+        "fedrank_rounds", "Rounds that moved the model", value=status.get("applied", status["round"])
+    )
+    text = "ε of an interaction, of a message, and of all that counted of the device that sent most; +Inf: no promise"
+    epsilon = GaugeMetricFamily("fedrank_epsilon_user", text, labels=("unit",))
+    for unit in ("interaction", "message", "user", "user_basic"):
+        value = status["epsilon"].get(unit)
+        epsilon.add_metric([unit], math.inf if value is None else value)
+    yield epsilon
+    state = GaugeMetricFamily("fedrank_state", "1 for the state that the hub is in", labels=("state",))
+    for name in ("open", "between", "done"):
+        state.add_metric([name], float(status["state"] == name))
+    yield state

@@ -1,0 +1,389 @@
+"""A learning hub: devices report, rounds close, the model improves. No network in here.
+
+Rounds go through three states, each step one transaction of the log (:mod:`fedrank.deploy.hub.store`)::
+
+    OPEN     devices report about the model of this round; each counts once
+    CLOSED   enough reports, or the deadline; no report is added any more
+    APPLIED  the reports moved the model; the next round is open
+
+One thread writes. What arrives while it commits is committed together next (group commit), and nobody is told that a
+report counts before it has been committed. Before a round is APPLIED the new state is written to a checkpoint, so that
+a process killed anywhere in between finds the round CLOSED and applies it again, with the same outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedrank.core.errors import RunError
+from fedrank.deploy.hub.devices import Devices, digest_of
+from fedrank.deploy.hub.inbox import Inbox, Job, Stopped, lost
+from fedrank.deploy.hub.learning import reward_of
+from fedrank.deploy.hub.model import Model, OwnModel, RelayedModel
+from fedrank.deploy.hub.outcome import Outcome, View
+from fedrank.deploy.hub.plan import planned
+from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.store import CountedError, RoundRow, Store, StoreError
+from fedrank.deploy.hub.tally import Tally
+
+_log = logging.getLogger("fedrank.hub")
+
+#: Seconds between tries while the log cannot be written.
+_TRY_AGAIN = 1.0
+
+
+class Hub:
+    """A hub over its folder; :meth:`start` it inside an event loop, :meth:`stop` it in the end.
+
+    Args:
+        folder: Holds ``hub.db`` and ``checkpoints``.
+        store: The log, opened for writing.
+        settings: Of the hub.
+
+    Raises:
+        RunError: The checkpoints belong to something else, or the log cannot be read.
+    """
+
+    def __init__(self, folder: Path, store: Store, settings: HubSettings):
+        self.settings, self.terms, self.store = settings, settings.terms(store.name), store
+        self.healthy = True
+        self.devices = Devices(store.devices(), store.last_device())
+        self._protocol = settings.protocol()
+        self._inbox = Inbox()
+        self._thread: threading.Thread | None = None
+        self._counted: dict[int, bytes] = {}  # of the open round: device → message that is in the log
+        self._previous: tuple[int, dict[int, bytes]] = (-1, {})  # the same of the round before it
+        self._settled = asyncio.Event()  # the hub is not between two rounds
+        self._opened = time.monotonic()
+        self._told = -1  # the last round that the model was told
+        self._lasted = 0.0  # seconds that a round was open which is being applied
+        if settings.relay:
+            self.relayed = RelayedModel(store, self.terms)
+        self.model: Model = self.relayed if settings.relay else OwnModel(Path(folder) / "checkpoints", store, settings)
+        self._recover()
+
+    # ---------------------------------------------------------------------------------------------- where we were
+
+    def _recover(self) -> None:
+        """Find the round that the log is in; one that was closed and no more is applied by the writer."""
+        self.tally = Tally(self.settings, self.store)
+        last = self.store.last_round()
+        own = not self.settings.relay
+        if last is None:  # a coordinator has not asked anything yet
+            self._show(0, "between")
+            return
+        done = last.state == "applied"
+        here = last.number + (done and own)
+        self.model.at(here)
+        if done and own and not self._over(last.number):  # training had been over, and goes on
+            self.store.open_round(here, self.model.digest())
+            last, done = self.store.last_round() or last, False
+        elif last.model is None:
+            self.store.asks_about(here, self.model.digest())
+        elif not done and last.model != self.model.digest():
+            _log.warning("round %d asks about another model than its log says: another machine or program?", here)
+        before = self.store.round_before(here)
+        self._previous = (before, dict(self.store.reports(before)))
+        if not (done and own):
+            self._counted = dict(self.store.reports(here))
+        if done:
+            self._show(here, "done" if own else "between")
+            return
+        # How long the round has been open, by a clock that may have been set meanwhile: never more than the deadline.
+        self._opened -= min(max(0.0, time.time() - last.opened), self.settings.deadline or float("inf"))
+        self._lasted = last.seconds or 0.0
+        self._show(here, "open" if last.state == "open" else "between")
+
+    def _over(self, applied: int) -> bool:
+        return 0 < self.settings.rounds <= applied + 1
+
+    def _show(self, round_: int, state: str) -> None:
+        tag = f'"{self.terms.hub[:8]}-{round_}-{self.model.digest().hex()[:8]}"'
+        self._turn_to(View(round_, state, self.model.question(), tag))
+
+    def _turn_to(self, view: View) -> None:
+        self.view = view
+        if self._inbox.loop is not None:
+            change = self._settled.clear if view.state == "between" else self._settled.set
+            with contextlib.suppress(RuntimeError):  # the loop has closed
+                self._inbox.loop.call_soon_threadsafe(change)
+
+    # ------------------------------------------------------------------------------------------- asked from the loop
+
+    async def start(self) -> None:
+        """Get ready, and begin to write in a thread of its own."""
+        self._inbox.loop = asyncio.get_running_loop()
+        if self.view.state != "done":
+            await self._inbox.loop.run_in_executor(None, self.model.warm, self.settings.cohort)
+        self._turn_to(self.view)
+        self._thread = threading.Thread(target=self._write, name="fedrank-hub", daemon=True)
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Finish what has been asked for and close the log."""
+        if self._thread is not None:
+            self._inbox.stop()
+            await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+        self.store.shut()
+
+    def device_of(self, token: str) -> int | None:
+        """The number of the device with this token; None if there is none."""
+        return self.devices.find(token)
+
+    async def enrol(self) -> str:
+        """A new device's token; known to this hub by its hash only.
+
+        Raises:
+            StoreError: It cannot be written down, or there are too many.
+        """
+        if len(self.devices) >= self.settings.most_devices:
+            raise StoreError(
+                f"{self.store.path}: has most_devices = {self.settings.most_devices} devices; no more enrol."
+            )
+        token = secrets.token_urlsafe(32)
+        await self._inbox.ask("enrol", data=digest_of(token))
+        return token
+
+    async def leave(self, device: int) -> bool:
+        """Forget a device's token; False if there is no such device; StoreError where it cannot be written."""
+        return await self._inbox.ask("leave", device=device)
+
+    async def close_round(self, empty: bool = False) -> int | None:
+        """Close the open round now.
+
+        Args:
+            empty: Even if it has no report: the model stays as it is, and the round goes by.
+
+        Returns:
+            Its number; None if no round is open, or it has no report.
+        """
+        return await self._inbox.ask("close", int(empty))
+
+    async def ask_round(self, question: bytes) -> Outcome:
+        """A coordinator asks: the next round is open; only for a hub that relays.
+
+        Args:
+            question: The round's request, with a number above all before it.
+
+        Returns:
+            ACCEPTED; ALREADY for the newest question again; CONFLICT while another round is open; STALE for a number
+            that is not above all before it.
+
+        Raises:
+            WireError: It is no question of this hub's terms.
+        """
+        return await self._inbox.ask("ask", self.relayed.number_of(question), data=question)
+
+    async def collected(self, round_: int) -> bytes | None:
+        """The messages of a round, one after the other, by their devices' numbers; None before it has closed."""
+        return await self._inbox.ask("collect", round_)
+
+    async def report(self, round_: int, device: int, reply: bytes) -> Outcome:
+        """Count a report, once.
+
+        Args:
+            round_: The round that it is about.
+            device: Who reports.
+            reply: The message; its layout accepts it.
+
+        Returns:
+            What became of it; ACCEPTED and ALREADY after it has been committed.
+        """
+        early = self._judged(round_, device, reply)
+        return early if early is not None else await self._inbox.ask("report", round_, device, reply)
+
+    def _judged(self, round_: int, device: int, reply: bytes) -> Outcome | None:
+        """What needs no writing; None for a report that may count. The loop asks it early, the writer for certain."""
+        view = self.view
+        number, previous = self._previous
+        if round_ == view.round and view.state != "done":
+            before = self._counted.get(device)
+            if before is not None:
+                return Outcome.ALREADY if before == reply else Outcome.CONFLICT
+            return None if view.state == "open" else Outcome.BETWEEN
+        # A device that missed our answer may ask about a round that is over by now: its report may be in the log.
+        if round_ == number and previous.get(device) == reply:
+            return Outcome.ALREADY
+        if view.state == "done":
+            return Outcome.DONE
+        return Outcome.EARLY if round_ > view.round else Outcome.STALE
+
+    async def settled(self, seconds: float) -> View:
+        """What the hub shows; between two rounds, waits so long for the next one."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._settled.wait(), seconds)
+        return self.view
+
+    def status(self) -> dict[str, Any]:
+        """What the status page shows; see :mod:`fedrank.deploy.hub.tally`."""
+        view, gone = self.view, time.monotonic() - self._opened
+        counted = list(self._counted) if view.state == "open" else []  # else the tally has them
+        return self.tally.status(view.round, view.state, len(self.devices), counted, gone)
+
+    # ------------------------------------------------------------------------------------------------ the writer
+
+    def _write(self) -> None:
+        """The writer's life: commit what came, close and apply rounds."""
+        try:
+            if self._lasted and self.view.state == "between":  # it was closed when the process ended
+                self._persist(self._apply)
+            if self._due():  # it had enough reports when the process ended: nobody may be left to bring another
+                self._close()
+            while self._turn():
+                pass
+        except Stopped:
+            pass  # in the middle of a round: it is applied at the next start
+        except Exception:
+            self.healthy = False
+            _log.exception("the hub cannot go on; restart it")
+            self._inbox.refuse_for_good()
+
+    def _turn(self) -> bool:
+        """One batch; False when it is time to stop."""
+        batch, going_on = self._inbox.batch(self._patience())
+        if not batch and not self.healthy:
+            self._probe()
+        try:
+            self._inbox.answer(self._commit(batch))
+            for job in batch:
+                if job.kind in ("close", "ask", "collect"):
+                    self._inbox.answer([(job, self._operate(job))])
+        except Exception:
+            self._inbox.answer([(job, lost(job)) for job in batch])  # those that have an answer keep it
+            raise
+        if self._due():
+            self._close()
+        return going_on
+
+    def _probe(self) -> None:
+        try:
+            self.store.probe()
+            self.healthy = True
+        except StoreError:
+            pass  # still not
+
+    def _patience(self) -> float | None:
+        """Seconds until the deadline, or until the log is tried again; None: for ever."""
+        again = None if self.healthy else _TRY_AGAIN
+        if not self.settings.deadline or self.view.state != "open" or len(self._counted) < self.settings.least:
+            return again
+        left = max(0.0, self._opened + self.settings.deadline - time.monotonic())
+        return left if again is None else min(left, again)
+
+    def _due(self) -> bool:
+        if self.view.state != "open":
+            return False
+        n = len(self._counted)
+        late = self.settings.deadline and time.monotonic() >= self._opened + self.settings.deadline
+        return n >= self.settings.cohort or bool(late and n >= self.settings.least)
+
+    def _commit(self, batch: list[Job]) -> list[tuple[Job, Any]]:
+        """Write a batch in one transaction; what to answer to each."""
+        plan = planned(batch, self._judged, self.devices, self.settings.cohort - len(self._counted))
+        round_, first = self.view.round, self.devices.next
+        try:
+            if plan.new or plan.gone or plan.reports:
+                reports = [(round_, device, data) for device, data in plan.reports.items()]
+                self.store.write(list(enumerate(plan.new, first)), sorted(plan.gone), reports)
+                self.healthy = True
+        except StoreError as error:
+            there = dict(self.store.reports(round_)) if isinstance(error, CountedError) else self._counted
+            if there != self._counted:  # somebody else wrote into the log: it is what counts
+                self._counted = there
+                return self._commit(batch)
+            self._trouble(error)
+            return [(job, lost(job)) for job, _ in plan.answers]
+        self.devices.add(plan.new)
+        for number in plan.gone:
+            self.devices.remove(number)
+        self._counted.update(plan.reports)
+        return plan.answers
+
+    def _operate(self, job: Job) -> Any:
+        """What an operator or a coordinator wants, after everything that came before it."""
+        try:
+            if job.kind == "ask":
+                return self._take(job)
+            if job.kind == "collect":
+                row = self.store.round(job.round)
+                done = row is not None and row.state == "applied"
+                return b"".join(message for _, message in self.store.reports(job.round)) if done else None
+        except RunError as error:
+            self._trouble(error)
+            return lost(job)
+        number, empty = self.view.round, bool(job.round)
+        if self.view.state != "open" or not (self._counted or empty):
+            return None
+        self._close()
+        return number
+
+    def _take(self, job: Job) -> Outcome:
+        """A coordinator's question."""
+        last = self.store.last_round()
+        if last is not None and job.round == last.number and job.data == self.relayed.question():
+            return Outcome.ALREADY
+        if self.view.state == "open":
+            return Outcome.CONFLICT
+        if last is not None and job.round <= last.number:
+            return Outcome.STALE
+        self.relayed.take(job.round, job.data)
+        self._begin(job.round, "open")
+        return Outcome.ACCEPTED
+
+    def _close(self) -> None:
+        """OPEN → CLOSED → APPLIED; tries until it can be written."""
+        number, self._lasted = self.view.round, max(1e-9, time.monotonic() - self._opened)
+        self._show_state("between")
+        self._persist(lambda: self.store.close(number, self._lasted))
+        self._persist(self._apply)
+
+    def _apply(self) -> None:
+        """CLOSED → APPLIED; may be tried again after any step."""
+        number, relay = self.view.round, self.settings.relay
+        messages = [message for _, message in self.store.reports(number)]
+        reward, last = reward_of(self._protocol, messages), relay or self._over(number)
+        if self._told != number:  # once: the second time, it is the log that could not be written
+            self.model.tell(number, messages)
+            self._told = number
+        self.store.applied(number, *reward, next_model=None if last else self.model.digest())
+        row = RoundRow(number, "applied", 0.0, None, self._lasted, None, len(messages), *reward)
+        self.tally.applied(row, self._counted)
+        self._lasted = 0.0
+        if relay:
+            self._show_state("between")
+        else:
+            self._begin(number + 1, "done" if last else "open")
+
+    def _begin(self, number: int, state: str) -> None:
+        """A round begins."""
+        self._previous, self._counted = (self.view.round, self._counted), {}
+        self._opened = time.monotonic()
+        self._show(number, state)
+
+    def _show_state(self, state: str) -> None:
+        view = self.view
+        self._turn_to(View(view.round, state, view.model, view.etag))
+
+    def _persist(self, step: Callable[[], None]) -> None:
+        """Do a step, again and again while the disk refuses it; meanwhile everybody is told to come back."""
+        while True:
+            try:
+                step()
+                self.healthy = True
+                return
+            except (StoreError, RunError) as error:
+                self._trouble(error)
+                self._inbox.refuse(_TRY_AGAIN)
+
+    def _trouble(self, error: Exception) -> None:
+        if self.healthy:
+            _log.error("%s", error)
+        self.healthy = False

@@ -1,0 +1,120 @@
+"""What the event loop asks of a hub's writer, and the way back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from fedrank.deploy.hub.outcome import Outcome
+from fedrank.deploy.hub.store import StoreError
+
+#: Most jobs that are committed together.
+BATCH = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One thing for the writer to do, and who waits for it.
+
+    Attributes:
+        kind: ``"report"``, ``"enrol"``, ``"leave"``, or for an operator or coordinator ``"close"``, ``"ask"``,
+            ``"collect"``.
+        waits: For the answer.
+        round: What it is about.
+        device: Who.
+        data: Bytes.
+    """
+
+    kind: str
+    waits: asyncio.Future
+    round: int = 0
+    device: int = 0
+    data: bytes = b""
+
+
+def lost(job: Job) -> Any:
+    """The answer while nothing can be written: a report's outcome, else an error that the asker gets."""
+    if job.kind == "report":
+        return Outcome.UNAVAILABLE
+    return StoreError("the log cannot be written at the moment; nothing was done.")
+
+
+class Stopped(Exception):
+    """The writer was told to stop while it waited."""
+
+
+class Inbox:
+    """Jobs from one event loop to one thread: :meth:`ask` and :meth:`stop` are the loop's, the rest is the thread's."""
+
+    def __init__(self):
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    async def ask(self, kind: str, round_: int = 0, device: int = 0, data: bytes = b"") -> Any:
+        """The writer's answer."""
+        future = asyncio.get_running_loop().create_future()
+        self._jobs.put(Job(kind, future, round_, device, data))
+        return await future
+
+    def stop(self) -> None:
+        """The last thing that is asked."""
+        self._jobs.put(None)
+
+    def batch(self, patience: float | None) -> tuple[list[Job], bool]:
+        """Everything that has come; waits for the first, so many seconds at most.
+
+        Returns:
+            Jobs in the order in which they came, and False if it is time to stop.
+        """
+        jobs: list[Job] = []
+        with contextlib.suppress(queue.Empty):
+            job = self._jobs.get(timeout=patience)
+            while job is not None:
+                jobs.append(job)
+                if len(jobs) == BATCH:
+                    break
+                job = self._jobs.get_nowait()
+            else:
+                return jobs, False
+        return jobs, True
+
+    def refuse(self, seconds: float) -> None:
+        """For so long, tell everybody that nothing can be written.
+
+        Raises:
+            Stopped: It is time to stop.
+        """
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            try:
+                job = self._jobs.get(timeout=left)
+            except queue.Empty:
+                return
+            if job is None:
+                raise Stopped
+            self.answer([(job, lost(job))])
+
+    def refuse_for_good(self) -> None:
+        """The same until it is time to stop."""
+        while (job := self._jobs.get()) is not None:
+            self.answer([(job, lost(job))])
+
+    def answer(self, answers: list[tuple[Job, Any]]) -> None:
+        """Tell all who wait, in one call into the loop."""
+
+        def tell() -> None:
+            for job, answer in answers:
+                if job.waits.done():  # a client that has gone cancelled it
+                    continue
+                if isinstance(answer, Exception):
+                    job.waits.set_exception(answer)
+                else:
+                    job.waits.set_result(answer)
+
+        if answers and self.loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+                self.loop.call_soon_threadsafe(tell)

@@ -1,0 +1,160 @@
+"""A server's mathematics on messages as they came: ask, tell, and the model again from a log.
+
+The hub and ``fedrank replay`` go through the same function with the same shapes, so that on one machine the log of
+messages gives the very model, bit by bit. Messages are applied in the order of their devices' numbers, never in that of
+their arrival.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrank.core.errors import ConfigError, RunError
+from fedrank.core.protocol import Exchange, Protocol
+from fedrank.privacy.randomised_response import debiased
+from fedrank.ranking.foltr_es import FoltrES
+
+#: Messages that are applied together at least: rounds of few reports share one compiled program.
+_SMALLEST = 64
+
+
+class Reward(NamedTuple):
+    """What the messages of a round say about how well its model did.
+
+    Attributes:
+        mean: Estimate of the true mean reward of all interactions, at θ ± σv; None where nobody can tell.
+        error: Its standard error over the messages.
+    """
+
+    mean: float | None
+    error: float | None
+
+
+class Learning:
+    """One exchange of a protocol at a server that has only bytes.
+
+    Args:
+        protocol: With one exchange and no carriers: a device's message is all that comes.
+
+    Raises:
+        ConfigError: The protocol needs more than one message of a device.
+    """
+
+    def __init__(self, protocol: Protocol):
+        if len(protocol.exchanges) != 1 or protocol.exchanges[0].carriers(2):
+            raise ConfigError(
+                f"a hub hears one message of a device in a round; {protocol.name} needs more. Run it on Flower."
+            )
+        self.protocol = protocol
+        self.exchange: Exchange = protocol.exchanges[0]
+        self._tell = jax.jit(self.exchange.tell)
+
+    def init(self) -> Any:
+        """The state before the first round."""
+        return self.protocol.init(jax.random.key(0))
+
+    def request(self, state: Any) -> bytes:
+        """What devices are asked."""
+        return self.exchange.request.encode(jax.device_get(self.exchange.ask(state)))
+
+    def weights(self, state: Any) -> np.ndarray:
+        """The model, float32 [parameters]."""
+        return np.asarray(self.protocol.weights(state), np.float32)
+
+    def digest(self, state: Any) -> bytes:
+        """SHA-256 of the model's bytes: 32."""
+        return hashlib.sha256(self.weights(state).astype("<f4").tobytes()).digest()
+
+    def tell(self, state: Any, messages: Sequence[bytes]) -> Any:
+        """The state after messages, each of which :meth:`~fedrank.core.messages.Layout.decode` accepts.
+
+        Args:
+            state: Before.
+            messages: In the order of the devices' numbers; without any the model stays and the round goes by.
+        """
+        return self._told(state, messages, _room(len(messages)))
+
+    def warm(self, state: Any, reports: int) -> None:
+        """Compile for so many messages, before anybody waits for it."""
+        self._told(state, [], _room(reports))
+
+    def _told(self, state: Any, messages: Sequence[bytes], room: int) -> Any:
+        replies = self.exchange.reply.decode_all(b"".join(messages))
+
+        def padded(leaf: np.ndarray) -> np.ndarray:
+            return np.concatenate([leaf, np.zeros((room - len(leaf), *leaf.shape[1:]), leaf.dtype)])
+
+        arrived = np.arange(room) < len(messages)
+        return self._tell(state, jax.tree.map(padded, replies), jnp.asarray(arrived))
+
+
+def reward_of(protocol: Protocol, messages: Sequence[bytes]) -> Reward:
+    """What the messages of a round say about its model; only FOLtR-ES sends rewards."""
+    if not isinstance(protocol, FoltrES) or not protocol.antithetic or not messages:
+        return Reward(None, None)
+    replies = protocol.exchanges[0].reply.decode_all(b"".join(messages))
+    sums = np.asarray(replies.plus, np.float64) + np.asarray(replies.minus, np.float64)
+    each = sums / (protocol.interactions * protocol.metric.scale)
+    if protocol.p < 1:
+        if protocol.p == 1 / protocol.metric.n:
+            return Reward(None, None)
+        each = np.asarray(debiased(each, protocol.metric.values, protocol.p))
+    error = float(each.std(ddof=1) / math.sqrt(len(each))) if len(each) > 1 else None
+    return Reward(float(each.mean()), error)
+
+
+def _room(messages: int) -> int:
+    """Messages of a compiled program: powers of two, so that few programs serve all rounds."""
+    return max(_SMALLEST, 1 << max(0, messages - 1).bit_length())
+
+
+def learning_of(protocol: Protocol) -> Learning:
+    """One :class:`Learning` a protocol, so that its programs are compiled once."""
+    return _cached(protocol)
+
+
+_cached = functools.lru_cache(maxsize=8)(Learning)
+
+
+def rebuild(
+    learning: Learning,
+    state: Any,
+    rounds: Iterable[tuple[int, Sequence[tuple[int, bytes]]]],
+    *,
+    without: frozenset[int] = frozenset(),
+    check: Callable[[int, Any], None] | None = None,
+) -> Any:
+    """The model again, from a log.
+
+    Leaving devices out *removes their messages*. It is not training without them: the others answered questions that
+    these messages had a part in.
+
+    Args:
+        learning: The protocol.
+        state: Before the first of the rounds.
+        rounds: Number, and device and message of each report by the devices' numbers.
+        without: Devices that are left out.
+        check: Is given each round's number and the state that it was asked from.
+
+    Returns:
+        The state after the last round.
+
+    Raises:
+        RunError: The rounds do not follow each other.
+    """
+    for number, reports in rounds:
+        if check is not None:
+            check(number, state)
+        at = int(np.asarray(state.round)) if hasattr(state, "round") else number
+        if at != number:
+            raise RunError(f"the log goes on with round {number} where round {at} should be; rounds are missing.")
+        state = learning.tell(state, [message for device, message in reports if device not in without])
+    return state

@@ -1,0 +1,399 @@
+"""uvicorn around a hub's application, made to stand an open network.
+
+uvicorn alone waits for ever: for the first byte of a connection, for headers that never end, for a client that never
+reads. It takes headers of any size, reads the trailers of a body as headers, and writes a line of log for each request
+that is not HTTP. :class:`GuardedProtocol` bounds all of these in time and size, and counts them.
+
+No address of a client is logged. There are no WebSockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import http
+import json
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedrank.core.errors import ConfigError, MissingExtraError, RunError
+from fedrank.deploy.hub.app import App
+from fedrank.deploy.hub.connection_limiter import Crowd
+
+try:
+    import httptools
+    import uvicorn
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+except ImportError as error:
+    raise MissingExtraError(error.name or "uvicorn", "serve", "fedrank serve") from error
+
+_log = logging.getLogger("fedrank.hub")
+
+#: Most bytes of a request beside its body: headers, and what chunks and trailers add. Bodies are the application's.
+LARGEST_HEAD = 1 << 16
+#: Most requests of a connection that wait for their turn.
+_PIPELINE = 64
+#: How long the rest of what a client sends is read and dropped, so that the answer to it gets through.
+_LINGER_SECONDS = 1.0
+#: One network address may have this part of all connections.
+_SHARE = 8
+#: Files that a hub has open beside its connections.
+_OTHER_FILES = 128
+
+
+@dataclass(frozen=True)
+class _Limits:
+    header_seconds: float
+    idle_seconds: float
+    connections: int
+    refuse: Callable[[str], None]
+    crowd: Crowd
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """One connection, with an end to everything; arguments as uvicorn's class, and the limits."""
+
+    def __init__(self, *args: Any, limits: _Limits, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.access_log = False
+        self.timeout_keep_alive = limits.idle_seconds
+        self._limits, self._address = limits, ""
+        self._unread = 0  # bytes since the last whole request, without its body
+        self._in_head = self._deaf = False
+        self._earlier: list[Any] = []  # requests before the newest that are not answered yet
+        self._deadline: asyncio.TimerHandle | None = None  # for headers, and in the end for the last answer
+        self._stall: asyncio.TimerHandle | None = None  # for a client that does not read
+
+    # ------------------------------------------------------------------------------------------------- connections
+
+    def connection_made(self, transport: Any) -> None:
+        """Wait for the first headers, for a while."""
+        super().connection_made(transport)
+        self._address = self.client[0] if self.client else ""
+        if not self._limits.crowd.enter(self._address) or len(self.connections) > self._limits.connections:
+            self._part(503, "connections")
+        else:
+            self._expect_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop all clocks, and let nobody answer any more; uvicorn tells the newest request only."""
+        self._deaf = True
+        self._limits.crowd.leave(self._address)
+        for cycle in self._earlier:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self._calm()
+        self._unset_keepalive_if_required()
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came: parse them, within limits."""
+        parser = self.parser
+        if self._deaf or parser is None:
+            return
+        self._unset_keepalive_if_required()
+        self._unread += len(data)
+        try:
+            parser.feed_data(data)
+        except httptools.HttpParserUpgrade:  # answered as if it had not been asked for; nothing after it is read
+            self._part(400, "upgrade")
+        except httptools.HttpParserError:
+            self._part(400, "malformed")
+        else:
+            if self._unread > LARGEST_HEAD and self._in_head:
+                self._part(431, "large-headers")
+            elif self._unread > LARGEST_HEAD:
+                self._deaf = True  # the application waits for the body to end, and refuses it
+            elif self._deadline is None and (self.cycle is None or self.cycle.response_complete):
+                self._expect_headers()
+
+    # -------------------------------------------------------------------------------------------------- the parser
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header; one that comes after the body is none."""
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """A request can be answered."""
+        self._in_head = False
+        self._calm()
+        if len(self.pipeline) >= _PIPELINE:
+            raise ValueError("too many requests at once")  # for the parser: it stops here
+        before = self.cycle
+        if before is not None and not before.response_complete:
+            self._earlier = [*(cycle for cycle in self._earlier if not cycle.response_complete), before]
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        self._unread -= len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """A request has been read."""
+        self._unread = 0
+        super().on_message_complete()
+
+    # ---------------------------------------------------------------------------------------------------- the clocks
+
+    def _expect_headers(self) -> None:
+        self._deadline = self.loop.call_later(self._limits.header_seconds, self._slow)
+
+    def _calm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _slow(self) -> None:
+        self._deadline = None
+        if self._unread:
+            self._part(408, "slow-headers")
+        else:
+            self._limits.refuse("slow-headers")
+            self.transport.close()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Nothing was asked for long."""
+        if self._stall is not None:  # the last answer is still being read; that has its own clock
+            again = self.loop.call_later(self._limits.idle_seconds, self.timeout_keep_alive_handler)
+            self.timeout_keep_alive_task = again
+        elif self.transport.get_write_buffer_size():
+            self.transport.abort()  # to close would be to wait for a client that does not read
+        else:
+            super().timeout_keep_alive_handler()
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than we write."""
+        super().pause_writing()
+        self._watch(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+        super().resume_writing()
+
+    def _watch(self, size: int) -> None:
+        self._stall = self.loop.call_later(self._limits.idle_seconds, self._stalled, size)
+
+    def _stalled(self, before: int) -> None:
+        size = self.transport.get_write_buffer_size()
+        if size < before:
+            self._watch(size)
+        else:
+            self._stall = None
+            self._limits.refuse("slow-reader")
+            self.transport.abort()
+
+    # ----------------------------------------------------------------------------------------------------- the end
+
+    def _part(self, code: int, reason: str) -> None:
+        """Hear nothing more; requests that came whole are answered, then the connection is closed."""
+        self._deaf = True
+        self._calm()
+        self._limits.refuse(reason)
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if not cycle.more_body:
+                cycle.keep_alive = False
+                return
+            cycle.disconnected = True  # its body is what is wrong
+            cycle.message_event.set()
+            if self.pipeline or cycle.response_started:  # ours would be taken for the answer to another request
+                self.transport.close()
+                return
+        self.transport.write(_short(code, reason))
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._deadline = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
+
+
+@functools.cache
+def _short(code: int, reason: str) -> bytes:
+    body = json.dumps({"error": reason, "detail": f"{http.HTTPStatus(code).phrase}."}).encode()
+    head = f"HTTP/1.1 {code} {http.HTTPStatus(code).phrase}\r\ncontent-type: application/json\r\n"
+    return head.encode() + b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body) + body
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server with the guarded protocol."""
+
+    def __init__(self, config: uvicorn.Config, app: App, limits: _Limits, on_ready: Callable[[str], object]):
+        super().__init__(config)
+        self._app, self._limits, self._on_ready = app, limits, on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, for one socket; the handshake of TLS has an end too."""
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            raise self._app.failure or RunError("the hub could not start; see the log.")
+        loop, config = asyncio.get_running_loop(), self.config
+        parts = {"config": config, "server_state": self.server_state, "app_state": self.lifespan.state}
+        protocol = functools.partial(GuardedProtocol, limits=self._limits, **parts)
+        tls = {"ssl": config.ssl, "ssl_handshake_timeout": self._limits.header_seconds} if config.ssl else {}
+        sock = (sockets or [])[0]
+        self.servers = [await loop.create_server(protocol, sock=sock, backlog=config.backlog, **tls)]
+        self.started = True
+        host, port = sock.getsockname()[:2]
+        self._on_ready(f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}")
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's, but the process lives on: there is a hub to be shut after the last answer."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _server(
+    app: App,
+    on_ready: Callable[[str], object],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    certfile: str | os.PathLike[str] | None = None,
+    keyfile: str | os.PathLike[str] | None = None,
+    header_seconds: float = 10.0,
+    idle_seconds: float = 60.0,
+    grace_seconds: float = 10.0,
+    connections: int = 10_000,
+    proxies: Sequence[str] = (),
+    log_level: str = "warning",
+) -> tuple[_Server, socket.socket]:
+    """A server that is ready to run, and the socket that it listens on."""
+    if keyfile is not None and certfile is None:
+        raise ConfigError("a key file needs a certificate file beside it.")
+    config = uvicorn.Config(
+        app,
+        http=HttpToolsProtocol,
+        ws="none",
+        interface="asgi3",
+        lifespan="on",
+        log_config=None,
+        log_level=log_level,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
+        ssl_certfile=certfile,
+        ssl_keyfile=keyfile,
+        timeout_graceful_shutdown=max(1, round(grace_seconds)),
+    )
+    try:
+        config.load()
+    except OSError as error:
+        raise ConfigError(f"certificate {certfile} and key {keyfile} cannot be used ({error}).") from error
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        sock = socket.create_server((host, port), family=family, backlog=config.backlog)
+        # Accepted connections inherit it; asyncio sets it for named protocols only. Without it an answer waits 40 ms.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"cannot listen on {host} port {port} ({error}). Choose another host or port.") from error
+    refuse = functools.partial(app.counters.refuse, "connection")
+    crowd = Crowd(0 if proxies else max(1, connections // _SHARE))  # a proxy is one address with many behind it
+    return _Server(config, app, _Limits(header_seconds, idle_seconds, connections, refuse, crowd), on_ready), sock
+
+
+def serve(app: App, *, on_ready: Callable[[str], object] = print, connections: int = 10_000, **options: Any) -> None:
+    """Answer requests until SIGTERM or SIGINT; what is being answered then is answered to its end.
+
+    Args:
+        app: The application.
+        on_ready: Called with the URL once connections are accepted.
+        connections: Most connections at once; fewer where the system allows a process fewer open files. An eighth of
+            them for one network address, but for this machine's own and behind proxies.
+        **options: ``host``; ``port`` (0: any that is free); ``certfile`` and ``keyfile`` for TLS; ``header_seconds``
+            that a connection has for its headers and for the handshake of TLS; ``idle_seconds`` between requests;
+            ``grace_seconds`` for the last answers; ``proxies``, addresses or networks whose ``X-Forwarded-For`` is
+            believed; ``log_level`` of uvicorn.
+
+    Raises:
+        ConfigError: The port is taken, or the certificate cannot be used.
+    """
+    server, sock = _server(app, on_ready, connections=_room(connections), **options)
+    with sock:
+        server.run(sockets=[sock])
+
+
+def _room(connections: int) -> int:
+    """So many connections as open files allow; the limit is raised as far as the system lets us."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return connections
+    wanted, (soft, hard) = connections + _OTHER_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return connections
+    room = max(1, soft - _OTHER_FILES)
+    _log.warning("open files are limited to %d: at most %d connections at once", soft, room)
+    return room
+
+
+class ThreadedServer:
+    """A server in a thread, as a context; for tests and measurements.
+
+    Args:
+        app: The application.
+        **options: Of :func:`serve`; the port is any that is free.
+
+    Attributes:
+        url: Of the server.
+        port: Its port.
+    """
+
+    def __init__(self, app: App, **options: Any):
+        self.url, self.port = "", 0
+        self._ready, self._failure = threading.Event(), None
+        self._server, self._sock = _server(app, self._on_ready, **options)
+        self._thread = threading.Thread(target=self._run, name="fedrank-server", daemon=True)
+
+    def _on_ready(self, url: str) -> None:
+        self.url, self.port = url, self._sock.getsockname()[1]
+        self._ready.set()
+
+    def _run(self) -> None:
+        try:
+            self._server.run(sockets=[self._sock])
+        except Exception as error:
+            self._failure = error
+        finally:
+            self._ready.set()
+
+    def __enter__(self) -> ThreadedServer:
+        self._thread.start()
+        self._ready.wait()
+        if self._failure is not None:
+            self._sock.close()
+            raise self._failure
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+        self._sock.close()

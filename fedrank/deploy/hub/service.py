@@ -1,0 +1,106 @@
+"""A hub with its HTTP face, from a folder until it is told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedrank.core.errors import RunError
+from fedrank.deploy.hub.app import App
+from fedrank.deploy.hub.coordinator import coordinator_routes
+from fedrank.deploy.hub.counters import Counters
+from fedrank.deploy.hub.folder import HubFolder
+from fedrank.deploy.hub.guard import Guard
+from fedrank.deploy.hub.hub import Hub
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Where and how a hub listens.
+
+    Attributes:
+        host: Address; this machine only by default.
+        port: 0: any that is free.
+        certificate: PEM file of the certificate chain, for TLS.
+        key: PEM file of its private key.
+        proxies: Addresses of reverse proxies whose ``X-Forwarded-For`` is believed.
+        public: Everybody may see ``/status`` and ``/metrics``.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8750
+    certificate: Path | None = None
+    key: Path | None = None
+    proxies: tuple[str, ...] = ()
+    public: bool = True
+
+
+def hub_app(home: HubFolder, *, public: bool = True) -> tuple[Hub, App]:
+    """The hub of a folder and its ASGI application, which starts and stops it.
+
+    Raises:
+        RunError: There is no hub in the folder, or something in it cannot be used.
+    """
+    enrolment, admin = home.token("enrolment"), home.token("admin")
+    if enrolment == admin:
+        raise RunError(f"{home.path}: enrolment.token and admin.token are the same; every app would be an operator.")
+    settings, store = home.open()
+    try:
+        hub = Hub(home.path, store, settings)
+        guard = Guard(
+            device_per_minute=settings.reports_per_minute, enrolments_per_minute=settings.enrolments_per_minute
+        )
+        app = App(
+            hub,
+            guard,
+            Counters(hub.status),
+            enrolment=enrolment,
+            admin=admin,
+            status="public" if public else "admin",
+            on_start=hub.start,
+            on_stop=hub.stop,
+            more=functools.partial(coordinator_routes, hub) if settings.relay else None,
+        )
+    except BaseException:
+        store.shut()
+        raise
+    return hub, app
+
+
+def run_hub(home: HubFolder, listen: Listen, on_ready: Callable[[str], object]) -> None:
+    """Serve a hub until SIGTERM or Ctrl-C. The folder must be locked by the caller.
+
+    Args:
+        home: The hub's folder.
+        listen: Where.
+        on_ready: Is told the address once it listens.
+
+    Raises:
+        MissingExtraError: The extra ``serve`` is not installed.
+        ConfigError: The port is taken, or the certificate cannot be used.
+        RunError: Something in the folder cannot be used.
+    """
+    from fedrank.deploy.hub.server import serve
+
+    _, app = hub_app(home, public=listen.public)
+
+    def ready(url: str) -> None:
+        home.url.write_text(url + "\n", encoding="ascii")
+        on_ready(url)
+
+    try:
+        serve(
+            app,
+            host=listen.host,
+            port=listen.port,
+            certfile=listen.certificate,
+            keyfile=listen.key,
+            proxies=listen.proxies,
+            on_ready=ready,
+        )
+    finally:
+        with contextlib.suppress(OSError):
+            home.url.unlink(missing_ok=True)

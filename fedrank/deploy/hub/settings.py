@@ -1,0 +1,168 @@
+"""What a hub is told: the protocol's terms, when a round closes, who may ask how often. A file ``hub.toml``."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from fedrank.core.errors import ConfigError
+from fedrank.deploy.terms import Terms
+from fedrank.engine.checkpoint import write_atomically
+from fedrank.engine.settings import from_dict, read_toml
+from fedrank.experiments.config import setting
+from fedrank.privacy.accountant import DELTA
+
+if TYPE_CHECKING:
+    from fedrank.ranking.foltr_es import FoltrES
+
+#: Most reports that may close a round: they are read at once when it is applied.
+MOST_REPORTS = 2_000_000
+
+
+@dataclass(frozen=True)
+class HubSettings:
+    """A hub's settings. Those of the first block are its terms and can never change; the others can.
+
+    Raises:
+        ConfigError: A setting is out of range or contradicts another.
+    """
+
+    n_features: int = setting(0, "Features of a document; needed to make a hub.")
+    ranker: Literal["linear", "mlp"] = setting("linear", "Ranker: linear or mlp.")
+    hidden: int = setting(0, "Hidden units of the mlp; 0: 10 for the mlp.")
+    reward: str = setting("MaxRR", "Metric of an interaction's clicks that is maximised: MaxRR, DCG, nDCG or MeanRR.")
+    reward_values: int | None = setting(None, "Round the reward to so many values.")
+    depth: int = setting(10, "Ranks that are shown and looked at.")
+    interactions: int = setting(4, "B, interactions in a message; even.")
+    sigma: float = setting(0.01, "σ, standard deviation of the perturbation.")
+    mechanism: Literal["randomised-response", "laplace"] = setting(
+        "randomised-response", "A lie for each interaction, or noise on the sums that are sent."
+    )
+    p: float | None = setting(None, "Probability that an interaction's metric is sent as it is; by default 0.9.")
+    epsilon: float | None = setting(None, "ε of one interaction of Laplace noise.")
+
+    relay: bool = setting(
+        False, "Collect for a coordinator, which gives the model and takes the reports; the hub does not learn."
+    )
+    learning_rate: float = setting(1e-3, "Adam's step size.")
+    aggregate: str = setting("mean", "What the hub makes of the reports: mean, or a rule that stands liars.")
+    byzantine: int = setting(1, "Liars that the rule allows for.")
+    cohort: int = setting(100, "Reports that close a round.")
+    deadline: float = setting(3600.0, "Seconds after which a round closes with what it has; 0: never.")
+    least: int = setting(2, "Fewest reports that a deadline may close a round with; never more than the cohort.")
+    rounds: int = setting(0, "Rounds until training is over; 0: it never is.")
+    delta: float = setting(DELTA, "δ of the tighter bound for a user over all rounds, as shown on the status page.")
+    status: Literal["auto", "public", "admin"] = setting(
+        "auto",
+        "Who may see /status and /metrics; auto: everybody if the hub listens on this machine only "
+        "and behind no proxy.",
+    )
+    reports_per_minute: float = setting(600.0, "Requests of one device a minute.")
+    most_devices: int = setting(1_000_000, "Devices that may be enrolled at all; each takes about 250 bytes of memory.")
+    enrolments_per_minute: float = setting(6000.0, "Devices that may enrol in a minute, all together.")
+
+    def __post_init__(self):
+        for name, value, low, high in (
+            ("n_features", self.n_features, 0, 1_000_000),
+            ("hidden", self.hidden, 0, 4096),
+            ("cohort", self.cohort, 1, MOST_REPORTS),
+            ("least", self.least, 1, MOST_REPORTS),
+            ("most_devices", self.most_devices, 1, 100_000_000),
+            ("deadline", self.deadline, 0, 10**9),
+            ("rounds", self.rounds, 0, 2**32 - 1),
+            ("byzantine", self.byzantine, 0, MOST_REPORTS),
+            ("reports_per_minute", self.reports_per_minute, 1e-3, 1e9),
+            ("enrolments_per_minute", self.enrolments_per_minute, 1e-3, 1e9),
+        ):
+            if not low <= value <= high:
+                raise ConfigError(f"{name} must be in {low}..{high}, got {value}.")
+        if not 0 < self.delta < 1:
+            raise ConfigError(f"delta must be between 0 and 1, got {self.delta}.")
+        object.__setattr__(self, "least", min(self.least, self.cohort))
+        if self.ranker == "mlp" and self.hidden == 0:
+            object.__setattr__(self, "hidden", 10)  # frozen: resolved once, here
+        if self.p is None:
+            object.__setattr__(self, "p", 0.9 if self.mechanism == "randomised-response" else 1.0)
+        if self.n_features:
+            self.protocol()
+
+    def terms(self, hub: str = "0" * 32) -> Terms:
+        """What devices are told; ``hub`` says by whom."""
+        if not self.n_features:
+            raise ConfigError("n_features, the number of features of a document, must be given to make a hub.")
+        return Terms(hub, **{name: getattr(self, name) for name in _terms()})
+
+    def protocol(self) -> FoltrES:
+        """The protocol as the hub runs it: nobody sits in front of a hub, so its user never clicks."""
+        from fedrank.ranking.clicks.cascade import CascadeUser
+        from fedrank.ranking.foltr_es import FoltrES
+        from fedrank.ranking.rankers.linear import Linear
+        from fedrank.ranking.rankers.mlp import TwoLayer
+
+        terms = self.terms()
+        return FoltrES(
+            ranker=TwoLayer(self.n_features, self.hidden) if self.hidden else Linear(self.n_features),
+            user=CascadeUser("nobody", (0.0,), (0.0,), self.depth),
+            metric=terms.metric,
+            interactions=self.interactions,
+            sigma=self.sigma,
+            learning_rate=self.learning_rate,
+            p=terms.p,
+            mechanism=self.mechanism,
+            epsilon=self.epsilon,
+            aggregate=self.aggregate,
+            byzantine=self.byzantine,
+        )
+
+
+def _terms() -> list[str]:
+    """Settings that are terms."""
+    known = {f.name for f in dataclasses.fields(HubSettings)}
+    return [f.name for f in dataclasses.fields(Terms) if f.name in known]
+
+
+#: Settings that decide what the log means; with others it would rebuild another model.
+_LEARNING = ("relay", "learning_rate", "aggregate", "byzantine")
+
+
+def fingerprint(settings: HubSettings, hub: str) -> dict[str, Any]:
+    """What a checkpoint and a log belong to."""
+    return {**settings.terms(hub).as_json(), **{name: getattr(settings, name) for name in _LEARNING}}
+
+
+def new_hub() -> str:
+    """The name of a new hub: 32 random hexadecimal digits."""
+    return secrets.token_hex(16)
+
+
+def write_settings(path: Path, settings: HubSettings) -> None:
+    """Write ``hub.toml``, one comment a setting; errors as :func:`~fedrank.engine.checkpoint.write_atomically`."""
+    import tomlkit
+
+    document = tomlkit.document()
+    document.add(tomlkit.comment("A fedrank hub. What devices agreed to cannot change; the rest is read at the start."))
+    for f in dataclasses.fields(settings):
+        value = getattr(settings, f.name)
+        if value is not None:
+            document.add(f.name, tomlkit.item(value).comment(f.metadata["help"]))
+    write_atomically(path, tomlkit.dumps(document).encode())
+
+
+def read_settings(path: Path) -> HubSettings:
+    """Read ``hub.toml``.
+
+    Raises:
+        ConfigError: No such file, not TOML, an unknown setting, or a value out of range.
+    """
+    try:
+        return from_dict(read_toml(path), HubSettings)
+    except ConfigError as error:
+        raise error if str(path) in str(error) else ConfigError(f"{path}: {error}") from error
+
+
+def changed(old: HubSettings, new: HubSettings) -> list[str]:
+    """Names of settings that differ and that a hub with devices cannot change."""
+    return [name for name in (*_terms(), *_LEARNING) if getattr(old, name) != getattr(new, name)]

@@ -1,0 +1,155 @@
+"""What a hub can say about itself: rounds, rewards, bytes, ε. For its status page and its metrics.
+
+Everything follows from the log, so that a restart forgets nothing but what was counted since the start.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from fedrank import __version__
+from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.store import RoundRow, Store
+
+#: Points of the curve that is shown; of longer histories, neighbours are put together.
+POINTS = 400
+
+
+class Tally:
+    """Counts of a hub; written by the hub's writer, read by anybody.
+
+    Args:
+        settings: The hub's.
+        store: Its log, read once.
+    """
+
+    def __init__(self, settings: HubSettings, store: Store):
+        self.settings, self.terms, self.protocol = settings, settings.terms(store.name), settings.protocol()
+        self.started = time.time()
+        self._epsilon: dict[str, Any] = {}
+        self._messages = store.reports_of_devices()  # of each device, in applied rounds
+        self._rows = [row for row in store.rounds() if row.state == "applied"]
+        self._all = sum(row.reports or 0 for row in self._rows)
+        self._top = max(self._messages.values(), default=0)
+        self._account(self._top)  # the first takes a second
+        self._history: list[dict[str, Any]] = _points(self._rows)
+
+    def applied(self, row: RoundRow, devices: Any) -> None:
+        """A round was applied.
+
+        Args:
+            row: As the log has it.
+            devices: Numbers of the devices that reported.
+        """
+        for device in devices:
+            self._messages[device] = self._messages.get(device, 0) + 1
+            self._top = max(self._top, self._messages[device])
+        self._rows.append(row)
+        self._all += row.reports or 0
+        self._history = _points(self._rows)
+
+    def _most(self, counted: Collection[int]) -> int:
+        """Messages of the device that sent most of those that counted, the open round's with them."""
+        return max([self._top, *(self._messages.get(device, 0) + 1 for device in counted)])
+
+    def _account(self, most: int) -> dict[str, Any]:
+        """ε of an interaction, of a message, and of a device that sent so many."""
+        if self._epsilon.get("messages_most") == most:
+            return self._epsilon
+        report = self.protocol.account(most, self.settings.delta).as_json()
+
+        def finite(value: float | None) -> float | None:
+            return None if value is None or not math.isfinite(value) else value
+
+        self._epsilon = {
+            "interaction": finite(self.terms.epsilon_interaction),
+            "message": finite(self.terms.epsilon_message),
+            "messages_most": most,
+            "user_basic": finite(report["epsilon_user_basic"]),
+            "user": finite(report["epsilon_user_pld"]),
+            "delta": self.settings.delta,
+        }
+        return self._epsilon
+
+    def status(
+        self, round_: int, state: str, devices: int, counted: Collection[int], seconds_open: float
+    ) -> dict[str, Any]:
+        """What the status page shows; JSON-able.
+
+        Args:
+            round_: The round that is open, or the first that is not.
+            state: ``"open"``, ``"between"`` or ``"done"``.
+            devices: Enrolled devices.
+            counted: Numbers of the devices whose reports count in the open round.
+            seconds_open: How long it has been open.
+        """
+        s, t = self.settings, self.terms
+        return {
+            "hub": t.hub,
+            "version": __version__,
+            "protocol": t.protocol,
+            "now": time.time(),
+            "started": self.started,
+            "round": round_,
+            "state": state,
+            "seconds_open": seconds_open,
+            "deadline_s": s.deadline or None,
+            "cohort": s.cohort,
+            "least": s.least,
+            "reports": len(counted),
+            "applied": len(self._rows),
+            "rounds": s.rounds,
+            "devices": devices,
+            "ranker": t.ranker,
+            "n_features": t.n_features,
+            "weights": t.size,
+            "reward": t.metric.name,
+            "interactions": t.interactions,
+            "sigma": t.sigma,
+            "epsilon": self._account(self._most(counted)),
+            "bytes": {
+                "report": t.reply.nbytes,
+                "model": t.request.nbytes,
+                "reports": (self._all + len(counted)) * t.reply.nbytes,
+            },
+            "history": self._history,
+        }
+
+
+def _points(rows: list[RoundRow]) -> list[dict[str, Any]]:
+    """The curve: one point a round, or a point for every few rounds where there are many."""
+    stride = -(-len(rows) // POINTS) or 1
+    return [_point(rows[i : i + stride]) for i in range(0, len(rows), stride)]
+
+
+def _point(rows: list[RoundRow]) -> dict[str, Any]:
+    known = [row.reward for row in rows if row.reward is not None]
+    mean = float(np.mean(known)) if known else None
+    halves = [_half(row) for row in rows if row.reward is not None]
+    wide = None if not halves or None in halves else math.hypot(*halves) / len(halves)  # type: ignore[arg-type]
+    return {
+        "round": rows[-1].number,
+        "reports": sum(row.reports or 0 for row in rows),
+        "reward": mean,
+        "low": None if mean is None or wide is None else mean - wide,
+        "high": None if mean is None or wide is None else mean + wide,
+        "seconds": float(np.mean([row.seconds or 0.0 for row in rows])),
+    }
+
+
+def _half(row: RoundRow) -> float | None:
+    """Half the width of the 95 % interval of a round's mean: Student's t, because cohorts may be small."""
+    return None if row.error is None else row.error * _student(max(1, (row.reports or 2) - 1))
+
+
+@functools.cache
+def _student(freedom: int) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 0.975))

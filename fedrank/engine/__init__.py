@@ -1,0 +1,1 @@
+"""Runs of any task: the simulator, its rounds, run folders, resuming, sweeps, studies."""

@@ -1,0 +1,318 @@
+"""What a run leaves in its directory, and how it is found there again.
+
+::
+
+    config.toml          the resolved configuration; ``fedrank run FILE`` repeats it
+    environment.json     versions, machine, speed
+    metrics.parquet      long form: seed, round, interactions, bytes_up, epsilon, split, measure, value
+    baselines.json       the label-trained baselines' scores
+    per_query.parquet    long form: the final rankers' and the baselines' measures, query by query, mean over seeds
+    ledger.jsonl         what crossed, one line a round and message type, for one seed
+    messages.json        the fields of each message type and their bytes
+    privacy.json         ε per interaction, message and user; what is covered and what is not
+    model.json           the ranker's shape
+    weights/seed<k>.safetensors
+    checkpoint/state.npz while it runs
+    done.json            when it has finished
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fedrank import __version__
+from fedrank.core.errors import RunError
+from fedrank.core.ledger import Ledger
+from fedrank.core.protocol import Exchange, Protocol
+from fedrank.engine.checkpoint import write_atomically
+from fedrank.engine.settings import read_config, to_toml
+from fedrank.experiments.config import RunConfig
+
+SCHEMA = {
+    "seed": pl.Int64,
+    "round": pl.Int64,
+    "interactions": pl.Int64,
+    "bytes_up": pl.Int64,
+    "epsilon": pl.Float64,
+    "split": pl.String,
+    "measure": pl.String,
+    "value": pl.Float64,
+}
+
+
+@dataclass(frozen=True)
+class Score:
+    """One number about one model.
+
+    Attributes:
+        split: ``train``, ``vali`` or ``test``.
+        measure: Such as ``"expected MaxRR (navigational)"`` or ``"nDCG@10 (judged)"``.
+        value: The mean over queries.
+    """
+
+    split: str
+    measure: str
+    value: float
+
+
+class RunFolder:
+    """The directory of one run."""
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = Path(path)
+
+    @property
+    def config(self) -> Path:
+        """The configuration."""
+        return self.path / "config.toml"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The state of an unfinished run."""
+        return self.path / "checkpoint" / "state.npz"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return (self.path / "done.json").exists()
+
+    def create(self, config: RunConfig) -> None:
+        """Begin a new run here.
+
+        Raises:
+            RunError: There is something here already, or the folder cannot be made.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            taken = any(not p.name.endswith((".partial", ".lock")) for p in self.path.iterdir())
+        except OSError as error:
+            raise RunError(f"{self.path}: cannot be made or read ({error.strerror}). Choose another folder.") from error
+        if taken:
+            raise RunError(
+                f"{self.path}: is not empty. Choose another folder with --out, or go on with a run that was stopped: "
+                f"fedrank resume {self.path}"
+            )
+        write_atomically(self.config, to_toml(config).encode())
+
+    def reopen(self) -> RunConfig:
+        """The configuration of the run that is here.
+
+        Raises:
+            RunError: There is none.
+        """
+        if not self.config.exists():
+            raise RunError(f"{self.path}: holds no run (no config.toml). Give the folder that 'fedrank run' made.")
+        return read_config(self.config)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process writes to a run at a time; the lock of a process that was killed is free again.
+
+        Raises:
+            RunError: Another process is at work here.
+        """
+        from filelock import FileLock, Timeout
+
+        try:
+            with FileLock(self.path / ".lock", timeout=0):
+                for left in self.path.rglob("*.partial"):  # of a process that was killed while it wrote
+                    left.unlink(missing_ok=True)
+                yield
+        except Timeout as error:
+            raise RunError(f"{self.path}: another process is at work on this run. Wait until it has ended.") from error
+
+    def finish(self, rounds: int, seconds: float) -> None:
+        """Say that the run is done, and drop what it could have been resumed from."""
+        self.json("done.json", {"rounds": rounds, "seconds": round(seconds, 3)})
+        shutil.rmtree(self.checkpoint.parent, ignore_errors=True)
+
+    def json(self, name: str, value: Any) -> None:
+        """Write one JSON file; not-a-number and infinity become null."""
+        write_atomically(self.path / name, (json.dumps(_plain(value), indent=2, ensure_ascii=False) + "\n").encode())
+
+    def text(self, name: str, text: str) -> None:
+        """Write one text file."""
+        write_atomically(self.path / name, text.encode())
+
+    def table(self, name: str, frame: pl.DataFrame) -> None:
+        """Write one parquet file."""
+        buffer = io.BytesIO()
+        frame.write_parquet(buffer)
+        write_atomically(self.path / name, buffer.getvalue())
+
+    def metrics(self, frame: pl.DataFrame) -> None:
+        """Write ``metrics.parquet``."""
+        self.table("metrics.parquet", frame)
+
+    def read_metrics(self) -> pl.DataFrame:
+        """Read ``metrics.parquet``; an empty frame if there is none.
+
+        Raises:
+            RunError: It is not what :meth:`metrics` wrote.
+        """
+        return self.read_table("metrics.parquet", SCHEMA)
+
+    def read_table(self, name: str, schema: dict[str, Any]) -> pl.DataFrame:
+        """Read what :meth:`table` wrote; an empty frame if there is none.
+
+        Raises:
+            RunError: It is not a table with these columns.
+        """
+        path = self.path / name
+        if not path.exists():
+            return pl.DataFrame(schema=schema)
+        try:
+            # Read in one go: the file may be replaced while it is open.
+            frame = pl.read_parquet(io.BytesIO(path.read_bytes()))
+            return frame.select(list(schema)).cast(schema)  # type: ignore[arg-type]
+        except Exception as error:  # polars raises many kinds for a damaged file
+            raise RunError(f"{path}: cannot be read ({error}). Restore it, or run again in another folder.") from error
+
+    def per_query(self, queries: dict[str, list], values: dict[str, dict[str, np.ndarray]]) -> None:
+        """Write ``per_query.parquet``.
+
+        Args:
+            queries: Columns ``split``, ``qid`` and ``judged``, one entry a query.
+            values: Ranker -> measure -> float [queries].
+        """
+        about = pl.DataFrame(queries)
+        frames = [
+            about.with_columns(
+                pl.lit(ranker).alias("ranker"), pl.lit(measure).alias("measure"), pl.Series("value", row)
+            )
+            for ranker, measures in values.items()
+            for measure, row in measures.items()
+        ]
+        buffer = io.BytesIO()
+        (pl.concat(frames) if frames else about).write_parquet(buffer)
+        write_atomically(self.path / "per_query.parquet", buffer.getvalue())
+
+    def weights(
+        self, model: Any, seed: int, weights: np.ndarray, name: str = "", more: dict[str, np.ndarray] | None = None
+    ) -> None:
+        """Write one model as safetensors.
+
+        Args:
+            model: Its shape: a ranker or a network, whose ``tensors`` name the parts.
+            seed: The run's seed.
+            weights: float32 [parameters].
+            name: The file's name; by default ``seed<k>``.
+            more: Further tensors, such as what a model's inputs are standardised with.
+        """
+        from safetensors.numpy import save
+
+        parts = {**model.tensors(weights), **(more or {})}
+        tensors = {part: np.ascontiguousarray(t, np.float32) for part, t in parts.items()}
+        # One entry: several would stand in any order, and equal runs should have equal files.
+        about = {"about": f"fedrank {__version__}, {type(model).__name__}, seed {seed}"}
+        write_atomically(self.path / "weights" / f"{name or f'seed{seed}'}.safetensors", save(tensors, about))
+
+    def ledger(self, protocol: Protocol, rounds: int, parties: int) -> None:
+        """Write the ledger of one seed's rounds, and the message types."""
+        ledger = Ledger()
+        exchanges = [(e.name, e.request, e.reply, e.carriers(parties)) for e in protocol.exchanges]
+        for number in range(rounds):
+            for name, request, reply, carriers in exchanges:
+                ledger.record(number, name, request, sender="server", messages=parties)
+                ledger.record(number, name, reply, sender="parties", messages=parties)
+                for step, sender, layout in carriers:
+                    ledger.record(number, step, layout, sender=sender, messages=parties)
+        write_atomically(self.path / "ledger.jsonl", ledger.text().encode())
+        layouts = [
+            layout for _, request, reply, more in exchanges for layout in (request, reply, *(c[2] for c in more))
+        ]
+        self.json("messages.json", {layout.name: list(layout.describe()) for layout in layouts})
+
+
+def described(exchanges: Iterable[Exchange]) -> dict[str, list]:
+    """The fields of every message type, by its name; one that has several sizes is told by its exchange, too."""
+    layouts = [(exchange.name, layout) for exchange in exchanges for layout in (exchange.request, exchange.reply)]
+    sizes: dict[str, set[int]] = {}
+    for _, layout in layouts:
+        sizes.setdefault(layout.name, set()).add(layout.nbytes)
+    return {
+        layout.name if len(sizes[layout.name]) == 1 else f"{layout.name} ({name})": list(layout.describe())
+        for name, layout in layouts
+    }
+
+
+def bytes_up(protocol: Protocol, parties: int) -> int:
+    """Bytes that each of so many parties sends in a round."""
+    carried = (c for exchange in protocol.exchanges for c in exchange.carriers(parties))
+    replies = sum(exchange.reply.nbytes for exchange in protocol.exchanges)
+    return replies + sum(layout.nbytes for _, sender, layout in carried if sender == "parties")
+
+
+def rows(
+    seeds: tuple[int, ...], round_: int, scores: list[list[Score]], per_round: tuple[int, int, float | None]
+) -> pl.DataFrame:
+    """Rows of ``metrics.parquet``.
+
+    Args:
+        seeds: The runs' seeds.
+        round_: Rounds done when the scores were taken.
+        scores: One list a seed.
+        per_round: Interactions, bytes up and a user's ε of one round (None without privatisation).
+    """
+    interactions, sent, epsilon = per_round
+    data = [
+        {
+            "seed": seed,
+            "round": round_,
+            "interactions": round_ * interactions,
+            "bytes_up": round_ * sent,
+            "epsilon": None if epsilon is None else round_ * epsilon,
+            "split": score.split,
+            "measure": score.measure,
+            "value": score.value,
+        }
+        for seed, mine in zip(seeds, scores, strict=True)
+        for score in mine
+    ]
+    return pl.DataFrame(data, schema=SCHEMA)
+
+
+def environment(config: RunConfig, citations: tuple[str, ...], kernels: bool) -> dict[str, Any]:
+    """What the run ran on."""
+    import jax
+    import numba
+
+    return {
+        "fedrank": __version__,
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+        "platform": platform.platform(terse=True),
+        "machine": platform.machine(),
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": numba.get_num_threads(),
+        "device": jax.devices()[0].device_kind,
+        "kernels": kernels,
+        "citations": list(citations),
+        "command": " ".join(["fedrank", *sys.argv[1:]]) if Path(sys.argv[0]).stem == "fedrank" else "",
+        "protocol": config.protocol,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,228 @@
+"""The host's loop of a run: some rounds in one compiled program, then a look at the models, a word, a checkpoint.
+
+What is measured and written depends on what is run; a subclass of :class:`Runner` fills that in.
+"""
+
+from __future__ import annotations
+
+import abc
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import polars as pl
+
+from fedrank.core.errors import RunError
+from fedrank.engine import checkpoint
+from fedrank.engine.progress import Beat, Listener
+from fedrank.engine.run_folder import SCHEMA, RunFolder
+from fedrank.engine.settings import as_dict
+from fedrank.engine.simulator import Simulator
+from fedrank.experiments.config import RunConfig
+from fedrank.metrics.discounted import discounted_cumulative
+
+#: Interactions of all seeds in one compiled call, so that progress shows and Ctrl-C is heard within seconds.
+_PER_CALL = 4_000_000
+
+
+class Interrupted(KeyboardInterrupt):
+    """The run was stopped by Ctrl-C and can be resumed.
+
+    Attributes:
+        folder: Its directory.
+        round: Rounds done.
+    """
+
+    def __init__(self, folder: Path, round_: int):
+        self.folder, self.round = folder, round_
+        super().__init__(f"stopped after round {round_}; go on with: fedrank resume {folder}")
+
+
+class Runner(abc.ABC):
+    """One run in its directory.
+
+    Args:
+        config: The configuration.
+        home: The directory; nobody else writes to it.
+        listener: Hears of the progress.
+        simulator: The compiled rounds.
+        work: Interactions, or whatever is counted, of all parties in a round of one run; for progress and speed.
+    """
+
+    #: What ``work`` counts.
+    unit = "interactions"
+
+    def __init__(self, config: RunConfig, home: RunFolder, listener: Listener, simulator: Simulator, work: int):
+        self.config, self.home, self.listener, self.simulator = config, home, listener, simulator
+        self.seeds, self.work, self.stop = config.all_seeds, max(1, work), threading.Event()
+        self.frames: list[pl.DataFrame] = []
+        self.measured = 0.0  # seconds and
+        self.counted = 0  # interactions of calls that did not compile anything
+
+    @property
+    def runs(self) -> int:
+        """How many runs the program maps over: the seeds."""
+        return len(self.seeds)
+
+    @property
+    @abc.abstractmethod
+    def shared(self) -> Any:
+        """What all parties hold in common."""
+
+    @abc.abstractmethod
+    def start(self) -> tuple[jax.Array, Any, Any]:
+        """Keys [runs], states and the parties' own states before the first round."""
+
+    @abc.abstractmethod
+    def note(self, done: int, seen: dict[str, Any]) -> tuple[str, float]:
+        """Keep what some rounds showed.
+
+        Args:
+            done: Rounds before them.
+            seen: As :meth:`Simulator.advance` returns it, on the host.
+
+        Returns:
+            Name and value of one number for the progress bar.
+        """
+
+    @abc.abstractmethod
+    def evaluate(self, states: Any, own: Any, done: int) -> None:
+        """Measure the models after so many rounds."""
+
+    @abc.abstractmethod
+    def write_known(self) -> None:
+        """Write everything that does not depend on how the run goes."""
+
+    @abc.abstractmethod
+    def write_crossed(self, done: int) -> None:
+        """Write the ledger and the privacy of the rounds that took place, not of those that were planned."""
+
+    @abc.abstractmethod
+    def write_results(self, states: Any, own: Any, seconds: float, rate: float | None) -> None:
+        """Write what there is at the end; ``rate`` is interactions per second."""
+
+    def restore(self, done: int) -> None:
+        """Read what was kept of the rounds before a checkpoint."""
+        kept = self.home.read_metrics()
+        # Online rows are numbered by the rounds they include, evaluations by the rounds before them.
+        self.frames = [kept.filter(pl.col("round") <= done)]
+
+    def keep(self) -> None:
+        """Write what :meth:`restore` reads."""
+        self.home.metrics(self.metrics())  # before the checkpoint: rows beyond it are dropped when it is read
+
+    def run(self) -> Path:
+        """From the last checkpoint, or from the start, to the end."""
+        started = time.time()
+        keys, states, own = self.start()
+        done, before = 0, 0.0
+        if self.home.checkpoint.exists():
+            (states, own), about = checkpoint.load(self.home.checkpoint, (states, own))
+            if about["config"] != as_dict(self.config):
+                raise RunError(f"{self.home.checkpoint}: belongs to another configuration than config.toml beside it.")
+            done, before = about["round"], about["seconds"]
+            self.restore(done)
+        else:
+            self.write_known()
+            self.evaluate(states, own, 0)
+        try:
+            with _StopOnCtrlC(self.stop):
+                states, own, done = self._loop(keys, states, own, done, started - before)
+        finally:
+            self.listener.done()
+        self.write_crossed(done)
+        if done < self.config.rounds:
+            raise Interrupted(self.home.path, done)
+        seconds = time.time() - started + before
+        self.write_results(states, own, seconds, self.counted / self.measured if self.measured else None)
+        self.home.finish(self.config.rounds, seconds)
+        if self.stop.is_set():  # heard while the last rounds ran: this run is done, what comes after it is not
+            raise Interrupted(self.home.path, done)
+        return self.home.path
+
+    def _loop(self, keys: Any, states: Any, own: Any, done: int, since: float) -> tuple[Any, Any, int]:
+        config = self.config
+        every, step = config.evaluation.every, self._step()
+        met: set[int] = set()
+        saved = time.monotonic()
+        self.listener.stage("Compiling")
+        while done < config.rounds and not self.stop.is_set():
+            length = min(step, every - done % every, config.rounds - done)
+            before = time.perf_counter()
+            states, own, seen = self.simulator.advance(keys, states, self.shared, own, done, length)
+            seen = jax.device_get(seen)
+            if length in met:  # the first call of a length compiles it
+                self.measured += time.perf_counter() - before
+                self.counted += length * self.work * self.runs
+            met.add(length)
+            shown = self.note(done, seen)
+            done += length
+            if done % every == 0 or done == config.rounds:
+                self.evaluate(states, own, done)
+            self._tell(done, *shown)
+            late = time.monotonic() - saved >= config.compute.checkpoint_seconds
+            if done < config.rounds and (late or self.stop.is_set()):
+                self._save(states, own, done, time.time() - since)
+                saved = time.monotonic()
+        return states, own, done
+
+    def _step(self) -> int:
+        """Rounds of one call: a divisor of the evaluation interval, so that few lengths are compiled."""
+        most = max(1, _PER_CALL // (self.work * self.runs))
+        every = self.config.evaluation.every
+        return max(n for n in range(1, min(every, most) + 1) if every % n == 0)
+
+    def _tell(self, done: int, name: str, value: float) -> None:
+        rate = self.counted / self.measured if self.measured else float("nan")
+        left = (self.config.rounds - done) * self.work * self.runs / rate
+        self.listener.beat(Beat(done, self.config.rounds, self.counted, rate, left, name, value, self.unit))
+
+    def metrics(self) -> pl.DataFrame:
+        """All rows so far."""
+        frame = pl.concat(self.frames) if self.frames else self.home.read_metrics()
+        self.frames = [frame]
+        return frame
+
+    def totals(self) -> pl.DataFrame:
+        """The online measures of all rounds so far, discounted and added up, at each round."""
+        online = self.metrics().filter(pl.col("split") == "online").sort("seed", "measure", "round")
+        parts = [
+            part.with_columns(
+                pl.lit("total").alias("split"),
+                (pl.lit("discounted ") + pl.col("measure")).alias("measure"),
+                pl.Series("value", discounted_cumulative(part["value"].to_numpy())),
+            )
+            for part in online.partition_by("seed", "measure", maintain_order=True)
+        ]
+        return pl.concat(parts).select(list(SCHEMA))
+
+    def _save(self, states: Any, own: Any, done: int, seconds: float) -> None:
+        self.write_crossed(done)
+        self.keep()
+        about = {"config": as_dict(self.config), "round": done, "seconds": seconds}
+        checkpoint.save(self.home.checkpoint, jax.device_get((states, own)), about)
+
+
+class _StopOnCtrlC:
+    """The first Ctrl-C asks the run to stop after the rounds in progress; the second stops it at once."""
+
+    def __init__(self, stop: threading.Event):
+        self.stop = stop
+
+    def __enter__(self):
+        self.main = threading.current_thread() is threading.main_thread()
+        if self.main:
+            self.previous = signal.signal(signal.SIGINT, self._heard)
+        return self
+
+    def _heard(self, number, frame):
+        if self.stop.is_set():
+            raise KeyboardInterrupt
+        self.stop.set()
+
+    def __exit__(self, *exception):
+        if self.main:
+            signal.signal(signal.SIGINT, self.previous)

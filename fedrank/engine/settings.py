@@ -1,0 +1,168 @@
+"""Configurations as dictionaries, TOML files and dotted names: the forms that a command line and a file work with."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import types
+import typing
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.experiments.config import RunConfig
+from fedrank.experiments.known import family
+from fedrank.slates.modes import drop_bundle
+
+
+def as_dict(config: Any) -> dict[str, Any]:
+    """Nested plain dictionaries; settings that are None are left out, because TOML has no word for them."""
+    out: dict[str, Any] = {}
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        if dataclasses.is_dataclass(value):
+            out[f.name] = as_dict(value)
+        elif value is not None:
+            out[f.name] = list(value) if isinstance(value, tuple) else value
+    return out
+
+
+def from_dict(values: dict[str, Any], cls: type = RunConfig, where: str = "") -> Any:
+    """The configuration that a nested dictionary describes; the inverse of :func:`as_dict`.
+
+    Args:
+        values: Settings; missing ones take their default.
+        cls: The dataclass to fill.
+        where: Prefix for errors.
+
+    Raises:
+        UnknownNameError: A key that is no setting.
+        ConfigError: A value of the wrong type or out of range.
+    """
+    hints = typing.get_type_hints(cls)
+    arguments = {}
+    for key, value in values.items():
+        if key not in hints:
+            raise UnknownNameError("setting", where + key, [where + name for name in hints])
+        if dataclasses.is_dataclass(hints[key]):
+            if not isinstance(value, dict):
+                raise ConfigError(f"{where}{key} must be a table of settings, got {value!r}.")
+            arguments[key] = from_dict(value, hints[key], f"{where}{key}.")  # type: ignore[arg-type]
+        else:
+            arguments[key] = _typed(value, hints[key], where + key)
+    return cls(**arguments)
+
+
+def _typed(value: Any, hint: Any, name: str) -> Any:
+    if get_origin(hint) in (typing.Union, types.UnionType):
+        (hint,) = (h for h in get_args(hint) if h is not type(None))
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise UnknownNameError(f"value of {name}", str(value), get_args(hint))
+        return value
+    if get_origin(hint) is tuple:
+        kind, words = (int, "whole numbers") if get_args(hint)[0] is int else (str, "names")
+        if not isinstance(value, list | tuple) or not all(type(v) is kind for v in value):
+            raise ConfigError(f"{name} must be a list of {words}, got {value!r}.")
+        return tuple(value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        raise ConfigError(f"{name} must be of type {hint.__name__}, got {value!r}.")
+    return value
+
+
+#: Settings that say the same in another way.
+_RIVALS = {"rounds": "budget", "budget": "rounds", "privacy.p": "privacy.epsilon", "privacy.epsilon": "privacy.p"}
+
+
+def drop_rivals(values: dict[str, Any], key: str) -> None:
+    """Take out of a nested dictionary what says the same as a setting in another way, or follows from it, in place."""
+    drop_bundle(values, key)
+    if key in _RIVALS:
+        *path, last = _RIVALS[key].split(".")
+        for part in path:
+            values = values.get(part, {})
+        values.pop(last, None)
+
+
+def with_setting(config: RunConfig, key: str, value: Any) -> RunConfig:
+    """The configuration with one setting changed, by its dotted name.
+
+    >>> with_setting(RunConfig(), "privacy.p", 0.5).privacy.p
+    0.5
+    """
+    values = as_dict(config)
+    drop_rivals(values, key)
+    if values.get("budget") is not None:
+        values.pop("rounds", None)  # follows from the budget, and may change with the setting
+    if key == "protocol":
+        _drop_defaults(values, config, value)
+    *path, last = key.split(".")
+    table = values
+    for part in path:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"{key}: {part} is a setting, not a table of settings.")
+    table[last] = value
+    return from_dict(values)
+
+
+def _drop_defaults(values: dict[str, Any], config: RunConfig, protocol: str) -> None:
+    """Where devices become silos, or the other way round, what was nobody's choice is chosen anew, in place."""
+    now = RunConfig(protocol=config.protocol)
+    if family(config.protocol) == family(protocol):
+        return
+    if config.rounds == now.rounds and config.budget is None:
+        values.pop("rounds", None)
+    for name in ("every", "measures", "baselines"):
+        if getattr(config.evaluation, name) == getattr(now.evaluation, name):
+            values["evaluation"].pop(name, None)
+
+
+def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """A TOML file as a dictionary.
+
+    Raises:
+        ConfigError: No such file, or not TOML; says the line.
+    """
+    import tomllib
+
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{os.fspath(path)}: cannot be read ({error.strerror}).") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{os.fspath(path)}: not a TOML file: {error}.") from error
+
+
+def read_config(path: str | os.PathLike[str]) -> RunConfig:
+    """The configuration in a TOML file; errors as :func:`read_toml` and :func:`from_dict`."""
+    try:
+        return from_dict(read_toml(path))
+    except ConfigError as error:
+        if str(path) in str(error):
+            raise
+        raise ConfigError(f"{os.fspath(path)}: {error}") from error
+
+
+def to_toml(config: RunConfig) -> str:
+    """The configuration as TOML text, one comment a setting."""
+    import tomlkit
+
+    document = tomlkit.document()
+    document.add(tomlkit.comment("fedrank run FILE repeats this run."))
+
+    def fill(table: Any, part: Any) -> None:
+        for f in dataclasses.fields(part):
+            value = getattr(part, f.name)
+            if dataclasses.is_dataclass(value):
+                below = tomlkit.table()
+                fill(below, value)
+                table.add(f.name, below)
+            elif value is not None:
+                item = tomlkit.item(list(value) if isinstance(value, tuple) else value)
+                table.add(f.name, item.comment(f.metadata["help"]))
+
+    fill(document, config)
+    return tomlkit.dumps(document)

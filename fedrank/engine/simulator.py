@@ -1,0 +1,384 @@
+"""Rounds of any protocol as one compiled program: scan over rounds, map over seeds, chunks of parties mapped at once.
+
+The program is the loop of :mod:`fedrank.core.protocol`, vectorised. A chunk bounds the memory and changes nothing else:
+a party's key depends on the run, the round and the party's number only.
+
+Between ``answer`` and ``tell`` stands what a server has to live with (:class:`Conditions`): replies that never arrive,
+replies to a question of some rounds ago, and replies that are lies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrank.core.errors import AnswerError, ConfigError
+from fedrank.core.protocol import Encounter, Exchange, Party, Protocol
+from fedrank.core.rng import party_key
+from fedrank.engine.attackers import Attack
+from fedrank.engine.chunks import in_chunks, leading
+
+#: Parties × seeds answering at once, unless told otherwise. 4,096 × 2 rankers of 480 weights are 16 MB.
+DEFAULT_CHUNK = 4096
+
+#: Folds that no round or party uses: rounds and parties are numbered from 0 upwards.
+INIT, _FATE, _LIES, WORLD = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD, 0xFFFFFFFC
+
+
+class Inhabited(NamedTuple):
+    """What a simulator carries where parties meet in a world (:class:`fedrank.core.protocol.Encounter`).
+
+    Attributes:
+        server: The server's state, with past questions beside it where replies are late.
+        world: The world's.
+    """
+
+    server: Any
+    world: Any
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What happens to replies on their way; by default nothing.
+
+    Attributes:
+        dropout: Probability that a party is not heard in a round, in [0, 1).
+        late: Probability that a party's reply is to the question of ``delay`` rounds ago, in [0, 1]: a straggler.
+        delay: Rounds that stragglers are behind, at least 1 where ``late`` is above 0.
+        attack: What liars send; None: nobody lies.
+        liars: Which parties lie, bool per party.
+        absent: Which parties are never heard, bool per party; empty: none.
+    """
+
+    dropout: float = 0.0
+    late: float = 0.0
+    delay: int = 0
+    attack: Attack | None = None
+    liars: tuple[bool, ...] = field(default=(), repr=False)
+    absent: tuple[bool, ...] = field(default=(), repr=False)
+
+    def __post_init__(self):
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"dropout must be in [0, 1), got {self.dropout}.")
+        if not 0 <= self.late <= 1:
+            raise ConfigError(f"late must be in [0, 1], got {self.late}.")
+        if not (1 if self.late else 0) <= self.delay <= 1000:
+            raise ConfigError(
+                f"delay must be in 0..1000 rounds, and at least 1 where replies are late; got {self.delay}."
+            )
+
+
+def run_keys(seeds: Any) -> jax.Array:
+    """One typed key a seed.
+
+    Args:
+        seeds: Integers [runs].
+    """
+    return jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
+
+
+def selective(protocol: Protocol) -> bool:
+    """Whether some exchange is not with everybody in every round, or silent, so that messages have to be counted."""
+    plain = (Exchange.due, Exchange.asked)
+    return any(e.silent or (type(e).due, type(e).asked) != plain for e in protocol.exchanges)
+
+
+@dataclass(frozen=True, eq=False)
+class _Answered:
+    """One exchange of one round: whoever is asked answers, and the server is told."""
+
+    simulator: Simulator
+    exchange: Exchange
+    index: int
+    key: jax.Array
+    shared: Any
+    number: Any
+    late: jax.Array
+    arrived: jax.Array
+    lies: jax.Array
+    past: Any
+
+    def __call__(self, state: Any, own: Any, request: Any) -> tuple[Any, Any, Any, jax.Array]:
+        """State, own, replies [parties, ...], and how many requests and replies crossed."""
+        s, exchange, parties = self.simulator, self.exchange, leading(own)
+        asked = exchange.asked(state, parties)
+        arrived = self.arrived if asked is None else self.arrived & asked
+        own, replies = self._replies(own, request, asked)
+        if s.conditions.attack is not None:
+            mine = jax.random.fold_in(self.lies, self.index)
+            liars = jnp.asarray(np.asarray(s.conditions.liars))
+            replies = s.conditions.attack.tamper(mine, request, replies, liars, s.protocol)
+        count = jnp.stack([jnp.int32(parties) if asked is None else jnp.sum(asked), jnp.sum(arrived)])
+        count = jnp.zeros_like(count) if exchange.silent else count
+        return exchange.tell(state, replies, arrived), own, replies, count.astype(jnp.int32)
+
+    def not_due(self, state: Any, own: Any, request: Any) -> tuple[Any, Any, Any, jax.Array]:
+        """The same where nothing happens."""
+        shapes = jax.eval_shape(lambda: self._replies(own, request, self.exchange.asked(state, leading(own)))[1])
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        return state, own, nothing, jnp.zeros(2, jnp.int32)
+
+    def _replies(self, own: Any, request: Any, asked: Any) -> tuple[Any, Any]:
+        parties, chunk = leading(own), self.simulator.chunk
+        most = min(parties, self.exchange.most(parties))
+        if asked is None or most == parties:
+            after, replies = in_chunks(partial(self._answers, request), own, self.late, chunk)
+            if asked is not None:  # who was not asked did nothing
+                after = jax.tree.map(lambda new, old: jnp.where(_beside(asked, new), new, old), after, own)
+            return after, replies
+        (who,) = jnp.nonzero(asked, size=most, fill_value=parties)
+        mine = jax.tree.map(lambda leaf: jnp.take(leaf, who, axis=0, mode="clip"), own)
+        late = jnp.take(self.late, who, mode="clip")
+        after, replies = in_chunks(partial(self._answers, request), mine, late, chunk, who.astype(jnp.uint32))
+
+        def put(into, rows):
+            return into.at[who].set(rows, mode="drop")
+
+        def keep(into, before, rows):  # what an answer leaves as it was, such as a large memory, is not written again
+            return into if rows is before else put(into, rows)
+
+        empty = jax.tree.map(lambda leaf: jnp.zeros((parties, *leaf.shape[1:]), leaf.dtype), replies)
+        return jax.tree.map(keep, own, mine, after), jax.tree.map(put, empty, replies)
+
+    def _answers(self, request: Any, own: Any, numbers: jax.Array, late: jax.Array) -> tuple[Any, Any]:
+        def answer(own, party, late):
+            question = request
+            if self.past is not None:  # the oldest of the questions that are kept
+                question = jax.tree.map(lambda now, old: jnp.where(late, old[0], now), request, self.past[self.index])
+            if self.exchange.personal:
+                question = jax.tree.map(lambda leaf: leaf[party], question)
+            key = self.simulator._key(self.key, self.number, party, self.index)
+            return self.exchange.answer(question, Party(self.shared, own), key)
+
+        party, reply = jax.vmap(answer, out_axes=(Party(None, 0), 0))(own, numbers, late)
+        return party.own, reply
+
+
+def _beside(flags: jax.Array, leaf: jax.Array) -> jax.Array:
+    return flags.reshape(flags.shape + (1,) * (leaf.ndim - flags.ndim))
+
+
+@dataclass(frozen=True)
+class Simulator:
+    """Runs a protocol over all its parties.
+
+    Attributes:
+        protocol: The protocol.
+        chunk: Parties that answer at once.
+        debug: Without jit and one party after another, so that a failing answer can be inspected.
+        conditions: What happens to replies on their way.
+        record: Keep every reply, as :func:`fedrank.engine.replay.replay` wants them.
+    """
+
+    protocol: Protocol
+    chunk: int = DEFAULT_CHUNK
+    debug: bool = False
+    conditions: Conditions = Conditions()
+    record: bool = False
+
+    def __post_init__(self):
+        if self.debug and (self.conditions != Conditions() or self.record):
+            raise ConfigError("debug mode knows no drop-outs, stragglers, liars and records; leave them out.")
+        if self.chunk < 1:
+            raise ConfigError(f"chunk must be at least 1, got {self.chunk}.")
+
+    @property
+    def world(self) -> Encounter | None:
+        """What happens among the parties in a round, if anything does."""
+        found = [e.encounter for e in self.protocol.exchanges if e.encounter is not None]
+        if len(found) > 1:
+            raise ConfigError(f"parties meet after one exchange of a round, not after {len(found)}.")
+        return found[0] if found else None
+
+    def start(
+        self, keys: jax.Array, parties: Party, *, per_run: bool = False, begin: Any = None, each: Any = ()
+    ) -> tuple[Any, Any]:
+        """Server states and parties' own states before the first round, one a run.
+
+        Args:
+            keys: Typed keys [runs].
+            parties: All parties; leaves of ``own`` are [parties, ...].
+            per_run: Leaves of ``own`` are [runs, parties, ...] already: parties that have other data in each run.
+            begin: Makes a run's first state from its key and its part of ``each``, instead of the protocol's ``init``:
+                for settings that differ from run to run.
+            each: Pytrees of arrays [runs, ...], the further arguments of ``begin``.
+
+        Returns:
+            States with leading axis [runs], and ``own`` with leading axes [runs, parties]. Where replies are late, a
+            state has the questions of the last rounds beside it.
+
+        Raises:
+            ConfigError: There are not as many parties as the conditions name.
+        """
+        there = jax.tree.leaves(parties.own)[0].shape[1 if per_run else 0]
+        for what, named in (("to lie", self.conditions.liars), ("to be absent", self.conditions.absent)):
+            if named and len(named) != there:
+                raise ConfigError(f"{len(named)} parties are said {what} or not, but there are {there}.")
+        begin = begin or self.protocol.init
+        states = jax.vmap(lambda key, *own: self._first(begin(jax.random.fold_in(key, INIT), *own)))(keys, *each)
+        runs, own = keys.shape[0], parties.own
+        if not per_run:
+            own = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (runs, *jnp.shape(leaf))), own)
+        if self.world is not None:
+            worlds, own = jax.vmap(self.world.begin)(jax.vmap(partial(jax.random.fold_in, data=WORLD))(keys), own)
+            states = Inhabited(states, worlds)
+        return states, own
+
+    def advance(
+        self, keys: jax.Array, states: Any, shared: Any, own: Any, first_round: int, rounds: int
+    ) -> tuple[Any, Any, dict[str, jax.Array]]:
+        """Some rounds more.
+
+        Args:
+            keys: Typed keys [runs].
+            states: Server states [runs, ...].
+            shared: What all parties hold in common.
+            own: What each has for itself, [runs, parties, ...].
+            first_round: Number of the first of these rounds.
+            rounds: How many.
+
+        Returns:
+            New states, new ``own``, and the parties' mean experience: name -> float32 [rounds, runs]. Beside it
+            ``"watched"``, what the protocol's :meth:`~fedrank.core.protocol.Protocol.watch` has to say, and
+            ``"world"``, what its parties' encounter showed, leaves [rounds, runs, ...]; and, of a :func:`selective`
+            protocol, ``"crossed"``: int32 [rounds, runs, exchanges, 2], how many requests and replies crossed. With
+            ``record`` there is also ``"replies"``: those of each exchange, and ``"arrived"``, with leading axes
+            [rounds, runs, parties].
+        """
+        if self.debug:
+            return self._advance_debug(keys, states, shared, own, first_round, rounds)
+        return _advance(self, rounds, keys, states, shared, own, jnp.uint32(first_round))
+
+    def server(self, states: Any) -> Any:
+        """The protocol's own states among what :meth:`start` and :meth:`advance` return."""
+        states = states.server if isinstance(states, Inhabited) else states
+        return states[0] if self.conditions.late else states
+
+    def _first(self, state: Any) -> Any:
+        if not self.conditions.late:
+            return state
+        asked = tuple(exchange.ask(state) for exchange in self.protocol.exchanges)
+        past = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.conditions.delay, *jnp.shape(leaf))), asked)
+        return state, past
+
+    def _key(self, key: jax.Array, number: Any, party: Any, exchange: int) -> jax.Array:
+        """A party's key in a round; where there are several exchanges, each has one of its own."""
+        mine = party_key(key, number, party)
+        return mine if len(self.protocol.exchanges) == 1 else jax.random.fold_in(mine, exchange)
+
+    def _round(self, key: jax.Array, state: Any, shared: Any, own: Any, number: Any) -> tuple[Any, Any, dict]:
+        c, parties = self.conditions, leading(own)
+        fate, lies = (party_key(key, number, fold) for fold in (_FATE, _LIES))
+        arrived = ~jax.random.bernoulli(fate, c.dropout, (parties,)) if c.dropout else jnp.ones(parties, bool)
+        if c.absent:
+            arrived = arrived & ~jnp.asarray(np.asarray(c.absent))
+        late = jax.random.bernoulli(jax.random.fold_in(fate, 1), c.late, (parties,))
+        past = world = None
+        if isinstance(state, Inhabited):
+            state, world = state
+        if c.late:
+            state, past = state
+        asked, kept, crossed, lived = [], [], [], {}
+        for index, exchange in enumerate(self.protocol.exchanges):
+            request = exchange.ask(state)
+            asked.append(request)
+            answered = _Answered(self, exchange, index, key, shared, number, late, arrived, lies, past)
+            due = exchange.due(number)
+            if due is True:
+                state, own, replies, count = answered(state, own, request)
+            else:
+                state, own, replies, count = jax.lax.cond(due, answered, answered.not_due, state, own, request)
+            kept.append(replies)
+            crossed.append(count)
+            if exchange.encounter is not None:
+                world, own, lived = exchange.encounter.happen(world, own, party_key(key, number, WORLD), number)
+        if c.late:
+            newest = jax.tree.map(lambda old, now: jnp.concatenate([old[1:], now[None]]), past, tuple(asked))
+        seen = self._seen(state, shared, own, jnp.stack(crossed), lived)
+        if c.late:
+            state = state, newest
+        if world is not None:
+            state = Inhabited(state, world)
+        return state, own, {**seen, "replies": tuple(kept), "arrived": arrived} if self.record else seen
+
+    def _seen(self, state: Any, shared: Any, own: Any, crossed: jax.Array, lived: dict) -> dict[str, Any]:
+        """What there is to say about a round that is over."""
+        experience = jax.vmap(lambda own: self.protocol.experience(Party(shared, own)))(own)
+        seen: dict[str, Any] = jax.tree.map(jnp.mean, experience)
+        if watched := self.protocol.watch(state):
+            seen["watched"] = watched
+        if lived:
+            seen["world"] = lived
+        return {**seen, "crossed": crossed} if selective(self.protocol) else seen
+
+    def _advance_debug(self, keys, states, shared, own, first_round, rounds):
+        history: list[Any] = []
+        with jax.disable_jit():
+            for number in range(first_round, first_round + rounds):
+                row = []
+                for run in range(keys.shape[0]):
+                    state = jax.tree.map(lambda leaf, run=run: leaf[run], states)
+                    mine = jax.tree.map(lambda leaf, run=run: leaf[run], own)
+                    state, mine, seen = self._round_debug(keys[run], state, shared, mine, number)
+                    states = jax.tree.map(lambda all_, one, run=run: all_.at[run].set(one), states, state)
+                    own = jax.tree.map(lambda all_, one, run=run: all_.at[run].set(one), own, mine)
+                    row.append(seen)
+                history.append(_stacked(row))
+        return states, own, _stacked(history) if history else {}
+
+    def _round_debug(self, key, state, shared, own, number):
+        parties, crossed, world, lived = leading(own), [], None, {}
+        if isinstance(state, Inhabited):
+            state, world = state
+        for index, exchange in enumerate(self.protocol.exchanges):
+            if not exchange.due(number):
+                crossed.append(jnp.zeros(2, jnp.int32))
+                continue
+            request, asked = exchange.ask(state), exchange.asked(state, parties)
+            arrived = jnp.ones(parties, bool) if asked is None else asked
+            replies: list[Any] = [None] * parties
+            for party in np.flatnonzero(np.asarray(arrived)).tolist():
+                question = (
+                    jax.tree.map(lambda leaf, party=party: leaf[party], request) if exchange.personal else request
+                )
+                me = Party(shared, jax.tree.map(lambda leaf, party=party: leaf[party], own))
+                arguments = (question, me, self._key(key, jnp.uint32(number), jnp.uint32(party), index))
+                try:
+                    after, replies[party] = exchange.answer(*arguments)
+                except Exception as error:
+                    raise AnswerError(exchange.name, party, number, error, arguments) from error
+                own = jax.tree.map(lambda all_, one, party=party: all_.at[party].set(one), own, after.own)
+            crossed.append(jnp.full(2, 0 if exchange.silent else jnp.sum(arrived), jnp.int32))
+            me = Party(shared, jax.tree.map(lambda leaf: leaf[0], own))
+            question = exchange.address(state, 0)
+            _, shapes = jax.eval_shape(exchange.answer, question, me, self._key(key, number, 0, index))
+            nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+            state = exchange.tell(state, _stacked([nothing if r is None else r for r in replies]), arrived)
+            if exchange.encounter is not None:
+                world, own, lived = exchange.encounter.happen(world, own, party_key(key, number, WORLD), number)
+        seen = self._seen(state, shared, own, jnp.stack(crossed), lived)
+        return (state if world is None else Inhabited(state, world)), own, seen
+
+
+def _stacked(trees: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def _advance_(simulator, rounds, keys, states, shared, own, first_round):
+    one = jax.vmap(simulator._round, in_axes=(0, 0, None, 0, None), out_axes=0)
+
+    def step(carry, number):
+        states, own, seen = one(keys, *carry[:1], shared, carry[1], number)
+        return (states, own), seen
+
+    numbers = first_round + jnp.arange(rounds, dtype=jnp.uint32)
+    (states, own), seen = jax.lax.scan(step, (states, own), numbers)
+    return states, own, seen
+
+
+_advance = jax.jit(_advance_, static_argnums=(0, 1))

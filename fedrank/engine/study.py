@@ -1,0 +1,217 @@
+"""Studies: the tables and figures of a paper as sweeps, with what the paper printed.
+
+A folder under ``reproductions`` is one paper. ``expected.json`` holds its name, its citation and its numbers; every
+``.toml`` file is one table or figure: a sweep (:mod:`fedrank.engine.variations`) with a table ``[study]`` that
+says how it is to be shown::
+
+    [study]
+    title = "Figure 1: antithetic halves"
+    measures = ["online: MaxRR", "test: nDCG@10"]
+    curves = ["online: MaxRR"]
+    panels = ["clicks"]              # one figure a value; what else varies is a line
+    pool = ["fold"]                  # averaged over
+    against = { antithetic = false } # differences to this
+
+Braces in a measure, as in ``"train: expected MaxRR ({clicks})"``, stand for the setting of that run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.engine.progress import Listener
+from fedrank.engine.settings import from_dict, read_toml, with_setting
+from fedrank.engine.sweep import run_sweep
+from fedrank.engine.variations import Variation, read_sweep, variations
+
+#: Kinds of studies: a sweep, the table of worst-case ε, what forgetting a device does, many decision rules in one
+#: program, and increments over two references.
+KINDS = ("sweep", "privacy-table", "unlearning", "bandit-grid", "bandit-references")
+
+
+@dataclass(frozen=True)
+class Study:
+    """One table or figure.
+
+    Attributes:
+        name: The file's name.
+        title: Headline.
+        path: The file.
+        kind: One of :data:`KINDS`.
+        text: What it shows, for a reader.
+        found: What came out where it differs, in words.
+        measures: (split, measure) of the table's rows.
+        curves: (split, measure) that are drawn over the rounds.
+        panels: Settings with a figure for each value.
+        pool: Settings that are averaged over.
+        against: Settings of what differences are taken to.
+        settings: Further settings of kinds that are no sweeps.
+    """
+
+    name: str
+    title: str
+    path: Path
+    kind: str = "sweep"
+    text: str = ""
+    found: str = ""
+    measures: tuple[tuple[str, str], ...] = ()
+    curves: tuple[tuple[str, str], ...] = ()
+    panels: tuple[str, ...] = ()
+    pool: tuple[str, ...] = ()
+    against: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Paper:
+    """One paper.
+
+    Attributes:
+        name: Such as ``"foltr-es"``.
+        title: Headline of its page.
+        citation: Key in the bibliography.
+        folder: Where its files are.
+        studies: Tables and figures, in the order of the paper.
+        values: What it printed: ``study``, ``where``, ``split``, ``measure``, ``value``, ``source``.
+    """
+
+    name: str
+    title: str
+    citation: str
+    folder: Path
+    studies: tuple[Study, ...]
+    values: tuple[dict[str, Any], ...]
+
+
+def papers_folder() -> Path:
+    """Where reproductions are: in the package where it was installed, beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "reproductions"
+    return installed if installed.is_dir() else package.parent / "reproductions"
+
+
+def papers(folder: str | os.PathLike[str] | None = None) -> dict[str, Path]:
+    """Folders of all papers by name."""
+    found = sorted(Path(folder or papers_folder()).glob("*/expected.json"))
+    return {_object(path)["name"]: path.parent for path in found}
+
+
+def read_paper(name: str, folder: str | os.PathLike[str] | None = None) -> Paper:
+    """A paper by name, or by its folder's path.
+
+    Raises:
+        UnknownNameError: There is no such paper.
+        ConfigError: A file of it is not of the form described above.
+    """
+    known = papers(folder)
+    home = known.get(name) or (Path(name) if (Path(name) / "expected.json").exists() else None)
+    if home is None:
+        raise UnknownNameError("reproduction", name, list(known))
+    about = _object(home / "expected.json")
+    if missing := {"name", "title", "citation", "studies", "values"} - set(about):
+        raise ConfigError(f"{home / 'expected.json'}: {', '.join(sorted(missing))} must be there as well.")
+    studies = tuple(read_study(home / f"{stem}.toml") for stem in about["studies"])
+    return Paper(about["name"], about["title"], about["citation"], home, studies, tuple(about["values"]))
+
+
+def read_study(path: Path) -> Study:
+    """One table or figure.
+
+    Raises:
+        ConfigError: No such file, or a key or a measure that is not known.
+    """
+    shown = read_toml(path).get("study")
+    if not isinstance(shown, dict) or "title" not in shown:
+        raise ConfigError(f"{path}: needs a table [study] with a title.")
+    allowed = {f.name for f in fields(Study)} - {"name", "path"}
+    for key in shown:
+        if key not in allowed:
+            raise UnknownNameError(f"key of [study] in {path}", key, sorted(allowed))
+    if shown.get("kind", "sweep") not in KINDS:
+        raise UnknownNameError(f"kind of study in {path}", str(shown["kind"]), KINDS)
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in shown.items()}
+    for key in ("measures", "curves"):
+        values[key] = tuple(_measure(text, path) for text in shown.get(key, ()))
+    return Study(name=path.stem, path=path, **values)  # type: ignore[arg-type] - keys are checked above
+
+
+def planned(study: Study, fraction: float = 1.0) -> list[Variation]:
+    """The runs of a study.
+
+    Args:
+        study: Of kind ``"sweep"``.
+        fraction: Part of the rounds that are run, in (0, 1]; at least one round.
+
+    Raises:
+        ConfigError: A setting is wrong, or the fraction out of range.
+    """
+    if not 0 < fraction <= 1:
+        raise ConfigError(f"fraction must be in (0, 1], got {fraction}.")
+    base, vary, cases = read_sweep(study.path)
+    try:
+        todo = variations(from_dict(base), vary, cases)
+    except ConfigError as error:
+        raise ConfigError(f"{study.path}: {error}") from error
+    if fraction == 1:
+        return todo
+    return [Variation(v.name, _shortened(v.config, fraction), v.where) for v in todo]
+
+
+def run_study(
+    study: Study, folder: Path, fraction: float, listener: Callable[[str], Listener]
+) -> list[tuple[Variation, Path]]:
+    """Run what has not finished yet; each run has a directory below ``folder``."""
+    todo = planned(study, fraction)
+    return list(zip(todo, run_sweep(todo, folder, listener=listener), strict=True))
+
+
+def named_measure(measure: str, config: Any) -> str:
+    """A measure's name in the run of this configuration: its braces filled in."""
+    return re.sub(r"\{(\w+)\}", lambda match: str(getattr(config, match.group(1))), measure)
+
+
+def expected_value(
+    paper: Paper, study: Study, where: dict[str, Any], split: str, measure: str
+) -> dict[str, Any] | None:
+    """What the paper printed for such runs: the entry all of whose ``where`` holds, or None.
+
+    Args:
+        paper: The paper.
+        study: Which table or figure.
+        where: What the runs differ in from others of the study.
+        split: Such as ``"test"``.
+        measure: As in the study, braces and all.
+    """
+    for entry in paper.values:
+        same = (entry["study"], entry["split"], entry["measure"]) == (study.name, split, measure)
+        if same and all(where.get(key) == value for key, value in entry["where"].items()):
+            return entry
+    return None
+
+
+def _shortened(config: Any, fraction: float) -> Any:
+    rounds = max(1, math.ceil(config.rounds * fraction))
+    shorter = with_setting(config, "rounds", rounds)
+    return with_setting(shorter, "evaluation.every", min(config.evaluation.every, rounds))
+
+
+def _measure(text: str, path: Path) -> tuple[str, str]:
+    split, colon, measure = str(text).partition(": ")
+    if not colon or split not in ("online", "total", "train", "vali", "test"):
+        raise ConfigError(f"{path}: a measure must look like 'test: nDCG@10', got {text!r}.")
+    return split, measure
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read as JSON ({error}).") from error

@@ -1,0 +1,150 @@
+"""Several experiments that differ in some settings, one directory each; what a figure of a paper is made of.
+
+A sweep is a configuration and, for some of its settings, a list of values; every combination is run. In a file, the
+lists stand in the table ``[vary]``::
+
+    data = "mq2008"
+    [vary]
+    "privacy.p" = [0.15, 0.25, 0.5, 1.0]
+
+Settings that change together are *cases*, each with a name; every case is run with every combination::
+
+    [[case]]
+    name = "FOLtR-ES"
+    [[case]]
+    name = "PDGD"
+    protocol = "pdgd"
+    learning_rate = 0.1
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedrank.core.errors import ConfigError
+from fedrank.engine.settings import read_toml, with_setting
+from fedrank.experiments.config import RunConfig
+
+
+@dataclass(frozen=True)
+class Variation:
+    """One experiment of a sweep.
+
+    Attributes:
+        name: Such as ``"privacy.p=0.15"``; also its directory.
+        config: Its configuration.
+        where: What it differs in: dotted names of settings and their values; ``"case"`` and the case's name.
+    """
+
+    name: str
+    config: RunConfig
+    where: dict[str, Any]
+
+
+def variations(config: RunConfig, vary: dict[str, list[Any]], cases: Sequence[dict[str, Any]] = ()) -> list[Variation]:
+    """All combinations, the last setting varying fastest.
+
+    Args:
+        config: What they have in common.
+        vary: Dotted names of settings and the values each takes.
+        cases: Settings that change together, nested as in a file, each with a ``name``.
+
+    Raises:
+        ConfigError: No values, one twice, an unknown setting, or a combination that is not allowed.
+
+    >>> [v.name for v in variations(RunConfig(), {"clients": [10, 20]})]
+    ['clients=10', 'clients=20']
+    """
+    if not vary and not cases:
+        raise ConfigError("a sweep needs at least one setting to vary, such as --vary privacy.p=0.25,0.5,1.")
+    for key, values in vary.items():
+        if not values or len(set(map(str, values))) != len(values):
+            raise ConfigError(f"vary {key!r} needs one or more values, no two the same; got {values!r}.")
+    names = [case.get("name") for case in cases]
+    if None in names or len(set(names)) < len(names):
+        raise ConfigError(f"every [[case]] needs a name of its own; got {names}.")
+    out = []
+    for case in cases or ({},):
+        common = config
+        for key, value in _flat({k: v for k, v in case.items() if k != "name"}):
+            common = with_setting(common, key, value)
+        for combination in itertools.product(*vary.values()):
+            changed = common
+            where: dict[str, Any] = dict(zip(vary, combination, strict=True))
+            for key, value in where.items():
+                changed = with_setting(changed, key, value)
+            if cases:
+                where = {"case": case["name"], **where}
+            out.append(Variation(",".join(f"{key}={_short(value)}" for key, value in where.items()), changed, where))
+    taken = [v.name for v in out]
+    if twice := next((name for name in taken if taken.count(name) > 1), None):
+        raise ConfigError(
+            f"two runs of the sweep would have the directory {twice!r}; give cases names that differ in letters."
+        )
+    return out
+
+
+def read_sweep(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, list[Any]], list[dict[str, Any]]]:
+    """A sweep's file: the common settings as a dictionary, what varies, and the cases.
+
+    Raises:
+        ConfigError: No such file, or tables of another form.
+    """
+    values = read_toml(path)
+    vary, cases = values.pop("vary", {}), values.pop("case", [])
+    values.pop("study", None)  # how a reproduction shows the sweep
+    if not isinstance(vary, dict) or not all(isinstance(v, list) for v in vary.values()):
+        raise ConfigError(f"{os.fspath(path)}: [vary] must be a table of lists, such as clients = [50, 2000].")
+    if not isinstance(cases, list) or not all(isinstance(case, dict) for case in cases):
+        raise ConfigError(f"{os.fspath(path)}: cases must be tables [[case]], each with a name.")
+    return values, vary, cases
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def parse_vary(texts: list[str]) -> dict[str, list[Any]]:
+    """``["privacy.p=0.15,0.5"]`` to ``{"privacy.p": [0.15, 0.5]}``; values are read as TOML, else as words.
+
+    Raises:
+        ConfigError: Not of this form, or a setting named twice.
+    """
+    out: dict[str, list[Any]] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        if not equals or not key or not values:
+            raise ConfigError(f"--vary must look like privacy.p=0.25,0.5,1, got {text!r}.")
+        if key in out:
+            raise ConfigError(f"--vary names {key!r} twice; give all its values in one list.")
+        whole = _toml(f"[{values}]")
+        out[key] = whole if whole is not None else [_value(v.strip()) for v in values.split(",")]
+    return out
+
+
+def _toml(text: str) -> Any:
+    import tomllib
+
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+def _value(text: str) -> Any:
+    value = _toml(text)
+    return text if value is None else value
+
+
+def _short(value: Any) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return re.sub(r"[^\w.+-]+", "-", text).strip("-")  # a directory's name on any system

@@ -1,1 +1,0 @@
-"""Features to the logits of classes (layer 2)."""

@@ -1,0 +1,1 @@
+"""Noise: exact discrete samplers, arrays of them, and their simulated counterparts."""

@@ -1,0 +1,30 @@
+"""What crosses in a round so that a sum can be secure, for ledgers: every message but the masked vector itself."""
+
+from __future__ import annotations
+
+from fedrank.core.messages import Layout
+from fedrank.privacy.secure_sum.messages import message_sizes
+
+#: Parties that each party of a secure sum masks with, at most: all of a small cohort, a sparse graph of a large one.
+NEIGHBOURS = 20
+
+
+def carriers(parameters: int, parties: int) -> tuple[tuple[str, str, Layout], ...]:
+    """What else crosses for a secure sum: keys, sealed shares, and what takes the masks out again.
+
+    Args:
+        parameters: Number of weights.
+        parties: Parties of the round; one by itself has nobody to sum with.
+
+    Returns:
+        Name of the step, sender and layout.
+    """
+    if parties < 2:
+        return ()
+    keys, shares, vectors, unmasking = message_sizes(parameters, min(parties - 1, NEIGHBOURS))
+    out: list[tuple[str, str, Layout]] = []
+    for step in (keys, shares, unmasking):
+        name = f"secure sum: {step.name}"
+        out += [(name, "server", step.request), (name, "parties", step.reply)]
+    # The masked vector itself is the reply.
+    return (*out, (f"secure sum: {vectors.name}", "server", vectors.request))

@@ -1,1 +1,0 @@
-"""One paper, one file, next to its equations (layer 4)."""

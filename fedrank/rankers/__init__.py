@@ -1,1 +1,0 @@
-"""Features to scores (layer 2)."""

@@ -1,0 +1,1 @@
+"""Devices learn to rank from clicks: FOLtR-ES, FPDGD and central learners."""

@@ -1,0 +1,92 @@
+"""What label-trained rankers reach on the same data, measured by the same evaluator: the marks to compare with."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedrank.metrics.online import OnlineMetric
+from fedrank.ranking.clicks.cascade import CascadeUser
+from fedrank.ranking.data.queries import QuerySet
+from fedrank.ranking.data.splits import Splits
+from fedrank.ranking.evaluate import Evaluator
+from fedrank.ranking.label_rankers import Model, fit_baseline
+from fedrank.ranking.rankers.linear import Linear
+
+
+@dataclass(frozen=True, eq=False)
+class Mark:
+    """One label-trained ranker and its values.
+
+    Attributes:
+        name: Such as ``"MSE"``.
+        per_query: Measure -> float64 [queries of all parts].
+        notes: What a reader should know about it.
+    """
+
+    name: str
+    per_query: dict[str, np.ndarray] = field(repr=False)
+    notes: tuple[str, ...]
+
+
+def marks(
+    names: tuple[str, ...],
+    splits: Splits,
+    metric: OnlineMetric,
+    users: tuple[CascadeUser, ...],
+    measures: tuple[str, ...],
+    tie_orders: int,
+) -> list[Mark]:
+    """Train and evaluate each; what was done before in this process is remembered, for sweeps.
+
+    Args:
+        names: Names of :data:`fedrank.ranking.label_rankers.BASELINES`.
+        splits: The data.
+        metric: Online metric whose exact expectation is wanted.
+        users: Click models to take it under.
+        measures: Offline measures.
+        tie_orders: As for :class:`~fedrank.ranking.evaluate.Evaluator`.
+
+    Raises:
+        FedrankError: No such baseline, or it cannot be trained on this data.
+    """
+    return [_mark(name, splits, metric, users, measures, tie_orders) for name in names]
+
+
+# Splits are compared by identity: the runs of a sweep that have the same data have the same object.
+@functools.lru_cache(maxsize=16)
+def _trained(name: str, splits: _Same) -> Model:
+    return fit_baseline(name, splits.splits)
+
+
+def _mark(name, splits, metric, users, measures, tie_orders) -> Mark:
+    return _measured(name, _Same(splits), metric, users, measures, tie_orders)
+
+
+class _Same:
+    """Splits as a key: equal where they are the same object, which the key keeps alive."""
+
+    def __init__(self, splits: Splits):
+        self.splits = splits
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.splits is other.splits
+
+    def __hash__(self) -> int:
+        return id(self.splits)
+
+
+@functools.lru_cache(maxsize=64)
+def _measured(name, same: _Same, metric, users, measures, tie_orders) -> Mark:
+    model = _trained(name, same)
+
+    def scored(queries: QuerySet) -> QuerySet:
+        scores = model.scores(queries.features)[:, None]
+        return QuerySet(scores, queries.labels, queries.offsets, queries.qids, queries.name, queries.generated)
+
+    # A model's scores are data with one feature, ranked by the linear ranker of weight 1.
+    evaluator = Evaluator(same.splits.map(scored), Linear(1), metric, users, measures, tie_orders)
+    values = evaluator.per_query(np.ones((1, 1), np.float32))
+    return Mark(name, {measure: rows[0] for measure, rows in values.items()}, model.notes)

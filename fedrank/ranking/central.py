@@ -1,0 +1,312 @@
+"""Online learning to rank with one service that sees everything: what federated learners are compared with.
+
+**Nothing is federated here.** One service has the queries of all users, ranks them, sees what they click, and learns
+after every interaction; queries, results and clicks are in the clear at the service. Three learners, one setting:
+
+* ``pdgd``: pairwise differentiable gradient descent (Oosterhuis & de Rijke, CIKM 2018;
+  :mod:`fedrank.ranking.learners.pdgd`);
+* ``dbgd``: dueling bandit gradient descent (Yue & Joachims, ICML 2009; :mod:`fedrank.ranking.learners.dueling`);
+* ``mgd``: multileave gradient descent (Schuth et al., WSDM 2016; the same file).
+
+One round, with as many interactions K as all devices of a federated round have together::
+
+    service   starts from its weights θ                                           Request
+              K interactions, one after another, each with a step of the learner
+              keeps the weights that it has come to                               Reply
+
+It is written as a protocol with one party, the service itself, so that the same simulator runs it on the same data with
+the same users. Request and Reply are what moves inside the service from one round to the next. **What users send to the
+service is not counted here, and it is everything:** what they look for, what they were shown and what they clicked.
+
+With ``batch=True``, PDGD takes all gradients of a round at the weights it started from and moves once by their sum. So
+does the baseline that was published with the study of federated online learning to rank (Wang et al., ECIR 2021), which
+had as many updates as the federated learner, not as many as interactions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.messages import Field, Layout
+from fedrank.core.protocol import Exchange, Party, Protocol
+from fedrank.metrics.online import OnlineMetric, max_rr
+from fedrank.privacy.randomised_response import os_words
+from fedrank.privacy.unprotected import Unprotected
+from fedrank.ranking.clicks.cascade import CascadeUser
+from fedrank.ranking.data.partition import Shares
+from fedrank.ranking.data.queries import FeatureBlocks
+from fedrank.ranking.learners.dueling import DuelWords, dueling_steps
+from fedrank.ranking.learners.pdgd import Learnt, PdgdWords, pdgd_steps
+from fedrank.ranking.rankers.base import Ranker
+from fedrank.ranking.sessions.devices import chosen, devices, remember
+
+#: The learners, with the learning rate of published experiments.
+LEARNERS = {"pdgd": 0.1, "dbgd": 0.01, "mgd": 0.01}
+
+#: Rankers that MGD compares with the current one; DBGD compares one.
+CANDIDATES = 9
+
+#: Standard deviation of the weights that PDGD starts a network from: at zero its gradient is zero, and stays so.
+_INITIAL = 0.1
+
+#: Words of chance are drawn for a whole round at once.
+_MOST_INTERACTIONS = 10**6
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Request:
+    """Inside the service: where a round starts.
+
+    Attributes:
+        round: uint32: number of the round; the learning rate follows from it.
+        weights: float32 [parameters].
+    """
+
+    round: Any
+    weights: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Reply:
+    """Inside the service: where a round ended.
+
+    Attributes:
+        weights: float32 [parameters].
+    """
+
+    weights: Any
+
+
+class Draws(NamedTuple):
+    """The chance of one round; no word serves two purposes.
+
+    Attributes:
+        queries: uint32 [K]: which query an interaction is about.
+        learner: The chance of its K steps, :class:`~fedrank.ranking.learners.pdgd.PdgdWords` or
+            :class:`~fedrank.ranking.learners.dueling.DuelWords`.
+    """
+
+    queries: Any
+    learner: Any
+
+
+class ServerState(NamedTuple):
+    """What the service keeps between rounds.
+
+    Attributes:
+        round: uint32.
+        weights: float32 [parameters].
+    """
+
+    round: Any
+    weights: Any
+
+
+#: What a central service can promise.
+IN_THE_CLEAR = (
+    "Nothing is federated: who asks, the queries, the results and the clicks are in the clear at the service."
+)
+
+
+@dataclass(frozen=True)
+class Central(Protocol):
+    """The settings of a central learner; the defaults are those of published experiments.
+
+    Attributes:
+        learner: ``"pdgd"``, ``"dbgd"`` or ``"mgd"``.
+        ranker: Features to scores.
+        user: Who clicks.
+        others: Further users; the service meets one of them only, as :meth:`devices` is told.
+        metric: For the curve of what users experience; nothing is learnt from it.
+        interactions: K, most interactions of a round; as many as all devices of a federated round together.
+        learning_rate: Length of a step: of PDGD along its gradient, of the others along a unit direction. None: 0.1
+            for PDGD, 0.01 for the others.
+        decay: What it is multiplied by after each round, in (0, 1].
+        radius: DBGD, MGD: distance of the candidates from the current ranker.
+        candidates: MGD: rankers that are compared with the current one in each interaction. None: 9.
+        batch: PDGD: sum the gradients of a round, taken at the weights of its start.
+        kernels: Use the compiled CPU kernels, which take data as ``queries.blocks()``; otherwise JAX, which takes
+            ``queries.padded()``. Equal draws, sums equal to about 1e-6.
+    """
+
+    learner: str
+    ranker: Ranker
+    user: CascadeUser
+    metric: OnlineMetric = field(default_factory=max_rr)
+    interactions: int = 8000
+    learning_rate: float | None = None
+    decay: float = 1.0
+    radius: float = 1.0
+    candidates: int | None = None
+    batch: bool = False
+    kernels: bool = True
+    others: tuple[CascadeUser, ...] = ()
+
+    def __post_init__(self):
+        if self.learner not in LEARNERS:
+            raise ConfigError(f"learner must be one of {', '.join(LEARNERS)}, got {self.learner!r}.")
+        if not 1 <= self.interactions <= _MOST_INTERACTIONS:
+            raise ConfigError(f"interactions must be in 1..{_MOST_INTERACTIONS:,}, got {self.interactions:,}.")
+        if not 0 < self.rate < 1e30:
+            raise ConfigError(f"learning_rate must be positive and finite, got {self.learning_rate}.")
+        if not 0 < self.decay <= 1:
+            raise ConfigError(f"decay must be in (0, 1], got {self.decay}.")
+        if not 1e-30 < self.radius < 1e30:
+            raise ConfigError(f"radius must be positive and finite, got {self.radius}.")
+        if self.learner == "mgd" and not 1 <= self.compared <= 1000:
+            raise ConfigError(f"candidates of mgd must be in 1..1000, got {self.candidates}.")
+        if self.learner != "mgd" and self.candidates not in (None, 1):
+            raise ConfigError(f"candidates = {self.candidates} is a setting of mgd; {self.learner} has at most one.")
+        if self.batch and self.learner != "pdgd":
+            raise ConfigError(f"batch sums gradients, and {self.learner} has none; leave it out or use pdgd.")
+        if self.user.depth != self.metric.depth:
+            raise ConfigError(f"{self.metric.name} looks at {self.metric.depth} ranks, the user at {self.user.depth}.")
+
+    @property
+    def name(self) -> str:  # type: ignore[override] - a run is called by its learner
+        """The learner's name."""
+        return self.learner
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the first round."""
+        return LEARNERS[self.learner] if self.learning_rate is None else self.learning_rate
+
+    @property
+    def compared(self) -> int:
+        """Rankers that DBGD and MGD compare with the current one in each interaction."""
+        if self.candidates is not None:
+            return self.candidates
+        return CANDIDATES if self.learner == "mgd" else 1
+
+    @property
+    def users(self) -> tuple[CascadeUser, ...]:
+        """All users."""
+        return (self.user, *self.others)
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """The one exchange: serve and learn."""
+        return (ServeAndLearn(self),)
+
+    def init(self, key: Any) -> ServerState:
+        """All weights zero; small normal numbers where PDGD needs them, for all but linear rankers.
+
+        ``key`` is consumed.
+        """
+        weights = jnp.asarray(self.ranker.initial())
+        linear = (self.ranker.kernel_shape() or (0, 1))[1] == 0
+        if self.learner == "pdgd" and not linear:
+            weights = weights + _INITIAL * jax.random.normal(key, weights.shape, jnp.float32)
+        return ServerState(jnp.uint32(0), weights)
+
+    def weights(self, state: ServerState) -> jax.Array:
+        """The model, float32 [parameters]."""
+        return state.weights
+
+    def account(self, rounds: int, delta: float) -> Unprotected:
+        """Nothing is promised to anybody."""
+        del delta
+        return Unprotected(rounds, IN_THE_CLEAR)
+
+    def devices(self, data: Any, shares: Shares, which: Any = None, amounts: Any = None) -> Party:
+        """The service, as the only party; see :func:`fedrank.ranking.sessions.devices.devices`.
+
+        Raises:
+            ConfigError: Shares of more than one party, or data in a layout that ``kernels`` does not go with.
+        """
+        if shares.parties != 1:
+            raise ConfigError(
+                f"a central learner is one party, got shares of {shares.parties}; use partition.uniform(n_queries, 1)."
+            )
+        if isinstance(data, FeatureBlocks) != self.kernels:
+            layout = "blocks" if self.kernels else "padded"
+            raise ConfigError(f"kernels = {self.kernels} takes data as queries.{layout}(), got {type(data).__name__}.")
+        return devices(self.ranker, self.users, data, shares, self.interactions, which, amounts)
+
+    def experience(self, party: Party) -> dict[str, jax.Array]:
+        """The mean metric of the last round under its name, and the nDCG of what was shown."""
+        return {self.metric.name: party.own.reward, f"nDCG@{self.user.depth}": party.own.ndcg}
+
+
+@dataclass(frozen=True)
+class ServeAndLearn(Exchange):
+    """The exchange of :class:`Central`, from the service to itself."""
+
+    settings: Central
+
+    name = "serve-and-learn"
+
+    @property
+    def request(self) -> Layout[Request]:
+        """Round and weights."""
+        axes = (("parameters", self.settings.ranker.size),)
+        number = Field("round", "u4", "number of the round")
+        return Layout(Request, 1, (number, Field("weights", "f4", "the ranker that the round starts from", axes)))
+
+    @property
+    def reply(self) -> Layout[Reply]:
+        """The weights after the round."""
+        axes = (("parameters", self.settings.ranker.size),)
+        return Layout(Reply, 2, (Field("weights", "f4", "the ranker after the round, within the service", axes),))
+
+    def ask(self, state: ServerState) -> Request:
+        """The current model."""
+        return Request(state.round, state.weights)
+
+    def draw(self, key: Any) -> Draws:
+        """All chance of a round, from the key: the learner's and the simulated users'."""
+        return self._cut(jax.random.bits(key, (self._words,), jnp.uint32))
+
+    def draw_from_os(self) -> Draws:
+        """The same from the operating system."""
+        return self._cut(jnp.asarray(os_words((self._words,))))
+
+    @property
+    def _widths(self) -> list[int]:
+        """Words of one interaction, purpose by purpose, the query's first."""
+        depth, compared = self.settings.user.depth, self.settings.compared
+        return [1, 2, depth] if self.settings.learner == "pdgd" else [1, compared, depth, depth, depth]
+
+    @property
+    def _words(self) -> int:
+        return self.settings.interactions * sum(self._widths)
+
+    def _cut(self, words: jax.Array) -> Draws:
+        k = self.settings.interactions
+        parts = jnp.split(words, (k * np.cumsum(self._widths[:-1])).tolist())
+        first, *others = (part.reshape(k, -1) for part in parts)
+        return Draws(first[:, 0], PdgdWords(*others) if self.settings.learner == "pdgd" else DuelWords(*others))
+
+    def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, Reply]:
+        """Serve the users of a round and learn from each of them."""
+        s, own = self.settings, party.own
+        active = jnp.arange(s.interactions) < own.amount
+        learnt = self._learn(request, party, draws, active)
+        numerators = jnp.asarray(s.metric.numerators, jnp.int32)[jnp.asarray(s.metric.index)[learnt.seen.patterns]]
+        values = numerators.astype(jnp.float32) / s.metric.scale
+        return party._replace(own=remember(own, values, learnt.seen, active)), Reply(learnt.weights)
+
+    def _learn(self, request: Request, party: Party, draws: Draws, active: jax.Array) -> Learnt:
+        s, own = self.settings, party.own
+        data, queries = party.shared
+        rate = jnp.float32(s.rate) * jnp.float32(s.decay) ** jnp.asarray(request.round, jnp.float32)
+        about = chosen(queries, own, draws.queries)
+        start = jnp.asarray(request.weights)
+        if s.learner == "pdgd":
+            return pdgd_steps(s.ranker, s.users, own.user, data, start, rate, about, active, draws.learner, s.batch)
+        return dueling_steps(
+            s.ranker, s.users, own.user, data, start, rate, s.radius, s.compared, about, active, draws.learner
+        )
+
+    def tell(self, state: ServerState, replies: Reply, arrived: jax.Array) -> ServerState:
+        """Keep the weights of the round; what did not arrive is as if it had not been learnt."""
+        return ServerState(state.round + 1, jnp.where(arrived[0], replies.weights[0], state.weights))

@@ -1,0 +1,1 @@
+"""Click models of simulated users."""

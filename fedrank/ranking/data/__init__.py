@@ -1,0 +1,1 @@
+"""Queries with judged documents: reading LETOR files, generating, normalising, dealing out to devices."""

@@ -1,0 +1,212 @@
+"""Read LETOR files: SVMlight rows with queries.
+
+One row is one document::
+
+    2 qid:10032 1:0.056537 2:0.000000 3:0.666667 ... 46:0.076923 #docid = GX029-35-5894638 ...
+
+label, query, ascending ``index:value`` pairs, an optional comment. Features missing on a row are 0. The rows
+of a query are next to each other. Indices begin at 1 in most published sets and at 0 in some;
+``zero_based="auto"`` takes the latter only if an index 0 occurs. Files may be packed with gzip, bzip2 or xz.
+LightGBM's form, without ``qid`` and with the queries' sizes in a file of their own, is read with ``groups``.
+
+The numbers are parsed by scikit-learn's ``load_svmlight_file``. Everything it would accept but no ranker can
+use is refused with the file and the line: NaN, labels that are not grades, queries in pieces, cut files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from fedrank.core.errors import ConfigError, DataError, FormatError
+from fedrank.data.lines import Lines, explain, shown, unpacked
+from fedrank.ranking.data.queries import QuerySet, concatenate
+
+Source = str | os.PathLike[str]
+ZeroBased = bool | Literal["auto"]
+
+
+def read(
+    path: Source,
+    *,
+    n_features: int | None = None,
+    max_label: int | None = None,
+    zero_based: ZeroBased = "auto",
+    groups: Source | None = None,
+    name: str = "",
+) -> QuerySet:
+    """The queries of one file.
+
+    Args:
+        path: Plain text, .gz, .bz2 or .xz.
+        n_features: Number of features; higher indices are refused, missing ones are 0. By default the highest
+            index that occurs decides.
+        max_label: Highest label allowed; by default any.
+        zero_based: Whether indices begin at 0; ``"auto"``: if an index 0 occurs.
+        groups: File with the number of rows of each query, one a line, for files without ``qid``.
+        name: Name of the set; by default the path.
+
+    Raises:
+        MissingDataError: There is no such file.
+        FormatError: A line cannot be used; says which and why.
+        ConfigError: A setting is out of range.
+    """
+    return read_parts(
+        [path],
+        n_features=n_features,
+        max_label=max_label,
+        zero_based=zero_based,
+        groups=None if groups is None else [groups],
+        names=[name] if name else None,
+    )[0]
+
+
+def read_many(paths: Sequence[Source], *, name: str = "", **settings: Any) -> QuerySet:
+    """Several files as one set, in the order given; arguments as :func:`read_parts`.
+
+    Raises:
+        DataError: As :func:`read`, or a query occurs in two files.
+    """
+    return concatenate(read_parts(paths, **settings), name)
+
+
+def read_parts(
+    paths: Sequence[Source],
+    *,
+    n_features: int | None = None,
+    max_label: int | None = None,
+    zero_based: ZeroBased = "auto",
+    groups: Sequence[Source | None] | None = None,
+    names: Sequence[str] | None = None,
+) -> list[QuerySet]:
+    """One set a file, all with the same features.
+
+    Where indices begin and how many there are is decided over all files together, because a single sparse
+    file may lack the first or the last feature. Arguments and errors as :func:`read`.
+    """
+    if zero_based not in (True, False, "auto"):
+        raise ConfigError(f"zero_based must be True, False or 'auto', got {zero_based!r}.")
+    if n_features is not None and n_features < 1:
+        raise ConfigError(f"n_features must be at least 1, got {n_features}. Use None to take what the file has.")
+    if max_label is not None and max_label < 0:
+        raise ConfigError(f"max_label must be at least 0, got {max_label}. Use None to allow any.")
+    sizes = groups or [None] * len(paths)
+    files = [_parse(Path(path), size, max_label) for path, size in zip(paths, sizes, strict=True)]
+    if zero_based == "auto":
+        zero_based = any(file.indices.min(initial=1) == 0 for file in files)
+    first = 0 if zero_based else 1
+    width = n_features or max(int(file.indices.max(initial=first - 1)) for file in files) - first + 1
+    if width < 1:
+        raise FormatError("no row has a feature (index:value).", files[0].lines.path)
+    return [
+        file.dense(first, width, name)
+        for file, name in zip(files, names or [os.fspath(path) for path in paths], strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    """A file as it was read: values, indices and row pointers of a sparse matrix, labels, and the lines behind."""
+
+    lines: Lines
+    values: np.ndarray
+    indices: np.ndarray
+    pointers: np.ndarray
+    labels: np.ndarray
+
+    def row_of(self, place: int) -> int:
+        """Row that the entry at this place of ``values`` belongs to."""
+        return int(np.searchsorted(self.pointers, place, side="right")) - 1
+
+    def error(self, row: int, message: str) -> FormatError:
+        return self.lines.error(message, self.lines.line_of(row))
+
+    def dense(self, first: int, width: int, name: str) -> QuerySet:
+        """The query set, features counted from ``first``."""
+        from scipy.sparse import csr_array
+
+        beyond = (self.indices < first) | (self.indices >= first + width)
+        if beyond.any():
+            place = int(np.argmax(beyond))
+            raise self.error(
+                self.row_of(place),
+                f"feature index {self.indices[place]} is outside {first}..{first + width - 1}, "
+                f"the {width} features expected here.",
+            )
+        shape = (len(self.labels), width)
+        features = csr_array((self.values, self.indices - first, self.pointers), shape).toarray()
+        offsets = np.array([*self.lines.starts, self.lines.rows], np.int64)
+        return QuerySet(features, self.labels.astype(np.int32), offsets, np.array(self.lines.qids), name)
+
+
+def _parse(path: Path, groups: Source | None, max_label: int | None) -> _Parsed:
+    """Read one file and check every row."""
+    from sklearn.datasets import load_svmlight_file
+
+    parse: Any = load_svmlight_file  # its annotations, made from the documentation, are narrower than the function
+    lines = Lines(path, groups=groups is not None)
+    try:
+        # Indices stay as written here; where they begin is decided when all files are known.
+        matrix, labels = parse(lines, dtype=np.float32, zero_based=True)[:2]
+    except DataError:
+        raise
+    except (ValueError, OverflowError) as cause:
+        raise lines.error(explain(lines.text, qid=groups is None)) from cause
+    if not lines.rows:
+        raise FormatError("the file has no rows, only blank lines or comments.", path)
+    file = _Parsed(lines, matrix.data, matrix.indices, matrix.indptr, labels)
+    _check(file, np.iinfo(np.int32).max if max_label is None else max_label)
+    if groups is not None:
+        _apply_groups(lines, Path(groups))
+    return file
+
+
+def _check(file: _Parsed, max_label: int) -> None:
+    """Refuse what the parser accepts and no ranker can use."""
+    labels, lines = file.labels, file.lines
+    good = (labels >= 0) & (labels <= max_label) & (labels == np.floor(labels))
+    if not good.all():
+        row = int(np.argmin(good))
+        limit = "" if max_label == np.iinfo(np.int32).max else f" of at most {max_label}"
+        raise file.error(row, f"the label must be a whole number{limit}, 0 or above, got {labels[row]:g}.")
+    finite = np.isfinite(file.values)
+    if not finite.all():
+        place = int(np.argmin(finite))
+        raise file.error(
+            file.row_of(place),
+            f"the value of feature {file.indices[place]} is not a finite 32-bit number ({file.values[place]}). "
+            "Leave missing values out of the row, which makes them 0.",
+        )
+    if not lines.text.endswith(b"\n") and lines.rows > 1:
+        # All rows alike but the last one. A file with rows of all lengths may well end without a line end.
+        counts = np.diff(file.pointers)
+        alike = counts[:-1].min() == counts[:-1].max()
+        if alike and (counts[-1] < counts[0] or (b"#" in lines.before and b"#" not in lines.text)):
+            raise lines.error(
+                f"the last line ends early, without a line end and after {counts[-1]} features: the file was cut off. "
+                "Get it again."
+            )
+
+
+def _apply_groups(lines: Lines, path: Path) -> None:
+    """Give the rows their queries from a file of sizes: one number a line."""
+    size = 0
+    for number, text in enumerate(unpacked(path), start=1):
+        token = text.strip()
+        if not token:
+            continue
+        if not token.isdigit() or int(token) < 1:
+            raise FormatError(
+                f"the size of a query must be a whole number of at least 1, got {shown(token[:40])!r}.", path, number
+            )
+        lines.starts.append(lines.starts[-1] + size if lines.starts else 0)
+        lines.qids.append(str(len(lines.starts)))
+        size = int(token)
+    total = lines.starts[-1] + size if lines.starts else 0
+    if total != lines.rows:
+        raise FormatError(f"the sizes add up to {total} rows, but {lines.path} has {lines.rows}.", path)

@@ -1,0 +1,87 @@
+"""A data set cut into the part to learn from, the part to choose by, and the part to judge by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedrank.core.errors import DataError
+
+if TYPE_CHECKING:
+    from fedrank.ranking.data.queries import QuerySet
+
+
+#: Keeps the draw of held-out queries apart from other uses of a seed.
+_HOLD_OUT = 0x401D
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Training, validation and test queries of one data set.
+
+    Attributes:
+        train: What is learned from.
+        vali: What settings are chosen by; None if the set has none here.
+        test: What is reported; None if the set has none here.
+        name: Such as ``"mq2008/fold1"``.
+        generated: True if the data was made up by a program; said wherever its numbers appear.
+        citation: Key in ``core/references.bib``; empty if there is nothing to cite.
+        notes: What a reader of the numbers should know, one sentence each.
+
+    Raises:
+        DataError: The parts differ in their number of features.
+    """
+
+    train: QuerySet
+    vali: QuerySet | None
+    test: QuerySet | None
+    name: str
+    generated: bool = False
+    citation: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        for part, queries in self.parts().items():
+            if queries.n_features != self.train.n_features:
+                raise DataError(
+                    f"the parts of {self.name!r} must have the same features: train has {self.train.n_features}, "
+                    f"{part} has {queries.n_features}."
+                )
+
+    def parts(self) -> dict[str, QuerySet]:
+        """The parts that are there, by name: ``train``, ``vali``, ``test``, in this order."""
+        named = {"train": self.train, "vali": self.vali, "test": self.test}
+        return {part: queries for part, queries in named.items() if queries is not None}
+
+    @property
+    def max_label(self) -> int:
+        """The highest label of all parts."""
+        return max(queries.max_label for queries in self.parts().values())
+
+    def hold_out(self, share: float, seed: int) -> Splits:
+        """The same with some training queries made the test part, where there is none.
+
+        Args:
+            share: Of the training queries, in [0, 1), rounded down, but one query at least stays on each side.
+            seed: Of the draw (PCG64).
+
+        Raises:
+            DataError: One query cannot be divided.
+        """
+        if self.test is not None or share == 0:
+            return self
+        n = self.train.n_queries
+        if n < 2:
+            raise DataError(f"{self.name!r} has {n} training query; none can be held out.")
+        order = np.random.Generator(np.random.PCG64([seed, _HOLD_OUT])).permutation(n)
+        held = min(max(1, int(n * share)), n - 1)
+        note = f"{held} of {n} training queries were held out as test part (seed {seed})."
+        train, test = self.train.select(np.sort(order[held:])), self.train.select(np.sort(order[:held]))
+        return replace(self, train=train, test=test, notes=(*self.notes, note))
+
+    def map(self, change: Callable[[QuerySet], QuerySet]) -> Splits:
+        """The same splits with every part changed."""
+        return replace(self, **{part: change(queries) for part, queries in self.parts().items()})

@@ -1,0 +1,142 @@
+"""What a model is worth on every part of the data: the exact expected metric, and offline measures from the labels.
+
+All parts are evaluated as one array, so that a small collection costs one compilation; each part's mean is taken
+afterwards, over all its queries and over its judged ones (those with a relevant document).
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrank.engine.run_folder import Score
+from fedrank.metrics.offline import offline_metric
+from fedrank.metrics.online import OnlineMetric
+from fedrank.ranking.clicks.cascade import CascadeUser
+from fedrank.ranking.data.queries import PaddedQueries, concatenate
+from fedrank.ranking.data.splits import Splits
+from fedrank.ranking.rankers.base import Ranker
+from fedrank.ranking.sessions.expected import expected_rewards, rankings, tie_order_words
+
+#: A collection whose padded features stay below this many numbers is evaluated as one array (256 MiB).
+_ONE_ARRAY = 2**26
+#: Larger ones in groups of similar length: up to this many documents, up to twice as many, …
+_SMALLEST = 64
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is to be measured; equal ones share a compiled program, so that the runs of a sweep compile it once."""
+
+    ranker: Ranker
+    metric: OnlineMetric
+    users: tuple[CascadeUser, ...]
+    measures: tuple[str, ...]
+
+    def of(self, weights: jax.Array, data: PaddedQueries, words: jax.Array | None) -> dict[str, jax.Array]:
+        if words is None:
+            return self._ranked(data, rankings(self.ranker, data, weights))
+        shuffled = jax.lax.map(lambda w: self._ranked(data, rankings(self.ranker, data, weights, w)), words)
+        return jax.tree.map(lambda values: jnp.mean(values, axis=0), shuffled)
+
+    def _ranked(self, data: PaddedQueries, order: jax.Array) -> dict[str, jax.Array]:
+        values = {
+            f"expected {self.metric.name} ({user.name})": expected_rewards(user, self.metric, data, order)
+            for user in self.users
+        }
+        # The offline measures are given minus the rank as the score, so that equal scores are ordered once, above.
+        ranks = -jnp.argsort(order, axis=-1).astype(jnp.float32)
+        for name in self.measures:
+            values[name] = offline_metric(name)(ranks, data.labels, data.where)
+        return values
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _values(asked: _Asked, models: jax.Array, data: PaddedQueries, words: jax.Array | None) -> dict[str, jax.Array]:
+    return jax.vmap(asked.of, in_axes=(0, None, None))(models, data, words)
+
+
+class Evaluator:
+    """Evaluates models on all parts of a data set.
+
+    Args:
+        splits: The data.
+        ranker: Features to scores.
+        metric: Online metric whose exact expectation is wanted.
+        users: Click models to take it under.
+        measures: Names of offline measures, such as ``"nDCG@10"``.
+        tie_orders: Shuffles of equal scores to average over; 0 keeps the order of the data. Data that is sorted by
+            label would otherwise make a ranker without an opinion a perfect one.
+    """
+
+    def __init__(
+        self,
+        splits: Splits,
+        ranker: Ranker,
+        metric: OnlineMetric,
+        users: tuple[CascadeUser, ...],
+        measures: tuple[str, ...],
+        tie_orders: int = 0,
+    ):
+        self._parts = splits.parts()
+        everything = concatenate(list(self._parts.values()), repeats=True)
+        padded = everything.n_queries * everything.longest * everything.n_features
+        self._buckets = everything.buckets(everything.longest if padded <= _ONE_ARRAY else _SMALLEST)
+        self._judged = everything.judged
+        words = tie_order_words(tie_orders, everything.n_queries) if tie_orders else None
+        self._words = [None if words is None else jnp.asarray(words[:, chosen]) for chosen, _ in self._buckets]
+        for name in measures:
+            offline_metric(name)  # a misspelt name is told before anything is trained
+        self._asked = _Asked(ranker, metric, users, measures)
+
+    @property
+    def queries(self) -> dict[str, list]:
+        """What the columns of :meth:`per_query` are about: split, qid, judged."""
+        return {
+            "split": [split for split, part in self._parts.items() for _ in range(part.n_queries)],
+            "qid": [qid for part in self._parts.values() for qid in part.qids.tolist()],
+            "judged": self._judged.tolist(),
+        }
+
+    def per_query(self, weights: np.ndarray) -> dict[str, np.ndarray]:
+        """Every measure of every query of all parts, one after another.
+
+        Args:
+            weights: float32 [models, n].
+
+        Returns:
+            Name -> float64 [models, queries].
+        """
+        models = jnp.asarray(weights, jnp.float32)
+        out: dict[str, np.ndarray] = {}
+        for (chosen, data), words in zip(self._buckets, self._words, strict=True):
+            for name, values in _values(self._asked, models, data, words).items():
+                out.setdefault(name, np.zeros((len(models), len(self._judged))))[:, chosen] = values
+        return out
+
+    def __call__(self, weights: np.ndarray) -> list[list[Score]]:
+        """The scores of each model.
+
+        Args:
+            weights: float32 [models, n].
+        """
+        return self.means(self.per_query(weights))
+
+    def means(self, values: dict[str, np.ndarray]) -> list[list[Score]]:
+        """What :meth:`per_query` returns, averaged over each part's queries and over its judged ones."""
+        scores: list[list[Score]] = [[] for _ in next(iter(values.values()), ())]
+        start = 0
+        for split, queries in self._parts.items():
+            part = slice(start, start + queries.n_queries)
+            start = part.stop
+            judged = self._judged[part]
+            for name, table in values.items():
+                for model, row in enumerate(table[:, part]):
+                    scores[model].append(Score(split, name, float(row.mean())))
+                    if name in self._asked.measures and judged.any():  # no mean over no queries
+                        scores[model].append(Score(split, f"{name} (judged)", float(row[judged].mean())))
+        return scores

@@ -1,0 +1,366 @@
+"""FOLtR-ES: federated online learning to rank with evolution strategies (Kharitonov, WSDM 2019).
+
+A device ranks a few of its user's queries with a randomly perturbed model, sees how well that went, and sends the
+*seed* of the perturbation and the *privatised* quality. The server remakes the perturbations from the seeds and follows
+those that went well. Section numbers and equations are the paper's.
+
+One round::
+
+    server   hands out the weights θ                                              Request
+    device   draws a seed; v = perturbation(seed), standard normal                Section 3.2
+             B/2 interactions ranked by θ + σv, B/2 others by θ − σv              (antithetic halves)
+             each interaction's metric: one of n values, privatised by itself     Section 3.3
+             sends the seed and the two sums of privatised values                 Reply, 9 bytes
+    server   g = mean of v·(m⁺ − m⁻)/(2σ), with m± the halves' mean values        equations (4)–(6)
+             one step of Adam along g                                             Section 5
+
+**The seed that is sent makes the perturbation and nothing else.** Queries, clicks and privatisation have randomness of
+their own. The code published with the paper draws queries and clicks from the seed's stream too, so that the reward is
+correlated with the perturbation even where the ranking cannot matter, which biases the gradient. ``as_published=True``
+reproduces that (:mod:`fedrank.ranking.sessions.published`), for comparison only.
+
+The metric is not debiased: randomised response maps its expectation m to a·m + C with a = (pn − 1)/(n − 1) (equation
+(7)); C cancels between the halves, and a scales the gradient, which Adam does not see.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fedrank.aggregation.differences import ES_DEFENCES, coefficients, in_range, median_of_means
+from fedrank.core.errors import ConfigError
+from fedrank.core.kernels import weighted_sum, weighted_sum_kernel
+from fedrank.core.messages import Layout
+from fedrank.core.protocol import Exchange, Party, Promise, Protocol
+from fedrank.metrics.online import OnlineMetric, max_rr
+from fedrank.privacy.accountant import DELTA, account
+from fedrank.privacy.noise.sums import NoisyValues
+from fedrank.privacy.randomised_response import os_words, privatise
+from fedrank.ranking.clicks.cascade import CascadeUser
+from fedrank.ranking.data.partition import Shares
+from fedrank.ranking.foltr_es_messages import (
+    Draws,
+    NoisyReply,
+    PlainReply,
+    Reply,
+    Request,
+    ServerState,
+    reply_layout,
+    request_layout,
+)
+from fedrank.ranking.rankers.base import Ranker
+from fedrank.ranking.sessions.devices import chosen, devices, remember
+from fedrank.ranking.sessions.published import published_sessions, published_weighted_sum
+from fedrank.ranking.sessions.seen import Seen
+from fedrank.ranking.sessions.sessions import check_ties, play
+
+#: Noise exceeds so many scales with a probability of e⁻⁴⁰.
+_TAIL = 40
+
+
+@dataclass(frozen=True)
+class FoltrES(Protocol):
+    """The protocol's settings; the defaults are the paper's.
+
+    Attributes:
+        ranker: Features to scores.
+        user: Who clicks (in simulation; on a real device, the person who holds it).
+        observed: Metric of a simulator's curves; None: ``metric``.
+        mechanism: ``"randomised-response"`` as in the paper, with ``p``; or ``"laplace"`` or ``"gaussian"`` noise on
+            the sums, with ``epsilon`` and ``delta`` of one interaction: the paper's outlook on continuous metrics.
+        epsilon: See ``mechanism``.
+        delta: See ``mechanism``.
+        aggregate: What the server makes of the messages: a name in
+            :data:`fedrank.aggregation.differences.ES_DEFENCES`; the paper's is ``"mean"``.
+        byzantine: Lying devices that it allows for.
+        others: Further users of a simulation whose devices are not all alike; ``user`` is number 0.
+        metric: What an interaction is worth: a function of its clicks with n values.
+        interactions: B, interactions a device makes in a round; even when antithetic.
+        sigma: σ, standard deviation of the perturbation.
+        learning_rate: Adam's step size.
+        p: Probability of an honest answer; 1 sends the truth. 0.9 as in the paper's main results (Section 6.3).
+        antithetic: Judge θ + σv and θ − σv, or θ + σv alone.
+        ties: Equal scores: ``"fixed"`` order of the data or ``"random"`` in each interaction.
+        as_published: Reproduce the shared random stream of the code published with the paper. Biased; for comparison
+            only.
+        kernels: Use the compiled CPU kernels where there are any; equal draws, sums equal to about 1e-6.
+    """
+
+    ranker: Ranker
+    user: CascadeUser
+    metric: OnlineMetric = field(default_factory=max_rr)
+    interactions: int = 4
+    sigma: float = 0.01
+    learning_rate: float = 1e-3
+    p: float = 0.9
+    antithetic: bool = True
+    ties: str = "fixed"
+    as_published: bool = False
+    kernels: bool = True
+    observed: OnlineMetric | None = None
+    mechanism: str = "randomised-response"
+    epsilon: float | None = None
+    delta: float = DELTA
+    aggregate: str = "mean"
+    byzantine: int = 1
+    others: tuple[CascadeUser, ...] = ()
+
+    name = "foltr-es"
+
+    def __post_init__(self):
+        check_ties(self.ties)
+        if self.interactions < 1:
+            raise ConfigError(f"interactions must be at least 1, got {self.interactions}.")
+        if self.antithetic and self.interactions % 2:
+            raise ConfigError(
+                f"interactions must be even with antithetic halves, got {self.interactions}; "
+                "use an even number or antithetic = false."
+            )
+        if not 1e-30 < self.sigma < 1e30:
+            raise ConfigError(f"sigma must be positive and finite, got {self.sigma}.")
+        if not 0 < self.learning_rate < 1e30:
+            raise ConfigError(f"learning_rate must be positive and finite, got {self.learning_rate}.")
+        if not 1 / self.metric.n <= self.p <= 1:
+            raise ConfigError(
+                f"p must be in [1/n, 1] = [{1 / self.metric.n:.4g}, 1] for {self.metric.name} with n = {self.metric.n} "
+                f"values, got {self.p}: below 1/n an answer says which value it is not."
+            )
+        if self.user.depth != self.metric.depth:
+            raise ConfigError(f"{self.metric.name} looks at {self.metric.depth} ranks, the user at {self.user.depth}.")
+        if self.each * self.metric.largest >= 2**24:
+            most = (2**24 - 1) // self.metric.largest
+            less = f"at most {most * self.halves} interactions a round" if most else "fewer values of the reward"
+            raise ConfigError(f"a sum of {self.each} values of {self.metric.name} may exceed 24 bits; use {less}.")
+        ES_DEFENCES.entry(self.aggregate)
+        if self.aggregate != "mean" and not self.antithetic:
+            raise ConfigError(f"aggregate = {self.aggregate!r} works on differences; it needs antithetic halves.")
+        if self.noise is not None and not (self.antithetic and self.p == 1):
+            raise ConfigError(f"{self.mechanism} noise needs antithetic halves and p = 1: it takes the place of lies.")
+        if self.as_published and self.ties != "fixed":
+            raise ConfigError("as_published orders equal scores as the published code does; set ties = 'fixed'.")
+
+    @property
+    def users(self) -> tuple[CascadeUser, ...]:
+        """All users."""
+        return (self.user, *self.others)
+
+    @property
+    def noise(self) -> NoisyValues | None:
+        """The noise on the sums, if that is the mechanism."""
+        if self.mechanism == "randomised-response":
+            return None
+        epsilon = float("nan") if self.epsilon is None else self.epsilon
+        return NoisyValues(self.mechanism, epsilon, self.delta, self.metric.largest)
+
+    @property
+    def halves(self) -> int:
+        """Number of rankers that a device tries in a round: 2 or 1."""
+        return 2 if self.antithetic else 1
+
+    @property
+    def each(self) -> int:
+        """Interactions with each of them."""
+        return self.interactions // self.halves
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """The one exchange: try a perturbation."""
+        return (TryPerturbation(self),)
+
+    @property
+    def optimiser(self) -> optax.GradientTransformation:
+        """Adam with the usual decay rates (Section 5)."""
+        return optax.adam(self.learning_rate)
+
+    def init(self, key: Any) -> ServerState:
+        """All weights zero, as in the paper; needs no randomness."""
+        del key
+        weights = jnp.asarray(self.ranker.initial())
+        return ServerState(jnp.uint32(0), weights, self.optimiser.init(weights))
+
+    def weights(self, state: ServerState) -> jax.Array:
+        """The model, float32 [parameters]."""
+        return state.weights
+
+    def devices(self, data: Any, shares: Shares, which: Any = None, amounts: Any = None) -> Party:
+        """All devices of a simulation; see :func:`fedrank.ranking.sessions.devices.devices`."""
+        if self.as_published and not (which is None and amounts is None):
+            raise ConfigError("as_published simulates devices that are all alike; give no users or amounts.")
+        if amounts is not None and np.any(np.asarray(amounts) % self.halves):
+            raise ConfigError("amounts of interactions must be even with antithetic halves.")
+        return devices(self.ranker, self.users, data, shares, self.interactions, which, amounts)
+
+    def account(self, rounds: int, delta: float) -> Promise:
+        """What a device is promised over so many rounds."""
+        if self.noise is not None:
+            return self.noise.account(self.each, self.halves, rounds, delta)
+        return account(
+            p=self.p,
+            n=self.metric.n,
+            interactions_per_message=self.interactions,
+            rounds=rounds,
+            antithetic=self.antithetic,
+            delta=delta,
+        )
+
+    def experience(self, party: Party) -> dict[str, jax.Array]:
+        """The true mean metric of the device's last round under its name, and the nDCG of what it showed."""
+        observed = self.observed or self.metric
+        return {observed.name: party.own.reward, f"nDCG@{self.user.depth}": party.own.ndcg}
+
+
+@dataclass(frozen=True)
+class TryPerturbation(Exchange):
+    """The exchange of :class:`FoltrES`."""
+
+    settings: FoltrES
+
+    name = "try-perturbation"
+
+    @property
+    def request(self) -> Layout[Request]:
+        """Round and weights."""
+        return request_layout(self.settings.ranker.size)
+
+    @property
+    def reply(self) -> Layout[Any]:
+        """Seed and privatised sums: 9 bytes for MaxRR with B = 4 and antithetic halves; 7 to 13 in all settings."""
+        s = self.settings
+        return reply_layout(s.each * s.metric.largest, s.antithetic, s.noise is not None)
+
+    def ask(self, state: ServerState) -> Request:
+        """The current model."""
+        return Request(state.round, state.weights)
+
+    def draw(self, key: Any) -> Draws:
+        """All of a simulated device's chance in a round, from its key."""
+        words = jax.random.bits(key, (self._words,), jnp.uint32)
+        noise = self.settings.noise
+        if noise is None:
+            return self._cut(words, jnp.zeros(self.settings.halves, jnp.int32))
+        return self._cut(words, noise.draw(jax.random.fold_in(key, 1), (self.settings.halves,)))
+
+    def draw_from_os(self) -> Draws:
+        """All of a real device's chance in a round, from the operating system.
+
+        A key's words would do in a simulation, where nobody is to be protected. On a device the server sees the seed,
+        which must then say nothing about the words that the lies are made of.
+        """
+        shape, noise = (self.settings.halves,), self.settings.noise
+        drawn = jnp.zeros(shape, jnp.int32) if noise is None else noise.draw_from_os(shape)
+        return self._cut(jnp.asarray(os_words((self._words,))), drawn)
+
+    @property
+    def _words(self) -> int:
+        return 1 + self.settings.interactions * (self.settings.user.depth + 4)
+
+    def _cut(self, words: jax.Array, noise: jax.Array) -> Draws:
+        s = self.settings
+        shape, b, depth = (s.halves, s.each), s.interactions, s.user.depth
+        seed, queries, clicks, ties, privacy = jnp.split(words, np.cumsum([1, b, b * depth, b]).tolist())
+        return Draws(
+            seed[0],
+            queries.reshape(shape),
+            clicks.reshape(*shape, depth),
+            ties.reshape(shape),
+            privacy.reshape(*shape, 2),
+            noise,
+        )
+
+    def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, Any]:
+        """Let the user try the perturbation and report the privatised quality."""
+        s = self.settings
+        seen = self._simulate(request, party, draws)
+        active = jnp.arange(s.each) < -(-party.own.amount // s.halves)
+        active = jnp.broadcast_to(active, (s.halves, s.each))
+        metric = s.observed or s.metric
+        values = jnp.asarray(metric.values, jnp.float32)[jnp.asarray(metric.index)[seen.patterns]]
+        own = remember(party.own, values, seen, active)
+        return party._replace(own=own), self.report(draws, seen.patterns, active)
+
+    def _simulate(self, request: Request, party: Party, draws: Draws) -> Seen:
+        """What a simulated user does, [halves, each]."""
+        s = self.settings
+        (data, queries), own = party.shared, party.own
+        # Section 3.2: rank with θ + σv and θ − σv, v made from the seed.
+        steps = (s.sigma, -s.sigma)[: s.halves]
+        if s.as_published:
+            return published_sessions(
+                s.ranker, s.user, data, request.weights, draws.seed, steps, queries, own.first, own.count, s.each
+            )
+        about = chosen(queries, own, draws.queries)
+        return play(
+            s.ranker,
+            s.users,
+            own.user,
+            data,
+            request.weights,
+            draws.seed,
+            steps,
+            about,
+            draws.clicks,
+            draws.ties,
+            s.ties,
+        )
+
+    def report(self, draws: Draws, patterns: jax.Array, active: jax.Array | None = None) -> Any:
+        """The reply about interactions that have taken place, each privatised by itself (Section 3.3).
+
+        Args:
+            draws: The device's chance; of it, the seed that was tried and the lies.
+            patterns: int32 [halves, each]: the clicks, bit i for rank i + 1.
+            active: bool [halves, each]: which interactions took place; None: all. The others add nothing to the sums.
+
+        Returns:
+            :class:`Reply`, :class:`PlainReply` without antithetic halves, :class:`NoisyReply` with noise on the sums.
+        """
+        s = self.settings
+        sent = jnp.asarray(s.metric.index)[patterns]
+        if s.p < 1:
+            sent = privatise(sent, draws.privacy, s.p, s.metric.n)
+        numerators = jnp.asarray(s.metric.numerators, jnp.int32)[sent]
+        if active is not None:
+            numerators = jnp.where(active, numerators, 0)
+        sums = jnp.sum(numerators, axis=-1, dtype=jnp.int32)
+        if s.noise is not None:
+            sums = sums + draws.noise
+            return NoisyReply(draws.seed, sums[0], sums[1])
+        return Reply(draws.seed, sums[0], sums[1]) if s.antithetic else PlainReply(draws.seed, sums[0])
+
+    def tell(self, state: ServerState, replies: Any, arrived: jax.Array) -> ServerState:
+        """Estimate the gradient from the replies that arrived and take one step of Adam uphill."""
+        s = self.settings
+        size = s.ranker.size
+        if s.antithetic:
+            difference, spread = replies.plus.astype(jnp.int32) - replies.minus.astype(jnp.int32), 2 * s.sigma
+        else:
+            difference, spread = replies.plus.astype(jnp.int32), s.sigma
+        # Equations (4)–(6), (θ − φ)/σ² = v/σ: v·(m⁺ − m⁻)/(2σ), or v·m/σ; the mean over devices.
+        most = s.each * s.metric.largest
+        # A message that no honest device can send (but for noise beyond e⁻⁴⁰) is no message.
+        tail = 0 if s.noise is None else math.ceil(_TAIL * s.noise.scale)
+        minus = replies.minus + tail if s.antithetic else None
+        arrived = arrived & in_range(replies.plus + tail, minus, most + 2 * tail)
+        weighed = coefficients(s.aggregate, difference.astype(jnp.float32), arrived, most, s.byzantine)
+        weighed = weighed / jnp.float32(s.each * s.metric.scale * spread)
+        add = published_weighted_sum if s.as_published else weighted_sum_kernel if s.kernels else weighted_sum
+        gradients = jax.vmap(lambda c: add(replies.seed, c, size))(weighed)
+        gradient = (
+            gradients[0]
+            if len(gradients) == 1
+            else median_of_means(gradients, jnp.arange(len(gradients)) < jnp.sum(arrived))
+        )
+        step, optimiser = s.optimiser.update(-gradient, state.optimiser, state.weights)
+        stepped = (optax.apply_updates(state.weights, step), optimiser)
+        # Adam would go on by its momentum where nobody was heard.
+        kept = jax.tree.map(
+            lambda new, old: jnp.where(jnp.any(arrived), new, old), stepped, (state.weights, state.optimiser)
+        )
+        return ServerState(state.round + 1, *kept)

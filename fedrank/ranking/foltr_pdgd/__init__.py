@@ -1,0 +1,400 @@
+"""FPDGD: federated pairwise differentiable gradient descent (Wang, Liu, Zhuang, Zuccon, ICTIR 2021).
+
+A device learns from its user's clicks by itself, for a few interactions, and sends the weights that it has come to. The
+server takes their mean (federated averaging; McMahan et al., AISTATS 2017). What is sent can be clipped, noised and
+summed in secret.
+
+One round::
+
+    server   hands out the weights θ                                              Request
+    device   B interactions, each with one step of PDGD from where the last one ended
+             clips its weights to the norm s; adds its share of noise
+             sends the weights and the number a of its interactions               WeightsReply, or SumReply
+    server   θ ← Σ aᵢ θᵢ / Σ aᵢ over the devices that were heard; of nobody, θ stays
+
+**Noise.** A device's share is the difference of two Gamma (or Pólya) variables of shape 1/n. The shares of n devices
+add up to Laplace noise, and a share by itself protects nothing: nearly all of 1,000 devices' shares are nearly zero. A
+server that sees single messages sees the weights. What the noise is for takes ``secure_sum``: devices send (aᵢ/B)·θᵢ in
+whole steps of a grid, with a Pólya share, as integers modulo 2³², and the server is shown their sum only. In a
+deployment each vector is masked so that the masks cancel in the sum (:mod:`fedrank.privacy.secure_sum`). Here the masks
+are left out: :meth:`LearnLocally.tell` uses nothing of the vectors but their sum modulo 2³², which has no part of them.
+How many interactions a device made is public.
+
+ε is that of one round for one device: whatever else it had learnt, what the server is shown would be about as likely.
+Two vectors clipped to an L1 norm of s differ by up to 2s in that norm, and that is what the noise is made for. An L2
+norm of s may be an L1 norm of √n·s, which takes much more noise. Rounding to the grid is allowed for.
+
+**As published**, ``as_published=True``: an L2 norm of s, noise of scale s/ε on weights that the server sees one by one,
+and a start at a random direction of length 0.01. That ε is not the ε of a round (:meth:`FoltrPDGD.account` says what
+is): it takes an L2 norm for an L1 norm, and s for 2s. Both presume that all devices make as many interactions. The
+published code clips after every local step; here weights are clipped once, before they are sent, which bounds what is
+sent by as much.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrank.aggregation import robust
+from fedrank.core.errors import ConfigError
+from fedrank.core.messages import Layout
+from fedrank.core.protocol import Exchange, Party, Promise, Protocol
+from fedrank.metrics.online import OnlineMetric, max_rr
+from fedrank.privacy.calibration import laplace_scale, replacement_sensitivity
+from fedrank.privacy.composition import sum_account
+from fedrank.privacy.noise.discrete import enough_parties, laplace_shares
+from fedrank.privacy.noise.simulated import LARGEST_SCALE, gamma_shares, simulated_laplace_shares
+from fedrank.privacy.quantise import check_sum, clip_to_norm, dequantise, quantise
+from fedrank.privacy.randomised_response import os_words
+from fedrank.privacy.secure_sum.carriers import carriers
+from fedrank.privacy.unprotected import Unprotected
+from fedrank.ranking.clicks.cascade import CascadeUser
+from fedrank.ranking.data.partition import Shares
+from fedrank.ranking.data.queries import FeatureBlocks
+from fedrank.ranking.foltr_pdgd.messages import (
+    Draws,
+    Request,
+    ServerState,
+    SumReply,
+    WeightsReply,
+    reply_layout,
+    request_layout,
+)
+from fedrank.ranking.learners.pdgd import Learnt, PdgdWords, pdgd_steps
+from fedrank.ranking.rankers.base import Ranker
+from fedrank.ranking.sessions.devices import chosen, devices, remember
+
+#: Noise that a device adds: none; Gamma shares to what the server sees; Pólya shares to what is summed in secret.
+NOISES, NORMS = ("none", "gamma", "polya"), ("l1", "l2")
+
+#: Standard deviation of a network's weights at the start: with all of them zero its gradient is zero, for ever.
+_INITIAL = 0.1
+#: How weights become steps. Towards zero they would shrink a little every round.
+_ROUNDING = "nearest"
+#: Discrete Laplace noise exceeds so many scales with a probability of e⁻⁴⁰.
+_TAIL = 40
+
+
+@dataclass(frozen=True)
+class FoltrPDGD(Protocol):
+    """The protocol's settings; the defaults are the paper's, without noise.
+
+    Attributes:
+        ranker: Features to scores.
+        user: Who clicks (in simulation; on a real device, the person who holds it).
+        others: Further users of a simulation whose devices are not all alike; ``user`` is number 0.
+        metric: For the curve of what users experience; nothing is learnt from it.
+        interactions: B, most interactions a device makes in a round.
+        learning_rate: η, of each local step.
+        decay: What η is multiplied by after each round, in (0, 1].
+        clip: s, largest norm of the weights that are sent; None sends them as they are.
+        clip_norm: ``"l1"`` or ``"l2"``.
+        noise: ``"none"``; ``"gamma"`` for replies that the server sees; ``"polya"`` for a secure sum.
+        epsilon: ε of a device in one round, in nats; None without noise.
+        secure_sum: Send integers of which the server is shown the sum only.
+        grid: Steps that a unit is cut into for that, a power of two.
+        parties: n, devices in a round; needed for noise and for a secure sum.
+        absent: Largest part of the devices that may be missing without the noise falling short, in [0, 1). Shares are
+            of shape 1/m with m = (1 − absent)·n.
+        aggregate: Rule of :data:`fedrank.aggregation.robust.AGGREGATORS`. Sums allow the mean only.
+        byzantine: How many devices the rule assumes to lie.
+        as_published: Clip, noise and start as the paper does; see above. For comparison only.
+        kernels: Use the compiled CPU kernel, for data as feature blocks, or JAX, for padded queries; equal draws, sums
+            equal to about 1e-6.
+    """
+
+    ranker: Ranker
+    user: CascadeUser
+    metric: OnlineMetric = field(default_factory=max_rr)
+    interactions: int = 4
+    learning_rate: float = 0.1
+    decay: float = 1.0
+    clip: float | None = None
+    clip_norm: str = "l1"
+    noise: str = "none"
+    epsilon: float | None = None
+    secure_sum: bool = False
+    grid: int = 2**16
+    parties: int | None = None
+    absent: float = 0.0
+    aggregate: str = "mean"
+    byzantine: int = 0
+    as_published: bool = False
+    kernels: bool = True
+    others: tuple[CascadeUser, ...] = ()
+
+    name = "foltr-pdgd"
+
+    def __post_init__(self):
+        for what, value, options in (("noise", self.noise, NOISES), ("clip_norm", self.clip_norm, NORMS)):
+            if value not in options:
+                raise ConfigError(f"{what} must be one of {', '.join(options)}, got {value!r}.")
+        if not 1 <= self.interactions < 2**16:
+            raise ConfigError(f"interactions must be in 1..65,535, got {self.interactions}.")
+        if not 0 < self.learning_rate < 1e30:
+            raise ConfigError(f"learning_rate must be positive and finite, got {self.learning_rate}.")
+        if not 0 < self.decay <= 1:
+            raise ConfigError(f"decay must be in (0, 1], got {self.decay}.")
+        if self.clip is not None and not 1e-30 < self.clip < 1e30:
+            raise ConfigError(f"clip must be positive and finite, got {self.clip}; use None to send weights unclipped.")
+        if self.user.depth != self.metric.depth:
+            raise ConfigError(f"{self.metric.name} looks at {self.metric.depth} ranks, the user at {self.user.depth}.")
+        robust.check(self.aggregate, self.parties or robust.fewest(self.aggregate, self.byzantine), self.byzantine)
+        if self.as_published and (self.secure_sum or (self.clip is not None and self.clip_norm != "l2")):
+            raise ConfigError("as_published clips an L2 norm and has no secure sum.")
+        self._check_noise()
+        if self.secure_sum:
+            self._check_secure_sum(self.parties)
+
+    def _check_noise(self) -> None:
+        if (self.noise == "none") != (self.epsilon is None):
+            raise ConfigError(f"noise = {self.noise!r} and epsilon = {self.epsilon} contradict each other; set both.")
+        if self.noise == "none":
+            return
+        if self.aggregate != "mean":
+            raise ConfigError(f"noise is made for the mean; aggregate = {self.aggregate!r} would show single messages.")
+        if (self.noise == "polya") != self.secure_sum:
+            need = "'polya' needs secure_sum" if self.noise == "polya" else "a secure sum takes 'polya'"
+            raise ConfigError(f"noise = {self.noise!r} does not go with secure_sum = {self.secure_sum}: {need}.")
+        if self.clip is None or self.parties is None:
+            raise ConfigError(
+                f"noise = {self.noise!r} needs clip, a bound of what it hides, and parties, who share it."
+            )
+        enough_parties(self.parties, self.absent)
+        if self.noise == "polya" and self.scale > LARGEST_SCALE:
+            raise ConfigError(
+                f"noise of scale {self.scale:,.0f} steps is beyond {LARGEST_SCALE:,}; use fewer steps than grid = "
+                f"{self.grid:,}, a larger epsilon or a smaller clip."
+            )
+
+    def _check_secure_sum(self, parties: int | None) -> None:
+        if self.aggregate != "mean":
+            raise ConfigError(f"aggregate = {self.aggregate!r} looks at single replies, which a secure sum hides.")
+        if self.clip is None or parties is None:
+            raise ConfigError("secure_sum needs clip and parties, which together bound the sum.")
+        if parties < 2:
+            raise ConfigError("a secure sum of one device is what that device sends; it needs at least 2.")
+        noise = math.ceil(_TAIL * self.scale * parties / self.enough) if self.noise == "polya" else 0
+        check_sum(parties, self.clip, self.grid, noise)
+
+    @property
+    def users(self) -> tuple[CascadeUser, ...]:
+        """All users."""
+        return (self.user, *self.others)
+
+    @property
+    def enough(self) -> int:
+        """m: so many shares are Laplace noise of the scale that is needed; of n devices, n − m may be missing."""
+        return enough_parties(self.parties or 1, self.absent)
+
+    @property
+    def sensitivity(self) -> float:
+        """How far apart in L1 two replies of one device can be; in steps for a secure sum. Needs ``clip``."""
+        steps = self.grid if self.secure_sum else None
+        return replacement_sensitivity(self.clip or 0.0, self.clip_norm, self.ranker.size, "l1", steps, _ROUNDING)
+
+    @property
+    def scale(self) -> float:
+        """Scale of the Laplace noise in the sum over devices; in steps for a secure sum. Needs ``noise``."""
+        epsilon = self.epsilon or 0.0
+        return (self.clip or 0.0) / epsilon if self.as_published else laplace_scale(epsilon, self.sensitivity)
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """The one exchange: learn locally."""
+        return (LearnLocally(self),)
+
+    def init(self, key: Any) -> ServerState:
+        """Zero for a linear ranker, small normal numbers for others; ``key`` is consumed."""
+        linear = (self.ranker.kernel_shape() or (0, 1))[1] == 0
+        weights = jnp.asarray(self.ranker.initial())
+        if self.as_published or not linear:
+            noise = jax.random.normal(key, weights.shape, jnp.float32)
+            length = jnp.sqrt(jnp.sum(noise * noise))
+            weights = weights + (0.01 / length if self.as_published and linear else _INITIAL) * noise
+        return ServerState(jnp.uint32(0), weights)
+
+    def weights(self, state: ServerState) -> jax.Array:
+        """The model, float32 [parameters]."""
+        return state.weights
+
+    def devices(self, data: Any, shares: Shares, which: Any = None, amounts: Any = None) -> Party:
+        """All devices of a simulation; see :func:`fedrank.ranking.sessions.devices.devices`.
+
+        Raises:
+            ConfigError: As there; too few devices for the aggregation or the noise, or so many that their sum may run
+                over; or data in a layout that ``kernels`` does not go with.
+        """
+        if isinstance(data, FeatureBlocks) != self.kernels:
+            layout = "blocks" if self.kernels else "padded"
+            raise ConfigError(f"kernels = {self.kernels} takes data as queries.{layout}(), got {type(data).__name__}.")
+        robust.check(self.aggregate, shares.parties, self.byzantine)
+        if self.secure_sum:
+            self._check_secure_sum(shares.parties)
+        if self.noise != "none" and shares.parties < self.enough:
+            raise ConfigError(f"noise is shared by {self.enough} devices or more, there are {shares.parties}.")
+        return devices(self.ranker, self.users, data, shares, self.interactions, which, amounts)
+
+    def account(self, rounds: int, delta: float) -> Promise:
+        """The account of a run: of noise in sums, or that there is none."""
+        if self.noise == "none":
+            seen = "the sum of the devices' weights" if self.secure_sum else "each device's weights"
+            why = "What the server learns has no bound: there is no local privacy." if not self.secure_sum else ""
+            return Unprotected(rounds, f"Nothing is noised. The server sees {seen} as they are. {why}".rstrip())
+        return sum_account(
+            mechanism="laplace",
+            scale=self.scale,
+            sensitivity=self.sensitivity,
+            rounds=rounds,
+            enough=self.enough,
+            secure_sum=self.secure_sum,
+            parameters=self.ranker.size,
+            delta=delta,
+            integers=self.noise == "polya",
+            published=self.epsilon if self.as_published else None,
+        )
+
+    def experience(self, party: Party) -> dict[str, jax.Array]:
+        """The true mean metric of the device's last round under its name, and the nDCG of what it showed."""
+        return {self.metric.name: party.own.reward, f"nDCG@{self.user.depth}": party.own.ndcg}
+
+
+@dataclass(frozen=True)
+class LearnLocally(Exchange):
+    """The exchange of :class:`FoltrPDGD`."""
+
+    settings: FoltrPDGD
+
+    name = "learn-locally"
+
+    @property
+    def request(self) -> Layout[Request]:
+        """Round and weights."""
+        return request_layout(self.settings.ranker.size)
+
+    @property
+    def reply(self) -> Layout[Any]:
+        """Four bytes a weight, and two that say how many interactions they come from."""
+        s = self.settings
+        return reply_layout(s.ranker.size, s.interactions, s.secure_sum, s.noise != "none")
+
+    def carriers(self, parties: int) -> tuple[tuple[str, str, Layout], ...]:
+        """Keys, sealed shares and what takes the masks out again, where there is a secure sum."""
+        return carriers(self.settings.ranker.size, parties) if self.settings.secure_sum else ()
+
+    def ask(self, state: ServerState) -> Request:
+        """The current model."""
+        return Request(state.round, state.weights)
+
+    def draw(self, key: Any) -> Draws:
+        """All of a simulated device's chance in a round, from its key."""
+        s, noise = self.settings, None
+        words_key, noise_key = jax.random.split(key)
+        words = jax.random.bits(words_key, (self._words,), jnp.uint32)
+        if s.noise == "gamma":
+            noise = gamma_shares(noise_key, (s.ranker.size,), s.scale, s.enough)
+        elif s.noise == "polya":
+            noise = simulated_laplace_shares(noise_key, (s.ranker.size,), s.scale, s.enough)
+        return self._cut(words, noise)
+
+    def draw_from_os(self) -> Draws:
+        """All of a real device's chance in a round, from the operating system.
+
+        Pólya shares are exact. Gamma shares, in floating point, never are; they come from a generator with a key of the
+        operating system.
+        """
+        s, noise = self.settings, None
+        if s.noise == "gamma":
+            key = jax.random.wrap_key_data(jnp.asarray(os_words((2,))), impl="threefry2x32")
+            noise = gamma_shares(key, (s.ranker.size,), s.scale, s.enough)
+        elif s.noise == "polya":
+            noise = jnp.asarray(laplace_shares(s.scale, s.enough, s.ranker.size).astype(np.int32))
+        return self._cut(jnp.asarray(os_words((self._words,))), noise)
+
+    @property
+    def _words(self) -> int:
+        return self.settings.interactions * (self.settings.user.depth + 3)
+
+    def _cut(self, words: jax.Array, noise: Any) -> Draws:
+        b, depth = self.settings.interactions, self.settings.user.depth
+        queries, documents, clicks = jnp.split(words, [b, 3 * b])
+        return Draws(queries, documents.reshape(b, 2), clicks.reshape(b, depth), noise)
+
+    def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, Any]:
+        """Let the ranker learn from the user and report what it has come to."""
+        metric, own = self.settings.metric, party.own
+        learnt = self.learn(request, party, draws)
+        values = jnp.asarray(metric.values, jnp.float32)[jnp.asarray(metric.index)[learnt.seen.patterns]]
+        after = remember(own, values, learnt.seen, self._active(own.amount))
+        return party._replace(own=after), self.report(learnt.weights, own.amount, draws.noise)
+
+    def _active(self, amount: Any) -> jax.Array:
+        return jnp.arange(self.settings.interactions) < amount
+
+    def learn(self, request: Request, party: Party, draws: Draws) -> Learnt:
+        """PDGD with a simulated user, one step an interaction."""
+        s = self.settings
+        (data, queries), own = party.shared, party.own
+        rate = jnp.float32(s.learning_rate) * jnp.float32(s.decay) ** jnp.asarray(request.round, jnp.float32)
+        return pdgd_steps(
+            s.ranker,
+            s.users,
+            own.user,
+            data,
+            request.weights,
+            rate,
+            chosen(queries, own, draws.queries),
+            self._active(own.amount),
+            PdgdWords(draws.documents, draws.clicks),
+        )
+
+    def report(self, weights: jax.Array, amount: Any, noise: Any = None) -> Any:
+        """The reply with the weights that a device has come to: clipped, with its share of noise.
+
+        Args:
+            weights: float32 [parameters].
+            amount: int32, interactions they come from, at least 1.
+            noise: The device's share of noise, as :class:`Draws` has it.
+
+        Returns:
+            :class:`SumReply` for a secure sum, else :class:`WeightsReply`.
+        """
+        s = self.settings
+        if s.clip is not None:
+            weights = clip_to_norm(weights, s.clip, s.clip_norm, jnp)
+        part = jnp.asarray(amount, jnp.float32) / s.interactions
+        if not s.secure_sum:
+            if noise is not None:
+                # The server weights by aᵢ, the noise too: a device with few interactions must add more to make up.
+                weights = weights + (noise if s.as_published else noise / part)
+            return WeightsReply(weights, amount)
+        assert s.clip is not None  # checked when the settings were made
+        steps = quantise(part * weights, s.grid, s.clip, _ROUNDING, xp=jnp)
+        if noise is not None:
+            steps = steps + noise
+        return SumReply(steps.astype(jnp.uint32), amount)
+
+    def tell(self, state: ServerState, replies: Any, arrived: jax.Array) -> ServerState:
+        """The mean of the devices' weights, each counting as its interactions; or what ``aggregate`` makes of them."""
+        s = self.settings
+        if s.secure_sum:
+            amounts = jnp.sum(jnp.where(arrived, replies.interactions, 0)).astype(jnp.float32)
+            total = jnp.sum(jnp.where(arrived[:, None], replies.values, 0), axis=0, dtype=jnp.uint32)
+            mean = dequantise(total, s.grid, jnp) * (s.interactions / jnp.maximum(amounts, 1.0))
+            # A sum with too few shares of noise is not made: below its threshold the secure sum stops.
+            heard = jnp.sum(arrived) >= (s.enough if s.noise == "polya" else 2)
+        else:
+            amounts = replies.interactions.astype(jnp.float32)
+            sent = replies.weights
+            if s.clip is not None and s.noise == "none":  # liars do not clip
+                clip = s.clip
+                sent = jax.vmap(lambda w: clip_to_norm(w, clip, s.clip_norm, jnp))(sent)
+            mean = robust.AGGREGATORS.get(s.aggregate)(sent, amounts, arrived, s.byzantine)
+            heard = jnp.any(arrived & jnp.all(jnp.isfinite(replies.weights), axis=1))
+        return ServerState(state.round + 1, jnp.where(heard, mean, state.weights))

@@ -1,0 +1,1 @@
+"""Online learning to rank in one session: PDGD, DBGD, MGD."""

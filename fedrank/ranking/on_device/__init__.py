@@ -1,0 +1,1 @@
+"""What a device without JAX runs: messages and scores, with NumPy."""

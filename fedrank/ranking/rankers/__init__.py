@@ -1,0 +1,1 @@
+"""Rankers: functions from features and a flat vector of weights to scores."""

@@ -1,0 +1,49 @@
+"""The linear ranker without bias (Kharitonov 2019, Section 5): s(x) = w·x."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrank.ranking.rankers.base import RANKERS, Ranker, check_features
+
+
+@RANKERS.register("linear", summary="Linear without bias.", citation="kharitonov2019foltr")
+@dataclass(frozen=True)
+class Linear(Ranker):
+    """s(x) = w·x, with ``f`` weights.
+
+    A bias would be the same for all documents of a query and change no ranking.
+    """
+
+    n_features: int
+
+    def __post_init__(self):
+        check_features(self.n_features)
+
+    @property
+    def size(self) -> int:
+        """Number of weights: f."""
+        return self.n_features
+
+    def scores(self, weights: jax.Array, features: jax.Array) -> jax.Array:
+        """Scores [...] of features [..., f]; see :class:`~fedrank.ranking.rankers.base.Ranker`."""
+        # Full precision: reduced-precision matrix units of accelerators would reorder documents with close scores.
+        return jnp.einsum("...f,f->...", features, weights, precision=jax.lax.Precision.HIGHEST)
+
+    def tensors(self, weights: np.ndarray) -> dict[str, np.ndarray]:
+        """``{"weight": [1, f]}``: one output unit, as a dense layer stores it."""
+        return {"weight": np.asarray(weights, np.float32).reshape(1, self.n_features)}
+
+    @classmethod
+    def build(cls, n_features: int, hidden: int) -> Linear:
+        """Without hidden units."""
+        del hidden
+        return cls(n_features)
+
+    def kernel_shape(self) -> tuple[int, int]:
+        """No hidden units."""
+        return self.n_features, 0

@@ -1,0 +1,125 @@
+"""Runs of devices, or of one service, that learn to rank: what is measured and written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import polars as pl
+
+from fedrank.engine.progress import Listener
+from fedrank.engine.run_folder import RunFolder, Score, bytes_up, environment, rows
+from fedrank.engine.runner import Runner
+from fedrank.engine.simulator import Simulator, run_keys
+from fedrank.ranking.baselines import Mark, marks
+from fedrank.ranking.build import Experiment
+from fedrank.ranking.evaluate import Evaluator
+
+
+class RankingRunner(Runner):
+    """A run of an :class:`~fedrank.ranking.build.Experiment`; arguments as :class:`Runner` has them."""
+
+    def __init__(self, experiment: Experiment, home: RunFolder, listener: Listener):
+        config, protocol = experiment.config, experiment.protocol
+        chunk = max(1, config.compute.chunk // config.seeds)
+        simulator = Simulator(protocol, chunk, config.compute.debug, experiment.conditions)
+        super().__init__(config, home, listener, simulator, experiment.interactions)
+        self.experiment = experiment
+        a_round = protocol.account(1, config.privacy.delta).epsilon_round
+        self.per_round = (
+            experiment.interactions,
+            experiment.n_parties * bytes_up(protocol, experiment.n_parties),
+            None if np.isinf(a_round) else a_round,
+        )
+        self.evaluator = Evaluator(
+            experiment.splits,
+            experiment.ranker,
+            experiment.metric,
+            experiment.users,
+            config.evaluation.measures,
+            config.evaluation.tie_orders,
+        )
+
+    @property
+    def shared(self) -> Any:
+        """The queries."""
+        return self.experiment.parties.shared
+
+    def start(self) -> tuple[jax.Array, Any, Any]:
+        """As :meth:`Runner.start`."""
+        keys = run_keys(self.seeds)
+        return keys, *self.simulator.start(keys, self.experiment.parties)
+
+    def note(self, done: int, seen: dict[str, Any]) -> tuple[str, float]:
+        """What users experienced."""
+        for i in range(len(next(iter(seen.values())))):
+            scores = [
+                [Score("online", name, float(values[i, run])) for name, values in seen.items()]
+                for run in range(self.runs)
+            ]
+            self.frames.append(rows(self.seeds, done + i + 1, scores, self.per_round))
+        name, values = next(iter(seen.items()))
+        return name, float(np.mean(values))
+
+    def evaluate(self, states: Any, own: Any, done: int) -> None:
+        """The exact expected metric, and measures from labels."""
+        self.frames.append(rows(self.seeds, done, self.evaluator(self._weights(states)), self.per_round))
+
+    def _weights(self, states: Any) -> np.ndarray:
+        return np.asarray(jax.vmap(self.experiment.protocol.weights)(self.simulator.server(states)))
+
+    def write_known(self) -> None:
+        """Everything that does not depend on how the run goes."""
+        e, c = self.experiment, self.config
+        ranker = e.ranker
+        self.home.json("environment.json", environment(c, e.citations, e.kernels))
+        self.home.json(
+            "model.json",
+            {
+                "ranker": c.ranker,
+                "n_features": ranker.n_features,
+                "parameters": ranker.size,
+                **({"hidden": c.hidden} if hasattr(ranker, "hidden") else {}),
+                "data": e.splits.name,
+                "generated": e.splits.generated,
+                "notes": list(e.splits.notes),
+                "queries": {part: q.n_queries for part, q in e.splits.parts().items()},
+                "judged": {part: int(q.judged.sum()) for part, q in e.splits.parts().items()},
+            },
+        )
+        self.listener.stage("Training the baselines")
+        written = [
+            {
+                "name": mark.name,
+                "notes": list(mark.notes),
+                "values": [
+                    vars(score)
+                    for score in self.evaluator.means({name: row[None] for name, row in mark.per_query.items()})[0]
+                ],
+            }
+            for mark in self._marks()
+        ]
+        self.home.json("baselines.json", {"baselines": written})
+
+    def _marks(self) -> list[Mark]:
+        e, asked = self.experiment, self.config.evaluation
+        return marks(asked.baselines, e.splits, e.metric, e.users, asked.measures, asked.tie_orders)
+
+    def write_crossed(self, done: int) -> None:
+        """The ledger and the privacy of the rounds that took place, not of those that were planned."""
+        protocol = self.experiment.protocol
+        self.home.json("privacy.json", protocol.account(done, self.config.privacy.delta).as_json())
+        self.home.ledger(protocol, done, self.experiment.n_parties)
+
+    def write_results(self, states: Any, own: Any, seconds: float, rate: float | None) -> None:
+        """Rankers, their values query by query, and the speed."""
+        weights = self._weights(states)
+        for seed, row in zip(self.seeds, weights, strict=True):
+            self.home.weights(self.experiment.ranker, seed, row)
+        learnt = {name: np.mean(values, axis=0) for name, values in self.evaluator.per_query(weights).items()}
+        self.home.per_query(self.evaluator.queries, {"learnt": learnt, **{m.name: m.per_query for m in self._marks()}})
+        self.home.metrics(pl.concat([self.metrics(), self.totals()]))
+        about = environment(self.config, self.experiment.citations, self.experiment.kernels)
+        about |= {"seconds": round(seconds, 3), "interactions_per_second": rate}
+        self.home.json("environment.json", about)

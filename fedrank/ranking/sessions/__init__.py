@@ -1,0 +1,1 @@
+"""Search sessions: a query is ranked, a simulated user clicks."""

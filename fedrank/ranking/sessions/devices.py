@@ -1,0 +1,106 @@
+"""Simulated devices: who holds which queries, who sits in front of them, and how much that person asks in a round."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.protocol import Party
+from fedrank.core.rng import below
+from fedrank.ranking.clicks.cascade import CascadeUser
+from fedrank.ranking.data.partition import Shares
+from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
+from fedrank.ranking.rankers.base import Ranker
+from fedrank.ranking.sessions.seen import Seen
+from fedrank.ranking.sessions.sessions import check_fit
+
+
+class Device(NamedTuple):
+    """What a device has for itself.
+
+    Attributes:
+        first: int32: start of its share in the list of all shares' queries.
+        count: int32: how many queries its user asks about, each equally likely.
+        user: int32: which of the users sits in front of it.
+        amount: int32: interactions its user makes in a round, at most the protocol's.
+        reward: float32: true mean metric of the last round. Never leaves; a simulator draws its curves from it.
+        ndcg: float32: mean nDCG of what was shown in the last round; as reward.
+    """
+
+    first: Any
+    count: Any
+    user: Any
+    amount: Any
+    reward: Any
+    ndcg: Any
+
+
+def devices(
+    ranker: Ranker,
+    users: tuple[CascadeUser, ...],
+    data: PaddedQueries | FeatureBlocks,
+    shares: Shares,
+    interactions: int,
+    which: Any = None,
+    amounts: Any = None,
+) -> Party:
+    """All devices of a simulation: the collection once, one share of it each.
+
+    Args:
+        ranker: What ranks.
+        users: Who may sit in front of a device.
+        data: The queries.
+        shares: Who asks about which queries.
+        interactions: Most interactions of a device in a round.
+        which: int [parties], number of each device's user; None: the first everywhere.
+        amounts: int [parties], interactions of each device in a round; None: ``interactions``.
+
+    Returns:
+        ``shared`` is (data, queries of the shares), ``own`` a :class:`Device` with leading axis [parties].
+
+    Raises:
+        ConfigError: The data does not fit the ranker or the users, a share the data, or a number is out of range.
+    """
+    check_fit(ranker, users, data, shares)
+    parties = shares.parties
+
+    def numbers(values: Any, default: int, what: str, low: int, high: int) -> jax.Array:
+        values = np.full(parties, default) if values is None else np.asarray(values)
+        if values.shape != (parties,):
+            raise ConfigError(f"{what} must be given for each of {parties} devices, got shape {values.shape}.")
+        if values.min() < low or values.max() > high:
+            raise ConfigError(f"{what} must be in {low}..{high}, got {values.min()}..{values.max()}.")
+        return jnp.asarray(values, jnp.int32)
+
+    own = Device(
+        jnp.asarray(shares.first, jnp.int32),
+        jnp.asarray(shares.count, jnp.int32),
+        numbers(which, 0, "numbers of users", 0, len(users) - 1),
+        numbers(amounts, interactions, "interactions in a round", 1, interactions),
+        jnp.zeros(parties, jnp.float32),
+        jnp.zeros(parties, jnp.float32),
+    )
+    return Party((data, jnp.asarray(shares.queries, jnp.int32)), own)
+
+
+def chosen(queries: jax.Array, device: Device, words: jax.Array) -> jax.Array:
+    """The query that each word means to a device: int32, of the words' shape."""
+    return queries[device.first + below(words, device.count.astype(jnp.uint32))]
+
+
+def remember(device: Device, values: jax.Array, seen: Seen, active: jax.Array) -> Device:
+    """The device after its interactions, with the means for a simulator's curves.
+
+    Args:
+        device: Before.
+        values: float32 [...], true metric value of each interaction.
+        seen: The same interactions.
+        active: bool [...]: which of them took place.
+    """
+    n = jnp.maximum(jnp.sum(active), 1)
+    mean = [jnp.sum(jnp.where(active, x, 0.0)) / n for x in (values, seen.ndcg)]
+    return device._replace(reward=mean[0], ndcg=mean[1])

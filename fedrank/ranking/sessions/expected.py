@@ -1,0 +1,79 @@
+"""What a ranker is worth to a user, exactly: the expectation over the user's clicks, without sampling.
+
+The top ranks of a query fix the probability of each click pattern in closed form; the metric's value of each pattern
+weighs it. What remains is the sum over patterns, 1,024 of them for ten ranks.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrank.metrics.online import OnlineMetric
+from fedrank.ranking.clicks.cascade import CascadeUser, pattern_probabilities
+from fedrank.ranking.data.queries import PaddedQueries
+from fedrank.ranking.rankers.base import Ranker
+from fedrank.ranking.sessions.reference import rank, tie_breakers
+
+#: Queries whose pattern probabilities are held at a time: 256 × 1,024 floats are 1 MiB.
+_BATCH = 256
+
+
+def expected_of_labels(user: CascadeUser, metric: OnlineMetric, labels: jax.Array, where: jax.Array) -> jax.Array:
+    """Expected metric of shown lists.
+
+    Args:
+        user: Who clicks.
+        metric: What clicks are worth.
+        labels: int32 [..., k], labels of the shown documents, best rank first; k ≤ ``user.depth``.
+        where: bool [..., k].
+
+    Returns:
+        float32 [...].
+    """
+    values = jnp.asarray(metric.values[metric.index[: 1 << labels.shape[-1]]], jnp.float32)
+    return jnp.einsum("...p,p->...", pattern_probabilities(user, labels, where), values, precision="highest")
+
+
+def rankings(ranker: Ranker, data: PaddedQueries, weights: jax.Array, tie_words: jax.Array | None = None) -> jax.Array:
+    """The full ranking of every query.
+
+    Args:
+        ranker: The ranker.
+        data: q queries of at most d documents.
+        weights: float32 [n].
+        tie_words: uint32 [q] to shuffle equal scores; None keeps the order of the data.
+
+    Returns:
+        int32 [q, d]: documents from the first rank on, padding last.
+    """
+    scores = ranker.scores(weights, jnp.asarray(data.features))
+    words = jnp.zeros(scores.shape[:-1], jnp.uint32) if tie_words is None else tie_words
+    breakers = tie_breakers(words, scores.shape[-1], tie_words is not None)
+    return rank(scores, data.where, breakers, scores.shape[-1])
+
+
+def expected_rewards(user: CascadeUser, metric: OnlineMetric, data: PaddedQueries, order: jax.Array) -> jax.Array:
+    """Exact expected metric of each query.
+
+    Args:
+        user: Who clicks; ``user.depth`` results are shown.
+        metric: What clicks are worth.
+        data: q queries.
+        order: int32 [q, d], their rankings.
+
+    Returns:
+        float32 [q].
+    """
+    order = order[:, : user.depth]
+    labels = jnp.take_along_axis(data.labels, order, axis=-1)
+    where = jnp.take_along_axis(data.where, order, axis=-1)
+    return jax.lax.map(
+        lambda shown: expected_of_labels(user, metric, *shown), (labels, where), batch_size=min(_BATCH, len(labels))
+    )
+
+
+def tie_order_words(orders: int, queries: int) -> np.ndarray:
+    """Fixed words for ``orders`` shuffles of equal scores, uint32 [orders, queries]; the same in every evaluation."""
+    return np.random.Generator(np.random.PCG64(20190211)).integers(0, 2**32, (orders, queries), dtype=np.uint32)

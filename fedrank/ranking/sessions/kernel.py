@@ -1,0 +1,285 @@
+"""Sessions on the CPU: scores, top ranks and clicks of a whole cohort in one fused loop.
+
+One party a step of the parallel loop. Its queries' features are read as they lie in
+:class:`~fedrank.ranking.data.queries.FeatureBlocks`: feature by feature, so that the innermost loop runs over the
+documents of a query and compiles to vector instructions; the scores stay in the first-level cache, and only the best
+``depth`` documents are kept while they are compared. The party's perturbation is made on the spot and never leaves the
+cache either. Nothing of the size of the data or of parties × weights is copied or padded.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numba
+import numpy as np
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, fill_perturbation, fixed
+from fedrank.core.rng import normal_table
+from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables
+from fedrank.ranking.data.queries import FeatureBlocks
+from fedrank.ranking.rankers.base import Ranker
+from fedrank.ranking.sessions.seen import Seen
+
+_u32 = np.uint32
+_f32 = np.float32
+_UNIT = np.float32(2.0**-24)
+
+
+@numba.njit(inline="always")
+def _mix32(x):
+    x = _u32((x ^ (x >> _u32(16))) * _u32(0x85EBCA6B))
+    x = _u32((x ^ (x >> _u32(13))) * _u32(0xC2B2AE35))
+    return x ^ (x >> _u32(16))
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+def add_products(block, width, weights, n_features, out):
+    """out[d] += Σ_j weights[j]·block[j, d], four features at a time: ``out`` is loaded and stored once for four."""
+    quads = n_features // 4
+    for q in range(quads):
+        j = 4 * q
+        a, b, c, e = weights[j], weights[j + 1], weights[j + 2], weights[j + 3]
+        r0 = block[j * width : (j + 1) * width]
+        r1 = block[(j + 1) * width : (j + 2) * width]
+        r2 = block[(j + 2) * width : (j + 3) * width]
+        r3 = block[(j + 3) * width : (j + 4) * width]
+        for d in range(width):
+            out[d] += a * r0[d] + b * r1[d] + c * r2[d] + e * r3[d]
+    for j in range(4 * quads, n_features):
+        a = weights[j]
+        row = block[j * width : (j + 1) * width]
+        for d in range(width):
+            out[d] += a * row[d]
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+def add_products_twice(block, width, first, second, n_features, out, out2):
+    """:func:`add_products` for two hidden units at once, so that each feature is loaded once for both."""
+    quads = n_features // 4
+    for q in range(quads):
+        j = 4 * q
+        a, b, c, e = first[j], first[j + 1], first[j + 2], first[j + 3]
+        a2, b2, c2, e2 = second[j], second[j + 1], second[j + 2], second[j + 3]
+        r0 = block[j * width : (j + 1) * width]
+        r1 = block[(j + 1) * width : (j + 2) * width]
+        r2 = block[(j + 2) * width : (j + 3) * width]
+        r3 = block[(j + 3) * width : (j + 4) * width]
+        for d in range(width):
+            x0, x1, x2, x3 = r0[d], r1[d], r2[d], r3[d]
+            out[d] += a * x0 + b * x1 + c * x2 + e * x3
+            out2[d] += a2 * x0 + b2 * x1 + c2 * x2 + e2 * x3
+    for j in range(4 * quads, n_features):
+        row = block[j * width : (j + 1) * width]
+        for d in range(width):
+            out[d] += first[j] * row[d]
+            out2[d] += second[j] * row[d]
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+def fill_scores(block, width, weights, n_features, hidden, unit, scores):
+    """Scores of one query's documents into ``scores`` [width]; ``unit`` [2, width or more] is scratch."""
+    f = n_features
+    for d in range(width):
+        scores[d] = _f32(0)
+    if hidden == 0:
+        add_products(block, width, weights, f, scores)
+        return
+    into = hidden * f
+    one, two = unit[0], unit[1]
+    for h in range(0, hidden - 1, 2):
+        bias, bias2 = weights[into + h], weights[into + h + 1]
+        out, out2 = weights[into + hidden + h], weights[into + hidden + h + 1]
+        for d in range(width):
+            one[d] = bias
+            two[d] = bias2
+        add_products_twice(block, width, weights[h * f : (h + 1) * f], weights[(h + 1) * f : (h + 2) * f], f, one, two)
+        for d in range(width):
+            scores[d] += out * max(one[d], _f32(0)) + out2 * max(two[d], _f32(0))
+    if hidden % 2:
+        h = hidden - 1
+        bias, out = weights[into + h], weights[into + hidden + h]
+        for d in range(width):
+            one[d] = bias
+        add_products(block, width, weights[h * f : (h + 1) * f], f, one)
+        for d in range(width):
+            scores[d] += out * max(one[d], _f32(0))
+
+
+@numba.njit(cache=True, nogil=True)
+def fill_top(scores, length, tie_word, random_ties, top, top_score, top_tie):
+    """The documents at the first ranks into ``top``; returns how many. ``top_score``, ``top_tie`` are scratch."""
+    depth = top.size
+    shown = 0
+    for d in range(length):
+        score = scores[d]
+        if score != score:  # not a number: ranks last, as in the reference
+            score = -_f32(np.inf)
+        tie = _mix32(tie_word ^ _mix32(_u32(d))) if random_ties else _u32(d)
+        if shown == depth:
+            last = depth - 1
+            if not (score > top_score[last] or (score == top_score[last] and tie < top_tie[last])):
+                continue
+            position = last
+        else:
+            position = shown
+            shown += 1
+        while position > 0 and (
+            score > top_score[position - 1] or (score == top_score[position - 1] and tie < top_tie[position - 1])
+        ):
+            top[position] = top[position - 1]
+            top_score[position] = top_score[position - 1]
+            top_tie[position] = top_tie[position - 1]
+            position -= 1
+        top[position], top_score[position], top_tie[position] = d, score, tie
+    return shown
+
+
+@numba.njit(cache=True, nogil=True)
+def sample_clicks(labels, top, shown, click, leave, words):
+    """The click pattern on the documents at the first ranks; ``labels`` are the query's, ``words`` one a rank."""
+    pattern = 0
+    for rank in range(shown):
+        label = labels[top[rank]]
+        chance = _f32(words[rank] >> _u32(8)) * _UNIT
+        if chance < click[label]:
+            pattern |= 1 << rank
+            if chance < leave[label]:
+                break
+    return pattern
+
+
+@numba.njit(cache=True, nogil=True)
+def list_ndcg(labels, top, shown, ideal, discounts, gains):
+    """NDCG of the documents at the first ranks, given the query's ideal DCG."""
+    if ideal == _f32(0):
+        return _f32(0)
+    found = _f32(0)
+    for rank in range(shown):
+        found += gains[labels[top[rank]]] * discounts[rank]
+    return found / ideal
+
+
+@functools.lru_cache(maxsize=2)
+def quality_tables(data: FeatureBlocks, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ideal DCG of each query, float32 [q]; discount of each rank [depth]; gain of each label."""
+    discounts = (1 / np.log2(2 + np.arange(depth))).astype(np.float32)
+    gains = (np.exp2(np.arange(int(data.labels.max()) + 1)) - 1).astype(np.float32)
+    ideal = np.zeros(len(data.length), np.float32)
+    for query, (first, length) in enumerate(zip(data.label_start, data.length, strict=True)):
+        best = np.sort(data.labels[first : first + length])[::-1][:depth]
+        ideal[query] = gains[best] @ discounts[: len(best)]
+    return fixed(ideal, np.float32), fixed(discounts, np.float32), fixed(gains, np.float32)
+
+
+def arrays_of(
+    data: FeatureBlocks,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Values, start, stride, labels, label_start and length, as kernels take them."""
+    return (
+        fixed(data.values, np.float32), fixed(data.start, np.int64), fixed(data.stride, np.int32),
+        fixed(data.labels, np.int32), fixed(data.label_start, np.int64), fixed(data.length, np.int32),
+    )  # fmt: skip
+
+
+@numba.njit(cache=True, nogil=True, parallel=True)
+def _sessions(
+    values, start, stride, labels, label_start, length,
+    n_features, hidden, click, leave, random_ties, table, ideal, discounts, gains,
+    models, run, users, seeds, steps, queries, click_words, tie_words, out, quality,
+):  # fmt: skip
+    parties, halves, each = queries.shape
+    depth = click_words.shape[3]
+    widest = stride.max()
+    size = models.shape[1]
+    for party in numba.prange(parties):
+        low, high = np.empty((size + 3) // 4, np.uint32), np.empty((size + 3) // 4, np.uint32)
+        noise, weights = np.empty(size, np.float32), np.empty(size, np.float32)
+        scores, unit = np.empty(widest, np.float32), np.empty((2, widest), np.float32)
+        top, top_score, top_tie = np.empty(depth, np.int32), np.empty(depth, np.float32), np.empty(depth, np.uint32)
+        model = models[run[party]]
+        fill_perturbation(seeds[party], table, low, high, noise)
+        for half in range(halves):
+            for j in range(size):
+                weights[j] = model[j] + steps[half] * noise[j]
+            for k in range(each):
+                query = queries[party, half, k]
+                width = stride[query]
+                block = values[start[query] : start[query] + n_features * width]
+                fill_scores(block, width, weights, n_features, hidden, unit, scores)
+                shown = fill_top(scores, length[query], tie_words[party, half, k], random_ties, top, top_score, top_tie)
+                grades = labels[label_start[query] :]
+                out[party, half, k] = sample_clicks(
+                    grades, top, shown, click[users[party]], leave[users[party]], click_words[party, half, k]
+                )
+                quality[party, half, k] = list_ndcg(grades, top, shown, ideal[query], discounts, gains)
+
+
+def _host_sessions(
+    center, which, seeds, queries, click_words, tie_words, *, blocks, hidden, click, leave, random_ties, steps
+):
+    lead = np.broadcast_shapes(center.shape[:-1], seeds.shape, which.shape)
+    cohort = Cohort(lead)
+    (models, run), flat = cohort.models(center), cohort.flat
+    queries = flat(queries, np.int32)
+    out, quality = np.zeros(queries.shape, np.int32), np.zeros(queries.shape, np.float32)
+    if out.size:
+        with ONE_AT_A_TIME:
+            _sessions(
+                *arrays_of(blocks), blocks.n_features, hidden, click, leave, random_ties, normal_table(),
+                *quality_tables(blocks, click_words.shape[-1]),
+                models, run, flat(which, np.int32), flat(seeds, np.uint32), steps,
+                queries, flat(click_words, np.uint32), flat(tie_words, np.uint32), out, quality,
+            )  # fmt: skip
+    return out.reshape(*lead, *out.shape[1:]), quality.reshape(*lead, *out.shape[1:])
+
+
+def kernel_shape(ranker: Ranker) -> tuple[int, int]:
+    """Features and hidden units.
+
+    Raises:
+        ConfigError: The kernel cannot compute this ranker.
+    """
+    shape = ranker.kernel_shape()
+    if shape is None:
+        raise ConfigError(f"the CPU kernel cannot compute {type(ranker).__name__}; use queries.padded().")
+    return shape
+
+
+def play(
+    ranker: Ranker,
+    users: tuple[CascadeUser, ...],
+    which: jax.Array,
+    data: FeatureBlocks,
+    center: jax.Array,
+    seed: jax.Array,
+    steps: tuple[float, ...],
+    queries: jax.Array,
+    click_words: jax.Array,
+    tie_words: jax.Array,
+    random_ties: bool,
+) -> Seen:
+    """Sessions; arguments as in :func:`fedrank.ranking.sessions.sessions.play`.
+
+    ``vmap`` over parties (and over runs) becomes one call of the kernel.
+    """
+    _, hidden = kernel_shape(ranker)
+    click, leave = decision_tables(users)
+    host = functools.partial(
+        _host_sessions,
+        blocks=data,
+        hidden=hidden,
+        click=fixed(click, np.float32),
+        leave=fixed(leave, np.float32),
+        random_ties=random_ties,
+        steps=fixed(steps, np.float32),
+    )
+    shapes = (jax.ShapeDtypeStruct(queries.shape, jnp.int32), jax.ShapeDtypeStruct(queries.shape, jnp.float32))
+    which = jnp.asarray(which, jnp.int32)
+    out = jax.pure_callback(
+        host, shapes, center, which, seed, queries, click_words, tie_words, vmap_method="expand_dims"
+    )
+    return Seen(*out)

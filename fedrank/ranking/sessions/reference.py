@@ -1,0 +1,119 @@
+"""Sessions in JAX: the definition, and the path for accelerators.
+
+Works on :class:`~fedrank.ranking.data.queries.PaddedQueries`. The CPU kernel (:mod:`fedrank.ranking.sessions.kernel`)
+must give the same clicks from the same draws; :mod:`fedrank.ranking.sessions.sessions` chooses between the two.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrank.core.rng import perturbation_jax
+from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables, pattern_from
+from fedrank.ranking.data.queries import PaddedQueries
+from fedrank.ranking.rankers.base import Ranker
+from fedrank.ranking.sessions.seen import Seen
+
+
+def mix32(words: jax.Array) -> jax.Array:
+    """A bijection of 32-bit words that scatters neighbours (the finaliser of MurmurHash3)."""
+    words = (words ^ (words >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    words = (words ^ (words >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return words ^ (words >> np.uint32(16))
+
+
+def tie_breakers(words: jax.Array, documents: int, random: bool) -> jax.Array:
+    """Among documents with equal scores the one with the smaller tie breaker ranks first.
+
+    Args:
+        words: uint32 [...], one word an interaction; not used when ``random`` is False.
+        documents: Number of documents d.
+        random: Shuffle equal scores anew in each interaction, or keep the order of the data.
+
+    Returns:
+        uint32 [..., d], no two equal in a list.
+    """
+    index = jnp.broadcast_to(jnp.arange(documents, dtype=np.uint32), (*words.shape, documents))
+    return mix32(words[..., None] ^ mix32(index)) if random else index
+
+
+def rank(scores: jax.Array, where: jax.Array, breakers: jax.Array, depth: int) -> jax.Array:
+    """The documents at the first ``depth`` ranks: by falling score, then by rising tie breaker; padding last.
+
+    Args:
+        scores: float32 [..., d].
+        where: bool [..., d], False on padding.
+        breakers: uint32 [..., d].
+        depth: Ranks wanted; cut to d.
+
+    Returns:
+        int32 [..., min(depth, d)]: indices of documents.
+    """
+    scores = jnp.where(scores == 0, 0.0, scores)  # −0 and 0 are the same score
+    falling = jnp.where(where & ~jnp.isnan(scores), -scores, jnp.inf)  # not a number ranks last
+    index = jnp.broadcast_to(jnp.arange(scores.shape[-1], dtype=jnp.int32), scores.shape)
+    *_, order = jax.lax.sort((~where, falling, breakers, index), num_keys=3)
+    return order[..., :depth]
+
+
+def shown_ndcg(labels: jax.Array, where: jax.Array, order: jax.Array) -> jax.Array:
+    """NDCG of lists as they are shown, cut where the screen ends; 0 for a query without a relevant document.
+
+    Args:
+        labels: int32 [..., d] of the query's documents.
+        where: bool [..., d].
+        order: int32 [..., k], the documents shown.
+
+    Returns:
+        float32 [...]: gain 2^label − 1, discount 1/log2(1 + rank).
+    """
+    gains = jnp.where(where, jnp.exp2(labels.astype(jnp.float32)) - 1, 0.0)
+    discounts = jnp.asarray(1 / np.log2(2 + np.arange(order.shape[-1])), jnp.float32)
+    ideal = jnp.einsum("...k,k->...", jax.lax.top_k(gains, order.shape[-1])[0], discounts)
+    found = jnp.einsum("...k,k->...", jnp.take_along_axis(gains, order, axis=-1), discounts)
+    return jnp.where(ideal > 0, found / jnp.where(ideal > 0, ideal, 1.0), 0.0)
+
+
+def watch(
+    users: tuple[CascadeUser, ...], which: jax.Array, labels: jax.Array, where: jax.Array, order: jax.Array, words: Any
+) -> Seen:
+    """What a user does with shown lists.
+
+    Args:
+        users: All users.
+        which: int32, the number of the one who sits here.
+        labels: int32 [..., d] of the queries' documents.
+        where: bool [..., d].
+        order: int32 [..., k], the documents shown.
+        words: uint32 [..., depth]: the user's chance at each rank.
+    """
+    click, leave = (jnp.asarray(table)[which] for table in decision_tables(users))
+    shown, grades = (jnp.take_along_axis(a, order, axis=-1) for a in (where, labels))
+    patterns = pattern_from(click[grades], leave[grades], shown, words[..., : order.shape[-1]])
+    return Seen(patterns, shown_ndcg(labels, where, order))
+
+
+def play(
+    ranker: Ranker,
+    users: tuple[CascadeUser, ...],
+    which: jax.Array,
+    data: PaddedQueries,
+    center: jax.Array,
+    seed: jax.Array,
+    steps: tuple[float, ...],
+    queries: jax.Array,
+    click_words: jax.Array,
+    tie_words: jax.Array,
+    random_ties: bool,
+) -> Seen:
+    """Sessions; arguments as in :func:`fedrank.ranking.sessions.sessions.play`."""
+    noise = perturbation_jax(seed, ranker.size)
+    weights = center[None] + jnp.asarray(steps, jnp.float32)[:, None] * noise[None]
+    features, labels, where = data.features[queries], data.labels[queries], data.where[queries]
+    scores = jax.vmap(ranker.scores)(weights, features)
+    order = rank(scores, where, tie_breakers(tie_words, scores.shape[-1], random_ties), users[0].depth)
+    return watch(users, which, labels, where, order, click_words)

@@ -1,1 +1,0 @@
-"""A query under a ranker meets a user: scores -> ranking -> clicks (layer 3)."""

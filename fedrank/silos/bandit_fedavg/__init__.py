@@ -1,0 +1,397 @@
+"""MAB-FL: personalised federated learning orchestrated by a multi-armed bandit (Lundahl, master's thesis, 2021).
+
+A silo with little data asks whose models should be averaged with its own. Federated averaging (Algorithm 1; McMahan et
+al., AISTATS 2017) averages everybody's. Here a bandit finds out. Its arms are sets of silos, the target T in each; its
+reward is what the set's average is worth to the target.
+
+Before the first round every silo trains the same fresh network for E epochs. One round (Algorithm 7)::
+
+    server   the decision rule plays an arm, a set W of silos with T in it
+             hands out the weights θ to W                                           Model
+    silos    E epochs of SGD from θ on their own rows; send weights and rows n_k    Trained
+    server   θ ← Σ n_k θ_k / Σ n_k over W; sends it to T                            Candidates
+    target   y₁, the AUC of its own local model of this round on its validation     Judged
+             rows, and y₂, that of the average
+    server   the increment y₂ − y₁ becomes a reward; the rule learns
+
+An *Extreme-Explore round* (Section 8.3.2) lets all silos train and the target judge the average of every arm. The best
+becomes θ; every arm gets a reward against the same model of the target, a paired comparison. Where all rounds are such,
+``delayed`` sends the averages together with the next round's model: fewer messages, rewards a round late, and θ is then
+chosen by the estimates so far.
+
+**What is compared.** The increment is over the target's own local model *of the same round*, which has had the same
+training (Section 8.2.2, Figure 12). Against the last round's θ (``against="previous"``, the lower row of Figure 13) the
+training of a whole round and the arm before are in it as well.
+
+**Drop-outs.** An arm is observed only if all of its silos and the target were heard. Otherwise there is no observation,
+which is not a reward of zero, and θ is the average of who was heard. Without the target θ stays.
+
+**Beyond the thesis** (its Section 10): ``target_weight``; the best θ so far by validation, and a stop after
+``patience`` rounds without a better one; arms proposed by clustering the silos' updates, for many silos; ``probe``,
+which lets the target judge every silo's own first model, to tell inverted labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.protocol import Exchange, Party
+from fedrank.privacy.unprotected import Unprotected
+from fedrank.silos.bandit_fedavg.rounds import Judge, Train, TrainAndJudge, TrainOthers
+from fedrank.silos.bandit_fedavg.setup import Pretrain, Probe
+from fedrank.silos.bandit_fedavg.state import ServerState, evaluated_by, revealed, still
+from fedrank.silos.bandits import arms as sets
+from fedrank.silos.bandits import rules
+from fedrank.silos.messages import SEEN, UNDEFINED, Judged
+from fedrank.silos.party import SiloProtocol
+
+#: What arms there are: the target with one other silo; every set with the target in it; the target with each of a few
+#: clusters of silos whose updates are alike; all silos.
+ARMS = ("pairs", "all", "clusters", "everyone")
+
+#: How many arms a round evaluates: the one that was played, all, or now this and now that.
+EVALUATES = ("one", "all", "either")
+
+
+@dataclass(frozen=True)
+class BanditFedAvg(SiloProtocol):
+    """The protocol's settings.
+
+    Attributes:
+        rule: Decision rule, as :func:`fedrank.silos.bandits.rules.make_rule` makes it.
+        target: T, the silo that is personalised for.
+        arms: One of :data:`ARMS`.
+        alone: Whether the target alone is an arm, too; of ``all`` it always is.
+        clusters: How many clusters propose arms.
+        evaluates: One of :data:`EVALUATES`; None: what the rule needs.
+        kinds: Numbers of :data:`fedrank.silos.bandits.rules.KINDS` that are compiled; None: the rule's own.
+        delayed: Rewards a round late; needs ``evaluates="all"``.
+        against: ``"own"``, the target's local model of the same round, or ``"previous"``, θ as it was judged last.
+        target_weight: Weight of the target in every average, in (0, 1); None: by rows, as the thesis.
+        pretrain: Train for E epochs before the first round.
+        probe: Let the target judge every silo's first model.
+        patience: Rounds without a better θ after which nothing is asked any more; None: never.
+    """
+
+    rule: rules.Rule = field(default_factory=lambda: rules.make_rule("epsilon-greedy"), compare=False)
+    target: int = field(default=0, compare=False)
+    arms: str = "pairs"
+    alone: bool = True
+    clusters: int = 8
+    evaluates: str | None = None
+    kinds: tuple[int, ...] | None = None
+    delayed: bool = False
+    against: str = "own"
+    target_weight: float | None = None
+    pretrain: bool = True
+    probe: bool = False
+    patience: int | None = None
+
+    name = "bandit-fedavg"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 <= self.target < self.silos:
+            raise ConfigError(f"target must be one of the {self.silos} silos, 0..{self.silos - 1}; got {self.target}.")
+        if self.arms not in ARMS:
+            raise ConfigError(f"arms must be one of {', '.join(ARMS)}, got {self.arms!r}.")
+        if self.silos < 2:
+            raise ConfigError("one silo has nobody to average with; give at least 2.")
+        if self.arms == "clusters" and not 1 <= self.clusters < self.silos:
+            raise ConfigError(f"clusters must be in 1..{self.silos - 1}, fewer than silos; got {self.clusters}.")
+        if self.evaluates is None:  # frozen: resolved once, here
+            object.__setattr__(self, "evaluates", evaluated_by(self.rule))
+        if self.kinds is None:
+            object.__setattr__(self, "kinds", tuple(sorted({int(kind) for kind in np.ravel(self.rule.kind)})))
+        if self.evaluates not in EVALUATES:
+            raise ConfigError(f"evaluates must be one of {', '.join(EVALUATES)}, got {self.evaluates!r}.")
+        if self.delayed and self.evaluates != "all":
+            raise ConfigError("delayed rewards need a rule that evaluates all arms in every round: extreme-explore.")
+        if self.against not in ("own", "previous"):
+            raise ConfigError(f"against must be 'own' or 'previous', got {self.against!r}.")
+        if self.against == "previous" and self.delayed:
+            raise ConfigError("delayed rewards are against the target's own model; leave out against = 'previous'.")
+        if self.delayed and self.crossing != "average":
+            raise ConfigError("delayed rewards judge the models of the round before; they need crossing = 'average'.")
+        if self.target_weight is not None and not 0 < self.target_weight < 1:
+            raise ConfigError(f"target_weight must be between 0 and 1, got {self.target_weight}.")
+        if self.patience is not None and not 1 <= self.patience <= 10**6:
+            raise ConfigError(f"patience must be at least 1 round, got {self.patience}.")
+        if (self.arms == "clusters" or self.probe) and not self.pretrain:
+            raise ConfigError("clusters and probe look at the silos' first models; they need pretrain.")
+        if not int(self.rule.fixed) < self.n_arms:
+            raise ConfigError(f"the fixed arm must be in 0..{self.n_arms - 1}, got {int(self.rule.fixed)}.")
+
+    @property
+    def table(self) -> np.ndarray:
+        """Arms as sets of the other silos, bool [arms, k − 1]; of clusters, what there is before they are known."""
+        if self.arms == "all":
+            return sets.combination_table(self.silos)
+        if self.arms == "pairs":
+            return sets.pair_table(self.silos, self.alone)
+        if self.arms == "everyone":
+            return np.concatenate(
+                [sets.pair_table(self.silos, True)[: int(self.alone)], sets.everyone_table(self.silos)]
+            )
+        return np.zeros((self.clusters + 1, self.silos - 1), bool)
+
+    @property
+    def n_arms(self) -> int:
+        """A, how many arms there are."""
+        return len(self.table)
+
+    @property
+    def has_alone(self) -> bool:
+        """Whether arm 0 is the target alone, whose average is the target's own model and need not be sent."""
+        return self.arms in ("all", "clusters") or self.alone
+
+    @property
+    def n_candidates(self) -> int:
+        """How many averages an Extreme-Explore round sends to the target."""
+        return self.n_arms - int(self.has_alone)
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """Pre-training and probe in round 0; training; and the target's judgement."""
+        first: tuple[Exchange, ...] = (Pretrain(self),) if self.pretrain else ()
+        if self.probe:
+            first += (Probe(self),)
+        if self.delayed:
+            return (*first, TrainOthers(self), TrainAndJudge(self))
+        judge = {"one": ("one",), "all": ("all",), "either": ("one", "all")}[str(self.evaluates)]
+        return (*first, Train(self), *(Judge(self, which, last=which == judge[-1]) for which in judge))
+
+    def init(self, key: Any) -> ServerState:
+        """A fresh network and a rule that knows nothing; ``key`` is consumed."""
+        return self.begin(key, self.rule, jnp.int32(self.target))
+
+    def begin(self, key: Any, rule: rules.Rule, target: Any) -> ServerState:
+        """The same with another rule and target, either traced: one program runs a table of settings for every target.
+
+        Raises:
+            ConfigError: The rule, where it is known, is of a kind that is not compiled, or needs another ``evaluates``.
+        """
+        self._check_rule(rule)
+        weights_key, own = jax.random.split(key)
+        own = jax.random.key_data(own)  # an array like any other, to be kept in a file
+        weights = self.first_model(weights_key)
+        members = sets.members_of(jnp.asarray(self.table), target, self.silos)
+        many = 1 if self.evaluates == "one" else self.n_arms
+        kept = self.silos if self.delayed or self.probe else 0
+        nothing = jnp.full(self.n_arms, jnp.nan, jnp.float32)
+        state = ServerState(
+            round=jnp.uint32(0),
+            key=own,
+            rule=jax.tree.map(jnp.asarray, rule),
+            target=jnp.asarray(target, jnp.int32),
+            members=members,
+            estimates=rules.start(rule, self.n_arms),
+            arm=jnp.int32(0),
+            explore=jnp.asarray(False),
+            weights=weights,
+            rows=jnp.zeros(self.silos, jnp.float32),
+            models=jnp.zeros((many, self.parameters), jnp.float32),
+            complete=jnp.zeros(self.n_arms, bool),
+            locals=jnp.zeros((kept, self.parameters), jnp.float32),
+            heard=jnp.zeros(kept, bool),
+            previous=jnp.float32(jnp.nan),
+            best=jnp.float32(-jnp.inf),
+            best_weights=weights,
+            best_round=jnp.int32(-1),
+            stopped=jnp.asarray(False),
+            own=jnp.float32(jnp.nan),
+            reference=jnp.float32(jnp.nan),
+            judged=nothing,
+            observed=jnp.zeros(self.n_arms, bool),
+            played=jnp.int32(0),
+            compared=jnp.int32(0),
+            explored=jnp.asarray(False),
+            probe=jnp.full(self.silos, jnp.nan, jnp.float32),
+        )
+        return self.choose(state)
+
+    def _check_rule(self, rule: rules.Rule) -> None:
+        try:
+            kinds = {int(kind) for kind in np.ravel(np.asarray(rule.kind))}
+        except jax.errors.TracerArrayConversionError:
+            return
+        needed = evaluated_by(rule)
+        if self.evaluates not in (needed, "either"):
+            raise ConfigError(f"this rule needs evaluates = {needed!r}, the protocol is made with {self.evaluates!r}.")
+        if missing := kinds - set(self.kinds or ()):
+            raise ConfigError(f"rules of kind {rules.KINDS[missing.pop()]!r} are not compiled; name them in kinds.")
+
+    def choose(self, state: ServerState) -> ServerState:
+        """Step 1 of Algorithm 7: the arm of the round, and whether all arms are tried."""
+        run = jax.random.wrap_key_data(state.key, impl="threefry2x32")
+        key = jax.random.fold_in(run, state.round)
+        arm = rules.choose(state.rule, state.estimates, self.alive(state), key, self.kinds)
+        if self.evaluates == "either":
+            explore = rules.explores(state.rule, state.round.astype(jnp.int32), jax.random.fold_in(key, 2))
+        else:
+            explore = jnp.asarray(self.evaluates == "all")
+        return state._replace(arm=arm, explore=explore)
+
+    def alive(self, state: ServerState) -> jax.Array:
+        """Arms that can be played: bool [A]. A cluster that is another once more is none."""
+        if self.arms != "clusters":
+            return jnp.ones(self.n_arms, bool)
+        same = jnp.all(state.members[:, None] == state.members[None], axis=-1)
+        return ~jnp.any(same & jnp.tri(self.n_arms, k=-1, dtype=bool), axis=1)
+
+    def account(self, rounds: int, delta: float) -> Unprotected:
+        """Nothing is noised: what the server, the target and the other silos can work out."""
+        return Unprotected(rounds, SEEN, revealed(self.measure, self.probe))
+
+    def weights(self, state: ServerState) -> jax.Array:
+        """θ, float32 [parameters]."""
+        return state.weights
+
+    def models(self, state: ServerState, party: Party) -> dict[str, jax.Array]:
+        """θ after the last round, and the best θ so far by the target's validation rows."""
+        own = party.own
+        # What does not cross belongs to the model that it was judged with.
+        kept = own._replace(model=jnp.where(state.best > -jnp.inf, own.best_model, own.model))
+        last, best = self.received(state.weights, own), self.received(state.best_weights, kept)
+        return {"last": self.usable(last, party), "best": self.usable(best, party)}
+
+    def watch(self, state: ServerState) -> dict[str, Any]:
+        """The arm whose average became θ, increments [A] (NaN: not observed), y₁, estimates [A], the best so far.
+
+        Where rewards are delayed, arm and increments are those of the round before.
+        """
+        return {
+            "arm": state.compared,
+            "explored": state.explored,
+            "own": state.own,
+            "judged": jnp.where(state.observed, state.judged, jnp.nan),
+            "increments": jnp.where(state.observed, state.judged - state.reference, jnp.nan),
+            "estimates": rules.estimate(state.rule, state.estimates),
+            "best_round": state.best_round,
+            "stopped": state.stopped,
+            "members": state.members,
+            "probe": state.probe,
+        }
+
+    def mixed(self, members: jax.Array, state: ServerState, heard: jax.Array) -> jax.Array:
+        """Weights of the average (Algorithm 1, step 3): float32 [arms, k], of the silos of an arm that were heard."""
+        here = members & heard[None]
+        is_target = (jnp.arange(self.silos) == state.target)[None]
+        amounts = jnp.where(here, state.rows[None], 0.0)
+        # Where nobody has a row, all count alike.
+        amounts = jnp.where(jnp.sum(amounts, -1, keepdims=True) > 0, amounts, here.astype(jnp.float32))
+        by_rows = amounts / jnp.maximum(jnp.sum(amounts, -1, keepdims=True), 1.0)
+        if self.target_weight is None:
+            return by_rows
+        others = jnp.where(is_target, 0.0, amounts)
+        total = jnp.sum(others, -1, keepdims=True)
+        shared = others / jnp.maximum(total, 1.0) * (1 - self.target_weight) + self.target_weight * is_target
+        return jnp.where(total > 0, shared, by_rows)
+
+    def judge(self, weights: jax.Array, party: Party) -> Judged:
+        """At the target: y₁ of its own local model, and y₂ of models that crossed, float32 [models, parameters]."""
+        models = jax.vmap(lambda w: self.received(w, party.own))(weights)
+        values = jax.vmap(lambda m: self.judged(m, party))(jnp.concatenate([party.own.model[None], models]))
+        values = jnp.where(jnp.isfinite(values), values, UNDEFINED)
+        return Judged(values[0], values[1:])
+
+    def noted(self, party: Party, said: Judged, alone: bool) -> Party:
+        """The target, which keeps what does not cross of the best model that it judged.
+
+        It takes the best of a round to be what the server makes θ; where silos dropped out that may be another arm.
+        """
+        value = jnp.max(said.models)
+        value = jnp.maximum(value, said.own) if alone else value
+        own = party.own
+        better = value > own.best
+        return party._replace(
+            own=own._replace(
+                best=jnp.where(better, value, own.best), best_model=jnp.where(better, own.model, own.best_model)
+            )
+        )
+
+    def average(self, state: ServerState, weights: jax.Array, heard: jax.Array, which: jax.Array) -> ServerState:
+        """Step 5 of Algorithm 7: the average of every arm, or of the one that is played.
+
+        Args:
+            state: With ``rows`` of who was heard.
+            weights: float32 [k, P], what the silos sent.
+            heard: bool [k].
+            which: bool [A], arms whose silos were asked.
+        """
+        there = heard[state.target]
+        members = state.members[state.arm][None] if self.evaluates == "one" else state.members
+        sent = jnp.where(heard[:, None], weights, 0.0)  # zero times what a silent silo is thought to have sent
+        models = jnp.matmul(self.mixed(members, state, heard), sent, precision=jax.lax.Precision.HIGHEST)
+        complete = which & there & jnp.all(heard[None] | ~state.members, axis=1)
+        return state._replace(models=jnp.where(there, models, state.weights[None]), complete=complete)
+
+    def record(self, state: ServerState, own: Any, judged: Any, heard: Any) -> ServerState:
+        """Steps 4 and 6: what the target said, where it was heard and asked; judged float32 [A], NaN where not."""
+        return state._replace(
+            own=jnp.where(heard, own, state.own),
+            reference=jnp.where(heard, own if self.against == "own" else state.previous, state.reference),
+            judged=jnp.where(heard, judged, state.judged),
+            observed=jnp.where(heard, state.complete & jnp.isfinite(judged), state.observed),
+        )
+
+    def learn(self, state: ServerState) -> ServerState:
+        """Steps 7 and 8: increments become rewards, and the rule learns."""
+        increments = jnp.where(state.observed, state.judged - state.reference, jnp.nan)
+        return state._replace(estimates=rules.update(state.rule, state.estimates, increments, state.observed))
+
+    def best_arm(self, state: ServerState) -> jax.Array:
+        """After an Extreme-Explore round: the arm of the highest reward; if the target said nothing, of the estimates.
+
+        An arm that lacks a silo is left out, unless there is no other.
+        """
+        said = jnp.any(state.observed)
+        # Before anything was judged there is no last round; what is subtracted is the same for all arms.
+        reference = jnp.where(jnp.isfinite(state.reference), state.reference, 0.0)
+        increments = jnp.where(state.observed, state.judged - reference, 0.0)
+        return rules.best(state.rule, state.estimates, increments, jnp.where(said, state.observed, state.complete))
+
+    def better(self, state: ServerState, weights: jax.Array, value: jax.Array, number: Any) -> ServerState:
+        """Remember the best θ so far, and stop where there has been none for too long.
+
+        While none has been judged, the newest is the best that is known.
+        """
+        value = jnp.where(jnp.isfinite(value), value, -jnp.inf)
+        number = jnp.asarray(number, jnp.int32)
+        won = (value > state.best) | (state.best == -jnp.inf)
+        best_round = jnp.where(value > state.best, number, state.best_round)
+        since = jnp.where(best_round < 0, 0, number - best_round)
+        stopped = state.stopped | (since >= (self.patience or 2**30))
+        return state._replace(
+            best=jnp.maximum(value, state.best),
+            best_weights=jnp.where(won, weights, state.best_weights),
+            best_round=best_round,
+            stopped=stopped,
+        )
+
+    def close(self, state: ServerState) -> ServerState:
+        """The end of a round: θ, what the rule has learnt, and the next round's arm."""
+        after = self.learn(state)
+        arm = jnp.where(state.explore, self.best_arm(after), state.arm)
+        theta = state.models[0] if self.evaluates == "one" else state.models[arm]
+        value = state.judged[arm]
+        after = self.better(after._replace(weights=theta), theta, value, state.round)
+        after = after._replace(
+            previous=jnp.where(jnp.isfinite(value), value, state.previous),
+            played=arm,
+            compared=arm,
+            explored=state.explore,
+            round=state.round + 1,
+        )
+        return still(state, self.choose(after))
+
+    def opened(self, state: ServerState) -> ServerState:
+        """The beginning of a round: nothing has been judged."""
+        nan, none = jnp.full(self.n_arms, jnp.nan, jnp.float32), jnp.zeros(self.n_arms, bool)
+        return state._replace(own=nan[0], reference=nan[0], judged=nan, observed=none)

@@ -1,0 +1,194 @@
+"""Many decision rules, each under many seeds, as one compiled program: Table 3 and Figures 16 to 18 of Lundahl 2021.
+
+A rule is arrays (:mod:`fedrank.silos.bandits.rules`), so a table of settings times seeds is one more axis to map over.
+All settings have the same network, rows, chance of training and rounds. Models are looked at after every round on the
+target's validation and test rows: the thesis took the best *test* AUC over the rounds, which is optimistic; beside it
+stands the test AUC of the round that is best on validation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrank.core.errors import ConfigError
+from fedrank.engine.progress import Beat, Listener
+from fedrank.engine.simulator import Simulator, run_keys
+from fedrank.silos.bandit_fedavg import BanditFedAvg, evaluated_by
+from fedrank.silos.bandits.rules import KINDS, Rule, make_rule, stack
+from fedrank.silos.baselines import judged_runs
+from fedrank.silos.build import SiloExperiment
+
+#: How a table calls a mean of all rewards, as opposed to a recency weight.
+STATIONARY = "stationary"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One setting of a decision rule.
+
+    Attributes:
+        kind: One of :data:`fedrank.silos.bandits.rules.KINDS`.
+        settings: Its parameters as :func:`fedrank.silos.bandits.rules.make_rule` takes them; None: the default.
+    """
+
+    kind: str
+    settings: tuple[tuple[str, float | None], ...]
+
+    @property
+    def name(self) -> str:
+        """Such as ``"ucb, c = 0.05, alpha = 0.75"``."""
+        said = (f"{key} = {STATIONARY if value is None else f'{value:g}'}" for key, value in self.settings)
+        return ", ".join((self.kind, *said))
+
+    @property
+    def rule(self) -> Rule:
+        """The rule."""
+        return make_rule(self.kind, **dict(self.settings))  # type: ignore[arg-type] - checked there
+
+
+def cells(table: Sequence[Mapping[str, Any]]) -> list[Cell]:
+    """All combinations of each row's lists, one that says the same as another left out.
+
+    Args:
+        table: Rows with ``rule`` and lists of parameters; ``"stationary"`` is the mean of all rewards.
+
+    Raises:
+        ConfigError: No such rule, or a value out of range.
+
+    >>> [cell.name for cell in cells([{"rule": "ucb", "c": [0.1], "alpha": ["stationary", 0.5]}])]
+    ['ucb, c = 0.1, alpha = stationary', 'ucb, c = 0.1, alpha = 0.5']
+    """
+    out: dict[tuple, Cell] = {}
+    for row in table:
+        names = [name for name in row if name != "rule"]
+        for values in itertools.product(*(row[name] for name in names)):
+            given = {n: None if v == STATIONARY else float(v) for n, v in zip(names, values, strict=True)}
+            if given.get("gamma", 0) is None:
+                given["gamma"] = 1.0  # of discounted Thompson sampling that is the stationary one
+            cell = Cell(str(row["rule"]), tuple(given.items()))
+            key = (cell.kind, *(float(np.nan_to_num(leaf, nan=-1.0)) for leaf in cell.rule))
+            out.setdefault(key, cell)
+    return list(out.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Played:
+    """What came out, for every setting and seed.
+
+    Attributes:
+        cells: The settings.
+        seeds: The seeds.
+        members: bool [arms, silos].
+        test: float [settings, seeds, rounds + 1], test AUC of θ after so many rounds.
+        vali: The same on validation rows.
+        own: float [settings, seeds, rounds], validation AUC of the target's own local model.
+        increments: float [settings, seeds, rounds, arms], NaN where not observed.
+        arm: int [settings, seeds, rounds], whose average became θ.
+        messages: float [settings], mean of a round.
+        seconds: Of the rounds, without compiling.
+        compiled: Seconds of the first round, which are mostly compilation.
+    """
+
+    cells: tuple[Cell, ...]
+    seeds: tuple[int, ...]
+    members: np.ndarray
+    test: np.ndarray
+    vali: np.ndarray
+    own: np.ndarray
+    increments: np.ndarray
+    arm: np.ndarray
+    messages: np.ndarray
+    seconds: float
+    compiled: float
+
+    @property
+    def best_test(self) -> np.ndarray:
+        """Best test AUC over the rounds, as the thesis reports it: float [settings, seeds]."""
+        return self.test[..., 1:].max(axis=-1)
+
+    @property
+    def selected(self) -> np.ndarray:
+        """Test AUC of the round that is best on validation, the first of several: float [settings, seeds]."""
+        chosen = self.vali[..., 1:].argmax(axis=-1)[..., None]
+        return np.take_along_axis(self.test[..., 1:], chosen, axis=-1)[..., 0]
+
+
+def play_cells(
+    experiment: SiloExperiment, todo: Sequence[Cell], listener: Listener | None = None, **how: Any
+) -> Played:
+    """Run all settings under all seeds of the experiment.
+
+    Args:
+        experiment: Of ``bandit-fedavg``; its own rule does not matter.
+        todo: The settings.
+        listener: Hears of the progress.
+        how: Further settings of :class:`BanditFedAvg`, instead of the experiment's.
+
+    Raises:
+        ConfigError: The experiment is of another protocol, or there are no settings.
+    """
+    base, config, listener = experiment.protocol, experiment.config, listener or Listener()
+    if not isinstance(base, BanditFedAvg) or not todo:
+        raise ConfigError("a grid needs the protocol bandit-fedavg and at least one setting.")
+    rules = stack([cell.rule for cell in todo])
+    kinds = tuple(sorted({KINDS.index(cell.kind) for cell in todo}))
+    first = jax.tree.map(lambda leaf: leaf[0], rules)
+    protocol = dataclasses.replace(base, rule=first, evaluates=evaluated_by(rules), kinds=kinds, **how)
+    seeds, target = np.asarray(config.all_seeds), experiment.targets[0]
+    settings, n = len(todo), len(seeds)
+    parties = protocol.parties(experiment.arrays, np.tile(np.arange(n), settings))
+    keys = run_keys(np.tile(seeds, settings))
+    simulator = Simulator(protocol, max(1, config.compute.chunk // (settings * n)), conditions=experiment.conditions)
+    each = (jax.tree.map(lambda leaf: jnp.repeat(leaf, n, axis=0), rules), jnp.full(settings * n, target, jnp.int32))
+    listener.stage("Compiling")
+    begun = time.perf_counter()
+    states, own = simulator.start(keys, parties, per_run=True, begin=protocol.begin, each=each)
+    looks = [jax.device_get(judged_runs(protocol, states, parties.shared, own, each[1]))]
+    seen, seconds, compiled = [], 0.0, 0.0
+    for number in range(config.rounds):
+        states, own, now = simulator.advance(keys, states, parties.shared, own, number, 1)
+        seen.append(jax.device_get(now))
+        looks.append(jax.device_get(judged_runs(protocol, states, parties.shared, own, each[1])))
+        if number == 0:
+            compiled = time.perf_counter() - begun
+        else:
+            seconds = time.perf_counter() - begun - compiled
+        rate = number * settings * n / seconds if seconds else math.nan
+        left = (config.rounds - number - 1) * settings * n / rate
+        done = int((number + 1) * settings * n)
+        listener.beat(
+            Beat(number + 1, config.rounds, done, rate, left, "AUC", float(np.nanmean(looks[-1]["vali: last"])))
+        )
+    listener.done()
+
+    def watched(name):
+        values = np.stack([row["watched"][name][0] for row in seen], axis=1)  # [runs, rounds, ...]
+        return values.reshape(settings, n, *values.shape[1:])
+
+    crossed = np.stack([row["crossed"][0].sum(axis=(1, 2)) for row in seen], axis=1)
+    values = {
+        part: np.stack([look[f"{part}: last"] for look in looks], axis=-1).reshape(settings, n, -1)
+        for part in ("test", "vali")
+    }
+    return Played(
+        cells=tuple(todo),
+        seeds=tuple(config.all_seeds),
+        members=watched("members")[0, 0, -1],
+        **values,
+        own=watched("own"),
+        increments=watched("increments"),
+        arm=watched("arm"),
+        messages=crossed[:, 1:].mean(axis=1).reshape(settings, n).mean(axis=1),
+        seconds=seconds,
+        compiled=compiled,
+    )

@@ -1,0 +1,259 @@
+"""Read a user's own table of silos from a CSV or parquet file.
+
+Numbers stay numbers. Text and yes-or-no columns become columns of 0 and 1, one a level, levels in order; a column with
+two levels becomes one. A value is missing where a CSV cell is empty or one of :data:`MISSING`, or a parquet value is
+null or NaN; it is missing in all columns that come of it.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrank.core.errors import DataError, FormatError, MissingDataError, UnknownNameError
+from fedrank.data.lines import unpacked
+from fedrank.silos.data.tables import Silo, SiloTable
+
+#: What stands for a missing value in a CSV file, whatever the case; "none" does not: it is a level of many columns.
+MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
+#: A text column with more levels is refused: it is a name or a number with typing errors, and would fill the table.
+MOST_LEVELS = 50
+
+_SEPARATORS = ",;\t"
+_SHOWN = 5
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def read_silos(
+    path: Path,
+    silo: str = "silo",
+    label: str = "label",
+    positive: str | int | float | bool | None = None,
+    drop: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+) -> SiloTable:
+    """A table of silos from a file: one row a line, with a column that says whose it is and one with the label.
+
+    Silos come in order of their names. Rows without silo or label, columns that never vary, and rows without any value
+    go, and a note says so. A silo with one class stays, with a note.
+
+    Args:
+        path: A CSV file (UTF-8; comma, semicolon or tab; also .gz, .bz2, .xz), or parquet.
+        silo: Name of the column that says whose row it is.
+        label: Name of the column with the label.
+        positive: Which value of the label is 1; every other is 0. Without it the label must have two values, and the
+            later in order is 1: 1 of 0 and 1, yes of no and yes, True of False and True.
+        drop: Columns to leave out.
+        categorical: Columns whose numbers are codes, to be treated like text.
+
+    Raises:
+        MissingDataError: There is no such file.
+        UnknownNameError: There is no such column; says which was probably meant.
+        FormatError: The file, or a line of it, cannot be read.
+        DataError: What is in it cannot be used: one silo, a label without two values, infinite numbers, text with
+            too many levels.
+    """
+    if not path.is_file():
+        raise MissingDataError("there is no such file; give the path of a CSV or parquet file.", path)
+    with open(path, "rb") as file:
+        parquet = file.read(4) == b"PAR1"
+    columns = _parquet(path, drop) if parquet else _csv(path)
+    for name in (silo, label, *drop, *categorical):
+        if name not in columns:
+            raise UnknownNameError(f"column of {path.name}", name, columns)
+    if silo == label or {silo, label} & set(drop):
+        raise DataError(
+            f"the silo {silo!r} and the label {label!r} must be two columns, neither of them dropped.", path
+        )
+    whose, what = _codes(columns.pop(silo)), _codes(columns.pop(label))
+    notes = []
+    known = np.array([s is not None and w is not None for s, w in zip(whose, what, strict=True)])
+    if not known.all():
+        notes.append(f"{int((~known).sum())} of {len(known)} rows have no silo or no label and were left out.")
+    one = _positive(what, label, positive, path)
+    names, features = [], []
+    for name, values in columns.items():
+        if name not in drop:
+            for level, column in _encoded(name, values, name in categorical, path):
+                names.append(level)
+                features.append(column)
+    if not features:
+        raise DataError("there is no column besides the silo and the label; nothing to learn from.", path)
+    matrix = np.stack(features, axis=1)
+    owners, labels = np.array([str(s) for s in whose]), np.array([w == one for w in what], np.int8)
+    silos = []
+    for owner in _in_order({s for s, k in zip(whose, known, strict=True) if k}):
+        own = known & (owners == owner)
+        silos.append(Silo(owner, matrix[own], labels[own]))
+    if len(silos) < 2:
+        got = f"one silo only, {silos[0].name!r}" if silos else "no silo"
+        raise DataError(f"column {silo!r} names {got}; a federation needs two.", path)
+    others = _in_order({w for w in what if w is not None and w != one})
+    against = " or ".join(map(repr, others[:_SHOWN])) + (" …" if len(others) > _SHOWN else "")
+    notes.append(f"Label 1 is {label} = {one!r}, label 0 is {against}.")
+    for one_class in (s for s in silos if s.positive in (0, s.n_rows)):
+        notes.append(f"All labels of silo {one_class.name} are {int(one_class.positive > 0)}: its AUC is undefined.")
+    table = SiloTable(path.name.split(".")[0], tuple(silos), tuple(names), f"{label} = {one}", notes=tuple(notes))
+    table = table.tidied()
+    if not table.n_features:
+        raise DataError("no column varies; there is nothing to learn from.", path)
+    return table
+
+
+def _csv(path: Path) -> dict[str, list[str | None]]:
+    """Columns of text, None where missing."""
+    lines = _text(path)
+    first = next(lines)
+    separator = max(_SEPARATORS, key=first.count)
+    names = [name.strip() for name in next(csv.reader([first], delimiter=separator))]
+    if len(set(names)) < len(names) or "" in names:
+        twice = next(name for name in names if not name or names.count(name) > 1)
+        what = f"two columns are named {twice!r}" if twice else "a column has no name"
+        raise FormatError(f"{what}; the first line must name every column, each once.", path, 1)
+    reader = csv.reader(lines, delimiter=separator, strict=True)
+    rows = []
+    try:
+        for row in reader:
+            if not row:  # a blank line
+                continue
+            if len(row) != len(names):
+                raise FormatError(
+                    f"expected {len(names)} values as in the first line, got {len(row)}.", path, reader.line_num + 1
+                )
+            rows.append([None if (text := cell.strip()).lower() in MISSING else text for cell in row])
+    except csv.Error as cause:
+        raise FormatError(f"this line cannot be read as CSV: {cause}.", path, reader.line_num + 1) from cause
+    if not rows:
+        raise FormatError("the file has a first line with names and no rows.", path)
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def _text(path: Path) -> Iterator[str]:
+    for number, line in enumerate(unpacked(path), start=1):
+        if b"\0" in line:
+            raise FormatError("this is neither CSV text nor a parquet file.", path, number)
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as cause:
+            raise FormatError(
+                f"byte {cause.start + 1} of this line is not UTF-8; save the file as UTF-8.", path, number
+            ) from cause
+
+
+def _parquet(path: Path, drop: Sequence[str]) -> dict[str, list[Any]]:
+    """Columns of numbers, booleans or text, None where missing."""
+    import polars as pl
+
+    try:
+        frame = pl.read_parquet(path.read_bytes())
+    except (pl.exceptions.PolarsError, OSError) as cause:
+        raise FormatError(f"the parquet file is cut or damaged: {cause}.", path) from cause
+    if not frame.height:
+        raise FormatError("the file has no rows.", path)
+    columns = {}
+    for name, kind in frame.schema.items():
+        column = frame[name]
+        if name in drop:  # whatever is in it
+            column = column.clear(frame.height)
+        elif kind.is_decimal():
+            column = column.cast(pl.Float64)
+        elif kind in (pl.Categorical, pl.Enum):
+            column = column.cast(pl.String)
+        elif not (kind.is_numeric() or kind in (pl.Boolean, pl.String, pl.Null)):
+            raise DataError(f"column {name!r} is of type {kind}; turn it into numbers or text, or drop it.", path)
+        columns[name] = [None if _is_missing(value) else value for value in column.to_list()]
+    return columns
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+
+
+def _codes(values: Sequence[Any]) -> list[str | None]:
+    """Values as names: numbers alike however they are written (1 and 1.0), if all are numbers."""
+    numbers = [None if v is None else _number(v) for v in values]
+    all_numbers = all(n is not None or v is None for n, v in zip(numbers, values, strict=True))
+    # Beyond 2^53, and for infinity and NaN, a float would merge what differs.
+    if all_numbers and all(n is None or abs(n) < 2**53 for n in numbers):
+        return [None if n is None else repr(int(n)) if n.is_integer() else repr(n) for n in numbers]
+    return [None if v is None else str(v) for v in values]
+
+
+def _number(value: Any) -> float | None:
+    """A number, also one written as text; None if it is none. True and False are none."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _in_order(names: set[Any]) -> list[str]:
+    numbers = {name: _number(name) for name in names}
+    if any(n is None for n in numbers.values()):
+        return sorted(names)
+    return sorted(names, key=lambda name: (numbers[name], name))
+
+
+def _positive(what: list[str | None], label: str, positive: str | int | float | bool | None, path: Path) -> str:
+    """Which value of the label is 1."""
+    values = _in_order({value for value in what if value is not None})
+    shown = ", ".join(map(repr, values[:_SHOWN])) + (
+        f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
+    )
+    if positive is not None:
+        (one,) = _codes([positive])
+        if one not in values:
+            raise DataError(f"label {label!r} never has the value {positive!r} that was to be 1; it has {shown}.", path)
+    elif len(values) > 2:
+        raise DataError(
+            f"label {label!r} has {len(values)} values, {shown}, where two are needed. "
+            "Choose with positive which one is 1; all others become 0.",
+            path,
+        )
+    else:
+        one = values[-1] if values else None
+    if one is None or len(values) < 2:
+        raise DataError(
+            f"label {label!r} has {f'one value only, {shown}' if values else 'no values'}; two are needed.", path
+        )
+    return one
+
+
+def _encoded(name: str, values: list[Any], categorical: bool, path: Path) -> Iterator[tuple[str, np.ndarray]]:
+    """A column as named columns of float32, NaN where missing."""
+    known = [value for value in values if value is not None]
+    numbers = [_number(value) for value in known]
+    missing = np.array([value is None for value in values])
+    if not categorical and all(number is not None for number in numbers):
+        column = np.full(len(values), np.nan)
+        column[~missing] = numbers
+        wrong = ~missing & ~(np.abs(column) <= _LARGEST)
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise DataError(
+                f"column {name!r} has the value {values[row]!r} in row {row + 1}, which is no finite "
+                f"number of 32 bits (at most {_LARGEST:.1e}). Mend it, leave it empty, or drop the column.",
+                path,
+            )
+        yield name, column.astype(np.float32)
+        return
+    codes = _codes(values) if categorical else [None if v is None else str(v) for v in values]
+    levels = _in_order(set(codes) - {None})
+    if len(levels) > MOST_LEVELS:
+        advice = f"Drop it (drop={name!r}) or group its levels."
+        odd = [value for value, number in zip(known, numbers, strict=True) if number is None]
+        if not categorical and len(odd) < len(known) / 2:
+            row = values.index(odd[0]) + 1
+            advice = f"Most are numbers, but {odd[0]!r} in row {row} is not; mend it, or drop the column."
+        raise DataError(f"column {name!r} is text with {len(levels)} levels, more than {MOST_LEVELS}. {advice}", path)
+    of = np.array([-1 if code is None else levels.index(code) for code in codes])
+    # Of two levels one column says everything.
+    for number in [1] if len(levels) == 2 else range(len(levels)):
+        yield f"{name}={levels[number]}", np.where(of < 0, np.nan, of == number).astype(np.float32)

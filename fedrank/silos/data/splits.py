@@ -1,0 +1,311 @@
+"""Divide every silo into rows to train on, to validate on and to test on, each silo by itself.
+
+Nothing of a silo leaves it: its columns are brought to mean 0 and standard deviation 1 with the mean and the deviation
+of its own *training* rows, and what is missing becomes the training mean, which is 0 afterwards.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fedrank.core.errors import ConfigError, DataError
+from fedrank.silos.data.rows import Rows
+from fedrank.silos.data.tables import Silo, SiloTable
+
+#: What ``Sizes.test`` says to take all rows that are left.
+REST = "rest"
+#: Keeps the draw of divisions apart from other uses of a seed.
+_SPLIT = 0x51105
+#: Below this share of a column's largest value a deviation is rounding, and the column constant.
+_CONSTANT = 1e-12
+#: Sums of shares such as 0.1 + 0.2 + 0.7 are 1 up to this.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many rows of each silo go where.
+
+    A whole number is a number of rows and is taken first. A share is of the rows that are left after those: of all rows
+    if there are only shares, as in the thesis (Lundahl 2021, section 4.1): 1 % to train, 40 % to validate, 59 % to
+    test. Rows that nobody takes are not used. For a silo of few rows 1 % is nothing; see :meth:`counts`.
+
+    Attributes:
+        train: A number of rows, at least 1, or a share in (0, 1).
+        vali: The same.
+        test: The same, or ``"rest"``: all that is left.
+
+    Raises:
+        ConfigError: A size is out of range, or the shares add up to more than 1.
+    """
+
+    train: float | int = 0.01
+    vali: float | int = 0.40
+    test: float | int | str = 0.59
+
+    def __post_init__(self):
+        for part, size in (("train", self.train), ("vali", self.vali), ("test", self.test)):
+            if isinstance(size, str):
+                good = part == "test" and size == REST
+            else:
+                good = size >= 1 if isinstance(size, int) else 0 < size < 1
+            if not good:
+                rest = f", or {REST!r}" if part == "test" else ""
+                raise ConfigError(
+                    f"{part} rows of a silo must be a whole number of at least 1 or a share between 0 and 1{rest}, "
+                    f"got {size!r}."
+                )
+        shares = 0.0
+        for size in (self.train, self.vali, self.test):
+            shares += size if isinstance(size, float) else 0
+        if shares > 1 + _ROUNDING:
+            raise ConfigError(f"the shares of train, vali and test must add up to at most 1, got {shares:g}.")
+
+    @classmethod
+    def counts(cls, train: int = 40) -> Sizes:
+        """The same number of training rows in every silo; the others are divided 40 to 59 as in the thesis."""
+        return cls(train, 40 / 99, REST)
+
+    def of(self, rows: int, silo: str = "") -> tuple[int, int, int]:
+        """Rows to train, validate and test on, of a silo of so many rows.
+
+        Raises:
+            DataError: There are too few rows for these sizes.
+        """
+        sizes = (self.train, self.vali, self.test)
+        left = rows - sum(size for size in sizes if isinstance(size, int))
+        # Shares are cut at rounded places of their running sum, so that shares that add up to 1 use every row.
+        upto, numbers = 0.0, []
+        for size in sizes:
+            if isinstance(size, float):
+                numbers.append(_place(upto + size, left) - _place(upto, left))
+                upto += size
+            elif isinstance(size, str):
+                numbers.append(left - _place(upto, left))
+            else:
+                numbers.append(int(size))
+        if left < 0 or min(numbers) < 1:
+            parts = ", ".join(f"{part} {number}" for part, number in zip(_PARTS, numbers, strict=True))
+            got = f"{parts} rows" if left >= 0 else f"{rows - left} rows before anything else"
+            raise DataError(
+                f"silo {silo!r} has {rows} rows, too few for train={self.train:g}, vali={self.vali:g}, "
+                f"test={self.test if isinstance(self.test, str) else format(self.test, 'g')}, which would take {got}. "
+                "Give each part one row at least: take other sizes, such as a number of training rows, "
+                "or leave the silo out."
+            )
+        train, vali, test = numbers
+        return train, vali, test
+
+
+class SiloArrays(NamedTuple):
+    """Every silo's rows, standardised, padded to the longest silo.
+
+    Attributes:
+        train: Rows to learn from, leading axis [silos] or [seeds, silos].
+        vali: Rows to choose by.
+        test: Rows to judge by, once.
+    """
+
+    train: Rows
+    vali: Rows
+    test: Rows
+
+
+class UndefinedAuc(NamedTuple):
+    """Rows of one class only, on which AUC does not exist.
+
+    Attributes:
+        silo: The silo's number.
+        part: ``train``, ``vali`` or ``test``.
+        splits: In how many divisions.
+        of: Of how many.
+        text: A sentence that says so.
+    """
+
+    silo: int
+    part: str
+    splits: int
+    of: int
+    text: str
+
+
+_PARTS = ("train", "vali", "test")
+_TITLES = {"train": "training", "vali": "validation", "test": "test"}
+
+
+def split(table: SiloTable, seed: int, sizes: Sizes, stratified: bool = False) -> SiloArrays:
+    """Divide and standardise every silo, uniformly at random.
+
+    A silo's division depends on the seed, its name and its number of rows, and on nothing of any other silo: leaving a
+    silo out or inverting its labels changes no other.
+
+    Args:
+        table: The silos.
+        seed: At least 0, of NumPy's PCG64.
+        sizes: How many rows go where.
+        stratified: Whether all parts have a silo's share of positive labels, up to one row. The thesis draws uniformly.
+
+    Returns:
+        NumPy arrays with the leading axis [silos]. A training part may have one row or one class.
+
+    Raises:
+        DataError: A silo has too few rows for the sizes.
+        ConfigError: The seed is negative.
+    """
+    if seed < 0:
+        raise ConfigError(f"the seed of a division must be at least 0, got {seed}.")
+    numbers = [sizes.of(silo.n_rows, silo.name) for silo in table.silos]
+    longest = [max(silo[part] for silo in numbers) for part in range(len(_PARTS))]
+    silos = []
+    for silo, taken in zip(table.silos, numbers, strict=True):
+        order = _order(silo, seed, stratified)
+        train, vali, test, _ = np.split(order, np.cumsum(taken))
+        x = _standardised(silo.features, train)
+        y = silo.labels.astype(np.float32)
+        silos.append([_padded(x[part], y[part], rows) for part, rows in zip((train, vali, test), longest, strict=True)])
+    return SiloArrays(*(_stacked([silo[part] for silo in silos]) for part in range(len(_PARTS))))
+
+
+def split_many(table: SiloTable, seeds: Sequence[int], sizes: Sizes, stratified: bool = False) -> SiloArrays:
+    """Several divisions at once; arguments and errors as :func:`split`.
+
+    Returns:
+        NumPy arrays with the leading axes [seeds, silos].
+
+    Raises:
+        ConfigError: There is no seed.
+    """
+    if not len(seeds):
+        raise ConfigError("dividing silos needs one seed at least, got none.")
+    many = [split(table, seed, sizes, stratified) for seed in seeds]
+    return SiloArrays(*(_stacked([getattr(arrays, part) for arrays in many]) for part in _PARTS))
+
+
+def pooled(arrays: SiloArrays, target: int) -> SiloArrays:
+    """One silo that has the training rows of all and the target's rows to validate and test: an upper bound.
+
+    It is what could be learned if the rows were allowed to leave. Each silo has standardised its rows by itself, as in
+    the federation, so a difference of two silos' means is not in the pooled rows either.
+
+    Args:
+        arrays: Leading axes [silos] or [..., silos].
+        target: The target's number.
+
+    Returns:
+        The same with one silo.
+    """
+    x, y, n = (np.asarray(a) for a in arrays.train)
+    *leading, silos, rows, features = x.shape
+    x, y = x.reshape(*leading, silos * rows, features), y.reshape(*leading, silos * rows)
+    # Valid rows first, otherwise in the order they are in.
+    order = np.argsort(~arrays.train.where.reshape(y.shape), axis=-1, kind="stable")
+    total = n.sum(axis=-1, dtype=np.int32)
+    order = order[..., : total.max()]
+    x, y = np.take_along_axis(x, order[..., None], axis=-2), np.take_along_axis(y, order, axis=-1)
+    axis = len(leading)
+    train = Rows(*(np.expand_dims(a, axis) for a in (x, y, total)))
+    own = [Rows(*(np.take(np.asarray(a), [target], axis=axis) for a in part)) for part in (arrays.vali, arrays.test)]
+    return SiloArrays(train, *own)
+
+
+def undefined_auc(arrays: SiloArrays, names: Sequence[str] = ()) -> list[UndefinedAuc]:
+    """The silos whose validation or test rows are of one class, so that their AUC does not exist.
+
+    Args:
+        arrays: Leading axes [silos] or [..., silos]; the others count as divisions.
+        names: Names of the silos, for the sentences; without them they are numbered.
+    """
+    return [
+        found._replace(text=found.text + "; AUC is undefined there.")
+        for part in ("vali", "test")
+        for found in _one_class(getattr(arrays, part), part, names)
+    ]
+
+
+def training_notes(arrays: SiloArrays, names: Sequence[str] = ()) -> list[str]:
+    """A sentence for each silo whose training rows are of one class; it can still be trained on."""
+    return [found.text + "." for found in _one_class(arrays.train, "train", names)]
+
+
+def _one_class(rows: Rows, part: str, names: Sequence[str]) -> list[UndefinedAuc]:
+    positive, n = np.asarray(rows.y).sum(axis=-1), np.asarray(rows.n)
+    alike = ((positive == 0) | (positive == n)).reshape(-1, n.shape[-1])
+    found = []
+    for silo in np.flatnonzero(alike.any(axis=0)).tolist():
+        splits, of = int(alike[:, silo].sum()), len(alike)
+        name = names[silo] if names else silo
+        often = "" if of == 1 else f" in {splits} of {of} divisions"
+        found.append(
+            UndefinedAuc(silo, part, splits, of, f"Silo {name} has {_TITLES[part]} rows of one class only{often}")
+        )
+    return found
+
+
+def _place(share: float, rows: int) -> int:
+    return int(share * rows + 0.5 + _ROUNDING)
+
+
+def _order(silo: Silo, seed: int, stratified: bool) -> np.ndarray:
+    """The silo's rows in random order; if stratified, classes take turns so that every beginning is balanced."""
+    rng = np.random.Generator(np.random.PCG64([seed, _SPLIT, zlib.crc32(silo.name.encode())]))
+    order = rng.permutation(silo.n_rows)
+    if not stratified:
+        return order
+    labels = silo.labels[order]
+    turn = np.empty(silo.n_rows)
+    for label in (0, 1):
+        own = np.flatnonzero(labels == label)
+        turn[own] = (np.arange(len(own)) + 0.5) / max(len(own), 1)
+    return order[np.argsort(turn, kind="stable")]
+
+
+def standards(table: SiloTable, seed: int, sizes: Sizes, stratified: bool, silo: int) -> tuple[np.ndarray, np.ndarray]:
+    """What a silo's rows are standardised with, for rows to come: (x − mean) / deviation, and 0 for what is missing.
+
+    Args:
+        table: The silos.
+        seed: Of the division.
+        sizes: How many rows go where.
+        stratified: As :func:`split` has it.
+        silo: The silo's number.
+
+    Returns:
+        Mean and deviation, float64 [features]; the deviation of a column that says nothing is infinite.
+    """
+    mine = table.silos[silo]
+    train = _order(mine, seed, stratified)[: sizes.of(mine.n_rows, mine.name)[0]]
+    mean, deviation = _moments(mine.features.astype(np.float64)[train])
+    return mean, np.where(deviation > 0, deviation, np.inf)
+
+
+def _standardised(features: np.ndarray, train: np.ndarray) -> np.ndarray:
+    """All rows of a silo by the mean and deviation (divisor n) of its training rows; float32, without NaN."""
+    x = features.astype(np.float64)
+    mean, deviation = _moments(x[train])
+    standard = np.where(deviation > 0, (x - mean) / np.where(deviation > 0, deviation, 1), 0)
+    return np.where(np.isnan(standard), 0, standard).astype(np.float32)
+
+
+def _moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of training rows; a deviation of 0 where a column is constant or wholly missing."""
+    known = ~np.isnan(x)
+    count = np.maximum(known.sum(axis=0), 1)
+    mean = np.where(known, x, 0).sum(axis=0) / count
+    deviation = np.sqrt((np.where(known, x - mean, 0) ** 2).sum(axis=0) / count)
+    largest = np.abs(np.where(known, x, 0)).max(axis=0, initial=0)
+    # A column that is constant or wholly missing in training says nothing that was learned from: 0 everywhere.
+    return mean, np.where(deviation > _CONSTANT * largest, deviation, 0.0)
+
+
+def _padded(x: np.ndarray, y: np.ndarray, rows: int) -> Rows:
+    extra = rows - len(y)
+    return Rows(np.pad(x, ((0, extra), (0, 0))), np.pad(y, (0, extra)), np.int32(len(y)))
+
+
+def _stacked(many: Sequence[Rows]) -> Rows:
+    return Rows(*(np.stack(arrays) for arrays in zip(*many, strict=True)))

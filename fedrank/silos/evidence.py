@@ -1,0 +1,233 @@
+"""Who helped whom, with evidence: what ``evidence.json`` of a run of silos says.
+
+A silo's *paired difference* in a round is what it changed, all else equal: see
+:func:`fedrank.silos.bandits.evidence.differences`.
+
+**What counts as one observation.** Within one run the rows to validate on and the first weights are the same in all
+rounds, so that a difference may have the same sign in every round for reasons that have nothing to do with the silo. Of
+several seeds, which divide the rows anew, one number is taken of each: the mean over its rounds. They are tested
+against 0 with Student's t. One seed gives no verdict; beside it stand the e-values of bets on the signs of its rounds
+(:mod:`fedrank.silos.bandits.evidence`), which are about its validation rows and nothing else. Seeds are other
+divisions of the same rows: what is found speaks about the rows that the silos have, not about people whom they may
+have one day.
+
+**Rules that choose.** An arm is played less after bad luck, and not again; the mean of what was seen of it is too low
+for a reason that is not the silo's. Where not all arms are judged in every round, only rounds count in which they were
+(Extreme-Explore rounds); of a rule that has none, the first observation of each arm.
+
+**Several silos.** p-values are multiplied by the number of silos that are asked about (Bonferroni): a verdict about any
+of them is wrong with a probability of at most 5 %.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fedrank.silos.bandit_fedavg import BanditFedAvg
+from fedrank.silos.bandits.contributions import intervals, shapley
+from fedrank.silos.bandits.evidence import differences, inverted
+from fedrank.silos.bandits.evidence import evidence as sequential
+from fedrank.silos.baselines import SiloMark
+from fedrank.silos.build import SiloExperiment
+
+#: Largest probability of a wrong verdict about any silo of a target.
+LEVEL = 0.05
+
+#: Decimals of a difference.
+_DIGITS = 6
+
+#: One run: increments [rounds, arms], which were observed, and members [arms, silos].
+Rounds = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def evidence(experiment: SiloExperiment, arms: pl.DataFrame, probe: np.ndarray | None) -> dict[str, Any]:
+    """Each target's silos: paired differences, verdicts, contributions, how often they were played.
+
+    Args:
+        experiment: The run.
+        arms: ``arms.parquet``.
+        probe: float [runs, silos], AUC of every silo's first model on its target's validation rows; NaN where nobody
+            asked.
+
+    Returns:
+        Target -> what the file says.
+    """
+    out: dict[str, Any] = {}
+    seeds = len(experiment.config.all_seeds)
+    # Clusters are tried as a whole: what is known of a silo is what its cluster did.
+    together = isinstance(experiment.protocol, BanditFedAvg) and experiment.protocol.arms == "clusters"
+    for place, target in enumerate(experiment.targets):
+        name = experiment.names[target]
+        mine = arms.filter(pl.col("target") == name)
+        rounds = [_rounds(mine.filter(pl.col("seed") == seed), experiment) for seed in experiment.config.all_seeds]
+        helpers = [silo for silo in range(experiment.n_parties) if silo != target]
+        shares = _shapley(experiment, rounds)
+        first = None if probe is None else probe[place * seeds : (place + 1) * seeds]
+        silos = {}
+        for i, silo in enumerate(helpers):
+            about = _paired(rounds, silo, len(helpers), together)
+            about["together"] = together
+            about["inverted"] = None if first is None else _inverted(experiment, first[:, silo], target, len(helpers))
+            about["shapley"] = None if shares is None else _interval(shares[:, i])
+            silos[experiment.names[silo]] = about
+        played = mine.filter(pl.col("played")).group_by("code").len().sort("code")
+        total = max(1, played["len"].sum())
+        out[name] = {
+            "silos": silos,
+            "played": {code: n / total for code, n in played.iter_rows()},
+            "level": LEVEL,
+        }
+    return out
+
+
+def against(experiment: SiloExperiment, final: dict[str, np.ndarray], known: list[SiloMark]) -> dict[str, Any]:
+    """Differences on the test rows to every mark, paired by seed.
+
+    Args:
+        experiment: The run.
+        final: ``"test: last"`` and so on -> float [runs, of each].
+        known: The marks.
+
+    Returns:
+        Target -> mark -> model -> mean, interval and number of seeds; in AUC, or in what models are judged by.
+    """
+    out: dict[str, Any] = {}
+    for place, target in enumerate(experiment.targets):
+        for mark in known:
+            for key, values in final.items():
+                part, model = key.split(": ")
+                theirs = mark.values.get(key, mark.values[f"{part}: last"])
+                if part == "test":
+                    mine = _by_target(experiment, values)[place]
+                    about = _interval(mine - theirs[place])
+                    out.setdefault(experiment.names[target], {}).setdefault(mark.name, {})[model] = about
+    return out
+
+
+def _by_target(experiment: SiloExperiment, values: np.ndarray) -> np.ndarray:
+    """[runs, of each] -> [targets, seeds]."""
+    if not experiment.personalises_one:
+        return np.asarray(values).T
+    return np.asarray(values).reshape(len(experiment.targets), -1)
+
+
+def _rounds(mine: pl.DataFrame, experiment: SiloExperiment) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """One run: increments [rounds, arms], which were observed, and members [arms, silos]."""
+    if mine.is_empty():
+        return np.zeros((0, 1)), np.zeros((0, 1), bool), np.zeros((1, experiment.n_parties), bool)
+    mine = mine.sort("round", "arm")
+    n_arms = mine["arm"].n_unique()
+    increments = np.array(mine["increment"].cast(pl.Float64).to_numpy()).reshape(-1, n_arms)
+    # Arms that are told by clusters are others before they are known; the last ones hold.
+    members = np.array([[c == "1" for c in code] for code in mine["code"].to_list()[-n_arms:]])
+    observed = np.isfinite(increments)
+    protocol = experiment.protocol
+    assert isinstance(protocol, BanditFedAvg)  # others have no arms
+    if protocol.evaluates == "either":
+        observed &= mine["explored"].to_numpy().reshape(-1, n_arms)
+    elif protocol.evaluates == "one":
+        observed &= np.cumsum(observed, axis=0) == 1
+    if protocol.against == "previous" and not protocol.has_alone:
+        observed[:] = False  # over the last round an increment holds a round of training as well
+    if protocol.has_alone and protocol.against == "own":
+        # The target alone is what increments are measured from: 0 in every round in which there is one.
+        any_ = observed.any(axis=1)
+        increments[any_, 0], observed[any_, 0] = 0.0, True
+    kept = np.unique(members, axis=0, return_index=True)[1]  # an arm that is another once more says nothing new
+    return increments[:, kept], observed[:, kept], members[kept]
+
+
+def _differences(increments: np.ndarray, observed: np.ndarray, members: np.ndarray, silo: int, together: bool):
+    """A silo's paired differences; ``together`` those of the whole set that it is in, against the target alone."""
+    if not together:
+        return differences(increments, observed, members, silo)
+    there = np.where(observed & members[None, :, silo], increments, np.nan)
+    some = np.isfinite(there).any(axis=1)
+    return np.where(some, np.nansum(there, axis=1) / np.maximum(np.isfinite(there).sum(axis=1), 1), np.nan)
+
+
+def _paired(rounds: list[Rounds], silo: int, helpers: int, together: bool) -> dict[str, Any]:
+    # Differences that are 0 but for the last bit of single precision have no sign.
+    series = [np.round(_differences(*run, silo, together), _DIGITS) for run in rounds]
+    seen = [one[np.isfinite(one)] for one in series]
+    means = np.array([one.mean() if one.size else np.nan for one in seen])
+    # One number a seed; of a single seed, its rounds. Signs: differences of a loss have no bound.
+    units = means[np.isfinite(means)] if len(rounds) > 1 else np.sign(series[0])
+    test = sequential(np.sign(units), by="sign")
+    harm, help_ = (float(e[-1]) if e.size else 1.0 for e in (test.harm, test.help))
+    p = min(1.0, _student(units) * helpers) if len(rounds) > 1 else 1.0
+    below = np.isfinite(means).any() and np.nanmean(means) < 0
+    return {
+        "n": int(sum(one.size for one in seen)),
+        **_interval(means),
+        "unit": "seeds" if len(rounds) > 1 else "rounds",
+        "p": p,
+        "e_harm": harm,
+        "e_help": help_,
+        "verdict": "no evidence" if p >= LEVEL else "harms" if below else "helps",
+    }
+
+
+def _student(values: np.ndarray) -> float:
+    """Two-sided p-value of Student's t test that the mean is 0; 1 where there are fewer than two values."""
+    if len(values) < 2 or np.all(values == 0):
+        return 1.0
+    from scipy.stats import ttest_1samp
+
+    p = float(ttest_1samp(values, 0.0)[1])  # type: ignore[arg-type]
+    return p if np.isfinite(p) else 1.0
+
+
+def _interval(values: np.ndarray) -> dict[str, Any]:
+    """Mean over seeds and its 95 % t-interval; none of one seed."""
+    some = np.asarray(values, float)
+    if not np.isfinite(some).any():
+        return {"mean": None, "low": None, "high": None, "seeds": 0}
+    got = intervals(some[:, None])
+    low, high = float(got.lower[0]), float(got.upper[0])
+    finite = np.isfinite(low) and np.isfinite(high)
+    return {
+        "mean": float(got.mean[0]),
+        "low": low if finite else None,
+        "high": high if finite else None,
+        "seeds": int(got.n[0]),
+    }
+
+
+def _shapley(experiment: SiloExperiment, rounds: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> np.ndarray | None:
+    """Each seed's mean Shapley values over the rounds in which every combination was judged: [seeds, k − 1]."""
+    protocol = experiment.protocol
+    if not isinstance(protocol, BanditFedAvg) or protocol.arms != "all":
+        return None
+    out = np.full((len(rounds), experiment.n_parties - 1), np.nan)
+    for i, (increments, observed, members) in enumerate(rounds):
+        whole = observed.all(axis=1)
+        if whole.any():
+            # Binary order: bit j of an arm's number is its j-th helper.
+            bits = members[:, [s for s in range(experiment.n_parties) if not members[:, s].all()]]
+            order = np.argsort(bits @ (1 << np.arange(bits.shape[1])))
+            out[i] = np.mean([np.asarray(shapley(row[order])) for row in increments[whole]], axis=0)
+    return out if np.isfinite(out).any() else None
+
+
+def _inverted(experiment: SiloExperiment, aucs: np.ndarray, target: int, helpers: int) -> dict[str, Any] | None:
+    """Whether a silo's labels look turned round, by what its first model is worth to the target.
+
+    One number a seed: Student's t test that their mean is ½ or more. Of one seed, Mann and Whitney's of its rows.
+    """
+    seen = np.flatnonzero(np.isfinite(aucs))
+    if not len(seen):
+        return None
+    if len(seen) == 1:
+        n = int(np.asarray(experiment.arrays.vali.n)[seen[0], target])
+        positives = int(np.asarray(experiment.arrays.vali.y)[seen[0], target, :n].sum())
+        p = float(inverted(float(aucs[seen[0]]), positives, n - positives).p)
+    else:
+        two_sided = _student(aucs[seen] - 0.5)
+        p = two_sided / 2 if np.mean(aucs[seen]) < 0.5 else 1 - two_sided / 2
+    p = min(1.0, p * helpers)
+    verdict = "labels look inverted" if p < LEVEL else "no sign of inverted labels"
+    return {"auc": float(np.nanmean(aucs)), "p": p, "verdict": verdict}

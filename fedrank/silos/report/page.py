@@ -1,0 +1,248 @@
+"""The page of a run over silos, for whoever answers for a silo's data.
+
+A reader gets, in this order: the target and what its model reached, what to be careful about, a warning that names
+silos that do harm, who helps whom with the evidence, how the model learnt, which arms were played and why, final
+values, what left the silos, and everything needed to run it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedrank.report import describe, sections, svg, tables, words
+from fedrank.report.html import Html, document, h, join, section, tile
+from fedrank.report.load import Run
+from fedrank.report.statistics import Interval, mean_interval
+from fedrank.silos.report import figures as silo_figures
+from fedrank.silos.report import tables as silo_tables
+from fedrank.silos.report.files import Silos
+
+#: Targets with figures and a tile of their own; tables and the matrix have all of them.
+MOST_TARGETS = 6
+
+#: What it cost: the second learning curve beside that by round, and how its horizontal axis is chosen.
+_OVERS = {"interactions": "by messages", "bytes": "by bytes sent"}
+
+_AGAINST = {"alone": "target alone", "everyone": "everyone (federated averaging)"}
+
+
+def charts(run: Run) -> dict[str, Any]:
+    """All figures of the page by name, which is also that of the PNG: letters, digits and hyphens."""
+    silos, measure = _silos(run), silo_figures.measured_by(run)
+    out: dict[str, Any] = {}
+    if len(silos.targets) > 1 and silos.compared:
+        out["who-helps-whom"] = silo_figures.matrix_figure(run)
+    for i, target in enumerate(silos.targets[:MOST_TARGETS]):
+        if any(silo_figures.has(run, s, silo_figures.measure_name(run, measure, target)) for s in ("test", "vali")):
+            out |= {f"auc-{over}-{i}": silo_figures.learning_figure(run, target, over) for over in ("round", *_OVERS)}
+        plays = silos.plays
+        rows = None if plays is None else plays.filter(plays["target"] == target)
+        if rows is None or rows.is_empty():
+            continue
+        if rows["played"].any():
+            out[f"played-{i}"] = silo_figures.played_figure(run, target)
+        for column in ("increment", "estimate"):
+            if rows[column].is_not_null().any():
+                out[f"{column}-{i}"] = silo_figures.arm_figure(run, target, column)
+    return out
+
+
+def page(run: Run, drawn: Mapping[str, Any]) -> str:
+    """The whole page.
+
+    Args:
+        run: A run over silos.
+        drawn: From :func:`charts`.
+    """
+    links = {
+        "helps": "Who helps whom",
+        "curves": "Curves",
+        "arms": "Arms",
+        "final": "Final values",
+        "left": "What left",
+        "privacy": "Privacy",
+        "repeat": "Repeat",
+        "configuration": "Configuration",
+        "citation": "Citation",
+    }
+    silos = _silos(run)
+    arms = _arms(run, drawn)
+    if not silos.compared:
+        del links["helps"]
+    if arms is None:
+        del links["arms"]
+    return document(
+        f"{run.name} – fedrank report",
+        h("header", h("h1", run.name), h("p", describe.headline(run), class_="lead")),
+        h("dl", *_tiles(run), class_="tiles"),
+        *(h("p", f"{said}.", class_="caveat") for said in describe.caveats(run) if said != describe.UNDEFINED),
+        *(h("p", said, class_="caveat") for said in silos.undefined),
+        _warning(run),
+        h("nav", *(h("a", title, href=f"#{anchor}") for anchor, title in links.items()), aria_label="Sections"),
+        _helps(run, drawn) if silos.compared else None,
+        section("curves", "How it learnt", _curves(run, drawn)),
+        arms,
+        section("final", "Final values", tables.to_html(tables.final_table(run))),
+        sections.left(run),
+        sections.privacy(run),
+        sections.repeat(run),
+        sections.configuration(run),
+        tables.to_html(silo_tables.rows_table(run)),
+        sections.citation(run),
+        h("footer", f"Made by fedrank {run.environment.get('fedrank', '')} from the files of the run directory alone."),
+    )
+
+
+def warnings(run: Run) -> list[str]:
+    """A sentence for each silo that harms a target, or whose labels look inverted."""
+    silos = _silos(run)
+    out = [f"{h.name} harms {t}: {silo_tables.warning(run, t, h)}" for t, h in silos.warnings]
+    for target, found in silos.findings.items():
+        for one in found.helpers:
+            if one.looks_inverted and one.verdict != "harms":
+                out.append(
+                    f"{one.name} for {target}: its labels {silo_tables.labels(one)}; the rounds do not prove harm."
+                )
+    return out
+
+
+def _tiles(run: Run) -> list[Html]:
+    silos = _silos(run)
+    out = []
+    several = len(silos.targets) > 1
+    measure = silo_figures.measured_by(run)
+    better = "above 0 is better" if measure == silo_figures.LOSS else ""
+    if not several:
+        arms = silos.arms.get(silos.targets[0], ())
+        rule = ", ".join(filter(None, (silos.rule, f"{len(arms)} arms" if arms else "")))
+        out.append(tile("Target", silos.targets[0], f"one of {len(silos.names)} silos", rule))
+    for target in silos.targets[:MOST_TARGETS]:
+        values = silo_tables.best_test(run, target)
+        if not values:
+            out.append(tile(f"Test {measure}, {target}", "undefined", "see the notes"))
+            continue
+        best = mean_interval(list(values.values()))
+        half = f"± {best.half:.{silo_tables.DIGITS}f}, 95 % interval" if best.half is not None else ""
+        seeds = f"{half} over {best.n} seeds" if half else "one seed, no interval"
+        said = {name: silo_tables.against(run, target, name) for name in _AGAINST}
+        known = {name: one for name, one in said.items() if one is not None}
+        marks = silo_figures.test_marks(run, target)
+        chosen = "of the model best on validation"
+        if several:
+            notes = [f"{_number(one)} against {_AGAINST[name]}" for name, one in known.items()]
+            out.append(tile(f"Test {measure}, {target}", f"{best.mean:.{silo_tables.DIGITS}f}", seeds, *notes))
+            continue
+        out.append(tile(f"Test {measure}", f"{best.mean:.{silo_tables.DIGITS}f}", seeds, chosen))
+        for name, one in known.items():
+            none = "difference of means, no interval"
+            spread = (
+                none if one.low is None else f"95 % interval {_number(one).split('(')[1].rstrip(')')}, paired by seed"
+            )
+            reached = f"which reached {marks[name]:.{silo_tables.DIGITS}f}" if name in marks else ""
+            out.append(tile(f"Against {_AGAINST[name]}", _number(Interval(one.mean)), spread, reached, better))
+    ledger = run.ledger
+    if ledger is not None and len(ledger):
+        rounds = max(entry.round for entry in ledger) + 1
+        entries = [entry for entry in ledger if entry.exchange not in words.OPENING]
+        messages = sum(entry.messages for entry in entries) / rounds
+        up, down = (sum(e.bytes for e in entries if e.sender == s) / rounds for s in ("parties", "server"))
+        before = sum(entry.messages for entry in ledger) - sum(entry.messages for entry in entries)
+        opening = f"and {before:,} before the first; in one seed" if before else "in one seed"
+        size = f"{describe.size(round(up))} up, {describe.size(round(down))} down"
+        out.append(tile("Messages a round", describe.number(round(messages, 1)), size, opening))
+    if (private := sections.privacy_tile(run)) is not None:
+        out.append(private)
+    return out
+
+
+def _warning(run: Run) -> Html | None:
+    silos = _silos(run)
+    said = warnings(run)
+    if not said:
+        return None
+    harmful = list(dict.fromkeys(h.name for _, h in silos.warnings))
+    title = f"Warning: {describe.in_words(harmful)} {'harm' if len(harmful) > 1 else 'harms'}" if harmful else "Warning"
+    items = h("ul", *(h("li", line) for line in said))
+    advice = h(
+        "p",
+        "Ask that silo how its labels are coded, or leave it out (silos.exclude). The evidence is about this data and "
+        "this network, and cannot tell wrong labels from patients or customers for whom the same features mean "
+        "something else.",
+    )
+    return h("div", h("strong", title), items, advice, class_="warning", role="note", aria_label="Warning")
+
+
+def _helps(run: Run, drawn: Mapping[str, Any]) -> Html:
+    silos = _silos(run)
+    parts: list[Html] = []
+    if "who-helps-whom" in drawn:
+        said = "Matrix of mean paired differences, a row for each target; the same numbers are in the tables below."
+        parts.append(h("div", svg.figure(drawn["who-helps-whom"], "who-helps-whom", said), class_="matrix"))
+    parts.extend(tables.to_html(silo_tables.helpers_table(run, t)) for t in silos.compared)
+    explained = [h("p", line, class_="note") for line in silo_tables.explained(silos)]
+    return section("helps", "Who helps whom", *parts, *explained)
+
+
+def _curves(run: Run, drawn: Mapping[str, Any]) -> Html:
+    parts: list[Html] = []
+    for i, target in enumerate(_silos(run).targets):
+        if f"auc-round-{i}" not in drawn:
+            continue
+        what = f"{silo_figures.measured_by(run)} of {target}’s model"
+        parts.append(svg.figure(drawn[f"auc-round-{i}"], f"auc-round-{i}", _alt(run, f"{what} by round")))
+        buttons: list[Html] = []
+        for j, over in enumerate(_OVERS):
+            buttons.append(h("input", type="radio", name=f"over-{i}", id=f"over-{over}-{i}", checked=j == 0))
+            buttons.append(h("label", _OVERS[over], for_=f"over-{over}-{i}"))
+        panels = [svg.figure(drawn[f"auc-{o}-{i}"], f"auc-{o}-{i}", _alt(run, f"{what} {_OVERS[o]}")) for o in _OVERS]
+        label = f"{what}: choose the horizontal axis"
+        parts.append(
+            h("div", *buttons, h("div", *panels, class_="panels"), class_="choice", role="group", aria_label=label)
+        )
+    more = "Point at a curve to read its values." if parts else "There are no curves: no AUC is defined."
+    return join(
+        h("div", *parts, class_="charts"), h("p", more, " Figures as PNG: folder figures.", _rest(run), class_="note")
+    )
+
+
+def _arms(run: Run, drawn: Mapping[str, Any]) -> Html | None:
+    kinds = {
+        "played": "Share of seeds in which each arm became {}’s model, by round",
+        "increment": "Increment of each arm for {}, by round",
+        "estimate": "Estimate of each arm for {}, by round",
+    }
+    parts = [
+        svg.figure(drawn[f"{kind}-{i}"], f"{kind}-{i}", _alt(run, said.format(target)))
+        for i, target in enumerate(_silos(run).targets)
+        for kind, said in kinds.items()
+        if f"{kind}-{i}" in drawn
+    ]
+    if not parts:
+        return None
+    note = (
+        "An arm is a set of silos whose models are averaged. Its increment is the AUC of the average minus that of the "
+        "target's own model of the same round, on the target's validation rows; the estimate is what the decision rule "
+        "makes of the rewards so far."
+    )
+    return section(
+        "arms", "Which arms were played", h("div", *parts, class_="charts"), h("p", note, _rest(run), class_="note")
+    )
+
+
+def _number(value: Interval) -> str:
+    return describe.measured(value, signed=True, digits=silo_tables.DIGITS)
+
+
+def _rest(run: Run) -> str:
+    count = len(_silos(run).targets)
+    return "" if count <= MOST_TARGETS else f" Figures are of the first {MOST_TARGETS} of {count} targets."
+
+
+def _alt(run: Run, what: str) -> str:
+    return f"{what}. The final values are in the table below.{''.join(f' {c}.' for c in describe.caveats(run))}"
+
+
+def _silos(run: Run) -> Silos:
+    assert run.silos is not None  # pages of this module are of runs that have them
+    return run.silos

@@ -1,0 +1,204 @@
+"""Tables of runs over silos: who helps a target, with what evidence; whose rows there are; the headline differences."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fedrank.report import describe
+from fedrank.report.load import Run
+from fedrank.report.statistics import Interval, final_values, mean_interval
+from fedrank.report.tables import Column, Table
+from fedrank.silos.report.figures import LOSS, SYMBOLS, measure_name, measured_by, test_marks
+from fedrank.silos.report.files import Findings, Helper, Silos
+
+#: Decimals of an AUC and of differences of AUCs.
+DIGITS = 3
+#: Keeps a symbol and its words on one line.
+NBSP = "\N{NO-BREAK SPACE}"
+
+
+def helpers_table(run: Run, target: str) -> Table:
+    """What every other silo does to a target: paired difference, p-value, verdict, Shapley value, share of rounds.
+
+    Args:
+        run: A run over silos with evidence for the target.
+        target: One of its targets.
+    """
+    silos, found = _of(run, target)
+    rows = []
+    for helper in found.helpers:
+        rows.append(
+            {
+                "silo": helper.name,
+                "verdict": verdict(helper),
+                "difference": helper.difference,
+                "evidence": evidence(helper),
+                "n": helper.n,
+                "shapley": helper.shapley,
+                "played": _percent(played_share(silos, found, helper.name)),
+                "own": (helper.inverted or {}).get("auc"),
+            }
+        )
+    columns = [
+        Column("silo", "silo"),
+        Column("verdict", "verdict"),
+        Column("difference", f"paired difference of {measured_by(run)}", numeric=True, signed=True, digits=DIGITS),
+        Column("evidence", "p", numeric=True),
+    ]
+    counts = {h.n for h in found.helpers}
+    if len(counts) > 1:
+        columns.append(Column("n", "rounds compared", numeric=True))
+    if any(h.shapley for h in found.helpers):
+        columns.append(Column("shapley", "Shapley value", numeric=True, signed=True, digits=DIGITS))
+    if found.played:
+        columns.append(Column("played", "in the averaged set", numeric=True))
+    if any(row["own"] is not None for row in rows):
+        columns.append(Column("own", f"{measured_by(run)} of its own first model", numeric=True, digits=DIGITS))
+    notes = [f"The labels of {h.name} {labels(h)}." for h in found.helpers if h.looks_inverted]
+    if len(counts) == 1:
+        notes.append(f"Each was compared in {counts.pop():,} rounds over {seeds(run)}.")
+    alone = [c for c, share in found.played.items() if c.count("1") == 1 and share > 0]
+    if alone:
+        notes.append(f"The target alone was played in {_percent(sum(found.played[c] for c in alone))} of the rounds.")
+    if any(h.n == 0 for h in found.helpers):
+        notes.append("A silo that was never judged beside its absence has no difference: that says nothing about it.")
+    return Table(f"Who helps {target}", tuple(columns), tuple(rows), tuple(notes))
+
+
+def explained(silos: Silos) -> list[str]:
+    """What the columns of :func:`helpers_table` mean, in sentences."""
+    out = [
+        "Paired difference: on validation rows, the target's model averaged with the silo minus without it, in the "
+        "same round, mean over the rounds and seeds in which both were judged. Above 0 the silo helps.",
+        "In brackets: the 95 % interval over seeds.",
+    ]
+    units = {helper.unit for found in silos.findings.values() for helper in found.helpers}
+    if "seeds" in units:
+        out.append(
+            "p: Student's t test of one number a seed, the mean over its rounds, multiplied by the number of silos "
+            "that are asked about for the target. A verdict needs p below 0.05. Seeds divide the same rows anew: a "
+            "verdict is about the rows that the silos have."
+        )
+    if "rounds" in units:
+        out.append(
+            "One seed gives no verdict: a difference may have the same sign in every round because of the very rows "
+            "that models were validated on. Run several seeds, which divide the rows anew."
+        )
+    if any(helper.shapley for found in silos.findings.values() for helper in found.helpers):
+        out.append(
+            "Shapley value: what the silo adds to what all silos together add, averaged over all orders in which they "
+            "could join."
+        )
+    return out
+
+
+def rows_table(run: Run) -> Table:
+    """How many rows each silo has, and the share of label 1."""
+    assert run.silos is not None
+    rows = [{"silo": name, **of, "positive": _percent(of.get("positive"))} for name, of in run.silos.rows.items()]
+    columns = (
+        Column("silo", "silo"),
+        Column("train", "training rows", numeric=True),
+        Column("vali", "validation rows", numeric=True),
+        Column("test", "test rows", numeric=True),
+        Column("positive", "label 1", numeric=True),
+    )
+    return Table("Whose rows", columns, tuple(rows), (*run.silos.notes, *run.silos.undefined))
+
+
+def best_test(run: Run, target: str) -> dict[int, float]:
+    """Test AUC by seed of the model that was best on validation; of the last one where there is no such measure."""
+    measure = measured_by(run)
+    for base in (f"{measure}, best so far", measure):
+        values = final_values(run.metrics, "test", measure_name(run, base, target))
+        if values:
+            return values
+    return {}
+
+
+def against(run: Run, target: str, name: str) -> Interval | None:
+    """Test AUC of the target's model minus what another way of training reached; above 0 the target's is better.
+
+    Args:
+        run: A run over silos.
+        target: One of its targets.
+        name: ``"alone"`` or ``"everyone"``.
+
+    Returns:
+        None if the run has no such number. Paired by seed where the run wrote that; else the difference of means
+        without an interval, because the mean of the other has a spread of its own.
+    """
+    assert run.silos is not None
+    found = run.silos.findings.get(target)
+    models = found.against.get(name, {}) if found else {}
+    paired = models.get("best", models.get("last"))
+    if paired is not None:
+        return paired
+    values, constant = list(best_test(run, target).values()), test_marks(run, target).get(name)
+    if not values or constant is None:
+        return None
+    better = -1.0 if measured_by(run) == LOSS else 1.0
+    return Interval(better * (mean_interval(values).mean - constant))
+
+
+def seeds(run: Run) -> str:
+    """How many seeds, in words."""
+    return f"{len(run.seeds)} seed{'' if len(run.seeds) == 1 else 's'}"
+
+
+def verdict(helper: Helper) -> str:
+    """The verdict with its symbol, and why there is none."""
+    return "not compared" if helper.n == 0 else f"{SYMBOLS[helper.verdict]} {helper.verdict}".replace(" ", NBSP)
+
+
+def evidence(helper: Helper) -> str:
+    """The corrected p-value, for a table."""
+    if helper.n == 0 or helper.p is None:
+        return "–"
+    return "< 0.0001" if helper.p < 1e-4 else f"{helper.p:.2g}"
+
+
+def labels(helper: Helper) -> str | None:
+    """What its own model says of its labels, to follow that word; None if it was not tried."""
+    if not helper.inverted:
+        return None
+    auc, p = helper.inverted.get("auc"), helper.inverted.get("p")
+    numbers = [f"AUC {auc:.2f}"] if auc is not None else []
+    numbers += [f"p = {p:.2g}"] if p is not None else []
+    said = str(helper.inverted.get("verdict", "")).removeprefix("labels ")
+    return f"{said} ({', '.join(numbers)})" if numbers else said
+
+
+def warning(run: Run, target: str, helper: Helper) -> str:
+    """One sentence or two about a silo that harms a target, with all of the evidence."""
+    mean, low, high = ("–",) * 3
+    if helper.difference is not None:
+        ends = (helper.difference.mean, helper.difference.low, helper.difference.high)
+        mean, low, high = (describe.measured(end, signed=True, digits=DIGITS) for end in ends)
+    p = evidence(helper)
+    p = f"p {p}" if p.startswith("<") else f"p = {p}"
+    said = (
+        f"averaging with it changes {target}’s {measured_by(run)} by {mean} (95 % interval over seeds {low} to "
+        f"{high}; {p}, corrected for the number of silos; {helper.n:,} paired rounds over {seeds(run)})."
+    )
+    if helper.looks_inverted:
+        said += f" Its labels {labels(helper)}."
+    return said
+
+
+def played_share(silos: Silos, found: Findings, name: str) -> float | None:
+    """Share of rounds in which a silo was in the set whose average became the model; None if nothing was played."""
+    if not found.played:
+        return None
+    digit = silos.names.index(name)
+    return math.fsum(share for code, share in found.played.items() if code[digit : digit + 1] == "1")
+
+
+def _of(run: Run, target: str) -> tuple[Silos, Findings]:
+    assert run.silos is not None
+    return run.silos, run.silos.findings[target]
+
+
+def _percent(share: Any) -> str:
+    return "–" if share is None else f"{share:.0%}".replace("%", " %")

@@ -1,0 +1,382 @@
+"""Runs in which silos average models: what is measured and written.
+
+Beside what every run leaves (:mod:`fedrank.engine.run_folder`; ``interactions`` are messages here)::
+
+    silos.json       names, targets, arms, rows, what a reader must know
+    arms.parquet     long form: seed, target, round, arm, code, played, explored, increment, estimate
+    crossed.parquet  long form: seed, target, round, exchange, requests, replies
+    evidence.json    who helped whom, of each target (see :mod:`fedrank.silos.evidence`)
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+
+from fedrank.core.ledger import Ledger
+from fedrank.core.protocol import Party
+from fedrank.engine.progress import Listener
+from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
+from fedrank.engine.runner import Runner
+from fedrank.engine.simulator import Simulator, run_keys
+from fedrank.silos.bandit_fedavg import BanditFedAvg
+from fedrank.silos.bandits import arms as sets
+from fedrank.silos.baselines import SiloMark, judge_one, marks
+from fedrank.silos.build import ALL, SiloExperiment, sizes
+from fedrank.silos.data.splits import standards
+from fedrank.silos.evidence import against, evidence
+from fedrank.silos.party import SiloProtocol
+
+#: How the models of :meth:`SiloProtocol.models` are called in a measure's name.
+MODELS = {"last": "", "best": ", best so far"}
+
+#: Part of the rounds without any observation that is not worth a word; late rewards are missing in the first.
+_SILENT = 0.1
+
+_ARMS = {
+    "seed": pl.Int64,
+    "target": pl.String,
+    "round": pl.Int64,
+    "arm": pl.Int64,
+    "code": pl.String,
+    "played": pl.Boolean,
+    "explored": pl.Boolean,
+    "increment": pl.Float64,
+    "estimate": pl.Float64,
+}
+_CROSSED = {
+    "seed": pl.Int64,
+    "target": pl.String,
+    "round": pl.Int64,
+    "exchange": pl.String,
+    "requests": pl.Int64,
+    "replies": pl.Int64,
+}
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def judged(protocol: SiloProtocol, states: Any, shared: Any, own: Any, targets: jax.Array) -> dict[str, jax.Array]:
+    """How good the models of runs are for their targets.
+
+    Args:
+        protocol: The protocol.
+        states: Server states [runs, ...].
+        shared: The rows.
+        own: What the silos have, [runs, silos, ...].
+        targets: int32 [runs, of each].
+
+    Returns:
+        ``"vali: last"`` and so on: float32 [runs, of each].
+    """
+    one = functools.partial(judge_one, protocol, shared)
+    return jax.vmap(jax.vmap(one, in_axes=(None, None, 0)))(states, own, targets)
+
+
+def _begun(protocol: BanditFedAvg, key: Any, target: Any) -> Any:
+    return protocol.begin(key, protocol.rule, target)
+
+
+class SiloRunner(Runner):
+    """A run of a :class:`SiloExperiment`; arguments as :class:`Runner` has them."""
+
+    def __init__(self, experiment: SiloExperiment, home: RunFolder, listener: Listener):
+        config = experiment.config
+        runs = len(experiment.targets_of_runs)
+        simulator = Simulator(
+            experiment.protocol, max(1, config.compute.chunk // runs), config.compute.debug, experiment.conditions
+        )
+        super().__init__(config, home, listener, simulator, int(np.sum(np.asarray(experiment.arrays.train.n)[0])))
+        self.experiment = experiment
+        self.parties = experiment.parties_of_runs()
+        # Of each run, the silos that are looked at: its target; of a protocol for all silos, all targets.
+        own = experiment.targets_of_runs
+        self.judges = own[:, None] if experiment.personalises_one else np.tile(experiment.targets, (runs, 1))
+        self.arms: list[pl.DataFrame] = []
+        self.crossed: list[pl.DataFrame] = []
+        self.messages = np.zeros((runs, 2), np.int64)  # all, and bytes up
+        self.probe: np.ndarray | None = None
+        self.marks: list[SiloMark] | None = None
+
+    @property
+    def runs(self) -> int:
+        """Targets times seeds."""
+        return len(self.experiment.targets_of_runs)
+
+    @property
+    def shared(self) -> Any:
+        """The rows of all seeds."""
+        return self.parties.shared
+
+    def start(self) -> tuple[jax.Array, Any, Any]:
+        """As :meth:`Runner.start`; every target of a seed has that seed's key."""
+        keys = run_keys(self.experiment.seeds_of_runs)
+        if not isinstance(protocol := self.experiment.protocol, BanditFedAvg):
+            return keys, *self.simulator.start(keys, self.parties, per_run=True)
+        targets = jnp.asarray(self.experiment.targets_of_runs)
+        begin = functools.partial(_begun, protocol)
+        return keys, *self.simulator.start(keys, self.parties, per_run=True, begin=begin, each=(targets,))
+
+    def _names(self, run: int) -> tuple[int, str]:
+        target = self.experiment.targets_of_runs[run]
+        return int(self.experiment.seeds_of_runs[run]), self.experiment.names[target] if target >= 0 else ""
+
+    def note(self, done: int, seen: dict[str, Any]) -> tuple[str, float]:
+        """What crossed, which arms were played and what they were worth."""
+        exchanges, watched = self.simulator.protocol.exchanges, seen.get("watched", {})
+        everybody = (1, self.runs, len(exchanges), 2)
+        crossed = seen.get("crossed", np.full(everybody, self.experiment.n_parties))
+        up = np.array([exchange.reply.nbytes for exchange in exchanges])
+        shown = "round", float(done + len(crossed))
+        for i, row in enumerate(np.asarray(crossed)):
+            self.messages[:, 0] += row.sum(axis=(1, 2))
+            self.messages[:, 1] += row[..., 1] @ up
+            for run in range(self.runs):
+                seed, target = self._names(run)
+                there = [j for j in range(len(exchanges)) if row[run, j].any()]
+                self.crossed.append(
+                    pl.DataFrame(
+                        {
+                            "seed": seed,
+                            "target": target,
+                            "round": done + i,
+                            "exchange": [exchanges[j].name for j in there],
+                            "requests": row[run, there, 0].astype(np.int64),
+                            "replies": row[run, there, 1].astype(np.int64),
+                        },
+                        schema=_CROSSED,
+                    )
+                )
+            if self.experiment.personalises_one:
+                now = {name: np.asarray(values)[i] for name, values in watched.items()}
+                self._note_arms(done + i, now, live=row.any(axis=(1, 2)))
+                played = np.take_along_axis(now["increments"], now["arm"][:, None], axis=1)[:, 0]
+                self.frames.append(self._rows(done + i + 1, "online", {"increment": played[:, None]}))
+                shown = "increment", float(np.nanmean(played)) if np.isfinite(played).any() else float("nan")
+        return shown
+
+    def _note_arms(self, round_: int, now: dict[str, np.ndarray], live: np.ndarray) -> None:
+        for run in range(self.runs):
+            seed, target = self._names(run)
+            members = now["members"][run]
+            self.arms.append(
+                pl.DataFrame(
+                    {
+                        "seed": seed,
+                        "target": target,
+                        "round": round_,
+                        "arm": np.arange(len(members)),
+                        "code": [sets.code(row) for row in members],
+                        # A run that has stopped asks nobody, and plays nothing.
+                        "played": (np.arange(len(members)) == now["arm"][run]) & live[run],
+                        "explored": bool(now["explored"][run]),
+                        "increment": now["increments"][run].astype(float),
+                        "estimate": now["estimates"][run].astype(float),
+                    },
+                    schema=_ARMS,
+                ).with_columns(pl.col("increment").fill_nan(None))
+            )
+        self.probe = now.get("probe", self.probe)
+
+    def _rows(self, round_: int, split: str, values: dict[str, np.ndarray]) -> pl.DataFrame:
+        """Rows of ``metrics.parquet``: measure -> float [runs, targets of each]; what is not a number is left out."""
+        several = self.config.silos.target == ALL
+        out = []
+        for measure, runs in values.items():
+            for run, row in enumerate(np.asarray(runs, float)):
+                for target, value in zip(self.judges[run], row, strict=False):
+                    if np.isfinite(value):
+                        name = f"{measure} ({self.experiment.names[target]})" if several else measure
+                        seed = int(self.experiment.seeds_of_runs[run])
+                        sent = self.messages[run]
+                        out.append((seed, round_, int(sent[0]), int(sent[1]), None, split, name, float(value)))
+        return pl.DataFrame(out, schema=SCHEMA, orient="row")
+
+    def judge(self, states: Any, own: Any) -> dict[str, np.ndarray]:
+        """:func:`judged` of all runs."""
+        states = self.simulator.server(states)
+        return jax.device_get(
+            judged(self.experiment.protocol, states, self.shared, own, jnp.asarray(self.judges, jnp.int32))
+        )
+
+    def evaluate(self, states: Any, own: Any, done: int) -> None:
+        """AUC, or what models are judged by, of the last model and of the best so far."""
+        measure = self._measure
+        sign = -1.0 if measure == "log-loss" else 1.0
+        for key, values in self.judge(states, own).items():
+            part, name = key.split(": ")
+            self.frames.append(self._rows(done, part, {measure + MODELS.get(name, f", {name}"): sign * values}))
+
+    @property
+    def _measure(self) -> str:
+        return {"auc": "AUC", "log-loss": "log-loss"}[self.experiment.protocol.measure]
+
+    def restore(self, done: int) -> None:
+        """As :meth:`Runner.restore`; arms and messages, too."""
+        super().restore(done)
+        self.arms = [self.home.read_table("arms.parquet", _ARMS).filter(pl.col("round") < done)]
+        self.crossed = [self.home.read_table("crossed.parquet", _CROSSED).filter(pl.col("round") < done)]
+        self.messages = self._counted()
+
+    def _counted(self) -> np.ndarray:
+        """Messages and bytes up of every run so far, from what crossed."""
+        up = {exchange.name: exchange.reply.nbytes for exchange in self.simulator.protocol.exchanges}
+        out = np.zeros((self.runs, 2), np.int64)
+        places = {self._names(run): run for run in range(self.runs)}
+        for seed, target, _, exchange, requests, replies in pl.concat(self.crossed).iter_rows():
+            out[places[seed, target]] += requests + replies, replies * up[exchange]
+        return out
+
+    def keep(self) -> None:
+        """As :meth:`Runner.keep`; arms and messages, too."""
+        super().keep()
+        self._write_tables()
+
+    def _write_tables(self) -> None:
+        for name, schema, parts in (("arms", _ARMS, self.arms), ("crossed", _CROSSED, self.crossed)):
+            frame = pl.concat(parts) if parts else pl.DataFrame(schema=schema)
+            parts[:] = [frame]
+            self.home.table(f"{name}.parquet", frame)
+
+    def write_known(self) -> None:
+        """The silos, and what training alone and everybody's average are worth."""
+        e, c = self.experiment, self.config
+        network = e.protocol.network
+        self.home.json("environment.json", environment(c, e.citations, kernels=False))
+        self.home.json(
+            "model.json",
+            {
+                "network": f"{network.n_features}-{'-'.join(map(str, network.widths))}-2, {network.norm} norm",
+                "n_features": network.n_features,
+                "parameters": network.size,
+                "crossing_parameters": e.protocol.parameters,
+                "data": e.table.name,
+                "generated": e.table.generated,
+                "notes": list(e.notes),
+                "features": list(e.table.feature_names),
+            },
+        )
+        first = jax.tree.map(lambda leaf: np.asarray(leaf)[0], e.arrays)
+        self.home.json(
+            "silos.json",
+            {
+                "silos": list(e.names),
+                "targets": [e.names[target] for target in e.targets],
+                "label": e.table.label,
+                "rule": c.bandit.rule if e.personalises_one else None,
+                "arms": self._arm_names() if e.personalises_one else {},
+                "rows": {
+                    silo.name: {
+                        **{part: int(getattr(first, part).n[i]) for part in ("train", "vali", "test")},
+                        "positive": silo.positive / silo.n_rows,
+                    }
+                    for i, silo in enumerate(e.table.silos)
+                },
+                "generated": e.table.generated,
+                "inverted": c.silos.inverted or None,
+                "notes": list(e.notes),
+                "undefined": list(e.undefined),
+            },
+        )
+        if c.evaluation.baselines:
+            self.listener.stage("Training alone and with everybody, to compare with")
+        self.marks = marks(e, c.evaluation.baselines)
+        self.home.json("baselines.json", {"baselines": [mark.as_json(self._measure) for mark in self.marks]})
+
+    def _arm_names(self) -> dict[str, list[dict[str, Any]]]:
+        e = self.experiment
+        if e.protocol.arms == "clusters":  # type: ignore[attr-defined] - of a bandit; they are told by what the silos send
+            return {}
+        return {
+            e.names[target]: [
+                {"code": sets.code(row), "name": sets.name(row, e.names, target), "members": row.tolist()}
+                for row in np.asarray(sets.members_of(e.protocol.table, target, e.n_parties))  # type: ignore[attr-defined]
+            ]
+            for target in e.targets
+        }
+
+    def write_crossed(self, done: int) -> None:
+        """The ledger of the first run; what crossed in the others is in ``crossed.parquet``."""
+        protocol = self.experiment.protocol
+        self.home.json("privacy.json", protocol.account(done, self.config.privacy.delta).as_json())
+        exchanges = {exchange.name: exchange for exchange in protocol.exchanges}
+        ledger = Ledger()
+        seed, target = self._names(0)
+        frame = pl.concat(self.crossed) if self.crossed else pl.DataFrame(schema=_CROSSED)
+        mine = frame.filter((pl.col("seed") == seed) & (pl.col("target") == target))
+        for _, _, round_, name, requests, replies in mine.iter_rows():
+            exchange = exchanges[name]
+            ledger.record(round_, name, exchange.request, sender="server", messages=requests)
+            ledger.record(round_, name, exchange.reply, sender="parties", messages=replies)
+        self.home.text("ledger.jsonl", ledger.text())
+        self.home.json("messages.json", described(exchange for exchange in exchanges.values() if not exchange.silent))
+
+    def write_results(self, states: Any, own: Any, seconds: float, rate: float | None) -> None:
+        """Models, arms, evidence and the speed."""
+        e = self.experiment
+        self._write_tables()
+        frame = self.metrics()
+        self.home.metrics(frame)
+        # Of a run that goes on they are trained again: baselines.json has their means only.
+        known = marks(e, self.config.evaluation.baselines) if self.marks is None else self.marks
+        final = self.judge(states, own)
+        report = evidence(e, self.arms[0], self.probe) if e.personalises_one else {}
+        for target, differences in against(e, final, known).items():
+            report.setdefault(target, {})["against"] = differences
+        self.home.json("evidence.json", report)
+        self._write_models(states, own)
+        about = environment(self.config, e.citations, kernels=False)
+        notes = [*e.undefined, *self._silent_rounds()]
+        self.home.json(
+            "environment.json",
+            {**about, "seconds": round(seconds, 3), "rows_per_second": rate, "notes": notes},
+        )
+
+    def _silent_rounds(self) -> list[str]:
+        """A sentence where nothing could be compared in many rounds although nobody dropped out."""
+        frame = self.arms[0] if self.arms else None
+        if frame is None or frame.is_empty() or self.config.devices.dropout:
+            return []
+        rounds = frame.group_by("seed", "target", "round").agg(
+            pl.col("increment").is_not_null().any().alias("seen"), pl.col("played").any()
+        )
+        silent = rounds.filter(pl.col("played") & ~pl.col("seen"))
+        if len(silent) <= _SILENT * len(rounds):
+            return []
+        share = len(silent) / len(rounds)
+        return [
+            f"In {share:.0%} of the rounds nothing could be compared: training ran away (a lower learning_rate helps), "
+            "or what models are judged by is undefined"
+        ]
+
+    def _write_models(self, states: Any, own: Any) -> None:
+        """The model that each target would keep: the best by its validation rows, where the protocol knows it."""
+        protocol, states = self.experiment.protocol, self.simulator.server(states)
+
+        def kept(state, own, target):
+            models = protocol.models(state, Party(self.shared, jax.tree.map(lambda leaf: leaf[target], own)))
+            return models.get("best", models["last"])
+
+        targets = jnp.asarray(self.judges, jnp.int32)
+        rows = np.asarray(jax.jit(jax.vmap(jax.vmap(kept, (None, None, 0))))(states, own, targets))
+        e, c = self.experiment, self.config
+        for run in range(self.runs):
+            seed = int(e.seeds_of_runs[run])
+            for i, target in enumerate(self.judges[run]):
+                more = {}
+                if c.protocol != "pooled":  # whose rows were standardised silo by silo
+                    mean, deviation = standards(e.table, seed, sizes(c), c.silos.stratified, int(target))
+                    more = {"input.mean": mean, "input.deviation": deviation}
+                # A name comes from the user's file and must not lead out of the folder.
+                slug = re.sub(r"[^a-z0-9]+", "-", e.names[target].lower()).strip("-")
+                name = f"{target}-{slug}-seed{seed}" if self._several else ""
+                self.home.weights(protocol.network, seed, rows[run, i], name, more)
+
+    @property
+    def _several(self) -> bool:
+        return len(self.experiment.targets) > 1

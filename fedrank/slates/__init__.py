@@ -1,0 +1,1 @@
+"""Platforms that share users recommend slates together: FedSlate and SlateQ."""

@@ -1,0 +1,1 @@
+"""What the messages between platforms tell an attacker."""

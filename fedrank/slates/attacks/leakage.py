@@ -1,0 +1,321 @@
+"""What the messages of FedSlate tell: to a platform, to the coordinator, and back.
+
+Who gets what, with platform α, which has feedback, and β, which shows slates to the same users::
+
+    β            targets y = r + γ (1 − d) V(s′), one a moment: r is α's engagement, scaled
+    coordinator  the same targets, what V(s′) was made of (it made it), gradients by federated values
+    α            federated values of its candidates, which hold β's values
+
+**Coordinator, clicks.** The gradient of α's loss (equation 14) by the values of a moment is other than 0 at the clicked
+candidate alone. **Coordinator, engagement.** It knows y and Q̄_f(s′). Where it knows the candidates as well, V(s′)
+follows (equation 8), and y − γ (1 − d) V(s′) is r to the last digit. Where α takes its mean engagement off, it is r
+less that mean, which moves from batch to batch. But moments come again: r(m) − mean(l) for many m and l gives all r but
+for one number, and that is the mean engagement of α's users. Were targets hidden from it, gradients would tell: B times
+the gradient is Q_f(s, clicked) − y wherever that is below 1 in size (the derivative of Huber's loss).
+
+**Platform β, engagement.** It is told y, and not what of it is still to come. An attacker is fitted on one half of the
+users, whose engagement β is supposed to know (they told it, or it paid them to), and judged on the other half. He has
+what β itself knows of each moment, what it was sent about it in all batches, and what it was sent about the next round.
+Another needs nobody's help: engagement goes up and down with y.
+
+Who was fitted is judged by users he has not seen; there is one figure a seed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrank.slates.attacks.guesses import Accuracy, accuracy, bent, straight
+from fedrank.slates.attacks.records import Records
+from fedrank.slates.learners.slateq import next_value
+from fedrank.slates.vertical_slate import VerticalSlate
+from fedrank.slates.vertical_slate.state import (
+    Moment,
+    choice_scores,
+)
+
+#: Batches on either side whose targets give the level that one batch's are compared with: engagement has heavy tails,
+#: and a mean of 32 is no level.
+_AROUND = 16
+#: How much levels that nothing else ties together resist to moving.
+_STIFF = 1e-8
+#: The last part of a run, in which federated values are looked at: networks change, and an attacker needs them still.
+_LATE = 0.25
+
+
+# -- the coordinator ----------------------------------------------------------------------------------------------
+
+
+def clicked(gradient: np.ndarray) -> np.ndarray:
+    """Which candidate was clicked, by the gradient of a platform with feedback: int64 [...] of [..., N]; −1: none.
+
+    None is also said where a platform's loss has no slope at all, which takes a target met to the last bit.
+    """
+    size = np.abs(gradient)
+    return np.where(size.max(-1) > 0, size.argmax(-1), -1)
+
+
+def still_to_come(records: Records, platform: int) -> np.ndarray:
+    """γ (1 − d) V(s′) of each moment, by who knows the candidates: float32 [L, S, B], in the unit of targets.
+
+    Args:
+        records: A run; read are the federated target values as sent, the parameters of the choice model as sent, and
+            the candidates and users of the round after each moment.
+        platform: Whose targets.
+    """
+    rows = np.arange(records.seeds)[None, :, None]
+    later = jax.tree.map(lambda leaf: leaf[rows, platform, records.moments + 1], records.secrets)
+    over = records.secrets.over[rows, platform, records.moments]
+    learnt = np.broadcast_to(records.choice[:, :, platform, None], (*records.moments.shape, 2))
+    return np.asarray(_worth(records.protocol, records.following[:, :, platform], later, over, learnt))
+
+
+@partial(jax.jit, static_argnums=0)
+def _worth(protocol: VerticalSlate, values: Any, later: Moment, over: Any, learnt: Any) -> jax.Array:
+    s = protocol.settings
+
+    def one(q, later, over, learnt):
+        v, none = choice_scores(s, learnt, later.user, later.items)
+        return s.discount * (1.0 - over) * next_value(s.target, v, q, none, s.world.slate, later.slate)
+
+    each = jax.vmap(jax.vmap(jax.vmap(one)))
+    return each(values, jax.tree.map(jnp.asarray, later), over, learnt)
+
+
+def coordinator_targets(records: Records, platform: int) -> tuple[np.ndarray, np.ndarray]:
+    """A platform's targets from its gradients alone: float64 [L, S, B], and where they are exact: bool [L, S, B].
+
+    Elsewhere the value is the bound that the gradient gives: the error is at least 1 in size.
+    """
+    gradient = records.gradient[:, :, platform].astype(np.float64)
+    at = np.maximum(clicked(gradient), 0)[..., None]
+    error = gradient.shape[-2] * np.take_along_axis(gradient, at, -1)[..., 0]
+    value = np.take_along_axis(records.compared[:, :, platform], at, -1)[..., 0]
+    # Huber's derivative is the error itself up to 1; a platform's division by B and ours back cost a few last bits.
+    return value - error, (np.abs(error) < 1.0 - 1e-5) & (error != 0)
+
+
+def coordinator_engagement(records: Records, platform: int, *, candidates_known: bool = True) -> np.ndarray:
+    """A platform's engagement as the coordinator recovers it: float64 [L, S, B], in the world's unit.
+
+    Args:
+        records: A run.
+        platform: Whose. If it takes its mean engagement off, the coordinator is supposed to know the mean engagement of
+            its users over the run: one number.
+        candidates_known: It knows what platforms can show, and when a user leaves. If not, it takes the mean of the n
+            largest values for the worth of the next slate.
+    """
+    s = records.protocol.settings
+    if candidates_known:
+        come = still_to_come(records, platform)
+    else:
+        come = s.discount * _top(records.following[:, :, platform], s.world.slate)
+    found = (records.targets[:, :, platform].astype(np.float64) - come) * s.reward_scale
+    if not s.centred:
+        return found
+    out = np.empty_like(found)
+    for seed in range(records.seeds):
+        moments = records.moments[:, seed]
+        alike = without_level(found[:, seed], moments)
+        mean = records.engagement(platform)[seed, np.unique(moments)].mean()
+        place = np.unique(moments, return_index=True)[1]
+        out[:, seed] = alike - alike.ravel()[place].mean() + mean
+    return out
+
+
+def without_level(values: np.ndarray, moments: np.ndarray) -> np.ndarray:
+    """Values of moments from values that lie lower in some batches than in others: float64 [L, B].
+
+    ``values[l, b] = x[moments[l, b]] − level[l]``, of which x and level follow but for one number that all share, if
+    batches hang together by moments that came twice. Least squares; where batches do not hang together, levels move as
+    little as they can.
+
+    Args:
+        values: [L, B].
+        moments: int64 [L, B]; a batch has a moment once.
+
+    Returns:
+        x of each moment where it stood, but for a number that all share.
+    """
+    from scipy.sparse import csr_matrix
+
+    names, place = np.unique(moments, return_inverse=True)
+    (batches, size), place = moments.shape, place.reshape(moments.shape)
+    ones, starts = np.ones(batches * size), np.arange(batches + 1) * size
+    held = csr_matrix((ones, place.ravel(), starts), shape=(batches, len(names)))
+    often = np.asarray(held.sum(0)).ravel()
+    # For given levels, x is the mean of values + level over batches; what is left is a system in levels alone.
+    mean = np.bincount(place.ravel(), values.ravel(), len(names)) / often
+    system = size * np.eye(batches) - (held.multiply(1.0 / often[None]) @ held.T).toarray()
+    steps = np.diff(np.eye(batches), axis=0)
+    system += _STIFF * steps.T @ steps + 1.0 / batches  # the last term chooses the number that all share
+    level = np.linalg.solve(system, np.sum(mean[place] - values, axis=1))
+    return (mean + held.T @ level / often)[place]
+
+
+# -- a platform ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one platform has about another's engagement in one run, a row a moment that was learnt from.
+
+    Attributes:
+        moments: int64 [m], their rounds.
+        truth: float64 [m], the other's engagement.
+        own: float64 [m, f], what the platform knows of the moment and the next by itself.
+        sent: float64 [m, g], what it was sent about them.
+        targets: float64 [m], the part of the targets that is the other's, averaged over batches, each less the level
+            of targets at that time; in the world's unit.
+    """
+
+    moments: np.ndarray
+    truth: np.ndarray
+    own: np.ndarray
+    sent: np.ndarray
+    targets: np.ndarray
+
+
+def others_targets(records: Records, platform: int) -> np.ndarray:
+    """What a platform is told of the others' targets, less what it knows to be its own: float64 [L, S, B].
+
+    Where all learn from the mean of their targets, the mean times K less one's own is the sum of the others'. Where a
+    platform learns from its own targets, nothing is left.
+    """
+    s = records.protocol.settings
+    told = records.told[:, :, platform].astype(np.float64)
+    if not s.feedback[platform]:
+        return told
+    return (sum(s.feedback) if s.objective == "team" else 1) * told - records.targets[:, :, platform]
+
+
+def evidence(records: Records, seed: int, attacker: int, victim: int, extra: np.ndarray | None = None) -> Evidence:
+    """What ``attacker`` has about ``victim``'s engagement.
+
+    Args:
+        records: A run.
+        seed: Which of its seeds, by place.
+        attacker: Number of a platform.
+        victim: Number of another.
+        extra: Added to the targets, float64 [L, B]: what noise would make of them.
+    """
+    s, n = records.protocol.settings, records.protocol.settings.world.slate
+    drawn = records.moments[:, seed]
+    told = others_targets(records, attacker)[:, seed] + (0.0 if extra is None else extra)
+    level = _level(told.mean(-1))[:, None]
+    moments, place, count = np.unique(drawn, return_inverse=True, return_counts=True)
+    place = place.reshape(drawn.shape)
+
+    def averaged(values: np.ndarray) -> np.ndarray:
+        return np.bincount(place.ravel(), values.ravel(), len(moments)) / count
+
+    def newest(values: np.ndarray) -> np.ndarray:
+        out = np.zeros(len(moments))
+        out[place.ravel()] = values.ravel()  # later batches overwrite earlier ones
+        return out
+
+    top = partial(_top, n=n)
+    compared, shared = records.compared[:, seed, attacker], records.shared[:, seed, attacker]
+    told_about = [
+        averaged(told - level),
+        newest(told - level),
+        newest(told),
+        newest(top(compared) - top(compared).mean()),
+    ]
+    told_then = [f(shared[moments + step]) for step in (0, 1) for f in (top, partial(np.mean, axis=-1))]
+    mine = jax.tree.map(lambda leaf: leaf[seed, attacker], records.secrets)
+    own = [mine.user[moments], mine.user[moments + 1], mine.over[moments, None]]
+    own += [_summary(mine.items[moments + step, :, 0], n) for step in (0, 1)]
+    return Evidence(
+        moments=moments,
+        truth=records.engagement(victim)[seed, moments],
+        own=np.concatenate(own, axis=1).astype(np.float64),
+        sent=np.stack([*told_about, *told_then], axis=1).astype(np.float64),
+        targets=averaged(told - level) * s.reward_scale,
+    )
+
+
+def platform_accuracy(found: Evidence, episode: int) -> dict[str, Accuracy]:
+    """How well a platform guesses another's engagement, by what it has.
+
+    Args:
+        found: What it has.
+        episode: Rounds of a user.
+
+    Returns:
+        Of who has ``own`` data and no message (non-linear), of who follows the ``targets`` up and down and knows
+        nothing but the mean engagement of users, and of who was fitted on everything: ``linear``, and ``non-linear``.
+    """
+    known = (found.moments // episode) % 2 == 0  # these users' engagement the attacker knows
+    truth, mean = found.truth[~known], float(found.truth[known].mean())
+    judged = partial(accuracy, truth, mean=mean)
+    everything = np.concatenate([found.own, found.sent], axis=1)
+
+    def fitted(fit, features: np.ndarray) -> Accuracy:
+        return judged(fit(features[known], found.truth[known])(features[~known]))
+
+    return {
+        "own": fitted(bent, found.own),
+        "targets": judged(found.targets[~known] - found.targets[~known].mean() + mean),
+        "linear": fitted(straight, everything),
+        "non-linear": fitted(bent, everything),
+    }
+
+
+def values_accuracy(records: Records, seed: int, attacker: int, victim: int) -> dict[str, Accuracy]:
+    """How well a platform guesses another's Q-values, from the federated values that it is sent.
+
+    Candidate i beside candidate i, in the last quarter of the run.
+
+    Returns:
+        Of who has ``own`` data alone, and of who also has the federated values, ``sent``; both fitted on half of the
+        users.
+    """
+    rounds = np.arange(int((1 - _LATE) * records.local.shape[0]), records.local.shape[0])
+    mine = jax.tree.map(lambda leaf: leaf[seed, attacker], records.secrets)
+    own, shared, truth = (
+        values.astype(np.float64)
+        for values in (
+            records.local[rounds, seed, attacker],
+            records.shared[rounds, seed, attacker],
+            records.local[rounds, seed, victim],
+        )
+    )
+    size = own.shape[1]
+    user = np.repeat(mine.user[rounds].astype(np.float64), size, axis=0)
+    without = np.column_stack([user, mine.items[rounds, :, 0].ravel(), *_with_mean(own)])
+    sent = np.column_stack([without, *_with_mean(shared), (shared - own).ravel()])
+    known = np.repeat((rounds // records.episode) % 2 == 0, size)
+    truth = truth.ravel()
+    out = {}
+    for name, features in (("own", without), ("sent", sent)):
+        guess = bent(features[known], truth[known])
+        out[name] = accuracy(truth[~known], guess(features[~known]), float(truth[known].mean()))
+    return out
+
+
+def _with_mean(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """[rounds, N] by candidate, and beside each the mean of its round: two of [rounds · N]."""
+    return values.ravel(), np.repeat(values.mean(1), values.shape[1])
+
+
+def _top(values: np.ndarray, n: int) -> np.ndarray:
+    """Mean of the n largest, over the last axis."""
+    return np.sort(values, axis=-1)[..., -n:].mean(-1)
+
+
+def _summary(kaleness: np.ndarray, n: int) -> np.ndarray:
+    """What candidates are like: float [m, 3] of [m, N]."""
+    return np.stack([kaleness.mean(-1), _top(kaleness, n), -_top(-kaleness, n)], axis=1)
+
+
+def _level(means: np.ndarray) -> np.ndarray:
+    """Means [L] of batches, smoothed over the batches around each."""
+    window = np.ones(2 * _AROUND + 1)
+    return np.convolve(means, window)[_AROUND:-_AROUND] / np.convolve(np.ones(len(means)), window)[_AROUND:-_AROUND]

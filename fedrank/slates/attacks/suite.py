@@ -1,0 +1,316 @@
+"""The leakage report of FedSlate: what its messages tell, mode by mode, with intervals over seeds.
+
+Networks are trained for some users first, and messages are recorded from the first batch on. Nothing here depends on
+how good the slates are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.metrics.returns import MeanInterval, mean_interval
+from fedrank.privacy.calibration import laplace_scale
+from fedrank.privacy.noise.values import ValueNoise
+from fedrank.slates.attacks.guesses import Accuracy, accuracy
+from fedrank.slates.attacks.leakage import (
+    clicked,
+    coordinator_engagement,
+    coordinator_targets,
+    evidence,
+    platform_accuracy,
+    values_accuracy,
+)
+from fedrank.slates.attacks.records import Records, record
+from fedrank.slates.networks import ItemHead, ItemQ, PositionalHead, PositionalQ
+from fedrank.slates.vertical_slate import VerticalSlate
+from fedrank.slates.vertical_slate.settings import Exploration, Faults, SlateSettings
+from fedrank.slates.world.presets import preset
+
+#: What can be looked into, and what each is.
+MODES = {
+    "published": "the published code: targets are engagement and at most 0.9 more",
+    "corrected": "values without bounds, engagement scaled and centred",
+    "extended": "all platforms see engagement, and each learns from its own targets",
+    "team": "all platforms see engagement, and all learn from the mean of their targets",
+    "noisy-values": "as corrected, and Q-values carry noise",
+    "noisy-targets": "as corrected, and engagement carries noise before it enters a target",
+}
+#: Engagement above this is cut where noise is put on it; a round's is about 15, and above this once in 250 times.
+LARGEST_ENGAGEMENT = 100.0
+#: Users that one compiled program serves, at most: a bound of memory.
+_USERS_AT_ONCE = 10
+#: Whose engagement is looked for, and who looks: the first platform's, the last.
+_VICTIM = 0
+
+_MEANS = {
+    ("platform", "own"): "what it knows itself, no message",
+    ("platform", "targets"): "ups and downs of targets, nobody's help",
+    ("platform", "linear"): "all messages, linear, fitted on other users",
+    ("platform", "non-linear"): "all messages, non-linear, fitted on other users",
+    ("coordinator", "click"): "where the gradient is not 0",
+    ("coordinator", "known"): "targets, candidates known",
+    ("coordinator", "unknown"): "targets, candidates unknown",
+    ("coordinator", "gradient"): "gradients alone",
+    ("values", "own"): "what it knows itself, no message",
+    ("values", "sent"): "the federated values it is sent",
+}
+
+
+@dataclass(frozen=True)
+class Leak:
+    """What one attacker gets out of one mode's messages.
+
+    Attributes:
+        mode: One of :data:`MODES`; with the ε of its noise, if it has any.
+        attacker: Who looks.
+        secret: What for.
+        means: By what.
+        measures: By name, with an interval over seeds: ``r2``, ``rank``, ``error``, ``blind`` and ``exact`` as in
+            :class:`~fedrank.slates.attacks.guesses.Accuracy`; of clicks ``exact`` and ``blind``, parts that are right.
+    """
+
+    mode: str
+    attacker: str
+    secret: str
+    means: str
+    measures: Mapping[str, MeanInterval]
+
+    @property
+    def words(self) -> str:
+        """As a sentence."""
+        m, who = self.measures, f"{self.mode}: {self.attacker}, by {self.means}, finds {self.secret}"
+        if "r2" not in m:
+            return f"{who} in {_percent(m['exact'].mean)} of moments (guessing: {_percent(m['blind'].mean)})"
+        explained = "nothing to explain, it is constant" if math.isnan(m["r2"].mean) else f"R² = {m['r2'].mean:.3f}"
+        return (
+            f"{who} with {explained}; off by {m['error'].mean:.3g}, where guessing the mean is off by "
+            f"{m['blind'].mean:.3g}; {_percent(m['exact'].mean)} to a part in a hundred"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs; what is not a number is null."""
+        measures = {
+            name: {end: None if math.isnan(value) else value for end, value in interval._asdict().items()}
+            for name, interval in self.measures.items()
+        }
+        named = {name: getattr(self, name) for name in ("mode", "attacker", "secret", "means")}
+        return {**named, **measures, "words": self.words}
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.1f} %"
+
+
+def leakage_protocol(
+    mode: str,
+    *,
+    rounds: int,
+    candidates: int = 10,
+    slate: int = 3,
+    platforms: int = 2,
+    time_budget: int | None = None,
+    widths: tuple[tuple[int, ...], tuple[int, ...]] = ((64, 64), (32, 32)),
+    batch: int = 32,
+    noise: ValueNoise | None = None,
+) -> VerticalSlate:
+    """A protocol to look into, small enough to be trained in seconds.
+
+    Args:
+        mode: One of :data:`MODES`.
+        rounds: Rounds of the run: ε falls over the first third, learning begins after a tenth, and platforms forget
+            nothing.
+        candidates: N.
+        slate: n.
+        platforms: K.
+        time_budget: Ticks of a user; None: 61 rounds.
+        widths: Of the platforms' hidden layers and of the federated network's.
+        batch: B.
+        noise: On values.
+
+    Raises:
+        ConfigError: Numbers out of range.
+    """
+    if mode not in MODES:
+        raise UnknownNameError("mode of slates to attack", mode, MODES)
+    published, everybody = mode == "published", mode in ("extended", "team")
+    ticks = 61 * platforms if time_budget is None else time_budget
+    world = preset(
+        "recsim", candidates=candidates, slate=slate, platforms=platforms, time_budget=ticks, fresh=not published
+    )
+    faults = Faults(**{field.name: published for field in dataclasses.fields(Faults)})
+    settings = SlateSettings(
+        world=world,
+        local=ItemQ(1, 1),
+        head=PositionalHead(candidates, widths[1]) if published else ItemHead(widths[1]),
+        feedback=tuple(everybody or number == _VICTIM for number in range(platforms)),
+        learning_rate=0.01 if published else 1e-3,
+        batch=batch,
+        memory=max(rounds, batch + 1),
+        burn_in=max(batch + 1, rounds // 10),
+        copy_every=100,
+        exploration=Exploration(decay=0.05 ** (3 / rounds), floor=0.05),
+        choice="published" if published else "true",
+        objective="team" if mode == "team" else "own",
+        reward_scale=1.0 if published else 15.0,
+        centred=not published,
+        noise=noise,
+        faults=faults,
+    )
+    user, item = settings.user_features, settings.item_features
+    local = PositionalQ(user, item, candidates, widths[0]) if published else ItemQ(user, item, widths[0])
+    return VerticalSlate(dataclasses.replace(settings, local=local))
+
+
+def attack_slates(
+    modes: Sequence[str] = tuple(MODES),
+    *,
+    seeds: int = 4,
+    first_seed: int = 0,
+    episodes: int = 30,
+    epsilon: float = 8.0,
+    clip: float = 1.0,
+    target_epsilons: Sequence[float] = (8.0, 1.0),
+    **shape: Any,
+) -> list[Leak]:
+    """Train, record, attack.
+
+    Args:
+        modes: Of :data:`MODES`.
+        seeds: Runs of each mode, whose numbers follow on ``first_seed``; 2 or more give intervals.
+        first_seed: The first.
+        episodes: Users of each run; the attacker knows every other one's engagement.
+        epsilon: ε of a vector of values, by discrete Gaussian noise at δ = 10⁻⁶, in mode noisy-values.
+        clip: Values are cut to ± this there.
+        target_epsilons: ε of one engagement, by Laplace noise, in mode noisy-targets.
+        shape: Of :func:`leakage_protocol`: candidates, slate, platforms, time_budget, widths, batch.
+
+    Returns:
+        What each attacker finds, mode by mode.
+
+    Raises:
+        ConfigError: A number out of range.
+    """
+    for mode in modes:
+        if mode not in MODES:
+            raise UnknownNameError("mode of slates to attack", mode, MODES)
+    if seeds < 1 or first_seed < 0 or episodes < 4 or not modes:
+        raise ConfigError(
+            f"one mode, one seed from 0 and 4 users are the least, got {list(modes)}, {seeds} from {first_seed} and "
+            f"{episodes}."
+        )
+    if shape.get("platforms", 2) < 2:
+        raise ConfigError(
+            f"somebody has to look at a platform: platforms must be at least 2, got {shape['platforms']}."
+        )
+    found: list[Leak] = []
+    numbers = np.arange(first_seed, first_seed + seeds)
+    plain: Records | None = None
+    for mode in modes:
+        if mode == "noisy-targets" and plain is not None:
+            records = plain
+        else:
+            noise = ValueNoise(clip, epsilon) if mode == "noisy-values" else None
+            rounds = episodes * leakage_protocol(mode, rounds=10**4, **shape).settings.world.rounds_per_episode
+            protocol = leakage_protocol(mode, rounds=rounds, noise=noise, **shape)
+            at_once = max(d for d in range(1, _USERS_AT_ONCE + 1) if episodes % d == 0)
+            records = record(protocol, numbers, rounds, rounds // episodes * at_once)
+            plain = records if mode in ("corrected", "noisy-targets") else plain
+        if mode == "noisy-targets":
+            found += [leak for one in target_epsilons for leak in noisy_targets(records, one, first_seed)]
+        else:
+            found += leaks(records, f"{mode}, ε = {epsilon:g}" if mode == "noisy-values" else mode)
+    return found
+
+
+def leaks(records: Records, mode: str) -> list[Leak]:
+    """What coordinator and platforms get out of one mode's messages."""
+    episode, last = records.episode, records.protocol.settings.platforms - 1
+    found = [*_coordinator(records, mode)]
+    guesses = [platform_accuracy(evidence(records, seed, last, _VICTIM), episode) for seed in range(records.seeds)]
+    for means in guesses[0]:
+        found.append(
+            _leak(mode, "platform B", "engagement", _MEANS["platform", means], [one[means] for one in guesses])
+        )
+    values = [values_accuracy(records, seed, _VICTIM, last) for seed in range(records.seeds)]
+    for means in values[0]:
+        found.append(
+            _leak(
+                mode, "platform A", "Q-values as B sent them", _MEANS["values", means], [one[means] for one in values]
+            )
+        )
+    return found
+
+
+def noisy_targets(records: Records, epsilon: float, seed: int = 0) -> list[Leak]:
+    """What a platform would get out of targets whose engagement had Laplace noise.
+
+    Engagement is cut to [0, 100] and gets noise of scale 100/ε, before a target is made of it: ε is that of one
+    engagement. Either noise is drawn once for each moment and kept, or anew for every batch, which is then ε a batch.
+
+    Args:
+        records: A run without such noise. What it would have learnt is not looked at.
+        epsilon: ε.
+        seed: Of the noise.
+    """
+    s = records.protocol.settings
+    scale = laplace_scale(epsilon, LARGEST_ENGAGEMENT)
+    out: dict[str, list[Accuracy]] = {"once": [], "every time": []}
+    for place in range(records.seeds):
+        rng = np.random.default_rng([seed, place])
+        truth = records.engagement(_VICTIM)[place]
+        drawn = records.moments[:, place]
+        cut = (np.minimum(truth, LARGEST_ENGAGEMENT) - truth)[drawn]
+        noises = {"once": rng.laplace(0, scale, truth.shape)[drawn], "every time": rng.laplace(0, scale, drawn.shape)}
+        for when, noise in noises.items():
+            found = evidence(records, place, s.platforms - 1, _VICTIM, extra=(cut + noise) / s.reward_scale)
+            out[when].append(platform_accuracy(found, records.episode)["linear"])
+    means = _MEANS["platform", "linear"]
+    return [
+        _leak(f"noisy-targets, ε = {epsilon:g}, noise drawn {when}", "platform B", "engagement", means, each)
+        for when, each in out.items()
+    ]
+
+
+def _coordinator(records: Records, mode: str) -> list[Leak]:
+    rows = np.arange(records.seeds)[None, :, None]
+    items = records.secrets.item[rows, _VICTIM, records.moments]
+    truth = records.engagement(_VICTIM)[rows, records.moments]
+    right = (clicked(records.gradient[:, :, _VICTIM]) == items).mean((0, 2))
+    candidates = records.protocol.settings.world.candidates
+    blind = [np.bincount(items[:, seed].ravel() + 1, minlength=candidates + 1).max() for seed in range(records.seeds)]
+    out = [
+        Leak(
+            mode,
+            "coordinator",
+            "clicks",
+            _MEANS["coordinator", "click"],
+            {"exact": mean_interval(right), "blind": mean_interval(np.array(blind) / items[:, 0].size)},
+        )
+    ]
+    for means, known in (("known", True), ("unknown", False)):
+        guess = coordinator_engagement(records, _VICTIM, candidates_known=known)
+        each = [accuracy(truth[:, seed].ravel(), guess[:, seed].ravel()) for seed in range(records.seeds)]
+        out.append(_leak(mode, "coordinator", "engagement", _MEANS["coordinator", means], each))
+    targets, _ = coordinator_targets(records, _VICTIM)
+    told = records.told[:, :, _VICTIM].astype(np.float64)
+    each = [accuracy(told[:, seed].ravel(), targets[:, seed].ravel()) for seed in range(records.seeds)]
+    return [*out, _leak(mode, "coordinator", "targets", _MEANS["coordinator", "gradient"], each)]
+
+
+def _leak(mode: str, attacker: str, secret: str, means: str, each: Sequence[Accuracy]) -> Leak:
+    measures = {name: _interval([getattr(one, name) for one in each]) for name in Accuracy._fields}
+    return Leak(mode, attacker, secret, means, measures)
+
+
+def _interval(values: Sequence[float]) -> MeanInterval:
+    """Over seeds; of a constant in any of them, nothing."""
+    if any(math.isnan(value) for value in values):
+        return MeanInterval(math.nan, math.nan, math.nan)
+    return mean_interval(values)

@@ -1,0 +1,143 @@
+"""What fixed policies bring in: the marks that a run of platforms is compared with.
+
+Each is played for the same fresh users, and for the users that each run is judged by, so that a difference between a
+run and a mark is one of slates and not of users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrank.metrics.returns import mean_interval
+from fedrank.slates.world.optimum import OptimalPolicy, solve
+from fedrank.slates.world.policies import BASELINES
+from fedrank.slates.world.rollout import Policy, returns
+from fedrank.slates.world.satisfaction import Satisfaction
+
+#: Fresh users of a mark.
+MARK_EPISODES = 2000
+#: The yardstick.
+OPTIMUM = "optimum"
+#: What is measured.
+ENGAGEMENT = "engagement"
+
+#: Folds of a run's key that no round and no simulator uses.
+FRESH, USERS, PLATFORMS = 0xFFFFFFF0, 0xFFFFFFF1, 0xFFFFFFF2
+
+_NOTES = {
+    "random": "Every slate is drawn at random.",
+    "choc": "Every slate has the items with most chocolate.",
+    "kale": "Every slate has the items with least chocolate.",
+    "myopic": "The slate with the largest expected engagement of the tick, by the true user and the true model.",
+    OPTIMUM: "Dynamic programming over the user's exposure, which no platform sees, for the engagement of all "
+    "platforms together; its policy plans each round before the clicks of that round are known.",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class SlateMark:
+    """One mark.
+
+    Attributes:
+        name: One of the baselines of the configuration.
+        engagement: float64 [episodes, K], what each fresh user brought each platform.
+        runs: float64 [runs, K], mean over the users that each run is judged by.
+        solution: Of the optimum: its mean engagement of a user in all as computed, and the standard error of that.
+    """
+
+    name: str
+    engagement: np.ndarray
+    runs: np.ndarray
+    solution: tuple[float, float] | None = None
+
+    def as_json(self, names: Sequence[str]) -> dict[str, Any]:
+        """As it stands in ``baselines.json``: means over users with their intervals, and each run's users.
+
+        Args:
+            names: Of the platforms.
+        """
+        return {
+            "name": self.name,
+            "notes": [_NOTES[self.name]],
+            "values": [
+                {"split": "test", "measure": measure, **interval(values)}
+                for measure, values in by_measure(self.engagement, names).items()
+            ],
+            "episodes": len(self.engagement),
+            "runs": self.runs.tolist(),
+            **(
+                {} if self.solution is None else {"solution": dict(zip(("value", "error"), self.solution, strict=True))}
+            ),
+        }
+
+
+def measures(names: Sequence[str]) -> tuple[str, ...]:
+    """Engagement in all, and of each platform."""
+    return (ENGAGEMENT, *(f"{ENGAGEMENT} ({name})" for name in names))
+
+
+def by_measure(engagement: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Values of all measures.
+
+    Args:
+        engagement: [..., K].
+        names: Of the platforms.
+
+    Returns:
+        Measure -> float64 [...].
+    """
+    each = np.asarray(engagement, np.float64)
+    return dict(zip(measures(names), (each.sum(axis=-1), *np.moveaxis(each, -1, 0)), strict=True))
+
+
+def interval(values: Any) -> dict[str, float | None]:
+    """Mean and 95 % t-interval of independent values, with None for ends that one value does not have."""
+    found = mean_interval(values)
+    return {
+        "value": found.mean,
+        "low": found.low if np.isfinite(found.low) else None,
+        "high": found.high if np.isfinite(found.high) else None,
+    }
+
+
+def fresh_users(keys: jax.Array, episodes: int) -> jax.Array:
+    """Keys of the users that runs are judged by, typed [runs, episodes]: always the same, and never those of training.
+
+    Args:
+        keys: The runs' keys.
+        episodes: Users a run.
+    """
+    return jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, FRESH), episodes))(keys)
+
+
+def marks(world: Satisfaction, names: Sequence[str], keys: jax.Array, seed: int) -> list[SlateMark]:
+    """Play each.
+
+    Args:
+        world: The users.
+        names: Baselines of the configuration.
+        keys: :func:`fresh_users` of the runs.
+        seed: Of the fresh users that all marks share, and of the optimum's samples.
+    """
+    mine = jax.random.split(jax.random.fold_in(jax.random.key(seed), USERS), MARK_EPISODES)
+    together = jnp.concatenate([mine, keys.reshape(-1)])
+    out = []
+    for name in names:
+        policy, solution = _policy(world, name, seed)
+        found = np.asarray(returns(world, policy, together), np.float64)
+        of_runs = found[MARK_EPISODES:].reshape(*keys.shape, -1).mean(axis=1)
+        out.append(SlateMark(name, found[:MARK_EPISODES], of_runs, solution))
+    return out
+
+
+def _policy(world: Satisfaction, name: str, seed: int) -> tuple[Policy, tuple[float, float] | None]:
+    if name != OPTIMUM:
+        return BASELINES.get(name)(world), None
+    solved = solve(world, seed=seed)
+    return OptimalPolicy(world, solved), (float(solved.total), float(solved.error))

@@ -1,0 +1,1 @@
+"""Learners of slates: SlateQ, choice models, replay buffers."""

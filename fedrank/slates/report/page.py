@@ -1,0 +1,178 @@
+"""The page of a run of platforms, for whoever decides whether a platform takes part.
+
+A reader gets, in this order: what users bring, platform by platform, what to be careful about, who is who, how they
+learnt beside fixed policies and the optimum, the numbers, which faults of the published code are on, what crossed and
+what that tells, what is private and what is not, the publication's own metrics, and everything needed to run it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedrank.report import describe, sections, svg, tables, words
+from fedrank.report.html import Html, document, h, section, tile
+from fedrank.report.load import Run
+from fedrank.report.statistics import told
+from fedrank.slates.report import figures as slate_figures
+from fedrank.slates.report import published_metrics as slate_legacy
+from fedrank.slates.report import tables as slate_tables
+from fedrank.slates.report.figures import slates_of
+from fedrank.slates.report.files import OPTIMUM, RANDOM
+from fedrank.slates.report.tables import DIGITS
+
+#: Platforms with a figure and a tile of their own; tables have all of them.
+MOST_PLATFORMS = 5
+
+_LINKS = {
+    "who": "Who is who",
+    "curves": "Curves",
+    "final": "Engagement",
+    "faults": "Faults",
+    "left": "What crossed",
+    "privacy": "Privacy",
+    "legacy": "Legacy metrics",
+    "users": "Users",
+    "repeat": "Repeat",
+    "configuration": "Configuration",
+    "citation": "Citation",
+}
+
+#: What an interval tells, in a tile.
+_TOLD = {"gain": "a gain", "loss": "a loss", "neither": "may be chance", "unknown": "one seed, no interval"}
+
+
+def charts(run: Run) -> dict[str, Any]:
+    """All figures of the page by name, which is also that of the PNG."""
+    slates = slates_of(run)
+    out: dict[str, Any] = {}
+    for place, measure in enumerate(slates.measures[: MOST_PLATFORMS + 1]):
+        if slate_tables.reached(run, measure) is not None:
+            name = "all" if not place else slates.names[place - 1].lower()
+            out[f"engagement-{name}"] = slate_figures.learning_figure(run, measure)
+    online = slate_figures.online_figure(run)
+    return out if online is None else {**out, "while-learning": online}
+
+
+def page(run: Run, drawn: Mapping[str, Any]) -> str:
+    """The whole page.
+
+    Args:
+        run: A run of platforms.
+        drawn: From :func:`charts`.
+    """
+    slates, faults = slates_of(run), slate_tables.faults_table(run)
+    links = {anchor: title for anchor, title in _LINKS.items() if anchor != "faults" or faults is not None}
+    crossed = slate_tables.crossed_table(run)
+    policies = slate_tables.policies_table(run)
+    return document(
+        f"{run.name} – fedrank report",
+        h("header", h("h1", run.name), h("p", describe.headline(run), class_="lead")),
+        h("dl", *_tiles(run), class_="tiles"),
+        *(h("p", f"{said}.", class_="caveat") for said in describe.caveats(run)),
+        h("ul", *(h("li", said) for said in slate_tables.verdicts(run)), class_="verdicts"),
+        h("nav", *(h("a", title, href=f"#{anchor}") for anchor, title in links.items()), aria_label="Sections"),
+        section("who", "Who is who", tables.to_html(slate_tables.parties_table(run))),
+        _curves(run, drawn),
+        section(
+            "final",
+            "Engagement",
+            tables.to_html(slate_tables.platforms_table(run)),
+            None if policies is None else tables.to_html(policies),
+        ),
+        None if faults is None else _faults(run, faults),
+        sections.left(run, *([] if crossed is None else [tables.to_html(crossed, code=("exchange", "message"))])),
+        sections.privacy(run),
+        _legacy(run),
+        section("users", "Users", tables.to_html(slate_tables.world_table(run))),
+        sections.repeat(run),
+        sections.configuration(run, notes=not slates.notes),
+        sections.citation(run),
+        h("footer", f"Made by fedrank {run.environment.get('fedrank', '')} from the files of the run directory alone."),
+    )
+
+
+def _tiles(run: Run) -> list[Html]:
+    slates, out = slates_of(run), []
+    for place, measure in enumerate(slates.measures[: MOST_PLATFORMS + 1]):
+        ours, more = slate_tables.reached(run, measure), slate_tables.against(run, measure, RANDOM)
+        if ours is None:
+            continue
+        notes = ["" if ours.half is None else f"± {ours.half:.{DIGITS}f}, 95 % interval over {ours.n} seeds"]
+        if more is not None:
+            notes.append(f"{describe.measured(more, signed=True, digits=DIGITS)} against random: {_TOLD[told(more)]}")
+        title = "A user’s engagement, all together" if not place else f"On {slate_tables.named(slates, measure)}"
+        out.append(tile(title, f"{ours.mean:.{DIGITS}f}", *notes))
+    share, regret = slate_tables.way(run, slates.measures[0]), slate_tables.against(run, slates.measures[0], OPTIMUM)
+    if share is not None and regret is not None:
+        half = "" if regret.half is None else f" ± {regret.half:.{DIGITS}f}"
+        lost = f"{-regret.mean:.{DIGITS}f}{half}".replace("-", "−")
+        far = f"{100 * share:.0f} %" if share >= 0 else "below random"
+        out.append(tile("Of the way from random to the optimum", far, f"regret {lost}"))
+    out.append(tile("Users served", f"{describe.done_rounds(run) // slates.stay:,}", f"of {slates.stay:,} rounds each"))
+    if run.ledger is not None and len(run.ledger):
+        up, down = (run.ledger.bytes_from(who) / len(slates.names) for who in ("parties", "server"))
+        rounds = max(1, words.rounds_of_platforms(run))
+        notes = (f"{describe.size(round(down / rounds))} received", f"{describe.size(round(up))} sent in the run")
+        out.append(tile("Sent by a platform per round, on average", describe.size(round(up / rounds)), *notes))
+    private = _privacy_tile(run)
+    return out if private is None else [*out, private]
+
+
+def _privacy_tile(run: Run) -> Html | None:
+    privacy = run.privacy
+    if not privacy:
+        return None
+    if not slates_of(run).federated:
+        return tile("Privacy", "–", "nothing crosses between platforms")
+    if privacy.get("epsilon_vector") is None:
+        return tile("ε", "∞", "nothing is randomised: targets tell engagement, see below")
+    stay = words.epsilon_text(words.epsilon(privacy, "epsilon_user_pld"))
+    notes = (f"a user’s stay at one platform: {stay}", "targets and gradients: no noise")
+    return tile("ε of a list of values", words.epsilon_text(words.epsilon(privacy, "epsilon_vector")), *notes)
+
+
+def _curves(run: Run, drawn: Mapping[str, Any]) -> Html:
+    caveats = "".join(f" {caveat}." for caveat in describe.caveats(run))
+    parts = [
+        svg.figure(
+            chart,
+            name,
+            ("What users brought while platforms learnt" if name == "while-learning" else _about(name))
+            + f". The final values are in the tables below.{caveats}",
+        )
+        for name, chart in drawn.items()
+    ]
+    note = (
+        "Point at a curve to read its values. Figures as PNG: folder figures." if parts else "There are no curves yet."
+    )
+    return section("curves", "How they learnt", h("div", *parts, class_="charts"), h("p", note, class_="note"))
+
+
+def _about(name: str) -> str:
+    whose = name.removeprefix("engagement-")
+    on = "all platforms together" if whose == "all" else f"platform {whose.upper()}"
+    return f"Learning curve of a fresh user’s engagement, {on}, with fixed policies and the optimum as dashed lines"
+
+
+def _faults(run: Run, faults: tables.Table) -> Html:
+    said = (
+        "These settings do as the published code does, and not as the publication means. Each is switched off by its "
+        'setting, all of them by slates.mode = "corrected".'
+    )
+    return section("faults", "Faults of the published code", h("p", said), tables.to_html(faults, code=("key",)))
+
+
+def _legacy(run: Run) -> Html:
+    table = slate_legacy.legacy_table(run)
+    return section(
+        "legacy",
+        "Legacy metrics of the publication",
+        h(
+            "div",
+            h("p", h("b", "Not a measure of learning. "), slate_legacy.legacy_words(run)[0]),
+            *(h("p", line) for line in slate_legacy.legacy_words(run)[1:]),
+            None if table is None else tables.to_html(table),
+            class_="legacy",
+        ),
+    )

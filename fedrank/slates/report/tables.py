@@ -1,0 +1,344 @@
+"""Tables of runs of platforms: who is who, what they bring in, fixed policies, faults, what crossed."""
+
+from __future__ import annotations
+
+import math
+import statistics as exact
+from typing import Any
+
+from fedrank.core.ledger import Ledger
+from fedrank.report import describe, words
+from fedrank.report.load import Run
+from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
+from fedrank.report.tables import Column, Table
+from fedrank.slates.report.figures import slates_of
+from fedrank.slates.report.files import FAULTS, MYOPIC, OPTIMUM, POLICIES, RANDOM, Mark, SlateRun
+
+#: Measures that a table of policies has columns for: all platforms together, and three of them.
+_MOST_COLUMNS = 4
+#: Engagement of a user that is less than this is rounding of a sum of about a thousand.
+_ROUNDING = 0.01
+#: Decimals of engagement, which is about a thousand.
+DIGITS = 1
+
+
+def reached(run: Run, measure: str) -> Estimate | None:
+    """What fresh users bring in at the last evaluation, without exploration; None before the first."""
+    found = final_values(run.metrics, "test", measure)
+    return mean_interval(list(found.values())) if found else None
+
+
+def against(run: Run, measure: str, policy: str) -> Estimate | None:
+    """The same minus what a fixed policy gets of the same users, paired by seed; None if the run has no such policy."""
+    mark, found = slates_of(run).mark(policy), final_values(run.metrics, "test", measure)
+    if mark is None or not found:
+        return None
+    if theirs := mark.runs.get(measure):
+        return difference(found, theirs)
+    return mean_interval(list(found.values())).minus(mark.values[measure].mean)
+
+
+def way(run: Run, measure: str) -> float | None:
+    """How far the run got from random to the optimum, as a share; None without either, or where they are the same."""
+    lines, ours = slates_of(run).lines(measure, (RANDOM, OPTIMUM)), against(run, measure, RANDOM)
+    if len(lines) < 2 or ours is None or lines[OPTIMUM] <= lines[RANDOM]:
+        return None
+    return ours.mean / (lines[OPTIMUM] - lines[RANDOM])
+
+
+def named(slates: SlateRun, measure: str) -> str:
+    """Whose a measure is: ``"all platforms"``, ``"A, with feedback"``."""
+    place = slates.measures.index(measure)
+    if not place:
+        return "all platforms"
+    name = slates.names[place - 1]
+    return name if slates.central else f"{name}, {'with' if slates.feedback[place - 1] else 'without'} feedback"
+
+
+def platforms_table(run: Run) -> Table:
+    """What each platform and all together reached, with differences, regret and the time to the threshold."""
+    slates, rows = slates_of(run), []
+    for place, measure in enumerate(slates.measures):
+        regret = None if place else against(run, measure, OPTIMUM)
+        rows.append(
+            {
+                "who": named(slates, measure),
+                "value": reached(run, measure),
+                **{policy: against(run, measure, policy) for policy in (RANDOM, MYOPIC)},
+                "regret": None if regret is None else Estimate(-regret.mean, regret.half, regret.n, regret.method),
+                "time": _time(slates, measure),
+            }
+        )
+    columns = [
+        Column("who", "platform"),
+        Column("value", "engagement of a user", numeric=True, digits=DIGITS),
+        *(
+            Column(policy, f"difference to {policy}", numeric=True, signed=True, digits=DIGITS)
+            for policy in (RANDOM, MYOPIC)
+            if slates.mark(policy)
+        ),
+    ]
+    if slates.mark(OPTIMUM):
+        columns.append(Column("regret", "regret to the optimum", numeric=True, digits=DIGITS))
+    if slates.thresholds:
+        columns.append(Column("time", f"users until {_half(slates)} to the optimum", numeric=True))
+    notes = [
+        f"The last networks without exploration, for {slates.judges:,} fresh users a seed; a user stays for "
+        f"{slates.stay:,} rounds. Engagement is summed over the stay, without a discount. " + _spread(run),
+    ]
+    if any(mark.runs for mark in slates.marks):
+        notes.append("Differences and regret are paired by seed: fixed policies are shown the same users.")
+    if slates.mark(OPTIMUM):
+        notes.append(
+            "The optimum is of all platforms together, so that a single platform has no regret: it may get more than "
+            "its part of the optimum, at the expense of others."
+        )
+    if slates.thresholds:
+        levels = [f"{threshold.level:.{DIGITS}f} ({named(slates, m)})" for m, threshold in slates.thresholds.items()]
+        first = any(0.0 in threshold.users for threshold in slates.thresholds.values())
+        luck = " 0 is before learning: networks as they are drawn may sort items well by luck." if first else ""
+        notes.append(
+            f"Time to threshold: the first of two evaluations in a row at {', '.join(levels)} or above, "
+            f"{_half(slates)} from random to the optimum; there is an evaluation every "
+            f"{slates.every / slates.stay:,.3g} users.{luck}"
+        )
+    return Table("What a fresh user brings", tuple(columns), tuple(rows), tuple(notes))
+
+
+def policies_table(run: Run) -> Table | None:
+    """Fixed policies and what the run adds to them; None if the run has none."""
+    slates = slates_of(run)
+    known = [name for name in POLICIES if slates.mark(name)]
+    if not known:
+        return None
+    measures = slates.measures[:_MOST_COLUMNS]
+    rows: list[dict[str, Any]] = []
+    for name in known:
+        mark = slates.mark(name)
+        assert mark is not None
+        row: dict[str, Any] = {"policy": name}
+        for i, measure in enumerate(measures):
+            row |= {f"v{i}": _over_users(mark, measure), f"d{i}": against(run, measure, name)}
+        rows.append(row)
+    columns = [Column("policy", "policy")]
+    for i, measure in enumerate(measures):
+        who = "all" if measure == slates.measures[0] else slates.names[slates.measures.index(measure) - 1]
+        columns.append(Column(f"v{i}", who, numeric=True, digits=DIGITS))
+        columns.append(Column(f"d{i}", f"run − policy, {who}", numeric=True, signed=True, digits=DIGITS))
+    users = max(mark.users for mark in slates.marks)
+    notes = [
+        f"Policies: mean over {users:,} fresh users, with its 95 % interval. Run − policy: for the users that the run "
+        "is judged by, so that it is not the difference of the means that stand here.",
+        *(f"{mark.name}: {note}" for mark in slates.marks for note in mark.notes),
+    ]
+    return Table("Fixed policies", tuple(columns), tuple(rows), tuple(notes))
+
+
+def parties_table(run: Run) -> Table:
+    """Who is who: what each sees, what it learns from, what it is sent."""
+    slates = slates_of(run)
+    rows = []
+    pooled = bool(run.setting("sharing.secure_sum"))
+    for name, sees in zip(slates.names, slates.feedback, strict=True):
+        if slates.central:
+            row = {"sees": "candidates; the user’s satisfaction with noise; clicks and engagement"}
+            row |= {"learns": "with what all know of the user", "sent": "nothing: all have everything"}
+        else:
+            more = "; clicks and engagement" if sees else "; no click, no engagement"
+            row = {"sees": f"its candidates; the user’s satisfaction with noise{more}"}
+            if not slates.federated:
+                row |= {"learns": _BY_ITSELF[sees], "sent": "nothing"}
+            else:
+                row |= {"learns": _FEDERATED[sees], "sent": _SENT_SUMS if pooled else _SENT[sees]}
+        rows.append(
+            {"platform": name if slates.central else f"{name}, {'with' if sees else 'without'} feedback", **row}
+        )
+    if slates.federated:
+        what = "sums over the platforms of" if pooled else "of every platform:"
+        rows.append(
+            {
+                "platform": "coordinator",
+                "sees": "nothing of a user or an item",
+                "learns": "gradients of all, how values are joined to federated ones",
+                "sent": f"{what} Q-values, targets, gradients",
+            }
+        )
+    columns = (
+        Column("platform", "who"),
+        Column("sees", "sees"),
+        Column("learns", "learns from"),
+        Column("sent", "is sent"),
+    )
+    return Table("Platforms and coordinator", columns, tuple(rows))
+
+
+_BY_ITSELF = {True: "its own engagement, by itself", False: "nothing: its network stays as it was drawn"}
+_FEDERATED = {
+    True: "its own engagement, and what it expects to follow (equations 13 and 14)",
+    False: "targets of who has feedback, which tell that platform’s engagement (equation 15)",
+}
+_SENT = {
+    True: "federated values of its candidates; gradients",
+    False: "federated values of its candidates; gradients; targets of who has feedback",
+}
+_SENT_SUMS = "sums over all platforms; the federated network; the mean of the targets"
+
+
+def world_table(run: Run) -> Table:
+    """What the users are like."""
+    slates = slates_of(run)
+    world = slates.world
+    facts = {
+        "world": world.get("preset"),
+        "candidates N in a round, slate n": f"{describe.number(world.get('candidates'))}, "
+        f"{describe.number(world.get('slate'))}",
+        "candidates of the platforms": "the same" if world.get("shared_candidates") else "each its own",
+        "satisfaction follows consumption, τ": world.get("sensitivity"),
+        "what is left of consumption a tick later, β": world.get("memory_discount"),
+        "noise on the satisfaction that platforms see": world.get("observation_noise"),
+        "a high kaleness is": {"recsim-code": "chocolate (RecSim’s code)", "paper": "kale (the publications)"}.get(
+            str(world.get("semantics")), world.get("semantics")
+        ),
+        "choice of a slate": world.get("choice"),
+        "who comes first in a round": world.get("turns"),
+        "rounds of a user’s stay": slates.stay,
+        "users of a run, one after the other": slates.users,
+    }
+    rows = tuple({"what": what, "value": value} for what, value in facts.items() if value is not None)
+    return Table(
+        "The users, made up by a program", (Column("what", "what"), Column("value", "value")), rows, slates.notes
+    )
+
+
+def faults_table(run: Run) -> Table | None:
+    """Faults of the published code that are on; None if none is."""
+    rows = [
+        {"key": f"slates.{name}", "name": FAULTS[name][0], "what": FAULTS[name][1]}
+        if name in FAULTS
+        else {"key": f"slates.{name}", "name": name, "what": ""}
+        for name in slates_of(run).faults
+    ]
+    if not rows:
+        return None
+    columns = (Column("name", "fault"), Column("what", "what it does"), Column("key", "setting"))
+    return Table("Faults of the published code that are on", columns, tuple(rows))
+
+
+def crossed_table(run: Run) -> Table | None:
+    """What crossed, message by message, with how often; None if nothing has."""
+    flows = [flow for flow in words.flows(run.ledger or Ledger()) if flow.messages]
+    if not flows:
+        return None
+    rounds, batches = words.rounds_of_platforms(run), words.batches_of(run)
+    rows = []
+    for flow in flows:
+        kind = words.kind_of(flow)
+        turns = {"round": rounds, "batch": batches}.get(kind, flow.messages / len(slates_of(run).names))
+        each = flow.messages / turns if turns else math.nan
+        rows.append(
+            {
+                "exchange": flow.exchange,
+                "message": flow.message,
+                "way": "up" if flow.sender == "parties" else "down",
+                "when": kind,
+                "each": f"{each:,.3g}",
+                "bytes_each": flow.bytes_each,
+                "turn": describe.size(round(each * flow.bytes_each)),
+                "total": describe.size(flow.bytes),
+            }
+        )
+    columns = (
+        Column("exchange", "exchange"),
+        Column("message", "message"),
+        Column("way", "way"),
+        Column("when", "in each"),
+        Column("each", "messages", numeric=True),
+        Column("bytes_each", "bytes of one", numeric=True),
+        Column("turn", "bytes of all", numeric=True),
+        Column("total", "in total", numeric=True),
+    )
+    note = (
+        f"One seed, all platforms together: {rounds:,} rounds, and {batches:,} batches to learn from. up: to the "
+        "coordinator; down: from it."
+    )
+    return Table("Everything that crossed (one seed)", columns, tuple(rows), (note,))
+
+
+def verdicts(run: Run) -> list[str]:
+    """What came out, in sentences."""
+    slates, out = slates_of(run), []
+    for measure in slates.measures:
+        found = against(run, measure, RANDOM)
+        if found is not None:
+            who = "All platforms together" if measure == slates.measures[0] else named(slates, measure)
+            out.append(f"{who}: {_told(found)} against random slates.")
+    total = slates.measures[0]
+    same = [name for name in POLICIES if _same(against(run, total, name))]
+    if same:
+        out.append(
+            f"Without exploration platforms bring exactly as much as {describe.in_words(same)} for the same users: "
+            "nothing else that they may have learnt shows."
+        )
+    short = None if MYOPIC in same else against(run, total, MYOPIC)
+    lines = slates.lines(total)
+    if short is not None:
+        out.append(
+            f"All platforms together: {_told(short)} against the myopic policy, which knows the user’s mind and thinks "
+            "of now only."
+        )
+    if {MYOPIC, OPTIMUM, RANDOM} <= set(lines):
+        gap, whole = lines[OPTIMUM] - lines[MYOPIC], lines[OPTIMUM] - lines[RANDOM]
+        if whole > 0 and gap < _NO_TENSION * whole:
+            out.append(
+                "In this world there is no tension: the myopic policy is as good as the optimum, so that thinking of "
+                "later gains nothing. World tension is made for that question."
+            )
+    return out
+
+
+def _over_users(mark: Mark, measure: str) -> Estimate | None:
+    found = mark.values.get(measure)
+    if found is None:
+        return None
+    return Estimate(found.mean, None if found.high is None else found.high - found.mean, mark.users)
+
+
+#: Where the optimum adds less to the myopic policy than this part of what it adds to chance, there is no tension.
+_NO_TENSION = 0.02
+
+
+def _same(found: Estimate | None) -> bool:
+    """Whether two policies brought the same in every seed, but for rounding."""
+    return found is not None and max(abs(found.mean), found.half or 0.0) < _ROUNDING
+
+
+def _told(found: Estimate) -> str:
+    """A difference in words: ``"+81.2 (95 % interval +60.1 to +102.3)"``, and whether it may be chance."""
+    if found.low is None or found.high is None:
+        return f"{_sign(found.mean)} (one seed, no interval)"
+    sure = "" if found.low > 0 or found.high < 0 else ", which may be chance,"
+    return f"{_sign(found.mean)} (95 % interval {_sign(found.low)} to {_sign(found.high)}){sure}"
+
+
+def _sign(value: float) -> str:
+    return describe.measured(value, signed=True, digits=DIGITS)
+
+
+def _half(slates: SlateRun) -> str:
+    return "half-way" if slates.share == 0.5 else f"{slates.share:.0%} of the way".replace("%", " %")
+
+
+def _time(slates: SlateRun, measure: str) -> str | None:
+    threshold = slates.thresholds.get(measure)
+    if threshold is None:
+        return None
+    there = [users for users in threshold.users if users is not None]
+    if len(there) == len(threshold.users):
+        middle = f"{exact.median(there):,.0f} (median)" if len(there) > 1 else f"{there[0]:,.0f}"
+        return middle if len(there) == 1 else f"{middle}, {min(there):,.0f} to {max(there):,.0f}"
+    return f"reached by {len(there)} of {len(threshold.users)} seeds"
+
+
+def _spread(run: Run) -> str:
+    n = len(run.seeds)
+    return "One seed: no interval." if n == 1 else f"± is half of a 95 % Student t interval over {n} seeds."

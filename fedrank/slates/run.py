@@ -1,0 +1,336 @@
+"""Runs in which platforms share users: what is measured and written.
+
+Beside what every run leaves (:mod:`fedrank.engine.run_folder`; ``interactions`` are slates here)::
+
+    slates.json       platforms, world, faults that are on, the optimum, and at the end what came out
+    episodes.parquet  long form: seed, episode, round, platform, engagement, first (that of the episode's first round)
+    crossed.parquet   long form, of the first run: round, exchange (its place), requests, replies
+
+Runs have as many rounds as others have messages: ``ledger.jsonl`` has one line for all rounds from one evaluation to
+the next, under the number of the first. What crosses depends on the round only, so that the first run speaks for all.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+import polars as pl
+
+from fedrank.core.ledger import Ledger
+from fedrank.engine.progress import Listener
+from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
+from fedrank.engine.runner import Runner
+from fedrank.engine.simulator import Simulator, run_keys
+from fedrank.slates.baselines import ENGAGEMENT, PLATFORMS, by_measure, fresh_users, marks
+from fedrank.slates.build import SlateExperiment
+from fedrank.slates.results import about, read_baselines, results
+from fedrank.slates.vertical_slate import VerticalSlate
+
+#: Slates of all runs in one compiled call: they are learnt from at once, and take longer than other interactions.
+_PER_CALL = 5000
+
+EPISODES = {
+    "seed": pl.Int64,
+    "episode": pl.Int64,
+    "round": pl.Int64,
+    "platform": pl.String,
+    "engagement": pl.Float64,
+    "first": pl.Float64,
+}
+_CROSSED = {"round": pl.Int64, "exchange": pl.Int64, "requests": pl.Int64, "replies": pl.Int64}
+#: Of users who have not left yet, after so many rounds; beside the checkpoint, which it is of no use without.
+_STAYING = "checkpoint/staying.parquet"
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def evaluated(protocol: VerticalSlate, states: Any, own: Any, keys: jax.Array) -> jax.Array:
+    """What platforms get of fresh users without exploration: float32 [runs, episodes, K].
+
+    Args:
+        protocol: The protocol.
+        states: The server's states [runs, ...].
+        own: What the platforms have, [runs, K, ...].
+        keys: Typed keys [runs, episodes].
+    """
+    return protocol.evaluated(states, own, keys)
+
+
+class SlateRunner(Runner):
+    """A run of a :class:`SlateExperiment`; arguments as :class:`Runner` has them."""
+
+    unit = "slates"
+
+    def __init__(self, experiment: SlateExperiment, home: RunFolder, listener: Listener):
+        config, k = experiment.config, experiment.n_parties
+        chunk = max(k, config.compute.chunk // config.seeds)
+        simulator = Simulator(experiment.protocol, chunk, config.compute.debug)
+        super().__init__(config, home, listener, simulator, k)
+        self.experiment, self.keys = experiment, run_keys(config.all_seeds)
+        self.users = fresh_users(self.keys, config.evaluation.episodes)
+        self.episodes: list[pl.DataFrame] = []
+        self.done, self.finished = 0, np.zeros(self.runs, np.int64)  # rounds, and users who have left
+        self.stayed = np.zeros(self.runs, np.int64)  # rounds of the users who are there
+        self.staying = np.zeros((2, self.runs, k))  # their engagement, and that of their first round
+        self.kept: list[pl.DataFrame] = []
+        self.crossed: list[np.ndarray] = []  # of the first run: int32 [rounds, exchanges, 2]
+        self.sent = 0  # bytes that platforms of a run have sent
+        self.latest = float("nan")
+
+    @property
+    def shared(self) -> Any:
+        """Nothing: users come from the world."""
+        return None
+
+    def start(self) -> tuple[jax.Array, Any, Any]:
+        """As :meth:`Runner.start`; the networks of every run are its own."""
+        keys = jax.vmap(lambda key: jax.random.fold_in(key, PLATFORMS))(self.keys)
+        parties = self.experiment.protocol.parties(keys)
+        return self.keys, *self.simulator.start(self.keys, parties, per_run=True)
+
+    def _step(self) -> int:
+        every = self.config.evaluation.every
+        most = max(1, _PER_CALL // (self.work * self.runs))
+        return max(n for n in range(1, min(every, most) + 1) if every % n == 0)
+
+    # -- training ------------------------------------------------------------------------------------------------
+
+    def note(self, done: int, seen: dict[str, Any]) -> tuple[str, float]:
+        """What crossed, and what users who left had brought."""
+        engagement = np.asarray(seen["world"]["engagement"], np.float64)  # [rounds, runs, K]
+        over = np.asarray(seen["world"]["over"])  # [rounds, runs]
+        sent = self.sent + np.cumsum(self._note_crossed(seen, len(over)))
+        self.done, self.sent = done + len(over), int(sent[-1])
+        rows: list[tuple] = []
+        for run in range(self.runs):
+            for first, last in self._stays(over[:, run]):
+                self._add(run, engagement[first : last + 1, run])
+                if over[last, run]:
+                    rows.append((run, self.finished[run], last, *self.staying[:, run].copy()))
+                    self.finished[run] += 1
+                    self.stayed[run], self.staying[:, run] = 0, 0.0
+        if rows:
+            self._note_episodes(done, rows, sent)
+        return ENGAGEMENT, self.latest
+
+    @staticmethod
+    def _stays(over: np.ndarray) -> list[tuple[int, int]]:
+        """First and last round of every user's stay in a stretch of rounds; the last may go on."""
+        ends = np.flatnonzero(over).tolist()
+        if not ends or ends[-1] != len(over) - 1:
+            ends.append(len(over) - 1)
+        return list(zip([0, *(end + 1 for end in ends[:-1])], ends, strict=True))
+
+    def _add(self, run: int, engagement: np.ndarray) -> None:
+        """Rounds [rounds, K] more of the user who is there."""
+        if not self.stayed[run]:
+            self.staying[1, run] = engagement[0]
+        self.stayed[run] += len(engagement)
+        self.staying[0, run] += engagement.sum(axis=0)
+
+    def _note_episodes(self, done: int, rows: list[tuple], sent: np.ndarray) -> None:
+        runs, episodes, last, total, first = (np.array(column) for column in zip(*rows, strict=True))
+        seeds, rounds = np.asarray(self.seeds)[runs], done + last + 1
+        names = self.experiment.names
+        for place, name in enumerate(names):
+            self.episodes.append(
+                pl.DataFrame(
+                    {
+                        "seed": seeds,
+                        "episode": episodes,
+                        "round": rounds,
+                        "platform": np.full(len(rows), name),
+                        "engagement": total[:, place],
+                        "first": first[:, place],
+                    },
+                    schema=EPISODES,
+                )
+            )
+        self.latest = float(total.sum(axis=1).mean())
+        for measure, values in by_measure(total, names).items():
+            self.frames.append(self._rows(seeds, rounds, sent[last], "online", measure, values))
+
+    def _rows(self, seeds: Any, rounds: Any, sent: Any, split: str, measure: str, values: np.ndarray) -> pl.DataFrame:
+        """Rows of ``metrics.parquet``, one a value."""
+        each = self.epsilon
+        columns = {
+            "seed": seeds,
+            "round": rounds,
+            "interactions": np.asarray(rounds) * self.experiment.n_parties,
+            "bytes_up": sent,
+            "epsilon": None if each is None else np.asarray(rounds) * each,
+            "split": split,
+            "measure": measure,
+            "value": values,
+        }
+        return pl.DataFrame({name: _column(values_, len(values)) for name, values_ in columns.items()}, schema=SCHEMA)
+
+    @functools.cached_property
+    def epsilon(self) -> float | None:
+        """ε of a round; None where nothing is promised."""
+        found = self.experiment.protocol.account(1, self.config.privacy.delta).epsilon_round
+        return found if np.isfinite(found) else None
+
+    def _note_crossed(self, seen: dict[str, Any], rounds: int) -> np.ndarray:
+        """Keep what crossed in the first run; bytes that its platforms sent, int64 [rounds]."""
+        exchanges = self.experiment.protocol.exchanges
+        everybody = np.full((rounds, 1, len(exchanges), 2), self.experiment.n_parties, np.int32)
+        mine = np.asarray(seen.get("crossed", everybody))[:, 0]
+        self.crossed.append(mine)
+        return mine[..., 1].astype(np.int64) @ self._up
+
+    @functools.cached_property
+    def _up(self) -> np.ndarray:
+        """Bytes that a platform sends with a reply of each exchange, int64 [exchanges]."""
+        k = self.experiment.n_parties
+        return np.array(
+            [
+                exchange.reply.nbytes
+                + sum(layout.nbytes for _, who, layout in exchange.carriers(k) if who == "parties")
+                for exchange in self.experiment.protocol.exchanges
+            ],
+            np.int64,
+        )
+
+    # -- evaluation ----------------------------------------------------------------------------------------------
+
+    def evaluate(self, states: Any, own: Any, done: int) -> None:
+        """Engagement of fresh users without exploration, always the same ones: mean of each run."""
+        found = evaluated(self.experiment.protocol, self.simulator.server(states), own, self.users)
+        means = np.asarray(found, np.float64).mean(axis=1)
+        for measure, values in by_measure(means, self.experiment.names).items():
+            rounds = np.full(self.runs, done)
+            self.frames.append(self._rows(np.asarray(self.seeds), rounds, self.sent, "test", measure, values))
+
+    # -- going on ------------------------------------------------------------------------------------------------
+
+    def restore(self, done: int) -> None:
+        """As :meth:`Runner.restore`; users who have left, those who are there, and what crossed, too."""
+        super().restore(done)
+        self.done = done
+        self.episodes = [self.home.read_table("episodes.parquet", EPISODES).filter(pl.col("round") <= done)]
+        for run, seed in enumerate(self.seeds):
+            mine = self.episodes[0].filter(pl.col("seed") == seed)
+            self.finished[run] = mine["episode"].n_unique()
+            self.stayed[run] = done - (mine["round"].max() or 0)  # type: ignore[operator] - a number
+        self.kept = [self.home.read_table(_STAYING, EPISODES).filter(pl.col("round") == done)]
+        place = {name: number for number, name in enumerate(self.experiment.names)}
+        for seed, _, _, platform, engagement, first in self.kept[0].iter_rows():
+            self.staying[:, self.seeds.index(seed), place[platform]] = engagement, first
+        table = self.home.read_table("crossed.parquet", _CROSSED).filter(pl.col("round") < done)
+        crossed = np.zeros((done, len(self._up), 2), np.int32)
+        if len(table):
+            crossed[table["round"], table["exchange"]] = table.select("requests", "replies").to_numpy()
+        self.crossed = [crossed]
+        self.sent = int((crossed[..., 1].astype(np.int64) @ self._up).sum())
+
+    def keep(self) -> None:
+        """As :meth:`Runner.keep`; the same, too."""
+        super().keep()
+        self._write_tables()
+        names, rows = self.experiment.names, []
+        for run, seed in enumerate(self.seeds):
+            for place, name in enumerate(names):
+                total, first = self.staying[:, run, place].tolist()
+                rows.append((seed, int(self.finished[run]), self.done, name, total, first))
+        # Whoever is killed before the checkpoint is written goes on from the one before, so that one's are kept.
+        self.kept = [*self.kept[-1:], pl.DataFrame(rows, schema=EPISODES, orient="row")]
+        self.home.table(_STAYING, pl.concat(self.kept))
+
+    def _write_tables(self) -> None:
+        self.episodes = [pl.concat(self.episodes) if self.episodes else pl.DataFrame(schema=EPISODES)]
+        self.home.table("episodes.parquet", self.episodes[0])
+        crossed = self._all_crossed()
+        rounds, exchanges = np.nonzero(crossed.any(axis=2))
+        counts = crossed[rounds, exchanges].astype(np.int64)
+        columns = {"round": rounds, "exchange": exchanges, "requests": counts[:, 0], "replies": counts[:, 1]}
+        self.home.table("crossed.parquet", pl.DataFrame(columns, schema=_CROSSED))
+
+    def _all_crossed(self) -> np.ndarray:
+        empty = np.zeros((0, len(self._up), 2), np.int32)
+        self.crossed = [np.concatenate(self.crossed or [empty])]
+        return self.crossed[0]
+
+    # -- files ---------------------------------------------------------------------------------------------------
+
+    def write_known(self) -> None:
+        """The platforms and their users, and what fixed policies come to."""
+        e, c = self.experiment, self.config
+        settings = e.protocol.settings
+        self.home.json("environment.json", environment(c, e.citations, kernels=False))
+        self.home.json(
+            "model.json",
+            {
+                "network": f"{type(settings.local).__name__} a platform, joined by {type(settings.head).__name__}",
+                "n_features": settings.user_features + settings.item_features,
+                "parameters": settings.local.size,
+                "federated_parameters": 0 if e.protocol.silent else settings.head.size,
+                "data": f"Choc and Kale ({c.world.preset})",
+                "generated": True,
+                "notes": list(e.notes),
+            },
+        )
+        wanted = c.evaluation.baselines
+        if wanted:
+            self.listener.stage("Fixed policies, to compare with")
+        found = marks(e.world, wanted, self.users, c.seed)
+        self.home.json("baselines.json", {"baselines": [mark.as_json(e.names) for mark in found]})
+        self.home.json("slates.json", about(e))
+
+    def write_crossed(self, done: int) -> None:
+        """The ledger of the first run, and what it promises."""
+        protocol = self.experiment.protocol
+        self.home.json("privacy.json", protocol.account(done, self.config.privacy.delta).as_json())
+        ledger, crossed, every = Ledger(), self._all_crossed()[:done], self.config.evaluation.every
+        for first in range(0, done, every):
+            counts = crossed[first : first + every].sum(axis=0, dtype=np.int64)
+            for exchange, (requests, replies) in zip(protocol.exchanges, counts.tolist(), strict=True):
+                if requests:
+                    ledger.record(first, exchange.name, exchange.request, sender="server", messages=requests)
+                if replies:
+                    ledger.record(first, exchange.name, exchange.reply, sender="parties", messages=replies)
+                    for step, sender, layout in exchange.carriers(self.experiment.n_parties):
+                        ledger.record(first, step, layout, sender=sender, messages=replies)
+        self.home.text("ledger.jsonl", ledger.text())
+        self.home.json("messages.json", described(one for one in protocol.exchanges if not one.silent))
+
+    def write_results(self, states: Any, own: Any, seconds: float, rate: float | None) -> None:
+        """Networks, what came out, and the speed."""
+        e, c = self.experiment, self.config
+        self._write_tables()
+        self.home.metrics(self.metrics())
+        known = read_baselines(self.home.path / "baselines.json")
+        came_out = results(e, self.metrics(), self.episodes[0], known)
+        self.home.json("slates.json", {**about(e), "results": came_out})
+        self._write_models(states, own)
+        self.home.json(
+            "environment.json",
+            {
+                **environment(c, e.citations, kernels=False),
+                "seconds": round(seconds, 3),
+                "slates_per_second": rate,
+                "episodes_per_second": None if rate is None else rate / (self.work * e.world.rounds_per_episode),
+            },
+        )
+
+    def _write_models(self, states: Any, own: Any) -> None:
+        joint = np.asarray(self.simulator.server(states).weights)
+        each, choice = np.asarray(own.weights), np.asarray(own.choice)
+        for run, seed in enumerate(self.seeds):
+            more = {f"platform {name}": each[run, place] for place, name in enumerate(self.experiment.names)}
+            more |= {f"choice {name}": choice[run, place] for place, name in enumerate(self.experiment.names)}
+            self.home.weights(_Joint(), seed, joint[run], more=more)
+
+
+class _Joint:
+    """How the federated network is kept: as one vector, whose layout is :mod:`fedrank.slates.networks`'s."""
+
+    def tensors(self, weights: np.ndarray) -> dict[str, np.ndarray]:
+        return {"federated": weights}
+
+
+def _column(values: Any, rows: int) -> Any:
+    """One value for all rows, or as it is."""
+    return values if isinstance(values, np.ndarray) else [values] * rows

@@ -1,0 +1,203 @@
+"""What platforms of FedSlate and their coordinator agree on before anything is learnt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from fedrank.core.errors import ConfigError
+from fedrank.privacy.noise.values import ValueNoise
+from fedrank.slates.learners.slate_choice import OPTIMISERS
+from fedrank.slates.learners.slateq import TARGETS
+from fedrank.slates.networks import FederatedQ, LocalQ
+from fedrank.slates.world.choice import Multinomial
+from fedrank.slates.world.satisfaction import Satisfaction
+
+#: Numbers about the user that a platform remembers of an episode, beside what it sees of the satisfaction.
+_TRACES = 3
+#: Engagements that the published agents keep in their state (Section V-B: "the user's previous 5 engages").
+PAST = 5
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """ε of round t: ``max(floor, start · decay^t)``, and 0 for good once that is below ``snap``.
+
+    Attributes:
+        start: ε of the first round, in [0, 1].
+        decay: Factor a round, in (0, 1].
+        floor: What ε does not fall below.
+        snap: Below it, ε is 0; 0: never.
+    """
+
+    start: float = 0.1
+    decay: float = 0.9995
+    floor: float = 0.05
+    snap: float = 0.0
+
+    def __post_init__(self):
+        if not (0 <= self.floor <= 1 and 0 <= self.start <= 1 and 0 < self.decay <= 1 and 0 <= self.snap <= 1):
+            raise ConfigError(f"exploration must be of probabilities and a decay in (0, 1], got {self}.")
+
+    def chance(self, round_: Any) -> jax.Array:
+        """ε of a round."""
+        falling = self.start * jnp.float32(self.decay) ** jnp.asarray(round_, jnp.float32)
+        return jnp.where(falling < self.snap, 0.0, jnp.maximum(falling, self.floor))
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What the published code does and nobody should; all off by default.
+
+    Attributes:
+        ids: Document numbers, which count up for ever, are features of the candidates (trap of scale and of meaning).
+        raw: Features are given to networks as they come, not centred and scaled. Where values start at 0 and have to
+            grow, a feature that is never negative is learnt to be good before anything has been learnt from it.
+        online_others: In the targets of equation 13 the others' part is of their online networks at the moment itself,
+            not of their target networks one round later.
+        moving_targets: Targets are no constants: the gradient of equation 15 passes through them, too.
+        endless: A platform with feedback is never told that an episode is over.
+        past: The state holds the last 5 slates' engagements instead of traces.
+    """
+
+    ids: bool = False
+    raw: bool = False
+    online_others: bool = False
+    moving_targets: bool = False
+    endless: bool = False
+    past: bool = False
+
+
+@dataclass(frozen=True)
+class SlateSettings:
+    """What platforms and coordinator agree on.
+
+    Attributes:
+        world: The users; of it platforms know N, n, and the choice model if ``choice`` is ``"true"``.
+        local: Networks of the platforms, alike in shape.
+        head: The federated network Ω.
+        feedback: Which platforms see clicks and engagement; the paper's: the first only, its extension: all.
+        discount: γ a round, in [0, 1].
+        learning_rate: Step size of the three Adams.
+        batch: B, moments in a batch.
+        memory: Moments that a platform keeps.
+        burn_in: Rounds before learning.
+        learn_every: Rounds between two batches.
+        copy_every: Rounds between copies to the target networks.
+        exploration: ε.
+        optimiser: How slates are put together, one of :data:`~fedrank.slates.learners.slate_choice.OPTIMISERS`.
+        target: Which next slate a target is about, one of :data:`~fedrank.slates.learners.slateq.TARGETS`.
+        choice: The choice model of the agents: the users' own, a learnt one, or the published one.
+        objective: ``own``: a target is about a platform's own engagement. ``team``: about the mean of all platforms
+            that see theirs; where only one does, that is its own.
+        others: ``aligned``: candidate i beside the others' candidate i. ``pooled``: one number, their mean.
+        regress: Which slate of a platform without feedback has its value regressed: the best by its values (equation
+            15), or the one that it showed.
+        reward_scale: What engagement is divided by before it is learnt from.
+        centred: What is learnt from is engagement less a platform's mean ("reward centring", Naik et al. 2024), so
+            that values need not grow from 0 to r/(1 − γ), and with them everything that happens to be shown. Only where
+            users always click: no click is worth 0.
+        central: Each platform sees the user as all of them see it: no federation, something to compare with.
+        noise: What is done to Q-values before they leave a platform; None: nothing.
+        faults: The published code's.
+
+    Raises:
+        ConfigError: A number out of range, or settings that contradict each other.
+    """
+
+    world: Satisfaction
+    local: LocalQ
+    head: FederatedQ
+    feedback: tuple[bool, ...] = (True, False)
+    discount: float = 0.9
+    learning_rate: float = 3e-4
+    batch: int = 32
+    memory: int = 5000
+    burn_in: int = 500
+    learn_every: int = 3
+    copy_every: int = 500
+    exploration: Exploration = Exploration()
+    optimiser: str = "greedy"
+    target: str = "greedy"
+    choice: Literal["true", "learned", "published"] = "true"
+    objective: Literal["own", "team"] = "own"
+    others: Literal["aligned", "pooled"] = "aligned"
+    regress: Literal["greedy", "shown"] = "greedy"
+    reward_scale: float = 15.0
+    centred: bool = True
+    central: bool = False
+    noise: ValueNoise | None = None
+    faults: Faults = Faults()
+
+    def __post_init__(self):
+        for what, value, low, high in (
+            ("discount", self.discount, 0, 1),
+            ("batch", self.batch, 1, 10**5),
+            ("memory", self.memory, self.batch + 1, 10**7),
+            ("burn_in", self.burn_in, self.batch + 1, 10**7),
+            ("learn_every", self.learn_every, 1, 10**6),
+            ("copy_every", self.copy_every, 1, 10**7),
+        ):
+            if not low <= value <= high:
+                raise ConfigError(f"{what} must be in {low}..{high}, got {value}.")
+        if not (self.learning_rate > 0 and self.reward_scale > 0):
+            raise ConfigError(
+                f"learning rate and reward scale must be positive, got {self.learning_rate} and {self.reward_scale}."
+            )
+        if len(self.feedback) != self.world.platforms or not any(self.feedback):
+            raise ConfigError(
+                f"feedback must say of each of {self.world.platforms} platforms whether it sees clicks, and of one at "
+                f"least that it does; got {self.feedback}."
+            )
+        if self.optimiser not in OPTIMISERS or self.target not in TARGETS:
+            raise ConfigError(f"no such optimiser or target: {self.optimiser!r}, {self.target!r}.")
+        if self.choice == "true" and not isinstance(self.world.choice, Multinomial):
+            raise ConfigError(
+                "choice = 'true' needs users of a multinomial choice: slate values are for that model. These users "
+                "choose otherwise; take choice = 'learned'."
+            )
+        if self.faults.moving_targets and not self.faults.online_others:
+            raise ConfigError(
+                "moving_targets is about online values in targets, so it needs online_others: target networks do not "
+                "move."
+            )
+        if self.centred and not self.world.choice.always_clicks:
+            raise ConfigError("centred engagement needs users who always click; set centred to false.")
+
+    @property
+    def platforms(self) -> int:
+        """K."""
+        return self.world.platforms
+
+    @property
+    def item_features(self) -> int:
+        """Features of a candidate: the one that the world draws; with the published code's fault its number, too."""
+        return 2 if self.faults.ids else 1
+
+    @property
+    def user_features(self) -> int:
+        """Features of the user, all that a platform knows: see :func:`user_of`."""
+        mine = 1 + (PAST * self.world.slate if self.faults.past else _TRACES)
+        return mine * (self.platforms if self.central else 1)
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """Platforms in the order in which they learn from a batch: those with feedback come first, as in the paper."""
+        return tuple(sorted(range(self.platforms), key=lambda p: not self.feedback[p]))
+
+    def size_checked(self) -> SlateSettings:
+        """The same, if the networks fit.
+
+        Raises:
+            ConfigError: The local network is for other features.
+        """
+        if (self.local.user_features, self.local.item_features) != (self.user_features, self.item_features):  # type: ignore[attr-defined]
+            raise ConfigError(
+                f"local networks must take {self.user_features} features of a user and {self.item_features} of a "
+                f"candidate, these take {self.local}."
+            )
+        return self

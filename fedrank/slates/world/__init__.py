@@ -1,0 +1,1 @@
+"""A simulated world of users whose satisfaction depends on what they consume."""

@@ -1,0 +1,80 @@
+"""The slate that is worth most to somebody who knows the user's choice model.
+
+A click on item i is worth q_i, no click q_⊥. For models in which the odds of two items do not depend on what else is
+shown (multinomial, proportional), the value Σ P(i|A) q_i is a ratio of sums, and Dinkelbach's method finds its maximum
+exactly: it solves the linear programme of SlateQ (Ie et al. 2019, arXiv:1905.12767, Section 5.2) by a few selections of
+the n largest. For a cascade, the best order of any set is by descending worth (exchange two neighbours), and a table
+over (item, free slots) finds the set.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from fedrank.slates.world.choice import Cascade, SlateChoice
+
+#: More steps than Dinkelbach's method, which converges faster than linearly, was ever seen to take.
+_MOST_STEPS = 30
+
+
+def best_slate(choice: SlateChoice, scores: jax.Array, worth: jax.Array, n: int, nothing: jax.Array) -> jax.Array:
+    """The n candidates, in slot order, that maximise the expected worth of what is clicked.
+
+    Args:
+        choice: What the user clicks of a slate.
+        scores: float32 [N], the user's scores of the candidates.
+        worth: float32 [N], what a click on each is worth.
+        n: Length of the slate, at most N.
+        nothing: float32 scalar, what it is worth if nothing is clicked.
+
+    Returns:
+        int32 [n].
+    """
+    gain = worth - nothing  # probabilities sum to 1: what all share makes no difference
+    if isinstance(choice, Cascade):
+        return _best_cascade(jax.vmap(lambda score: choice.weights(score[None])[0])(scores), gain, n)
+    weights = choice.weights(scores)
+    return _best_ratio(weights[:-1], gain, weights[-1], n)
+
+
+def _best_ratio(v: jax.Array, gain: jax.Array, v0: jax.Array, n: int) -> jax.Array:
+    def select(ratio):
+        slate = jax.lax.top_k(v * (gain - ratio), n)[1]
+        chosen = v[slate]
+        return slate, jnp.sum(chosen * gain[slate]) / jnp.maximum(v0 + jnp.sum(chosen), jnp.finfo(jnp.float32).tiny)
+
+    def improves(state):
+        step, _, ratio, before = state
+        return (ratio > before) & (step < _MOST_STEPS)
+
+    def improve(state):
+        step, slate, ratio, _ = state
+        better, its_ratio = select(ratio)
+        rises = its_ratio > ratio  # rounding may take the last step down
+        return step + 1, jnp.where(rises, better, slate), jnp.maximum(its_ratio, ratio), ratio
+
+    slate, ratio = select(jnp.max(gain))
+    start = (jnp.int32(0), slate, ratio, jnp.float32(-jnp.inf))
+    return jax.lax.while_loop(improves, improve, start)[1]
+
+
+def _best_cascade(click: jax.Array, gain: jax.Array, n: int) -> jax.Array:
+    # Best value of the slots from here on, by the number of slots still to fill; items in ascending worth, so that
+    # every new item goes in front of those already placed.
+    order = jnp.argsort(gain)
+
+    def place(best, item):
+        with_it = click[item] * gain[item] + (1.0 - click[item]) * best[:-1]
+        takes = with_it > best[1:]
+        return best.at[1:].set(jnp.where(takes, with_it, best[1:])), takes
+
+    def unfold(free, takes):
+        taken = (free > 0) & takes[jnp.maximum(free, 1) - 1]
+        return free - taken.astype(jnp.int32), jnp.where(taken, n - free, n)
+
+    start = jnp.full(n + 1, -jnp.inf, jnp.float32).at[0].set(0.0)
+    takes = jax.lax.scan(place, start, order)[1]
+    # From the most worthy item down: the first that was taken with all slots free is slot 0.
+    slots = jax.lax.scan(unfold, jnp.int32(n), takes, reverse=True)[1]
+    return jnp.zeros(n + 1, jnp.int32).at[slots].set(order.astype(jnp.int32))[:n]

@@ -1,0 +1,305 @@
+"""The optimum of a world by dynamic programming: the yardstick for regret.
+
+The best total engagement of all platforms together that anybody could reach who knows the world and sees the user's
+exposure at every tick. With x the exposure before a tick and u = 1 − 2c the step that a click on chocolate c gives it::
+
+    V_t(x) = E_candidates max_A Σ_i P(i | A) [ r(c_i, x) + E_η V_{t+1}(β x + u_i + η) ]  (+ the term of "nothing")
+
+Nothing is discounted, and after the last tick there is nothing to come. Where platforms share their candidates, all of
+a round choose from one list, and who acts first foresees it: the expectation is then taken at the round's beginning.
+
+Three things make it quick. The value is smooth in x: a Chebyshev series, from few nodes. The bracket is smooth in u on
+[−1, 1]: for each x a short series Σ_d a_d(x) T_d(u), so that a slate matters only through Σ_i P(i | A) T_d(u_i), its
+moments, which depend neither on x nor on t. And where the odds of two items do not depend on the rest of the slate, the
+best one is a run of neighbours among the candidates in the order of chocolate, or a few from either end: N slates to
+compare, not N over n. (The best slate holds the n largest of v(u)(q(u) − λ) for some λ; runs suffice where that
+function has one hump or one dip, as in all presets.) For a cascade every slate is considered, at more cost.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.polynomial.chebyshev import chebpts1, chebvander
+
+from fedrank.core.errors import ConfigError
+from fedrank.slates.world.best_slate import best_slate
+from fedrank.slates.world.choice import Cascade
+from fedrank.slates.world.policies import expected_exposure
+from fedrank.slates.world.rollout import QUICK, Policy
+from fedrank.slates.world.satisfaction import Satisfaction, Scene
+
+#: Terms of the series in u.
+_DEGREES = 8
+#: Nodes of the Gauss–Hermite rule for the innovation.
+_HERMITE = 5
+#: Standard deviations of the exposure's wandering that the grid leaves room for.
+_MARGIN = 4.0
+#: Points of the midpoint rule over new users.
+_NEWCOMERS = 256
+_EXACT = jax.lax.Precision.HIGHEST
+
+
+class Solution(NamedTuple):
+    """The value of every moment of an episode, all platforms together.
+
+    Attributes:
+        series: float32 [ticks + 1, grid], Chebyshev series of the value over exposure / bound, by ticks left.
+        bound: float32, the grid covers exposures in ± this.
+        total: float32, mean return of a new user.
+        error: float32, standard error of ``total``, from drawing candidates.
+    """
+
+    series: jax.Array
+    bound: jax.Array
+    total: jax.Array
+    error: jax.Array
+
+    def value(self, exposure: Any, left: Any = -1) -> jax.Array:
+        """The mean engagement to come.
+
+        Args:
+            exposure: float32, any shape; clipped to the grid.
+            left: Ticks left, an integer; −1: all of them.
+
+        Returns:
+            float32 of the shape of ``exposure``.
+        """
+        row = self.series[left]
+        basis = _chebyshev(jnp.asarray(exposure, jnp.float32) / self.bound, row.shape[0])
+        return jnp.einsum("...g,g->...", basis, row, precision=_EXACT)
+
+
+class _Operators(NamedTuple):
+    """All of a world that is linear algebra; G nodes in x, D terms in u; float32.
+
+    Attributes:
+        series: [G, G], values at the nodes to their series in x.
+        now: [G, D], series in u of the expected engagement.
+        onward: [G, D, G], values after the tick to the series in u of what is to come.
+        nothing: [G, G], values after the tick to what is to come if nothing is clicked.
+        newcomers: [G], mean over new users.
+    """
+
+    series: jax.Array
+    now: jax.Array
+    onward: jax.Array
+    nothing: jax.Array
+    newcomers: jax.Array
+
+
+def solve(world: Satisfaction, grid: int = 65, samples: int = 256, seed: int = 0) -> Solution:
+    """The optimum of a world.
+
+    Args:
+        world: The world. Turns and what platforms observe make no difference.
+        grid: Nodes in the exposure. 33 are enough for sensitivities up to 0.1, 65 up to 1.
+        samples: Lists of candidates that stand for all, new ones in every round, so that ``error`` is small.
+        seed: Of the lists.
+
+    Raises:
+        ConfigError: Less than four nodes or two samples.
+    """
+    if grid < 4 or samples < 2:
+        raise ConfigError(f"The optimum needs at least 4 grid nodes and 2 samples, got {grid} and {samples}.")
+    # What is a number in the operators is none of the compiled program's business: one program for all sensitivities.
+    kept = ("candidates", "slate", "platforms", "time_budget", "semantics", "choice", "shared_candidates")
+    shape = Satisfaction(**{name: getattr(world, name) for name in kept})
+    series, total, error = _solve(shape, samples, _operators(world, grid), jax.random.key(seed))
+    return Solution(series, jnp.float32(_bound(world)), total, error)
+
+
+def kale_threshold(world: Satisfaction, discount: float = 1.0, team: bool = True) -> float:
+    """The sensitivity above which a little less chocolate pays in the long run, for a user in the middle.
+
+    Around c = ½ and exposure 0 all ticks are worth the same, so logarithms can be compared. A click with dc more
+    chocolate raises its log-engagement by (Δμ / 2 + σ̄ Δσ) dc, and lowers that of the j-th tick after it by
+    2 β^(j−1) · τ μ̄ / 4 dc, where μ̄, σ̄ are means and Δμ, Δσ differences of chocolate and kale. With weight w_j on the
+    j-th tick, moderation pays if τ > (Δμ + 2 σ̄ Δσ) / (μ̄ Σ_j w_j β^(j−1)). A platform that counts its own engagement
+    only has weight γ^r at j = K r, r rounds later, and 0 between; a team counts every tick, with γ^r as well.
+
+    Args:
+        world: The world; its sensitivity is not looked at.
+        discount: γ in [0, 1], of one round.
+        team: All platforms' engagement counts, or only that of the platform that decides.
+
+    Returns:
+        τ; infinity if nothing that comes later counts, as for a platform that acts once (γ = 0) and alone.
+
+    Raises:
+        ConfigError: The discount is out of range.
+
+    >>> round(kale_threshold(Satisfaction()), 4), round(kale_threshold(Satisfaction(), 0.9, team=False), 4)
+    (0.0222, 0.0743)
+    """
+    if not 0.0 <= discount <= 1.0:
+        raise ConfigError(f"A discount is in [0, 1], got {discount}.")
+    beta, k = world.memory_discount, world.platforms
+    later_round = discount * beta ** np.arange(k) / (1.0 - discount * beta**k)  # Σ_r γ^r β^(K(r−1) + i)
+    if team:  # a platform at place p has K − 1 − p ticks after it in the round, and all of the rounds after
+        ahead = [sum(beta**i for i in range(k - 1 - p)) + beta ** (k - 1 - p) * later_round.sum() for p in range(k)]
+        weight = float(np.mean(ahead))
+    else:
+        weight = float(later_round[-1])
+    mean, difference = (world.choc_mean + world.kale_mean) / 2, world.choc_mean - world.kale_mean
+    spread = (world.choc_sd + world.kale_sd) * (world.choc_sd - world.kale_sd)
+    return (difference + spread) / (mean * weight) if weight > 0 else float("inf")
+
+
+def _bound(world: Satisfaction) -> float:
+    """No exposure is further from 0, but for an innovation out of a million."""
+    beta = world.memory_discount
+    return 1.0 / (1.0 - beta) + _MARGIN * world.innovation / (1.0 - beta**2) ** 0.5
+
+
+def _operators(world: Satisfaction, grid: int) -> _Operators:
+    bound, beta = _bound(world), world.memory_discount
+    x, u = chebpts1(grid) * bound, chebpts1(_DEGREES)
+    series, in_u = np.linalg.inv(chebvander(x / bound, grid - 1)), np.linalg.inv(chebvander(u, _DEGREES - 1))
+    points, mass = np.polynomial.hermite_e.hermegauss(_HERMITE)
+
+    def after(exposure):
+        """Values at the nodes to the expected value one innovation after these exposures."""
+        wander = exposure[..., None] + world.innovation * points
+        basis = chebvander(np.clip(wander / bound, -1.0, 1.0), grid - 1)
+        return np.einsum("...hg,h->...g", basis, mass / mass.sum()) @ series
+
+    # chocolate() maps kaleness to chocolate and, being its own inverse, chocolate to kaleness.
+    kaleness = world.chocolate(jnp.asarray((1.0 - u) / 2.0, jnp.float32))
+    now = np.asarray(world.mean_engagement(kaleness[None, :], jnp.asarray(x, jnp.float32)[:, None]), np.float64)
+    uniform = (np.arange(_NEWCOMERS) + 0.5) / _NEWCOMERS
+    new = np.asarray(world.new_user(jnp.asarray(uniform, jnp.float32)).exposure, np.float64)
+    arrays = (
+        series,
+        now @ in_u.T,
+        np.einsum("dc,gch->gdh", in_u, after(beta * x[:, None] + u)),
+        after(beta * x),
+        chebvander(new / bound, grid - 1).mean(axis=0) @ series,
+    )
+    return _Operators(*(jnp.asarray(array, jnp.float32) for array in arrays))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1), compiler_options=QUICK)
+def _solve(world: Satisfaction, samples: int, operators: _Operators, key: jax.Array) -> tuple[jax.Array, ...]:
+    def one_tick(candidates, later):
+        """Values [G, S] before a tick, from those after it."""
+        level = jnp.mean(later)  # passes through as it is; taken off, it costs no digits
+        later = later - level
+        ahead = jnp.einsum("gdh,hs->gsd", operators.onward, later, precision=_EXACT)
+        worth = operators.now[:, None, :] + ahead
+        nothing = jnp.einsum("gh,hs->gs", operators.nothing, later, precision=_EXACT)
+        return level + _best_values(world, candidates, worth, nothing)
+
+    def one_round(later, key):
+        kaleness = jax.random.uniform(key, (samples, world.candidates))
+        candidates = _candidates(world, kaleness)
+        values, rows, variance = jnp.broadcast_to(later[:, None], (later.shape[0], samples)), [], jnp.float32(0)
+        for place in range(world.platforms):
+            values = one_tick(candidates, values)
+            rows.append(jnp.mean(values, axis=1))
+            if not world.shared_candidates or place == world.platforms - 1:
+                variance += jnp.mean(jnp.var(values, axis=1, ddof=1)) / samples
+                values = jnp.broadcast_to(rows[-1][:, None], values.shape)
+        return rows[-1], (jnp.stack(rows), variance)
+
+    end = jnp.zeros(operators.series.shape[0], jnp.float32)
+    first, (rows, variance) = jax.lax.scan(one_round, end, jax.random.split(key, world.rounds_per_episode))
+    values = jnp.concatenate([end[None], rows.reshape(-1, end.shape[0])])
+    series = jnp.einsum("gh,th->tg", operators.series, values, precision=_EXACT)
+    return series, jnp.vdot(operators.newcomers, first, precision=_EXACT), jnp.sqrt(jnp.sum(variance))
+
+
+class _Candidates(NamedTuple):
+    """Lists of candidates, S of them.
+
+    Attributes:
+        scores: float32 [S, N], the user's scores.
+        terms: float32 [D, S, N], T_d(u) of each candidate.
+        moments: float32 [D + 1, S, N], Σ P(i|A) T_d(u_i) of the N runs A of neighbours, then P(nothing|A).
+    """
+
+    scores: jax.Array
+    terms: jax.Array
+    moments: jax.Array
+
+
+def _candidates(world: Satisfaction, kaleness: jax.Array) -> _Candidates:
+    kaleness = jnp.sort(kaleness, axis=1)
+    scores = world.appeal(kaleness)
+    terms = jnp.moveaxis(_chebyshev(1.0 - 2.0 * world.chocolate(kaleness), _DEGREES), -1, 0)
+    weights = jax.vmap(world.choice.weights)(scores)
+    shown = jnp.concatenate([terms * weights[None, :, :-1], weights[None, :, :-1]])
+    # In a circle, so that a few from either end are a run too.
+    sums = functools.reduce(jnp.add, [jnp.roll(shown, step, axis=2) for step in range(world.slate)])
+    nothing = jnp.broadcast_to(weights[:, -1:], kaleness.shape)
+    all_together = jnp.maximum(sums[-1] + nothing, jnp.finfo(jnp.float32).tiny)
+    return _Candidates(scores, terms, jnp.concatenate([sums[:-1], nothing[None]]) / all_together[None])
+
+
+def _best_values(world: Satisfaction, candidates: _Candidates, worth: jax.Array, nothing: jax.Array) -> jax.Array:
+    """The value of the best slate of each list at each node, [G, S]; ``worth`` is [G, S, D], ``nothing`` [G, S]."""
+    if not isinstance(world.choice, Cascade):
+        series = jnp.concatenate([worth, nothing[:, :, None]], axis=2)
+        return jnp.max(jnp.einsum("gsd,dsn->gsn", series, candidates.moments, precision=_EXACT), axis=2)
+
+    def one(scores, terms, worth, nothing):
+        each = jnp.einsum("dn,d->n", terms, worth, precision=_EXACT)
+        slate = best_slate(world.choice, scores, each, world.slate, nothing)
+        chances = world.choice.probabilities(scores[slate])
+        return jnp.vdot(chances[:-1], each[slate]) + chances[-1] * nothing
+
+    every_list = jax.vmap(one, (0, 1, 0, 0))
+    return jax.vmap(every_list, (None, None, 0, 0))(candidates.scores, candidates.terms, worth, nothing)
+
+
+def _chebyshev(x: jax.Array, terms: int) -> jax.Array:
+    """T_0 … T_{terms−1} of values that are clipped to [−1, 1], as a last axis."""
+    angle = jnp.arccos(jnp.clip(x, -1.0, 1.0))
+    degrees = jnp.arange(terms, dtype=jnp.float32).reshape((1,) * angle.ndim + (terms,))
+    return jnp.cos(degrees * angle[..., None])
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["solution"], meta_fields=["world"])
+@dataclasses.dataclass(frozen=True)
+class OptimalPolicy(Policy):
+    """The optimum as a policy: it sees the exposure at the round's beginning and fills all slates at once.
+
+    The platforms of a round cannot see each other's clicks: each plans with the exposure that is expected after those
+    before it, in their order, and with the mean over candidates for what is to come. That is all that it loses to
+    :class:`Solution`.
+
+    Attributes:
+        world: The world.
+        solution: What :func:`solve` returned for it.
+    """
+
+    world: Satisfaction
+    solution: Solution
+
+    @property
+    def name(self) -> str:
+        """``"optimum"``."""
+        return "optimum"
+
+    def act(self, memory, scene: Scene, key: jax.Array) -> jax.Array:
+        """The slates, int32 [K, n]."""
+        world, nodes = self.world, chebpts1(_DEGREES)
+        in_u = jnp.asarray(np.linalg.inv(chebvander(nodes, _DEGREES - 1)), jnp.float32)
+        steps = jnp.asarray(np.append(nodes, 0.0), jnp.float32)  # of each node, and of nothing
+
+        def one_platform(before, kaleness):
+            exposure, left = before
+            to_come = self.solution.value(world.memory_discount * exposure + steps, left - 1)
+            to_come = to_come - to_come[-1]  # what all share makes no difference
+            terms = _chebyshev(1.0 - 2.0 * world.chocolate(kaleness), _DEGREES)
+            ahead = jnp.einsum("nd,dc,c->n", terms, in_u, to_come[:-1], precision=_EXACT)
+            worth = world.mean_engagement(kaleness, exposure) + ahead
+            slate = best_slate(world.choice, world.appeal(kaleness), worth, world.slate, to_come[-1])
+            return (expected_exposure(world, kaleness[slate], exposure), left - 1), slate
+
+        return jax.lax.scan(one_platform, tuple(scene.user), scene.documents)[1]

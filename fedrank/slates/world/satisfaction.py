@@ -1,0 +1,376 @@
+"""Choc and Kale: one user, K platforms, and satisfaction that is slow to build and quick to spend.
+
+The long-term-satisfaction world of RecSim (Ie et al. 2019, Section 5.2, and its tutorial), as FedSlate uses it (Deng et
+al. 2024, equations 16–18). Every candidate has a *kaleness* in [0, 1]. Chocolate is engaging at once and lowers the
+user's *net kale exposure*; kale is dull and raises it. Satisfaction is the logistic function of the exposure, and every
+engagement is scaled with it. So what pays now costs later, and what one platform serves, all others feel.
+
+The state moves by a pure function of explicit draws, one *tick* a platform (:meth:`Satisfaction.step`); a *round* is
+one tick of every platform (:meth:`Satisfaction.round`). All is for one user: ``jax.vmap`` it over users,
+``jax.lax.scan`` it over rounds.
+
+**Two readings of kaleness.** RecSim's code lets a *high* kaleness engage and cost (as chocolate does), yet lets the
+user prefer a *low* one; the publications' text is consistent. Write c for what a candidate has of chocolate:
+
+================  =================  ===============
+semantics         c                  the user's logit
+================  =================  ===============
+``recsim-code``   kaleness           1 − c
+``paper``         1 − kaleness       c
+================  =================  ===============
+
+The logit is 1 − kaleness in both. Under ``recsim-code`` users pick, of a slate, rather what does them good; under
+``paper`` rather what does not. All else is the same function of c:
+
+* engagement r = exp((c μ_choc + (1 − c) μ_kale) · satisfaction + (c σ_choc + (1 − c) σ_kale) · z)
+* exposure ← β · exposure − 2 (c − ½) + η · z′
+
+A tick on which nothing is clicked gives no engagement and counts as c = ½: the exposure fades and wanders.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.rng import uniform as to_uniform
+from fedrank.slates.world.choice import Multinomial, SlateChoice
+
+#: Noise on an observed satisfaction is truncated at ± this.
+OBSERVATION_BOUND = 1.0
+#: A share of chocolate that leaves the exposure alone, and what a tick without a click counts as.
+NEUTRAL = 0.5
+#: Candidates are drawn by 16-bit arithmetic in :meth:`Satisfaction.random_slates`.
+MOST_CANDIDATES = 2**16
+#: The user's choice where nothing else is said.
+ALWAYS_CLICKS = Multinomial()
+SEMANTICS = ("recsim-code", "paper")
+TURNS = ("in-order", "shuffled")
+
+
+class User(NamedTuple):
+    """The user's state.
+
+    Attributes:
+        exposure: float32, net kale exposure.
+        left: int32, ticks until the user leaves.
+    """
+
+    exposure: jax.Array
+    left: jax.Array
+
+
+class Draws(NamedTuple):
+    """The chance of one tick; each entry float32.
+
+    Attributes:
+        choice: Uniform in [0, 1): which slot is clicked.
+        engagement: Standard normal.
+        innovation: Standard normal: how the exposure wanders.
+        observation: Noise on the satisfaction that is seen after the tick, scaled and truncated already.
+    """
+
+    choice: jax.Array
+    engagement: jax.Array
+    innovation: jax.Array
+    observation: jax.Array
+
+
+class Turn(NamedTuple):
+    """What came of one tick.
+
+    Attributes:
+        slot: int32, the slot that was clicked; n: nothing.
+        item: int32, the candidate that was clicked; −1: nothing.
+        engagement: float32; 0 if nothing was clicked.
+        observed: float32, the satisfaction right after the tick, with noise.
+    """
+
+    slot: jax.Array
+    item: jax.Array
+    engagement: jax.Array
+    observed: jax.Array
+
+
+class Scene(NamedTuple):
+    """What is there when a round begins.
+
+    Attributes:
+        user: The user; platforms do not see this.
+        documents: float32 [K, N], kaleness of each platform's candidates.
+        observed: float32 [K], what each platform sees of the satisfaction.
+    """
+
+    user: User
+    documents: jax.Array
+    observed: jax.Array
+
+
+class RoundDraws(NamedTuple):
+    """The chance of one round.
+
+    Attributes:
+        ticks: :class:`Draws` with entries [K], one a platform.
+        documents: float32 [K, N], uniform in [0, 1): the candidates of the *next* round.
+        observation: float32 [K], noise on what is seen when the next round begins.
+        newcomer: float32, uniform in [0, 1): the exposure of the next user, if this one leaves.
+        order: int32 [K], the platforms in the order in which they act.
+    """
+
+    ticks: Draws
+    documents: jax.Array
+    observation: jax.Array
+    newcomer: jax.Array
+    order: jax.Array
+
+
+@dataclass(frozen=True)
+class Satisfaction:
+    """The world's settings, and its transitions. Hashable: a static argument of ``jax.jit``.
+
+    Attributes:
+        candidates: N, candidates a platform has in a round; new ones in every round.
+        slate: n, items a platform shows.
+        platforms: K.
+        memory_discount: β in [0, 1): what is left of the exposure after a tick.
+        sensitivity: τ ≥ 0: how strongly the satisfaction follows the exposure.
+        innovation: η ≥ 0, standard deviation of the exposure's wandering in a tick.
+        choc_mean: μ_choc, location of the log-engagement of pure chocolate at full satisfaction.
+        choc_sd: σ_choc ≥ 0.
+        kale_mean: μ_kale.
+        kale_sd: σ_kale ≥ 0.
+        time_budget: Ticks a user stays, all platforms together; a multiple of K.
+        observation_noise: Standard deviation of the noise on an observed satisfaction, before truncation at ± 1.
+        semantics: ``"recsim-code"`` or ``"paper"``; see the module.
+        choice: What the user clicks of a slate.
+        shared_candidates: All platforms have the same candidates in a round (the "dense" setting), or each its own.
+        turns: ``"in-order"``: platform 0 acts first in every round; ``"shuffled"``: a new order in every round.
+        fresh: Platforms see the satisfaction as it is when the round begins, each with noise of its own. If False, what
+            each saw right after its own tick, so that those who act early see a stale value, as in FedSlate's code.
+
+    Raises:
+        ConfigError: A setting is out of range, the slate is longer than the list of candidates, or the time budget is
+            not a multiple of the number of platforms.
+    """
+
+    candidates: int = 10
+    slate: int = 3
+    platforms: int = 2
+    memory_discount: float = 0.9
+    sensitivity: float = 0.01
+    innovation: float = 0.05
+    choc_mean: float = 5.0
+    choc_sd: float = 1.0
+    kale_mean: float = 4.0
+    kale_sd: float = 1.0
+    time_budget: int = 122
+    observation_noise: float = 0.1
+    semantics: str = "recsim-code"
+    choice: SlateChoice = ALWAYS_CLICKS
+    shared_candidates: bool = True
+    turns: str = "in-order"
+    fresh: bool = True
+
+    def __post_init__(self):
+        for name in ("candidates", "slate", "platforms"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"A world needs {name} of at least 1, got {getattr(self, name)}.")
+        if self.candidates > MOST_CANDIDATES:
+            raise ConfigError(f"A world has at most {MOST_CANDIDATES:,} candidates, got {self.candidates:,}.")
+        if self.slate > self.candidates:
+            raise ConfigError(
+                f"A slate of {self.slate} items cannot be filled from {self.candidates} candidates; "
+                "lower slate or raise candidates."
+            )
+        if self.time_budget < 1 or self.time_budget % self.platforms:
+            raise ConfigError(
+                f"time_budget counts one tick a platform and must be a positive multiple of platforms="
+                f"{self.platforms}, got {self.time_budget}."
+            )
+        if not 0.0 <= self.memory_discount < 1.0:
+            raise ConfigError(f"memory_discount must be in [0, 1), got {self.memory_discount}.")
+        for name in ("sensitivity", "innovation", "choc_sd", "kale_sd", "observation_noise"):
+            if not 0.0 <= getattr(self, name) < math.inf:
+                raise ConfigError(f"{name} must be finite and not negative, got {getattr(self, name)}.")
+        for name in ("choc_mean", "kale_mean"):
+            if not math.isfinite(getattr(self, name)):
+                raise ConfigError(f"{name} must be finite, got {getattr(self, name)}.")
+        for name, known in (("semantics", SEMANTICS), ("turns", TURNS)):
+            if getattr(self, name) not in known:
+                raise ConfigError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}.")
+
+    @property
+    def rounds_per_episode(self) -> int:
+        """Rounds a user stays."""
+        return self.time_budget // self.platforms
+
+    def chocolate(self, kaleness: jax.Array) -> jax.Array:
+        """What a candidate has of chocolate, in [0, 1]: high engages and costs; float32 of the argument's shape."""
+        return kaleness if self.semantics == "recsim-code" else 1.0 - kaleness
+
+    def appeal(self, kaleness: jax.Array) -> jax.Array:
+        """The user's score of a candidate, 1 − kaleness; float32 of the argument's shape.
+
+        Equation 17 and RecSim's code agree on it. Under ``"paper"`` it draws users to chocolate, under
+        ``"recsim-code"``, where a high kaleness is chocolate, away from it.
+        """
+        return 1.0 - kaleness
+
+    def satisfaction(self, exposure: jax.Array) -> jax.Array:
+        """Equation 16: the logistic function of τ · exposure, in (0, 1)."""
+        return jax.nn.sigmoid(self.sensitivity * exposure)
+
+    def _log_engagement(self, chocolate: jax.Array, exposure: jax.Array) -> tuple[jax.Array, jax.Array]:
+        location = chocolate * self.choc_mean + (1.0 - chocolate) * self.kale_mean
+        return location * self.satisfaction(exposure), chocolate * self.choc_sd + (1.0 - chocolate) * self.kale_sd
+
+    def mean_engagement(self, kaleness: jax.Array, exposure: jax.Array) -> jax.Array:
+        """The expected engagement of a clicked candidate, exp(mu + sd²/2) of equation 18; shapes broadcast."""
+        mean, sd = self._log_engagement(self.chocolate(kaleness), exposure)
+        return jnp.exp(mean + sd * sd / 2)
+
+    def new_user(self, uniform: jax.Array) -> User:
+        """A user with all the time left and an exposure uniform in ± ½ / (1 − β); ``uniform`` is in [0, 1)."""
+        exposure = (uniform - 0.5) / (1.0 - self.memory_discount)
+        return User(jnp.asarray(exposure, jnp.float32), jnp.full(jnp.shape(uniform), self.time_budget, jnp.int32))
+
+    def observe(self, user: User, noise: jax.Array) -> jax.Array:
+        """The user's satisfaction with noise on it, float32; shapes broadcast."""
+        return self.satisfaction(user.exposure) + noise
+
+    def step(self, user: User, kaleness: jax.Array, slate: jax.Array, draws: Draws) -> tuple[User, Turn]:
+        """One tick: one platform shows a slate, the user clicks, engages and changes.
+
+        Args:
+            user: The user before.
+            kaleness: float32 [N], the platform's candidates.
+            slate: int32 [n], candidates in slot order.
+            draws: The tick's chance.
+
+        Returns:
+            The user after, and what the platform gets out of it. The tick counts whether or not anything is clicked.
+        """
+        shown = kaleness[slate]
+        size = slate.shape[-1]
+        slot = self.choice.choose(self.appeal(shown), draws.choice)
+        clicked = slot < size
+        place = jnp.minimum(slot, size - 1)
+        chocolate = jnp.where(clicked, self.chocolate(shown[place]), NEUTRAL)
+        mean, sd = self._log_engagement(chocolate, user.exposure)
+        engagement = jnp.where(clicked, jnp.exp(mean + sd * draws.engagement), 0.0)
+        after = User(
+            self.memory_discount * user.exposure - 2.0 * (chocolate - NEUTRAL) + self.innovation * draws.innovation,
+            user.left - 1,
+        )
+        item = jnp.where(clicked, slate[place], -1)
+        return after, Turn(slot, item, engagement, self.observe(after, draws.observation))
+
+    def draw(self, key: jax.Array) -> RoundDraws:
+        """The chance of one round, all from one block of random words.
+
+        Args:
+            key: Typed JAX key; a new one for every round and user.
+        """
+        k, lists = self.platforms, 1 if self.shared_candidates else self.platforms
+        sizes = [k, 4 * k, lists * self.candidates, 1, k if self.turns == "shuffled" else 0]
+        words = jax.random.bits(key, (sum(sizes),))
+        blocks, start = [], 0
+        for size in sizes:
+            blocks.append(words[start : start + size])
+            start += size
+        choice, normal, documents, newcomer, order = blocks
+        engagement, innovation, after, next_round = _symmetric(normal).reshape(4, k)
+        noise = self._noise(jnp.stack([after, next_round]))
+        return RoundDraws(
+            ticks=Draws(to_uniform(choice, jnp), _normal(engagement), _normal(innovation), noise[0]),
+            documents=jnp.broadcast_to(to_uniform(documents, jnp).reshape(lists, -1), (k, self.candidates)),
+            observation=noise[1],
+            newcomer=to_uniform(newcomer[0], jnp),
+            order=jnp.argsort(order).astype(jnp.int32) if self.turns == "shuffled" else jnp.arange(k, dtype=jnp.int32),
+        )
+
+    def random_slates(self, key: jax.Array) -> jax.Array:
+        """A slate of distinct candidates for every platform, every ordered choice equally likely; int32 [K, n].
+
+        The i-th item is drawn by its rank among the candidates that are left, then moved up past those taken before:
+        n² comparisons instead of a sort of all N. A rank is ⌊r · left / 2³²⌋ of a 32-bit word r, so that a candidate's
+        probability is off by less than N / 2³².
+        """
+        words = jax.random.bits(key, (self.slate, self.platforms))
+        ascending, slates = [], []
+        for place in range(self.slate):
+            item = _below(words[place], self.candidates - place)
+            for other in ascending:
+                item = item + (item >= other)
+            slates.append(item)
+            passing, kept = item, []
+            for other in ascending:
+                kept.append(jnp.minimum(other, passing))
+                passing = jnp.maximum(other, passing)
+            ascending = [*kept, passing]
+        return jnp.stack(slates, axis=-1)
+
+    def _noise(self, symmetric: jax.Array) -> jax.Array:
+        """Normal noise of standard deviation ``observation_noise``, truncated at ± 1, by inversion."""
+        if self.observation_noise == 0.0:
+            return jnp.zeros_like(symmetric)
+        inside = math.erf(OBSERVATION_BOUND / (self.observation_noise * math.sqrt(2.0)))  # mass within the bounds
+        noise = self.observation_noise * _normal(symmetric * inside)
+        return jnp.clip(noise, -OBSERVATION_BOUND, OBSERVATION_BOUND)
+
+    def first(self, draws: RoundDraws) -> Scene:
+        """The first round of a new user, from the draws of a round before it; ``ticks`` and ``order`` are unused."""
+        user = self.new_user(draws.newcomer)
+        return Scene(user, draws.documents, self.observe(user, draws.observation))
+
+    def round(self, scene: Scene, slates: jax.Array, draws: RoundDraws) -> tuple[Scene, Turn, jax.Array]:
+        """Every platform acts once.
+
+        Args:
+            scene: The round's beginning.
+            slates: int32 [K, n], candidates in slot order.
+            draws: The round's chance.
+
+        Returns:
+            The next round's scene, the turns with entries [K] by platform, and whether the user left (bool). When the
+            user left, the scene is a new user's first.
+        """
+        order = draws.order
+        acting = (scene.documents, slates, draws.ticks)
+        if self.turns == "shuffled":
+            acting = jax.tree.map(lambda rows: rows[order], acting)
+        user, turns = scene.user, []
+        for place in range(self.platforms):  # written out: one fused step instead of a loop within the loop over rounds
+            user, turn = self.step(user, *jax.tree.map(lambda rows, at=place: rows[at], acting))
+            turns.append(turn)
+        turns = jax.tree.map(lambda *rows: jnp.stack(rows), *turns)
+        if self.turns == "shuffled":
+            turns = jax.tree.map(lambda rows: jnp.zeros_like(rows).at[order].set(rows), turns)
+        done = user.left <= 0
+        new = self.new_user(draws.newcomer)
+        user = jax.tree.map(lambda arriving, staying: jnp.where(done, arriving, staying), new, user)
+        observed = self.observe(user, draws.observation)
+        if not self.fresh:
+            observed = jnp.where(done, observed, turns.observed)
+        return Scene(user, draws.documents, observed), turns, done
+
+
+def _below(words: jax.Array, bound: int) -> jax.Array:
+    """uint32 words to int32 in 0 … bound − 1: the upper half of the product, from two halves of 16 bits."""
+    high, low = words >> 16, words & 0xFFFF
+    return ((high * bound + (low * bound >> 16)) >> 16).astype(jnp.int32)
+
+
+def _symmetric(words: jax.Array) -> jax.Array:
+    """uint32 words to float32 in the open interval (−1, 1): odd multiples of 2⁻²³, exact and symmetric about 0."""
+    return (2.0 * (words >> 9).astype(jnp.float32) + 1.0) * 2.0**-23 - 1.0
+
+
+def _normal(symmetric: jax.Array) -> jax.Array:
+    """Uniform in (−1, 1) to standard normal, by inversion."""
+    return math.sqrt(2.0) * jax.lax.erf_inv(symmetric)

@@ -1,0 +1,1 @@
+"""Organisations search and learn over each other's texts: CS-F-LTR."""

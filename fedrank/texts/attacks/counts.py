@@ -1,0 +1,222 @@
+"""Attacks on the counts in sketches: a querier against the owner of documents.
+
+What a way of answering promises about one occurrence of a word, set beside what an attacker finds out. He knows the
+hashes and, at worst, every other word of the document; that is what the promise allows him.
+
+* :func:`distinguish`: is the document d, or d′ with one more occurrence of the term? By the likelihood ratio, which no
+  other test beats (Neyman and Pearson). Under (ε, δ) he is right with probability (e^ε + δ)/(1 + e^ε) at most.
+* :func:`cancel`: with no knowledge of the document at all, the noise of an answer is estimated as the median of the
+  cells that belong to the querier's own decoys, which mostly hold little else, and taken off.
+* :func:`repeat`: the same question again and again, so that noise averages out; with a ledger that keeps answers, with
+  decoys drawn anew to get round it, and on sketches that were published once.
+
+Everything is simulated with seeded noise, which has the distribution of the real one. Of CS-F-LTR (Shi et al. 2021,
+Algorithm 2 line 4 and equation 5), the first two break the privacy that is printed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from fedrank.texts.attacks.world import Answers, Finding, World, ask, mean_interval, share_interval
+from fedrank.texts.sketch import estimate
+from fedrank.texts.sketch.noise import SketchNoise, statistics_noise
+from fedrank.texts.sketch.query_budget import QueryBudget, composed
+
+#: An attack on noise counts as successful if errors get below this part of what the noise costs.
+_CANCELLED = 0.9
+
+
+def distinguish(world: World, noise: SketchNoise, z1: int, trials: int, rng: np.random.Generator) -> Finding:
+    """Tell d from d′, which has one more occurrence of the term, from one answer or from everything published.
+
+    Per-query: the querier asks for all z cells of the term. Published once: he reads the z cells of the term, the
+    document's sizes and the silo's statistics, of which he knows the rest. Paper: one answer with decoys; with one
+    variable for all cells, the right document is the one that leaves the same remainder in all of them.
+
+    Args:
+        world: Documents and hashes.
+        noise: The mode.
+        z1: Own positions of a question in paper mode.
+        trials: Trials, half of them with d′.
+        rng: Generator.
+    """
+    asked = ask(world, z1 if noise.mode == "paper" else world.shape.z, trials, rng)
+    truth = rng.random(trials) < 0.5
+    cells = asked.cells + truth[:, None] * asked.change
+    if noise.mode == "paper":
+        remainder = noise.answer(cells[:, None], rng)[:, 0] - asked.cells
+        evidence = np.ptp(remainder, axis=1) - np.ptp(remainder - asked.change, axis=1)
+        how = "one answer: all its cells carry the same noise, so that their differences are exact"
+    elif noise.mode == "per-query":
+        evidence = _evidence(noise, "sketches", noise.answer(cells[:, None], rng)[:, 0] - asked.cells, asked.change)
+        how = "one answer, all z cells of the term, by likelihood ratio"
+    else:
+        evidence = _published(noise, cells[:, :, None], truth, asked, rng)
+        how = "the published sketch, sizes and statistics together, by likelihood ratio"
+    return _told("distinguish", noise, noise.mode, evidence, truth, rng, how)
+
+
+def distinguish_unscaled(world: World, epsilon: float, z1: int, trials: int, rng: np.random.Generator) -> Finding:
+    """What were left if only the shared variable were mended: independent noise of scale 1/ε in each cell.
+
+    It leaves out that an occurrence changes many cells; noise of scale z/ε is needed.
+    """
+    noise = SketchNoise("per-query", epsilon, 1)  # one cell's worth of noise
+    asked = ask(world, z1, trials, rng)
+    truth = rng.random(trials) < 0.5
+    cells = asked.cells + truth[:, None] * asked.change
+    answers = noise.answer(cells.reshape(-1, 1, 1), rng).reshape(cells.shape)
+    evidence = _evidence(noise, "sketches", answers - asked.cells, asked.change)
+    how = f"independent noise of scale 1/ε in each cell, {z1} of them the term's: it is z/ε that is needed"
+    return replace(_told("distinguish", noise, "independent 1/ε", evidence, truth, rng, how), control=True)
+
+
+def cancel(world: World, noise: SketchNoise, z1: int, trials: int, rng: np.random.Generator) -> Finding:
+    """Take the noise off with the cells of the querier's own decoys, knowing nothing of the document.
+
+    The measure is the mean absolute error of a count of a term that is there. In mode publish-once the same cells are
+    read from the published sketch.
+
+    Args:
+        world: Documents and hashes.
+        noise: The mode.
+        z1: Own positions of a question; below z.
+        trials: Questions.
+        rng: Generator.
+    """
+    asked = ask(world, z1, trials, rng, inside=True)
+    true = np.asarray(world.counts[asked.documents, asked.terms]).ravel()
+    if noise.mode == "publish-once":
+        answers = noise.publish(asked.cells[:, :, None], rng)[:, :, 0]
+    else:
+        answers = noise.answer(asked.cells[:, None], rng)[:, 0]
+    place = np.argsort(~asked.own, axis=1, kind="stable")  # own positions first
+    signs = np.take_along_axis(world.hashes.signs[asked.terms], place, 1)[:, :z1]
+
+    def errors(values: np.ndarray) -> np.ndarray:
+        own = np.take_along_axis(values, place, 1)[:, :z1]
+        return np.abs(estimate(own, signs, world.shape.kind) - true)
+
+    decoys = np.take_along_axis(answers, place, 1)[:, z1:]
+    without, meant = errors(asked.cells).mean(), errors(answers).mean()
+    left = errors(answers - np.median(decoys, axis=1, keepdims=True))
+    low, high = mean_interval(left)
+    broken = bool(high < _CANCELLED * meant)
+    words = f"the median of {world.shape.z - z1} decoy cells taken off; without any noise the error is {without:.3f}"
+    return Finding(
+        "cancel", noise.mode, "mean absolute error", float(left.mean()), low, high, float(meant), broken, trials, words
+    )
+
+
+def repeat(
+    world: World, noise: SketchNoise, times: int, limit: float, trials: int, rng: np.random.Generator
+) -> list[Finding]:
+    """Ask the same again and again.
+
+    Args:
+        world: Documents and hashes.
+        noise: Mode per-query or publish-once.
+        times: How often a question is repeated.
+        limit: Largest ε of the ledger, for a querier who redraws his decoys.
+        trials: Documents, half of them d′.
+        rng: Generator.
+
+    Returns:
+        Per-query: without a ledger, with one, and with one that is got round; publish-once: looked up again and again.
+    """
+    asked = ask(world, world.shape.z, trials, rng)
+    truth = rng.random(trials) < 0.5
+    cells = asked.cells + truth[:, None] * asked.change
+    if noise.mode == "publish-once":
+        once = _published(noise, cells[:, :, None], truth, asked, rng)
+        how = f"looked up {times:,} times: a published number does not change"
+        return [_told("repeat", noise, noise.mode, times * once, truth, rng, how)]
+
+    def draw(which: np.ndarray) -> np.ndarray:
+        return noise.answer(cells[which, None], rng)[:, 0]
+
+    def evidence(answers: np.ndarray) -> np.ndarray:
+        return _evidence(noise, "sketches", answers - asked.cells, asked.change)
+
+    everything = np.arange(trials)
+    fresh = np.sum([evidence(draw(everything)) for _ in range(times)], axis=0)
+    assert noise.epsilon is not None
+    ledger = QueryBudget(noise.epsilon, limit, trials, 1, noise.mechanism, noise.delta)
+    kept = np.sum([evidence(ledger.ask(0, asked.rows[0], everything, draw)) for _ in range(times)], axis=0)
+    # Other decoys make another question: a number that no cell has stands for them.
+    tracked, redrawn = np.zeros(trials), 0
+    ledger = QueryBudget(noise.epsilon, limit, trials, 1, noise.mechanism, noise.delta)
+    while ledger.left().min() > 0 and redrawn < times:
+        redrawn += 1
+        tracked += evidence(ledger.ask(0, np.full(world.shape.z, -redrawn), everything, draw))
+    cost = composed(noise.epsilon, times, noise.mechanism, noise.delta)
+    alone = (
+        f"{times:,} fresh answers, whose noise averages out: together they cost ε = {cost:.3g}, and a ledger must "
+        "count them"
+    )
+    again = f"asked {times:,} times: the ledger repeats its first answer"
+    round_it = (
+        f"{redrawn} questions with decoys drawn anew to get round the ledger, which charges each of them and ends at "
+        f"ε = {limit:.3g}"
+    )
+    return [
+        replace(_told("repeat", noise, "per-query, no ledger", fresh, truth, rng, alone), control=True),
+        _told("repeat", noise, "per-query, ledger", kept, truth, rng, again),
+        _told("repeat", noise, "per-query, new decoys", tracked, truth, rng, round_it, limit),
+    ]
+
+
+def accuracy_bound(epsilon: float, delta: float = 0.0) -> float:
+    """How often, at most, an attacker tells two equally likely neighbours apart: (e^ε + δ)/(1 + e^ε).
+
+    >>> round(accuracy_bound(0.5), 3)
+    0.622
+    """
+    return (1.0 + delta * math.exp(-epsilon)) / (1.0 + math.exp(-epsilon))
+
+
+def _published(
+    noise: SketchNoise, cells: np.ndarray, truth: np.ndarray, asked: Answers, rng: np.random.Generator
+) -> np.ndarray:
+    """The log likelihood ratio of all that is published, of which the attacker knows all but the occurrence."""
+    sketch = noise.publish(cells, rng)[:, :, 0] - asked.cells
+    total = _evidence(noise, "sketches", sketch, asked.change)
+    for what in ("sizes", "statistics"):  # both grow by 1 everywhere if the word is new in the document
+        change = np.ones((truth.size, noise.change(what)), np.int64)
+        grown = truth[:, None] * change
+        noisy = noise.sizes(grown, rng) if what == "sizes" else grown + statistics_noise(noise, grown.shape, rng)
+        total += _evidence(noise, what, noisy, change)
+    return total
+
+
+def _evidence(noise: SketchNoise, what: str, rest: np.ndarray, change: np.ndarray) -> np.ndarray:
+    """The log likelihood ratio log P(rest | d′) − log P(rest | d), of independent noise: [trials, cells] → [trials]."""
+    scale = noise.scale(what)
+    assert scale is not None
+    if noise.mechanism == "laplace":
+        return ((np.abs(rest) - np.abs(rest - change)) / scale).sum(axis=1)
+    return ((2.0 * rest - change) * change / (2.0 * scale**2)).sum(axis=1)
+
+
+def _told(
+    attack: str,
+    noise: SketchNoise,
+    mode: str,
+    evidence: np.ndarray,
+    truth: np.ndarray,
+    rng: np.random.Generator,
+    words: str,
+    epsilon: float | None = None,
+) -> Finding:
+    """How often the sign of the evidence is right; where there is none, a coin decides."""
+    guess = np.where(evidence == 0, rng.random(truth.size) < 0.5, evidence > 0)
+    right = float((guess == truth).mean())
+    low, high = share_interval(right, truth.size)
+    assert noise.epsilon is not None
+    delta = noise.delta if noise.mechanism == "gaussian" or epsilon is not None else 0.0
+    promised = accuracy_bound(noise.epsilon if epsilon is None else epsilon, delta)
+    return Finding(attack, mode, "accuracy", right, low, high, promised, low > promised, truth.size, words)

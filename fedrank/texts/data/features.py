@@ -1,0 +1,221 @@
+"""The 16 features of a query and a document: eight of the body, the same eight of the title.
+
+One definition serves a silo's own documents and, from sketches, those of others: the functions take counts, sizes and
+statistics of the federation, however they were come by. Exact ones give the exact features. Noisy ones may break
+what holds of true ones, and are put right where a formula needs it, so that every feature is finite:
+
+- a count lies between 0 and the length of the field: an empty field holds no word;
+- a length is at least 0; the number of different words lies between 1 (or the length, if that is less) and the length;
+- a document frequency lies between 1 and the number of documents, so a word that nobody has counts as if one had it;
+- a word occurs at least half a time in the collection, so that no language model gives a word the probability 0;
+- the number of documents and of tokens is at least 1.
+
+None of these changes a true value, but for a word that nobody has. An empty query has the sum over no word: 0 in all
+features but the two lengths. A word that stands twice in the query counts twice.
+
+Features and where they come from: Shi et al., Journal of Software 2021, section 5.1, after LETOR 4.0 (Qin & Liu 2013).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedrank.core.errors import DataError
+from fedrank.texts.data.corpus import FIELDS, Corpus
+
+#: How fast BM25 saturates with a word's count. Usual value; also that of the paper's program.
+K1 = 1.2
+#: How much BM25 allows for the length of a document. Usual value; also that of the paper's program.
+B = 0.75
+#: Share of the collection's model in Jelinek-Mercer smoothing; best for short queries in Zhai & Lafferty (2004).
+LAMBDA = 0.1
+#: Pseudo-tokens of Dirichlet smoothing: the value of the paper's program, within the range of Zhai & Lafferty (2004).
+MU = 1000.0
+#: What absolute discounting takes off each different word's count; about the best in Zhai & Lafferty (2004).
+DELTA = 0.7
+#: The paper's program supposes so many different words a token in documents of others, whose number it does not ask.
+PUBLISHED_DISTINCT = 0.8
+#: Occurrences in the collection of a word that has none.
+UNSEEN = 0.5
+
+#: The features of one field, in order.
+OF_A_FIELD = ("length", "TF", "IDF", "TF-IDF", "BM25", "LMIR.ABS", "LMIR.DIR", "LMIR.JM")
+#: The 16 features, in order: those of the body, then those of the title.
+NAMES = tuple(f"{field} {feature}" for field in FIELDS for feature in OF_A_FIELD)
+
+
+class Statistics(NamedTuple):
+    """What the features need to know of all documents of a federation, for some terms.
+
+    Attributes:
+        documents: Number of documents, N.
+        document_frequency: float [terms, 2]; in how many documents' field the term stands.
+        collection: float [terms, 2]; occurrences of the term in the field, over all documents.
+        tokens: float [2]; occurrences of all terms in the field, over all documents.
+    """
+
+    documents: float
+    document_frequency: np.ndarray
+    collection: np.ndarray
+    tokens: np.ndarray
+
+    @property
+    def idf(self) -> np.ndarray:
+        """ln(N / document frequency), the latter between 1 and N: float64 [terms, 2], at least 0."""
+        documents = max(float(self.documents), 1.0)
+        return np.log(documents / np.clip(np.asarray(self.document_frequency, np.float64), 1.0, documents))
+
+    def of(self, terms: np.ndarray) -> Statistics:
+        """Those of some of the terms.
+
+        Args:
+            terms: int [...]; rows of ``document_frequency``, a repeated one repeatedly.
+        """
+        return self._replace(document_frequency=self.document_frequency[terms], collection=self.collection[terms])
+
+
+def statistics_of(corpora: Sequence[Corpus], terms: Sequence[str]) -> Statistics:
+    """The exact statistics of several parties' documents together; what a federation estimates in private.
+
+    Args:
+        corpora: The parties.
+        terms: The words to report on; one that no party has gets zeros.
+
+    Returns:
+        Statistics, rows in the order of ``terms``.
+    """
+    frequency, collection = np.zeros((2, len(terms), len(FIELDS)))
+    tokens = np.zeros(len(FIELDS))
+    for corpus in corpora:
+        place = {word: number for number, word in enumerate(corpus.vocabulary)}
+        here = [row for row, word in enumerate(terms) if word in place]
+        numbers = [place[terms[row]] for row in here]
+        for field, counts in enumerate(corpus.counts):
+            frequency[here, field] += np.asarray((counts > 0).sum(axis=0)).reshape(-1)[numbers]
+            collection[here, field] += np.asarray(counts.sum(axis=0)).reshape(-1)[numbers]
+        tokens += corpus.lengths.sum(axis=0)
+    return Statistics(float(sum(corpus.n_documents for corpus in corpora)), frequency, collection, tokens)
+
+
+class _Sound(NamedTuple):
+    """Counts, lengths and statistics after they are put right: see module."""
+
+    counts: np.ndarray  # [terms, documents, 2]
+    lengths: np.ndarray  # [documents, 2]
+    frequencies: np.ndarray  # tf: counts over lengths, 0 in an empty field; [terms, documents, 2]
+    idf: np.ndarray  # [terms, 1, 2]
+    probabilities: np.ndarray  # of the words in the collection; [terms, 1, 2]
+    mean_length: np.ndarray  # [2]
+
+
+def _sound(counts: np.ndarray, lengths: np.ndarray, statistics: Statistics) -> _Sound:
+    counts, lengths = np.asarray(counts, np.float64), np.maximum(np.asarray(lengths, np.float64), 0.0)
+    fields = len(FIELDS)
+    if counts.ndim != 3 or counts.shape[1:] != lengths.shape or lengths.shape[-1:] != (fields,):
+        raise DataError(
+            f"features need counts [terms, documents, {fields}] and lengths [documents, {fields}], "
+            f"got {list(counts.shape)} and {list(lengths.shape)}."
+        )
+    for name in ("document_frequency", "collection"):
+        if getattr(statistics, name).shape != (len(counts), fields):
+            raise DataError(
+                f"features need the {name} of the query's terms, [{len(counts)}, {fields}], "
+                f"got {list(getattr(statistics, name).shape)}; choose the rows with Statistics.of."
+            )
+    counts = np.clip(counts, 0.0, lengths)
+    documents = max(float(statistics.documents), 1.0)
+    tokens = np.maximum(np.asarray(statistics.tokens, np.float64), 1.0)
+    collection = np.clip(np.asarray(statistics.collection, np.float64), UNSEEN, tokens)
+    return _Sound(
+        counts=counts,
+        lengths=lengths,
+        frequencies=counts / np.where(lengths > 0, lengths, 1.0),
+        idf=statistics.idf[:, None],
+        probabilities=(collection / tokens)[:, None],
+        mean_length=tokens / documents,
+    )
+
+
+def _bm25(sound: _Sound, as_published: bool) -> np.ndarray:
+    amount = sound.frequencies if as_published else sound.counts
+    saturation = K1 * (1 - B + B * sound.lengths / sound.mean_length)
+    return (sound.idf * amount * (K1 + 1) / (amount + saturation)).sum(axis=0)
+
+
+def bm25(counts: np.ndarray, lengths: np.ndarray, statistics: Statistics, as_published: bool = False) -> np.ndarray:
+    """BM25 of one query and each document, field by field (Robertson et al. 1995).
+
+    The sum over the query's words of IDF · c (k₁ + 1) / (c + k₁ (1 − b + b · length / mean length)) with
+    IDF = ln(N / document frequency), never negative (Definition 3 of the paper): the variant known as ATIRE's.
+
+    Args:
+        counts: See :func:`text_features`.
+        lengths: See :func:`text_features`.
+        statistics: See :func:`text_features`.
+        as_published: The paper's formula as printed, with c / length in place of the count c.
+
+    Returns:
+        float64 [documents, 2]; 0 where no word of the query stands in the field.
+    """
+    return _bm25(_sound(counts, lengths, statistics), as_published)
+
+
+def text_features(
+    counts: np.ndarray,
+    lengths: np.ndarray,
+    distinct: np.ndarray,
+    statistics: Statistics,
+    as_published: bool = False,
+) -> np.ndarray:
+    """The 16 features of one query and each of some documents, named by :data:`NAMES`.
+
+    With c the count of a word, tf = c / length and p its probability in the collection, summed over the query's words:
+
+    - TF: tf; IDF: ln(N / document frequency), the same for all documents; TF-IDF: tf · IDF; BM25: :func:`bm25`;
+    - LMIR.ABS: ln[max(c − δ, 0) / length + δ · distinct / length · p] (absolute discounting);
+    - LMIR.DIR: ln[(c + μ p) / (length + μ)] (Dirichlet prior);
+    - LMIR.JM: ln[(1 − λ) tf + λ p] (Jelinek-Mercer).
+
+    The last three are log-likelihoods of the query, at most 0, larger for a better match (Zhai & Lafferty 2004);
+    the paper writes them with the other sign. In an empty field they are ln(δ p), ln p and ln(λ p).
+
+    Args:
+        counts: float [terms, documents, 2]; how often each word of the query stands in each document's body and
+            title. A word that stands twice in the query has two rows. Fractions and negative numbers may occur.
+        lengths: float [documents, 2]; tokens of body and title.
+        distinct: float [documents, 2]; different words of body and title.
+        statistics: Of the same words, row by row (:meth:`Statistics.of`).
+        as_published: As the paper and its program have it: tf in place of the count in BM25, and 0.8 · length in
+            place of ``distinct``.
+
+    Returns:
+        float64 [documents, 16], finite.
+
+    Raises:
+        DataError: The shapes do not fit each other, or a number is not finite.
+    """
+    sound = _sound(counts, lengths, statistics)
+    if np.shape(distinct) != sound.lengths.shape:
+        raise DataError(f"features need distinct {list(sound.lengths.shape)}, got {list(np.shape(distinct))}.")
+    c, length, tf, idf, p, _ = sound
+    divisor = np.where(length > 0, length, 1.0)
+    # An empty field counts as one whose words are all different.
+    words = np.clip(np.asarray(distinct, np.float64), np.minimum(length, 1.0), length)
+    share = np.full_like(length, PUBLISHED_DISTINCT) if as_published else np.where(length > 0, words / divisor, 1.0)
+    of_a_field = (
+        length,
+        tf.sum(axis=0),
+        np.broadcast_to(idf.sum(axis=0), length.shape),
+        (tf * idf).sum(axis=0),
+        _bm25(sound, as_published),
+        np.log(np.maximum(c - DELTA, 0.0) / divisor + DELTA * share * p).sum(axis=0),
+        np.log((c + MU * p) / (length + MU)).sum(axis=0),
+        np.log((1 - LAMBDA) * tf + LAMBDA * p).sum(axis=0),
+    )
+    features = np.stack(of_a_field, axis=-1).reshape(len(length), len(NAMES))
+    if not np.isfinite(features).all():
+        raise DataError("a count, a size or a statistic of the features is not finite; look where they were estimated.")
+    return features

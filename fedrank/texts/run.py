@@ -1,0 +1,386 @@
+"""Runs in which silos train over each other's texts: what is measured and written.
+
+Beside what every run leaves (:mod:`fedrank.engine.run_folder`; ``interactions`` are messages here)::
+
+    federation.json   silos, rows, sketches, what an owner answered, errors of the counts, what a reader must know
+    methods.parquet   long form: seed, round, method, silo, scope, split, measure, value (mean over queries)
+    crossed.parquet   long form, of the first seed's run: round, exchange (its place), requests, replies
+    gate.json         of each seed and silo: does its validation prefer the federation's ranker, and what would it gain
+
+Runs are variants times seeds: the protocol, and controls that differ in β, features or labels, in one program.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import polars as pl
+
+from fedrank.core.ledger import Ledger
+from fedrank.core.protocol import Party
+from fedrank.engine.progress import Listener
+from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
+from fedrank.engine.runner import Runner
+from fedrank.engine.simulator import Simulator, run_keys
+from fedrank.texts.build import TextExperiment
+from fedrank.texts.data.features import NAMES
+from fedrank.texts.gate import gate
+from fedrank.texts.rows import EXACT, ISOLATED, POOLED, SEEN, Opened, opened
+from fedrank.texts.scores import SCOPES, UNTRAINED, scored
+from fedrank.texts.silo_sketch import FEDERATED
+from fedrank.texts.silo_sketch.state import TEST, VALI
+
+#: Splits that are measured.
+_SPLITS = {"test": TEST, "vali": VALI}
+#: How a scope is called in a measure's name.
+WHERE = {"own": "", "federation": ", all documents", "home": ", all documents, searched at home"}
+
+_METHODS = {
+    "seed": pl.Int64,
+    "round": pl.Int64,
+    "method": pl.String,
+    "silo": pl.String,
+    "scope": pl.String,
+    "split": pl.String,
+    "measure": pl.String,
+    "value": pl.Float64,
+}
+
+
+_CROSSED = {"round": pl.Int64, "exchange": pl.Int64, "requests": pl.Int64, "replies": pl.Int64}
+
+
+class Variant(NamedTuple):
+    """The protocol, or a control of it.
+
+    Attributes:
+        name: As in the pages.
+        features: Feature set of :mod:`fedrank.texts.rows`.
+        beta: β; None for the protocol's.
+        truth: Whether cross pairs have their true labels.
+    """
+
+    name: str
+    features: int
+    beta: float | None
+    truth: bool
+
+
+#: Controls by the names of the configuration.
+CONTROLS = {
+    "local": Variant("Local", ISOLATED, 0.0, False),
+    "global": Variant("Global (β = 0)", SEEN, 0.0, False),
+    "exact": Variant("exact features", EXACT, None, False),
+    "pooled": Variant("pooled data", POOLED, 1.0, True),
+}
+
+
+class TextRunner(Runner):
+    """A run of a :class:`TextExperiment`; arguments as :class:`Runner` has them."""
+
+    unit = "rows"
+
+    def __init__(self, experiment: TextExperiment, home: RunFolder, listener: Listener):
+        config, protocol = experiment.config, experiment.protocol
+        asked = config.evaluation.baselines
+        if "bm25" in asked and "local" not in asked:  # whose features BM25 takes: a silo's own statistics
+            asked = ("local", *asked)
+        wanted = [CONTROLS[name] for name in asked if name in CONTROLS]
+        self.variants = [Variant(FEDERATED, SEEN, None, False), *wanted]
+        runs = len(self.variants) * config.seeds
+        chunk = max(1, config.compute.chunk // runs)
+        simulator = Simulator(protocol, chunk, config.compute.debug, experiment.conditions)
+        work = experiment.n_parties * protocol.steps * (protocol.batch + protocol.cross_batch)
+        super().__init__(config, home, listener, simulator, work)
+        self.experiment = experiment
+        self.methods: list[pl.DataFrame] = []
+        self.latest = float("nan")  # of the first measure on validation queries, mean over silos and seeds
+        self.crossed: list[tuple] = []  # round, exchange, requests, replies, of the first run
+
+    @property
+    def runs(self) -> int:
+        """Variants times seeds."""
+        return len(self.variants) * len(self.seeds)
+
+    @cached_property
+    def opened(self) -> Opened:
+        """What the openings came to. Of a run that goes on they take place again, and come to the same."""
+        exact = any(variant.features in (EXACT, POOLED) for variant in self.variants)
+        return opened(self.experiment, exact, self.listener.stage)
+
+    @cached_property
+    def parties(self) -> Party:
+        """All silos of all runs."""
+        beta = [self.experiment.protocol.beta if v.beta is None else v.beta for v in self.variants]
+        features, truth = [v.features for v in self.variants], [v.truth for v in self.variants]
+        return self.experiment.protocol.parties(self.opened.arrays.rows, beta, features, truth)
+
+    @property
+    def shared(self) -> Any:
+        """The rows of all silos."""
+        return self.parties.shared
+
+    def start(self) -> tuple[jax.Array, Any, Any]:
+        """As :meth:`Runner.start`; every variant of a seed has that seed's key."""
+        keys = run_keys(np.tile(self.seeds, len(self.variants)))
+        return keys, *self.simulator.start(keys, self.parties, per_run=True)
+
+    def note(self, done: int, seen: dict[str, Any]) -> tuple[str, float]:
+        """What crossed in the first run; nothing else is seen of a round."""
+        crossed = np.asarray(seen["crossed"])[:, 0]  # [rounds, exchanges, 2]
+        for number, exchange in np.argwhere(crossed.any(axis=2)).tolist():
+            self.crossed.append((done + number, exchange, *crossed[number, exchange].tolist()))
+        return next(iter(self.experiment.measures)), self.latest
+
+    def evaluate(self, states: Any, own: Any, done: int) -> None:
+        """All measures of all rankers, silos and variants."""
+        if done == 0:  # nobody has trained yet
+            return
+        values = self.values(states, own)
+        part = np.asarray(self.opened.arrays.rows.part)[0]  # [seeds, silos, queries]
+        rows = []
+        for method, scopes in values.items():
+            for scope, measures in scopes.items():
+                for measure, table in measures.items():
+                    for split, number in _SPLITS.items():
+                        for (s, k), mean in np.ndenumerate(_means(table, part == number)):
+                            name = self.experiment.names[k]
+                            rows.append((int(self.seeds[s]), done, method, name, scope, split, measure, float(mean)))
+        frame = pl.DataFrame(rows, schema=_METHODS, orient="row")
+        self.methods.append(frame)
+        shown = (pl.col("method") == FEDERATED) & (pl.col("scope") == "own") & (pl.col("split") == "vali")
+        latest = frame.filter(shown & (pl.col("measure") == next(iter(self.experiment.measures))))["value"].mean()
+        self.latest = float(latest) if isinstance(latest, float) else float("nan")
+        self.frames.append(self._summary(frame, done))
+
+    def values(self, states: Any, own: Any) -> dict[str, dict[str, dict[str, np.ndarray]]]:
+        """Method, scope and measure to float [seeds, silos, queries]."""
+        arrays = self.opened.arrays
+        names = {given: name for name, given in self.experiment.measures.items()}
+        every = jax.device_get(
+            scored(
+                self.experiment.protocol,
+                tuple(self.experiment.measures.values()),
+                self.simulator.server(states),
+                self.shared,
+                own,
+                tuple(arrays[1:]),
+            )
+        )
+        out: dict[str, dict[str, dict[str, np.ndarray]]] = {}
+        places = {variant.features: number for number, variant in reversed([*enumerate(self.variants)])}
+
+        def tables(number: int, model: str, scopes: tuple[str, ...] = SCOPES) -> dict[str, dict[str, np.ndarray]]:
+            these = slice(number * len(self.seeds), (number + 1) * len(self.seeds))
+            return {
+                scope: {names[name]: np.asarray(table)[these] for name, table in every[model][scope].items()}
+                for scope in scopes
+            }
+
+        for number, variant in enumerate(self.variants):
+            # Alone, a silo has what it learnt by itself, from features that nobody else had a part in.
+            alone = variant.features == ISOLATED
+            out[variant.name] = tables(number, "Local" if alone else FEDERATED, ("own", "home") if alone else SCOPES)
+        wanted = self.config.evaluation.baselines
+        if "local-plus" in wanted:
+            out["Local+"] = tables(0, "Local+")
+        if "bm25" in wanted:
+            at_home = tables(places[ISOLATED], UNTRAINED, ("own", "home"))
+            out[UNTRAINED] = {**at_home, **tables(0, UNTRAINED, ("federation",))}
+            if EXACT in places:
+                out[f"{UNTRAINED}, exact"] = tables(places[EXACT], UNTRAINED, ("federation",))
+        return out
+
+    def _summary(self, frame: pl.DataFrame, done: int) -> pl.DataFrame:
+        """Rows of ``metrics.parquet``: the mean over silos, each silo, gains, and what controls come to."""
+        sent = self._sent()
+        out: list[tuple] = []
+
+        def add(seed: int, split: str, measure: str, value: float) -> None:
+            if np.isfinite(value):
+                out.append((seed, done, *sent, None, split, measure, value))
+
+        table: dict[tuple, float] = {}
+        for seed, _, method, silo, scope, split, measure, value in frame.iter_rows():
+            table[seed, split, measure + WHERE[scope], method, silo] = value
+        for seed, split, measure, method in dict.fromkeys(key[:4] for key in table):
+            per_silo = [table[seed, split, measure, method, name] for name in self.experiment.names]
+            mean = float(np.mean(per_silo))
+            if method != FEDERATED:
+                add(seed, split, f"{measure}, {method}", mean)
+                continue
+            add(seed, split, measure, mean)
+            for name, value in zip(self.experiment.names, per_silo, strict=True):
+                add(seed, split, f"{measure} ({name})", value)
+            there = measure.replace(WHERE["federation"], WHERE["home"]) if WHERE["federation"] in measure else measure
+            local = [table.get((seed, split, there, "Local", name), np.nan) for name in self.experiment.names]
+            add(seed, split, f"{measure}: gain over Local", mean - float(np.mean(local)))
+        return pl.DataFrame(out, schema=SCHEMA, orient="row")
+
+    def _sent(self) -> tuple[int, int]:
+        """Messages and bytes up of one seed's run so far, opening included."""
+        ledger = self._ledger()
+        return sum(entry.messages for entry in ledger), ledger.bytes_from("parties")
+
+    def _ledger(self) -> Ledger:
+        ledger, exchanges = Ledger(self.opened.ledger), self.experiment.protocol.exchanges
+        for number, which, requests, replies in self.crossed:
+            exchange = exchanges[which]
+            ledger.record(number, exchange.name, exchange.request, sender="server", messages=requests)
+            ledger.record(number, exchange.name, exchange.reply, sender="parties", messages=replies)
+        return ledger
+
+    def restore(self, done: int) -> None:
+        """As :meth:`Runner.restore`; what every method came to, too."""
+        super().restore(done)
+        self.methods = [self.home.read_table("methods.parquet", _METHODS).filter(pl.col("round") <= done)]
+        self.crossed = self.home.read_table("crossed.parquet", _CROSSED).filter(pl.col("round") < done).rows()
+
+    def keep(self) -> None:
+        """As :meth:`Runner.keep`; what every method came to, too."""
+        super().keep()
+        self._write_methods()
+
+    def _write_methods(self) -> None:
+        frame = pl.concat(self.methods) if self.methods else pl.DataFrame(schema=_METHODS)
+        self.methods = [frame]
+        self.home.table("methods.parquet", frame)
+        self.home.table("crossed.parquet", pl.DataFrame(self.crossed, schema=_CROSSED, orient="row"))
+
+    def write_known(self) -> None:
+        """The silos and what they have."""
+        e, c = self.experiment, self.config
+        self.home.json("environment.json", environment(c, e.citations, kernels=False))
+        self.home.json(
+            "model.json",
+            {
+                "ranker": f"linear, {c.training.loss}",
+                "n_features": len(NAMES),
+                "features": list(NAMES),
+                "grades": e.protocol.learner.grades,
+                "parameters": e.protocol.learner.size,
+                "data": e.federations[0].name,
+                "generated": e.federations[0].generated,
+                "notes": list(e.notes),
+            },
+        )
+        self.home.json("federation.json", self._federation())
+        self.home.json("baselines.json", {"baselines": []})
+
+    def _federation(self) -> dict[str, Any]:
+        e, opening, o = self.experiment, self.experiment.opening, self.opened
+        rows = jax.tree.map(np.asarray, o.arrays.rows)
+        first = e.federations[0]
+        silos = []
+        for k, name in enumerate(e.names):
+            part, corpus = rows.part[0, 0, k], first.silos[k]
+            owner = o.seen[0][k]
+            silos.append(
+                {
+                    "name": name,
+                    "documents": corpus.n_documents,
+                    "queries": {split: int((part == n).sum()) for split, n in (("train", 0), ("vali", 1), ("test", 2))},
+                    "rows": int(rows.counts[0, 0, k, 0]),
+                    "pairs": int(rows.counts[0, 0, k, 1]),
+                    "spent": float(owner["spent"][0]) if "spent" in owner else None,
+                    "answered": [int(n) for n in owner["answered"]] if "answered" in owner else None,
+                }
+            )
+        noise, error = opening.noise, np.array(o.errors, float)
+        return {
+            "silos": silos,
+            "words": [len(one.words) for one in e.texts[0]],
+            "foreign_share": first.foreign_share(),
+            "mode": noise.mode,
+            "sketch": {"z": opening.shape.z, "w": opening.shape.w, "kind": opening.shape.kind},
+            "statistics": {"z": opening.statistics.z, "w": opening.statistics.w},
+            "z1": opening.z1 if opening.asks else None,
+            "decoys": opening.decoys if opening.asks else None,
+            "allowed": opening.allowed if noise.mode == "per-query" else None,
+            "count_error": {"all": error[:, 0].tolist(), "held": error[:, 1].tolist()},
+            "true_count": {"all": error[:, 2].tolist(), "held": error[:, 3].tolist()},
+            "beta": e.protocol.beta,
+            "generated": first.generated,
+            "notes": list(e.notes),
+        }
+
+    def write_crossed(self, done: int) -> None:
+        """The ledger of the first seed: opening and rounds."""
+        protocol, opening = self.experiment.protocol, self.experiment.opening
+        self.home.json("privacy.json", protocol.account(done, self.config.privacy.delta).as_json())
+        self.home.text("ledger.jsonl", self._ledger().text())
+        self.home.json("messages.json", described((*opening.exchanges, *protocol.exchanges)))
+
+    def write_results(self, states: Any, own: Any, seconds: float, rate: float | None) -> None:
+        """Rankers, the gate, baselines, values query by query, and the speed."""
+        values = self.values(states, own)
+        self._write_methods()
+        self.home.metrics(self.metrics())
+        primary = next(iter(self.experiment.measures))
+        part = np.asarray(self.opened.arrays.rows.part)[0]
+        self.home.json("gate.json", gate(values, part, primary, self.seeds, self.experiment.names))
+        self._write_baselines()
+        self._write_queries(values, part)
+        models = np.asarray(self.simulator.server(states).weights)
+        for number, seed in enumerate(self.seeds):
+            self.home.weights(_Named(), int(seed), models[number])
+        about = environment(self.config, self.experiment.citations, kernels=False)
+        self.home.json("environment.json", {**about, "seconds": round(seconds, 3), "rows_per_second": rate})
+
+    def _write_baselines(self) -> None:
+        """What every other method came to, mean over silos and seeds."""
+        frame = self.methods[0].filter(pl.col("round") == self.config.rounds)
+        written = []
+        for method in dict.fromkeys(frame["method"].to_list()):
+            if method == FEDERATED:
+                continue
+            means = (
+                frame.filter(pl.col("method") == method)
+                .group_by("split", "measure", "scope", maintain_order=True)
+                .agg(pl.col("value").mean())
+            )
+            scores = [
+                {"split": split, "measure": measure + WHERE[scope], "value": value}
+                for split, measure, scope, value in means.iter_rows()
+            ]
+            written.append({"name": method, "notes": [], "values": scores})
+        self.home.json("baselines.json", {"baselines": written})
+
+    def _write_queries(self, values: dict[str, Any], part: np.ndarray) -> None:
+        """Every test query's values, mean over the seeds in which it is one."""
+        primary = next(iter(self.experiment.measures))
+        found: dict[str, dict[str, dict[str, list[float]]]] = {}
+        for seed, silo, row in np.argwhere(part == TEST).tolist():
+            qid = self.opened.queries[seed][silo][row]
+            for method, scopes in values.items():
+                for scope in SCOPES:
+                    if primary in scopes.get(scope, {}):
+                        named = found.setdefault(qid, {}).setdefault(method, {})
+                        named.setdefault(primary + WHERE[scope], []).append(scopes[scope][primary][seed, silo, row])
+        qids = sorted(found, key=lambda qid: [int(t) if t.isdigit() else t for t in re.split(r"(\d+)", qid)])
+        about = {"split": ["test"] * len(qids), "qid": qids, "judged": [True] * len(qids)}
+        tables = {
+            ("learnt" if method == FEDERATED else method): {
+                measure: np.array([float(np.mean(found[qid][method][measure])) for qid in qids])
+                for measure in found[qids[0]].get(method, {})
+            }
+            for method in values
+        }
+        self.home.per_query(about, tables)
+
+
+class _Named:
+    """How a model is kept: as one vector, whose layout is the learner's."""
+
+    def tensors(self, weights: np.ndarray) -> dict[str, np.ndarray]:
+        return {"weights": weights}
+
+
+def _means(table: np.ndarray, where: np.ndarray) -> np.ndarray:
+    """Mean over queries: float [seeds, silos] of [seeds, silos, queries]."""
+    count = where.sum(axis=-1)
+    return np.where(count > 0, np.where(where, table, 0.0).sum(axis=-1) / np.maximum(count, 1), np.nan)

@@ -1,0 +1,266 @@
+"""A silo's rows: its queries with its own documents, labelled, and with others' documents, from what they let it see.
+
+One definition of the features serves both (:mod:`fedrank.texts.data.features`). Everything here happens at the silo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedrank.core.errors import ConfigError
+from fedrank.texts.data.corpus import FIELDS, Corpus
+from fedrank.texts.data.counts import TermColumns
+from fedrank.texts.data.features import NAMES, Statistics, bm25, statistics_of, text_features
+from fedrank.texts.data.lists import own_lists, padded, search_list
+from fedrank.texts.silo_sketch.state import TRAIN, UNUSED
+
+#: By what features are centred and scaled: all silos' labelled training rows, the silo's own, or the query's own list.
+SCALES = ("federation", "silo", "query")
+
+#: Which foreign documents BM25 chooses among: all of them, or those that reverse top-K lists give (ICDE 2021).
+CANDIDATES = ("all", "reverse-top-k")
+
+#: Places of BM25 among the features.
+_BM25 = [NAMES.index(f"{field} BM25") for field in FIELDS]
+#: A feature whose variance is below this part of its squared mean is left unscaled: at home, and where sums have
+#: crossed in single precision.
+_STILL, _STILL_CROSSED = 1e-12, 1e-6
+
+
+@dataclass(frozen=True)
+class RowSettings:
+    """Which rows a silo makes.
+
+    Attributes:
+        depth: Own documents of a query, the best by BM25; judged ones come in addition.
+        negatives: Own documents by lot.
+        foreign: Documents of each other silo, the best by BM25 of what is seen of them.
+        candidates: One of :data:`CANDIDATES`.
+        scale: One of :data:`SCALES`.
+        as_published: Features as printed; see :func:`~fedrank.texts.data.features.text_features`.
+        seed: Of the lots.
+    """
+
+    depth: int = 30
+    negatives: int = 10
+    foreign: int = 20
+    candidates: str = "all"
+    scale: str = "silo"
+    as_published: bool = False
+    seed: int = 0
+
+    def __post_init__(self):
+        if self.scale not in SCALES:
+            raise ConfigError(f"features must be scaled by one of {', '.join(SCALES)}, got {self.scale!r}.")
+        if self.candidates not in CANDIDATES:
+            raise ConfigError(f"candidates must be one of {', '.join(CANDIDATES)}, got {self.candidates!r}.")
+        if min(self.depth, self.negatives, self.foreign) < 0 or self.depth + self.negatives < 1 or self.foreign < 1:
+            raise ConfigError(
+                "depth and negatives must not be negative and together at least 1, and foreign at least 1; "
+                f"got {self.depth}, {self.negatives} and {self.foreign}."
+            )
+
+
+class SiloTexts(NamedTuple):
+    """What a silo has before anything crosses.
+
+    Attributes:
+        corpus: Its documents, queries and judgements.
+        part: int8 [queries]: which part each query belongs to; -1 for none.
+    """
+
+    corpus: Corpus
+    part: np.ndarray
+
+    @property
+    def used(self) -> np.ndarray:
+        """Numbers of the queries that belong to a part, ascending."""
+        return np.flatnonzero(self.part != UNUSED)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The different words of these queries, in order."""
+        numbers = sorted({int(term) for query in self.used for term in self.corpus.queries[query]})
+        return tuple(self.corpus.vocabulary[number] for number in numbers)
+
+
+class Foreign(NamedTuple):
+    """What a silo sees of another's documents.
+
+    Attributes:
+        counts: Words of a query, str [terms], to their counts, float [terms, documents, 2].
+        lengths: float [documents, 2].
+        distinct: float [documents, 2].
+        likely: Words and their IDF, float [terms, 2], to the documents that hold them most, int [n]; None where there
+            are no lists of them.
+    """
+
+    counts: Callable[[Sequence[str]], np.ndarray]
+    lengths: np.ndarray
+    distinct: np.ndarray
+    likely: Callable[[Sequence[str], np.ndarray], np.ndarray] | None = None
+
+
+#: Words to the federation's statistics of them.
+Look = Callable[[Sequence[str]], Statistics]
+
+
+def exact_foreign(corpus: Corpus) -> Foreign:
+    """Another silo's documents as they are: a control that no federation has."""
+    columns = TermColumns(corpus)
+    return Foreign(lambda words: columns.counts(columns.places(words)), corpus.lengths, corpus.distinct)
+
+
+def own_rows(texts: SiloTexts, look: Look, settings: RowSettings) -> dict[str, np.ndarray]:
+    """The silo's queries with its own documents.
+
+    Which documents a query has is decided by the statistics of the silo's own ones: it is the same with and without a
+    federation.
+
+    Args:
+        texts: The silo's.
+        look: The federation's statistics.
+        settings: Which rows.
+
+    Returns:
+        ``queries`` int32 [q] and ``part`` int32 [q]; ``documents`` int32 [q, d], ``x`` float32 [q, d, 16], ``y`` int32
+        [q, d] and ``where`` bool [q, d]; ``found`` bool [q, d]: among the best by BM25, so that a search finds it;
+        ``bm25`` float32 [q, d], of body and title together.
+    """
+    corpus, used = texts.corpus, texts.used
+    alone, statistics = statistics_of((corpus,), corpus.vocabulary), look(corpus.vocabulary)
+    lists = own_lists(corpus, used, alone, settings.depth, settings.negatives, settings.seed)
+    columns = TermColumns(corpus)
+    features, found = [], []
+    for one in lists:
+        terms = corpus.queries[one.query]
+        mine = statistics.of(terms)
+        features.append(columns.features(terms, mine, one.documents, settings.as_published))
+        scores = bm25(columns.counts(terms), corpus.lengths, alone.of(terms)).sum(axis=-1)
+        best = search_list(scores, settings.depth)
+        found.append(np.isin(one.documents, best))
+    x, y, where = padded(lists, features)
+    numbers, reached = np.full(where.shape, -1, np.int32), np.zeros(where.shape, bool)
+    for row, (one, best) in enumerate(zip(lists, found, strict=True)):
+        numbers[row, : len(best)], reached[row, : len(best)] = one.documents, best
+    part = texts.part[used].astype(np.int32)
+    out = {"queries": used.astype(np.int32), "part": part, "documents": numbers, "x": x, "y": y, "where": where}
+    return {**out, "found": reached, "bm25": x[..., _BM25].sum(axis=-1)}
+
+
+def cross_rows(
+    texts: SiloTexts,
+    others: Sequence[Foreign | None],
+    look: Look,
+    settings: RowSettings,
+    judged: Sequence[Sequence[np.ndarray]] | None = None,
+) -> dict[str, np.ndarray]:
+    """The silo's queries with others' documents: of each other silo the best by BM25 of what is seen.
+
+    Args:
+        texts: The silo's.
+        others: By the number of a silo; None for itself and for who was not heard.
+        look: The federation's statistics.
+        settings: Which rows.
+        judged: Of each of these queries and each silo, documents that are taken in addition, int [n]: only somebody who
+            has everybody's judgements knows them.
+
+    Returns:
+        ``cross_x`` float32 [q, c, 16], ``cross_where`` bool [q, c], ``cross_silo`` and ``cross_document`` int32 [q, c],
+        -1 on padding; ``cross_found`` bool [q, c]: by BM25, and not in addition; ``cross_bm25`` float32 [q, c].
+        Queries as :func:`own_rows` has them, c = silos · documents of a silo.
+    """
+    corpus, used = texts.corpus, texts.used
+    place = {word: number for number, word in enumerate(texts.words)}
+    known = look(texts.words)
+    more = max((len(one) for query in judged or () for one in query), default=0)
+    room = settings.foreign + more
+    shape = (len(used), len(others) * room)
+    x, where = np.zeros((*shape, len(NAMES)), np.float32), np.zeros(shape, bool)
+    silo, document = np.full(shape, -1, np.int32), np.full(shape, -1, np.int32)
+    found = np.zeros(shape, bool)
+    for row, query in enumerate(used):
+        words = [corpus.vocabulary[term] for term in corpus.queries[query]]
+        statistics = known.of(np.array([place[word] for word in words], np.int64))
+        for number, other in enumerate(others):
+            if other is None or not len(other.lengths):
+                continue
+            counts = other.counts(words)
+            scores = bm25(counts, other.lengths, statistics).sum(axis=-1)
+            if other.likely is not None:
+                chosen = np.zeros(len(scores), bool)
+                chosen[other.likely(words, statistics.idf)] = True
+                scores = np.where(chosen, scores, -1.0)  # BM25 is never negative
+            best = search_list(scores, settings.foreign)
+            found[row, number * room : number * room + len(best)] = True
+            if judged is not None:
+                best = np.concatenate([best, np.setdiff1d(judged[row][number], best).astype(np.int32)])
+            places = slice(number * room, number * room + len(best))
+            x[row, places] = text_features(
+                counts[:, best], other.lengths[best], other.distinct[best], statistics, settings.as_published
+            )
+            where[row, places], silo[row, places], document[row, places] = True, number, best
+    out = {"cross_x": x, "cross_where": where, "cross_silo": silo, "cross_document": document, "cross_found": found}
+    return {**out, "cross_bm25": x[..., _BM25].sum(axis=-1)}
+
+
+def moments(rows: dict[str, np.ndarray]) -> tuple[int, np.ndarray, np.ndarray]:
+    """Number, sums and sums of squares of the labelled training rows: float64 [16] each."""
+    x = _training(rows)
+    return len(x), x.sum(axis=0), (x**2).sum(axis=0)
+
+
+def scale_of(
+    count: float, sums: np.ndarray, squares: np.ndarray, crossed: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation from moments; 0 and 1 where there are no rows, 1 for what does not vary.
+
+    Args:
+        count: Rows.
+        sums: float64 [features].
+        squares: float64 [features], sums of squares.
+        crossed: Whether the sums have crossed in single precision, which hides small variances.
+    """
+    if not count:
+        return np.zeros_like(sums), np.ones_like(sums)
+    means = sums / count
+    variances = np.maximum(squares / count - means**2, 0.0)
+    least = _STILL_CROSSED if crossed else _STILL
+    still = variances <= least * np.maximum(means**2, least)
+    return means, np.where(still, 1.0, np.sqrt(variances))
+
+
+def scaled(
+    rows: dict[str, np.ndarray], settings: RowSettings, means: Any = None, deviations: Any = None
+) -> dict[str, np.ndarray]:
+    """The rows with centred and scaled features; others' documents by the same numbers as own ones.
+
+    Args:
+        rows: As :func:`own_rows` and :func:`cross_rows` made them, together.
+        settings: By what to scale.
+        means: float [16], of all silos; where ``settings.scale`` is ``federation``.
+        deviations: float [16].
+    """
+    x, where = rows["x"].astype(np.float64), rows["where"]
+    if settings.scale == "query":
+        count = np.maximum(where.sum(axis=1), 1)[:, None]
+        shown = np.where(where[..., None], x, 0.0)
+        pairs = [scale_of(float(n), s, q) for n, s, q in zip(count[:, 0], shown.sum(1), (shown**2).sum(1), strict=True)]
+        mean, deviation = (np.stack([pair[i] for pair in pairs])[:, None] for i in (0, 1))
+    elif settings.scale == "silo":
+        mean, deviation = scale_of(*moments(rows))
+    else:
+        mean, deviation = np.asarray(means, np.float64), np.asarray(deviations, np.float64)
+    out = dict(rows)
+    for name, there in (("x", where), ("cross_x", rows["cross_where"])):
+        values = (rows[name].astype(np.float64) - mean) / deviation
+        out[name] = np.where(there[..., None], values, 0.0).astype(np.float32)
+    return out
+
+
+def _training(rows: dict[str, np.ndarray]) -> np.ndarray:
+    return rows["x"][rows["where"] & (rows["part"] == TRAIN)[:, None]].astype(np.float64)

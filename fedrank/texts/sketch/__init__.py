@@ -1,0 +1,305 @@
+"""Count Sketch and Count-Min: a document's term counts in z rows of w cells, addressed by a keyed hash.
+
+Row a of a document's sketch is w cells. A term t goes to cell h_a(t) of it, with the sign g_a(t) ∈ {−1, +1} (Charikar,
+Chen, Farach-Colton, *Finding frequent items in data streams*, ICALP 2002; Count-Min, Cormode and Muthukrishnan 2005,
+has no signs)::
+
+    C_d(a, h_a(t)) += g_a(t)        for every occurrence of t in d, a = 1 … z     (equation 2 of CS-F-LTR)
+    f̂(t, d) = median over a of g_a(t) · C_d(a, h_a(t))                            (equation 3)
+
+CS-F-LTR prints equation 3 without g_a(t), in both versions. Without it half of the rows say minus the count, and the
+median estimates nothing; the sign is applied here. Count-Min takes the minimum instead of the median.
+
+A sketch is an integer array, and encoding is linear: the sketch of a sum of counts is the sum of the sketches, exactly.
+Sums and differences are therefore ``+`` and ``-``; :func:`hash_matrix` is the linear map itself.
+
+Every silo hashes with one secret, so that the same term has the same cells everywhere, and whoever lacks the secret
+cannot tell which cells a term has. Whoever *has* it can look up every word of a dictionary: a sketch without noise
+hides nothing from the other silos.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedrank.core.errors import ConfigError, DataError, UnknownNameError
+
+#: "count" has signs and takes medians; "count-min" has none and takes minima.
+KINDS = ("count", "count-min")
+
+#: Bytes of the secret: BLAKE2b takes keys of at most 64.
+SECRET_BYTES = (16, 64)
+
+_PERSON = b"fedrank sketch 1"
+_WORD = 8  # bytes of hash for one row's cell and sign: the remainder modulo w is uniform to w / 2**63
+_DIGEST = 64  # the longest that BLAKE2b makes
+
+
+@dataclass(frozen=True)
+class SketchShape:
+    """Size and kind of a sketch.
+
+    Args:
+        z: Rows (independent hashes of a term), at least 1.
+        w: Cells of a row, at least 2.
+        kind: One of :data:`KINDS`.
+
+    Raises:
+        ConfigError: A number is too small, or there is no such kind.
+    """
+
+    z: int
+    w: int
+    kind: str = "count"
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise UnknownNameError("kind of sketch", self.kind, KINDS)
+        if self.z < 1 or self.w < 2:
+            raise ConfigError(f"a sketch needs z >= 1 rows of w >= 2 cells, got z={self.z}, w={self.w}.")
+
+    @property
+    def cells(self) -> int:
+        """Cells of one document's sketch, z · w."""
+        return self.z * self.w
+
+
+class Hashes(NamedTuple):
+    """Where terms go: term i adds ``signs[i, a]`` to cell ``rows[i, a]`` of row a.
+
+    Attributes:
+        rows: int32 [terms, z], in 0 … w − 1: h_a(t).
+        signs: int32 [terms, z], +1 or −1: g_a(t). All +1 for count-min.
+    """
+
+    rows: np.ndarray
+    signs: np.ndarray
+
+    def select(self, terms: Any) -> Hashes:
+        """The hashes of some of the terms; ``terms`` int [n], a repeated number repeatedly."""
+        return Hashes(self.rows[terms], self.signs[terms])
+
+
+def hash_terms(terms: Sequence[str], shape: SketchShape, secret: bytes) -> Hashes:
+    """Hash each term once, with keyed BLAKE2b.
+
+    A term's hashes depend on the term, the secret and w, not on its place in the vocabulary: every silo computes the
+    same for the same word. The first rows of a sketch with more rows are those of one with fewer.
+
+    Args:
+        terms: Words of a vocabulary.
+        shape: Rows and cells.
+        secret: What the silos have agreed on, 16 … 64 bytes.
+
+    Raises:
+        ConfigError: The secret is too short or too long.
+    """
+    low, high = SECRET_BYTES
+    if not low <= len(secret) <= high:
+        raise ConfigError(f"the secret of the sketches has {low} to {high} bytes, got {len(secret)}.")
+    digests = -(-shape.z * _WORD // _DIGEST)
+    salts = [number.to_bytes(hashlib.blake2b.SALT_SIZE, "little") for number in range(digests)]
+    text = b"".join(
+        hashlib.blake2b(word, key=secret, salt=salt, person=_PERSON).digest()
+        for word in (term.encode() for term in terms)
+        for salt in salts
+    )
+    words = np.frombuffer(text, "<u8").reshape(len(terms), digests * _DIGEST // _WORD)[:, : shape.z]
+    rows = ((words >> np.uint64(1)) % np.uint64(shape.w)).astype(np.int32)
+    if shape.kind == "count-min":
+        return Hashes(rows, np.ones_like(rows))
+    return Hashes(rows, 1 - 2 * (words & np.uint64(1)).astype(np.int32))
+
+
+def hash_matrix(hashes: Hashes, shape: SketchShape) -> Any:
+    """The linear map from counts to sketches: scipy ``csr_array`` int32 [terms, z · w] with z signed ones a row.
+
+    ``(counts @ hash_matrix(...)).toarray().reshape(-1, z, w)`` is :func:`encode`, only slower.
+    """
+    from scipy.sparse import csr_array
+
+    terms = len(hashes.rows)
+    return csr_array(
+        (hashes.signs.ravel(), flat_cells(hashes.rows, shape).ravel(), np.arange(terms + 1) * shape.z),
+        shape=(terms, shape.cells),
+    )
+
+
+def flat_cells(rows: np.ndarray, shape: SketchShape) -> np.ndarray:
+    """Numbers of cells in a flattened sketch, a · w + h_a(t): int64 [..., z] of rows int [..., z]."""
+    return np.arange(shape.z, dtype=np.int64) * shape.w + rows
+
+
+def encode(counts: Any, hashes: Hashes, shape: SketchShape) -> np.ndarray:
+    """The sketches of documents (equation 2).
+
+    Args:
+        counts: scipy ``csr_array`` [documents, terms] of occurrences. Its terms are those of ``hashes``, in order.
+        hashes: From :func:`hash_terms`.
+        shape: Rows and cells.
+
+    Returns:
+        int32 [documents, z, w]. It takes 4 · z · w bytes a document, more than sparse counts take; encode a part of
+        the documents at a time where that is too much.
+
+    Raises:
+        DataError: Counts and hashes are not of the same terms, or counts are not whole numbers.
+    """
+    from fedrank.texts.sketch.kernel import build
+
+    _check_terms(counts.shape[1], hashes, shape)
+    if not np.issubdtype(counts.dtype, np.integer):
+        raise DataError(f"a sketch is made of counts, whole numbers; got an array of {counts.dtype}.")
+    lines = flat_cells(hashes.rows, shape)
+    return build(counts.indptr, counts.indices, counts.data, lines, hashes.signs, shape.cells).reshape(
+        -1, shape.z, shape.w
+    )
+
+
+def encode_totals(totals: np.ndarray, hashes: Hashes, shape: SketchShape) -> np.ndarray:
+    """The sketch of one virtual document, such as document frequencies or the counts of a whole collection.
+
+    Args:
+        totals: int [terms], how often each term "occurs".
+        hashes: From :func:`hash_terms`.
+        shape: Rows and cells.
+
+    Returns:
+        int64 [z, w].
+
+    Raises:
+        DataError: Totals and hashes are not of the same terms.
+    """
+    _check_terms(len(totals), hashes, shape)
+    sketch = np.zeros(shape.cells, np.int64)
+    np.add.at(sketch, flat_cells(hashes.rows, shape), totals.astype(np.int64)[:, None] * hashes.signs)
+    return sketch.reshape(shape.z, shape.w)
+
+
+class Cells:
+    """The sketches of many documents, laid out for answering: one cell of all documents lies together.
+
+    A question reads z cells of every document. With a document's cells together that is a jump for every cell; with a
+    cell's documents together it is z runs of memory.
+
+    Args:
+        sketches: [documents, z, w], integers or floats (with noise on them). Kept as int32 or float32.
+
+    Raises:
+        DataError: Integers do not fit into 32 bits, or the array has not three axes.
+
+    Attributes:
+        values: [z · w, documents].
+    """
+
+    def __init__(self, sketches: np.ndarray):
+        if sketches.ndim != 3:
+            raise DataError(f"sketches have three axes (documents, z, w), got {sketches.ndim}.")
+        from fedrank.texts.sketch.kernel import transposed
+
+        self.n_documents, self.z, self.w = sketches.shape
+        self.values = transposed(_narrow(sketches).reshape(self.n_documents, self.z * self.w))
+
+    def look_up(self, rows: np.ndarray) -> np.ndarray:
+        """What a document's owner reads for questions, without noise.
+
+        Args:
+            rows: int32 [questions, z], a cell of each row.
+
+        Returns:
+            [questions, documents, z], of the cells' type.
+
+        Raises:
+            DataError: A number of a cell is not in 0 … w − 1.
+        """
+        if rows.ndim != 2 or rows.shape[1] != self.z or (rows.size and not 0 <= rows.min() <= rows.max() < self.w):
+            raise DataError(f"a question names {self.z} cells, each from 0 to {self.w - 1}.")
+        return self.values[np.arange(self.z) * self.w + rows].swapaxes(1, 2)
+
+
+def estimate(answers: np.ndarray, signs: np.ndarray, kind: str = "count") -> np.ndarray:
+    """Counts from answers: equations 3 and 6, with the sign that both papers omit.
+
+    The median of an even number of values is the mean of the two middle ones.
+
+    Args:
+        answers: [..., z'], the cells at the positions that belong to the term; drop those of decoys before.
+        signs: [..., z'], +1 or −1; the leading axes broadcast.
+        kind: One of :data:`KINDS`.
+
+    Returns:
+        float32 [...]: median over the last axis of sign · cell, or the minimum for count-min. Not clipped.
+
+    Raises:
+        DataError: There are no positions.
+    """
+    from fedrank.texts.sketch.kernel import middles
+
+    if kind not in KINDS:
+        raise UnknownNameError("kind of sketch", kind, KINDS)
+    signed = np.multiply(answers, signs, dtype=np.float32, casting="unsafe")
+    positions = signed.shape[-1]
+    if not positions:
+        raise DataError("an estimate needs the answer at one position at least, got none.")
+    lead = signed.shape[:-1]
+    values = np.moveaxis(signed, -1, 0).reshape(positions, -1)
+    return middles(values, kind == "count-min").reshape(lead)
+
+
+def counts_of(
+    cells: Cells, hashes: Hashes, shape: SketchShape, at_least: float = 0.0, positions: np.ndarray | None = None
+) -> np.ndarray:
+    """The estimate of every term in every document, in one fused pass.
+
+    Equals ``estimate(cells.look_up(rows), signs)`` without an array of [terms, documents, z].
+
+    Args:
+        cells: Sketches of documents, with or without noise.
+        hashes: Of the terms asked about.
+        shape: Rows and cells.
+        at_least: Estimates below are raised to it; ``-inf`` leaves them as they are. A count is not negative, and
+            clipping noise at 0 makes the mean of small counts too large.
+        positions: int [terms, z'], the positions to use of each term; all of them where None.
+
+    Returns:
+        float32 [terms, documents].
+
+    Raises:
+        DataError: Cells and hashes are not of the shape.
+    """
+    from fedrank.texts.sketch.kernel import counts
+
+    _check_terms(len(hashes.rows), hashes, shape)
+    if (cells.z, cells.w) != (shape.z, shape.w):
+        raise DataError(f"cells are of {cells.z} x {cells.w}, the shape is {shape.z} x {shape.w}.")
+    lines, signs = flat_cells(hashes.rows, shape), hashes.signs
+    if positions is not None:
+        if positions.ndim != 2 or len(positions) != len(lines) or not positions.shape[1]:
+            raise DataError(f"positions are [terms, z'] for {len(lines)} terms with z' >= 1, got {positions.shape}.")
+        lines, signs = np.take_along_axis(lines, positions, 1), np.take_along_axis(signs, positions, 1)
+    return counts(cells.values, lines, signs, shape.kind == "count-min", at_least)
+
+
+def _check_terms(terms: int, hashes: Hashes, shape: SketchShape) -> None:
+    for array in hashes:
+        if array.shape != (terms, shape.z):
+            raise DataError(f"hashes of {terms} terms in {shape.z} rows are needed, got an array of {array.shape}.")
+    if terms and not 0 <= hashes.rows.min() <= hashes.rows.max() < shape.w:
+        raise DataError(f"hashes name cells outside of 0 to {shape.w - 1}: they are of another shape.")
+
+
+def _narrow(array: np.ndarray) -> np.ndarray:
+    """The array as int32 or float32: the two types that kernels are compiled for."""
+    if array.dtype in (np.int32, np.float32):
+        return array
+    if not np.issubdtype(array.dtype, np.integer):
+        return array.astype(np.float32)
+    bounds = np.iinfo(np.int32)
+    if array.size and not bounds.min <= array.min() <= array.max() <= bounds.max:
+        raise DataError("a cell of a sketch does not fit into 32 bits; sketch fewer documents or add less noise.")
+    return array.astype(np.int32)

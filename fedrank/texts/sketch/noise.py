@@ -1,0 +1,283 @@
+"""Noise for sketches of documents: what a silo adds before another silo may look at its counts.
+
+What is protected is **one occurrence**: one appearance of one word in one document is added or removed (Definition 5 of
+Shi et al., 2021). It lies in one field of one document. It changes
+
+* the sketch of that field by 1 in each of its z rows: z in L1 and √z in L2;
+* the field's length by 1 and its number of different words by at most 1: 2 in L1, √2 in L2;
+* the silo's document-frequency sketch and its sketch of all occurrences by at most 1 in each of z rows, and the silo's
+  number of occurrences by 1: 2z + 1 in L1, √(2z + 1) in L2.
+
+A word replaced by another is two occurrences and costs twice ε. A whole document is not covered.
+
+Four modes:
+
+*publish-once*   Every sketch gets noise once and is handed out. Whoever has it looks up what he likes: that is
+                 post-processing and costs nothing more. ε is that of an occurrence, once and for all; three shares of
+                 it go to sketches, sizes and statistics (after Pagh and Thorup, *Improved Utility Analysis of Private
+                 CountSketch*, NeurIPS 2022).
+
+*per-query*      Every answer gets noise of its own in each of its z cells. ε is that of one answer, and answers add up:
+                 :mod:`fedrank.texts.sketch.query_budget`. Sizes and statistics are handed out once and cost together
+                 as much as one answer.
+
+*paper*          Equation 5 as printed: one continuous Laplace variable of scale 1/ε for all z cells of an answer. The
+                 querier sees it in the cells of his own decoys and takes it off. **It bounds nothing against him.**
+                 Sizes and statistics go out as they are.
+
+*plain*          No noise.
+
+Noise from ``rng=None`` comes from the operating system, by the exact samplers of :mod:`fedrank.privacy.noise.arrays`
+wherever it promises anything; that is what a deployed silo uses. Noise from a generator is for simulations and protects
+nobody.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedrank.core.errors import ConfigError
+from fedrank.privacy.accountant import DELTA
+from fedrank.privacy.calibration import gaussian_sigma, laplace_scale
+from fedrank.privacy.noise.arrays import drawn, exact_gaussian, exact_laplace
+
+#: Ways to protect the counts of documents.
+MODES = ("publish-once", "per-query", "paper", "plain")
+
+#: Kinds of noise on integers.
+MECHANISMS = ("laplace", "gaussian")
+
+#: What of an occurrence's ε goes to what a silo hands out. Counts of single documents are small and need most.
+SHARES = {"sketches": 0.8, "sizes": 0.1, "statistics": 0.1}
+
+#: By how much an occurrence changes a field's length and its number of different words together, in L1.
+SIZES_CHANGE = 2
+
+#: Cells that get their noise together.
+_AT_ONCE = 2**18
+
+_INT32 = np.iinfo(np.int32)
+
+
+@dataclass(frozen=True)
+class SketchNoise:
+    """The noise of one mode.
+
+    Attributes:
+        mode: One of :data:`MODES`.
+        epsilon: ε > 0 in nats: of an occurrence for good (publish-once), of one answer (per-query), or as printed
+            (paper). None exactly if plain.
+        z: Rows of a document's sketch: the cells that one occurrence changes.
+        mechanism: ``"laplace"`` or ``"gaussian"``; continuous Laplace in paper mode.
+        delta: δ of Gaussian noise, and of totals by concentrated differential privacy.
+        shares: What of ε goes to ``"sketches"``, ``"sizes"`` and ``"statistics"``; they sum to 1. For Gaussian noise
+            they are shares of ρ.
+        statistics_change: L1 distance by which an occurrence changes a silo's statistics, each by 1 at most; 2z + 1 if
+            None.
+        reduced_w: Columns w, to draw paper mode's noise with the reduced scale of Corollary 1; None to leave it. The
+            corollary covers terms other than the one asked about, and nothing else.
+
+    Raises:
+        ConfigError: A setting is unknown, out of range or contradicts the mode.
+    """
+
+    mode: str
+    epsilon: float | None
+    z: int
+    mechanism: str = "laplace"
+    delta: float = DELTA
+    shares: Mapping[str, float] = field(default_factory=lambda: dict(SHARES), hash=False)
+    statistics_change: int | None = None
+    reduced_w: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES or self.mechanism not in MECHANISMS:
+            raise ConfigError(
+                f"mode must be one of {', '.join(MODES)} and mechanism one of {', '.join(MECHANISMS)}, "
+                f"got {self.mode!r} and {self.mechanism!r}."
+            )
+        if (self.epsilon is None) != (self.mode == "plain"):
+            raise ConfigError(f"epsilon must be given, except in mode plain; got {self.epsilon} in mode {self.mode}.")
+        if self.epsilon is not None and not 0.0 < self.epsilon < math.inf:
+            raise ConfigError(f"epsilon must be positive and finite, got {self.epsilon}.")
+        if self.z < 1 or not 0.0 < self.delta < 1.0:
+            raise ConfigError(f"z must be at least 1 and delta in (0, 1), got {self.z} and {self.delta}.")
+        if set(self.shares) != set(SHARES) or min(self.shares.values()) <= 0 or sum(self.shares.values()) > 1 + 1e-12:
+            raise ConfigError(
+                f"shares must be positive, for {', '.join(SHARES)}, and sum to 1 at most, got {dict(self.shares)}."
+            )
+        if self.mode == "paper" and self.mechanism != "laplace":
+            raise ConfigError("Paper mode has Laplace noise, as printed. Leave mechanism at 'laplace'.")
+        if self.reduced_w is not None and (self.mode != "paper" or self.reduced_w < 2):
+            raise ConfigError(
+                f"reduced_w is the width w ≥ 2 of Corollary 1 and for mode paper alone, got {self.reduced_w} in mode "
+                f"{self.mode}."
+            )
+        if self.statistics_change is not None and self.statistics_change < 1:
+            raise ConfigError(f"statistics_change must be at least 1, got {self.statistics_change}.")
+
+    def change(self, what: str) -> int:
+        """By how much one occurrence changes something, in L1; its square root is the distance in L2.
+
+        Args:
+            what: ``"sketches"``, ``"sizes"`` or ``"statistics"``.
+        """
+        statistics = 2 * self.z + 1 if self.statistics_change is None else self.statistics_change
+        return {"sketches": self.z, "sizes": SIZES_CHANGE, "statistics": statistics}[what]
+
+    def part(self, what: str) -> float:
+        """The part of ε (of ρ, for Gaussian noise) that something costs when it goes out once, or in one answer."""
+        if self.mode == "publish-once":
+            return self.shares[what]
+        # Sizes and statistics together cost as much as one answer.
+        return 1.0 if what == "sketches" else self.shares[what] / (self.shares["sizes"] + self.shares["statistics"])
+
+    def scale(self, what: str = "sketches") -> float | None:
+        """Scale of Laplace noise, or σ of Gaussian noise, in each number of something; None where there is no noise.
+
+        Args:
+            what: ``"sketches"`` (cells, published or answered), ``"sizes"`` or ``"statistics"``.
+
+        >>> SketchNoise("per-query", epsilon=0.5, z=30).scale(), SketchNoise("paper", epsilon=0.5, z=30).scale()
+        (60.0, 2.0)
+        """
+        distance = self.change(what)
+        if self.epsilon is None or (self.mode == "paper" and what != "sketches"):
+            return None
+        if self.mode == "paper":
+            return 1.0 / (self.epsilon if self.reduced_w is None else reduced_epsilon(self.epsilon, self.reduced_w))
+        if self.mechanism == "laplace":
+            return laplace_scale(self.epsilon * self.part(what), distance)
+        # σ² of a part p of ρ is σ²/p: ρ = (Δ/σ)²/2.
+        return _sigma(self.epsilon, self.delta, math.sqrt(distance / self.part(what)))
+
+    def publish(self, sketches: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+        """Sketches with noise, to be handed out once and never drawn again.
+
+        Args:
+            sketches: int [documents, z, w] of one field.
+            rng: A simulation's generator; None for the operating system's randomness.
+
+        Returns:
+            int32 as ``sketches``; what does not fit is cut to what does.
+
+        Raises:
+            ConfigError: The mode answers questions instead, or the sketches have another number of rows.
+        """
+        if self.mode not in ("publish-once", "plain"):
+            raise ConfigError(f"Mode {self.mode} publishes no sketches; it answers questions. Use publish-once.")
+        if sketches.ndim != 3 or sketches.shape[1] != self.z:
+            raise ConfigError(f"sketches must be [documents, z = {self.z}, w], got {list(sketches.shape)}.")
+        published = np.empty(sketches.shape, np.int32)
+        some = max(1, _AT_ONCE * len(sketches) // max(1, sketches.size))
+        for start in range(0, len(sketches), some):  # noise of all at once would take twice their memory
+            part = slice(start, start + some)
+            noisy = sketches[part] + self._noise("sketches", sketches[part].shape, rng)
+            published[part] = np.clip(noisy, _INT32.min, _INT32.max)
+        return published
+
+    def answer(self, cells: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+        """Answers with fresh noise.
+
+        Args:
+            cells: int [questions, documents, z]: raw cells.
+            rng: A simulation's generator; None for the operating system's randomness.
+
+        Returns:
+            As ``cells``: int64 with noise of its own in each cell (per-query), float64 with one variable for the z
+            cells of an answer (paper), as it is (plain).
+
+        Raises:
+            ConfigError: The mode publishes sketches instead, or an answer has another number of cells.
+        """
+        if self.mode == "publish-once":
+            raise ConfigError("Mode publish-once answers no questions: look them up in the published sketches.")
+        if cells.ndim != 3 or cells.shape[2] != self.z:
+            raise ConfigError(f"cells must be [questions, documents, z = {self.z}], got {list(cells.shape)}.")
+        if self.mode == "paper":
+            scale = self.scale()
+            assert scale is not None
+            return cells + continuous_laplace(scale, cells.shape[:2], rng)[:, :, None]
+        return cells + self._noise("sketches", cells.shape, rng)
+
+    def sizes(self, sizes: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+        """Lengths and numbers of different words with noise, to be handed out once.
+
+        Args:
+            sizes: int [..., 2]: length and number of different words of fields of documents.
+            rng: A simulation's generator; None for the operating system's randomness.
+
+        Returns:
+            int64 as ``sizes``; may be negative, cut it at will.
+        """
+        return sizes + self._noise("sizes", sizes.shape, rng)
+
+    def _noise(self, what: str, shape: tuple[int, ...], rng: np.random.Generator | None) -> np.ndarray:
+        scale = self.scale(what)
+        if scale is None:
+            return np.zeros(shape, np.int64)
+        if rng is not None:
+            return drawn(rng, self.mechanism, scale, shape)
+        return (exact_laplace if self.mechanism == "laplace" else exact_gaussian)(scale, shape)
+
+
+@functools.lru_cache(maxsize=256)
+def _sigma(epsilon: float, delta: float, distance: float) -> float:
+    return gaussian_sigma(epsilon, delta, distance)  # a search, and every block of noise asks
+
+
+def statistics_noise(
+    noise: SketchNoise, shape: int | tuple[int, ...], rng: np.random.Generator | None = None
+) -> np.ndarray:
+    """What a silo adds to its statistics (sketches of document frequencies and occurrences, token total) by itself.
+
+    Each silo adds all of the noise that protects its own occurrences, before a secure sum or without one. The sum then
+    has the noise of all silos, and no silo has to trust another to add its part.
+
+    Args:
+        noise: The mode and its settings.
+        shape: Shape of the statistics, all of them or a part; parts are drawn independently at the same scale.
+        rng: A simulation's generator; None for the operating system's randomness.
+
+    Returns:
+        int64 ``shape``; zeros in modes paper and plain.
+    """
+    return noise._noise("statistics", (shape,) if isinstance(shape, int) else shape, rng)
+
+
+def reduced_epsilon(epsilon: float, w: int) -> float:
+    """ε′ = ln(1 + w (e^ε − 1)) of Corollary 1 (Shi et al., 2021): noise of scale 1/ε′ instead of 1/ε.
+
+    The proof has the noise act only where another term happens to fall into the same column, with probability 1/w. For
+    the very term that is asked about it gives ε′, not ε.
+
+    >>> [round(reduced_epsilon(0.5, w), 2) for w in (60, 120, 200)]
+    [3.69, 4.37, 4.87]
+    """
+    if w < 2:
+        raise ConfigError(f"w must be at least 2, got {w}.")
+    return math.log1p(w * math.expm1(epsilon))
+
+
+def continuous_laplace(scale: float, shape: tuple[int, ...], rng: np.random.Generator | None = None) -> np.ndarray:
+    """Continuous Laplace noise as papers print it. Its lowest bits tell what it was added to (Mironov, CCS 2012).
+
+    Args:
+        scale: Scale > 0.
+        shape: Shape wanted.
+        rng: A simulation's generator; None for the operating system's randomness.
+
+    Returns:
+        float64 ``shape``.
+    """
+    if rng is not None:
+        return rng.laplace(0.0, scale, shape)
+    words = np.frombuffer(os.urandom(8 * math.prod(shape)), np.uint64).reshape(shape)
+    uniform = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52  # in (0, 1), never an end
+    return -scale * np.sign(uniform - 0.5) * np.log1p(-2.0 * np.abs(uniform - 0.5))

@@ -1,1 +1,0 @@
-"""Worlds: users whose state changes with what they are shown (layer 3)."""

@@ -1,0 +1,65 @@
+"""A real SuperLink and four SuperNodes on this machine, one a silo: MAB-FL as a simulator runs it."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from flower_links import linked
+from safetensors.numpy import load_file
+
+from fedrank.core.ledger import Ledger
+from fedrank.deploy.flower.settings import read_run
+from fedrank.engine.simulator import Simulator, run_keys
+from fedrank.experiments.build import build
+
+SILOS, ROUNDS = 4, 2
+
+pytestmark = pytest.mark.slow
+
+
+def test_four_silos_learn_what_a_simulator_learns_and_only_who_is_asked_is_sent_a_model(tmp_path):
+    pytest.importorskip("flwr", reason="needs flwr: pip install 'fedrank[flower]'")
+    kept = tmp_path / "kept"
+    values = {
+        "protocol": "bandit-fedavg",
+        "silos-target": "1",
+        "silos-rows": 120,
+        "network-widths": "8,4",
+        "network-epochs": 2,
+        "bandit-rule": "ucb",
+        "bandit-alone": False,
+        "num-server-rounds": ROUNDS,
+        "min-available-nodes": SILOS,
+        "checkpoint-dir": str(kept),
+    }
+    config, _ = read_run(values)
+    experiment, keys = build(config), run_keys([config.seed])
+    simulator = Simulator(experiment.protocol)
+    states, own = simulator.start(keys, experiment.parties)
+    states, _, seen = simulator.advance(keys, states, experiment.parties.shared, own, 0, ROUNDS)
+    expected = jax.tree.map(lambda leaf: np.asarray(leaf)[0], states._replace(key=()))
+    tables = [
+        f'partition-id={i} num-partitions={SILOS} chance="seed" state-dir="{tmp_path}/node{i}"' for i in range(SILOS)
+    ]
+    with linked(tmp_path, "bandit-fedavg", tables) as run:
+        said = run(**{name: value for name, value in values.items() if name != "protocol"})
+    assert f"round {ROUNDS} of {ROUNDS}" in said
+    network = experiment.protocol.network
+    for name, theta in (("seed0-last", expected.weights), ("seed0", expected.best_weights)):
+        for part, tensor in load_file(kept / "weights" / f"{name}.safetensors").items():
+            np.testing.assert_allclose(tensor, network.tensors(theta)[part], rtol=1e-5, atol=1e-5, err_msg=part)
+    # Requests and replies of each exchange of each round, as the simulator counts them.
+    crossed = np.asarray(seen["crossed"])[:, 0]
+    ledger = Ledger.read(kept / "ledger.jsonl")
+    got = {(e.round, e.exchange, e.sender): e.messages for e in ledger}
+    names = [exchange.name for exchange in experiment.protocol.exchanges]
+    due = [(number, i) for number in range(ROUNDS) for i in range(len(names)) if crossed[number, i, 0]]
+    senders = ("server", "parties")
+    assert got == {(n, names[i], sender): crossed[n, i, j] for n, i in due for j, sender in enumerate(senders)}
+    assert crossed[:, names.index("train"), 0].tolist() == [2] * ROUNDS, "the target and one other silo"
+    rows = [json.loads(line) for line in (kept / "metrics.jsonl").read_text().splitlines()]
+    watched = [row["watched"] for row in rows if "watched" in row]
+    increments = np.array([[np.nan if x is None else x for x in one["increments"]] for one in watched], np.float32)
+    np.testing.assert_allclose(increments, np.asarray(seen["watched"]["increments"])[:, 0], rtol=1e-5, atol=1e-5)
+    assert json.loads((kept / "privacy.json").read_text())["rounds"] == ROUNDS

@@ -1,0 +1,305 @@
+"""The hub's status page: what it says, and that it holds nothing but what it should."""
+
+import base64
+import hashlib
+import html
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from status_examples import EPSILON, EXAMPLES, NO_EPSILON, point, status
+
+from fedrank.deploy.hub import status as status_module
+from fedrank.deploy.hub.routes import REFUSED
+from fedrank.deploy.hub.status import CSP, page
+
+
+class Page(HTMLParser):
+    """A page's elements, and its words as a reader sees them."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.open, self.kept, self.scripts = [], [], [], {"script": [], "style": []}
+        self.feed(text)
+        assert not self.open, f"not closed: {self.open}"
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in ("meta", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in self.scripts:
+            self.scripts[self.open[-1]].append(data)
+        else:
+            self.kept.append(data)
+
+    @property
+    def words(self):
+        return " ".join("".join(self.kept).split())  # a space that does not break is a space
+
+    def all(self, tag, **wanted):
+        wanted = {k.rstrip("_"): v for k, v in wanted.items()}
+        return [a for t, a in self.elements if t == tag and all(a.get(k) == v for k, v in wanted.items())]
+
+
+def words(shown, refused=None):
+    return Page(page(shown, refused or {})).words
+
+
+def share(text):
+    assert text.endswith("%")
+    return float(text[:-1]) / 100
+
+
+# -------------------------------------------------------------------------------------------------- what it says
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "Round 17 is open: 12 of 50 reports, closes in 58:20 at the latest."),
+        ({"seconds_open": 0.0, "reports": 1}, "Round 17 is open: 1 of 50 reports, closes in 1:00:00 at the latest."),
+        ({"seconds_open": 3558.2}, "Round 17 is open: 12 of 50 reports, closes in 42 s at the latest."),
+        ({"deadline_s": 604_800.0}, "Round 17 is open: 12 of 50 reports, closes in 6 days 23 h at the latest."),
+        ({"seconds_open": -50.0}, "Round 17 is open: 12 of 50 reports, closes in 1:00:00 at the latest."),
+        ({"deadline_s": None}, "Round 17 is open: 12 of 50 reports, closes when all are in."),
+        ({"seconds_open": 4000.0}, "Round 17 is open: 12 of 50 reports, closing now."),
+        ({"seconds_open": 4000.0, "reports": 1}, "Round 17 is open: 1 of 50 reports, past its deadline."),
+        ({"reports": 50}, "Round 17 is open: 50 of 50 reports, closing now."),
+        ({"cohort": 1, "reports": 0}, "Round 17 is open: 0 of 1 report, closes in 58:20 at the latest."),
+        ({"state": "between", "reports": 50}, "Round 17 is closed: 50 reports are being applied."),
+        ({"state": "between", "reports": 1}, "Round 17 is closed: 1 report is being applied."),
+        ({"state": "done", "round": 250}, "Training is over after 250 rounds. The model is still handed out."),
+        (
+            {"round": 1_000_000, "reports": 4_000_000, "cohort": 10_000_000},
+            "Round 1,000,000 is open: 4,000,000 of 10,000,000 reports, closes in 58:20 at the latest.",
+        ),
+    ],
+)
+def test_the_headline_says_what_is_going_on(changes, said):
+    text = page(status(**changes), {})
+    assert " ".join(html.unescape(re.search("<h1>(.*?)</h1>", text)[1]).split()) == said
+
+
+def test_the_cohort_fills_a_bar():
+    (bar,) = Page(page(status(), {})).all("progress")
+    assert (bar["value"], bar["max"], bar["aria-label"]) == ("12", "50", "Reports of round 17")
+    assert "A round closes with 50 reports, or after 1 h with at least 2. This one has been open for 1:40." in words(
+        status()
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"devices": 30}, "30 devices are enrolled and a round waits for 50 reports, one from each device, so every"),
+        ({"devices": 30, "deadline_s": None}, "so no round can close before more enrol"),
+        ({"devices": 1}, "1 device is enrolled and a round waits for 50 reports, one from each device, so no round"),
+        ({"healthy": False}, "The hub cannot write its log."),
+    ],
+)
+def test_what_stands_in_the_way_is_said(changes, said):
+    assert said in words(status(**changes))
+    assert said not in words(status())
+
+
+def test_epsilon_is_said_by_unit_in_words():
+    said = words(status())
+    # e^4.4998 = 89.999; 18 and more allow factors of 65 million and more.
+    assert "One interactionε = 4.50" in said and "by a factor of at most 90." in said
+    assert "One messageε = 18.0" in said and "by a factor of e18.0: too large to be a promise" in said
+    assert "sent mostε = 306What counted of it: 17 messages, added up." in said
+    assert "which fails with a chance of 1 in 1,000,000 (δ), it is 120." in said
+    # One message has no sharper count: 17.9989 is 18.0 for a reader.
+    assert "sharper" not in words(status(epsilon={**EPSILON, "user_basic": 17.999, "user": 17.9989}))
+
+
+def test_no_protection_is_said_plainly():
+    said = words(status(epsilon=NO_EPSILON))
+    assert "No protection: p = 1." in said and "two unprotected sums of MaxRR" in said
+    assert "privatised" not in said and "privatisation" not in said and "ε = " not in said
+
+
+def test_reports_of_chance_alone_tell_nothing():
+    assert "ε = 0.00" not in (said := words(status(epsilon={**EPSILON, "interaction": 0.0}, history=[point(0)])))
+    assert "One interactionε = 0" in said and "would be as likely whatever had happened" in said
+    assert "These reports say nothing about the reward." in said
+
+
+@given(st.floats(1e-3, 9.99))
+@settings(max_examples=50, deadline=None)
+def test_the_factor_on_the_odds_is_never_understated(epsilon):
+    said = words(status(epsilon={**EPSILON, "interaction": epsilon}, history=[]))
+    factor = float(re.search(r"factor of at most ([\d.,]+)\.", said)[1].replace(",", ""))
+    assert math.exp(epsilon) * (1 - 1e-6) <= factor <= math.exp(epsilon) * 1.11
+
+
+def test_bytes_are_said_for_people_and_exactly():
+    text = page(EXAMPLES["large"], {})
+    rows = re.findall(r'<tr><th scope="row">(.*?)</th><td class="number">([^<]*)</td>.*?>([^<]*)</td></tr>', text)
+    rows = [(re.sub("<.*?>", "", name), *numbers) for name, *numbers in rows]
+    sizes = {name: (size.replace("\xa0", " "), exact) for name, size, exact in rows if "bytes" in size or "B" in size}
+    assert sizes == {
+        "One report, a device to the hub": ("9 bytes", "9"),
+        "All reports that counted": ("9 TB", "9,000,000,000,000"),
+        "One model, the hub to a device": ("4 MB", "4,000,005"),
+        "All models handed out since 2025-11-20 11:08:00 UTC": ("4 PB", "4,000,000,000,000,000"),
+    }
+    assert "HTTP headers and encryption are added" in words(status())
+
+
+def test_refusals_are_shown_by_number_and_only_if_there_were_any():
+    assert "Nothing has been refused since 2025-11-20 11:08:00 UTC." in words(status(), {"conflict": 0})
+    text = page(status(), {"conflict": 0, "stale-round": 31, "unheard-of": 2, "unauthorised": 1204})
+    shown = re.findall(r'<tr><th scope="row"><code>(.*?)</code></th><td>(.*?)</td><td class="number">(.*?)</td>', text)
+    assert [(reason, n) for reason, _, n in shown] == [
+        ("unauthorised", "1,204"),
+        ("stale-round", "31"),
+        ("unheard-of", "2"),
+    ]
+    assert shown[1][1] == "a report about a round that is over"
+
+
+def test_every_reason_that_the_hub_counts_has_words():
+    sources = [Path(status_module.__file__).with_name(name).read_text("utf-8") for name in ("app.py", "server.py")]
+    counted = set(REFUSED) | {"internal"}
+    for source in sources:
+        counted |= set(re.findall(r'(?:refuse\([\w."]+, |_part\(\d+, |_limits\.refuse\()"([a-z-]+)"', source))
+    assert {"websocket", "disconnected", "slow-reader", "large-headers", "connections", "upgrade"} <= counted
+    text = page(status(), dict.fromkeys(counted, 1))
+    shown = dict(re.findall(r'<tr><th scope="row"><code>(.*?)</code></th><td>(.*?)</td>', text))
+    assert set(shown) == counted and all(shown.values()), {why for why, what in shown.items() if not what}
+
+
+def test_rounds_are_counted_as_the_hub_counts_them():
+    assert "Rounds applied17" in words(status()) and "Rounds applied12" in words(status(applied=12))
+    assert "Training is over after 12 rounds." in words(status(state="done", applied=12))
+
+
+def test_who_speaks_is_said():
+    said = words(status())
+    for fact in ("3fa9c2d10b7e4c55a1d2e3f405162738", "fedrank 1.2.3", "linear ranker of 46 features (46 weights)"):
+        assert fact in said
+    assert "Reciprocal rank of the highest clicked result" in said
+    assert "Reciprocal rank of the highest clicked result" in words(status(reward="MaxRR in 3 values"))
+
+
+# ------------------------------------------------------------------------------------------------- the pictures
+
+
+def test_the_curve_goes_through_its_values_inside_its_band():
+    # From 0.2 to 0.4 with 0.1 more on each side: an axis of 0.1 to 0.5. Ten rounds are the least that it is wide.
+    rewards = [0.2, 0.3, 0.25, 0.4]
+    text = page(status(history=[point(i, r, 0.1) for i, r in enumerate(rewards)]), {})
+    curve = re.search(r'<path d="M([^"]*)" class="line">', text)[1]
+    places = [tuple(map(float, pair.split())) for pair in curve.split("L")]
+    assert places == [(50.0, 750.0), (150.0, 500.0), (250.0, 625.0), (350.0, 250.0)]
+    band = re.search(r'<path d="M([^"]*)" class="band">', text)[1].split("L")
+    assert band[0] == "50.0 500.0" and band[-1] == "50.0 1000.0" and len(band) == 8
+    ticks = re.findall(r'<text x="0" y="([\d.]+)%"[^>]*>([^<]*)</text>', text)[:5]
+    assert ticks == [("100.00", "0.1"), ("75.00", "0.2"), ("50.00", "0.3"), ("25.00", "0.4"), ("0.00", "0.5")]
+    feet = re.findall(r'<text x="([\d.]+)%" y="100%"[^>]*>([^<]*)</text>', text)
+    assert feet[:2] == [("5.00", "round 0"), ("55.00", "5")]
+
+
+def test_gaps_are_gaps():
+    rewards = [0.2, 0.3, None, 0.25, None, 0.4, 0.3]
+    text = page(status(history=[point(i, r) for i, r in enumerate(rewards)]), {})
+    lines = re.findall(r'<path d="M([^"]*)" class="line">', text)
+    assert [len(line.split("L")) for line in lines] == [2, 2]
+    assert 'class="band"' not in text and "round 2: no reward; 50 reports, open for 2\xa0s" in text
+
+
+def test_long_histories_are_pooled_with_the_interval_of_their_mean():
+    points = [point(i, 0.3 + 0.1 * (i % 5), 0.1, seconds=float(i % 5)) for i in range(400)]
+    shown = Page(page(status(round=400, history=points), {}))
+    assert len(shown.all("path", class_="line")) == 1 and len(shown.all("rect", class_="bar")) == 80
+    # The mean of 0.3, 0.4, 0.5, 0.6, 0.7 is 0.5; of five independent halves of 0.1 each, 0.1/√5 = 0.045 remains.
+    assert "mean of rounds 0–4: 0.500 (0.455 to 0.545); 250 reports, each open for 2 s" in shown.words
+    assert "Each point is the mean of 5 rounds." in shown.words
+
+
+def test_points_that_are_means_already_say_so():
+    points = [point(250 * i + 249, 0.3, 0.01) for i in range(3)]
+    assert "mean of rounds 250–499: 0.300 (0.290 to 0.310)" in words(status(round=750, history=points))
+
+
+def test_one_night_does_not_flatten_all_other_rounds():
+    points = [point(i, 0.3, 0.1, seconds=40_000.0 if i == 30 else 2.0) for i in range(60)]
+    shown = Page(page(status(round=60, history=points), {}))
+    heights = [share(bar["height"]) for bar in shown.all("rect", class_="bar")]
+    assert heights[30] == 1 and heights[29] == pytest.approx(0.5)
+    assert "half of them 2 s or less, 11:06:40 at most, which leaves the picture." in shown.words
+
+
+number = st.none() | st.floats(-1, 1) | st.floats(-1e9, 1e9) | st.just(math.inf)
+
+
+@given(st.lists(st.tuples(number, number, number, st.none() | st.floats(0, 1e9)), max_size=120))
+@settings(max_examples=40, deadline=None)
+def test_any_history_stays_in_the_picture(values):
+    points = [
+        {"round": i, "reports": 3, "reward": reward, "low": low, "high": high, "seconds": seconds}
+        for i, (reward, low, high, seconds) in enumerate(values)
+    ]
+    shown = Page(page(status(history=points), {}))
+    assert not re.search(r"\b(nan|inf|none)\b", shown.words, flags=re.IGNORECASE)
+    for tag, attributes in shown.elements:
+        if tag in ("circle", "rect", "line", "text"):
+            for name in ("x", "x1", "x2", "y", "y1", "y2", "cx", "cy", "width", "height"):
+                assert attributes.get(name, "0") == "0" or 0 <= share(attributes[name]) <= 1
+
+
+# ---------------------------------------------------------------------------------------------------- for everybody
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_it_can_be_read_by_all_at_any_extreme(name):
+    text = page(EXAMPLES[name], {"stale-round": 3})
+    shown = Page(text)
+    assert not re.search(r"\b(nan|inf|none)\b", shown.words, flags=re.IGNORECASE)
+    assert shown.all("html")[0]["lang"] == "en"
+    assert len(shown.all("h1")) == 1 and len(shown.all("main")) == 1 and len(shown.all("h2")) == 4
+    pictures = [a for a in shown.all("svg") if "viewbox" not in a]
+    assert all(a["role"] == "img" and a["aria-label"] for a in pictures)
+    assert len(pictures) == {"new": 0, "no reward": 1}.get(name, 2)
+    ids = [a["id"] for _, a in shown.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+    assert {a["aria-labelledby"] for _, a in shown.elements if "aria-labelledby" in a} <= set(ids)
+    assert all(a.get("scope") in ("row", "col") for a in shown.all("th"))
+    for wanted in ("prefers-color-scheme: dark", "prefers-reduced-motion"):
+        assert wanted in "".join(shown.scripts["style"])
+
+
+def test_names_are_text():
+    bad = "<script>alert(1)</script>&\"'$hub ${x}"
+    shown = Page(page(status(hub=bad, version=bad, reward=bad, protocol=bad, ranker=bad), {bad: 7}))
+    assert len(shown.all("script")) == 1 and "alert" not in "".join(shown.scripts["script"])
+    assert shown.words.count(bad) >= 6
+    assert any(bad in a.get("aria-label", "") for a in shown.all("svg"))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_it_asks_for_nothing_from_elsewhere_and_the_browser_is_told_so(name):
+    shown = Page(page(EXAMPLES[name], {}))
+    rules = dict(rule.strip().split(" ", 1) for rule in CSP.split(";"))
+    assert (
+        rules["default-src"] == "'none'" and rules["connect-src"] == "'self'" and rules["frame-ancestors"] == "'none'"
+    )
+    for kind in ("script", "style"):
+        (source,) = shown.scripts[kind]
+        digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
+        assert rules[f"{kind}-src"] == f"'sha256-{digest}'"
+    asked = {a.get(n) for _, a in shown.elements for n in ("src", "href", "action", "data") if a.get(n)}
+    assert {a for a in asked if not a.startswith("data:")} == {"status.json", "metrics"}
+    # What a strict policy would not let through: style and handlers in attributes.
+    assert not any(name == "style" or name.startswith("on") for _, a in shown.elements for name in a)
+    assert not re.search(r"url\(|@import|https?:", "".join(shown.scripts["style"] + shown.scripts["script"]))

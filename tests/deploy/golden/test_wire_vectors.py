@@ -1,0 +1,212 @@
+"""The published test vectors of the wire format: the package and the reference device both give what the file says.
+
+The file was made by the reference, which shares no line with the package.
+"""
+
+import hashlib
+import json
+import math
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+sys.path[:0] = [str(DOCS / "reference"), str(DOCS / "explanation")]
+
+import device_reference as reference  # noqa: E402 - beside the page, not in the package
+import wire_vectors  # noqa: E402
+
+from fedrank.core.errors import WireError  # noqa: E402
+from fedrank.core.rng import perturbation  # noqa: E402
+from fedrank.deploy.device import trial  # noqa: E402
+from fedrank.deploy.hub.guard import report_check  # noqa: E402
+from fedrank.deploy.hub.settings import HubSettings  # noqa: E402
+from fedrank.deploy.terms import Terms  # noqa: E402
+from fedrank.metrics.online import REWARDS, discretised  # noqa: E402
+from fedrank.privacy.randomised_response import privatise, threshold  # noqa: E402
+from fedrank.ranking.foltr_es_messages import Draws  # noqa: E402
+
+FILE = DOCS / "reference" / "wire-vectors.json"
+VECTORS = json.loads(FILE.read_text(encoding="utf-8"))
+ROUNDS = pytest.mark.parametrize("case", VECTORS["rounds"], ids=lambda case: case["name"])
+
+
+def terms_of(case) -> Terms:
+    return Terms.from_json(json.dumps(case["terms"]))
+
+
+def test_the_file_is_what_the_reference_makes():
+    assert wire_vectors.text(wire_vectors.vectors()) + "\n" == FILE.read_text(encoding="utf-8")
+
+
+def test_the_file_is_small_and_covers_what_the_format_can_do():
+    terms = [case["terms"] for case in VECTORS["rounds"]]
+    assert FILE.stat().st_size < 60_000
+    assert {t["ranker"] for t in terms} == {"linear", "mlp"}
+    assert {t["reward"] for t in terms} == {"MaxRR", "DCG", "nDCG", "MeanRR"}
+    assert {t["mechanism"] for t in terms} == {"randomised-response", "laplace"}
+    assert {len(case["report"]) // 2 for case in VECTORS["rounds"]} == {9, 11, 13}
+
+
+@pytest.mark.parametrize("reward", VECTORS["rewards"], ids=lambda r: f"{r['reward']}-{r['depth']}-{r['reward_values']}")
+def test_tables_of_rewards(reward):
+    metric = REWARDS.get(reward["reward"])(reward["depth"])
+    if reward["reward_values"] is not None:
+        metric = discretised(metric, reward["reward_values"])
+    table = np.asarray(metric.numerators, "<u4")[metric.index]
+    found = {"n": metric.n, "scale": metric.scale, "largest": metric.largest}
+    found["sha256_of_patterns"] = hashlib.sha256(table.tobytes()).hexdigest()
+    assert found == {key: reward[key] for key in found}
+
+
+@pytest.mark.parametrize("name", ["MaxRR", "DCG", "nDCG", "MeanRR"])
+@pytest.mark.parametrize("depth", range(1, 11))
+def test_every_table_is_the_specified_one(name, depth):
+    metric = REWARDS.get(name)(depth)
+    numerators, scale, index = reference.reward_of({"reward": name, "depth": depth, "reward_values": None})
+    assert (list(metric.numerators), metric.scale, metric.index.tolist()) == (numerators, scale, index)
+
+
+@pytest.mark.parametrize("case", VECTORS["responses"], ids=lambda case: f"{case['p']}-{case['n']}")
+def test_randomised_response_where_it_turns(case):
+    p, n = float(case["p"]), case["n"]
+    rows = np.array(case["index_word_word_reported"], np.int64)
+    words = rows[:, 1:3].astype(np.uint32)
+    assert threshold(p, n) == case["threshold"]
+    assert privatise(rows[:, 0].astype(np.int32), words, p, n).tolist() == rows[:, 3].tolist()
+    assert {word for word in words[:, 0].tolist()} >= {case["threshold"] - 1, min(case["threshold"], 2**32 - 1)}
+
+
+@ROUNDS
+def test_a_device_of_the_package_makes_the_report(case, monkeypatch):
+    """Through the functions that the SDK consists of, with the words of the file in place of the system's."""
+    terms = terms_of(case)
+    assert terms.epsilon_message == pytest.approx(
+        math.inf if case["epsilon_message"] is None else case["epsilon_message"], rel=1e-12
+    )
+    model = terms.request.decode(bytes.fromhex(case["model"]))
+    assert model.round == case["round"]
+    v = perturbation(case["seed"], terms.size)
+    tried = trial.Trial(terms.hub, int(model.round), case["seed"])
+    for i, search in enumerate(case["interactions"]):
+        assert tried.half == i % 2 and not tried.complete(terms)
+        features = np.array(search["features"], np.float32)
+        for half in (0, 1):
+            weights = trial.perturbed(terms, model.weights, v, half)
+            assert trial.ranked(terms, weights, features).tolist() == search["orders"][half]
+        words = np.array(search["words"], np.uint32)
+        value = trial.value_of(terms, search["clicks"], lambda shape, words=words: words.reshape(shape))
+        assert value == search["value"]
+        tried = tried.having(tried.half, value)
+    assert tried.complete(terms) and list(tried.sums) == case["sums"]
+    monkeypatch.setattr(trial, "discrete_laplace", lambda scale, size: np.array(case["noise"], np.int64))
+    assert trial.message_of(terms, tried).hex() == case["report"]
+
+
+# A simulation does not cut noise at the message's integers: it never draws as much.
+SIMULATED = [case for case in VECTORS["rounds"] if all(abs(x) < 2**30 for x in case["noise"])]
+
+
+@pytest.mark.parametrize("case", SIMULATED, ids=lambda case: case["name"])
+def test_the_simulated_device_makes_the_report(case):
+    """``TryPerturbation.report`` in JAX, which the simulator runs."""
+    terms = terms_of(case)
+    names = ("n_features", "ranker", "hidden", "reward", "reward_values", "depth", "interactions", "sigma", "p")
+    settings = {name: getattr(terms, name) for name in (*names, "mechanism", "epsilon")}
+    exchange = HubSettings(**settings).protocol().exchanges[0]
+    zeros = jnp.zeros((2, terms.each), jnp.uint32)
+
+    def halves(key):
+        """[B, …] in turns, + − + − …, to [halves, B/2, …]."""
+        turns = np.array([search[key] for search in case["interactions"]], np.int64).astype(np.uint32)
+        return jnp.asarray(turns.reshape(terms.each, 2, -1).swapaxes(0, 1))
+
+    noise = jnp.asarray(case["noise"] or [0, 0], jnp.int32)
+    draws = Draws(jnp.uint32(case["seed"]), zeros, zeros[..., None], zeros, halves("words"), noise)
+    reply = exchange.report(draws, halves("clicks")[..., 0].astype(jnp.int32))
+    assert exchange.reply.encode(reply).hex() == case["report"]
+
+
+@ROUNDS
+def test_the_hub_takes_the_report_and_no_other_length_or_number(case):
+    terms, report = terms_of(case), bytes.fromhex(case["report"])
+    check = report_check(terms.reply)
+    assert check(report) is None and int(terms.reply.decode(report).seed) == case["seed"]
+    for wrong in (
+        report[:-1],
+        report + b"\0",
+        bytes([report[0] ^ 1]) + report[1:],
+        bytes([report[0] ^ 64]) + report[1:],
+    ):
+        assert check(wrong) == "malformed"
+    most = terms.each * terms.metric.largest
+    if terms.mechanism == "randomised-response":
+        width = (len(report) - 5) // 2
+        beyond = report[:5] + (most + 1).to_bytes(width, "little") + report[5 + width :]
+        assert check(beyond) == "out-of-range"
+        with pytest.raises(WireError, match="must be in"):
+            terms.reply.decode(beyond)
+
+
+def test_one_round_of_the_reference_speaks_the_format():
+    """With the operating system's randomness: whatever comes out is a message about the round."""
+    case = VECTORS["rounds"][0]
+    shown = []
+
+    def search():
+        def show(order):
+            shown.append(order)
+            return [0, 3, 11]
+
+        return case["interactions"][0]["features"], show
+
+    terms = terms_of(case)
+    round_, report = reference.one_round(json.dumps(case["terms"]), bytes.fromhex(case["model"]), search)
+    reply = terms.reply.decode(report)
+    assert round_ == case["round"] and len(shown) == 4 and all(sorted(order) == list(range(12)) for order in shown)
+    possible = {a + b for a in terms.metric.numerators for b in terms.metric.numerators}
+    assert {int(reply.plus), int(reply.minus)} <= possible
+    assert reference.one_round(json.dumps(case["terms"]), bytes.fromhex(case["model"]), search, 17.9) is None
+
+
+def test_noise_of_the_reference_has_the_distribution_it_should():
+    """Discrete Laplace: P(0) = tanh(1/2t), variance 2α/(1 − α)² with α = e^(−1/t); six standard errors."""
+    scale, draws = Fraction(3, 2), 20_000
+    drawn = np.array([reference.laplace(scale) for _ in range(draws)])
+    alpha = math.exp(-1 / scale)
+    zero, variance = math.tanh(0.5 / scale), 2 * alpha / (1 - alpha) ** 2
+    assert abs((drawn == 0).mean() - zero) < 6 * math.sqrt(zero * (1 - zero) / draws)
+    assert abs(drawn.mean()) < 6 * math.sqrt(variance / draws)
+    fourth = 2 * alpha * (1 + 10 * alpha + alpha**2) / (1 - alpha) ** 4
+    assert abs((drawn.astype(float) ** 2).mean() - variance) < 6 * math.sqrt((fourth - variance**2) / draws)
+
+
+def test_noise_of_the_reference_is_scaled_as_the_package_scales_it(monkeypatch):
+    from fedrank.privacy.calibration import laplace_scale
+
+    seen = []
+    monkeypatch.setattr(reference, "laplace", lambda scale: seen.append(scale) or 0)
+    for epsilon in (1.5, 0.1, 3.3, 1000.0):
+        terms = {**wire_vectors.TERMS, "mechanism": "laplace", "p": 1, "epsilon": epsilon}
+        assert reference.noise_of(terms) == [0, 0]
+        assert seen[-1] == Fraction(laplace_scale(epsilon, 2520)) and seen[-1] * Fraction(epsilon) >= 2520
+
+
+def test_a_changed_byte_would_be_noticed():
+    """The vectors depend on every byte of what goes in."""
+    case = next(c for c in VECTORS["rounds"] if c["name"].startswith("linear"))
+    model = bytearray.fromhex(case["model"])
+    model[8] ^= 0x80  # the sign of the first weight
+    terms = case["terms"]
+    _, weights = reference.model_of(terms, bytes(model))
+    orders = [
+        reference.order_of(reference.scores_of(terms, weights, case["seed"], i % 2, s["features"]))
+        for i, s in enumerate(case["interactions"])
+    ]
+    assert orders != [s["orders"][i % 2] for i, s in enumerate(case["interactions"])]
+    with pytest.raises(ValueError, match="not a model"):
+        reference.model_of(terms, bytes(model[:-1]))

@@ -1,0 +1,96 @@
+"""A fleet's people click like the click model, and its processes end when they are told to."""
+
+import json
+import subprocess
+import sys
+import time
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from worlds import tiny_queries
+
+from fedrank.core.errors import ConfigError
+from fedrank.deploy.fleet.device import Person
+from fedrank.deploy.fleet.processes import FleetSettings, fleet, look, write_world
+from fedrank.ranking.clicks.cascade import cascade, pattern_probabilities
+
+NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody listens
+
+
+@pytest.mark.parametrize("name", ["perfect", "navigational", "informational"])
+def test_people_click_like_their_model(tmp_path, name):
+    user = cascade(name, depth=3)
+    write_world(tmp_path, tiny_queries(), user)
+    person = Person(tmp_path, 0, 1, False, seed=1)
+    labels = np.array([1, 0, 2, 2])  # the fourth is not read
+    expected = np.asarray(pattern_probabilities(user, jnp.asarray(labels[:3]), jnp.ones(3, bool)))
+    n = 20_000
+    counts = np.zeros(8)
+    for _ in range(n):
+        counts[sum(1 << position for position in person.clicks(labels))] += 1
+    # Each frequency within five standard deviations: a wrong model fails, a right one once in 10^5 runs.
+    assert (np.abs(counts / n - expected) <= 5 * np.sqrt(expected * (1 - expected) / n) + 1e-12).all()
+
+
+def test_people_ask_about_their_own_share(tmp_path):
+    queries = tiny_queries()
+    write_world(tmp_path, queries, cascade("perfect"))
+    shares = [set(Person(tmp_path, number, 5, True, 0).queries.tolist()) for number in range(5)]
+    assert set.union(*shares) == set(range(queries.n_queries))
+    assert sum(map(len, shares)) == queries.n_queries
+    person = Person(tmp_path, 2, 5, True, 0)
+    for _ in range(20):
+        features, labels = person.ask()
+        found = [
+            q
+            for q in shares[2]
+            if np.array_equal(features, np.float32(queries.features[queries.offsets[q] : queries.offsets[q + 1]]))
+        ]
+        assert found and len(labels) == len(features)
+    assert Person(tmp_path, 13, 20, True, 0).ask()  # more devices than queries
+
+
+def test_what_people_do_follows_from_the_seed_and_the_device(tmp_path):
+    write_world(tmp_path, tiny_queries(), cascade("informational"))
+
+    def life(number, seed):
+        person = Person(tmp_path, number, 2, False, seed)
+        return [tuple(person.clicks(person.ask()[1])) for _ in range(30)]
+
+    assert life(0, 1) == life(0, 1)
+    assert life(0, 1) != life(1, 1) != life(1, 2)
+
+
+def test_devices_end_with_their_fleet(tmp_path):
+    settings = FleetSettings(NOWHERE, "enrolment-token", devices=2)
+    with fleet(settings, tiny_queries(), cascade("perfect"), tmp_path) as processes:
+        time.sleep(1.0)
+        assert [p.poll() for p in processes] == [None, None]  # they try, and nobody answers
+    assert [p.poll() for p in processes] == [0, 0]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["device-0000", "device-0001", "world"]
+
+
+def test_a_device_ends_when_its_parent_is_gone(tmp_path):
+    write_world(tmp_path / "world", tiny_queries(), cascade("perfect"))
+    told = {
+        "hub": NOWHERE,
+        "enrolment": "enrolment-token",
+        "pause": 0.1,
+        "share": False,
+        "seed": 0,
+        "most_epsilon": 1.0,
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedrank.deploy.fleet.device", str(tmp_path), "0", "1"], stdin=subprocess.PIPE
+    )
+    process.stdin.write(json.dumps(told).encode() + b"\n")
+    process.stdin.close()  # as when the parent was killed
+    assert process.wait(20) == 0
+
+
+def test_a_fleet_is_checked(tmp_path):
+    for wrong in (dict(devices=0), dict(seconds=-1.0), dict(pause=0.0), dict(most_epsilon=0.0)):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            FleetSettings(NOWHERE, "token", **wrong)
+    assert look(NOWHERE) is None

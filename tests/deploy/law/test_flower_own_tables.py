@@ -1,0 +1,175 @@
+"""Silos with tables of their own: as over one table of all; what could differ from silo to silo is refused."""
+
+import csv
+import json
+
+import jax
+import numpy as np
+import polars as pl
+import pytest
+from flower_nodes import Nodes, honest
+from safetensors.numpy import load_file
+
+from fedrank.core.errors import ConfigError, DataError, UnknownNameError, WireError
+from fedrank.deploy.flower import settings as flat
+from fedrank.deploy.flower.answers import answer_for, block_of
+from fedrank.deploy.flower.messages import Question
+from fedrank.deploy.flower.own_table import hash_of, read_table, stand_in
+from fedrank.deploy.flower.serving import serve
+from fedrank.engine.simulator import Simulator, run_keys
+from fedrank.experiments.build import build
+from fedrank.silos.config import Silos
+from fedrank.silos.data.generate import generate_silos
+
+SILOS, FEATURES, ROUNDS = 4, 8, 2
+HELLO = Question(0, 0, b"")
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A file of each silo, its columns in an order of its own, and one of all."""
+    paths, everything = [], []
+    for number, silo in enumerate(generate_silos(SILOS, rows=40, features=FEATURES).silos):
+        frame = pl.DataFrame({f"x{i}": silo.features[:, i].astype(float) for i in range(FEATURES)})
+        frame = frame.with_columns(sick=pl.Series(np.where(silo.labels == 1, "yes", "no")))
+        everything.append(frame.with_columns(silo=pl.lit(str(number))))
+        paths.append(tmp_path / f"{number}.csv")
+        frame.select(sorted(frame.columns, reverse=number % 2 == 1)).write_csv(paths[-1])
+    pl.concat(everything).write_csv(tmp_path / "all.csv")
+    return paths, tmp_path / "all.csv"
+
+
+def table(folder, **settings):
+    values = {
+        "protocol": "bandit-fedavg",
+        "data": "own",
+        "n-features": FEATURES,
+        "silos-target": "1",
+        "silos-train": 12.0,
+        "silos-label": "sick",
+        "silos-positive": "yes",
+        "network-widths": "4",
+        "network-epochs": 1,
+        "bandit-rule": "ucb",
+        "num-server-rounds": ROUNDS,
+        "min-available-nodes": SILOS,
+        "checkpoint-dir": str(folder / "kept"),
+    }
+    return {**values, **{name.replace("_", "-"): value for name, value in settings.items()}}
+
+
+def node(values, number, path, **told):
+    config, _ = flat.read_run(values)
+    return config, flat.NodeSettings(number, SILOS, data=str(path), chance="seed", **told)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("crossing", ["average", "local"])
+def test_silos_with_their_own_files_learn_what_one_file_of_all_gives(crossing, files, tmp_path):
+    """FedBN's parts stay at the silos, in their folders: a process of its own for each question finds them again."""
+    paths, everything = files
+    values = table(tmp_path, network_crossing=crossing)
+    nodes = {
+        40 - i: honest(values, i, SILOS, data=str(path), state_dir=str(tmp_path / f"node{i}"))
+        for i, path in enumerate(paths)
+    }
+    if crossing == "local":  # a run that goes on finds the silos as they were
+        serve({**values, "num-server-rounds": 1}, Nodes(nodes))
+    state = serve(values, Nodes(nodes))
+    config, _ = flat.read_run({**values, "data": str(everything)})
+    experiment, keys = build(config), run_keys([config.seed])
+    simulator = Simulator(experiment.protocol)
+    states, own = simulator.start(keys, experiment.parties)
+    states, own, seen = simulator.advance(keys, states, experiment.parties.shared, own, 0, ROUNDS)
+    np.testing.assert_allclose(state.weights, np.asarray(states.weights)[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(state.best_weights, np.asarray(states.best_weights)[0], rtol=1e-5, atol=1e-6)
+    rows = [json.loads(line) for line in (tmp_path / "kept" / "metrics.jsonl").read_text().splitlines()]
+    watched = [row["watched"] for row in rows if "watched" in row]
+    said = [[np.nan if x is None else x for x in one["judged"]] for one in watched]
+    np.testing.assert_allclose(said, np.asarray(seen["watched"]["judged"])[:, 0], rtol=1e-5, atol=1e-6)
+    assert np.isfinite(said).any() and len(watched) == ROUNDS
+    assert rows[1]["exchanges"][0]["exchange"] == "hello" and rows[1]["exchanges"][0]["parties"] == SILOS
+    # The folder of a silo has the local model of a simulator, with what never crossed.
+    kept = answer_state(tmp_path / "node1")
+    np.testing.assert_allclose(kept, np.asarray(own.model)[0, 1], rtol=1e-5, atol=1e-6)
+    network = experiment.protocol.network
+    tensors = load_file(tmp_path / "kept" / "weights" / "seed0-last.safetensors")
+    assert {name: t.shape for name, t in tensors.items()} == {
+        name: t.shape for name, t in network.tensors(np.zeros(network.size, np.float32)).items()
+    }
+    names = {entry.name for entry in (tmp_path / "kept" / "weights").iterdir()}
+    assert names == {"seed0.safetensors", "seed0-last.safetensors"}
+
+
+def answer_state(folder):
+    """The local model in the newest state of a node's folder: the longest array of floats."""
+    newest = max(folder.rglob("state-*.npz"))
+    with np.load(newest, allow_pickle=False) as file:
+        return max((file[name].ravel() for name in file.files if file[name].dtype == np.float32), key=len)
+
+
+def test_columns_are_taken_by_name_and_told_as_a_hash(files, tmp_path):
+    paths, _ = files
+    settings = Silos(label="sick", positive="yes")
+    read = [read_table(path, settings) for path in paths]
+    for (silo, names), made in zip(read, generate_silos(SILOS, rows=40, features=FEATURES).silos, strict=True):
+        assert names == tuple(f"x{i}" for i in range(FEATURES))
+        np.testing.assert_allclose(silo.features, made.features, rtol=1e-6)
+        np.testing.assert_array_equal(silo.labels, made.labels)
+    config, told = node(table(tmp_path), 3, paths[3])
+    answer = answer_for(config, told, HELLO)
+    assert (answer.numbers(SILOS).tolist(), answer.replies) == ([3], hash_of(read[0][1]))
+    pl.read_csv(paths[2]).rename({"x7": "x9"}).write_csv(tmp_path / "other.csv")
+    config, told = node(table(tmp_path), 2, tmp_path / "other.csv")
+    assert answer_for(config, told, HELLO).replies != answer.replies
+
+
+def written(path, columns, rows):
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([columns, *rows])
+    return path
+
+
+def test_missing_values_rows_without_a_label_and_columns_that_are_no_features(tmp_path):
+    rows = [("7", 1, 0.5, "a", 1), ("7", 0, "", "b", 0), ("7", "", 2.0, "c", 0), ("7", 1, "NaN", "d", 1)]
+    path = written(tmp_path / "own.csv", ["silo", "label", "x", "id", "flag"], rows)
+    silo, names = read_table(path, Silos(drop=("id",)))
+    assert names == ("flag", "x") and silo.labels.tolist() == [1, 0, 1]
+    np.testing.assert_array_equal(silo.features, np.array([[1, 0.5], [0, np.nan], [1, np.nan]], np.float32))
+    with pytest.raises(DataError, match="column 'id' is of type String"):
+        read_table(path, Silos())
+    with pytest.raises(DataError, match="no column 'y' with the label"):
+        read_table(path, Silos(label="y"))
+    other = written(tmp_path / "grades.csv", ["label", "x"], [(1, 2), (2, 3)])
+    with pytest.raises(DataError, match="must be 0 or 1, got"):
+        read_table(other, Silos())
+    assert read_table(other, Silos(positive="2"))[0].labels.tolist() == [0, 1]
+
+
+def test_what_does_not_fit_is_told_before_anything_is_learnt(files, tmp_path):
+    paths, _ = files
+    values = table(tmp_path)
+    config, told = node(values, 1, paths[1])
+    one_class = pl.read_csv(paths[1]).with_columns(sick=pl.lit("no"))
+    one_class.write_csv(tmp_path / "one.csv")
+    for wrong, said in (
+        ({"data": "generated", "silos-label": "label", "silos-positive": ""}, "no place for this node's own table"),
+        ({"silos-count": 5}, "the run has 5 silos"),
+        ({"silos-inverted": "0"}, "names? silos of a known set"),
+    ):
+        changed, _ = flat.read_run({**values, **wrong})
+        with pytest.raises(ConfigError, match=said):
+            block_of(changed, told)
+    with pytest.raises(ConfigError, match="this node has no table"):
+        block_of(config, flat.NodeSettings(1, SILOS))
+    with pytest.raises(DataError, match="Silo of the target has validation rows of one class"):
+        block_of(*node(values, 1, tmp_path / "one.csv"))
+    assert block_of(*node(values, 2, tmp_path / "one.csv")).numbers == range(2, 3), "another silo may be of one class"
+    with pytest.raises(UnknownNameError, match="silo"):
+        stand_in(flat.read_run({**values, "silos-target": "hungarian"})[0], FEATURES)
+    with pytest.raises(ConfigError, match="a run is for one silo"):
+        serve({**values, "silos-target": "all"}, Nodes({}))
+    protocol = stand_in(config, FEATURES + 1).protocol.exchanges[0]
+    asked = protocol.request.encode(protocol.ask(stand_in(config, FEATURES + 1).protocol.init(jax.random.key(0))))
+    with pytest.raises(WireError, match="bytes, got"):
+        answer_for(config, told, Question(0, 0, asked))

@@ -1,0 +1,96 @@
+"""Tables of scalars are the settings of a run, and every party belongs to one node."""
+
+import dataclasses
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedrank.core.errors import ConfigError
+from fedrank.deploy.flower import settings as flat
+from fedrank.experiments.config import Compute, Devices, Privacy, RunConfig
+from fedrank.silos.config import Bandit, Network, Silos
+from fedrank.texts.config import Sketch, Texts
+
+APPS = Path(__file__).resolve().parents[3] / "apps"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        RunConfig(),
+        RunConfig(protocol="foltr-pdgd", privacy=Privacy(clip=2.0), queries_per_client=3, share="fixed", byzantine=0),
+        RunConfig(devices=Devices(users=("perfect", "informational")), privacy=Privacy(epsilon=0.0), reward_values=5),
+        RunConfig(protocol="mgd", candidates=4, learning_rate=0.5, compute=Compute(kernels="off")),
+        RunConfig(protocol="foltr-pdgd", privacy=Privacy(secure_sum=False)),
+        RunConfig(
+            protocol="bandit-fedavg",
+            data="own",
+            silos=Silos(positive="no", exclude=("a", "b")),
+            network=Network(widths=(8, 4)),
+        ),
+        RunConfig(protocol="bandit-fedavg", bandit=Bandit(threshold=0.025, patience=3, alone=False), data="own"),
+        RunConfig(protocol="silo-sketch", data="own", texts=Texts(documents=9, grades=3), sketch=Sketch(epsilon=1.0)),
+        RunConfig(protocol="silo-sketch", data="own", sketch=Sketch(mode="paper", z1=2), i_know=True),
+    ],
+)
+def test_a_runs_table_and_back(config):
+    values = flat.flatten(config, flat.FlowerSettings(round_timeout=5.0))
+    assert all(type(value) in (bool, int, float, str) for value in values.values())
+    back, told = flat.read_run(values)
+    assert back == dataclasses.replace(config, seeds=1).resolved() and told.round_timeout == 5.0
+
+
+@pytest.mark.parametrize(
+    ("app", "changed"),
+    [
+        ("foltr-es", {"clients", "num-server-rounds", "evaluation-every"}),
+        ("bandit-fedavg", {"min-available-nodes"}),
+        ("silo-sketch", {"min-available-nodes", "num-server-rounds", "training-steps", "training-ramp"}),
+    ],
+)
+def test_an_app_lists_every_setting_of_its_protocol_and_nothing_else(app, changed):
+    values = tomllib.loads((APPS / app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    defaults = flat.flatten(RunConfig(protocol=app))
+    assert {name: type(value) for name, value in values.items()} == {n: type(v) for n, v in defaults.items()}
+    assert {name for name, value in values.items() if value != defaults[name]} == changed
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"sigmma": 0.1}, "sigma"),
+        ({"devices-dropout": 0.1}, "no setting of a Flower run named 'devices-dropout'"),
+        ({"clients": "many"}, "clients must be of type int"),
+        ({"devices-users": 3}, "devices-users must be names with commas"),
+        ({"privacy-secure-sum": "perhaps"}, "privacy-secure-sum"),
+        ({"round-timeout": 0.0}, "round-timeout must be in 1"),
+        ({"checkpoint-dir": ""}, "checkpoint-dir"),
+        ({"protocol": "pdgd", "privacy-p": 0.5}, "privacy.p means nothing"),
+        ({"bandit-rule": "ucb"}, "bandit.rule means nothing"),
+        ({"protocol": "bandit-fedavg", "network-widths": "8,many"}, "network-widths must be whole numbers"),
+        ({"protocol": "bandit-fedavg", "network-widths": 8}, "network-widths must be numbers with commas"),
+    ],
+)
+def test_a_wrong_table_gets_one_clear_error(values, said):
+    with pytest.raises(ConfigError, match=said.replace(".", r"\.")):
+        flat.read_run(values)
+
+
+@pytest.mark.parametrize("values", [{}, {"partition-id": 2, "num-partitions": 2}, {"partition-id": 0}])
+def test_a_node_that_does_not_know_its_place_is_told(values):
+    with pytest.raises(ConfigError, match="partition"):
+        flat.read_node(values)
+
+
+@given(parties=st.integers(1, 500), partitions=st.integers(1, 500))
+def test_blocks_follow_one_another_and_are_alike(parties, partitions):
+    if partitions > parties:
+        with pytest.raises(ConfigError, match="is empty"):
+            [flat.block(parties, i, partitions) for i in range(partitions)]
+        return
+    blocks = [flat.block(parties, i, partitions) for i in range(partitions)]
+    assert [party for block in blocks for party in block] == list(range(parties))
+    assert max(map(len, blocks)) - min(map(len, blocks)) <= 1

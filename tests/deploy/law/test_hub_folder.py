@@ -1,0 +1,199 @@
+"""The hub's rounds: what counts, what does not, and what survives."""
+
+import asyncio
+import sqlite3
+
+import pytest
+from hub_worlds import play
+from hubs import enrolled, make, opened, running, some_messages
+
+from fedrank.core.errors import ConfigError, RunError
+from fedrank.deploy.hub import hub as hub_module
+from fedrank.deploy.hub.folder import HubFolder
+from fedrank.deploy.hub.hub import Outcome
+from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.store import StoreError
+
+
+def test_a_real_full_disk_loses_nothing(tmp_path):
+    """SQLite itself says that the disk is full, through a limit on the file's pages."""
+
+    async def story():
+        async with running(make(tmp_path / "hub", cohort=100_000)) as hub:
+            pages = hub.store._db.execute("PRAGMA page_count").fetchone()[0]
+            hub.store._db.execute(f"PRAGMA max_page_count = {pages}")
+            outcomes = []
+            for device in range(1, 2000):
+                outcomes.append(await hub.report(0, device, some_messages(hub, 1, seed=device)[0]))
+                if outcomes[-1] is not Outcome.ACCEPTED:
+                    break
+            assert outcomes[-1] is Outcome.UNAVAILABLE
+            hub.store._db.execute(f"PRAGMA max_page_count = {pages + 100}")
+            assert await hub.report(0, 5000, some_messages(hub, 1)[0]) is Outcome.ACCEPTED
+            return len(outcomes)
+
+    counted = asyncio.run(story())
+    with sqlite3.connect(tmp_path / "hub" / "hub.db") as db:
+        assert db.execute("SELECT count(*) FROM report").fetchone() == (counted,)  # one less that failed, one after it
+
+
+class Clock:
+    """A clock that is set by hand, in place of the module ``time``."""
+
+    def __init__(self):
+        self.now, self.wall = 1000.0, 1_700_000_000.0
+
+    def monotonic(self):
+        return self.now
+
+    def time(self):
+        return self.wall
+
+
+def test_a_deadline_closes_a_round_with_what_it_has(tmp_path):
+    async def story():
+        async with running(make(tmp_path / "hub", cohort=100, least=2, deadline=0.3)) as hub:
+            devices = await enrolled(hub, 2)
+            sent = some_messages(hub, 2)
+            await hub.report(0, devices[0], sent[0])
+            await asyncio.sleep(0.5)
+            assert hub.view.round == 0  # one report is less than the least
+            await hub.report(0, devices[1], sent[1])
+            await opened(hub, 1)
+            assert hub.status()["history"][0]["reports"] == 2
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("jump", [-1e9, 1e9, 0.0])
+def test_a_clock_that_jumps_closes_no_round_and_keeps_none_open(tmp_path, monkeypatch, jump):
+    async def story():
+        home = make(tmp_path / "hub", cohort=100, least=1, deadline=60.0)
+        clock = Clock()
+        monkeypatch.setattr(hub_module, "time", clock)
+        async with running(home) as hub:
+            (device,) = await enrolled(hub, 1)
+            await hub.report(0, device, some_messages(hub, 1)[0])
+            clock.wall += jump
+            clock.now += 59
+            await hub.leave(99)  # a turn of the writer
+            assert hub.view.round == 0
+        clock.now = 5.0  # the machine was started again: its monotonic clock begins anew
+        async with running(home) as hub:
+            left = hub._opened + 60 - clock.now
+            assert 0 <= left <= 60
+            clock.now += left + 1
+            await hub.leave(99)
+            await opened(hub, 1)
+
+    asyncio.run(story())
+
+
+def test_training_ends_after_its_rounds_and_goes_on_if_told_so(tmp_path):
+    home = make(tmp_path / "hub", rounds=2)
+
+    async def until_done():
+        async with running(home) as hub:
+            await play(hub, await enrolled(hub, 4), 2)
+            assert (hub.view.state, hub.view.round) == ("done", 2)
+            assert await hub.report(2, 1, some_messages(hub, 1)[0]) is Outcome.DONE
+            return hub.view.model
+
+    async def look():
+        async with running(home) as hub:
+            return hub.view.state, hub.view.model
+
+    model = asyncio.run(until_done())
+    assert asyncio.run(look()) == ("done", model)
+    home.prepare(HubSettings(n_features=5, cohort=4, least=1, deadline=0.0, rounds=3))
+    assert asyncio.run(look()) == ("open", model)
+
+
+def test_tokens_are_kept_as_hashes_and_forgotten_when_a_device_leaves(tmp_path):
+    home = make(tmp_path / "hub")
+
+    async def story():
+        async with running(home) as hub:
+            token = await hub.enrol()
+            device = hub.device_of(token)
+            await hub.report(0, device, some_messages(hub, 1)[0])
+            raw = b"".join(p.read_bytes() for p in home.path.glob("hub.db*"))
+            assert token.encode() not in raw
+            for wrong in ("", token[:-1], token + "x", "ä" * 40, "\udcff"):
+                assert hub.device_of(wrong) is None
+            assert await hub.leave(device) is True
+            assert await hub.leave(device) is False
+            assert hub.device_of(token) is None
+            return device, hub.device_of(await hub.enrol())
+
+    gone, new = asyncio.run(story())
+
+    async def again():
+        async with running(home) as hub:
+            return hub.device_of(await hub.enrol())
+
+    assert (gone, new, asyncio.run(again())) == (1, 2, 3)  # a number is never given twice
+
+
+def test_terms_cannot_change_and_other_settings_can(tmp_path):
+    home = make(tmp_path / "hub")
+    with pytest.raises(ConfigError, match="sigma cannot be changed"):
+        home.prepare(HubSettings(n_features=5, sigma=0.1))
+    home.prepare(HubSettings(n_features=5, cohort=7))
+    assert home.open()[0].cohort == 7
+    text = home.settings.read_text()
+    home.settings.write_text(text.replace("interactions = 4", "interactions = 8"))
+    with pytest.raises(RunError, match="interactions is 8, was 4"):
+        home.open()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (dict(), "n_features"),
+        (dict(n_features=5, interactions=3), "even"),
+        (dict(n_features=5, cohort=0), "cohort"),
+        (dict(n_features=5, least=0), "least"),
+        (dict(n_features=5, p=0.01), r"p in \[1/11, 1\]"),
+        (dict(n_features=5, mechanism="laplace"), "needs epsilon"),
+        (dict(n_features=5, aggregate="meen"), "Did you mean 'mean'"),
+        (dict(n_features=5, reward="Max"), "online metric"),
+        (dict(n_features=2_000_000), "n_features"),
+        (dict(n_features=900_000, ranker="mlp"), "1,000,000 weights"),
+        (dict(n_features=5, ranker="linear", hidden=3), "linear without hidden"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_before_anything_is_made(tmp_path, settings, words):
+    with pytest.raises(ConfigError, match=words):
+        HubFolder(tmp_path / "hub").prepare(HubSettings(**settings))
+    assert not (tmp_path / "hub").exists()
+
+
+def test_a_folder_of_other_things_is_left_alone(tmp_path):
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(RunError, match=r"letter\.txt"):
+        make(tmp_path)
+    with pytest.raises(StoreError, match="no hub here"):
+        HubFolder(tmp_path).open()
+    home = make(tmp_path / "hub")
+    home.log.write_bytes(b"not a database at all" * 100)
+    with pytest.raises(StoreError, match="cannot be opened"):
+        home.open()
+
+
+def test_one_process_serves_a_hub(tmp_path):
+    home = make(tmp_path / "hub")
+    with home.locked(), pytest.raises(RunError, match="another process"), HubFolder(home.path).locked():
+        pass
+
+
+def test_secrets_are_the_owners_and_stay(tmp_path):
+    home = make(tmp_path / "hub")
+    path = home.path / "admin.token"
+    assert path.stat().st_mode & 0o777 == 0o600
+    before = home.token("admin")
+    home.prepare(HubSettings(**dict(n_features=5, cohort=4, least=1, deadline=0.0)))
+    assert home.token("admin") == before != home.token("enrolment")
+    path.write_text("short")
+    with pytest.raises(RunError, match="16 characters"):
+        home.token("admin")

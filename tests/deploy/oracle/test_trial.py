@@ -1,0 +1,195 @@
+"""What a device computes, against the protocol as it is written in JAX and against closed forms."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from fake_hub import ENROLMENT, HUB, FakeHub
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.rng import perturbation_jax
+from fedrank.deploy.device import Device, trial
+from fedrank.deploy.terms import Terms
+from fedrank.metrics.online import click_dcg, discretised, max_rr
+from fedrank.ranking.clicks.cascade import cascade
+from fedrank.ranking.foltr_es import FoltrES
+from fedrank.ranking.foltr_es_messages import Draws
+from fedrank.ranking.rankers.linear import Linear
+from fedrank.ranking.rankers.mlp import TwoLayer
+from fedrank.ranking.sessions.reference import rank, tie_breakers
+
+FEATURES = 6
+
+RANKERS = {"linear": (Linear(FEATURES), {}), "mlp": (TwoLayer(FEATURES, 3), {"ranker": "mlp", "hidden": 3})}
+REWARDS = {
+    "MaxRR": (max_rr(10), {}),
+    "DCG": (click_dcg(10), {"reward": "DCG"}),
+    "DCG in 7 values": (discretised(click_dcg(10), 7), {"reward": "DCG", "reward_values": 7}),
+    "MaxRR at 3": (max_rr(3), {"depth": 3}),
+}
+
+
+class Words:
+    """Known words, in the order in which a device asks for them: its seed, then two for each interaction."""
+
+    def __init__(self, seed: int, privacy: np.ndarray):
+        self.left = [np.array([seed], np.uint32), *privacy]
+
+    def __call__(self, shape):
+        words = self.left.pop(0)
+        assert words.shape == shape
+        return words
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def reference_order(ranker, weights, seed, step, features, where):
+    """The list of Section 3.2, by the code that simulates; features are padded to one shape, so compiled once."""
+    scores = ranker.scores(weights + step * perturbation_jax(seed, ranker.size), features)
+    return rank(scores, where, tie_breakers(jnp.zeros((), jnp.uint32), len(features), False), 10)
+
+
+@pytest.mark.parametrize("kind", RANKERS)
+def test_the_lists_are_those_of_the_protocol(kind, tmp_path):
+    """Fifty devices with random models and queries: what they show first is what the simulator would have shown."""
+    ranker, about = RANKERS[kind]
+    random = np.random.default_rng(3)
+    terms = Terms(HUB, FEATURES, interactions=4, sigma=0.3, **about)
+    with FakeHub(terms, np.zeros(terms.size)) as hub:
+        for number in range(12):
+            hub.move_on(random.standard_normal(terms.size))
+            seed = int(random.integers(2**32))
+            words = Words(seed, random.integers(0, 2**32, (4, 2), dtype=np.uint32))
+            with Device(hub.url, ENROLMENT, tmp_path / str(number), _words=words) as device:
+                device.sync()
+                for interaction in range(5):
+                    features = random.standard_normal((int(random.integers(1, 25)), FEATURES)).astype(np.float32)
+                    ranking = device.rank(features)
+                    step = (0.3, -0.3, 0.3, -0.3, 0.0)[interaction]  # turns, and no perturbation once all B are made
+                    padded = np.pad(features, ((0, 24 - len(features)), (0, 0)))
+                    where = np.arange(24) < len(features)
+                    step, word = np.float32(step), np.uint32(seed)
+                    expected = np.asarray(reference_order(ranker, hub.weights, word, step, padded, where))
+                    assert ranking.order[:10].tolist() == expected[: len(features)].tolist()
+                    assert sorted(ranking.order) == list(range(len(features)))
+                    assert ranking.learning == (interaction < 4)
+
+
+def test_equal_scores_keep_the_order_of_the_data_and_nonsense_ranks_last():
+    terms = Terms(HUB, 1)
+    scores = np.float32([0.0, math.nan, 2.0, -0.0, -math.inf, 2.0, math.inf, 0.0, math.nan, -1.0])
+    got = trial.ranked(terms, np.ones(1, np.float32), scores[:, None])
+    words = jnp.zeros((), jnp.uint32)
+    expected = rank(jnp.asarray(scores), jnp.ones(10, bool), tie_breakers(words, 10, False), 10)
+    assert got.tolist() == np.asarray(expected).tolist() == [6, 2, 5, 0, 3, 7, 9, 1, 4, 8]
+
+
+@pytest.mark.parametrize("mechanism", ["p = 0.6", "p = 1", "laplace"])
+@pytest.mark.parametrize("reward", REWARDS)
+@pytest.mark.parametrize("kind", RANKERS)
+def test_a_rounds_message_is_the_protocols_to_the_byte(kind, reward, mechanism, tmp_path, monkeypatch):
+    """What reaches the hub after six interactions, given the same clicks and the same chance."""
+    (ranker, about), (metric, more) = RANKERS[kind], REWARDS[reward]
+    random = np.random.default_rng([len(kind), len(reward), len(mechanism)])
+    noisy = mechanism == "laplace"
+    p = 1.0 if mechanism != "p = 0.6" else 0.6
+    how = {"mechanism": "laplace", "epsilon": 1.5, "p": 1.0} if noisy else {"p": p}
+    terms = Terms(HUB, FEATURES, interactions=6, **about, **more, **how)
+    seed, noise = int(random.integers(2**32)), random.integers(-5000, 5000, 2)
+    privacy = random.integers(0, 2**32, (6, 2), dtype=np.uint32)
+    patterns = random.integers(0, 1 << metric.depth, 6)
+    monkeypatch.setattr(trial, "discrete_laplace", lambda scale, size: noise.astype(np.int64))
+
+    settings = {"mechanism": "laplace", "epsilon": 1.5, "p": 1.0} if noisy else {"p": p}
+    protocol = FoltrES(
+        ranker, cascade("perfect", depth=metric.depth), metric=metric, interactions=6, sigma=0.01, **settings
+    )
+    (exchange,) = protocol.exchanges
+    halves = [[0, 2, 4], [1, 3, 5]]  # even interactions tried θ + σv
+    nothing = jnp.zeros((2, 3), jnp.uint32)
+    draws = Draws(
+        jnp.uint32(seed), nothing, nothing, nothing, jnp.asarray(privacy[halves]), jnp.asarray(noise, jnp.int32)
+    )
+    expected = exchange.reply.encode(exchange.report(draws, jnp.asarray(patterns[halves], jnp.int32)))
+
+    words = Words(seed, privacy)
+    with (
+        FakeHub(terms, random.standard_normal(terms.size)) as hub,
+        Device(hub.url, ENROLMENT, tmp_path, most_epsilon=math.inf, _words=words) as device,
+    ):
+        device.sync()
+        for pattern in patterns:
+            ranking = device.rank(random.random((15, FEATURES)))
+            for position in range(12):  # clicks below the ranks that count change nothing
+                if position >= metric.depth or pattern >> position & 1:
+                    assert device.log_click(ranking, position) == (position < metric.depth)
+        assert device.finish(ranking)
+        assert device.sync().sent == 1
+    assert list(hub.reports.values()) == [expected]
+    assert len(words.left) == (6 if noisy else 0)
+
+
+def test_short_lists_and_silent_users_count_as_no_click():
+    terms = Terms(HUB, FEATURES, p=1.0)
+    assert trial.value_of(terms, 0, lambda shape: np.zeros(shape, np.uint32)) == 0
+    # MaxRR in units of 1/2520: the highest click decides.
+    for pattern, expected in ((0b1, 2520), (0b10, 1260), (0b1100, 840), (0b1000000000, 252)):
+        assert trial.value_of(terms, pattern, lambda shape: np.zeros(shape, np.uint32)) == expected
+
+
+def test_a_lie_is_any_other_value():
+    """Words 2³² − 1 and w: the answer is a lie, number ⌊10 w / 2³²⌋ of the ten others, by the published definition."""
+    terms = Terms(HUB, FEATURES, p=0.9)
+    values = [0, *(2520 // rank for rank in range(10, 0, -1))]
+    for truth, pattern in ((0, 0), (10, 1), (7, 0b1000)):
+        others = [value for number, value in enumerate(values) if number != truth]
+        for which in range(10):
+            word = which * 2**32 // 10 + 1
+            got = trial.value_of(terms, pattern, lambda shape, word=word: np.array([2**32 - 1, word], np.uint32))
+            assert got == others[which]
+
+
+def test_the_noise_of_a_message_has_the_promised_scale():
+    """P(noise = 0) = tanh(ε/(2Δ)) and P(|noise| ≤ Δ/ε) ≈ 1 − 1/e, both sums apart, without any stand-in."""
+    terms = Terms(HUB, FEATURES, reward="MaxRR", depth=1, interactions=2, mechanism="laplace", p=1.0, epsilon=0.5)
+    assert terms.metric.largest == 1  # so that the scale is 2
+    tried = trial.Trial(HUB, 0, 7, (1, 0), (1, 1))
+    sums = [terms.reply.decode(trial.message_of(terms, tried)) for _ in range(2000)]
+    for noise in (np.array([int(m.plus) - 1 for m in sums]), np.array([int(m.minus) for m in sums])):
+        for found, expected in (
+            (np.mean(noise == 0), math.tanh(0.25)),
+            (np.mean(np.abs(noise) <= 2), 1 - 2 * math.exp(-1.5) / (1 + math.exp(-0.5))),
+        ):
+            assert abs(found - expected) < 5 * math.sqrt(expected * (1 - expected) / 2000)
+
+
+def test_noise_beyond_the_messages_integers_is_cut(monkeypatch):
+    terms = Terms(HUB, FEATURES, mechanism="laplace", p=1.0, epsilon=1e-3)
+    monkeypatch.setattr(trial, "discrete_laplace", lambda scale, size: np.array([2**40, -(2**40)]))
+    body = trial.message_of(terms, trial.Trial(HUB, 0, 7, (5, 5), (2, 2)))
+    assert body[5:] == (2**31 - 1).to_bytes(4, "little") + (2**31).to_bytes(4, "little")
+
+
+def test_a_device_works_out_by_itself_what_the_terms_promise():
+    terms = Terms(HUB, FEATURES, p=0.9, interactions=4)
+    one = math.log(0.9 * 10 / 0.1)  # Kharitonov 2019, equation (10), n = 11
+    assert trial.promise(terms)["epsilon_interaction"] == pytest.approx(one)
+    assert trial.promise(terms)["epsilon_message"] == pytest.approx(4 * one)
+    assert not trial.objection(terms, 4 * one + 1e-6)
+    assert "most_epsilon" in trial.objection(terms, 4 * one - 1e-6)
+    loud = Terms(HUB, FEATURES, p=1.0)
+    assert trial.objection(loud, 1e9) and not trial.objection(loud, math.inf)
+    assert trial.promise(loud)["epsilon_message"] is None and not trial.promise(loud)["covers"]
+    noisy = Terms(HUB, FEATURES, mechanism="laplace", p=1.0, epsilon=0.25, interactions=6)
+    assert trial.promise(noisy)["epsilon_message"] == 1.5
+    with pytest.raises(ConfigError, match="noise to fit"):  # forty scales of 2520/1e-5 exceed 2³⁰
+        Terms(HUB, FEATURES, mechanism="laplace", p=1.0, epsilon=1e-5)
+
+
+def test_the_ledgers_words_have_the_numbers_of_the_message():
+    terms = Terms(HUB, FEATURES)
+    body = bytes([1 << 5 | 2]) + (123456).to_bytes(4, "little") + (2520).to_bytes(2, "little") + bytes(2)
+    words = trial.in_words(terms, body)
+    assert "123456: seed" in words and "2520: sum" in words and "; 0: sum" in words and "1/2520" in words

@@ -1,0 +1,188 @@
+"""Studies: a paper's numbers beside ours, from a folder of one's own."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedrank.cli.main import call
+from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.engine.study import expected_value, papers, planned, read_paper, read_study
+from fedrank.report.load import load
+from fedrank.report.statistics import final_values
+
+STUDY = """
+data = {data}
+clients = 4
+rounds = 10
+seeds = 2
+
+[evaluation]
+every = 5
+measures = ["nDCG@10"]
+
+[[case]]
+name = "ES"
+
+[[case]]
+name = "PDGD"
+protocol = "pdgd"
+
+[vary]
+data_seed = [0, 1]
+clicks = ["navigational", "perfect"]
+
+[study]
+title = "Mine: a study"
+measures = ["online: MaxRR", "train: expected MaxRR ({{clicks}})", "test: nDCG@10"]
+curves = ["online: MaxRR"]
+panels = ["clicks"]
+pool = ["data_seed"]
+against = {{ case = "PDGD" }}
+"""
+
+
+@pytest.fixture(scope="module")
+def paper(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("paper")
+    random = np.random.default_rng(0)
+    lines = [
+        f"{random.integers(0, 3)} qid:{q} 1:{random.random():.3f} 2:{random.random():.3f}"
+        for q in range(8)
+        for _ in range(4)
+    ]
+    data = folder / "data.txt"
+    data.write_text("\n".join(lines) + "\n")
+    (folder / "one.toml").write_text("holdout = 0.5\n" + STUDY.format(data=json.dumps(str(data))))
+    (folder / "lost.toml").write_text(STUDY.format(data='"istella"'))
+    value = {"study": "one", "where": {"clicks": "perfect", "case": "ES"}, "split": "test", "measure": "nDCG@10"}
+    about = {"name": "mine", "title": "Mine", "citation": "", "studies": ["one", "lost"]}
+    (folder / "expected.json").write_text(
+        json.dumps({**about, "values": [{**value, "value": 0.5, "source": "Table 1"}]})
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reproduced(paper, tmp_path_factory):
+    out = tmp_path_factory.mktemp("out")
+    assert call(["reproduce", str(paper), "--fraction", "0.5", "--out", str(out), "--quiet"]) == 0
+    return out
+
+
+def test_ours_is_the_mean_over_what_is_pooled_and_seeds(reproduced):
+    results = json.loads((reproduced / "results.json").read_text())["studies"]["one"]
+    assert results["fraction"] == 0.5 and results["seeds"] == [0, 1]
+    values, tests = results["tables"]
+    (row,) = (
+        r for r in values["rows"]
+        if (r["case"], r["clicks"], r["split"], r["measure"]) == ("ES", "perfect", "test", "nDCG@10")
+    )  # fmt: skip
+    runs = [load(reproduced / "one" / f"case=ES,data_seed={seed},clicks=perfect") for seed in (0, 1)]
+    assert {run.setting("rounds") for run in runs} == {5}
+    by_seed = [final_values(run.metrics, "test", "nDCG@10") for run in runs]
+    means = [np.mean([values[seed] for values in by_seed]) for seed in (0, 1)]
+    assert row["ours"]["mean"] == pytest.approx(np.mean(means))
+    # Student's t with one degree of freedom: 12.706 standard errors.
+    assert row["ours"]["high"] - row["ours"]["mean"] == pytest.approx(
+        12.7062 * np.std(means, ddof=1) / np.sqrt(2), rel=1e-4
+    )
+    assert row["paper"] == 0.5 and row["gap"]["mean"] == pytest.approx(np.mean(means) - 0.5)
+    (mark,) = (
+        r for r in values["rows"]
+        if (r["case"], r["clicks"], r["split"], r["measure"]) == ("MSE (labels)", "perfect", "test", "nDCG@10")
+    )  # fmt: skip
+    apart = [run.baseline.values["test", "nDCG@10"] for run in runs]
+    assert apart[0] != apart[1] and mark["ours"]["mean"] == pytest.approx(np.mean(apart))
+    other = [load(reproduced / "one" / f"case=PDGD,data_seed={seed},clicks=perfect") for seed in (0, 1)]
+    theirs = [final_values(run.metrics, "test", "nDCG@10") for run in other]
+    theirs = np.mean([value for values in theirs for value in values.values()])
+    assert row["against"]["mean"] == pytest.approx(np.mean(means) - theirs)
+    assert {r["name"] for r in tests["rows"]} == {"ES", "MSE (labels)"}
+    assert "4 comparisons" in " ".join(tests["notes"])
+
+
+def test_the_page_says_what_a_reader_must_know(reproduced):
+    page = (reproduced / "report.html").read_text()
+    for said in ("A quick look: 50 % of the rounds", "Not run:", "Paper: Table 1", "over 2 seeds", "(Holm)"):
+        assert said in page
+    assert list((reproduced / "figures").glob("one-online-maxrr-*.png"))
+
+
+def test_started_again_it_runs_nothing_twice(paper, reproduced, capsys):
+    done = {path: path.stat().st_mtime_ns for path in reproduced.glob("one/*/done.json")}
+    assert len(done) == 8
+    command = [
+        "reproduce",
+        str(paper),
+        "--only",
+        "one",
+        "--fraction",
+        "0.5",
+        "--out",
+        str(reproduced),
+        "--quiet",
+        "--json",
+    ]
+    assert call(command) == 0
+    assert {path: path.stat().st_mtime_ns for path in reproduced.glob("one/*/done.json")} == done
+    assert json.loads(capsys.readouterr().out)["studies"]["one"]["tables"]
+
+
+def test_values_by_query_average_to_the_final_ones(reproduced):
+    folder = reproduced / "one" / "case=PDGD,data_seed=0,clicks=perfect"
+    frame = pl.read_parquet(folder / "per_query.parquet")
+    learnt = frame.filter(
+        (pl.col("ranker") == "learnt") & (pl.col("measure") == "nDCG@10") & (pl.col("split") == "test")
+    )
+    final = final_values(load(folder).metrics, "test", "nDCG@10")
+    assert learnt["value"].mean() == pytest.approx(np.mean(list(final.values())), rel=1e-6)
+    assert set(frame["ranker"]) == {"learnt", "MSE"}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        (("measures", "measure"), UnknownNameError, "measures"),
+        (('"test: nDCG@10"', '"nDCG@10"'), ConfigError, "must look like"),
+        (('protocol = "pdgd"', 'protocol = "pdg"'), ConfigError, "pdgd"),
+        (('name = "PDGD"', 'name = "ES"'), ConfigError, "a name of its own"),
+    ],
+)
+def test_a_wrong_study_is_named(tmp_path, change, error, says):
+    path = tmp_path / "wrong.toml"
+    text = STUDY.format(data='"generated"').replace(*change)
+    assert text != STUDY.format(data='"generated"')
+    path.write_text(text)
+    with pytest.raises(error, match=says):
+        planned(read_study(path))
+
+
+def test_the_papers_that_come_with_it_are_in_order():
+    assert set(papers()) == {"foltr-es", "foltr-study", "mab-fl", "cs-f-ltr", "fedslate"}
+    for name in papers():
+        paper = read_paper(name)
+        plans = {study.name: planned(study) for study in paper.studies if study.kind == "sweep"}
+        for study in paper.studies:
+            if study.kind == "sweep":
+                todo = plans[study.name]
+                assert len({v.name for v in todo}) == len(todo) > 1
+                for variation in todo:
+                    variation.config.resolved()
+        # Every printed number has a run or a baseline to stand beside.
+        for entry in paper.values:
+            study = next(s for s in paper.studies if s.name == entry["study"])
+            # A publication's own metrics of platforms have a table of their own.
+            legacy = {
+                ("legacy", f"{metric} ({platform})") for metric in ("optimal reward", "ETROR") for platform in "AB"
+            }
+            assert (entry["split"], entry["measure"]) in {*study.measures, *legacy}
+            runs = [v.where for v in plans[study.name]]
+            baselines = plans[study.name][0].config.evaluation.baselines
+            named = {**entry["where"]}
+            if named.get("ranker") in baselines:
+                named.pop("ranker")
+            assert any(all(where.get(k) == v for k, v in named.items()) for where in runs), entry
+            where = next(w for w in runs if all(w.get(k) == v for k, v in named.items()))
+            assert expected_value(paper, study, {**where, **entry["where"]}, entry["split"], entry["measure"]) == entry

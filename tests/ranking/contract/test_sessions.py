@@ -1,0 +1,96 @@
+"""The CPU kernel and the JAX reference: the same clicks from the same draws."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from worlds import FEATURES, tiny_queries
+
+from fedrank.ranking.clicks.cascade import cascade
+from fedrank.ranking.data.queries import QuerySet
+from fedrank.ranking.rankers.linear import Linear
+from fedrank.ranking.rankers.mlp import TwoLayer
+from fedrank.ranking.sessions.sessions import play
+
+RANKERS = {"linear": Linear(FEATURES), "two-layer": TwoLayer(FEATURES, 3), "even": TwoLayer(FEATURES, 2)}
+
+
+def both(queries, ranker, center, steps, ties, parties=64, each=3, seed=0):
+    random = np.random.default_rng(seed)
+    shape = (parties, len(steps), each)
+    seeds = random.integers(0, 2**32, parties, dtype=np.uint32)
+    chosen = random.integers(0, queries.n_queries, shape).astype(np.int32)
+    clicks = random.integers(0, 2**32, (*shape, 10), dtype=np.uint32)
+    tie_words = random.integers(0, 2**32, shape, dtype=np.uint32)
+    users, which = (cascade("informational"), cascade("perfect")), np.arange(parties, dtype=np.int32) % 2
+    out = []
+    for data in (queries.blocks(), queries.padded()):
+
+        def one(which, seed, chosen, clicks, tie_words, data=data):
+            return play(ranker, users, which, data, center, seed, steps, chosen, clicks, tie_words, ties)
+
+        out.append(jax.jit(jax.vmap(one))(which, seeds, chosen, clicks, tie_words))
+    return out
+
+
+@pytest.mark.parametrize("ties", ["fixed", "random"])
+@pytest.mark.parametrize("name", RANKERS)
+def test_exactly_equal_where_arithmetic_is_exact(name, ties):
+    # Eighths times eighths are exact in single precision, and coarse enough that many scores are equal.
+    ranker = RANKERS[name]
+    center = jnp.asarray(np.random.default_rng(1).integers(-2, 3, ranker.size) / 8, jnp.float32)
+    kernel, reference = both(tiny_queries(), ranker, center, (0.0, 0.0), ties)
+    np.testing.assert_array_equal(kernel.patterns, reference.patterns)
+    np.testing.assert_allclose(kernel.ndcg, reference.ndcg, rtol=1e-6)
+    assert len(np.unique(kernel.patterns)) > 20  # something happened
+
+
+@pytest.mark.parametrize("name", RANKERS)
+def test_practically_equal_on_real_numbers(name):
+    ranker, base = RANKERS[name], tiny_queries()
+    noisy = base.features + np.random.default_rng(2).normal(size=base.features.shape) * 0.05
+    queries = QuerySet(noisy, base.labels, base.offsets, base.qids)
+    center = jnp.asarray(np.random.default_rng(1).normal(size=ranker.size), jnp.float32)
+    kernel, reference = both(queries, ranker, center, (0.5, -0.5), "fixed", parties=2000)
+    assert (kernel.patterns == reference.patterns).mean() >= 0.999
+    assert np.isclose(kernel.ndcg, reference.ndcg, rtol=1e-6).mean() >= 0.999
+
+
+def test_random_ties_shuffle_and_fixed_ties_do_not():
+    # All scores equal: with fixed ties every session of the longest query shows the same ten documents.
+    queries = tiny_queries()
+    center = jnp.zeros(FEATURES, jnp.float32)
+    user = cascade("perfect")  # clicks label 2 always and label 0 never: the pattern tells the ranking
+    labels = np.array([2] + [0] * 13)
+    one = QuerySet(queries.features[:14], labels, np.array([0, 14]), np.array(["q"]))
+    n = 4000
+    words = jnp.zeros((1, n, 10), jnp.uint32)
+    ties = jnp.asarray(np.random.default_rng(0).integers(0, 2**32, (1, n), dtype=np.uint32))
+    for data in (one.blocks(), one.padded()):
+        chosen = jnp.zeros((1, n), jnp.int32)
+        seed = jnp.uint32(0)
+        fixed, _ = play(
+            Linear(FEATURES), (user,), jnp.int32(0), data, center, seed, (0.0,), chosen, words, ties, "fixed"
+        )
+        assert set(np.asarray(fixed).ravel().tolist()) == {1}
+        random, _ = play(
+            Linear(FEATURES), (user,), jnp.int32(0), data, center, seed, (0.0,), chosen, words, ties, "random"
+        )
+        # The document is at each of ten shown ranks with probability 1/14, and not shown with 4/14.
+        counts = np.bincount(np.asarray(random).ravel(), minlength=513)
+        expected = np.array([4 / 14] + [1 / 14] * 10) * n
+        found = np.array([counts[0]] + [counts[1 << r] for r in range(10)])
+        assert ((found - expected) ** 2 / expected).sum() < 29.6  # chi-square, 10 degrees of freedom, p = 0.001
+
+
+def test_scores_that_are_not_numbers_rank_last():
+    x = np.array([[1, 0], [0, 1], [0, 0.5]])
+    queries = QuerySet(x, np.array([0, 2, 2]), np.array([0, 3]), np.array(["q"]))
+    center = jnp.asarray([np.inf, 1], jnp.float32)  # 0·∞ is not a number: documents 1 and 2
+    user = cascade("perfect")
+    for data in (queries.blocks(), queries.padded()):
+        pattern, _ = play(
+            Linear(2), (user,), jnp.int32(0), data, center, jnp.uint32(0), (0.0,), jnp.zeros((1, 1), jnp.int32),
+            jnp.zeros((1, 1, 10), jnp.uint32), jnp.zeros((1, 1), jnp.uint32), "fixed",
+        )  # fmt: skip
+        assert int(pattern[0, 0]) == 0b110

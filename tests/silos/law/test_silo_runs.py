@@ -1,0 +1,240 @@
+"""Runs of silos, from a configuration to the files: what is counted, kept and gone on with."""
+
+import dataclasses
+import json
+import os
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.stats import ttest_1samp
+
+from fedrank.core.errors import ConfigError, DataError
+from fedrank.core.ledger import Ledger
+from fedrank.engine import runner
+from fedrank.engine.settings import from_dict, with_setting
+from fedrank.experiments.build import build
+from fedrank.experiments.config import Compute, Devices, Evaluation, RunConfig
+from fedrank.experiments.run import Interrupted, resume, run
+from fedrank.silos.bandit_grid import STATIONARY, cells, play_cells
+from fedrank.silos.build import build_silos
+from fedrank.silos.config import Bandit, Network, Silos
+
+SMALL = RunConfig(
+    protocol="bandit-fedavg",
+    rounds=4,
+    seeds=2,
+    silos=Silos(target="all", train=20.0, count=3, rows=60),
+    network=Network(widths=(4,), epochs=2),
+    bandit=Bandit(arms="all", probe=True),
+    evaluation=Evaluation(baselines=()),
+)
+#: What a run and one that was stopped must agree in; the others hold times.
+SAME = ("metrics.parquet", "arms.parquet", "crossed.parquet", "evidence.json", "ledger.jsonl", "privacy.json")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return run(SMALL, tmp_path_factory.mktemp("silos") / "run")
+
+
+def test_a_run_leaves_what_a_reader_needs(folder):
+    about = json.loads((folder / "silos.json").read_text())
+    names = about["silos"]
+    assert about["targets"] == names and len(names) == 3
+    arms = pl.read_parquet(folder / "arms.parquet")
+    # Each of three targets, two seeds, four rounds, four sets of the two others.
+    assert len(arms) == 3 * 2 * 4 * 4
+    assert arms.group_by("seed", "target", "round").agg(pl.col("played").sum())["played"].unique().to_list() == [1]
+    # Extreme Explore: the arm that was played had the largest increment of its round.
+    best = arms.with_columns(top=pl.col("increment").max().over("seed", "target", "round")).filter("played")
+    np.testing.assert_array_equal(best["increment"], best["top"])
+    weights = sorted(path.name for path in (folder / "weights").iterdir())
+    wanted = [f"{i}-{name}-seed{seed}.safetensors" for i, name in enumerate(names) for seed in (0, 1)]
+    assert weights == sorted(wanted)
+
+
+def test_the_evidence_is_what_the_increments_say(folder):
+    evidence = json.loads((folder / "evidence.json").read_text())
+    arms = pl.read_parquet(folder / "arms.parquet")
+    names = json.loads((folder / "silos.json").read_text())["silos"]
+    target, helper = names[0], names[1]
+    mine = arms.filter(pl.col("target") == target)
+    wide = mine.pivot("code", index=["seed", "round"], values="increment").sort("seed", "round")
+    alone, first, second, both = (wide[code].to_numpy() for code in ("100", "110", "101", "111"))
+    assert np.all(alone == 0)
+    paired = ((first - alone) + (both - second)) / 2
+    got = evidence[target]["silos"][helper]
+    assert got["n"] == len(paired) == 8
+    assert got["mean"] == pytest.approx(paired.reshape(2, 4).mean(), abs=1e-6)
+    # Two seeds, one number each; two other silos are asked about.
+    assert got["p"] == pytest.approx(min(1.0, 2 * ttest_1samp(paired.reshape(2, 4).mean(axis=1), 0).pvalue), abs=1e-3)
+    # Two helpers: Shapley's value is the mean of the two orders.
+    assert got["shapley"]["mean"] == pytest.approx(paired.reshape(2, 4).mean(), abs=1e-6)
+
+
+def test_a_model_can_be_used_on_rows_as_they_are(folder):
+    """The file alone: standardise, multiply, and the AUC on the test rows is the one that the run told."""
+    from safetensors.numpy import load_file
+    from sklearn.metrics import roc_auc_score
+
+    experiment = build_silos(SMALL.resolved())
+    model = load_file(folder / "weights" / "0-target-seed1.safetensors")
+    silo = experiment.table.silos[0]
+    rows = experiment.arrays.test
+    n = int(rows.n[1, 0])
+    x = (silo.features - model["input.mean"]) / model["input.deviation"]
+    # Which rows are for the test only the division knows: they are found by their standardised values.
+    mine = [int(np.argmin(np.abs(x - rows.x[1, 0, i]).sum(axis=1))) for i in range(n)]
+    hidden = x[mine] @ model["layer1.weight"] + model["layer1.bias"]
+    hidden = (hidden - model["norm1.running_mean"]) / np.sqrt(model["norm1.running_var"] + 1e-5)
+    hidden = np.maximum(hidden * model["norm1.weight"] + model["norm1.bias"], 0)
+    logits = hidden @ model["layer2.weight"] + model["layer2.bias"]
+    told = pl.read_parquet(folder / "metrics.parquet").filter(
+        (pl.col("seed") == 1) & (pl.col("round") == 4) & (pl.col("split") == "test")
+    )
+    best = told.filter(pl.col("measure") == f"AUC, best so far ({silo.name})")["value"][0]
+    assert roc_auc_score(silo.labels[mine], logits[:, 1] - logits[:, 0]) == pytest.approx(best, abs=1e-5)
+
+
+def test_the_ledger_counts_what_crossed(folder):
+    ledger = Ledger.read(folder / "ledger.jsonl")
+    by = {(e.round, e.exchange, e.sender): e.messages for e in ledger}
+    # Three silos: pre-training and the probe once; training of three and one judgement a round.
+    assert by[0, "pretrain", "server"] == by[0, "pretrain", "parties"] == 3
+    assert by[0, "probe", "server"] == 1 and (1, "probe", "server") not in by
+    assert all(by[n, "train", "server"] == 3 and by[n, "judge-all", "parties"] == 1 for n in range(4))
+    metrics = pl.read_parquet(folder / "metrics.parquet")
+    last = metrics.filter(pl.col("round") == 4)
+    assert last["interactions"].unique().to_list() == [3 + 3 + 2 + 4 * (3 + 3 + 1 + 1)]
+    assert last["bytes_up"].unique().to_list() == [ledger.bytes_from("parties")]
+
+
+@pytest.mark.slow
+def test_every_target_by_itself_learns_the_same(folder, tmp_path):
+    alone = dataclasses.replace(SMALL, silos=dataclasses.replace(SMALL.silos, target="1"), seeds=1)
+    arms = pl.read_parquet(run(alone, tmp_path / "one") / "arms.parquet")
+    name = arms["target"][0]
+    together = pl.read_parquet(folder / "arms.parquet").filter((pl.col("target") == name) & (pl.col("seed") == 0))
+    np.testing.assert_allclose(arms["increment"], together["increment"], atol=1e-5)
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_files(folder, tmp_path, monkeypatch):
+    class Stops(runner.Listener):
+        def beat(self, beat):
+            if beat.round == 2:
+                os.kill(os.getpid(), 2)
+
+    with pytest.raises(Interrupted):
+        run(SMALL, tmp_path / "run", listener=Stops())
+    assert (tmp_path / "run" / "checkpoint" / "state.npz").exists()
+    resume(tmp_path / "run")
+    for name in SAME:
+        if name.endswith(".parquet"):
+            assert pl.read_parquet(tmp_path / "run" / name).equals(pl.read_parquet(folder / name)), name
+        else:
+            assert (tmp_path / "run" / name).read_bytes() == (folder / name).read_bytes(), name
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"protocol": "foltr-es"}, "silos.target means nothing"),
+        ({"clicks": "perfect"}, "clicks means nothing"),
+        ({"privacy.p": 0.5}, "privacy.p means nothing"),
+        ({"bandit.rule": "thompson"}, "threshold"),
+        ({"bandit.arms": "clusters", "bandit.clusters": 3}, "clusters must be"),
+        ({"silos.target": "nobody"}, "no silo named 'nobody'"),
+        ({"bandit.fixed": 9, "bandit.rule": "fixed"}, "fixed arm"),
+        ({"silos.train": 59.0}, "too few"),
+        ({"bandit.epsilon": 0.9}, "bandit.epsilon means nothing without bandit.rule"),
+        ({"silos.label": "ill"}, "silos.label is about a file"),
+        ({"evaluation.baselines": ["MSE"]}, "no baseline of silos named 'MSE'"),
+        ({"evaluation.measures": ["nDCG@10"]}, "evaluation.measures means nothing"),
+    ],
+)
+def test_what_cannot_be_is_said(changed, said):
+    config = SMALL
+    with pytest.raises((ConfigError, DataError), match=said):
+        for key, value in changed.items():
+            config = with_setting(config, key, value)
+        build(config)
+
+
+@pytest.mark.slow
+def test_the_marks_are_runs_with_a_fixed_arm(tmp_path):
+    one = dataclasses.replace(SMALL, silos=dataclasses.replace(SMALL.silos, target="0"))
+    marked = dataclasses.replace(one, evaluation=Evaluation())
+    marks = json.loads((run(marked, tmp_path / "marked") / "baselines.json").read_text())["baselines"]
+    for mark, arm in zip(marks, (0, 1), strict=True):
+        fixed = dataclasses.replace(one, bandit=Bandit(rule="fixed", arms="everyone", fixed=arm))
+        frame = pl.read_parquet(run(fixed, tmp_path / mark["name"]) / "metrics.parquet")
+        last = frame.filter((pl.col("round") == 4) & (pl.col("split") == "test"))
+        for said in mark["values"]:
+            if said["split"] == "test":
+                mine = last.filter(pl.col("measure") == said["measure"])["value"].mean()
+                assert said["value"] == pytest.approx(mine, abs=1e-5)
+
+
+def test_a_protocol_brings_its_own_defaults():
+    config = with_setting(RunConfig(), "protocol", "bandit-fedavg")
+    assert (config.rounds, config.evaluation.every, config.evaluation.measures) == (15, 1, ("AUC",))
+    kept = with_setting(RunConfig(rounds=7), "protocol", "bandit-fedavg")
+    assert kept.rounds == 7
+    assert from_dict({"protocol": "fedavg", "network": {"widths": [3, 2]}}).network.widths == (3, 2)
+
+
+def test_table_3_has_forty_cells_that_are_thirty_seven_settings():
+    alphas = [STATIONARY, 0.25, 0.5, 0.75]
+    table = [
+        {"rule": "epsilon-greedy", "epsilon": [0.1, 0.2, 0.5], "alpha": alphas},
+        {"rule": "thompson", "threshold": [0.01, 0.025, 0.05], "gamma": [STATIONARY, 0.5, 0.75, 1.0]},
+        {"rule": "ucb", "c": [0.01, 0.05, 0.1], "alpha": alphas},
+        {"rule": "ucb", "c": [0.05], "threshold": [0.025], "alpha": [STATIONARY, 0.75]},
+        {"rule": "extreme-explore"},
+        {"rule": "bayesian-extreme-explore", "threshold": [0.05]},
+    ]
+    assert len(cells(table)) == 37
+
+
+@pytest.mark.slow
+def test_a_table_of_rules_is_each_rule_by_itself():
+    config = dataclasses.replace(SMALL, silos=dataclasses.replace(SMALL.silos, target="0"), bandit=Bandit())
+    experiment = build_silos(config.resolved())
+    todo = cells([{"rule": "ucb", "c": [0.05]}, {"rule": "extreme-explore"}])
+    together = play_cells(experiment, todo)
+    for i, cell in enumerate(todo):
+        alone = play_cells(experiment, [cell])
+        np.testing.assert_allclose(together.test[i], alone.test[0], atol=1e-5)
+        np.testing.assert_array_equal(together.arm[i], alone.arm[0])
+    assert together.messages[1] == 3 + 3 + 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "protocol",
+    ["fedavg", "fedavg-finetune", "fedper", "fedbn", "ditto", "apfl", "fedfomo", "ifca", "leave-one-out", "local-only"],
+)
+def test_every_method_runs(protocol, tmp_path):
+    config = dataclasses.replace(SMALL, protocol=protocol, bandit=Bandit(), rounds=2, seeds=1)
+    folder = run(config, tmp_path / protocol)
+    frame = pl.read_parquet(folder / "metrics.parquet").filter(pl.col("split") == "test")
+    assert frame["value"].is_between(0, 1).all()
+    crossed = pl.read_parquet(folder / "crossed.parquet")
+    assert crossed.is_empty() == (protocol == "local-only")
+
+
+@pytest.mark.slow
+def test_a_hundred_silos_work_with_clusters_and_drop_outs(tmp_path):
+    config = dataclasses.replace(
+        SMALL,
+        silos=Silos(target="target", train=10.0, count=100, rows=40),
+        bandit=Bandit(rule="ucb", arms="clusters", clusters=6),
+        devices=Devices(dropout=0.2),
+        compute=Compute(checkpoint_seconds=0.0),
+        rounds=2,
+        seeds=1,
+    )
+    folder = run(config, tmp_path / "many")
+    arms = pl.read_parquet(folder / "arms.parquet")
+    assert arms["arm"].n_unique() == 7 and arms["code"].str.len_chars().unique().to_list() == [100]

@@ -1,0 +1,140 @@
+"""Arms against enumeration, and clusters of updates against SciPy."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.cluster import hierarchy
+
+from fedrank.core.errors import ConfigError
+from fedrank.silos.bandits import arms
+
+_CLUSTERED = jax.jit(arms.clustered, static_argnums=2)
+
+
+def sets(members):
+    return [frozenset(np.flatnonzero(row).tolist()) for row in np.asarray(members)]
+
+
+@pytest.mark.parametrize("target", range(4))
+def test_pairs_are_the_target_with_each_other_silo(target):
+    wanted = [{target, other} for other in range(4) if other != target]
+    assert sets(arms.pairs(target, 4, alone=False)) == wanted
+    assert sets(arms.pairs(target, 4)) == [{target}, *wanted]
+
+
+@pytest.mark.parametrize("target, silos", [(0, 2), (1, 4), (4, 5)])
+def test_combinations_are_all_sets_with_the_target_in_binary_order(target, silos):
+    others = [silo for silo in range(silos) if silo != target]
+    wanted = []
+    for number in range(2 ** len(others)):
+        wanted.append({target} | {silo for i, silo in enumerate(others) if number & 2**i})
+    assert sets(arms.combinations(target, silos)) == wanted
+    assert wanted[0] == {target} and wanted[-1] == set(range(silos))
+
+
+def test_everyone_is_one_arm_and_leave_one_out_starts_with_it():
+    assert sets(arms.everyone(2, 4)) == [{0, 1, 2, 3}]
+    assert sets(arms.leave_one_out(3)) == [{0, 1, 2}, {1, 2}, {0, 2}, {0, 1}]
+
+
+@pytest.mark.parametrize(
+    "table, eager",
+    [(arms.pair_table, arms.pairs), (arms.combination_table, arms.combinations), (arms.everyone_table, arms.everyone)],
+)
+def test_a_traced_target_gives_the_same_arms(table, eager):
+    every = jax.jit(jax.vmap(lambda target: arms.members_of(table(5), target, 5)))(jnp.arange(5))
+    np.testing.assert_array_equal(every, np.stack([eager(target, 5) for target in range(5)]))
+
+
+def test_the_thesis_writes_an_arm_as_digits():
+    assert arms.code(np.array([False, True, True, False])) == "0110"
+    assert [arms.code(row) for row in arms.pairs(1, 4, alone=False)] == ["1100", "0110", "0101"]
+
+
+def test_an_arm_is_named_after_its_silos():
+    names = ["Cleveland", "Hungarian", "Switzerland"]
+    assert arms.name([True, True, False], names) == "Cleveland + Hungarian"
+    assert arms.name([True, True, False], names, target=1) == "Hungarian + Cleveland"
+    assert arms.name([False, True, False], names, target=1) == "Hungarian"
+
+
+@pytest.mark.parametrize("silos", [2, 3, 4, 6])
+def test_the_expected_overlap_is_what_its_derivation_counts(silos):
+    """Equations 6 to 12: independent pairs, less one in the single pair where both contain everyone."""
+    draws = list(itertools.product([0, 1], repeat=silos - 1))
+    shared = [sum(a * b for a, b in zip(x, y, strict=True)) for x in draws for y in draws]
+    counted = np.mean([overlap - (overlap == silos - 1) for overlap in shared])
+    assert arms.expected_overlap(silos) == pytest.approx(counted, abs=1e-12)
+
+
+@pytest.mark.parametrize("silos", [2, 3, 4, 6])
+def test_the_overlap_of_different_combinations_is_their_mean_and_below_the_thesis_formula(silos):
+    draws = list(itertools.product([0, 1], repeat=silos - 1))
+    shared = [sum(a * b for a, b in zip(x, y, strict=True)) for x in draws for y in draws if x != y]
+    assert arms.mean_overlap(silos) == pytest.approx(np.mean(shared), abs=1e-12)
+    assert arms.mean_overlap(silos) < arms.expected_overlap(silos) or silos == 2
+
+
+def by_scipy(updates, target, clusters):
+    others = np.delete(np.arange(len(updates)), target)
+    tree = hierarchy.linkage(updates[others].astype(float), method="average", metric="cosine")
+    labels = hierarchy.fcluster(tree, clusters, criterion="maxclust")
+    return {frozenset({target, *others[labels == label].tolist()}) for label in np.unique(labels)}
+
+
+@pytest.mark.parametrize("silos, clusters, targets", [(7, 3, range(7)), (100, 6, (0, 13, 99))])
+def test_clusters_are_those_of_scipy(silos, clusters, targets):
+    random = np.random.default_rng(silos)
+    for target in targets:
+        updates = random.normal(size=(silos, 12)).astype(np.float32)
+        found = np.asarray(_CLUSTERED(jnp.asarray(updates), target, clusters))
+        assert sets(found)[0] == {target}
+        assert set(sets(found)[1:]) == by_scipy(updates, target, clusters)
+        firsts = [min(members - {target}) for members in sets(found)[1:]]
+        assert firsts == sorted(firsts)
+
+
+def test_clusters_find_groups_among_a_hundred_silos():
+    """Six groups of silos, each around a direction of its own; lengths of updates do not matter."""
+    random = np.random.default_rng(3)
+    group = random.integers(0, 6, 100)
+    updates = np.eye(6, 12)[group] + 0.05 * random.normal(size=(100, 12))
+    updates = (updates * random.uniform(0.1, 10, (100, 1))).astype(np.float32)
+    for target in (0, 57):
+        found = sets(_CLUSTERED(jnp.asarray(updates), target, 6))
+        assert set(found[1:]) == {frozenset({target, *np.flatnonzero(group == g).tolist()}) for g in range(6)}
+
+
+def test_one_cluster_is_everyone_and_as_many_as_others_are_pairs():
+    updates = jnp.asarray(np.random.default_rng(4).normal(size=(7, 12)), jnp.float32)
+    assert sets(_CLUSTERED(updates, 1, 1)) == [{1}, set(range(7))]
+    np.testing.assert_array_equal(_CLUSTERED(updates, 1, 6), arms.pairs(1, 7))
+
+
+def test_an_update_of_zero_is_orthogonal_to_all():
+    updates = (
+        jnp.zeros((7, 12))
+        .at[:, :2]
+        .set(jnp.asarray([[1, 0], [5, 0.1], [0, 0], [-1, 0.05], [-1, 0], [2, 0], [-3, 0.1]]))
+    )
+    assert sets(_CLUSTERED(updates, 1, 3))[1:] == [{0, 1, 5}, {1, 2}, {1, 3, 4, 6}]
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda: arms.combinations(0, 13), "2.12 arms, too many.*Use pairs, or clusters"),
+        (lambda: arms.pairs(4, 4), "target must be a silo from 0 to 3, got 4"),
+        (lambda: arms.everyone(-1, 4), "target must be"),
+        (lambda: arms.leave_one_out(1), "at least 2 silos"),
+        (lambda: arms.expected_overlap(1), "at least 2 silos"),
+        (lambda: arms.clustered(jnp.ones((4, 2)), 0, 4), "clusters must be from 1 to 3 for 4 silos, got 4"),
+        (lambda: arms.clustered(jnp.ones((4, 2)), 0, 0), "clusters must be"),
+    ],
+)
+def test_impossible_arms_are_refused(call, words):
+    with pytest.raises(ConfigError, match=words):
+        call()

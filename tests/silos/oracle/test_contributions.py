@@ -1,0 +1,98 @@
+"""Contributions against brute force over the orders in which helpers may join, and against the axioms."""
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedrank.core.errors import DataError
+from fedrank.silos.bandits.contributions import intervals, marginals, shapley
+
+
+def by_orders(values):
+    """A helper's mean gain on joining, over all orders; bit i of an index of ``values`` is helper i."""
+    helpers = len(values).bit_length() - 1
+    shares, orders = np.zeros(helpers), list(itertools.permutations(range(helpers)))
+    for order in orders:
+        inside = 0
+        for helper in order:
+            shares[helper] += values[inside | 1 << helper] - values[inside]
+            inside |= 1 << helper
+    return shares / len(orders)
+
+
+def by_sets(values):
+    helpers = len(values).bit_length() - 1
+    gains = [[values[s | 1 << j] - values[s] for s in range(len(values)) if not s >> j & 1] for j in range(helpers)]
+    return np.mean(gains, axis=1)
+
+
+@pytest.mark.parametrize("helpers", [1, 2, 3, 5])
+def test_shares_are_those_of_brute_force(helpers):
+    values = np.random.default_rng(helpers).normal(size=2**helpers)
+    np.testing.assert_allclose(shapley(values), by_orders(values), atol=1e-12)
+    np.testing.assert_allclose(marginals(values), by_sets(values), atol=1e-12)
+
+
+def test_many_games_at_once_in_numpy_and_jax():
+    values = np.random.default_rng(7).normal(size=(2, 3, 8)).astype(np.float32)
+    wanted = np.apply_along_axis(by_orders, -1, values)
+    for array in (values, jnp.asarray(values)):
+        shares = shapley(array)
+        assert type(shares) is type(array) or isinstance(shares, type(array))
+        np.testing.assert_allclose(shares, wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("helpers", [2, 6, 11])
+def test_shapley_shares_add_up_to_what_all_gain(helpers):
+    values = np.random.default_rng(helpers).normal(size=(4, 2**helpers))
+    np.testing.assert_allclose(shapley(values).sum(-1), values[:, -1] - values[:, 0], atol=1e-10)
+
+
+@pytest.mark.parametrize("rule", [shapley, marginals])
+def test_a_null_helper_gets_nothing_and_equal_helpers_get_the_same(rule):
+    """v depends on how many of helpers 0 and 2 are in; helper 1 never matters, helper 3 always adds 0.5."""
+    inside = np.arange(16)[:, None] >> np.arange(4) & 1
+    values = np.array([0.0, 3.0, 4.0])[inside[:, 0] + inside[:, 2]] + 0.5 * inside[:, 3]
+    np.testing.assert_allclose(rule(values), [2.0, 0.0, 2.0, 0.5], atol=1e-12)
+
+
+@pytest.mark.parametrize("rule", [shapley, marginals])
+def test_shares_are_linear_in_the_values(rule):
+    first, second = np.random.default_rng(8).normal(size=(2, 16))
+    np.testing.assert_allclose(rule(2 * first - second), 2 * rule(first) - rule(second), atol=1e-12)
+
+
+def test_equally_noisy_values_leave_banzhaf_no_noisier_than_shapley():
+    noise = np.random.default_rng(9).normal(size=(4000, 16))
+    assert np.all(marginals(noise).std(0) < shapley(noise).std(0))
+
+
+def test_intervals_are_those_of_student_and_skip_what_is_missing():
+    samples = np.random.default_rng(10).normal(size=(9, 3))
+    samples[2, 1] = samples[5, 1] = np.nan
+    samples[1:, 2] = np.nan
+    found = intervals(samples)
+    for column in (0, 1):
+        there = samples[~np.isnan(samples[:, column]), column]
+        wanted = stats.t.interval(0.95, len(there) - 1, there.mean(), stats.sem(there))
+        np.testing.assert_allclose([found.lower[column], found.upper[column]], wanted, rtol=1e-10)
+        np.testing.assert_allclose(found.mean[column], there.mean())
+    assert found.n.tolist() == [9, 7, 1]
+    assert found.mean[2] == samples[0, 2] and np.isnan([found.lower[2], found.upper[2]]).all()
+    assert np.isnan(intervals(np.full((3, 1), np.nan)).mean).all()
+
+
+def test_a_missing_value_makes_its_own_game_undefined():
+    values = np.random.default_rng(11).normal(size=(2, 4))
+    values[1, 2] = np.nan
+    shares = shapley(values)
+    assert np.isfinite(shares[0]).all() and np.isnan(shares[1]).all()
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 6, 4096])
+def test_values_of_all_combinations_are_needed(size):
+    with pytest.raises(DataError, match=f"power of two of them, got {size}"):
+        shapley(np.zeros(size))

@@ -1,0 +1,399 @@
+"""The page of platforms that share users: who is who, what stands against what, what crossed, what damage comes to."""
+
+import json
+import math
+import re
+
+import polars as pl
+import pytest
+from slate_run_factory import FAULTS, POLICIES, SPREAD, STAY, ledger, make_slate_run
+from text_pages import Page, changed
+
+from fedrank.cli.report import show
+from fedrank.core.errors import RunError
+from fedrank.core.ledger import Entry, Ledger
+from fedrank.engine.settings import from_dict
+from fedrank.engine.study import Paper, Study
+from fedrank.engine.variations import variations
+from fedrank.report import describe, tables, words
+from fedrank.report.budget import budget_table
+from fedrank.report.compare import comparison_table, labelled, write_comparison
+from fedrank.report.load import load
+from fedrank.report.page import write_page
+from fedrank.report.study import Shown, study_tables, write_study_page
+from fedrank.slates.baselines import ENGAGEMENT
+from fedrank.slates.config import PLATFORM_BASELINES, PLATFORM_KNOWN, PLATFORM_PROTOCOLS
+from fedrank.slates.modes import FAULTS as KNOWN_FAULTS
+from fedrank.slates.report import files as slates
+from fedrank.slates.report import page as slate_page
+from fedrank.slates.report import published_metrics as slate_legacy
+from fedrank.slates.report import tables as slate_tables
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    folder = make_slate_run(tmp_path_factory.mktemp("slates") / "one <b>")
+    text = write_page(folder).read_text(encoding="utf-8")
+    return load(folder), text, Page(text)
+
+
+def page_of(folder):
+    """What the page says, without drawing its figures."""
+    return Page(slate_page.page(load(folder), {}))
+
+
+def row_of(table, key, value):
+    (row,) = [row for row in table.rows if row[key] == value]
+    return row
+
+
+# -- names that runs and reports share ---------------------------------------------------------------------------------
+
+
+def test_names_of_protocols_policies_faults_and_measures_are_those_that_runs_write():
+    assert slates.PROTOCOLS == PLATFORM_PROTOCOLS and slates.ENGAGEMENT == ENGAGEMENT
+    assert set(slates.POLICIES) == set(PLATFORM_BASELINES) == set(POLICIES)
+    assert set(slates.FAULTS) == set(KNOWN_FAULTS) == set(FAULTS)
+    only = {key for key, protocols in PLATFORM_KNOWN.items() if protocols == PLATFORM_KNOWN["sharing"]}
+    assert only == set(describe._FEDERATED_ONLY) - {"privacy"}
+
+
+# -- what a reader gets ------------------------------------------------------------------------------------------------
+
+
+def test_what_each_platform_brings_comes_first(one):
+    run, _, page = one
+    first = page.words[: page.words.index("Platforms and coordinator")]
+    assert "A, with feedback" in first and "B, without feedback" in first
+    gain = slate_tables.against(run, "engagement (B)", "random")
+    assert f"+{gain.mean:.1f} ± {gain.half:.1f} against random" in first
+    assert "Generated users: no real people." in first and "Few seeds: 3." in first
+
+
+def test_differences_are_paired_by_seed_and_regret_is_of_all_together(one):
+    table = slate_tables.platforms_table(one[0])
+    assert [row["who"] for row in table.rows] == ["all platforms", "A, with feedback", "B, without feedback"]
+    total, a, b = table.rows
+    # The users of a seed are the same for run and policy, so that their luck leaves no spread.
+    assert (a["random"].mean, b["random"].mean) == (pytest.approx(60), pytest.approx(40))
+    assert a["random"].half == pytest.approx(0, abs=1e-9) and a["value"].half > 1
+    assert total["myopic"].mean == pytest.approx(1010 + 990 - 2 * 1040)
+    assert total["regret"].mean == pytest.approx(2 * 1050 - 1010 - 990)
+    assert a["regret"] is None and b["regret"] is None
+    assert slate_tables.way(one[0], "engagement") == pytest.approx(0.5)
+
+
+def test_an_interval_over_seeds_is_students(one):
+    run = one[0]
+    last = run.metrics.filter((pl.col("split") == "test") & (pl.col("measure") == "engagement (A)"))
+    values = last.filter(pl.col("round") == 120 * STAY)["value"].to_list()
+    mean = sum(values) / 3
+    half = 4.302653 * (sum((v - mean) ** 2 for v in values) / 2 / 3) ** 0.5  # two degrees of freedom
+    found = slate_tables.reached(run, "engagement (A)")
+    assert found.mean == pytest.approx(mean) and found.half == pytest.approx(half, rel=1e-5)
+
+
+def test_times_say_how_many_seeds_reached_the_threshold(one):
+    table = slate_tables.platforms_table(one[0])
+    assert [row["time"] for row in table.rows] == ["40 (median), 40 to 40", *["reached by 2 of 3 seeds"] * 2]
+    assert "1000.0 (A, with feedback)" in " ".join(table.notes)
+
+
+def test_every_fixed_policy_stands_beside_the_run_with_what_it_is(one):
+    table = slate_tables.policies_table(one[0])
+    assert [row["policy"] for row in table.rows] == ["kale", "random", "choc", "myopic", "optimum"]
+    choc = row_of(table, "policy", "choc")
+    assert choc["v0"].mean == 2080 and choc["v1"].mean == 1040 and choc["d1"].mean == pytest.approx(-30)
+    assert choc["v1"].half == pytest.approx(1.961 * SPREAD / 2000**0.5)
+    assert "optimum: What optimum is." in table.notes
+
+
+def test_curves_have_the_policies_as_lines(one):
+    run, text, page = one
+    assert page.tags.count("svg") == 4
+    drawn = [re.sub(r"<[^>]*>", "|", svg) for svg in re.findall(r"<svg.*?</svg>", text, re.S)]
+    for svg in drawn[:3]:
+        assert all(name in svg for name in POLICIES) and "Generated users: no real people" in svg
+    assert "A, with feedback" in drawn[3] and "exploration included" in drawn[3]
+    for name in ("engagement-all", "engagement-a", "engagement-b", "while-learning"):
+        assert (run.path / "figures" / f"{name}.png").stat().st_size > 1000
+
+
+def test_lines_that_lie_on_each_other_have_one_stack_of_names(one):
+    chart = json.loads(json.dumps(slate_page.charts(one[0])["engagement-a"].to_dict()))
+    rows = (row for rows in chart["datasets"].values() for row in rows)
+    written = [row["text"] for row in rows if "text" in row]
+    # 1040 and 1050 are close at this height, 950 and 870 are not.
+    assert len(written) == 3 and {"optimum\nmyopic\nchoc", "random", "kale"} == set(written)
+
+
+def test_nothing_is_fetched_or_run_and_names_are_text(one):
+    _, _, page = one
+    assert "script" not in page.tags and "b" in page.tags and "one <b>" in page.words
+    assert "Users <and> what they like" in page.words
+
+
+def test_settings_are_those_of_platforms(one, tmp_path):
+    keys = {row["key"] for row in tables.config_table(one[0]).rows}
+    assert {"world.preset", "slates.discount", "slates.others", "sharing.secure_sum", "evaluation.episodes"} <= keys
+    assert not keys & {"clicks", "clients", "data", "silos.train", "texts.silos", "privacy.mechanism"}
+    alone = load(make_slate_run(tmp_path / "run", protocol="slateq"))
+    keys = {row["key"] for row in tables.config_table(alone).rows}
+    assert "slates.discount" in keys and not keys & {"sharing.secure_sum", "slates.others", "privacy.delta"}
+
+
+def test_a_run_is_named_by_its_users_and_who_sees_what_they_do(one, tmp_path):
+    assert describe.headline(one[0]) == "vertical-slate · recsim users, N = 10, n = 3 · A with feedback, B without"
+    other = load(make_slate_run(tmp_path / "run", platforms=3, feedback="all", sensitivity=0.03))
+    assert describe.headline(other).endswith("recsim users, N = 10, n = 3, τ 0.03, 3 platforms · all with feedback")
+    assert describe.done_rounds(one[0]) == 120 * STAY
+
+
+# -- verdicts ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_difference_that_may_be_chance_is_called_so(tmp_path):
+    folder = make_slate_run(tmp_path / "run", gains=(60.0, 0.5))
+    frame = pl.read_parquet(folder / "metrics.parquet")
+    off = pl.col("seed").cast(pl.Float64) - 1.0
+    frame = frame.with_columns(
+        pl.when(pl.col("measure") == "engagement (B)").then(pl.col("value") + off).otherwise("value")
+    )
+    frame.write_parquet(folder / "metrics.parquet")
+    said = slate_tables.verdicts(load(folder))
+    assert "+60.0" in said[1] and "chance" not in said[1]
+    assert said[2].startswith("B, without feedback: +0.5") and "which may be chance" in said[2]
+
+
+def test_a_world_without_tension_is_called_so(tmp_path):
+    flat = load(make_slate_run(tmp_path / "flat", policies={**POLICIES, "optimum": 1040.5}))
+    assert "there is no tension" in slate_tables.verdicts(flat)[-1]
+    tense = load(make_slate_run(tmp_path / "tense"))
+    assert not any("tension" in said for said in slate_tables.verdicts(tense))
+
+
+def test_platforms_that_do_what_a_fixed_policy_does_are_found_out(tmp_path):
+    run = load(make_slate_run(tmp_path / "run", gains=(90.0, 90.0)))
+    (said,) = [said for said in slate_tables.verdicts(run) if "exactly as much" in said]
+    assert "as choc and myopic for the same users" in said
+
+
+# -- faults ------------------------------------------------------------------------------------------------------------
+
+
+def test_faults_that_are_on_are_said_before_the_numbers_and_one_by_one(tmp_path):
+    page = page_of(make_slate_run(tmp_path / "all", faults=FAULTS))
+    assert "all 11 faults of the published code are on" in page.words[: page.words.index("Platforms and coordinator")]
+    assert all(f"slates.{name}" in page.words for name in FAULTS)
+    some = load(make_slate_run(tmp_path / "some", faults=("squash", "ids")))
+    assert "Faults of the published code: tanh on values and raw ids" in describe.caveats(some)
+    assert [row["key"] for row in slate_tables.faults_table(some).rows] == ["slates.squash", "slates.ids"]
+
+
+def test_a_run_without_faults_says_nothing_of_them(one):
+    assert slate_tables.faults_table(one[0]) is None and "faults of the published code" not in one[2].words
+
+
+# -- what crossed ------------------------------------------------------------------------------------------------------
+
+
+def test_what_crossed_is_told_by_round_and_by_batch(one):
+    run = one[0]
+    rounds, batches = 120 * STAY, 120 * STAY // 10
+    assert (words.rounds_of_platforms(run), words.batches_of(run)) == (rounds, batches)
+    acting, learning, every, tells = words.ledger_words(run)
+    assert f"84 bytes up and 100 bytes down in each of {rounds:,} rounds" in acting
+    assert f"5.26 kB up and 3.1 kB down in each of {batches:,} batches of 32 moments" in learning
+    up = rounds * 84 + batches * (2 * 2561 + 137)
+    assert every.startswith(f"In all: {describe.size(up)} up")
+    assert tells.startswith("What it tells: B receives targets of A.") and "divided by 15, plus 0.9 times" in tells
+    targets = row_of(slate_tables.crossed_table(run), "message", "Targets")
+    assert (targets["when"], targets["each"], targets["turn"]) == ("batch", "1", "137 bytes")
+    assert targets["total"] == describe.size(batches * 137)
+
+
+def test_nobody_is_told_that_targets_tell_where_all_have_feedback(tmp_path):
+    run = load(make_slate_run(tmp_path / "run", feedback="all"))
+    assert not any(line.startswith("What it tells") for line in words.ledger_words(run))
+
+
+def test_messages_of_secure_sums_are_told_apart(tmp_path):
+    folder = make_slate_run(tmp_path / "run", platforms=3)
+    more = [Entry(0, "secure sum: keys", "Advertisement", "parties", "server", 30, 85)]
+    Ledger([*ledger(3, 120 * STAY, 120 * STAY), *more]).write(folder / "ledger.jsonl")
+    said = words.ledger_words(load(folder))
+    assert said[2] == "So that sums are secret: 255 bytes up and 0 bytes down in each of 10 secure sums."
+
+
+@pytest.mark.parametrize(("protocol", "says"), [("slateq", "Nothing crossed."), ("slateq-central", "one learner sees")])
+def test_platforms_that_do_not_federate_send_nothing(tmp_path, protocol, says):
+    folder = make_slate_run(tmp_path / "run", protocol=protocol)
+    assert says in " ".join(words.ledger_words(load(folder)))
+    page = page_of(folder)
+    assert "coordinator" not in page.words[: page.words.index("How they learnt")].replace("and coordinator", "")
+    assert "nothing crosses between platforms" in page.words
+
+
+def test_noise_on_values_is_a_number_and_targets_are_said_to_have_none(tmp_path):
+    page = page_of(make_slate_run(tmp_path / "run", epsilon=2.0))
+    assert "ε of a list of values 2.00" in page.words and "stay at one platform: 80.00" in page.words
+    assert "targets and gradients: no noise" in page.words
+
+
+# -- the publication's metrics -----------------------------------------------------------------------------------------
+
+
+def test_a_policy_that_never_changes_has_an_optimal_reward_above_its_mean(one):
+    found = slate_legacy.fixed(one[0].slates, "A", 5000)
+    mean = 1040 * 60 / 61
+    deviation = SPREAD * math.sqrt(60 / 61) / 10  # of a mean of 100 users
+    assert found.mean == pytest.approx(mean)
+    # The largest of many such means: above the truth by two to three of their deviations.
+    assert mean + 2 * deviation < found.reward.mean < mean + 3.5 * deviation
+    assert found.reward.low < found.reward.mean < found.reward.high
+    assert found.etror.low < 1200 and found.etror.high > 3800  # anywhere in the run
+    assert slate_legacy.fixed(one[0].slates, "A", 150) is None
+
+
+def test_the_legacy_box_says_what_it_is_not(one):
+    _, _, page = one
+    box = page.words[page.words.index("Not a measure of learning.") :]
+    assert "legacy" in page.classes and "A policy that never changes scores the same" in box
+    assert "1015.0 (1005.0 to 1025.0)" in box and "100 (100 to 120)" in box
+
+
+def test_a_run_with_fewer_users_than_a_window_has_no_legacy_metrics(tmp_path):
+    folder = make_slate_run(tmp_path / "run", users=40)
+    assert slate_legacy.legacy_table(load(folder)) is None
+    assert "They need 100 users in a run that has ended; this run has 40." in page_of(folder).words
+
+
+# -- runs that lack something ------------------------------------------------------------------------------------------
+
+
+def test_an_unfinished_run_is_shown_as_far_as_it_got(tmp_path):
+    folder = make_slate_run(tmp_path / "run", done=False)
+    frame = pl.read_parquet(folder / "metrics.parquet")
+    frame.filter(pl.col("round") <= 60 * STAY).write_parquet(folder / "metrics.parquet")
+    page = page_of(folder)
+    assert f"Unfinished: {60 * STAY:,} of {120 * STAY:,} rounds so far" in page.words
+    assert slate_tables.platforms_table(load(folder)).columns[-1].key == "regret"  # no threshold yet
+
+
+def test_a_run_without_fixed_policies_has_a_page_without_differences(tmp_path):
+    folder = make_slate_run(tmp_path / "run", policies={})
+    page = page_of(folder)
+    assert "difference to" not in page.words and "B, without feedback" in page.words
+    assert [c.key for c in slate_tables.platforms_table(load(folder)).columns] == ["who", "value"]
+
+
+def test_one_seed_has_no_interval(tmp_path):
+    run = load(make_slate_run(tmp_path / "run", seeds=1))
+    assert slate_tables.reached(run, "engagement").half is None
+    assert "One seed: no interval." in slate_tables.platforms_table(run).notes[0]
+    assert "(one seed, no interval)" in slate_tables.verdicts(run)[0]
+
+
+@pytest.mark.parametrize("name", ["slates.json", "baselines.json"])
+@pytest.mark.parametrize("trouble", ["missing", "cut"])
+def test_a_bad_file_is_named(tmp_path, name, trouble):
+    folder = make_slate_run(tmp_path / "run", seeds=1, users=20)
+    if trouble == "missing":
+        (folder / name).unlink()
+    else:
+        (folder / name).write_bytes((folder / name).read_bytes()[:-20])
+    with pytest.raises(RunError, match=re.escape(name)):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("slates.json", lambda s: s.pop("world"), "must hold 'platforms', 'feedback', 'world'"),
+        ("slates.json", lambda s: s.pop("results"), "at the end 'results'"),
+        ("slates.json", lambda s: s.update(feedback=[True]), "1 feedback of 2 platforms"),
+        ("baselines.json", lambda b: b["baselines"][0]["runs"].pop(), "runs of random are 1, not 2"),
+        ("baselines.json", lambda b: b["baselines"][0].update(runs=[[1.0], [2.0]]), "must hold for each policy"),
+    ],
+)
+def test_a_file_of_another_schema_says_what_it_must_hold(tmp_path, name, change, says):
+    folder = make_slate_run(tmp_path / "run", seeds=2, users=20)
+    changed(folder, name, change)
+    with pytest.raises(RunError, match=re.escape(says)):
+        load(folder)
+
+
+# -- several runs, terminals, machines ---------------------------------------------------------------------------------
+
+
+def test_runs_are_compared_platform_by_platform(tmp_path):
+    one, other = make_slate_run(tmp_path / "one"), make_slate_run(tmp_path / "two", gains=(70.0, 30.0))
+    runs = labelled([one, other])
+    table = comparison_table(runs, most_telling=True)
+    assert {row["measure"] for row in table.rows} == {"engagement", "engagement (A)", "engagement (B)"}
+    assert {row["split"] for row in table.rows} == {"test"}
+    found = {row["measure"]: row["difference"].mean for row in table.rows if row["run"] == "two"}
+    assert found == {
+        "engagement": pytest.approx(0),
+        "engagement (A)": pytest.approx(10),
+        "engagement (B)": pytest.approx(-10),
+    }
+    assert re.fullmatch(r"\d{4}\.\d ± \d\.\d", table.text(table.rows[2], table.columns[3]))  # a decimal is enough
+    page = Page(write_comparison([one, other], tmp_path / "out").read_text(encoding="utf-8"))
+    assert page.tags.count("svg") == 3
+    equal = budget_table(runs, ["engagement"])
+    assert [row["rounds"] for row in equal.rows] == [str(120 * STAY)] * 2
+
+
+def test_runs_with_other_users_are_another_question(tmp_path):
+    one, other = make_slate_run(tmp_path / "one"), make_slate_run(tmp_path / "two", candidates=100)
+    rows = comparison_table(labelled([one, other])).rows
+    assert all(row["difference"] is None for row in rows)
+    assert any(row["measure"] == "engagement (A), recsim users, N = 100, n = 3" for row in rows)
+
+
+def test_a_study_has_policies_by_users_and_the_papers_number_with_what_it_is(tmp_path):
+    config = from_dict({"protocol": "vertical-slate"})
+    sweep = variations(config, {"world.candidates": [10, 100]})
+    shifted = {name: value + 20 for name, value in POLICIES.items()}
+    runs = tuple(
+        (v, load(make_slate_run(tmp_path / v.name, candidates=n, policies=p)))
+        for v, n, p in zip(sweep, (10, 100), (POLICIES, shifted), strict=True)
+    )
+    measures = (("test", "engagement"), ("test", "engagement (A)"))
+    curves, against = (*measures[:1], ("online", "engagement")), {"world.candidates": 10}
+    study = Study("table1", "Table I", tmp_path, measures=measures, curves=curves, against=against)
+    printed = [
+        {"study": "table1", "where": {"world.candidates": 100}, "split": split, "measure": measure, "value": value,
+         "source": "Table I"}
+        for split, measure, value in (
+            ("test", "engagement (A)", 1106.57), ("legacy", "optimal reward (A)", 1106.57),
+            ("legacy", "ETROR (A)", 2340),
+        )
+    ]  # fmt: skip
+    paper = Paper("p", "A paper", "deng2024fedslate", tmp_path, (study,), tuple(printed))
+    values, legacy = study_tables(paper, Shown(study, runs))
+    ours = {(row["world.candidates"], row["measure"]): row for row in values.rows[:2] + values.rows[12:14]}
+    assert ours[100, "engagement (A)"]["paper"] == 1106.57 and ours[10, "engagement (A)"]["paper"] is None
+    assert "another quantity" in " ".join(values.notes) and "All queries" not in " ".join(values.notes)
+    random = [row for row in values.rows if "random" in str(row["world.candidates"]) and row["measure"] == "engagement"]
+    assert sorted(row["ours"].mean for row in random) == [1900, 1940]  # of each world its own
+    assert len({row["world.candidates"] for row in random}) == 2
+    rows = {(row["run"], row["platform"]): row for row in legacy.rows}
+    mine = rows[sweep[1].name, "A"]
+    assert (mine["reward"].mean, mine["paper"], mine["paper_etror"]) == (1015.0, 1106.57, "2,340")
+    page = write_study_page(paper, [Shown(study, runs)], tmp_path / "page").read_text(encoding="utf-8")
+    assert Page(page).tags.count("svg") == 2
+
+
+def test_json_has_every_table_and_the_terminal_the_sentences(one, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    show(one[0], one[0].path / "report.html", as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert [row["who"] for row in told["final"]] == ["all platforms", "A, with feedback", "B, without feedback"]
+    assert told["platforms"] == [{"name": "A", "feedback": True}, {"name": "B", "feedback": False}]
+    assert len(told["policies"]) == 5 and len(told["legacy"]) == 2 and told["faults"] == []
+    show(one[0], one[0].path / "report.html", as_json=False)
+    out = capsys.readouterr().out
+    assert "against random slates" in out and "B receives targets of A" in " ".join(out.split())
+    assert max(map(len, out.splitlines()[:20])) <= 80

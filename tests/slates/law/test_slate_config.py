@@ -1,0 +1,397 @@
+"""Runs of platforms: what settings come to, what is refused, and what a run keeps, counts and goes on with."""
+
+import dataclasses
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedrank.core.errors import ConfigError, FedrankError
+from fedrank.engine.progress import Listener
+from fedrank.engine.run_folder import SCHEMA, RunFolder
+from fedrank.engine.settings import as_dict, from_dict, read_config, to_toml, with_setting
+from fedrank.experiments.config import Compute, Evaluation, RunConfig
+from fedrank.experiments.run import resume, run
+from fedrank.slates.build import build_platforms
+from fedrank.slates.config import PLATFORM_PROTOCOLS, Slates, World
+from fedrank.slates.modes import BUNDLES, FAULTS
+from fedrank.slates.networks import ItemHead, ItemLinearHead, ItemQ, PositionalHead, PositionalQ
+from fedrank.slates.results import results
+from fedrank.slates.run import EPISODES, SlateRunner
+from fedrank.slates.vertical_slate.pooled import PooledSlate
+
+#: Users of five rounds, and networks of a blink.
+SMALL = RunConfig(
+    protocol="vertical-slate",
+    rounds=24,
+    seeds=2,
+    world=World(candidates=4, slate=2, time_budget=10),
+    slates=Slates(local_widths=(3,), head_widths=(2,), batch=2, memory=12, burn_in=5),
+    evaluation=Evaluation(every=8, episodes=3, baselines=()),
+)
+
+
+def _config(**settings):
+    return from_dict({"protocol": "vertical-slate"} | settings).resolved()
+
+
+# -- settings ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", PLATFORM_PROTOCOLS)
+def test_a_mode_fills_what_is_left_out_and_nothing_else(protocol):
+    for mode, rate in (("corrected", 3e-4), ("published", 0.01)):
+        config = from_dict({"protocol": protocol, "slates": {"mode": mode, "memory": 777}}).resolved()
+        assert config.learning_rate == rate and config.slates.memory == 777
+        unknown = (
+            set() if protocol == "vertical-slate" else {"others", "head_widths", "online_others", "moving_targets"}
+        )
+        assert {name for name, value in vars(config.slates).items() if value is None} == unknown
+        for name, value in BUNDLES[mode].items():
+            assert name in ("memory", "decay", *unknown) or value is None or getattr(config.slates, name) == value
+        assert config.resolved() == config
+    assert (config.rounds, config.evaluation.every) == (24_400, 1220)
+    assert config.evaluation.baselines == ("random", "choc", "kale", "myopic", "optimum")
+
+
+def test_both_modes_know_the_same_settings_and_all_of_them_are_settings():
+    corrected, published = BUNDLES["corrected"], BUNDLES["published"]
+    assert corrected.keys() == published.keys()
+    assert {name for name, value in vars(Slates()).items() if value is None} == set(corrected)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_fault_of_the_published_code_can_be_switched_on_alone(name):
+    assert BUNDLES["published"][name] != BUNDLES["corrected"][name]
+    needed = {"online_others": True} if name == "moving_targets" else {}  # target networks do not move
+    alone = _config(slates={name: BUNDLES["published"][name], **needed})
+    assert set(build_platforms(alone).faults) == {name, *needed}
+    left_out = dict.fromkeys((name, *needed))
+    assert dataclasses.asdict(alone.slates) | left_out == dataclasses.asdict(_config().slates) | left_out
+
+
+def test_a_changed_mode_chooses_anew_what_was_nobodys_choice():
+    mine = from_dict({"protocol": "vertical-slate", "slates": {"batch": 16, "copy_every": 7}})
+    published = with_setting(mine, "slates.mode", "published")
+    for config in (mine, mine.resolved()):
+        assert with_setting(config, "slates.mode", "published").resolved() == published.resolved()
+    back = with_setting(published.resolved(), "slates.mode", "corrected")
+    assert back.resolved() == mine.resolved()
+    own = from_dict({"protocol": "vertical-slate", "slates": {"memory": 900}}).resolved()
+    assert with_setting(own, "slates.mode", "published").resolved().slates.memory == 900
+    shorter = with_setting(mine.resolved(), "rounds", 1000)
+    assert shorter.resolved() == with_setting(mine, "rounds", 1000).resolved()
+    assert with_setting(_config(), "protocol", "foltr-es").resolved() == RunConfig().resolved()
+
+
+@pytest.mark.parametrize("rounds", [300, 24_400])
+def test_exploration_is_at_its_floor_after_a_third_of_the_rounds(rounds):
+    exploration = build_platforms(_config(rounds=rounds)).protocol.settings.exploration
+    at = rounds // 3
+    assert float(exploration.chance(0)) == pytest.approx(0.1)
+    assert float(exploration.chance(at - at // 10)) > 0.05
+    assert float(exploration.chance(at)) == pytest.approx(0.05, rel=1e-2)
+    assert float(exploration.chance(rounds)) == pytest.approx(0.05)
+    never = build_platforms(_config(slates={"explore": 0.0})).protocol.settings.exploration
+    assert float(never.chance(0)) == float(never.chance(rounds)) == 0.0
+    published = build_platforms(_config(slates={"mode": "published"})).protocol.settings.exploration
+    # 0.99995 a round is below 0.1 for the first time in round 46,050, episode 755 of 61 rounds.
+    assert float(published.chance(46_040)) > 0.1 and float(published.chance(46_060)) == 0.0
+
+
+def test_a_configuration_of_platforms_survives_a_file(tmp_path):
+    config = _config(
+        world={"preset": "tension", "turns": "shuffled"}, slates={"mode": "published", "local_widths": [5, 4]}
+    )
+    (tmp_path / "c.toml").write_text(to_toml(config))
+    assert read_config(tmp_path / "c.toml") == config == from_dict(as_dict(config))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"data": "mq2008"}, "data means nothing to the protocol 'vertical-slate'"),
+        ({"clicks": "perfect"}, "clicks means nothing"),
+        ({"clients": 7}, "clients means nothing"),
+        ({"evaluation": {"measures": ["nDCG@10"]}}, "evaluation.measures means nothing"),
+        ({"devices": {"dropout": 0.5}}, "devices.dropout means nothing"),
+        ({"protocol": "slateq", "sharing": {"clip": 1.0}}, "sharing.clip means nothing to the protocol 'slateq'"),
+        ({"protocol": "slateq", "slates": {"others": "pooled"}}, "slates.others means nothing"),
+        ({"protocol": "slateq-central", "slates": {"head": "linear"}}, "slates.head means nothing"),
+        ({"protocol": "foltr-es", "world": {"candidates": 5}}, "world.candidates means nothing"),
+        ({"protocol": "silo-sketch", "slates": {"batch": 5}}, "slates.batch means nothing"),
+        ({"protocol": "foltr-es", "evaluation": {"episodes": 5}}, "evaluation.episodes means nothing"),
+        ({"slates": {"mode": "printed"}}, "slates.mode"),
+        ({"slates": {"discount": 1.0}}, "slates.discount must be below 1"),
+        ({"slates": {"discount": -0.1}}, "slates.discount must be in 0..1"),
+        ({"slates": {"explore": 1.5}}, "slates.explore must be in 0..1"),
+        ({"slates": {"explore": 0.1, "floor": 0.2}}, "slates.floor must not be above slates.explore = 0.1, got 0.2"),
+        ({"slates": {"decay": 0.0}}, "slates.decay must be above 0"),
+        ({"slates": {"memory": 20}}, "slates.memory must be above slates.batch = 32, got 20"),
+        ({"slates": {"burn_in": 32}}, "slates.burn_in must be above slates.batch = 32, got 32"),
+        ({"slates": {"local_widths": [4, 0]}}, "slates.local_widths must be numbers in 1"),
+        ({"slates": {"reward_scale": 0.0}}, "slates.reward_scale"),
+        ({"slates": {"feedback": "all", "regress": "shown"}}, "slates.regress means nothing without slates.feedback"),
+        ({"world": {"slate": 11}}, r"world.slate must be in 1\.\.10, got 11"),
+        ({"world": {"platforms": 0}}, "world.platforms must be in"),
+        (
+            {"world": {"platforms": 3, "time_budget": 122}},
+            "world.time_budget must be a multiple of world.platforms = 3",
+        ),
+        ({"world": {"memory_discount": 1.0}}, "world.memory_discount"),
+        ({"sharing": {"epsilon": 1.0}}, "sharing.epsilon needs sharing.clip"),
+        ({"sharing": {"clip": 0.0}}, "sharing.clip must be above 0"),
+        ({"sharing": {"mechanism": "laplace"}}, "sharing.mechanism means nothing without sharing.epsilon"),
+        ({"sharing": {"centre": 2.0}}, "sharing.centre means nothing without sharing.clip"),
+        ({"sharing": {"clip": 1.0, "secure_sum": True}}, "sharing.secure_sum needs three platforms"),
+        ({"evaluation": {"episodes": 1}}, "evaluation.episodes must be in 2"),
+    ],
+)
+def test_settings_that_mean_nothing_or_cannot_be_are_refused(settings, said):
+    with pytest.raises(FedrankError, match=said) as failed:
+        _config(**settings)
+    assert "\n" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"evaluation": {"baselines": ["random", "MSE"]}}, "no baseline of platforms named 'MSE'"),
+        ({"world": {"choice": "cascade"}}, "choice = 'learned'"),
+        (
+            {"world": {"platforms": 3}, "sharing": {"secure_sum": True}, "slates": {"online_others": True}},
+            "takes single platforms' values apart",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_said_before_anything_runs(settings, said):
+    with pytest.raises(ConfigError, match=said):
+        build_platforms(_config(**settings))
+
+
+# -- what a configuration names ------------------------------------------------------------------------------------
+
+
+def test_modes_name_the_networks_and_the_users_that_they_are_about():
+    corrected = build_platforms(_config())
+    assert corrected.faults == () and corrected.names == ("A", "B")
+    settings = corrected.protocol.settings
+    assert isinstance(settings.local, ItemQ) and settings.local.item_features == 1
+    assert isinstance(settings.head, ItemHead) and settings.feedback == (True, False)
+    assert corrected.world.rounds_per_episode == 61 and corrected.world.fresh
+    published = build_platforms(_config(slates={"mode": "published"}))
+    settings = published.protocol.settings
+    # The user, five slates of three engagements, ten candidates with a feature and a number: 1 + 2N + 5n.
+    assert isinstance(settings.local, PositionalQ) and settings.local.squash
+    assert settings.local.user_features + 10 * settings.local.item_features == 1 + 2 * 10 + 5 * 3
+    assert (settings.local.widths, settings.learning_rate, settings.reward_scale) == ((64,) * 5, 0.01, 1.0)
+    assert isinstance(settings.head, PositionalHead) and settings.head.widths == (32,) * 4
+    assert not published.world.fresh and published.faults == FAULTS
+    assert any("4,096" in note for note in published.notes)
+
+
+def test_worlds_are_presets_with_what_was_said():
+    three = build_platforms(_config(world={"platforms": 3, "preset": "tension"}, slates={"feedback": "all"}))
+    assert (three.world.sensitivity, three.world.time_budget, three.names) == (0.03, 183, ("A", "B", "C"))
+    assert three.protocol.settings.feedback == (True, True, True)
+    told = build_platforms(
+        _config(world={"preset": "tension", "sensitivity": 0.05, "semantics": "paper", "time_budget": 40})
+    )
+    assert (told.world.sensitivity, told.world.semantics, told.world.rounds_per_episode) == (0.05, "paper", 20)
+    assert isinstance(build_platforms(_config(slates={"head": "linear"})).protocol.settings.head, ItemLinearHead)
+    assert "deng2024fedslate" in told.citations and "ie2019slateq" in told.citations
+
+
+def test_what_leaves_a_platform_is_cut_and_noised_only_where_that_is_asked_for():
+    plain = build_platforms(_config())
+    assert plain.protocol.settings.noise is None and not isinstance(plain.protocol, PooledSlate)
+    summed = build_platforms(_config(world={"platforms": 3}, sharing={"secure_sum": True}))
+    assert isinstance(summed.protocol, PooledSlate)
+    sharing = {"clip": 3.0, "centre": 9.0, "epsilon": 2.0, "mechanism": "laplace"}
+    noise = build_platforms(_config(sharing=sharing)).protocol.settings.noise
+    assert noise is not None
+    assert (noise.clip, noise.centre, noise.epsilon, noise.mechanism) == (3.0, 9.0, 2.0, "laplace")
+
+
+# -- what a run keeps ----------------------------------------------------------------------------------------------
+
+
+def _runner(folder):
+    config = SMALL.resolved()
+    home = RunFolder(folder)
+    home.create(config)
+    return SlateRunner(build_platforms(config), home, Listener())
+
+
+def _rounds(rounds=24, runs=2, seed=0):
+    """What a simulator would show of users who stay for 5 rounds in one run, and for 5, 7, 5, ... in the other."""
+    engagement = np.random.default_rng(seed).exponential(15.0, (rounds, runs, 2)).astype(np.float32)
+    over = np.zeros((rounds, runs), bool)
+    over[4::5, 0] = True
+    over[[4, 11, 16], 1] = True
+    return engagement, over
+
+
+def _seen(engagement, over, exchanges):
+    crossed = np.zeros((*over.shape, exchanges, 2), np.int32)
+    crossed[:, :, 0] = 2
+    return {"world": {"engagement": engagement, "over": over}, "crossed": crossed}
+
+
+def _feed(runner_, first, last, step):
+    engagement, over = _rounds()
+    exchanges = len(runner_.experiment.protocol.exchanges)
+    for at in range(first, last, step):
+        part = slice(at, min(at + step, last))
+        runner_.note(at, _seen(engagement[part], over[part], exchanges))
+
+
+def test_every_user_who_left_is_one_row_however_the_rounds_are_cut(tmp_path):
+    engagement, _ = _rounds()
+    tables = []
+    for step in (1, 3, 24):
+        mine = _runner(tmp_path / str(step))
+        _feed(mine, 0, 24, step)
+        sort = ["seed", "round", "measure", "value"]
+        tables.append((pl.concat(mine.frames).sort(sort), pl.concat(mine.episodes).sort("seed", "episode", "platform")))
+    for metrics, episodes in tables[1:]:
+        assert metrics.equals(tables[0][0]) and episodes.equals(tables[0][1])
+    metrics, episodes = tables[0]
+    assert episodes.filter(pl.col("seed") == 1)["round"].unique().to_list() == [5, 12, 17]
+    first = engagement[5:12, 1].astype(float)  # the second user of the second run
+    row = episodes.filter((pl.col("seed") == 1) & (pl.col("episode") == 1) & (pl.col("platform") == "B"))
+    assert row["engagement"].item() == pytest.approx(first[:, 1].sum())
+    assert row["first"].item() == pytest.approx(first[0, 1])
+    online = metrics.filter((pl.col("seed") == 1) & (pl.col("round") == 12))
+    values = dict(online.select("measure", "value").iter_rows())
+    assert values["engagement"] == pytest.approx(first.sum())
+    assert values["engagement (A)"] == pytest.approx(first[:, 0].sum())
+    assert set(online["split"]) == {"online"} and set(online["interactions"]) == {24}
+
+
+def test_a_run_that_goes_on_has_the_rows_of_one_that_was_not_stopped(tmp_path):
+    whole = _runner(tmp_path / "whole")
+    _feed(whole, 0, 24, 6)
+    stopped = _runner(tmp_path / "stopped")
+    _feed(stopped, 0, 12, 6)
+    stopped.keep()
+    _feed(stopped, 12, 18, 6)
+    stopped.keep()  # and killed before the checkpoint of round 18 was there
+    again = SlateRunner(stopped.experiment, stopped.home, Listener())
+    again.restore(12)
+    _feed(again, 12, 24, 6)
+    sort = ["seed", "round", "measure", "value"]
+    assert pl.concat(again.frames).sort(sort).equals(pl.concat(whole.frames).sort(sort))
+    by = ["seed", "episode", "platform"]
+    assert pl.concat(again.episodes).sort(by).equals(pl.concat(whole.episodes).sort(by))
+    np.testing.assert_array_equal(np.concatenate(again.crossed), np.concatenate(whole.crossed))
+
+
+def test_the_ledger_has_every_message_and_a_line_an_interval(tmp_path):
+    mine = _runner(tmp_path / "run")
+    _feed(mine, 0, 20, 5)
+    mine.write_crossed(20)
+    ledger = [json.loads(line) for line in (mine.home.path / "ledger.jsonl").read_text().splitlines()]
+    look = mine.experiment.protocol.exchanges[0]
+    assert {line["exchange"] for line in ledger} == {look.name}
+    up = [line for line in ledger if line["sender"] == "parties"]
+    assert [(line["round"], line["messages"]) for line in up] == [(0, 16), (8, 16), (16, 8)]
+    # Two platforms send four candidates' values, and a byte that says what it is, in each round.
+    assert sum(line["bytes"] for line in up) == mine.sent == 20 * 2 * (1 + 4 * 4)
+
+
+# -- what comes out ------------------------------------------------------------------------------------------------
+
+
+def test_regret_thresholds_and_legacy_metrics_are_what_the_curves_say():
+    config = dataclasses.replace(SMALL, rounds=600, evaluation=Evaluation(every=200, episodes=3, baselines=()))
+    experiment = build_platforms(config.resolved())
+    curve = {0: (10.0, 20.0), 200: (70.0, 20.0), 400: (80.0, 60.0), 600: (90.0, 80.0)}  # of two seeds, each platform
+    rows = [
+        (seed, at, 0, 0, None, "test", measure, value * share)
+        for at, values in curve.items()
+        for seed, value in enumerate(values)
+        for measure, share in (("engagement", 2.0), ("engagement (A)", 1.0), ("engagement (B)", 1.0))
+    ]
+    marks = [("random", 20.0, [[15.0, 15.0], [25.0, 25.0]]), ("optimum", 100.0, [[95.0, 95.0], [99.0, 99.0]])]
+    known = [
+        {
+            "name": name,
+            "values": [
+                {"measure": measure, "value": value * share, "low": None, "high": None}
+                for measure, share in (("engagement", 2.0), ("engagement (A)", 1.0), ("engagement (B)", 1.0))
+            ],
+            "runs": np.array(runs),
+            "solution": None,
+        }
+        for name, value, runs in marks
+    ]
+    draws = np.random.default_rng(1).normal(50.0, 5.0, (2, 2, 120))
+    episodes = pl.DataFrame(
+        [
+            (seed, episode, 5 * (episode + 1), name, float(draws[seed, place, episode]), 1.0)
+            for seed in range(2)
+            for place, name in enumerate("AB")
+            for episode in range(120)
+        ],
+        schema=EPISODES,
+        orient="row",
+    )
+    found = results(experiment, pl.DataFrame(rows, schema=SCHEMA, orient="row"), episodes, known)
+    assert found["test"]["engagement (A)"]["value"] == pytest.approx(85.0)
+    assert found["regret"]["engagement"]["value"] == pytest.approx(((190 - 180) + (198 - 160)) / 2)
+    assert found["against"]["random"]["engagement"]["value"] == pytest.approx(((180 - 30) + (160 - 50)) / 2)
+    # Half-way from 20 to 100 is 60; users stay for five rounds.
+    assert found["threshold"]["measures"]["engagement (A)"] == {"level": 60.0, "episodes": [40.0, 80.0]}
+    records = [[draws[seed, 0, end - 100 : end].mean() - 1.0 for end in (100, 120)] for seed in range(2)]
+    legacy = found["legacy"]["platforms"]["A"]
+    assert legacy["optimal_reward"]["value"] == pytest.approx(np.mean(np.max(records, axis=1)))
+    assert legacy["etror"] == [(100, 120)[int(np.argmax(row))] for row in records]
+    few = results(experiment, pl.DataFrame(rows, schema=SCHEMA, orient="row"), episodes.head(0), known[:1])
+    assert few["optimum"] is few["regret"] is few["threshold"] is None and few["legacy"]["platforms"] == {}
+
+
+# -- whole runs ----------------------------------------------------------------------------------------------------
+
+
+class StopAt(Listener):
+    """Dies after some rounds."""
+
+    def __init__(self, round_):
+        self.round = round_
+
+    def beat(self, beat):
+        if beat.round == self.round:
+            raise SystemExit("killed")
+
+
+@pytest.mark.slow
+def test_a_killed_run_of_platforms_ends_like_one_that_was_not(tmp_path, monkeypatch):
+    config = dataclasses.replace(
+        SMALL,
+        compute=Compute(checkpoint_seconds=0),
+        evaluation=dataclasses.replace(SMALL.evaluation, baselines=("random", "optimum")),
+    )
+    monkeypatch.setattr("fedrank.slates.run._PER_CALL", 16)  # four rounds a call: users of five stay over
+    whole = run(config, tmp_path / "whole")
+    with pytest.raises(SystemExit):
+        run(config, tmp_path / "killed", listener=StopAt(12))
+    killed = resume(tmp_path / "killed")
+    for name in ("metrics.parquet", "episodes.parquet", "crossed.parquet"):
+        sort = [column for column in ("seed", "round", "episode", "platform", "split", "measure", "exchange")]
+        tables = [pl.read_parquet(folder / name) for folder in (whole, killed)]
+        first, second = (table.sort([c for c in sort if c in table.columns]) for table in tables)
+        assert first.equals(second)
+    for name in ("ledger.jsonl", "privacy.json", "baselines.json", "slates.json", "messages.json"):
+        assert (whole / name).read_text() == (killed / name).read_text()
+    assert (whole / "weights" / "seed1.safetensors").read_bytes() == (
+        killed / "weights" / "seed1.safetensors"
+    ).read_bytes()
+    metrics = pl.read_parquet(whole / "metrics.parquet")
+    assert metrics.filter(pl.col("split") == "test")["round"].unique().sort().to_list() == [0, 8, 16, 24]
+    online = metrics.filter((pl.col("split") == "online") & (pl.col("measure") == "engagement"))
+    assert online["round"].unique().sort().to_list() == [5, 10, 15, 20] and (online["value"] > 0).all()
+    about = json.loads((whole / "slates.json").read_text())
+    assert about["platforms"] == ["A", "B"] and about["feedback"] == [True, False]
+    assert about["results"]["solution"]["value"] > 0

@@ -1,0 +1,133 @@
+"""Tiny federations of three silos with texts, openings of them, and the 16 features once more from plain counts."""
+
+import functools
+import math
+from collections import Counter
+
+import numpy as np
+
+from fedrank.engine.setup import run_opening
+from fedrank.texts.data.generate import generate_federation
+from fedrank.texts.silo_sketch.rows import RowSettings, SiloTexts
+from fedrank.texts.silo_sketch.setup import SketchOpening
+from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI
+from fedrank.texts.sketch import SketchShape
+from fedrank.texts.sketch.account import sketch_account
+from fedrank.texts.sketch.noise import SketchNoise
+
+SILOS = 3
+#: Collisions in the majority of the rows do not happen in these.
+WIDE, WIDE_STATISTICS = SketchShape(5, 2048), SketchShape(5, 16384)
+NARROW, NARROW_STATISTICS = SketchShape(6, 64), SketchShape(1, 256)
+
+
+@functools.cache
+def small_federation(seed=3):
+    """Three silos with 22 documents and 7 queries each."""
+    return generate_federation(
+        silos=SILOS, seed=seed, documents=22, queries=7, topics=3, words=500, length=16, heterogeneity=0.6
+    )
+
+
+@functools.cache
+def small_texts(seed=3):
+    """What each silo has; its first query belongs to no part, the others to each in turn."""
+    parts = [UNUSED, TRAIN, VALI, TEST, TRAIN, TRAIN, TEST]
+    return [SiloTexts(silo, np.array(parts, np.int8)) for silo in small_federation(seed).silos]
+
+
+def opening_of(mode="plain", texts=None, **settings):
+    """An opening for these texts; wide sketches without noise unless told otherwise."""
+    texts = small_texts() if texts is None else texts
+    narrow = mode != "plain"
+    shape = settings.pop("shape", NARROW if narrow else WIDE)
+    statistics = settings.pop("statistics", NARROW_STATISTICS if narrow else WIDE_STATISTICS)
+    noise = SketchNoise(
+        mode,
+        settings.pop("epsilon", None if mode == "plain" else 8.0),
+        shape.z,
+        settings.pop("mechanism", "laplace"),
+        statistics_change=2 * statistics.z + 1,
+    )
+    rows = RowSettings(
+        **{"scale": "federation", "depth": 6, "negatives": 3, "foreign": 5, "seed": 1} | settings.pop("rows", {})
+    )
+    return SketchOpening(
+        silos=len(texts),
+        shape=shape,
+        statistics=statistics,
+        noise=noise,
+        rows=rows,
+        promise=sketch_account(noise),
+        documents=settings.pop("documents", max(one.corpus.n_documents for one in texts) + 2),
+        words=settings.pop("words", max(len(one.words) for one in texts) + 1) if mode in ("per-query", "paper") else 0,
+        **settings,
+    )
+
+
+def run(opening, texts=None, seed=0, **how):
+    """Its state, parties and ledger."""
+    texts = small_texts() if texts is None else texts
+    return run_opening(opening, opening.parties(list(texts)), np.random.default_rng(seed), **how)
+
+
+class Collection:
+    """Documents of the whole federation as counted words, and the papers' 16 features of a query and one of them."""
+
+    def __init__(self, whole):
+        words = np.array(whole.vocabulary, object)
+        dense = [counts.toarray() for counts in whole.counts]
+        self.documents = [
+            [Counter({words[t]: int(row[t]) for t in np.flatnonzero(row)}) for row in field] for field in dense
+        ]
+        self.queries = [[words[term] for term in query] for query in whole.queries]
+        self.n = whole.n_documents
+        self.frequency = [Counter(word for one in field for word in one) for field in self.documents]
+        self.collection = [sum(field, Counter()) for field in self.documents]
+        self.tokens = [sum(one.values()) for one in self.collection]
+
+    def idf(self, word, field):
+        return math.log(self.n / max(self.frequency[field][word], 1))
+
+    def bm25(self, query, document, field):
+        counts = self.documents[field][document]
+        length, mean = sum(counts.values()), self.tokens[field] / self.n
+        return sum(
+            self.idf(word, field) * counts[word] * 2.2 / (counts[word] + 1.2 * (0.25 + 0.75 * length / mean))
+            for word in query
+        )
+
+    def features(self, query, document):
+        """In the order length, TF, IDF, TF-IDF, BM25, LMIR.ABS, LMIR.DIR, LMIR.JM of the body, then of the title."""
+        out = []
+        for field in (0, 1):
+            counts = self.documents[field][document]
+            length, unique = sum(counts.values()), len(counts)
+            p = {word: (self.collection[field][word] or 0.5) / self.tokens[field] for word in query}
+            tf = {word: counts[word] / length for word in query}
+            out += [
+                length,
+                sum(tf[word] for word in query),
+                sum(self.idf(word, field) for word in query),
+                sum(tf[word] * self.idf(word, field) for word in query),
+                self.bm25(query, document, field),
+                sum(math.log(max(counts[word] - 0.7, 0) / length + 0.7 * unique / length * p[word]) for word in query),
+                sum(math.log((counts[word] + 1000 * p[word]) / (length + 1000)) for word in query),
+                sum(math.log(0.9 * tf[word] + 0.1 * p[word]) for word in query),
+            ]
+        return out
+
+    def score(self, query, document):
+        """BM25 of body and title together."""
+        return self.bm25(query, document, 0) + self.bm25(query, document, 1)
+
+    def best(self, query, among, depth):
+        """The numbers, in ``among``, of the best documents by BM25 of both fields together."""
+        scores = [self.score(query, one) for one in among]
+        return sorted(range(len(among)), key=lambda place: (-scores[place], place))[:depth], scores
+
+
+@functools.cache
+def alone(number):
+    """What a silo of :func:`small_federation` knows by itself: a silo chooses among its own documents with that."""
+    return Collection(small_federation().silos[number])

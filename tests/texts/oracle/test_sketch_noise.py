@@ -1,0 +1,189 @@
+"""Noise for sketches: distances by brute force over neighbouring documents, scales in closed form."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.sparse import csr_array
+
+from fedrank.core.errors import ConfigError
+from fedrank.privacy.calibration import concentrated_epsilon
+from fedrank.texts.sketch import SketchShape, encode, hash_terms
+from fedrank.texts.sketch.noise import (
+    SHARES,
+    SketchNoise,
+    continuous_laplace,
+    reduced_epsilon,
+    statistics_noise,
+)
+
+CHANCE = 1e-9
+SHAPE = SketchShape(6, 8)
+PARTS = ("sketches", "sizes", "statistics")
+
+
+def test_what_one_occurrence_changes_is_what_the_noise_is_made_for():
+    rng = np.random.default_rng(0)
+    terms = tuple(f"t{i}" for i in range(20))
+    hashes = hash_terms(terms, SHAPE, b"0123456789abcdef")
+    counts = rng.poisson(0.5, (5, 20)).astype(np.int32)
+    largest = dict.fromkeys(PARTS, 0)
+
+    def published(counts):
+        sketches = encode(csr_array(counts), hashes, SHAPE)
+        df = encode(csr_array((counts > 0).sum(0, dtype=np.int32)[None]), hashes, SHAPE)
+        collection = encode(csr_array(counts.sum(0, dtype=np.int32)[None]), hashes, SHAPE)
+        return {
+            "sketches": sketches,
+            "sizes": np.stack([counts.sum(1), (counts > 0).sum(1)]),
+            "statistics": np.concatenate([df.ravel(), collection.ravel(), [counts.sum()]]),
+        }
+
+    before = published(counts)
+    for document in range(5):
+        for term in range(20):
+            more = counts.copy()
+            more[document, term] += 1
+            after = published(more)
+            for what in PARTS:
+                changed = np.abs(after[what] - before[what])
+                assert changed.max() <= 1  # so that the square root is the distance in L2
+                largest[what] = max(largest[what], int(changed.sum()))
+    noise = SketchNoise("publish-once", 1.0, SHAPE.z)
+    assert largest == {what: noise.change(what) for what in PARTS} == {"sketches": 6, "sizes": 2, "statistics": 13}
+
+
+def test_published_once_the_parts_add_up_to_the_epsilon_of_an_occurrence():
+    noise = SketchNoise("publish-once", 0.7, 30)
+    losses = {what: noise.change(what) / noise.scale(what) for what in PARTS}
+    assert losses == pytest.approx({what: 0.7 * SHARES[what] for what in PARTS})
+    assert sum(losses.values()) <= 0.7 + 1e-12
+    noise = SketchNoise("publish-once", 0.7, 30, "gaussian", 1e-5)
+    rho = sum(noise.change(what) / (2 * noise.scale(what) ** 2) for what in PARTS)
+    assert concentrated_epsilon(rho, 1e-5) == pytest.approx(0.7, rel=1e-6)
+    assert noise.scale("sizes") / noise.scale() == pytest.approx(math.sqrt(2 / 0.1 / (30 / 0.8)))
+
+
+def test_in_the_other_modes_an_answer_costs_epsilon_and_sizes_and_statistics_as_much_as_one():
+    noise = SketchNoise("per-query", 0.5, 30, statistics_change=100)
+    assert noise.scale() == 60.0
+    assert 2 / noise.scale("sizes") + 100 / noise.scale("statistics") == pytest.approx(0.5)
+    paper = SketchNoise("paper", 0.5, 30)
+    assert paper.scale() == 2.0 and paper.scale("sizes") is None and paper.scale("statistics") is None
+    assert SketchNoise("paper", 0.5, 30, reduced_w=60).scale() == pytest.approx(1 / 3.69, rel=1e-3)
+    assert SketchNoise("plain", None, 30).scale() is None
+
+
+def test_the_reduced_epsilon_solves_the_equation_of_corollary_1():
+    for epsilon, w in ((0.5, 60), (0.1, 120), (2.0, 2)):
+        assert 1 - 1 / w + math.exp(reduced_epsilon(epsilon, w)) / w == pytest.approx(math.exp(epsilon))
+    with pytest.raises(ConfigError, match="at least 2"):
+        reduced_epsilon(0.5, 1)
+
+
+@pytest.mark.parametrize("rng", [None, np.random.default_rng(3)], ids=["system", "simulated"])
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+def test_published_and_answered_cells_have_noise_of_the_scale_each_its_own(rng, mechanism):
+    noise = SketchNoise("publish-once", 2.0, 6, mechanism)
+    sketches = np.arange(6 * 8 * 400, dtype=np.int32).reshape(400, 6, 8)
+    published = noise.publish(sketches, rng)
+    assert published.dtype == np.int32 and published.shape == sketches.shape
+    _has_scale(published - sketches, noise.scale(), mechanism)
+    sizes = np.full((4000, 2), 300)
+    _has_scale(noise.sizes(sizes, rng) - 300, noise.scale("sizes"), mechanism)
+    _has_scale(statistics_noise(noise, (5000,), rng), noise.scale("statistics"), mechanism)
+    asking = SketchNoise("per-query", 2.0, 6, mechanism)
+    answers = asking.answer(np.full((10, 400, 6), 9, np.int32), rng) - 9
+    _has_scale(answers, asking.scale(), mechanism)
+    for one in (answers, published - sketches):
+        flat = one.reshape(-1, 6)
+        cross = np.corrcoef(flat.T) - np.eye(6)
+        assert np.abs(cross).max() < 8 / math.sqrt(len(flat))  # no two cells share their noise
+
+
+def _has_scale(sample, scale, mechanism):
+    """A KS test on noise made continuous; a wrong scale by a twentieth fails it for samples of this size."""
+    smooth = sample.ravel() + np.random.default_rng(1).uniform(-0.5, 0.5, sample.size)
+    if mechanism == "laplace":
+        alpha = math.exp(-1 / scale)
+
+        def below(x):  # P(noise + uniform ≤ x), linear between half-integers
+            return np.interp(x, steps + 0.5, cumulative)
+
+        reach = math.ceil(30 * scale)
+        steps = np.arange(-reach, reach + 1)
+        cumulative = np.cumsum((1 - alpha) / (1 + alpha) * alpha ** np.abs(steps))
+    else:
+        reach = math.ceil(10 * scale)
+        steps = np.arange(-reach, reach + 1)
+        weights = np.exp(-0.5 * (steps / scale) ** 2)
+        cumulative = np.cumsum(weights / weights.sum())
+
+        def below(x):
+            return np.interp(x, steps + 0.5, cumulative)
+
+    assert stats.kstest(smooth, below).pvalue > CHANCE
+
+
+@pytest.mark.parametrize("rng", [None, np.random.default_rng(3)], ids=["system", "simulated"])
+def test_paper_mode_draws_one_continuous_variable_for_all_cells_of_an_answer(rng):
+    cells = np.arange(5 * 600 * 4).reshape(5, 600, 4)
+    left = SketchNoise("paper", 0.5, 4).answer(cells, rng) - cells
+    assert np.ptp(left, axis=2).max() < 1e-9
+    assert stats.kstest(left[:, :, 0].ravel() / 2.0, "laplace").pvalue > CHANCE
+    assert np.unique(np.round(left[:, :, 0], 9)).size == 3000
+
+
+def test_continuous_noise_of_the_operating_system_is_laplace():
+    assert stats.kstest(continuous_laplace(3.0, (100, 200)).ravel() / 3.0, "laplace").pvalue > CHANCE
+
+
+def test_without_noise_nothing_changes():
+    noise = SketchNoise("plain", None, 2)
+    sketches = np.arange(24, dtype=np.int32).reshape(3, 2, 4)
+    assert np.array_equal(noise.publish(sketches), sketches)
+    assert np.array_equal(noise.answer(sketches.reshape(3, 4, 2)), sketches.reshape(3, 4, 2))
+    for none in (noise, SketchNoise("paper", 0.5, 2)):
+        assert not statistics_noise(none, 5).any()
+        assert np.array_equal(none.sizes(np.array([[3, 2]])), [[3, 2]])
+
+
+def test_what_does_not_fit_32_bits_is_cut_and_does_not_wrap():
+    noise = SketchNoise("publish-once", 1e-6, 1)
+    published = noise.publish(np.full((2000, 1, 1), 2**31 - 1, np.int32), np.random.default_rng(0))
+    assert (published == 2**31 - 1).mean() == pytest.approx(0.5, abs=0.05) and published.min() > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (dict(mode="once", epsilon=1.0, z=2), "mode must be"),
+        (dict(mode="publish-once", epsilon=1.0, z=2, mechanism="cauchy"), "mechanism one of"),
+        (dict(mode="publish-once", epsilon=None, z=2), "must be given"),
+        (dict(mode="plain", epsilon=1.0, z=2), "must be given"),
+        (dict(mode="per-query", epsilon=0.0, z=2), "positive"),
+        (dict(mode="per-query", epsilon=1.0, z=0), "at least 1"),
+        (dict(mode="per-query", epsilon=1.0, z=2, delta=1.0), "delta"),
+        (dict(mode="publish-once", epsilon=1.0, z=2, shares={"sketches": 1.0}), "shares"),
+        (dict(mode="publish-once", epsilon=1.0, z=2, shares={"sketches": 0.9, "sizes": 0.1, "statistics": 0.1}), "sum"),
+        (dict(mode="paper", epsilon=1.0, z=2, mechanism="gaussian"), "as printed"),
+        (dict(mode="per-query", epsilon=1.0, z=2, reduced_w=60), "mode paper alone"),
+        (dict(mode="publish-once", epsilon=1.0, z=2, statistics_change=0), "statistics_change"),
+    ],
+)
+def test_settings_that_contradict_are_refused(arguments, says):
+    with pytest.raises(ConfigError, match=says):
+        SketchNoise(**arguments)
+
+
+def test_what_a_mode_does_not_do_is_refused():
+    cells = np.zeros((1, 2, 3), np.int32)
+    with pytest.raises(ConfigError, match="answers no questions"):
+        SketchNoise("publish-once", 1.0, 3).answer(cells)
+    with pytest.raises(ConfigError, match="publishes no sketches"):
+        SketchNoise("paper", 1.0, 2).publish(cells)
+    with pytest.raises(ConfigError, match="must be"):
+        SketchNoise("publish-once", 1.0, 3).publish(cells)
+    with pytest.raises(ConfigError, match="must be"):
+        SketchNoise("per-query", 1.0, 2).answer(cells)

@@ -12,23 +12,70 @@ server is told the replies::
 ``answer`` is a pure function of arrays for *one* party, in two steps: ``draw`` its chance, ``respond``. A simulator
 draws from keys and maps ``answer`` over a cohort with ``jax.vmap``; a deployed party draws from its operating system.
 Where a simulator also plays the party's user, a protocol keeps that apart from what privatises and reports, so that a
-device calls the latter with what its own user did. Requests and replies are message types with a
-:class:`~fedrank.core.messages.Layout`; what leaves a party is a type.
+device calls the latter with what its own user did. Requests and replies are messages (:mod:`fedrank.core.messages`);
+what leaves a party is a type.
+
+A protocol of one exchange can be written in one class, a :class:`SingleExchangeProtocol`; federated averaging of a
+linear model needs no more than this::
+
+    import jax.numpy as jnp
+
+    from fedrank.core.messages import Array, f4, field, message, u4
+    from fedrank.core.protocol import SingleExchangeProtocol
+
+    @message(kind=1)
+    class Model:
+        \"\"\"Server to parties: the model to start from.\"\"\"
+
+        weights: Array = field(f4["parameters"], "the model to start from")
+
+    @message(kind=2)
+    class Trained:
+        \"\"\"Party to server: the model after training on the party's rows.\"\"\"
+
+        weights: Array = field(f4["parameters"], "the model after training")
+        rows: Array = field(u4, "number of rows that the party trained on")
+
+    class FedAvg(SingleExchangeProtocol, request=Model, reply=Trained):
+        name = "my-fedavg"
+        sizes = {"parameters": 3}
+
+        def init(self, key):
+            return jnp.zeros(3)
+
+        def ask(self, state):
+            return Model(state)
+
+        def respond(self, request, party, draws):
+            features, target = party.own
+            step = 0.1 * features.T @ (features @ request.weights - target) / len(target)
+            return party, Trained(request.weights - step, jnp.uint32(len(target)))
+
+        def tell(self, state, replies, arrived):
+            rows = replies.rows * arrived
+            return jnp.where(rows.any(), rows @ replies.weights / rows.sum(), state)
+
+        def weights(self, state):
+            return state
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-from dataclasses import fields
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any, Generic, NamedTuple, TypeVar, runtime_checkable
 from typing import Protocol as Interface
 
-from fedrank.core.messages import Layout
+from fedrank.core.errors import ConfigError
+from fedrank.core.messages import Layout, register_with_jax, sizes_of
 
 State = TypeVar("State")
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
+M = TypeVar("M")
 
 
 class Party(NamedTuple):
@@ -81,7 +128,13 @@ class Encounter(abc.ABC):
 class Exchange(abc.ABC, Generic[State, Request, Reply]):
     """One question of the server and the parties' answers to it.
 
-    A subclass is final: it fills in these members and nothing else overrides them.
+    A subclass is final: it fills in these members and nothing else overrides them. It names the messages that cross,
+    and the lengths of their axes come from :attr:`sizes`::
+
+        class Average(Exchange, request=Model, reply=Trained): ...
+
+    Where a message depends on settings, ``request`` or ``reply`` is a property that returns ``self.layout(…)`` of one
+    message or another.
 
     Attributes:
         name: Short name, used in ledgers and errors.
@@ -97,6 +150,33 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
     host: bool = False
     personal: bool = False
     encounter: Encounter | None = None
+
+    def __init_subclass__(cls, request: type | None = None, reply: type | None = None, **more: Any):
+        super().__init_subclass__(**more)
+        register_with_jax()
+        for side, message in (("request", request), ("reply", reply)):
+            if isinstance(written := cls.__dict__.get(side), type):
+                raise ConfigError(f"write class {cls.__name__}(…, {side}={written.__name__}) instead of {side} = ….")
+            if message is not None:
+                sizes_of(message)  # refuses what is no message
+                setattr(cls, side, property(lambda self, message=message: self.layout(message)))
+        if (cls.draw is Exchange.draw) != (cls.draw_from_os is Exchange.draw_from_os):
+            raise ConfigError(
+                f"{cls.__name__} has one of draw and draw_from_os; what a simulated party draws, a real one must, too."
+            )
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """What the messages leave open: lengths of axes and largest values, by name.
+
+        By default those of the protocol, which an exchange with a class of its own has as ``settings``.
+        """
+        return getattr(getattr(self, "settings", None), "sizes", {})
+
+    def layout(self, message: type[M]) -> Layout[M]:
+        """The layout of a message under :attr:`sizes`."""
+        sizes = self.sizes
+        return Layout(message, **{name: sizes[name] for name in sizes_of(message) if name in sizes})
 
     @property
     @abc.abstractmethod
@@ -164,13 +244,13 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
         """
         return self.respond(request, party, self.draw(key))
 
-    @abc.abstractmethod
     def draw(self, key: Any) -> Any:
-        """All of a simulated party's chance in a round, from its key: a pytree of random words."""
+        """All of a simulated party's chance in a round, from its key: a pytree of random words; by default none."""
+        return ()
 
-    @abc.abstractmethod
     def draw_from_os(self) -> Any:
         """The same for a real party, from the operating system: what protects people comes from nowhere else."""
+        return ()
 
     @abc.abstractmethod
     def respond(self, request: Request, party: Party, draws: Any) -> tuple[Party, Reply]:
@@ -202,15 +282,48 @@ class Promise(Interface):
         ...
 
 
+@dataclass(frozen=True)
+class NoPromise:
+    """The privacy of a protocol that says nothing about it: none.
+
+    Attributes:
+        rounds: Rounds of the run.
+    """
+
+    rounds: int
+
+    @property
+    def epsilon_round(self) -> float:
+        """Infinite."""
+        return math.inf
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of ``privacy.json``."""
+        seen = "The protocol promises nothing: whoever runs the server sees every reply as it was sent."
+        return {
+            "mechanism": "none",
+            "epsilon_round": None,
+            "epsilon_user_basic": None,
+            "epsilon_user_pld": None,
+            "local": False,
+            "rounds": self.rounds,
+            "covers": [],
+            "not_covered": [seen],
+            "words": [seen],
+        }
+
+
 class Protocol(abc.ABC, Generic[State]):
     """A federated algorithm: an initial state of the server, and its exchanges.
 
     Attributes:
         name: Short name, as in the registry.
+        sizes: Lengths of the axes and largest values that its messages leave open, by name.
         opening: What takes place once, before the first round: a protocol of exchanges on the host, of one round.
     """
 
     name: str
+    sizes: Mapping[str, int] = {}
     opening: Protocol | None = None
 
     @property
@@ -230,15 +343,25 @@ class Protocol(abc.ABC, Generic[State]):
         """What the server saw in the round that is over, for curves and reports: arrays by name."""
         return {}
 
-    @abc.abstractmethod
     def account(self, rounds: int, delta: float) -> Promise:
-        """What the protocol promises a party that took part in so many rounds.
+        """What the protocol promises a party that took part in so many rounds; by default nothing.
 
         Args:
             rounds: Rounds.
             delta: δ of the tighter bound over all of them, in (0, 1).
         """
+        del delta
+        return NoPromise(rounds)
 
     def experience(self, party: Party) -> dict[str, Any]:
         """What a party went through in the round, for a simulator's curves; scalars. No server ever sees it."""
         return {}
+
+
+class SingleExchangeProtocol(Protocol[State], Exchange[State, Request, Reply]):
+    """A protocol whose rounds have one exchange, in one object: it is the protocol and the exchange."""
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """Itself."""
+        return (self,)

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrank.core.errors import AnswerError, ConfigError
+from fedrank.core.messages import register_with_jax
 from fedrank.core.protocol import Encounter, Exchange, Party, Protocol
 from fedrank.core.rng import party_key
 from fedrank.engine.attackers import Attack
@@ -186,6 +187,7 @@ class Simulator:
             raise ConfigError("debug mode knows no drop-outs, stragglers, liars and records; leave them out.")
         if self.chunk < 1:
             raise ConfigError(f"chunk must be at least 1, got {self.chunk}.")
+        register_with_jax()  # messages of a protocol that was imported without JAX
 
     @property
     def world(self) -> Encounter | None:

@@ -13,7 +13,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.ledger import Ledger
 from fedrank.core.messages import Array, Layout, f4, field, message, u2, u4
 from fedrank.core.protocol import Exchange, Party, Promise, Protocol, SingleExchangeProtocol
-from fedrank.simulate.rounds import Simulator, run_keys
+from fedrank.engine.simulator import Simulator, run_keys
 
 SHOWN = textwrap.dedent(inspect.getdoc(protocols).split("no more than this::\n")[1])
 LINES = [line for line in SHOWN.splitlines() if line.strip()]

@@ -287,10 +287,10 @@ class Ask(Exchange, request=Number, reply=Number):
     [
         ("import jax", "", "True"),
         ("", _EXCHANGE, "False"),
-        ("", "import jax; from fedrank.core.messages import register_with_jax as r; r()", "False"),
+        ("", "from fedrank.engine.simulator import Simulator; Simulator(None)", "False"),
         ("", "import jax\n@message(kind=2)\nclass Other:\n    value: Array = field(u4, 'a number')", "False"),
     ],
-    ids=["jax first", "exchange later", "told later", "another message later"],
+    ids=["jax first", "exchange later", "simulator later", "another message later"],
 )
 def test_a_message_is_a_pytree_whichever_is_imported_first(first, then, before):
     program = _DECLARE.format(first=first, then=then)

@@ -1,0 +1,28 @@
+"""A server of evolution strategies gives no weight to a reply that no honest device can send."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from worlds import tiny_protocol
+
+from fedrank.protocols.foltr_es import Reply
+
+
+def told(protocol, plus, minus, arrived):
+    seeds = jnp.arange(len(plus), dtype=jnp.uint32)
+    replies = Reply(seeds, jnp.asarray(plus, jnp.int32), jnp.asarray(minus, jnp.int32))
+    state = protocol.exchanges[0].tell(protocol.init(jax.random.key(0)), replies, jnp.asarray(arrived))
+    return np.asarray(state.weights)
+
+
+@pytest.mark.parametrize("beyond", [(1, 0), (0, 1)], ids=["plus", "minus"])
+def test_a_sum_beyond_the_largest_is_as_if_it_had_not_arrived(beyond):
+    protocol = tiny_protocol()
+    most = protocol.each * protocol.metric.largest
+    plus, minus = [most, 0, most + beyond[0]], [0, most, most + beyond[1]]
+    with_lie = told(protocol, plus, minus, [True, True, True])
+    without = told(protocol, plus, minus, [True, True, False])
+    np.testing.assert_array_equal(with_lie, without)
+    in_range = told(protocol, [most, 0, most], [0, most, most - 1], [True, True, True])
+    assert np.abs(in_range - without).max() > 0  # the third reply would have counted

@@ -34,7 +34,7 @@ def test_a_session_with_such_scores_is_that_of_the_reference():
         weights = jnp.array([jnp.inf, -jnp.inf, 1.0, 0.0, 0.0], jnp.float32)
         request = type(request)(request.round, weights)
         keys = jax.random.split(jax.random.key(1), 6)
-        answer = jax.vmap(lambda own, key: exchange.answer(request, Party(parties.shared, own), key)[1])  # noqa: B023
+        answer = jax.jit(jax.vmap(lambda own, key: exchange.answer(request, Party(parties.shared, own), key)[1]))  # noqa: B023
         replies.append(answer(parties.own, keys))
     for name in ("seed", "plus", "minus"):
         np.testing.assert_array_equal(getattr(replies[0], name), getattr(replies[1], name))

@@ -5,7 +5,7 @@ import sqlite3
 from device_worlds import EPSILON, X, clock, hub, make, ready, use  # noqa: F401
 from fake_hub import Fault
 
-from fedrank.deploy.outbox import FILE, Outbox
+from fedrank.deploy.device.outbox import FILE, Outbox
 
 
 def other_process(tmp_path):

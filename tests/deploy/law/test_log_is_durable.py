@@ -7,9 +7,9 @@ import time
 import pytest
 from hubs import enrolled, make, running, some_messages
 
-from fedrank.deploy.devices import digest_of
-from fedrank.deploy.hub import Outcome
-from fedrank.deploy.store import Store, StoreError
+from fedrank.deploy.hub.devices import digest_of
+from fedrank.deploy.hub.hub import Outcome
+from fedrank.deploy.hub.store import Store, StoreError
 
 
 class CommitFails(sqlite3.Connection):

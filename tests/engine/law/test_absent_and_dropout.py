@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from worlds import tiny_parties, tiny_protocol
 
-from fedrank.simulate.rounds import Conditions, Simulator, run_keys
+from fedrank.engine.simulator import Conditions, Simulator, run_keys
 
 PARTIES, ROUNDS = 24, 4
 ABSENT = tuple(n % 3 == 0 for n in range(PARTIES))

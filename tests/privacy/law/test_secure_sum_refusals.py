@@ -7,8 +7,8 @@ import pytest
 from secure_sums import Session
 
 from fedrank.core.errors import ConfigError, SecureSumError
-from fedrank.privacy import secure_sum_crypto as crypto
-from fedrank.privacy.secure_sum_messages import Terms
+from fedrank.privacy.secure_sum import crypto
+from fedrank.privacy.secure_sum.messages import Terms
 
 
 def test_every_text_is_sealed_under_a_key_of_its_own(monkeypatch):

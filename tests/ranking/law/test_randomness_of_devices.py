@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from worlds import FEATURES, tiny_protocol
 
-from fedrank.clicks.cascade import cascade
-from fedrank.privacy.noise_simulated import gamma_shares, simulated_laplace_shares
-from fedrank.protocols.foltr_pdgd import FoltrPDGD
-from fedrank.rankers.linear import Linear
+from fedrank.privacy.noise.simulated import gamma_shares, simulated_laplace_shares
+from fedrank.ranking.clicks.cascade import cascade
+from fedrank.ranking.foltr_pdgd import FoltrPDGD
+from fedrank.ranking.rankers.linear import Linear
 
 NOISES = {
     "gamma": {"noise": "gamma"},

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from worlds import tiny_protocol
 
-from fedrank.protocols.foltr_es import Reply
+from fedrank.ranking.foltr_es import Reply
 
 
 def told(protocol, plus, minus, arrived):

@@ -6,7 +6,7 @@ import numpy as np
 from worlds import tiny_parties, tiny_protocol
 
 from fedrank.core.protocol import Party
-from fedrank.sessions.kernel import fill_top
+from fedrank.ranking.sessions.kernel import fill_top
 
 NAN = np.float32(np.nan)
 

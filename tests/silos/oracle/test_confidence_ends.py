@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fedrank.bandits import evidence as module
-from fedrank.bandits.evidence import MEANS, evidence
+from fedrank.silos.bandits import evidence as module
+from fedrank.silos.bandits.evidence import MEANS, evidence
 
 
 @pytest.mark.parametrize("level", [0.7, 0.8, 0.9])
@@ -16,7 +16,7 @@ def test_one_best_outcome_refutes_what_its_capital_refutes(level):
     c = 1 / level - 1
     highest = (0.5 - c) / (0.5 + c)
     found = evidence([1.0], level)
-    assert found.lower[0] == MEANS[MEANS <= highest][-1]
+    assert found.lower[0] == MEANS[highest >= MEANS][-1]
     assert found.upper[0] == 1.0
     mirrored = evidence([-1.0], level)
     assert mirrored.upper[0] == -found.lower[0] and mirrored.lower[0] == -1.0

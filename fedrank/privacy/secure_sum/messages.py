@@ -10,22 +10,23 @@ unmasking   :class:`UnmaskRequest`   :class:`UnmaskReply`
 ==========  =======================  =======================
 
 Every message names its session, sixteen random bytes that the server draws for one sum, so that nothing of one round
-can be used in another. Arrays of bytes are uint8; a party's neighbours stand in the order of their numbers.
+can be used in another. A party's neighbours stand in the order of their numbers. Message kinds are 16 to 23, so that a
+protocol's own messages can have the numbers below.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.messages import Field, Layout
+from fedrank.core.messages import Array, Layout, field, message, u1, u4
 
 #: Bytes of a session's name, of a key or a share, and of two shares after sealing (64 bytes and a tag of 16).
 SESSION, KEY, SEALED = 16, 32, 80
 
-#: Message kinds from here on, so that a protocol's own messages (1, 2, …) keep theirs.
-FIRST_KIND = 16
+_SESSION = "random name of this sum"
+_SENDER = "number of the sender"
 
 
 @dataclass(frozen=True)
@@ -66,126 +67,80 @@ class Terms:
         return self.neighbours + 1
 
 
-@dataclass(frozen=True, eq=False)
+@message(kind=16)
 class Invitation:
-    """Server to party: a sum begins.
+    """Server to party: a sum begins."""
 
-    Attributes:
-        session: uint8 [16].
-    """
-
-    session: Any
+    session: Array = field(u1["bytes":SESSION], _SESSION)
 
 
-@dataclass(frozen=True, eq=False)
+@message(kind=17)
 class Advertisement:
-    """Party to server: two public keys, fresh for this sum.
+    """Party to server: two public keys, fresh for this sum."""
 
-    Attributes:
-        session: uint8 [16].
-        party: uint32: the sender's number.
-        seal_key: uint8 [32]: X25519; others seal shares for the sender with it.
-        mask_key: uint8 [32]: X25519; pairwise masks come from it.
-    """
-
-    session: Any
-    party: Any
-    seal_key: Any
-    mask_key: Any
+    session: Array = field(u1["bytes":SESSION], _SESSION)
+    party: Array = field(u4, _SENDER)
+    seal_key: Array = field(u1["bytes":KEY], "public key (X25519), for sealing shares")
+    mask_key: Array = field(u1["bytes":KEY], "public key (X25519), for pairwise masks")
 
 
-@dataclass(frozen=True, eq=False)
+@message(kind=18)
 class Roster:
-    """Server to party: its neighbours and their keys.
+    """Server to party: its neighbours, ascending, and their keys."""
 
-    Attributes:
-        session: uint8 [16].
-        parties: uint32 [neighbours], ascending.
-        seal_keys: uint8 [neighbours · 32].
-        mask_keys: uint8 [neighbours · 32].
-    """
-
-    session: Any
-    parties: Any
-    seal_keys: Any
-    mask_keys: Any
+    session: Array = field(u1["bytes":SESSION], _SESSION)
+    parties: Array = field(u4["neighbours"], "numbers of the neighbours")
+    seal_keys: Array = field(u1["neighbours", "bytes":KEY], "the neighbours' public keys, for sealing shares")
+    mask_keys: Array = field(u1["neighbours", "bytes":KEY], "the neighbours' public keys, for pairwise masks")
 
 
-@dataclass(frozen=True, eq=False)
+@message(kind=19)
 class SealedShares:
-    """Party to server: for each neighbour, and readable by it alone, a share of the mask key and one of the seed.
+    """Party to server: for each neighbour, and readable by it alone, a share of the mask key and one of the seed."""
 
-    Attributes:
-        session: uint8 [16].
-        party: uint32: the sender's number.
-        commitment: uint8 [32]: derived from the seed, so that a false share is found out.
-        sealed: uint8 [neighbours · 80].
-    """
-
-    session: Any
-    party: Any
-    commitment: Any
-    sealed: Any
+    session: Array = field(u1["bytes":SESSION], _SESSION)
+    party: Array = field(u4, _SENDER)
+    commitment: Array = field(u1["bytes":KEY], "derived from the seed, so that a false share is found out")
+    sealed: Array = field(u1["neighbours", "bytes":SEALED], "two shares for each neighbour, encrypted to it")
 
 
-@dataclass(frozen=True, eq=False)
+@message(kind=20)
 class Delivery:
-    """Server to party: what its neighbours sealed for it.
+    """Server to party: what its neighbours sealed for it; zeros where a neighbour is gone."""
 
-    Attributes:
-        session: uint8 [16].
-        present: uint8 [neighbours]: 1 if the neighbour sent its shares, 0 if it is gone.
-        sealed: uint8 [neighbours · 80]; zeros where a neighbour is gone.
-    """
-
-    session: Any
-    present: Any
-    sealed: Any
+    session: Array = field(u1["bytes":SESSION], _SESSION)
+    present: Array = field(u1["neighbours"], "whether a neighbour sent its shares", largest=1)
+    sealed: Array = field(u1["neighbours", "bytes":SEALED], "two shares from each neighbour, encrypted to the receiver")
 
 
-@dataclass(frozen=True, eq=False)
+@message(kind=21)
 class MaskedVector:
-    """Party to server: the vector under all its masks, modulo 2³².
+    """Party to server: the vector under all its masks, modulo 2³²."""
 
-    Attributes:
-        session: uint8 [16].
-        party: uint32: the sender's number.
-        vector: uint32 [length].
-    """
-
-    session: Any
-    party: Any
-    vector: Any
+    session: Array = field(u1["bytes":SESSION], _SESSION)
+    party: Array = field(u4, _SENDER)
+    vector: Array = field(u4["parameters"], "the vector under its masks: uniformly random")
 
 
-@dataclass(frozen=True, eq=False)
+@message(kind=22)
 class UnmaskRequest:
-    """Server to party: who sent a vector. One mark a neighbour, so that no request can ask for both of its secrets.
+    """Server to party: who sent a vector. One mark a neighbour, so that no request can ask for both of its secrets."""
 
-    Attributes:
-        session: uint8 [16].
-        survived: uint8 [neighbours]: 1 if the neighbour's vector came, 0 if not.
-    """
-
-    session: Any
-    survived: Any
+    session: Array = field(u1["bytes":SESSION], _SESSION)
+    survived: Array = field(u1["neighbours"], "whether a neighbour's vector came", largest=1)
 
 
-@dataclass(frozen=True, eq=False)
+@message(kind=23)
 class UnmaskReply:
     """Party to server: of each neighbour one share, of the seed if it survived, of the mask key if it dropped out.
 
-    Attributes:
-        session: uint8 [16].
-        party: uint32: the sender's number.
-        own: uint8 [32]: the sender's share of its own seed.
-        shares: uint8 [neighbours · 32]; zeros for neighbours that never shared.
+    The shares of neighbours that never shared are zeros.
     """
 
-    session: Any
-    party: Any
-    own: Any
-    shares: Any
+    session: Array = field(u1["bytes":SESSION], _SESSION)
+    party: Array = field(u4, _SENDER)
+    own: Array = field(u1["bytes":KEY], "the sender's share of its own seed")
+    shares: Array = field(u1["neighbours", "bytes":KEY], "one share of each neighbour's seed or mask key")
 
 
 class Step(NamedTuple):
@@ -216,60 +171,10 @@ def message_sizes(length: int, neighbours: int) -> tuple[Step, ...]:
     """
     if length < 1 or neighbours < 1:
         raise ConfigError(f"length and neighbours of a secure sum must be at least 1, got {length} and {neighbours}.")
-    session = _octets("session", SESSION, "random name of this sum")
-    party = Field("party", "u4", "number of the sender")
-    layouts = (
-        (Invitation, session),
-        (
-            Advertisement,
-            session,
-            party,
-            _octets("seal_key", KEY, "public key, for sealing shares"),
-            _octets("mask_key", KEY, "public key, for pairwise masks"),
-        ),
-        (
-            Roster,
-            session,
-            Field("parties", "u4", "numbers of the neighbours", (("parameters", neighbours),)),
-            _octets("seal_keys", neighbours * KEY, "the neighbours' public keys, for sealing shares"),
-            _octets("mask_keys", neighbours * KEY, "the neighbours' public keys, for pairwise masks"),
-        ),
-        (
-            SealedShares,
-            session,
-            party,
-            _octets("commitment", KEY, "says nothing about the seed and belongs to no other"),
-            _octets("sealed", neighbours * SEALED, "two shares for each neighbour, encrypted to it"),
-        ),
-        (
-            Delivery,
-            session,
-            _flags("present", neighbours, "whether a neighbour sent its shares"),
-            _octets("sealed", neighbours * SEALED, "two shares from each neighbour, encrypted to the receiver"),
-        ),
-        (
-            MaskedVector,
-            session,
-            party,
-            Field("vector", "u4", "the vector under its masks: uniformly random", (("parameters", length),)),
-        ),
-        (UnmaskRequest, session, _flags("survived", neighbours, "whether a neighbour's vector came")),
-        (
-            UnmaskReply,
-            session,
-            party,
-            _octets("own", KEY, "share of the sender's self mask"),
-            _octets("shares", neighbours * KEY, "one share of each neighbour's self mask or mask key"),
-        ),
+    k, d = {"neighbours": neighbours}, {"parameters": length}
+    return (
+        Step("keys", Layout(Invitation), Layout(Advertisement)),
+        Step("shares", Layout(Roster, **k), Layout(SealedShares, **k)),
+        Step("vectors", Layout(Delivery, **k), Layout(MaskedVector, **d)),
+        Step("unmasking", Layout(UnmaskRequest, **k), Layout(UnmaskReply, **k)),
     )
-    made = [Layout(message, FIRST_KIND + i, tuple(fields)) for i, (message, *fields) in enumerate(layouts)]
-    names = ("keys", "shares", "vectors", "unmasking")
-    return tuple(Step(name, made[2 * i], made[2 * i + 1]) for i, name in enumerate(names))
-
-
-def _octets(name: str, count: int, meaning: str) -> Field:
-    return Field(name, "u1", meaning, (("parameters", count),))
-
-
-def _flags(name: str, count: int, meaning: str) -> Field:
-    return Field(name, "u1", meaning, (("bytes", count),), largest=1)

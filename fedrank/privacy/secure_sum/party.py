@@ -90,7 +90,7 @@ class Party:
             for other in sorted(neighbours)
         ]
         commitment = crypto.derive(self._seed, self._session, "commitment")
-        return SealedShares(roster.session, np.uint32(self.number), to_array(commitment), to_array(b"".join(sealed)))
+        return SealedShares(roster.session, np.uint32(self.number), to_array(commitment), to_rows(sealed))
 
     def mask(self, delivery: Delivery, vector: np.ndarray) -> MaskedVector:
         """The vector under the self mask and one mask a present neighbour, which cancels in the sum.
@@ -140,9 +140,7 @@ class Party:
         for other in sorted(self._seal_keys):
             key_share, seed_share = self._held.get(other, (bytes(KEY), bytes(KEY)))
             shares.append(seed_share if other in survived else key_share)
-        return UnmaskReply(
-            request.session, np.uint32(self.number), to_array(self._own_share), to_array(b"".join(shares))
-        )
+        return UnmaskReply(request.session, np.uint32(self.number), to_array(self._own_share), to_rows(shares))
 
     def packed(self) -> bytes:
         """Everything that the party has to remember between two steps: its secrets, in the clear.
@@ -234,6 +232,11 @@ def to_bytes(octets: np.ndarray) -> bytes:
 def to_array(octets: bytes) -> np.ndarray:
     """Bytes as a message holds them: uint8 [length]."""
     return np.frombuffer(octets, np.uint8)
+
+
+def to_rows(pieces: list[bytes]) -> np.ndarray:
+    """Pieces of the same length as a message holds them: uint8 [pieces, length]."""
+    return to_array(b"".join(pieces)).reshape(len(pieces), -1)
 
 
 def rows(octets: np.ndarray, width: int) -> list[bytes]:

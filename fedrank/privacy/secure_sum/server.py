@@ -29,7 +29,7 @@ from fedrank.privacy.secure_sum.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
-from fedrank.privacy.secure_sum.party import pair_mask, rows, to_array, to_bytes
+from fedrank.privacy.secure_sum.party import pair_mask, rows, to_array, to_bytes, to_rows
 
 
 def circulant(order: Sequence[int], neighbours: int) -> dict[int, tuple[int, ...]]:
@@ -89,8 +89,8 @@ class Server:
             party: Roster(
                 to_array(self._session),
                 np.array(others, np.uint32),
-                np.concatenate([self._keys[other].seal_key for other in others]),
-                np.concatenate([self._keys[other].mask_key for other in others]),
+                np.stack([self._keys[other].seal_key for other in others]),
+                np.stack([self._keys[other].mask_key for other in others]),
             )
             for party, others in self.graph.items()
         }
@@ -111,7 +111,7 @@ class Server:
                 for other in self.graph[party]
             ]
             present = np.array([other in parcels for other in self.graph[party]], np.uint8)
-            deliveries[party] = Delivery(to_array(self._session), present, to_array(b"".join(pieces)))
+            deliveries[party] = Delivery(to_array(self._session), present, to_rows(pieces))
         return deliveries
 
     def unmask_requests(self, masked: Iterable[MaskedVector]) -> dict[int, UnmaskRequest]:

@@ -19,7 +19,8 @@ from fedrank.core.errors import ConfigError, WireError
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.metrics.online import REWARDS, OnlineMetric, discretised
 from fedrank.privacy.randomised_response import epsilon
-from fedrank.ranking.on_device.messages import Request, reply_layout, request_layout
+from fedrank.ranking.on_device.messages import Request, request_layout
+from fedrank.ranking.on_device.reply import ClicksToReply
 from fedrank.ranking.on_device.scores import weights_of
 
 #: Rankers that a device can compute, and whether they have hidden units.
@@ -135,9 +136,14 @@ class Terms:
         return request_layout(self.size)
 
     @functools.cached_property
+    def clicks_to_reply(self) -> ClicksToReply:
+        """What turns a user's clicks into a reply, on a device as in a simulation."""
+        return ClicksToReply(self.metric, self.each, True, self.p, self.mechanism == "laplace")
+
+    @functools.cached_property
     def reply(self) -> Layout[Any]:
         """Device to hub."""
-        return reply_layout(self.each * self.metric.largest, True, self.mechanism == "laplace")
+        return self.clicks_to_reply.layout
 
     @property
     def epsilon_interaction(self) -> float:

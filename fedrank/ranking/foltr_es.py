@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,19 +42,11 @@ from fedrank.core.protocol import Exchange, Party, Promise, Protocol
 from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.privacy.accountant import DELTA, account
 from fedrank.privacy.noise.sums import NoisyValues
-from fedrank.privacy.randomised_response import os_words, privatise
+from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
-from fedrank.ranking.foltr_es_messages import (
-    Draws,
-    NoisyReply,
-    PlainReply,
-    Reply,
-    Request,
-    ServerState,
-    reply_layout,
-    request_layout,
-)
+from fedrank.ranking.on_device.messages import NoisyReply, PlainReply, Reply, Request, request_layout
+from fedrank.ranking.on_device.reply import ClicksToReply
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.devices import chosen, devices, remember
 from fedrank.ranking.sessions.published import published_sessions, published_weighted_sum
@@ -63,6 +55,43 @@ from fedrank.ranking.sessions.sessions import check_ties, play
 
 #: Noise exceeds so many scales with a probability of e⁻⁴⁰.
 _TAIL = 40
+
+for _message in (Request, Reply, PlainReply, NoisyReply):  # declared where devices can import them, without JAX
+    jax.tree_util.register_dataclass(_message)
+
+
+class Draws(NamedTuple):
+    """A device's chance in one round; no two fields share a word.
+
+    Attributes:
+        seed: uint32: of the perturbation; the only one that is sent.
+        queries: uint32 [halves, each]: which query an interaction is about.
+        clicks: uint32 [halves, each, depth]: the user's chance at each rank.
+        ties: uint32 [halves, each]: order of equal scores.
+        privacy: uint32 [halves, each, 2]: the lies.
+        noise: int32 [halves]: what is added to the sums; zero where interactions are lied about.
+    """
+
+    seed: Any
+    queries: Any
+    clicks: Any
+    ties: Any
+    privacy: Any
+    noise: Any
+
+
+class ServerState(NamedTuple):
+    """What the server keeps between rounds: nothing about any device.
+
+    Attributes:
+        round: uint32.
+        weights: float32 [parameters].
+        optimiser: Adam's moments.
+    """
+
+    round: Any
+    weights: Any
+    optimiser: Any
 
 
 @dataclass(frozen=True)
@@ -170,6 +199,11 @@ class FoltrES(Protocol):
         return self.interactions // self.halves
 
     @property
+    def clicks_to_reply(self) -> ClicksToReply:
+        """What turns clicks into a reply, here and on real devices."""
+        return ClicksToReply(self.metric, self.each, self.antithetic, self.p, self.noise is not None)
+
+    @property
     def exchanges(self) -> tuple[Exchange, ...]:
         """The one exchange: try a perturbation."""
         return (TryPerturbation(self),)
@@ -232,8 +266,7 @@ class TryPerturbation(Exchange):
     @property
     def reply(self) -> Layout[Any]:
         """Seed and privatised sums: 9 bytes for MaxRR with B = 4 and antithetic halves; 7 to 13 in all settings."""
-        s = self.settings
-        return reply_layout(s.each * s.metric.largest, s.antithetic, s.noise is not None)
+        return self.settings.clicks_to_reply.layout
 
     def ask(self, state: ServerState) -> Request:
         """The current model."""
@@ -314,25 +347,15 @@ class TryPerturbation(Exchange):
         """The reply about interactions that have taken place, each privatised by itself (Section 3.3).
 
         Args:
-            draws: The device's chance; of it, the seed that was tried and the lies.
+            draws: The device's random numbers; of them, the seed that was tried and those of the privatisation.
             patterns: int32 [halves, each]: the clicks, bit i for rank i + 1.
             active: bool [halves, each]: which interactions took place; None: all. The others add nothing to the sums.
 
         Returns:
-            :class:`Reply`, :class:`PlainReply` without antithetic halves, :class:`NoisyReply` with noise on the sums.
+            The reply; see :class:`~fedrank.ranking.on_device.reply.ClicksToReply`, which a device calls as well.
         """
-        s = self.settings
-        sent = jnp.asarray(s.metric.index)[patterns]
-        if s.p < 1:
-            sent = privatise(sent, draws.privacy, s.p, s.metric.n)
-        numerators = jnp.asarray(s.metric.numerators, jnp.int32)[sent]
-        if active is not None:
-            numerators = jnp.where(active, numerators, 0)
-        sums = jnp.sum(numerators, axis=-1, dtype=jnp.int32)
-        if s.noise is not None:
-            sums = sums + draws.noise
-            return NoisyReply(draws.seed, sums[0], sums[1])
-        return Reply(draws.seed, sums[0], sums[1]) if s.antithetic else PlainReply(draws.seed, sums[0])
+        to_reply = self.settings.clicks_to_reply
+        return to_reply.message(draws.seed, to_reply.sums(patterns, draws.privacy, active, jnp), draws.noise, jnp)
 
     def tell(self, state: ServerState, replies: Any, arrived: jax.Array) -> ServerState:
         """Estimate the gradient from the replies that arrived and take one step of Adam uphill."""

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrank.deploy.device.outbox_file import opened, something_there
-from fedrank.deploy.device.trial import Interaction, Trial, Words, in_words, message_of, value_of
+from fedrank.deploy.device.trial import Interaction, Trial, Words, in_words, message_of
 from fedrank.deploy.terms import Terms
 
 #: Name of the file in the device's folder.
@@ -247,7 +247,7 @@ class Outbox:
             )
             if kept.seed != shown.seed or kept.done[half] >= terms.each:
                 return kept, False
-            trial = kept.having(half, value_of(terms, over.pattern, words))
+            trial = kept.after(terms, half, over.pattern, words)
             if trial.complete(terms):
                 body = message_of(terms, trial)
                 self._db.execute(

@@ -28,7 +28,6 @@ from fedrank.deploy.terms import Terms
 from fedrank.privacy.accountant import NOT_COVERED
 from fedrank.privacy.calibration import laplace_scale
 from fedrank.privacy.noise.discrete import discrete_laplace
-from fedrank.privacy.randomised_response import privatise
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.on_device.scores import portable_scores
 
@@ -100,12 +99,21 @@ class Trial:
         """What is due: 0 for θ + σv, 1 for θ − σv."""
         return int(self.done[0] > self.done[1])
 
-    def having(self, half: int, value: int) -> Trial:
-        """The trial with one more interaction of that half."""
-        sums, done = list(self.sums), list(self.done)
-        sums[half] += value
-        done[half] += 1
-        return dataclasses.replace(self, sums=(sums[0], sums[1]), done=(done[0], done[1]))
+    def after(self, terms: Terms, half: int, pattern: int, words: Words) -> Trial:
+        """The trial with one more interaction, of which nothing remains but what it adds to a sum.
+
+        Args:
+            terms: Of the hub.
+            half: Half that the interaction belongs to, 0 or 1.
+            pattern: The clicks, bit i for rank i + 1, below 2**depth.
+            words: Asked for two words with randomised response; with Laplace noise for none.
+        """
+        drawn = words((2,)) if terms.mechanism == "randomised-response" else np.zeros(2, np.uint32)
+        active = np.arange(2)[:, None] == half
+        patterns, drawn = np.broadcast_to(np.int32(pattern), (2, 1)), np.broadcast_to(drawn, (2, 1, 2))
+        plus, minus = (int(x) for x in terms.clicks_to_reply.sums(patterns, drawn, active, np))
+        sums = (self.sums[0] + plus, self.sums[1] + minus)
+        return dataclasses.replace(self, sums=sums, done=(self.done[0] + (half == 0), self.done[1] + (half == 1)))
 
     def complete(self, terms: Terms) -> bool:
         """Whether all B interactions took place."""
@@ -222,35 +230,16 @@ def ranked(terms: Terms, weights: np.ndarray, features: np.ndarray) -> np.ndarra
         return np.argsort(np.where(np.isnan(scores), np.float32(np.inf), -scores), kind="stable")
 
 
-def value_of(terms: Terms, pattern: int, words: Words) -> int:
-    """What an interaction adds to the sum of its half (Section 3.3).
-
-    Args:
-        terms: Of the hub.
-        pattern: The clicks, bit i for rank i + 1, below 2**depth.
-        words: Asked for two words with randomised response; with Laplace noise for none.
-
-    Returns:
-        A numerator of the metric: privatised with randomised response, true with Laplace noise.
-    """
-    metric = terms.metric
-    index = metric.index[[pattern]]
-    if terms.mechanism == "randomised-response":
-        index = privatise(index, words((2,)).reshape(1, 2), terms.p, metric.n)
-    return int(metric.numerators[int(index[0])])
-
-
 def message_of(terms: Terms, trial: Trial) -> bytes:
     """The message of a complete trial, as it leaves; with Laplace noise, which is drawn here, it is another each time.
 
-    Noise beyond the message's integers is cut there. What is made of private numbers alone is as private as they are.
+    Args:
+        terms: Of the hub.
+        trial: A trial with all its interactions.
     """
-    plus, minus = trial.sums
-    if terms.mechanism == "laplace":
-        noise = discrete_laplace(_scale(terms), 2)
-        plus, minus = (min(max(s + int(x), -(2**31)), 2**31 - 1) for s, x in zip((plus, minus), noise, strict=True))
-    made = terms.reply.message(np.uint32(trial.seed), np.int64(plus), np.int64(minus))
-    return terms.reply.encode(made)
+    noise = discrete_laplace(_scale(terms), 2) if terms.mechanism == "laplace" else None
+    sums = np.asarray(trial.sums, np.int64)
+    return terms.reply.encode(terms.clicks_to_reply.message(np.uint32(trial.seed), sums, noise, np))
 
 
 def in_words(terms: Terms, body: bytes) -> str:

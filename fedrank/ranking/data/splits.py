@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedrank.core.errors import DataError
-
-if TYPE_CHECKING:
-    from fedrank.ranking.data.queries import QuerySet
-
+from fedrank.ranking.data.queries import QuerySet
 
 #: Keeps the draw of held-out queries apart from other uses of a seed.
 _HOLD_OUT = 0x401D

@@ -1,6 +1,6 @@
 """What crosses in :mod:`fedrank.ranking.foltr_es`, to the byte; NumPy and the standard library are enough to read it.
 
-A device has no JAX. :mod:`fedrank.ranking.foltr_es_messages` makes the same classes known to it.
+A device has no JAX. :mod:`fedrank.ranking.foltr_es` makes the same classes known to it.
 """
 
 from __future__ import annotations

@@ -7,15 +7,12 @@ rankers the documents of a query are scored one by one: the score of a document 
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING
 
+import jax
 import numpy as np
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.registry import Registry
-
-if TYPE_CHECKING:
-    import jax
 
 
 class Ranker(abc.ABC):

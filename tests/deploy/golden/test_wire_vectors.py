@@ -28,7 +28,7 @@ from fedrank.deploy.hub.settings import HubSettings  # noqa: E402
 from fedrank.deploy.terms import Terms  # noqa: E402
 from fedrank.metrics.online import REWARDS, discretised  # noqa: E402
 from fedrank.privacy.randomised_response import privatise, threshold  # noqa: E402
-from fedrank.ranking.foltr_es_messages import Draws  # noqa: E402
+from fedrank.ranking.foltr_es import Draws  # noqa: E402
 
 FILE = DOCS / "reference" / "wire-vectors.json"
 VECTORS = json.loads(FILE.read_text(encoding="utf-8"))
@@ -99,9 +99,9 @@ def test_a_device_of_the_package_makes_the_report(case, monkeypatch):
             weights = trial.perturbed(terms, model.weights, v, half)
             assert trial.ranked(terms, weights, features).tolist() == search["orders"][half]
         words = np.array(search["words"], np.uint32)
-        value = trial.value_of(terms, search["clicks"], lambda shape, words=words: words.reshape(shape))
-        assert value == search["value"]
-        tried = tried.having(tried.half, value)
+        before = sum(tried.sums)
+        tried = tried.after(terms, tried.half, search["clicks"], lambda shape, words=words: words.reshape(shape))
+        assert sum(tried.sums) - before == search["value"]
     assert tried.complete(terms) and list(tried.sums) == case["sums"]
     monkeypatch.setattr(trial, "discrete_laplace", lambda scale, size: np.array(case["noise"], np.int64))
     assert trial.message_of(terms, tried).hex() == case["report"]

@@ -15,8 +15,7 @@ from fedrank.deploy.device import Device, trial
 from fedrank.deploy.terms import Terms
 from fedrank.metrics.online import click_dcg, discretised, max_rr
 from fedrank.ranking.clicks.cascade import cascade
-from fedrank.ranking.foltr_es import FoltrES
-from fedrank.ranking.foltr_es_messages import Draws
+from fedrank.ranking.foltr_es import Draws, FoltrES
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
 from fedrank.ranking.sessions.reference import rank, tie_breakers
@@ -131,12 +130,25 @@ def test_a_rounds_message_is_the_protocols_to_the_byte(kind, reward, mechanism, 
     assert len(words.left) == (6 if noisy else 0)
 
 
+def sums_after(terms: Terms, pattern: int, words: np.ndarray, half: int = 0) -> tuple[int, int]:
+    """The sums of a trial after its first interaction, which belongs to a half and has these clicks."""
+
+    def given(shape):
+        assert shape == words.shape
+        return words
+
+    after = trial.Trial(HUB, 0, 7).after(terms, half, pattern, given)
+    assert after.done == (1 - half, half)
+    return after.sums
+
+
 def test_short_lists_and_silent_users_count_as_no_click():
     terms = Terms(HUB, FEATURES, p=1.0)
-    assert trial.value_of(terms, 0, lambda shape: np.zeros(shape, np.uint32)) == 0
+    assert sums_after(terms, 0, np.zeros(2, np.uint32)) == (0, 0)
     # MaxRR in units of 1/2520: the highest click decides.
     for pattern, expected in ((0b1, 2520), (0b10, 1260), (0b1100, 840), (0b1000000000, 252)):
-        assert trial.value_of(terms, pattern, lambda shape: np.zeros(shape, np.uint32)) == expected
+        assert sums_after(terms, pattern, np.zeros(2, np.uint32)) == (expected, 0)
+        assert sums_after(terms, pattern, np.zeros(2, np.uint32), half=1) == (0, expected)
 
 
 def test_a_lie_is_any_other_value():
@@ -147,8 +159,7 @@ def test_a_lie_is_any_other_value():
         others = [value for number, value in enumerate(values) if number != truth]
         for which in range(10):
             word = which * 2**32 // 10 + 1
-            got = trial.value_of(terms, pattern, lambda shape, word=word: np.array([2**32 - 1, word], np.uint32))
-            assert got == others[which]
+            assert sums_after(terms, pattern, np.array([2**32 - 1, word], np.uint32)) == (others[which], 0)
 
 
 def test_the_noise_of_a_message_has_the_promised_scale():

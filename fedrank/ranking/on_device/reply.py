@@ -1,0 +1,91 @@
+"""From a user's clicks to the reply: the one piece of FOLtR-ES that a real device and a simulated one both run.
+
+A simulator maps it over its devices with JAX, a device calls it with NumPy after each interaction; ``xp`` is the array
+module, ``numpy`` or ``jax.numpy``, that the arguments belong to. Only what it is told differs: a device has the words
+of its operating system and the clicks of its user. Section numbers are those of Kharitonov 2019.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fedrank.core.messages import Layout
+from fedrank.metrics.online import OnlineMetric
+from fedrank.privacy.randomised_response import privatise
+from fedrank.ranking.on_device.messages import NoisyReply, PlainReply, Reply, reply_layout
+
+
+@dataclass(frozen=True)
+class ClicksToReply:
+    """What both sides have to know to make a reply. A *half* is the interactions with θ + σv, or those with θ − σv.
+
+    Attributes:
+        metric: What an interaction is worth: a function of its clicks with n values.
+        each: Interactions in a half.
+        antithetic: There are two halves; otherwise one, θ + σv.
+        p: Probability that randomised response lets a value stand; 1 sends all values as they are.
+        noisy: Noise is added to the sums of the halves.
+    """
+
+    metric: OnlineMetric
+    each: int
+    antithetic: bool = True
+    p: float = 1.0
+    noisy: bool = False
+
+    @property
+    def layout(self) -> Layout[Any]:
+        """How the reply is written."""
+        return reply_layout(self.each * self.metric.largest, self.antithetic, self.noisy)
+
+    def rewards(self, patterns: Any, words: Any, xp: Any) -> Any:
+        """What each interaction adds to the sum of its half: its metric value, privatised by itself (Section 3.3).
+
+        Args:
+            patterns: int32 [...]: the clicks, bit i for rank i + 1, below 2**depth.
+            words: uint32 [..., 2]: fresh random words for randomised response; not used with p = 1.
+            xp: ``numpy`` or ``jax.numpy``.
+
+        Returns:
+            int32 [...], in units of 1/scale of the metric.
+        """
+        index = xp.asarray(self.metric.index)[patterns]
+        if self.p < 1:
+            index = privatise(index, words, self.p, self.metric.n)
+        return xp.asarray(self.metric.numerators, xp.int32)[index]
+
+    def sums(self, patterns: Any, words: Any, active: Any, xp: Any) -> Any:
+        """What interactions add to the sums of their halves.
+
+        Args:
+            patterns: int32 [halves, interactions], as for :meth:`rewards`.
+            words: uint32 [halves, interactions, 2], as for :meth:`rewards`.
+            active: bool [halves, interactions]: which of them took place, the others add nothing; None: all.
+            xp: ``numpy`` or ``jax.numpy``.
+
+        Returns:
+            int32 [halves].
+        """
+        rewards = self.rewards(patterns, words, xp)
+        if active is not None:
+            rewards = xp.where(active, rewards, 0)
+        return xp.sum(rewards, axis=-1, dtype=xp.int32)
+
+    def message(self, seed: Any, sums: Any, noise: Any, xp: Any) -> Any:
+        """The reply about a round's interactions.
+
+        Args:
+            seed: uint32: of the perturbation that was tried.
+            sums: int [halves]: sums of all rewards of each half.
+            noise: int [halves]: what is added to them; not used unless ``noisy``. Sums beyond the 32 bits that cross
+                are cut there: what is made of private numbers alone is as private as they are.
+            xp: ``numpy`` or ``jax.numpy``.
+
+        Returns:
+            :class:`Reply`, :class:`PlainReply` without antithetic halves, :class:`NoisyReply` with noise on the sums.
+        """
+        if self.noisy:
+            sums = xp.clip(sums + noise, -(2**31), 2**31 - 1)
+            return NoisyReply(seed, sums[0], sums[1])
+        return Reply(seed, sums[0], sums[1]) if self.antithetic else PlainReply(seed, sums[0])

@@ -1,0 +1,15 @@
+"""Names that have changed since the recording was made: new name → recorded name.
+
+The digests of a run are made with the recorded names, so a rename on purpose does not count as a difference. A name
+here stands for a whole string: a file's path in the folder of a run, a column, a cell of a table that is a string (a
+measure, an exchange, a silo), a tensor, a key of a JSON file.
+"""
+
+from __future__ import annotations
+
+RENAMES: dict[str, str] = {}
+
+
+def recorded(name: str) -> str:
+    """The name under which the recording has it."""
+    return RENAMES.get(name, name)

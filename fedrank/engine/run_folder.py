@@ -39,7 +39,6 @@ from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Exchange, Protocol
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import read_config, to_toml
-from fedrank.experiments.config import RunConfig
 
 SCHEMA = {
     "seed": pl.Int64,
@@ -89,7 +88,7 @@ class RunFolder:
         """Whether the run came to its end."""
         return (self.path / "done.json").exists()
 
-    def create(self, config: RunConfig) -> None:
+    def create(self, config: Any) -> None:
         """Begin a new run here.
 
         Raises:
@@ -107,7 +106,7 @@ class RunFolder:
             )
         write_atomically(self.config, to_toml(config).encode())
 
-    def reopen(self) -> RunConfig:
+    def reopen(self) -> Any:
         """The configuration of the run that is here.
 
         Raises:
@@ -285,7 +284,7 @@ def rows(
     return pl.DataFrame(data, schema=SCHEMA)
 
 
-def environment(config: RunConfig, citations: tuple[str, ...], kernels: bool) -> dict[str, Any]:
+def environment(config: Any, citations: tuple[str, ...], kernels: bool) -> dict[str, Any]:
     """What the run ran on."""
     import jax
     import numba

@@ -21,7 +21,6 @@ from fedrank.engine.progress import Beat, Listener
 from fedrank.engine.run_folder import SCHEMA, RunFolder
 from fedrank.engine.settings import as_dict
 from fedrank.engine.simulator import Simulator
-from fedrank.experiments.config import RunConfig
 from fedrank.metrics.discounted import discounted_cumulative
 
 #: Interactions of all seeds in one compiled call, so that progress shows and Ctrl-C is heard within seconds.
@@ -55,7 +54,7 @@ class Runner(abc.ABC):
     #: What ``work`` counts.
     unit = "interactions"
 
-    def __init__(self, config: RunConfig, home: RunFolder, listener: Listener, simulator: Simulator, work: int):
+    def __init__(self, config: Any, home: RunFolder, listener: Listener, simulator: Simulator, work: int):
         self.config, self.home, self.listener, self.simulator = config, home, listener, simulator
         self.seeds, self.work, self.stop = config.all_seeds, max(1, work), threading.Event()
         self.frames: list[pl.DataFrame] = []

@@ -6,13 +6,19 @@ import dataclasses
 import os
 import types
 import typing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.experiments.config import RunConfig
+from fedrank.engine.config import settings_of
+from fedrank.engine.methods import known_by, method, method_names
+from fedrank.experiments.config import RunConfig as OldConfig
 from fedrank.experiments.known import family
 from fedrank.slates.modes import drop_bundle
+
+#: The protocol of a configuration that names none.
+DEFAULT_PROTOCOL = "foltr-es"
 
 
 def as_dict(config: Any) -> dict[str, Any]:
@@ -27,22 +33,42 @@ def as_dict(config: Any) -> dict[str, Any]:
     return out
 
 
-def from_dict(values: dict[str, Any], cls: type = RunConfig, where: str = "") -> Any:
+def settings_class(protocol: str) -> type:
+    """The dataclass of a protocol's settings.
+
+    Raises:
+        UnknownNameError: There is no such protocol.
+    """
+    try:
+        return method(protocol).settings
+    except ConfigError:
+        return OldConfig
+
+
+def from_dict(values: dict[str, Any], cls: type | None = None, where: str = "") -> Any:
     """The configuration that a nested dictionary describes; the inverse of :func:`as_dict`.
 
     Args:
         values: Settings; missing ones take their default.
-        cls: The dataclass to fill.
+        cls: The dataclass to fill; by default that of the protocol that ``values`` names, else of the default one.
         where: Prefix for errors.
 
     Raises:
         UnknownNameError: A key that is no setting.
         ConfigError: A value of the wrong type or out of range.
     """
+    if cls is None:
+        cls = settings_class(str(values.get("protocol", DEFAULT_PROTOCOL)))
     hints = typing.get_type_hints(cls)
     arguments = {}
     for key, value in values.items():
         if key not in hints:
+            knowing = known_by(where + key) if "protocol" in getattr(cls, "__dataclass_fields__", {}) or where else []
+            if knowing:
+                whose = ", ".join(knowing)
+                raise ConfigError(
+                    f"{where}{key} means nothing to this protocol; it is a setting of {whose}. Leave it out."
+                )
             raise UnknownNameError("setting", where + key, [where + name for name in hints])
         if dataclasses.is_dataclass(hints[key]):
             if not isinstance(value, dict):
@@ -72,7 +98,87 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
     return value
 
 
-#: Settings that say the same in another way.
+def drop_replaced(values: dict[str, Any], key: str, cls: type) -> None:
+    """Take out of a nested dictionary, in place, the settings that the setting ``key`` replaces, and derived ones."""
+    if cls is OldConfig:
+        drop_rivals(values, key)
+        return
+    for name, _, one in settings_of(cls()):
+        if name == key:
+            for other in one.metadata.get("replaces", ()):
+                remove(values, other)
+    cls.without_derived(values)
+
+
+def remove(values: dict[str, Any], key: str) -> None:
+    """Take the setting of a dotted name out of a nested dictionary, in place, if it is there."""
+    *path, last = key.split(".")
+    for part in path:
+        values = values.get(part, {})
+    values.pop(last, None)
+
+
+def with_setting(config: Any, key: str, value: Any) -> Any:
+    """The configuration with one setting changed, by its dotted name.
+
+    Another protocol keeps every setting that was changed from the default of the one before.
+
+    Raises:
+        ConfigError: There is no such setting, the value is not allowed, or the new protocol lacks a changed setting.
+    """
+    if isinstance(config, OldConfig) and (key != "protocol" or value not in method_names()):
+        return _with_old_setting(config, key, value)
+    if key == "protocol":
+        cls = settings_class(value)
+        if isinstance(config, cls) and type(config) is cls and config.protocol == value:
+            return config
+        return from_dict(_nested({**changes(config), "protocol": value}), cls)
+    values = as_dict(config)
+    drop_replaced(values, key, type(config))
+    *path, last = key.split(".")
+    table = values
+    for part in path:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"{key}: {part} is a setting, not a table of settings.")
+    table[last] = value
+    return from_dict(values, type(config))
+
+
+def changes(config: Any) -> dict[str, Any]:
+    """Dotted names and values of the settings that differ from the defaults of the configuration's class."""
+    values = as_dict(config)
+    type(config).without_derived(values)
+    before = {name: value for name, value, _ in settings_of(type(config)())}
+    flat = dict(_flat(values))
+    return {name: value for name, value in flat.items() if name != "protocol" and _plain(before.get(name)) != value}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _nested(flat: dict[str, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, value in flat.items():
+        *path, last = name.split(".")
+        table = out
+        for part in path:
+            table = table.setdefault(part, {})
+        table[last] = value
+    return out
+
+
+# ---------------------------------------------------------------- settings of wings that have none of their own yet
+
 _RIVALS = {"rounds": "budget", "budget": "rounds", "privacy.p": "privacy.epsilon", "privacy.epsilon": "privacy.p"}
 
 
@@ -80,16 +186,13 @@ def drop_rivals(values: dict[str, Any], key: str) -> None:
     """Take out of a nested dictionary what says the same as a setting in another way, or follows from it, in place."""
     drop_bundle(values, key)
     if key in _RIVALS:
-        *path, last = _RIVALS[key].split(".")
-        for part in path:
-            values = values.get(part, {})
-        values.pop(last, None)
+        remove(values, _RIVALS[key])
 
 
-def with_setting(config: RunConfig, key: str, value: Any) -> RunConfig:
+def _with_old_setting(config: OldConfig, key: str, value: Any) -> OldConfig:
     """The configuration with one setting changed, by its dotted name.
 
-    >>> with_setting(RunConfig(), "privacy.p", 0.5).privacy.p
+    >>> with_setting(OldConfig(), "privacy.p", 0.5).privacy.p
     0.5
     """
     values = as_dict(config)
@@ -108,9 +211,9 @@ def with_setting(config: RunConfig, key: str, value: Any) -> RunConfig:
     return from_dict(values)
 
 
-def _drop_defaults(values: dict[str, Any], config: RunConfig, protocol: str) -> None:
+def _drop_defaults(values: dict[str, Any], config: OldConfig, protocol: str) -> None:
     """Where devices become silos, or the other way round, what was nobody's choice is chosen anew, in place."""
-    now = RunConfig(protocol=config.protocol)
+    now = OldConfig(protocol=config.protocol)
     if family(config.protocol) == family(protocol):
         return
     if config.rounds == now.rounds and config.budget is None:
@@ -136,7 +239,7 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise ConfigError(f"{os.fspath(path)}: not a TOML file: {error}.") from error
 
 
-def read_config(path: str | os.PathLike[str]) -> RunConfig:
+def read_config(path: str | os.PathLike[str]) -> Any:
     """The configuration in a TOML file; errors as :func:`read_toml` and :func:`from_dict`."""
     try:
         return from_dict(read_toml(path))
@@ -146,7 +249,7 @@ def read_config(path: str | os.PathLike[str]) -> RunConfig:
         raise ConfigError(f"{os.fspath(path)}: {error}") from error
 
 
-def to_toml(config: RunConfig) -> str:
+def to_toml(config: Any) -> str:
     """The configuration as TOML text, one comment a setting."""
     import tomlkit
 

@@ -27,8 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedrank.core.errors import ConfigError
-from fedrank.engine.settings import read_toml, with_setting
-from fedrank.experiments.config import RunConfig
+from fedrank.engine.settings import from_dict, read_toml, with_setting
 
 
 @dataclass(frozen=True)
@@ -42,11 +41,11 @@ class Variation:
     """
 
     name: str
-    config: RunConfig
+    config: Any
     where: dict[str, Any]
 
 
-def variations(config: RunConfig, vary: dict[str, list[Any]], cases: Sequence[dict[str, Any]] = ()) -> list[Variation]:
+def variations(config: Any, vary: dict[str, list[Any]], cases: Sequence[dict[str, Any]] = ()) -> list[Variation]:
     """All combinations, the last setting varying fastest.
 
     Args:
@@ -57,7 +56,7 @@ def variations(config: RunConfig, vary: dict[str, list[Any]], cases: Sequence[di
     Raises:
         ConfigError: No values, one twice, an unknown setting, or a combination that is not allowed.
 
-    >>> [v.name for v in variations(RunConfig(), {"clients": [10, 20]})]
+    >>> [v.name for v in variations(from_dict({}), {"clients": [10, 20]})]
     ['clients=10', 'clients=20']
     """
     if not vary and not cases:

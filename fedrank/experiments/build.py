@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+from fedrank.core import plugins
+from fedrank.engine.config import RunConfig as NewConfig
+from fedrank.engine.methods import method
 from fedrank.experiments.config import RunConfig
 from fedrank.ranking.build import Experiment, build_ranking
 from fedrank.silos.build import SiloExperiment, build_silos
@@ -24,6 +27,8 @@ def build(
         FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
     """
     config = config.resolved()
+    if isinstance(config, NewConfig):
+        return plugins.get("fedrank.tasks", method(config.protocol).task).build(config, folder)
     if config.of_texts:
         return build_texts(config, folder)
     if config.of_platforms:

@@ -8,6 +8,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from fedrank.core import plugins
+from fedrank.engine.config import RunConfig as NewConfig
+from fedrank.engine.methods import method
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.runner import Interrupted as Interrupted
@@ -79,6 +82,9 @@ def resume(
 def _runner(
     config: RunConfig, home: RunFolder, listener: Listener, data_folder: str | os.PathLike[str] | None
 ) -> Runner:
+    if isinstance(config, NewConfig):
+        task = plugins.get("fedrank.tasks", method(config.protocol).task)
+        return task.runner(task.build(config, data_folder), home, listener)
     experiment = build(config, data_folder)
     if isinstance(experiment, SiloExperiment):
         return SiloRunner(experiment, home, listener)

@@ -1,0 +1,122 @@
+"""What every run is told, whatever is learnt: seeds, rounds, evaluation, computation.
+
+A protocol's own settings are a subclass of :class:`RunConfig`, a frozen dataclass. A field is a flag of ``fedrank run
+PROTOCOL`` (``--clients 2000``), a key of ``config.toml`` (``clients = 2000``) and an argument in Python; a nested
+dataclass is a table of the file, and its fields are flags with a dot (``--privacy.p``). What is not given has the
+class's default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Self
+
+from cyclopts import Parameter
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.fields import setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What is measured about the models while they learn; a wing's own settings are a subclass."""
+
+    every: int = setting(
+        1, "Rounds between evaluations; the first and the last model are always evaluated.", low=1, high=10**7
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compute:
+    """How the run is computed. Nothing here changes what a party draws."""
+
+    chunk: int = setting(16384, "Parties × seeds that answer at once; bounds the memory.", low=1, high=10**8)
+    checkpoint_seconds: float = setting(30.0, "Seconds between checkpoints, which a killed run resumes from.", low=0)
+    debug: bool = setting(False, "Without jit, party by party: slow, but an error names exchange, party and arguments.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """One experiment: the same protocol and data under several seeds.
+
+    Raises:
+        ConfigError: A setting is out of range or contradicts another.
+    """
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("", "The protocol; see fedrank protocols.")
+    rounds: int = setting(100, "Rounds; a round is one step of the server.", low=1, high=10**6)
+    seeds: int = setting(5, "Number of runs with different seeds.", low=1, high=1000)
+    seed: int = setting(0, "The first seed; the others follow.", low=0, high=2**32 - 1001)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    compute: Compute = field(default_factory=Compute)
+
+    def __post_init__(self):
+        check_ranges(self)
+
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """The seeds of the runs."""
+        return tuple(range(self.seed, self.seed + self.seeds))
+
+    @classmethod
+    def without_derived(cls, values: dict[str, Any]) -> None:
+        """Take out of a nested dictionary of settings, in place, those that follow from others in it.
+
+        A configuration is changed by writing it as a dictionary, changing that, and reading it again: what was derived
+        must be derived anew.
+        """
+
+    def resolved(self) -> Self:
+        """The same with every default that depends on other settings filled in, checked as a whole.
+
+        Raises:
+            ConfigError: A setting was changed that means nothing with the others.
+        """
+        check_needs(self)
+        return self
+
+
+def settings_of(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, dataclasses.Field]]:
+    """Every setting of a configuration: dotted name, value, field; tables are gone into."""
+    for one in dataclasses.fields(config):
+        value = getattr(config, one.name)
+        if dataclasses.is_dataclass(value):
+            yield from settings_of(value, f"{prefix}{one.name}.")
+        else:
+            yield prefix + one.name, value, one
+
+
+def check_ranges(config: Any) -> None:
+    """Check every number of a configuration against the range that its field states.
+
+    Raises:
+        ConfigError: One is outside; says its dotted name, the range and what came.
+    """
+    for name, value, one in settings_of(config):
+        low, high = one.metadata.get("low"), one.metadata.get("high")
+        if value is None or (low is None and high is None):
+            continue
+        if (low is not None and not value >= low) or (high is not None and not value <= high):
+            allowed = f"in {low}..{high}" if None not in (low, high) else f"at least {low}" if high is None else None
+            raise ConfigError(f"{name} must be {allowed or f'at most {high}'}, got {value}.")
+
+
+def check_needs(config: Any) -> None:
+    """Refuse a setting that was changed although it means nothing with the others.
+
+    Raises:
+        ConfigError: Says which, and what it needs.
+    """
+    default = type(config)()
+    before = {name: value for name, value, _ in settings_of(default)}
+    now = {name: value for name, value, _ in settings_of(config)}
+    for name, value, one in settings_of(config):
+        needs = one.metadata.get("needs")
+        if needs is None or value == before[name]:
+            continue
+        where, allowed = needs
+        if now[where] not in allowed if allowed else now[where] == before[where]:
+            what = f"{where} = {' or '.join(map(repr, allowed))}" if allowed else where
+            raise ConfigError(f"{name} means nothing without {what}; set both, or leave it out.")

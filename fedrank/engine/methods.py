@@ -1,0 +1,74 @@
+"""Methods: protocols as the command line, files and tables know them, by name.
+
+A method joins a name to settings, to a task, and to a function that makes the protocol from the settings. A module of
+methods imports no arrays: names and help texts have to be quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fedrank.core import plugins
+from fedrank.core.errors import UnknownNameError
+from fedrank.core.protocol import Protocol
+from fedrank.engine.config import RunConfig
+
+_GROUP = "fedrank.protocols"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A protocol with its settings.
+
+    Attributes:
+        name: How users call it.
+        task: Name of its task (an entry point of ``fedrank.tasks``).
+        settings: Its settings; the default of their field ``protocol`` is ``name``.
+        make: The protocol from its settings and what the task built for it (data, ranker, network: see the task's
+            documentation). Heavy imports belong into this function.
+        summary: One sentence.
+        paper: Author, title, venue, year.
+        crosses: What leaves a party.
+        file: Where to read it.
+        citation: Key in ``core/references.bib``; empty if there is nothing to cite.
+    """
+
+    name: str
+    task: str
+    settings: type[RunConfig]
+    make: Callable[[Any, Any], Protocol]
+    summary: str
+    paper: str = "for comparison"
+    crosses: str = ""
+    file: str = ""
+    citation: str = ""
+
+
+def method(name: str) -> Method:
+    """The method of that name.
+
+    Raises:
+        UnknownNameError: There is none.
+    """
+    return plugins.get(_GROUP, name)
+
+
+def method_names() -> list[str]:
+    """Names of all methods; nothing is imported."""
+    return plugins.names(_GROUP)
+
+
+def known_by(setting: str) -> list[str]:
+    """Names of the methods that have a setting of that dotted name, for error messages."""
+    out = []
+    for name in method_names():
+        try:
+            part: Any = method(name).settings()
+            for step in setting.split("."):
+                part = getattr(part, step)
+        except (AttributeError, UnknownNameError):
+            continue
+        out.append(name)
+    return out

@@ -1,0 +1,91 @@
+"""A task: what the engine has to know about a kind of learning, so that one runner serves all of them.
+
+Ranking, silos, texts and slates are tasks; another package adds one by an entry point of ``fedrank.tasks``. What a
+finished run shows is added in :mod:`fedrank.report.task`.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+from typing import Any, Generic, Protocol, TypeVar
+
+from fedrank.core import protocol as core
+from fedrank.engine.config import RunConfig
+from fedrank.engine.progress import Listener
+from fedrank.engine.run_folder import RunFolder
+from fedrank.engine.runner import Runner
+from fedrank.engine.simulator import Conditions
+
+Config = TypeVar("Config", bound=RunConfig)
+
+
+class Experiment(Protocol):
+    """What a configuration names, built: any object with these attributes.
+
+    Attributes:
+        config: The configuration, resolved.
+        protocol: The protocol.
+        parties: All simulated parties; leaves of ``own`` have a leading axis of parties.
+        conditions: What happens to replies on their way.
+    """
+
+    config: Any
+    protocol: Any
+    conditions: Conditions
+
+    @property
+    def parties(self) -> core.Party:
+        """All simulated parties."""
+        ...
+
+    @property
+    def n_parties(self) -> int:
+        """Number of parties."""
+        ...
+
+    @property
+    def citations(self) -> tuple[str, ...]:
+        """Keys of the publications that the experiment rests on."""
+        ...
+
+
+class RunnableTask(abc.ABC, Generic[Config]):
+    """How a kind of learning is run.
+
+    Attributes:
+        name: Name of its entry point.
+        settings: Settings of a protocol that comes as an object and has none of its own.
+    """
+
+    name: str
+    settings: type[Config]
+
+    @abc.abstractmethod
+    def build(
+        self,
+        config: Config,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        protocol: Any = None,
+        data: Any = None,
+    ) -> Experiment:
+        """Load the data and set everything up.
+
+        Args:
+            config: The configuration, resolved.
+            folder: Where data sets are looked for; by default ``FEDRANK_DATA`` or the platform's cache.
+            protocol: A protocol of the caller's own instead of the one that ``config.protocol`` names.
+            data: Data of the caller's own instead of what ``config`` names, in the form that the task loads.
+
+        Raises:
+            FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
+        """
+
+    @abc.abstractmethod
+    def runner(self, experiment: Any, home: RunFolder, listener: Listener) -> Runner:
+        """The runner of a built experiment in its directory."""
+
+    def folder_name(self, config: Config) -> str:
+        """Name of a run's directory where none is given: what the run is about, in lower case with dashes."""
+        return config.protocol

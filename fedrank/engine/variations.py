@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedrank.core.errors import ConfigError
-from fedrank.engine.settings import from_dict, read_toml, with_setting
+from fedrank.engine.settings import read_toml, with_setting
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ def variations(config: Any, vary: dict[str, list[Any]], cases: Sequence[dict[str
     Raises:
         ConfigError: No values, one twice, an unknown setting, or a combination that is not allowed.
 
+    >>> from fedrank.engine.settings import from_dict
     >>> [v.name for v in variations(from_dict({}), {"clients": [10, 20]})]
     ['clients=10', 'clients=20']
     """

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -68,7 +68,7 @@ class RunConfig:
         must be derived anew.
         """
 
-    def resolved(self) -> Self:
+    def resolved(self) -> Any:
         """The same with every default that depends on other settings filled in, checked as a whole.
 
         Raises:

@@ -221,7 +221,7 @@ def _parts(arguments: argparse.Namespace, ranker: str) -> dict[str, float]:
 
     from fedrank.core.kernels import weighted_sum_kernel
     from fedrank.core.rng import party_key
-    from fedrank.ranking.foltr_es import Reply
+    from fedrank.ranking.on_device.messages import Reply
     from fedrank.ranking.sessions.kernel import play
 
     whole = _Simulated(arguments, ranker, "on", 10)

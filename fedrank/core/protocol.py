@@ -179,14 +179,14 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
         return Layout(message, **{name: sizes[name] for name in sizes_of(message) if name in sizes})
 
     @property
-    @abc.abstractmethod
     def request(self) -> Layout[Request]:
         """Layout of what the server sends to each party."""
+        raise ConfigError(f"{type(self).__name__} names no request; write class {type(self).__name__}(…, request=…).")
 
     @property
-    @abc.abstractmethod
     def reply(self) -> Layout[Reply]:
         """Layout of what a party sends back."""
+        raise ConfigError(f"{type(self).__name__} names no reply; write class {type(self).__name__}(…, reply=…).")
 
     @abc.abstractmethod
     def ask(self, state: State) -> Request:

@@ -19,7 +19,7 @@ from fedrank.core.errors import ConfigError, WireError
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.metrics.online import REWARDS, OnlineMetric, discretised
 from fedrank.privacy.randomised_response import epsilon
-from fedrank.ranking.on_device.messages import Request, request_layout
+from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.on_device.reply import ClicksToReply
 from fedrank.ranking.on_device.scores import weights_of
 
@@ -133,7 +133,7 @@ class Terms:
     @functools.cached_property
     def request(self) -> Layout[Request]:
         """Hub to device."""
-        return request_layout(self.size)
+        return Layout(Request, parameters=self.size)
 
     @functools.cached_property
     def clicks_to_reply(self) -> ClicksToReply:

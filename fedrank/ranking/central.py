@@ -25,7 +25,8 @@ had as many updates as the federated learner, not as many as interactions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import dataclasses
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -33,7 +34,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.messages import Field, Layout
+from fedrank.core.messages import Array, f4, field, message
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.privacy.randomised_response import os_words
@@ -43,6 +44,7 @@ from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.learners.dueling import DuelWords, dueling_steps
 from fedrank.ranking.learners.pdgd import Learnt, PdgdWords, pdgd_steps
+from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.devices import chosen, devices, remember
 
@@ -59,30 +61,11 @@ _INITIAL = 0.1
 _MOST_INTERACTIONS = 10**6
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Request:
-    """Inside the service: where a round starts.
-
-    Attributes:
-        round: uint32: number of the round; the learning rate follows from it.
-        weights: float32 [parameters].
-    """
-
-    round: Any
-    weights: Any
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@message(kind=2)
 class Reply:
-    """Inside the service: where a round ended.
+    """Inside the service: where a round ended."""
 
-    Attributes:
-        weights: float32 [parameters].
-    """
-
-    weights: Any
+    weights: Array = field(f4["parameters"], "the ranker after the round, within the service")
 
 
 class Draws(NamedTuple):
@@ -140,7 +123,7 @@ class Central(Protocol):
     learner: str
     ranker: Ranker
     user: CascadeUser
-    metric: OnlineMetric = field(default_factory=max_rr)
+    metric: OnlineMetric = dataclasses.field(default_factory=max_rr)
     interactions: int = 8000
     learning_rate: float | None = None
     decay: float = 1.0
@@ -193,6 +176,11 @@ class Central(Protocol):
         return (self.user, *self.others)
 
     @property
+    def sizes(self) -> dict[str, int]:  # type: ignore[override] - elsewhere an attribute of the class
+        """Weights of the ranker."""
+        return {"parameters": self.ranker.size}
+
+    @property
     def exchanges(self) -> tuple[Exchange, ...]:
         """The one exchange: serve and learn."""
         return (ServeAndLearn(self),)
@@ -238,25 +226,12 @@ class Central(Protocol):
 
 
 @dataclass(frozen=True)
-class ServeAndLearn(Exchange):
+class ServeAndLearn(Exchange, request=Request, reply=Reply):
     """The exchange of :class:`Central`, from the service to itself."""
 
     settings: Central
 
     name = "serve-and-learn"
-
-    @property
-    def request(self) -> Layout[Request]:
-        """Round and weights."""
-        axes = (("parameters", self.settings.ranker.size),)
-        number = Field("round", "u4", "number of the round")
-        return Layout(Request, 1, (number, Field("weights", "f4", "the ranker that the round starts from", axes)))
-
-    @property
-    def reply(self) -> Layout[Reply]:
-        """The weights after the round."""
-        axes = (("parameters", self.settings.ranker.size),)
-        return Layout(Reply, 2, (Field("weights", "f4", "the ranker after the round, within the service", axes),))
 
     def ask(self, state: ServerState) -> Request:
         """The current model."""

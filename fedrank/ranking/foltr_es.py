@@ -45,7 +45,7 @@ from fedrank.privacy.noise.sums import NoisyValues
 from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
-from fedrank.ranking.on_device.messages import NoisyReply, PlainReply, Reply, Request, request_layout
+from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.on_device.reply import ClicksToReply
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.devices import chosen, devices, remember
@@ -55,9 +55,6 @@ from fedrank.ranking.sessions.sessions import check_ties, play
 
 #: Noise exceeds so many scales with a probability of e⁻⁴⁰.
 _TAIL = 40
-
-for _message in (Request, Reply, PlainReply, NoisyReply):  # declared where devices can import them, without JAX
-    jax.tree_util.register_dataclass(_message)
 
 
 class Draws(NamedTuple):
@@ -204,6 +201,11 @@ class FoltrES(Protocol):
         return ClicksToReply(self.metric, self.each, self.antithetic, self.p, self.noise is not None)
 
     @property
+    def sizes(self) -> dict[str, int]:  # type: ignore[override] - elsewhere an attribute of the class
+        """Weights of the ranker."""
+        return {"parameters": self.ranker.size}
+
+    @property
     def exchanges(self) -> tuple[Exchange, ...]:
         """The one exchange: try a perturbation."""
         return (TryPerturbation(self),)
@@ -251,17 +253,12 @@ class FoltrES(Protocol):
 
 
 @dataclass(frozen=True)
-class TryPerturbation(Exchange):
+class TryPerturbation(Exchange, request=Request):
     """The exchange of :class:`FoltrES`."""
 
     settings: FoltrES
 
     name = "try-perturbation"
-
-    @property
-    def request(self) -> Layout[Request]:
-        """Round and weights."""
-        return request_layout(self.settings.ranker.size)
 
     @property
     def reply(self) -> Layout[Any]:

@@ -57,16 +57,9 @@ from fedrank.privacy.unprotected import Unprotected
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks
-from fedrank.ranking.foltr_pdgd.messages import (
-    Draws,
-    Request,
-    ServerState,
-    SumReply,
-    WeightsReply,
-    reply_layout,
-    request_layout,
-)
+from fedrank.ranking.foltr_pdgd.messages import Draws, ServerState, SumReply, WeightsReply
 from fedrank.ranking.learners.pdgd import Learnt, PdgdWords, pdgd_steps
+from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.devices import chosen, devices, remember
 
@@ -206,6 +199,11 @@ class FoltrPDGD(Protocol):
         return (self.clip or 0.0) / epsilon if self.as_published else laplace_scale(epsilon, self.sensitivity)
 
     @property
+    def sizes(self) -> dict[str, int]:  # type: ignore[override] - elsewhere an attribute of the class
+        """Weights of the ranker, and most interactions of a device."""
+        return {"parameters": self.ranker.size, "interactions": self.interactions}
+
+    @property
     def exchanges(self) -> tuple[Exchange, ...]:
         """The one exchange: learn locally."""
         return (LearnLocally(self),)
@@ -266,7 +264,7 @@ class FoltrPDGD(Protocol):
 
 
 @dataclass(frozen=True)
-class LearnLocally(Exchange):
+class LearnLocally(Exchange, request=Request):
     """The exchange of :class:`FoltrPDGD`."""
 
     settings: FoltrPDGD
@@ -274,15 +272,9 @@ class LearnLocally(Exchange):
     name = "learn-locally"
 
     @property
-    def request(self) -> Layout[Request]:
-        """Round and weights."""
-        return request_layout(self.settings.ranker.size)
-
-    @property
     def reply(self) -> Layout[Any]:
         """Four bytes a weight, and two that say how many interactions they come from."""
-        s = self.settings
-        return reply_layout(s.ranker.size, s.interactions, s.secure_sum, s.noise != "none")
+        return self.layout(SumReply if self.settings.secure_sum else WeightsReply)
 
     def carriers(self, parties: int) -> tuple[tuple[str, str, Layout], ...]:
         """Keys, sealed shares and what takes the masks out again, where there is a secure sum."""

@@ -1,56 +1,37 @@
-"""What crosses in :mod:`fedrank.ranking.foltr_pdgd`, what a device draws for it, and what the server keeps."""
+"""What devices send in :mod:`fedrank.ranking.foltr_pdgd`, what they draw for it, and what the server keeps.
+
+The server sends a :class:`~fedrank.ranking.on_device.messages.Request`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
-
-from fedrank.core.messages import Field, Layout
+from fedrank.core.messages import Array, f4, field, message, u2, u4
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Request:
-    """Server to devices: the model to start from.
-
-    Attributes:
-        round: uint32: number of the round; the learning rate follows from it.
-        weights: float32 [parameters].
-    """
-
-    round: Any
-    weights: Any
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@message(kind=2)
 class WeightsReply:
-    """Device to server: its weights, for the server to see.
+    """Device to server: its weights, for the server to see; where a run says so, clipped, and with a share of noise."""
 
-    Attributes:
-        weights: float32 [parameters], clipped and with the device's share of noise.
-        interactions: How many interactions they come from.
-    """
-
-    weights: Any
-    interactions: Any
+    weights: Array = field(
+        f4["parameters"], "weights after learning, with the device's share of noise if there is noise"
+    )
+    interactions: Array = field(u2, "number of interactions learnt from", largest="interactions")
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@message(kind=3)
 class SumReply:
     """Device to secure sum: a vector of which the server learns nothing but the sum over devices.
 
-    Attributes:
-        values: uint32 [parameters]: clipped weights times the device's part of B interactions, in steps of the grid,
-            with the device's share of noise, modulo 2³². Masked in a deployment.
-        interactions: How many interactions they come from. Public.
+    The values are clipped weights times the device's part of B interactions, in steps of the grid, with the device's
+    share of noise, modulo 2³². In a deployment they are masked. The number of interactions is public.
     """
 
-    values: Any
-    interactions: Any
+    values: Array = field(
+        u4["parameters"], "weights after learning, as integers that mean nothing until all devices' are added up"
+    )
+    interactions: Array = field(u2, "number of interactions learnt from", largest="interactions")
 
 
 class Draws(NamedTuple):
@@ -79,27 +60,3 @@ class ServerState(NamedTuple):
 
     round: Any
     weights: Any
-
-
-def request_layout(parameters: int) -> Layout[Request]:
-    """Round and weights."""
-    weights = Field("weights", "f4", "the ranker to start from", (("parameters", parameters),))
-    return Layout(Request, 1, (Field("round", "u4", "number of the round"), weights))
-
-
-def reply_layout(parameters: int, interactions: int, secure_sum: bool, noised: bool) -> Layout[Any]:
-    """Four bytes a weight, and two that say how many interactions they come from.
-
-    Args:
-        parameters: Number of weights.
-        interactions: Most interactions of a device.
-        secure_sum: The server sees the sum only.
-        noised: There is a share of noise on the weights.
-    """
-    axes = (("parameters", parameters),)
-    count = Field("interactions", "u2", "number of interactions learnt from", largest=interactions)
-    if secure_sum:
-        meaning = "weights after learning, as integers that mean nothing until all devices' are added up"
-        return Layout(SumReply, 3, (Field("values", "u4", meaning, axes), count))
-    meaning = "weights after learning" + (", with the device's share of noise" if noised else "")
-    return Layout(WeightsReply, 2, (Field("weights", "f4", meaning, axes), count))

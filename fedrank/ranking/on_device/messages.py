@@ -1,93 +1,50 @@
-"""What crosses in :mod:`fedrank.ranking.foltr_es`, to the byte; NumPy and the standard library are enough to read it.
+"""What crosses in :mod:`fedrank.ranking.foltr_es`, to the byte; a device reads and writes it with NumPy alone.
 
-A device has no JAX. :mod:`fedrank.ranking.foltr_es` makes the same classes known to it.
+A reply has 9 bytes for MaxRR with B = 4 and antithetic halves; 7 to 13 in all settings.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from fedrank.core.messages import Array, f4, field, i4, message, u2, u3, u4
 
-from fedrank.core.messages import Field, Layout
+_SEED = "seed of the random perturbation that was tried; says nothing about anyone"
 
 
-@dataclass(frozen=True)
+@message(kind=1)
 class Request:
-    """Server to devices: the model to start from.
+    """Server to devices: the model to start from."""
 
-    Attributes:
-        round: uint32: number of the round.
-        weights: float32 [parameters].
-    """
-
-    round: Any
-    weights: Any
+    round: Array = field(u4, "number of the round")
+    weights: Array = field(f4["parameters"], "the ranker to start from")
 
 
-@dataclass(frozen=True)
+@message(kind=2)
 class Reply:
-    """Device to server, antithetic.
+    """Device to server, antithetic: what two opposite perturbations were worth, in units of 1/scale of the metric."""
 
-    Attributes:
-        seed: uint32: makes the perturbation, nothing else.
-        plus: Sum of the privatised values under θ + σv, in units of 1/scale of the metric.
-        minus: The same under θ − σv.
-    """
-
-    seed: Any
-    plus: Any
-    minus: Any
+    seed: Array = field(u4, _SEED)
+    plus: Array = field(
+        u2 | u3, "sum of the privatised metric values with the perturbation added", largest="largest_sum"
+    )
+    minus: Array = field(
+        u2 | u3, "sum of the privatised metric values with the perturbation subtracted", largest="largest_sum"
+    )
 
 
-@dataclass(frozen=True)
+@message(kind=3)
 class PlainReply:
-    """Device to server without antithetic halves.
+    """Device to server without antithetic halves: what a perturbation was worth, in units of 1/scale of the metric."""
 
-    Attributes:
-        seed: uint32: makes the perturbation, nothing else.
-        plus: Sum of the privatised values under θ + σv, in units of 1/scale of the metric.
-    """
-
-    seed: Any
-    plus: Any
+    seed: Array = field(u4, _SEED)
+    plus: Array = field(
+        u2 | u3, "sum of the privatised metric values with the perturbation added", largest="largest_sum"
+    )
 
 
-@dataclass(frozen=True)
+@message(kind=4)
 class NoisyReply:
-    """Device to server, antithetic, with noise on the sums instead of lies about interactions.
+    """Device to server, antithetic, with noise on the sums instead of randomised values; any integer may come."""
 
-    Attributes:
-        seed: uint32: makes the perturbation, nothing else.
-        plus: int32: sum of the values under θ + σv and noise, in units of 1/scale of the metric.
-        minus: int32: the same under θ − σv.
-    """
-
-    seed: Any
-    plus: Any
-    minus: Any
-
-
-def request_layout(parameters: int) -> Layout[Request]:
-    """Round and weights."""
-    weights = Field("weights", "f4", "the ranker to start from", (("parameters", parameters),))
-    return Layout(Request, 1, (Field("round", "u4", "number of the round"), weights))
-
-
-def reply_layout(largest: int, antithetic: bool, noisy: bool) -> Layout[Any]:
-    """Seed and sums: 9 bytes for MaxRR with B = 4 and antithetic halves; 7 to 13 in all settings.
-
-    Args:
-        largest: Largest sum that an honest device can have.
-        antithetic: Two sums or one.
-        noisy: There is noise on the sums, so that any integer may come.
-    """
-    seed = Field("seed", "u4", "seed of the random perturbation that was tried; says nothing about anyone")
-    if noisy:
-        added = "sum of the metric values with the perturbation added, and noise"
-        minus = Field("minus", "i4", added.replace("added", "subtracted"))
-        return Layout(NoisyReply, 4, (seed, Field("plus", "i4", added), minus))
-    width, added = "u2" if largest < 2**16 else "u3", "sum of the privatised metric values with the perturbation added"
-    plus = Field("plus", width, added, largest=largest)
-    if not antithetic:
-        return Layout(PlainReply, 3, (seed, plus))
-    return Layout(Reply, 2, (seed, plus, Field("minus", width, added.replace("added", "subtracted"), largest=largest)))
+    seed: Array = field(u4, _SEED)
+    plus: Array = field(i4, "sum of the metric values with the perturbation added, and noise")
+    minus: Array = field(i4, "sum of the metric values with the perturbation subtracted, and noise")

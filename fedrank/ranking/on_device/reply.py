@@ -13,7 +13,7 @@ from typing import Any
 from fedrank.core.messages import Layout
 from fedrank.metrics.online import OnlineMetric
 from fedrank.privacy.randomised_response import privatise
-from fedrank.ranking.on_device.messages import NoisyReply, PlainReply, Reply, reply_layout
+from fedrank.ranking.on_device.messages import NoisyReply, PlainReply, Reply
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,9 @@ class ClicksToReply:
     @property
     def layout(self) -> Layout[Any]:
         """How the reply is written."""
-        return reply_layout(self.each * self.metric.largest, self.antithetic, self.noisy)
+        if self.noisy:
+            return Layout(NoisyReply)
+        return Layout(Reply if self.antithetic else PlainReply, largest_sum=self.each * self.metric.largest)
 
     def rewards(self, patterns: Any, words: Any, xp: Any) -> Any:
         """What each interaction adds to the sum of its half: its metric value, privatised by itself (Section 3.3).

@@ -10,7 +10,7 @@ from worlds import tiny_protocol
 
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.core.messages import Field, Layout
-from fedrank.ranking.foltr_es import PlainReply, Reply, Request
+from fedrank.ranking.on_device.messages import PlainReply, Reply, Request
 
 TRY = tiny_protocol().exchanges[0]
 PLAIN = tiny_protocol(antithetic=False).exchanges[0]

@@ -163,6 +163,15 @@ def test_members_without_a_default_are_asked_for():
         Lacking()
 
 
+def test_messages_that_nobody_named_are_asked_for():
+    class Unnamed(Ask):
+        request, reply = Exchange.request, Exchange.reply
+
+    for side in ("request", "reply"):
+        with pytest.raises(ConfigError, match=rf"class Unnamed\(…, {side}=…\)"):
+            getattr(Unnamed(Settings(3, True)), side)
+
+
 @pytest.mark.parametrize(
     ("arguments", "members", "says"),
     [

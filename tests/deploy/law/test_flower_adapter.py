@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fedrank.core.errors import ConfigError, RunError, UnknownNameError, WireError
 from fedrank.core.ledger import Ledger
+from fedrank.core.messages import Layout
 from fedrank.core.protocol import Party
 from fedrank.deploy.flower import settings as flat
 from fedrank.deploy.flower.answers import Block, FolderMemory, answer_for, answer_of, block_of, pack
@@ -24,7 +25,7 @@ from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.experiments.build import build
 from fedrank.experiments.config import RunConfig
 from fedrank.ranking.data.load import load
-from fedrank.ranking.foltr_pdgd.messages import WeightsReply, reply_layout
+from fedrank.ranking.foltr_pdgd.messages import WeightsReply
 
 NEEDS_FLOWER = "needs flwr: pip install 'fedrank[flower]'"
 
@@ -207,7 +208,7 @@ def test_chance_of_the_operating_system_is_the_default_and_is_no_seeds(tmp_path,
 
 
 def test_a_reply_that_cannot_be_sent_is_left_out():
-    layout = reply_layout(2, 4, False, False)
+    layout = Layout(WeightsReply, parameters=2, interactions=4)
     replies = WeightsReply(np.array([[1, 2], [np.nan, 1], [3, 4]], np.float32), np.array([4, 4, 4]))
     answer = pack(layout, replies, range(5, 8))
     numbers, rows = answer.rows(layout, 8)

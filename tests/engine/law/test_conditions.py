@@ -15,7 +15,7 @@ from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import perturbation
 from fedrank.engine.replay import replay
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
-from fedrank.ranking.foltr_es import Reply
+from fedrank.ranking.on_device.messages import Reply
 
 
 @jax.tree_util.register_dataclass

@@ -32,7 +32,7 @@ from fedrank.engine.weight_attacks import FangKrum, FangTrimmedMean, Lie, Scaled
 from fedrank.metrics.online import max_rr
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.clicks.poison import inverted_user
-from fedrank.ranking.foltr_es import PlainReply, Reply, Request
+from fedrank.ranking.on_device.messages import PlainReply, Reply, Request
 
 N, SIZE = 12, 6
 ON_VALUES = ("random-metric", "inverted-metric", "targeted-seeds")

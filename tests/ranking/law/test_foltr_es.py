@@ -9,7 +9,7 @@ from worlds import FEATURES, tiny_parties, tiny_protocol, tiny_queries
 from fedrank.core.protocol import Party
 from fedrank.core.rng import party_key, perturbation
 from fedrank.ranking.data.queries import QuerySet
-from fedrank.ranking.foltr_es import PlainReply, Reply
+from fedrank.ranking.on_device.messages import PlainReply, Reply
 
 MESSAGES = 40_000
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from worlds import tiny_protocol
 
-from fedrank.ranking.foltr_es import Reply
+from fedrank.ranking.on_device.messages import Reply
 
 
 def told(protocol, plus, minus, arrived):

@@ -21,8 +21,8 @@ from fedrank.texts.data.load import load_texts
 from fedrank.texts.data.silos import Federation, cut, joined, split_queries
 from fedrank.texts.graded import GradedLearner
 from fedrank.texts.silo_sketch import SiloSketch
-from fedrank.texts.silo_sketch.rows import RowSettings, SiloTexts
-from fedrank.texts.silo_sketch.setup import SketchOpening
+from fedrank.texts.silo_sketch.setup import SketchSetup
+from fedrank.texts.silo_sketch.setup.rows import RowSettings, SiloTexts
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI
 from fedrank.texts.sketch import SketchShape
 from fedrank.texts.sketch.account import sketch_account
@@ -60,10 +60,10 @@ class TextExperiment:
     conditions: Conditions
 
     @property
-    def opening(self) -> SketchOpening:
+    def opening(self) -> SketchSetup:
         """How silos come to their rows."""
         opening = self.protocol.opening
-        assert isinstance(opening, SketchOpening)
+        assert isinstance(opening, SketchSetup)
         return opening
 
     @property
@@ -215,7 +215,7 @@ def protocol_of(
     )
 
 
-def _opening(config: RunConfig, silos: int, documents: int, words: int, occurrences: int) -> SketchOpening:
+def _opening(config: RunConfig, silos: int, documents: int, words: int, occurrences: int) -> SketchSetup:
     t, s = config.texts, config.sketch
     asks, delta = s.mode in ("per-query", "paper"), config.privacy.delta
     questions = words * (silos - 1)
@@ -232,7 +232,7 @@ def _opening(config: RunConfig, silos: int, documents: int, words: int, occurren
         delta,
         statistics_change=2 * s.statistics_z + 1,
     )
-    opening = SketchOpening(
+    opening = SketchSetup(
         silos=silos,
         shape=SketchShape(s.z, s.w, s.kind),
         statistics=SketchShape(s.statistics_z, s.statistics_w),

@@ -20,9 +20,10 @@ from fedrank.engine.setup import run_opening
 from fedrank.texts.build import TextExperiment
 from fedrank.texts.data.features import statistics_of
 from fedrank.texts.data.silos import Federation
-from fedrank.texts.silo_sketch.arrays import OPENING_CHANCE, Size, grown, silo_arrays, size_of
-from fedrank.texts.silo_sketch.exchange_sketches import Receive, rows_of_party, seen_by
-from fedrank.texts.silo_sketch.rows import (
+from fedrank.texts.silo_sketch.arrays import SETUP_SEED, Size, grown, silo_arrays, size_of
+from fedrank.texts.silo_sketch.setup import SketchSetup
+from fedrank.texts.silo_sketch.setup.exchange_sketches import Receive, foreign_documents, rows_of_party
+from fedrank.texts.silo_sketch.setup.rows import (
     RowSettings,
     SiloTexts,
     cross_rows,
@@ -32,7 +33,6 @@ from fedrank.texts.silo_sketch.rows import (
     scale_of,
     scaled,
 )
-from fedrank.texts.silo_sketch.setup import SketchOpening
 from fedrank.texts.silo_sketch.state import SketchRows
 
 #: Missed documents are padded to a multiple of this, so that runs of a sweep share a compiled program.
@@ -117,7 +117,7 @@ def opened(experiment: TextExperiment, exact: bool, stage: Callable[[str], None]
         experiment.config.all_seeds, experiment.federations, experiment.texts, strict=True
     ):
         stage(f"Sketches of seed {seed}")
-        rng = np.random.default_rng([seed, OPENING_CHANCE])
+        rng = np.random.default_rng([seed, SETUP_SEED])
         state, parties, crossed = run_opening(experiment.opening, experiment.opening.parties(list(texts)), rng)
         ledger = ledger if len(ledger) else crossed
         own = [rows_of_party(party) for party in parties]
@@ -194,10 +194,10 @@ def isolated_rows(texts: SiloTexts, settings: RowSettings, seen: dict[str, np.nd
     return scaled(own_rows(texts, look, settings) | nothing, alone)
 
 
-def count_errors(opening: SketchOpening, state: Any, parties: Sequence[Party], federation: Federation) -> CountErrors:
+def count_errors(opening: SketchSetup, state: Any, parties: Sequence[Party], federation: Federation) -> CountErrors:
     """How far off the counts are that the first silo uses of the second's documents; NaN where there are none."""
     request = Receive(opening).address(state, 0)
-    seen = seen_by(opening, parties[0], request)[1]
+    seen = foreign_documents(opening, parties[0], request)[1]
     words = parties[0].shared.words
     if seen is None or not words:
         return CountErrors(*[float("nan")] * 4)

@@ -8,8 +8,8 @@ import numpy as np
 
 from fedrank.engine.setup import run_opening
 from fedrank.texts.data.generate import generate_federation
-from fedrank.texts.silo_sketch.rows import RowSettings, SiloTexts
-from fedrank.texts.silo_sketch.setup import SketchOpening
+from fedrank.texts.silo_sketch.setup import SketchSetup
+from fedrank.texts.silo_sketch.setup.rows import RowSettings, SiloTexts
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI
 from fedrank.texts.sketch import SketchShape
 from fedrank.texts.sketch.account import sketch_account
@@ -52,7 +52,7 @@ def opening_of(mode="plain", texts=None, **settings):
     rows = RowSettings(
         **{"scale": "federation", "depth": 6, "negatives": 3, "foreign": 5, "seed": 1} | settings.pop("rows", {})
     )
-    return SketchOpening(
+    return SketchSetup(
         silos=len(texts),
         shape=shape,
         statistics=statistics,

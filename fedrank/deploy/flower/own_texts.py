@@ -25,8 +25,8 @@ from fedrank.texts.data.features import NAMES
 from fedrank.texts.data.files import read_texts
 from fedrank.texts.data.load import GENERATED
 from fedrank.texts.silo_sketch import SiloSketch
-from fedrank.texts.silo_sketch.rows import SiloTexts
-from fedrank.texts.silo_sketch.setup import SketchOpening
+from fedrank.texts.silo_sketch.setup import SketchSetup
+from fedrank.texts.silo_sketch.setup.rows import SiloTexts
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI
 
 #: What ``data`` says where each silo has texts of its own.
@@ -52,10 +52,10 @@ class Agreed(NamedTuple):
     n_parties: int
 
     @property
-    def opening(self) -> SketchOpening:
+    def opening(self) -> SketchSetup:
         """How silos come to their rows."""
         opening = self.protocol.opening
-        assert isinstance(opening, SketchOpening)
+        assert isinstance(opening, SketchSetup)
         return opening
 
 

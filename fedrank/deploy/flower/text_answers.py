@@ -34,10 +34,10 @@ from fedrank.deploy.flower.settings import NodeSettings, about
 from fedrank.experiments.config import RunConfig
 from fedrank.metrics.offline import offline_metric
 from fedrank.texts.silo_sketch import SiloSketch
-from fedrank.texts.silo_sketch.agree import Agree, SumStep
-from fedrank.texts.silo_sketch.arrays import alone, opening_generator
-from fedrank.texts.silo_sketch.exchange_sketches import rows_of_party
-from fedrank.texts.silo_sketch.setup import SketchOpening
+from fedrank.texts.silo_sketch.arrays import alone, setup_generator
+from fedrank.texts.silo_sketch.setup import SketchSetup
+from fedrank.texts.silo_sketch.setup.agree import Agree, SumStep
+from fedrank.texts.silo_sketch.setup.exchange_sketches import rows_of_party
 from fedrank.texts.silo_sketch.state import VALI, SketchRows
 
 _log = logging.getLogger("fedrank.flower")
@@ -84,7 +84,7 @@ def answer_texts(
         opening = common.opening
         party = opening.party(texts_of(config, node, where), number)
         seeded = node.chance == "seed"
-        draws = opening_generator(config.seed, question.exchange, number) if seeded else None
+        draws = setup_generator(config.seed, question.exchange, number) if seeded else None
         # The same noise once more, or none, tells nothing more.
         once = node.data and not seeded and math.isfinite(opening.promise.epsilon_occurrence)
         most = node.most_openings if once else math.inf
@@ -144,7 +144,7 @@ def _outlasts(name: str) -> bool:
     return name.startswith("rows.") or name in ("number", "spent", "answered")
 
 
-def _tell_fingerprint(opening: SketchOpening, question: Question, answer: Answer) -> None:
+def _tell_fingerprint(opening: SketchSetup, question: Question, answer: Answer) -> None:
     """For those who run the silos: where they compare it, a server that swapped keys is found out."""
     exchange = opening.exchanges[question.exchange]
     if isinstance(exchange, Agree):
@@ -156,7 +156,7 @@ def _tell_fingerprint(opening: SketchOpening, question: Question, answer: Answer
         )
 
 
-def _shows(opening: SketchOpening) -> int:
+def _shows(opening: SketchSetup) -> int:
     """The first exchange with which something with noise leaves a silo."""
     return next(
         i for i, exchange in enumerate(opening.exchanges) if isinstance(exchange, SumStep) and exchange.step == _VECTORS

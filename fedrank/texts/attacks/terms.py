@@ -19,6 +19,7 @@ import numpy as np
 
 from fedrank.texts.attacks.world import Finding, World, mean_interval
 from fedrank.texts.sketch.decoys import Obfuscator, fits
+from fedrank.texts.sketch.icde_2021 import SCHEMES
 from fedrank.texts.sketch.sizing import decoys_of
 
 #: Room for rounding in a comparison of two equal probabilities.
@@ -39,7 +40,7 @@ def dictionary(world: World, z1: int, scheme: str, trials: int, rng: np.random.G
         trials: Questions, each about another term if there are enough.
         rng: Generator.
     """
-    querier = Obfuscator(world.shape, z1, world.terms, world.hashes, rng.bytes(32), scheme)
+    querier = SCHEMES[scheme](world.shape, z1, world.terms, world.hashes, rng.bytes(32))
     alike = 1 + (world.shape.z - z1 if scheme == "icde" else decoys_of(world.shape.z, z1, 0))
     named, candidates = np.zeros(trials), np.zeros(trials)
     for trial, term in enumerate(rng.choice(len(world.terms), trials, replace=trials > len(world.terms))):

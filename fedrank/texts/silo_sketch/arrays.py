@@ -10,7 +10,7 @@ import numpy as np
 from fedrank.texts.silo_sketch.state import TRAIN, UNUSED, SketchRows
 
 #: Keeps the chance of a simulated opening apart from other uses of a run's seed.
-OPENING_CHANCE = 0x5E7C
+SETUP_SEED = 0x5E7C
 
 
 class Size(NamedTuple):
@@ -27,7 +27,7 @@ class Size(NamedTuple):
     foreign: int
 
 
-def opening_generator(seed: int, exchange: int, party: int) -> np.random.Generator:
+def setup_generator(seed: int, exchange: int, party: int) -> np.random.Generator:
     """A simulated silo's chance in one exchange of the opening: the generator that a simulator of it makes.
 
     Args:
@@ -35,7 +35,7 @@ def opening_generator(seed: int, exchange: int, party: int) -> np.random.Generat
         exchange: Number of the exchange, from 0.
         party: Number of the silo, from 0.
     """
-    return np.random.default_rng(np.random.SeedSequence([seed, OPENING_CHANCE], spawn_key=(exchange, party)))
+    return np.random.default_rng(np.random.SeedSequence([seed, SETUP_SEED], spawn_key=(exchange, party)))
 
 
 def size_of(own: Mapping[str, np.ndarray]) -> Size:

@@ -3,10 +3,9 @@
 A silo that asks another one for cells would reveal its term to the owner of the documents, who knows the hashes too. So
 only z₁ of the z positions, the private index set PK, carry the term's own cells; the others carry cells of decoys.
 
-Two schemes are published. In "icde" (ICDE 2021, equation 4) every other position holds the cell of a word of its own:
-an owner who counts for each word of a dictionary in how many positions it fits finds the term, as nothing else fits in
-z₁. In "jos" (Journal of Software 2021, equation 4) a few whole decoys take disjoint blocks of positions, so that each
-fits in exactly z₁ positions as the term does; :func:`fedrank.texts.sketch.sizing.anonymity_set` has the numbers.
+A few whole decoys take disjoint blocks of the other positions, so that each fits in exactly z₁ positions as the term
+does (Journal of Software 2021, equation 4); :func:`fedrank.texts.sketch.sizing.anonymity_set` has the numbers. The
+scheme of the ICDE version, which a dictionary breaks, is in :mod:`fedrank.texts.sketch.icde_2021`.
 
 Everything about a term's question (PK, decoys, blocks) comes from a keyed hash of the silo's own secret and the term,
 never from fresh randomness. Published as it is, PK stays and decoys are drawn anew, so the positions on which two
@@ -23,17 +22,15 @@ both questions are few), and how often a question comes. Where z₁ is more than
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float32, Int32, Int64, Integer, Shaped, UInt64
 
-from fedrank.core.errors import ConfigError, DataError, UnknownNameError
+from fedrank.core.errors import ConfigError, DataError
 from fedrank.texts.sketch import SECRET_BYTES, Hashes, SketchShape, estimate
 from fedrank.texts.sketch.sizing import chance_of_overlap, decoys_of
-
-#: "jos": whole decoys of z₁ positions each. "icde": a word of its own for every other position.
-SCHEMES = ("jos", "icde")
 
 _PERSON = b"fedrank decoys 1"
 _DIGEST, _WORD = 64, 8
@@ -44,7 +41,7 @@ _PATIENCE = 8
 
 
 class Question(NamedTuple):
-    """What a silo asks about one term.
+    """A question about one term.
 
     Attributes:
         rows: int32 [z]: a cell of each row. This is sent.
@@ -53,24 +50,23 @@ class Question(NamedTuple):
         among: Terms that fit in exactly as many positions, the asked one included, by construction. Stays at home.
     """
 
-    rows: np.ndarray
-    own: np.ndarray
-    signs: np.ndarray
+    rows: Int32[np.ndarray, z]
+    own: Int32[np.ndarray, z1]
+    signs: Int32[np.ndarray, z1]
     among: int
 
 
 class Obfuscator:
-    """A silo's questions.
+    """Makes a silo's questions, one a term.
 
     Args:
         shape: Rows and cells of the sketches.
         z1: Positions that belong to the term, 1 … z.
         terms: The silo's vocabulary; decoys come from it, and every term asked about is in it.
-        hashes: Of the vocabulary, in order.
+        hashes: Hashes of the vocabulary, in order.
         secret: The silo's own, 16 … 64 bytes, kept as long as it asks. Not the secret of the hashes: other silos have
             that one.
-        scheme: One of :data:`SCHEMES`.
-        overlap: b of "jos", 0 … z₁ − 1: positions of PK that a decoy fits as well. A larger b makes room for more
+        overlap: b, 0 … z₁ − 1: positions of PK that a decoy fits as well. A larger b makes room for more
             decoys and makes words that fit rare (:func:`fedrank.texts.sketch.sizing.chance_of_overlap`).
         candidates: Numbers of terms that decoys may be drawn from, int [n]; all where None.
 
@@ -86,12 +82,9 @@ class Obfuscator:
         terms: Sequence[str],
         hashes: Hashes,
         secret: bytes,
-        scheme: str = "jos",
         overlap: int = 0,
-        candidates: np.ndarray | None = None,
+        candidates: Integer[np.ndarray, candidates] | None = None,
     ):
-        if scheme not in SCHEMES:
-            raise UnknownNameError("scheme of decoys", scheme, SCHEMES)
         if not 1 <= z1 <= shape.z:
             raise ConfigError(f"z1 must be in 1..{shape.z} (rows of the sketch), got {z1}.")
         if not 0 <= overlap < z1:
@@ -100,7 +93,7 @@ class Obfuscator:
             raise ConfigError(f"a silo's secret has {SECRET_BYTES[0]} to {SECRET_BYTES[1]} bytes, got {len(secret)}.")
         if hashes.rows.shape != (len(terms), shape.z):
             raise DataError(f"hashes of {len(terms)} terms in {shape.z} rows are needed, got {hashes.rows.shape}.")
-        self.shape, self.z1, self.scheme, self.overlap = shape, z1, scheme, overlap
+        self.shape, self.z1, self.overlap = shape, z1, overlap
         self._rows, self._signs, self._secret = hashes.rows, hashes.signs, secret
         self._numbers = {term: number for number, term in enumerate(terms)}
         self._candidates = np.arange(len(terms)) if candidates is None else np.asarray(candidates)
@@ -109,7 +102,7 @@ class Obfuscator:
     @property
     def among(self) -> int:
         """Terms that every question fits equally well, the asked one included; words that fit by chance come on top."""
-        return 1 + (decoys_of(self.shape.z, self.z1, self.overlap) if self.scheme == "jos" else 0)
+        return 1 + decoys_of(self.shape.z, self.z1, self.overlap)
 
     def ask(self, term: str) -> Question:
         """The question about a term: the same one every time.
@@ -125,31 +118,39 @@ class Obfuscator:
         return self._asked[term]
 
     def _question(self, term: str, number: int) -> Question:
-        words = _words(self._secret, b"positions", term)
-        order = np.argsort(_take(words, self.shape.z), kind="stable")
+        stream = _stream(self._secret, b"positions", term)
+        order = np.argsort(_take(stream, self.shape.z), kind="stable")
         own, others = np.sort(order[: self.z1]), order[self.z1 :]
         sent = np.full(self.shape.z, -1, np.int32)
         sent[own] = self._rows[number, own]
-        drawn = _Draws(self._secret, term, self._candidates, number)
-        if self.scheme == "jos":
-            decoys = self.among - 1
-            width = self.z1 - self.overlap
-            blocks = others[: decoys * width].reshape(decoys, width)
-            others = others[decoys * width :]
-            self._plant(term, number, own, blocks, others, sent, drawn)
-        else:
-            for position in others:
-                candidate = next(drawn, None)
-                if candidate is None:
-                    raise DataError(f"there is no word but {term!r} to fill its question with; give more candidates.")
-                sent[position] = self._rows[candidate, position]
+        self._fill(term, number, own, others, sent, _draws(self._secret, term, self._candidates, number))
         return Question(sent, own.astype(np.int32), self._signs[number, own], self.among)
 
-    def _plant(self, term, number, own, blocks, left, sent, drawn) -> None:
-        """Decoys into their blocks and single words into what is left, so that nothing else fits by accident.
+    def _fill(
+        self,
+        term: str,
+        number: int,
+        own: Integer[np.ndarray, z1],
+        others: Integer[np.ndarray, others],
+        sent: Int32[np.ndarray, z],
+        drawn: Iterator[int],
+    ) -> None:
+        """Write decoys into their blocks of positions, and single words into the positions that are left.
 
-        A word that was planted already fits its own block, and so is not taken twice.
+        No word but the term and the decoys fits in z₁ positions by construction. A decoy already fits its own block,
+        so that no word is taken twice.
+
+        Args:
+            term: The term.
+            number: Its number in the vocabulary.
+            own: Positions of the term.
+            others: All other positions, in random order.
+            sent: Cells of the question, −1 where not yet written; changed in place.
+            drawn: Numbers of candidates, in random order.
         """
+        width = self.z1 - self.overlap
+        filled = (self.among - 1) * width
+        blocks, left = others[:filled].reshape(-1, width), others[filled:]
         planted = np.empty((1 + len(blocks), self.shape.z), np.int32)
         planted[0] = self._rows[number]
         for decoy, block in enumerate(blocks, start=1):
@@ -179,62 +180,51 @@ class Obfuscator:
             sent[position] = self._rows[candidate, position]
 
     def _chance(self) -> float:
-        """How often a word fits the first decoy's place."""
+        """Probability that a random word fits as the first decoy."""
         rest = (1 - 1 / self.shape.w) ** (self.z1 - self.overlap)
         return chance_of_overlap(self.z1, self.shape.w, self.overlap) * rest
 
 
-def read(question: Question, answers: np.ndarray, kind: str = "count") -> np.ndarray:
-    """Algorithm 2, last step: the count of the term from the answers at its own positions (equation 6, with the sign).
+def read(
+    question: Question, answers: Shaped[np.ndarray, "documents z"], kind: str = "count"
+) -> Float32[np.ndarray, documents]:
+    """The term's estimated count in each document (Algorithm 2, last step; equation 6, with the sign).
 
     Args:
         question: What was asked.
-        answers: [documents, z], with or without noise.
-        kind: Of the sketch.
-
-    Returns:
-        float32 [documents].
+        answers: Cells of every document at the question's positions, with or without noise.
+        kind: Kind of the sketch, one of :data:`fedrank.texts.sketch.KINDS`.
     """
     return estimate(answers[:, question.own], question.signs[None], kind)
 
 
-def fits(rows: np.ndarray, hashes: Hashes) -> np.ndarray:
-    """What the owner of the documents can find out: in how many positions each word of a dictionary fits a question.
+def fits(rows: Int32[np.ndarray, z], hashes: Hashes) -> Int64[np.ndarray, terms]:
+    """In how many positions each word of a dictionary fits a question; what the owner of the documents can find out.
 
     Args:
-        rows: int32 [z], a question as it was sent.
-        hashes: Of the dictionary.
-
-    Returns:
-        int64 [terms].
+        rows: A question as it was sent.
+        hashes: Hashes of the dictionary.
     """
     return np.count_nonzero(hashes.rows == rows, axis=1)
 
 
-class _Draws:
-    """Numbers of candidates in the order that the secret and the term fix, with an end."""
-
-    def __init__(self, secret: bytes, term: str, candidates: np.ndarray, number: int):
-        self._words, self._candidates, self._number = _words(secret, b"decoys", term), candidates, number
-        self._left = _PATIENCE * max(len(candidates), _DRAWN) if (candidates != number).any() else 0
-        self._ready: list[int] = []
-
-    def __iter__(self) -> _Draws:
-        return self
-
-    def __next__(self) -> int:
-        while self._left > 0:
-            if not self._ready:
-                places = _take(self._words, _DRAWN) % np.uint64(len(self._candidates))
-                self._ready = self._candidates[places].tolist()[::-1]
-            self._left -= 1
-            if (candidate := self._ready.pop()) != self._number:
-                return candidate
-        raise StopIteration
+def _draws(secret: bytes, term: str, candidates: Integer[np.ndarray, candidates], number: int) -> Iterator[int]:
+    """Numbers of candidates other than ``number``, in an order that the secret and the term fix; ends at some time."""
+    if not (candidates != number).any():
+        return
+    stream, left = _stream(secret, b"decoys", term), _PATIENCE * max(len(candidates), _DRAWN)
+    while True:
+        places = _take(stream, _DRAWN) % np.uint64(len(candidates))
+        for candidate in candidates[places].tolist():
+            if not left:
+                return
+            left -= 1
+            if candidate != number:
+                yield candidate
 
 
-def _words(secret: bytes, purpose: bytes, term: str):
-    """An endless stream of 64-bit words in pieces: keyed BLAKE2b of purpose, counter and term."""
+def _stream(secret: bytes, purpose: bytes, term: str) -> Iterator[UInt64[np.ndarray, words]]:
+    """Endless 64-bit words in pieces of a digest: keyed BLAKE2b of purpose, counter and term."""
     counter = 0
     while True:
         salt = purpose[:8].ljust(8, b"\0") + counter.to_bytes(8, "little")
@@ -243,6 +233,6 @@ def _words(secret: bytes, purpose: bytes, term: str):
         counter += 1
 
 
-def _take(words, count: int) -> np.ndarray:
-    """The next words of a stream, whole digests at a time: uint64 [count]."""
-    return np.concatenate([next(words) for _ in range(-(-count * _WORD // _DIGEST))])[:count]
+def _take(stream: Iterator[UInt64[np.ndarray, words]], count: int) -> UInt64[np.ndarray, count]:
+    """The next words of a stream; of the last digest, words beyond ``count`` are dropped."""
+    return np.concatenate([next(stream) for _ in range(-(-count * _WORD // _DIGEST))])[:count]

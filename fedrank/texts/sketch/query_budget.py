@@ -116,6 +116,10 @@ def plan(limit: float, questions: int, mechanism: str = "laplace", delta: float 
     return low
 
 
+class BudgetSpentError(ConfigError):
+    """The privacy budget of a sketch does not allow another answer."""
+
+
 class QueryBudget:
     """What a silo has answered about each of its sketches, to whom, and what it may still answer.
 
@@ -175,7 +179,7 @@ class QueryBudget:
             [n, z]: the answers, in the order of ``sketches``.
 
         Raises:
-            ConfigError: The budget of a sketch is spent.
+            BudgetSpentError: The budget of a sketch is spent.
             DataError: There is no such querier or sketch, or a sketch is named twice.
         """
         total = self.answers.size
@@ -194,7 +198,7 @@ class QueryBudget:
         new = sketches[~known[sketches]]
         spent = new[self.answers[new] >= self.allowed]
         if spent.size:
-            raise ConfigError(
+            raise BudgetSpentError(
                 f"the budget of sketch {spent[0]} is spent ({spent.size} of the {sketches.size} asked about): "
                 f"{self.allowed:,} answers of ε = {self.epsilon:.4g} make up the limit of {self.limit:.4g}. Nothing "
                 "was answered. Repeat earlier questions, plan for more with a smaller ε, or publish sketches once."

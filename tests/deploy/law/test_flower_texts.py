@@ -22,7 +22,7 @@ from fedrank.deploy.flower.text_answers import SHOWN, answer_texts, rows_of_part
 from fedrank.engine.setup import run_opening
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.texts.rows import opened
-from fedrank.texts.silo_sketch.exchange_sketches import rows_of_party
+from fedrank.texts.silo_sketch.setup.exchange_sketches import rows_of_party
 from fedrank.texts.silo_sketch.state import SketchRows
 
 HELLO = Question(0, 0, b"", opening=True)

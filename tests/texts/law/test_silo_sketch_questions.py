@@ -5,9 +5,9 @@ import pytest
 from text_worlds import opening_of, run, small_texts
 
 from fedrank.core.protocol import Party
-from fedrank.texts.silo_sketch.exchange_sketches import Ask
-from fedrank.texts.silo_sketch.rows import SiloTexts
-from fedrank.texts.silo_sketch.setup_messages import Totals
+from fedrank.texts.silo_sketch.setup.exchange_sketches import Ask
+from fedrank.texts.silo_sketch.setup.messages import Totals
+from fedrank.texts.silo_sketch.setup.rows import SiloTexts
 
 
 def with_fewer_documents(texts):
@@ -42,7 +42,7 @@ def test_published_numbers_are_of_one_size_whatever_the_documents_hold():
     changed[0].data[0] += 1  # one occurrence more
     other = [first[0]._replace(corpus=_with_counts(corpus, changed)), *first[1:]]
     states = [run(opening, texts, seed=4)[0] for texts in (first, other)]
-    plain, more = (state.kept["publish"][0] for state in states)
+    plain, more = (state.replies["publish"][0] for state in states)
     np.testing.assert_array_equal(plain.documents, more.documents)
     # The same noise was drawn: what differs is the one occurrence, in z cells, and in two sizes at most.
     off = np.abs(plain.cells.astype(int) - more.cells.astype(int))

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import text_worlds
 from scipy.sparse import csr_array
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.texts.sketch import Cells, SketchShape, counts_of, encode, hash_terms
-from fedrank.texts.sketch.decoys import Obfuscator, fits, read
+from fedrank.texts.sketch.decoys import fits, read
+from fedrank.texts.sketch.icde_2021 import SCHEMES
 from fedrank.texts.sketch.sizing import anonymity_set, chance_of_overlap, decoys_of
 
 HASHED, OWN = bytes(range(32)), bytes(range(1, 33))
@@ -15,7 +17,7 @@ TERMS = [f"word{i}" for i in range(4000)]
 
 def obfuscator(z, w, z1, scheme="jos", overlap=0, secret=OWN, terms=TERMS, **more):
     shape = SketchShape(z, w)
-    return Obfuscator(shape, z1, terms, hash_terms(terms, shape, HASHED), secret, scheme, overlap, **more)
+    return SCHEMES[scheme](shape, z1, terms, hash_terms(terms, shape, HASHED), secret, overlap, **more)
 
 
 def most_disjoint(blocks):
@@ -150,7 +152,7 @@ def test_scarce_decoys_are_an_error_never_a_smaller_set():
 
 def test_settings_out_of_range_are_refused():
     with pytest.raises(UnknownNameError, match="scheme of decoys"):
-        obfuscator(10, 20, 3, "jso")
+        text_worlds.opening_of("per-query", decoys="jso")
     with pytest.raises(ConfigError, match=r"z1 must be in 1\.\.10"):
         obfuscator(10, 20, 11)
     with pytest.raises(ConfigError, match="overlap"):

@@ -21,13 +21,13 @@ from text_worlds import (
 from fedrank.core.errors import SecureSumError
 from fedrank.core.messages import PUBLIC_AXES, Layout
 from fedrank.texts.data.features import NAMES
-from fedrank.texts.silo_sketch.agree import Agree
-from fedrank.texts.silo_sketch.exchange_sketches import Receive, rows_of_party, seen_by
-from fedrank.texts.silo_sketch.setup_messages import Agreed
+from fedrank.texts.silo_sketch.setup.agree import Agree
+from fedrank.texts.silo_sketch.setup.exchange_sketches import Receive, foreign_documents, rows_of_party
+from fedrank.texts.silo_sketch.setup.messages import Agreed
+from fedrank.texts.silo_sketch.setup.statistics import FederatedStatistics, statistics_secret
 from fedrank.texts.silo_sketch.state import TRAIN
-from fedrank.texts.silo_sketch.statistics import FederatedStatistics, statistics_secret
 from fedrank.texts.sketch import hash_terms
-from fedrank.texts.sketch.decoys import Obfuscator
+from fedrank.texts.sketch.icde_2021 import SCHEMES
 
 
 @pytest.fixture(scope="module")
@@ -263,18 +263,18 @@ def test_beyond_the_budget_questions_are_refused_and_their_words_count_as_absent
         for silo in askers:
             request = Receive(opening).address(state, silo)
             assert request.answered[owner] == 15
-            counts = seen_by(opening, parties[silo], request)[owner].counts(parties[silo].shared.words)
+            counts = foreign_documents(opening, parties[silo], request)[owner].counts(parties[silo].shared.words)
             assert (counts[:15] > 0).any(axis=(1, 2)).all()
             assert not counts[15:].any()
 
 
 def test_a_word_is_asked_about_in_one_way_only():
     opening, state, parties, _ = _asked()
-    asked = state.kept["ask"][0].rows
+    asked = state.replies["ask"][0].rows
     for number, party in enumerate(parties):
         texts, own = party.shared, party.own
         hashes = hash_terms(texts.words, opening.shape, own["secret"].tobytes())
-        again = Obfuscator(opening.shape, 3, texts.words, hashes, own["decoys"].tobytes(), opening.decoys)
+        again = SCHEMES[opening.decoys](opening.shape, 3, texts.words, hashes, own["decoys"].tobytes())
         true = hashes.rows
         for row, word in enumerate(texts.words):
             question = again.ask(word)
@@ -312,7 +312,7 @@ def test_the_others_go_on_without_a_silo(collection, where):
 def test_the_others_go_on_without_a_silo_that_stops_answering():
     opening = _asked()[0]
     state, parties, _ = run(opening, absent=[("answer", 0)])
-    assert not state.kept["answer"][1][0] and state.kept["ask"][1].all()
+    assert not state.replies["answer"][1][0] and state.replies["ask"][1].all()
     for number in (1, 2):
         rows = rows_of_party(parties[number])
         assert set(np.unique(rows["cross_silo"])) == {-1, 3 - number}
@@ -333,7 +333,7 @@ def test_a_sum_does_not_begin_without_everybody():
 
 def test_silos_with_different_secrets_do_not_go_on():
     opening, state, _, _ = _quiet()
-    said, arrived = state.kept["agree"]
+    said, arrived = state.replies["agree"]
     step = Agree(opening)
     step.tell(state, said, arrived)
     other = np.asarray(said.fingerprint).copy()
@@ -357,7 +357,7 @@ def _laplace(values, scale):
 def test_published_noise_has_the_promised_scale(seed):
     opening, state, _, _ = _noisy(seed)
     quiet = _quiet()[1] if seed == 0 else run(_quiet()[0], seed=seed)[0]
-    noisy, true = (one.kept["publish"][0] for one in (state, quiet))
+    noisy, true = (one.replies["publish"][0] for one in (state, quiet))
     documents = [silo.n_documents for silo in small_federation().silos]
     noise = np.concatenate([(noisy.cells - true.cells)[silo, :, :n].reshape(-1) for silo, n in enumerate(documents)])
     scale = opening.promise.scale

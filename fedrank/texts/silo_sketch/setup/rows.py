@@ -88,7 +88,7 @@ class SiloTexts(NamedTuple):
         return tuple(self.corpus.vocabulary[number] for number in numbers)
 
 
-class Foreign(NamedTuple):
+class ForeignDocuments(NamedTuple):
     """What a silo sees of another's documents.
 
     Attributes:
@@ -109,10 +109,10 @@ class Foreign(NamedTuple):
 Look = Callable[[Sequence[str]], Statistics]
 
 
-def exact_foreign(corpus: Corpus) -> Foreign:
+def exact_foreign(corpus: Corpus) -> ForeignDocuments:
     """Another silo's documents as they are: a control that no federation has."""
     columns = TermColumns(corpus)
-    return Foreign(lambda words: columns.counts(columns.places(words)), corpus.lengths, corpus.distinct)
+    return ForeignDocuments(lambda words: columns.counts(columns.places(words)), corpus.lengths, corpus.distinct)
 
 
 def own_rows(texts: SiloTexts, look: Look, settings: RowSettings) -> dict[str, np.ndarray]:
@@ -154,7 +154,7 @@ def own_rows(texts: SiloTexts, look: Look, settings: RowSettings) -> dict[str, n
 
 def cross_rows(
     texts: SiloTexts,
-    others: Sequence[Foreign | None],
+    others: Sequence[ForeignDocuments | None],
     look: Look,
     settings: RowSettings,
     judged: Sequence[Sequence[np.ndarray]] | None = None,

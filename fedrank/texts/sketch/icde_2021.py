@@ -1,7 +1,16 @@
-"""Reverse top-K: which documents hold a term most often, without asking every document (ICDE 2021, Algorithms 4 and 5).
+"""What only the ICDE 2021 version of CS-F-LTR has: decoys word by word, and reverse top-K lists.
 
-Each of the z × w cells keeps, of all documents, the αK with the largest values there. A question for a term reads its z
-cells, keeps the documents that stand in at least βz of them, estimates their counts, and returns the K largest.
+Wang, Tong, Shi, Xu: *An Efficient Approach for Cross-Silo Federated Learning to Rank*, ICDE 2021. Neither is a default.
+
+**Decoys word by word** (equation 4; :class:`IcdeObfuscator`). Every position of a question that does not belong to the
+term holds the cell of a word of its own. An owner of documents who counts for each word of a dictionary in how many
+positions it fits finds the term, because nothing else fits in z₁ positions. The journal version mends that
+(:mod:`fedrank.texts.sketch.decoys`).
+
+**Reverse top-K** (Algorithms 4 and 5; :class:`ReverseTopK`): which documents hold a term most often, without asking
+every document. Each of the z × w cells keeps, of all documents, the αK with the largest values there. A question for a
+term reads its z cells, keeps the documents that stand in at least βz of them, estimates their counts, and returns the K
+largest.
 
 As printed, a cell keeps its *largest* values. With a signed Count Sketch that loses half of the rows: where
 g_a(t) = −1, the documents that hold t often are large *negative* numbers and are thrown out first. "both" keeps both
@@ -12,26 +21,58 @@ Measured (3,000 documents of 300 words, z = 30, w = 200, α = 5, K = 50, 30 term
 seed 0), share of the returned 50 that belong there, at β = 0.1, 0.5, 0.8: 0.98, 0.43, 0.00 as printed; 1.00 three times
 with both ends.
 
-The structure adds no protection: whoever receives a cell's list learns the cells of those documents. Build it from
-sketches that already have their noise.
-
-With a cell-major layout, a full scan of the sketches costs about as much as reading the lists did in the paper
-(:func:`top_documents`), and misses nothing; the lists save space and traffic where an owner answers from afar.
+The lists add no protection: whoever receives a cell's list learns the cells of those documents. Build them from
+sketches that already have their noise. Reading all sketches misses nothing and costs about as much time; the lists save
+space and traffic where an owner answers from afar.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
+from jaxtyping import Float, Float32, Int32, Integer, Shaped
+from typing_extensions import override
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
-from fedrank.texts.sketch import Cells, Hashes, SketchShape, counts_of, flat_cells
+from fedrank.texts.sketch import Cells, Hashes, SketchShape, flat_cells
+from fedrank.texts.sketch.decoys import Obfuscator
 
 #: What a cell keeps: the ends of its values, the largest (as printed), or the largest in size.
 ENDS = ("both", "top", "absolute")
 
 
+class IcdeObfuscator(Obfuscator):
+    """Questions whose decoys are single words (ICDE 2021, equation 4); a dictionary finds the term of each."""
+
+    @property
+    @override
+    def among(self) -> int:
+        return 1
+
+    @override
+    def _fill(
+        self,
+        term: str,
+        number: int,
+        own: Integer[np.ndarray, z1],
+        others: Integer[np.ndarray, others],
+        sent: Int32[np.ndarray, z],
+        drawn: Iterator[int],
+    ) -> None:
+        for position in others:
+            candidate = next(drawn, None)
+            if candidate is None:
+                raise DataError(f"there is no word but {term!r} to fill its question with; give more candidates.")
+            sent[position] = self._rows[candidate, position]
+
+
+#: Obfuscators by the name of their scheme: ``jos``, whole decoys (Journal of Software); ``icde``, single words.
+SCHEMES: dict[str, type[Obfuscator]] = {"jos": Obfuscator, "icde": IcdeObfuscator}
+
+
 class ReverseTopK:
-    """The lists of all cells. Made by :func:`build`.
+    """The reverse top-K lists of all cells. Made by :func:`build_lists`.
 
     Attributes:
         shape: Rows and cells of the sketches.
@@ -41,15 +82,23 @@ class ReverseTopK:
         values: [z · w, held]: their values in the cell.
     """
 
-    def __init__(self, shape: SketchShape, ends: str, documents: np.ndarray, values: np.ndarray):
+    def __init__(
+        self,
+        shape: SketchShape,
+        ends: str,
+        documents: Int32[np.ndarray, "cells held"],
+        values: Shaped[np.ndarray, "cells held"],
+    ):
         self.shape, self.ends, self.documents, self.values = shape, ends, documents, values
 
     @property
     def held(self) -> int:
-        """Entries of a cell."""
+        """Number of entries of a cell."""
         return self.documents.shape[1]
 
-    def query(self, rows: np.ndarray, signs: np.ndarray, beta: float, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def query(
+        self, rows: Int32[np.ndarray, z], signs: Int32[np.ndarray, z], beta: float, k: int
+    ) -> tuple[Int32[np.ndarray, found], Float32[np.ndarray, found]]:
         """The documents that probably hold a term most often (Algorithm 5, with the sign).
 
         Args:
@@ -98,7 +147,9 @@ class ReverseTopK:
         best = np.lexsort((found, -estimates))[:k]
         return found[best].astype(np.int32), estimates[best]
 
-    def top_documents(self, hashes: Hashes, idf: np.ndarray, beta: float, k: int) -> np.ndarray:
+    def top_documents(
+        self, hashes: Hashes, idf: Float[np.ndarray, terms], beta: float, k: int
+    ) -> Int32[np.ndarray, found]:
         """Documents by the sum of idf · estimate over a query's terms, from the lists alone.
 
         Args:
@@ -119,7 +170,13 @@ class ReverseTopK:
         return np.array(ranked[:k], np.int32)
 
 
-def build(sketches: np.ndarray | Cells, alpha: float, k: int, ends: str = "both", kind: str = "count") -> ReverseTopK:
+def build_lists(
+    sketches: Shaped[np.ndarray, "documents z w"] | Cells,
+    alpha: float,
+    k: int,
+    ends: str = "both",
+    kind: str = "count",
+) -> ReverseTopK:
     """The lists of all cells (Algorithm 4, for documents that are all there at once).
 
     Args:
@@ -148,54 +205,10 @@ def build(sketches: np.ndarray | Cells, alpha: float, k: int, ends: str = "both"
     return ReverseTopK(shape, ends, documents, np.take_along_axis(values, documents, 1))
 
 
-def top_documents(
-    sketches: np.ndarray | Cells,
-    hashes: Hashes,
-    shape: SketchShape,
-    idf: np.ndarray,
-    k: int,
-    lengths: np.ndarray | None = None,
-    k1: float = 1.2,
-    b: float = 0.75,
-) -> np.ndarray:
-    """The fast path to likely-relevant foreign documents: the k best of a query by estimated counts, all of them read.
-
-    Args:
-        sketches: [documents, z, w], or (much faster if asked repeatedly) their cells; with or without noise.
-        hashes: Of the query's terms, a repeated word repeatedly.
-        shape: Rows and cells.
-        idf: float [terms].
-        k: Documents wanted.
-        lengths: Words of each document, float [documents]: with them documents are scored by BM25 of ``k1`` and ``b``;
-            without, by the sum of idf · count.
-        k1: BM25's saturation.
-        b: BM25's share of the length.
-
-    Returns:
-        int32 [min(k, documents)], the best first; of equals, the smaller number.
-
-    Raises:
-        DataError: Lengths or idf do not fit.
-    """
-    cells = sketches if isinstance(sketches, Cells) else Cells(sketches)
-    if len(idf) != len(hashes.rows) or (lengths is not None and len(lengths) != cells.n_documents):
-        raise DataError("a query needs one idf a term, and lengths of all documents or none.")
-    gains = counts_of(cells, hashes, shape)
-    if lengths is not None:
-        lengths = np.asarray(lengths, np.float32)
-        norm = k1 * (1 - b + b * lengths / max(float(lengths.mean()), 1e-9))
-        gains = gains * np.float32(k1 + 1) / (gains + np.maximum(norm, np.float32(1e-9)))
-    scores = np.asarray(idf, np.float32) @ gains
-    k = min(k, len(scores))
-    if k == 0:
-        return np.zeros(0, np.int32)
-    limit = np.partition(scores, len(scores) - k)[len(scores) - k]
-    best = np.flatnonzero(scores >= limit)
-    return best[np.lexsort((best, -scores[best]))][:k].astype(np.int32)
-
-
-def _largest(values: np.ndarray, held: int, sign: int = 1) -> np.ndarray:
-    """Places of the ``held`` largest values of each line (of the smallest for sign −1), in no order: int32."""
+def _largest(
+    values: Shaped[np.ndarray, "lines documents"], held: int, sign: int = 1
+) -> Int32[np.ndarray, "lines held"]:
+    """Places of the ``held`` largest values of each line (of the smallest for sign −1), in no order."""
     documents = values.shape[1]
     out = np.empty((len(values), held), np.int32)
     for i, line in enumerate(values):  # one line at a time: no second copy of all cells

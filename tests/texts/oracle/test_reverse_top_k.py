@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from fedrank.core.errors import ConfigError, DataError, UnknownNameError
+from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.texts.sketch import Cells, SketchShape, encode, hash_terms
-from fedrank.texts.sketch.reverse_top_k import build, top_documents
+from fedrank.texts.sketch.icde_2021 import build_lists
 
 DOCUMENTS, VOCABULARY, K = 400, 1500, 10
 SHAPE = SketchShape(12, 60)
@@ -27,7 +27,7 @@ def world():
 def precision(world, ends, beta, alpha=5):
     """Share of the K places that hold a document with a count as large as the K-th largest; mean over the words."""
     counts, hashes, cells = world
-    lists, found = build(cells, alpha, K, ends), []
+    lists, found = build_lists(cells, alpha, K, ends), []
     for term in ASKED:
         documents, estimates = lists.query(hashes.rows[term], hashes.signs[term], beta, K)
         assert (np.diff(estimates) <= 0).all() and len(set(documents.tolist())) == len(documents)
@@ -42,7 +42,7 @@ def test_with_both_ends_the_best_documents_are_found(world, beta):
 
 def test_as_printed_half_of_the_rows_are_lost(world):
     counts, hashes, cells = world
-    top, both = build(cells, 5, K, "top"), build(cells, 5, K, "both")
+    top, both = build_lists(cells, 5, K, "top"), build_lists(cells, 5, K, "both")
     assert top.held == both.held
     for lists, positive, negative in ((top, 1.0, 0.0), (both, 1.0, 1.0)):
         there = {1: [], -1: []}
@@ -63,7 +63,7 @@ def test_as_printed_precision_falls_with_beta_and_with_both_ends_it_does_not(wor
 
 def test_lists_hold_the_extremes_of_every_cell(world):
     _, _, cells = world
-    both, top, absolute = (build(cells, 2, K, ends) for ends in ("both", "top", "absolute"))
+    both, top, absolute = (build_lists(cells, 2, K, ends) for ends in ("both", "top", "absolute"))
     for cell in range(0, SHAPE.cells, 97):
         line = cells.values[cell]
         ordered = np.sort(line)
@@ -77,7 +77,7 @@ def test_lists_hold_the_extremes_of_every_cell(world):
 
 def test_lists_as_long_as_the_collection_give_the_estimates_of_all_documents(world):
     _, hashes, cells = world
-    everything = build(cells, 2 * DOCUMENTS, 1, "absolute")
+    everything = build_lists(cells, 2 * DOCUMENTS, 1, "absolute")
     for term in ASKED[:5]:
         documents, estimates = everything.query(hashes.rows[term], hashes.signs[term], 0.0, DOCUMENTS)
         values = cells.values[np.arange(SHAPE.z) * SHAPE.w + hashes.rows[term]] * hashes.signs[term][:, None]
@@ -94,46 +94,23 @@ def test_count_min_needs_the_top_only(world):
     assert precision((counts, hashes, cells), "top", 0.5) > 0.9
 
 
-def test_the_scan_returns_the_best_by_brute_force(world):
-    counts, hashes, cells = world
-    query, idf = [500, 507, 507], np.array([2.0, 1.0, 1.0])
-    values = cells.values[(np.arange(SHAPE.z) * SHAPE.w + hashes.rows[query])] * hashes.signs[query][..., None]
-    found = np.maximum(np.median(values, axis=1), 0)
-    for lengths in (None, counts.sum(axis=1)):
-        gains = found
-        if lengths is not None:
-            norm = 1.2 * (0.25 + 0.75 * lengths / lengths.mean())
-            gains = found * 2.2 / (found + norm)
-        scores = (idf[:, None] * gains).sum(axis=0)
-        wanted = np.lexsort((np.arange(DOCUMENTS), -np.round(scores, 4)))[:15]
-        top = top_documents(cells, hashes.select(query), SHAPE, idf, 15, lengths)
-        assert np.allclose(scores[top], scores[wanted], rtol=1e-5) and len(set(top.tolist())) == 15
-    assert len(top_documents(cells, hashes.select(query), SHAPE, idf, 10**6)) == DOCUMENTS
-
-
-def test_scan_and_lists_find_the_same_documents_for_a_query(world):
+def test_lists_find_the_best_documents_of_a_query(world):
     counts, hashes, cells = world
     query, idf = [501, 511], np.ones(2)
-    lists = build(cells, 5, K, "both")
     true = counts[:, query].sum(axis=1)
-    for found in (
-        lists.top_documents(hashes.select(query), idf, 0.5, K),
-        top_documents(cells, hashes.select(query), SHAPE, idf, K),
-    ):
-        assert (true[found] >= np.sort(true)[-K] - 2).mean() >= 0.9
+    found = build_lists(cells, 5, K, "both").top_documents(hashes.select(query), idf, 0.5, K)
+    assert (true[found] >= np.sort(true)[-K] - 2).mean() >= 0.9
 
 
 def test_a_word_that_nobody_holds_and_settings_out_of_range(world):
     _, hashes, cells = world
-    empty = build(np.zeros((5, 12, 60), np.int32), 5, 2)
+    empty = build_lists(np.zeros((5, 12, 60), np.int32), 5, 2)
     documents, estimates = empty.query(hashes.rows[0], hashes.signs[0], 0.1, 3)
     assert documents.size == estimates.size == 0
-    assert top_documents(cells, hashes.select([]), SHAPE, np.zeros(0), 3).tolist() == [0, 1, 2]
+    assert build_lists(cells, 5, K).top_documents(hashes.select([]), np.zeros(0), 0.5, 3).size == 0
     with pytest.raises(UnknownNameError, match="absolute"):
-        build(cells, 5, K, "absolut")
+        build_lists(cells, 5, K, "absolut")
     with pytest.raises(ConfigError, match="alpha"):
-        build(cells, 0.1, K)
+        build_lists(cells, 0.1, K)
     with pytest.raises(ConfigError, match="beta"):
         empty.query(hashes.rows[0], hashes.signs[0], 1.5, 3)
-    with pytest.raises(DataError, match="one idf a term"):
-        top_documents(cells, hashes.select([1]), SHAPE, np.ones(2), 3)

@@ -1,0 +1,396 @@
+"""How a silo sees others' documents: published sketches, or questions and answers; and the rows that it makes of them.
+
+Algorithms 1 and 2 of CS-F-LTR (Shi et al. 2021), and a mode in which sketches are handed out once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float32, Float64, Int32, Integer, Shaped
+from typing_extensions import override
+
+from fedrank.core.messages import Layout
+from fedrank.core.protocol import Party
+from fedrank.privacy.randomised_response import os_words
+from fedrank.texts.silo_sketch.setup import messages as wire
+from fedrank.texts.silo_sketch.setup.rows import ForeignDocuments, cross_rows, moments, own_rows, scale_of, scaled
+from fedrank.texts.silo_sketch.setup.settings import (
+    HostExchange,
+    SetupSettings,
+    SetupState,
+    with_fields,
+    without_fields,
+)
+from fedrank.texts.silo_sketch.setup.statistics import FederatedStatistics
+from fedrank.texts.silo_sketch.state import TRAIN
+from fedrank.texts.sketch import Cells, Hashes, counts_of, encode, estimate, hash_terms
+from fedrank.texts.sketch.decoys import Obfuscator
+from fedrank.texts.sketch.icde_2021 import SCHEMES, build_lists
+from fedrank.texts.sketch.posterior import own_cells, posterior_counts
+from fedrank.texts.sketch.query_budget import BudgetSpentError, QueryBudget
+
+#: Documents in a cell's list as a multiple of those wanted, and the share of rows in which one must stand (ICDE 2021).
+_ALPHA, _BETA = 5, 0.1
+#: Prefix of the names under which a silo keeps its rows.
+_ROWS = "rows."
+_INT16, _INT32 = np.iinfo(np.int16), np.iinfo(np.int32)
+
+
+class _WithTotals(HostExchange, request=wire.Totals):
+    """An exchange whose request carries the summed statistics."""
+
+    @override
+    def address(self, state: SetupState, party: int) -> wire.Totals:
+        return wire.Totals(state.totals)
+
+    def _noisy_sizes(
+        self, party: Party, rng: np.random.Generator | None
+    ) -> tuple[Int32[np.ndarray, "fields documents"], Int32[np.ndarray, "fields documents"]]:
+        """Lengths and numbers of different words with their noise, padded to the agreed number of documents."""
+        s, corpus = self.settings, party.shared.corpus
+        sizes = s.noise.sizes(np.stack([corpus.lengths.T, corpus.distinct.T], axis=-1), rng)
+        out = np.zeros((2, s.fields, s.documents), np.int32)
+        out[:, :, : corpus.n_documents] = np.clip(np.moveaxis(sizes, -1, 0), 0, _INT32.max)
+        return out[0], out[1]
+
+
+class Publish(_WithTotals, reply=wire.Published):
+    """Every silo hands out a noisy sketch of each field of each document, once."""
+
+    name = "publish"
+
+    @override
+    def respond(
+        self, request: wire.Totals, party: Party, draws: np.random.Generator | None
+    ) -> tuple[Party, wire.Published]:
+        s, documents = self.settings, party.shared.corpus.n_documents
+        cells = np.zeros((s.fields, s.documents, s.shape.cells), np.int32)
+        bounds = _INT32 if s.wide else _INT16
+        for field, sketches in enumerate(own_sketches(s, party)):
+            noisy = s.noise.publish(sketches, draws).reshape(documents, -1)
+            cells[field, :documents] = np.clip(noisy, bounds.min, bounds.max)
+        lengths, distinct = self._noisy_sizes(party, draws)
+        party = with_fields(party, totals=np.asarray(request.totals, np.int32))
+        return party, wire.Published(np.uint32(documents), cells, lengths, distinct)
+
+
+class Ask(_WithTotals, reply=wire.Asked):
+    """Every silo sends its query words, hashed among decoys (Algorithm 1), and the sizes of its documents."""
+
+    name = "ask"
+
+    @override
+    def respond(
+        self, request: wire.Totals, party: Party, draws: np.random.Generator | None
+    ) -> tuple[Party, wire.Asked]:
+        s, words = self.settings, party.shared.words
+        party = with_fields(party, totals=np.asarray(request.totals, np.int32))
+        if "decoys" not in party.own:  # drawn once and kept: a word's question is the same every time
+            secret = os_words((8,)).astype("<u4").tobytes() if draws is None else draws.bytes(32)
+            party = with_fields(party, decoys=np.frombuffer(secret, np.uint8))
+        obfuscator = _obfuscator(s, party)
+        rows = np.zeros((s.words, s.shape.z), np.int32)
+        rows[: len(words)] = np.reshape([obfuscator.ask(word).rows for word in words], (-1, s.shape.z))
+        lengths, distinct = self._noisy_sizes(party, draws)
+        documents = np.uint32(party.shared.corpus.n_documents)
+        return party, wire.Asked(np.uint32(len(words)), rows, documents, lengths, distinct)
+
+
+class Answer(HostExchange, request=wire.Questions, reply=wire.Cells):
+    """Every silo answers the others' questions about each of its documents, with noise, until its budget is spent."""
+
+    name = "answer"
+
+    @override
+    def address(self, state: SetupState, party: int) -> wire.Questions:
+        replies, arrived = state.replies["ask"]
+        others = arrived & (np.arange(state.silos) != party)
+        words = np.where(others, np.asarray(replies.words), 0).astype(np.uint32)
+        return wire.Questions(words, np.where(others[:, None, None], np.asarray(replies.rows), 0))
+
+    @override
+    def respond(
+        self, request: wire.Questions, party: Party, draws: np.random.Generator | None
+    ) -> tuple[Party, wire.Cells]:
+        s, documents = self.settings, party.shared.corpus.n_documents
+        stored = [Cells(sketches) for sketches in own_sketches(s, party)]
+        shape = (s.silos, s.fields, s.words, s.documents, s.shape.z)
+        out, answered = np.zeros(shape, np.float32), np.zeros(s.silos, np.uint32)
+        budget = self._budget(documents)
+        words = np.minimum(np.asarray(request.words, np.int64), s.words)
+        for word in range(int(words.max(initial=0))):  # a word of each silo in turn: nobody takes all of the budget
+            for silo in np.flatnonzero((words > word) & (answered == word)).tolist():
+                rows = np.asarray(request.rows)[silo, word].astype(np.int64)
+                raw = np.concatenate([cells.look_up(rows[None])[0] for cells in stored])
+                try:
+                    answer = self._answer(budget, silo, rows, raw, draws)
+                except BudgetSpentError:
+                    continue
+                out[silo, :, word, :documents] = answer.reshape(s.fields, documents, -1)
+                answered[silo] += 1
+        spent = np.zeros(1) if budget is None else np.atleast_1d(budget.spent().max(initial=0.0))
+        return with_fields(party, spent=spent, answered=answered), wire.Cells(answered, out)
+
+    def _budget(self, documents: int) -> QueryBudget | None:
+        s, noise = self.settings, self.settings.noise
+        if noise.mode != "per-query" or noise.epsilon is None or not np.isfinite(s.limit):
+            return None
+        budget = QueryBudget(noise.epsilon, s.limit, documents * s.fields, s.silos, noise.mechanism, noise.delta)
+        budget.answers += 1  # what sizes and statistics cost
+        return budget
+
+    def _answer(
+        self,
+        budget: QueryBudget | None,
+        silo: int,
+        rows: Integer[np.ndarray, z],
+        raw: Shaped[np.ndarray, "sketches z"],
+        rng: np.random.Generator | None,
+    ) -> Shaped[np.ndarray, "sketches z"]:
+        """Noisy cells of all fields and documents; raises BudgetSpentError where the budget does not last."""
+
+        def noisy(which: np.ndarray) -> np.ndarray:
+            return self.settings.noise.answer(raw[which][None], rng)[0]
+
+        every = np.arange(len(raw))
+        return noisy(every) if budget is None else budget.ask(silo, rows, every, noisy)
+
+
+class Receive(HostExchange):
+    """Every silo gets what the others show, looks its query words up, and makes its rows."""
+
+    name = "receive"
+
+    @property
+    @override
+    def request(self) -> Layout[Any]:
+        return self.layout(wire.Answers if self.settings.asks else wire.Sketches)
+
+    @property
+    @override
+    def reply(self) -> Layout[Any]:
+        return self.layout(wire.Moments if self.settings.rows.scale == "federation" else wire.Prepared)
+
+    @override
+    def address(self, state: SetupState, party: int) -> wire.Answers | wire.Sketches:
+        others = np.arange(state.silos) != party
+        if not self.settings.asks:
+            replies, arrived = state.replies["publish"]
+            there = others & arrived
+            sizes = (_only(there, array) for array in (replies.lengths, replies.distinct))
+            return wire.Sketches(_only(there, replies.documents), _only(there, replies.cells), *sizes)
+        asked, heard = state.replies["ask"]
+        replies, arrived = state.replies["answer"]
+        there = others & arrived & heard
+        sizes = (_only(there, array) for array in (asked.lengths, asked.distinct))
+        answered = _only(there, np.asarray(replies.answered)[:, party])
+        cells = _only(there, np.asarray(replies.cells)[:, party])
+        return wire.Answers(_only(there, asked.documents), answered, cells, *sizes)
+
+    @override
+    def respond(
+        self, request: wire.Answers | wire.Sketches, party: Party, draws: np.random.Generator | None
+    ) -> tuple[Party, wire.Moments | wire.Prepared]:
+        s = self.settings
+        statistics = federated_statistics(s, party)
+        others = foreign_documents(s, party, request)
+        rows = own_rows(party.shared, statistics, s.rows) | cross_rows(party.shared, others, statistics, s.rows)
+        if s.rows.scale != "federation":
+            return _prepared(party, scaled(rows, s.rows))
+        count, sums, squares = moments(rows)
+        party = with_fields(party, **{_ROWS + name: array for name, array in rows.items()})
+        return party, wire.Moments(np.uint32(count), sums.astype(np.float32), squares.astype(np.float32))
+
+
+class SetScale(HostExchange, request=wire.Scale, reply=wire.Prepared):
+    """Every silo centres and scales its features by the moments of all silos."""
+
+    name = "scale"
+
+    @override
+    def address(self, state: SetupState, party: int) -> wire.Scale:
+        replies, arrived = state.replies["receive"]
+        heard = np.asarray(arrived, bool)
+        count = float(np.asarray(replies.rows)[heard].sum())
+        sums, squares = (np.asarray(a)[heard].astype(np.float64).sum(axis=0) for a in (replies.sums, replies.squares))
+        means, deviations = scale_of(count, sums, squares, crossed=True)
+        return wire.Scale(means.astype(np.float32), deviations.astype(np.float32))
+
+    @override
+    def respond(
+        self, request: wire.Scale, party: Party, draws: np.random.Generator | None
+    ) -> tuple[Party, wire.Prepared]:
+        rows = rows_of_party(party)
+        names = tuple(_ROWS + name for name in rows)
+        rows = scaled(rows, self.settings.rows, np.asarray(request.means), np.asarray(request.deviations))
+        return _prepared(without_fields(party, *names), rows)
+
+
+def own_sketches(s: SetupSettings, party: Party) -> list[Int32[np.ndarray, "documents z w"]]:
+    """A silo's own sketches without noise, one array a field.
+
+    Args:
+        s: What was agreed.
+        party: The silo, once it has the common secret.
+    """
+    corpus = party.shared.corpus
+    hashes = hash_terms(corpus.vocabulary, s.shape, party.own["secret"].tobytes())
+    return [encode(counts, hashes, s.shape) for counts in corpus.counts]
+
+
+def federated_statistics(s: SetupSettings, party: Party) -> FederatedStatistics:
+    """The federation's statistics as a silo reads them from the sum.
+
+    Args:
+        s: What was agreed.
+        party: The silo, after it got the sum.
+    """
+    totals, secret = np.asarray(party.own["totals"]), party.own["secret"].tobytes()
+    if not s.shrinks:
+        return FederatedStatistics(totals, s.statistics, secret)
+    return FederatedStatistics(totals, s.statistics, secret, party.shared.corpus, s.statistics_deviation)
+
+
+def foreign_documents(
+    s: SetupSettings, party: Party, request: wire.Answers | wire.Sketches
+) -> list[ForeignDocuments | None]:
+    """A silo's view of the others' documents, by silo number; None for itself and for silos that were not heard.
+
+    Args:
+        s: What was agreed.
+        party: The silo.
+        request: The request of :class:`Receive`.
+    """
+    return _from_answers(s, party, request) if isinstance(request, wire.Answers) else _from_sketches(s, party, request)
+
+
+def rows_of_party(party: Party) -> dict[str, np.ndarray]:
+    """The rows that a silo has made, by name; empty before it has made them."""
+    return {name.removeprefix(_ROWS): a for name, a in party.own.items() if name.startswith(_ROWS)}
+
+
+def _prepared(party: Party, rows: dict[str, np.ndarray]) -> tuple[Party, wire.Prepared]:
+    training = (rows["part"] == TRAIN)[:, None]
+    own, pairs = (np.uint32((rows[name] & training).sum()) for name in ("where", "cross_where"))
+    return with_fields(party, **{_ROWS + name: array for name, array in rows.items()}), wire.Prepared(own, pairs)
+
+
+def _obfuscator(s: SetupSettings, party: Party) -> Obfuscator:
+    """The silo's questions. Decoys are other words of its own queries.
+
+    Words of its documents would not do: whoever recognises a decoy would know that a document holds it, which no noise
+    covers. So nothing here depends on the documents.
+    """
+    terms = party.shared.words
+    hashes = hash_terms(terms, s.shape, party.own["secret"].tobytes())
+    return SCHEMES[s.decoys](s.shape, s.z1, terms, hashes, party.own["decoys"].tobytes())
+
+
+def _only(there: Bool[np.ndarray, silos], array: Any) -> Shaped[np.ndarray, "silos ..."]:
+    """The rows of the silos that are there; zeros for the others."""
+    array = np.asarray(array)
+    return np.where(there.reshape(-1, *(1,) * (array.ndim - 1)), array, np.zeros((), array.dtype))
+
+
+def _sizes_of(
+    request: wire.Answers | wire.Sketches, silo: int, documents: int
+) -> tuple[Float64[np.ndarray, "documents fields"], Float64[np.ndarray, "documents fields"]]:
+    """Lengths and numbers of different words of one silo's documents."""
+    lengths, distinct = (
+        np.asarray(a)[silo, :, :documents].T.astype(float) for a in (request.lengths, request.distinct)
+    )
+    return lengths, distinct
+
+
+def _from_sketches(s: SetupSettings, party: Party, request: wire.Sketches) -> list[ForeignDocuments | None]:
+    """Others' documents through their sketches. Nobody sees which words are looked up in them."""
+    words = party.shared.words
+    places = {word: number for number, word in enumerate(words)}
+    hashes = hash_terms(words, s.shape, party.own["secret"].tobytes())
+
+    def foreign(silo: int, documents: int) -> ForeignDocuments:
+        lengths, distinct = _sizes_of(request, silo, documents)
+        shape = (documents, s.shape.z, s.shape.w)
+        fields = [field[:documents].reshape(shape) for field in np.asarray(request.cells)[silo]]
+        if s.shrinks:
+            own = np.stack([own_cells(field, hashes, s.shape.w) for field in fields])
+            table = _posterior(s, party, own, hashes.signs, lengths)
+        else:
+            table = np.stack([counts_of(Cells(field), hashes, s.shape) for field in fields], axis=-1)
+        likely = _likely(s, fields, hashes, places) if s.rows.candidates == "reverse-top-k" else None
+        return ForeignDocuments(_lookup(places, table), lengths, distinct, likely)
+
+    return [foreign(silo, n) if n else None for silo, n in enumerate(np.asarray(request.documents).tolist())]
+
+
+def _likely(
+    s: SetupSettings, fields: list[np.ndarray], hashes: Hashes, places: dict[str, int]
+) -> Callable[[Sequence[str], np.ndarray], np.ndarray]:
+    """A function from a query's words and their IDF to the documents that reverse top-K lists name for them."""
+    k = s.rows.foreign
+    lists = [
+        build_lists(field, _ALPHA, k, kind=s.shape.kind, ends="both" if s.shape.kind == "count" else "top")
+        for field in fields
+    ]
+
+    def likely(words: Sequence[str], idf: np.ndarray) -> np.ndarray:
+        mine = hashes.select(np.array([places[word] for word in words], np.int64))
+        found = [one.top_documents(mine, idf[:, field], _BETA, _ALPHA * k) for field, one in enumerate(lists)]
+        return np.unique(np.concatenate(found))
+
+    return likely
+
+
+def _from_answers(s: SetupSettings, party: Party, request: wire.Answers) -> list[ForeignDocuments | None]:
+    """Others' documents through their answers. A word that was refused counts as absent."""
+    words = party.shared.words
+    places = {word: number for number, word in enumerate(words)}
+    obfuscator = _obfuscator(s, party)
+    questions = [obfuscator.ask(word) for word in words]
+    own = np.reshape([question.own for question in questions], (1, -1, 1, s.z1))
+    signs = np.reshape([question.signs for question in questions], (1, -1, 1, s.z1))
+
+    def foreign(silo: int, documents: int) -> ForeignDocuments:
+        answered = int(np.asarray(request.answered)[silo])
+        cells = np.asarray(request.cells)[silo, :, :answered, :documents]
+        mine = np.take_along_axis(cells, own[:, :answered], axis=-1)
+        lengths, distinct = _sizes_of(request, silo, documents)
+        table = np.zeros((len(words), documents, s.fields), np.float32)
+        if s.shrinks:
+            table[:answered] = _posterior(s, party, mine, signs[0, :answered, 0], lengths)
+        else:
+            estimates = estimate(mine, signs[:, :answered], s.shape.kind)
+            table[:answered] = np.moveaxis(np.maximum(estimates, 0.0), 0, -1)
+        return ForeignDocuments(_lookup(places, table), lengths, distinct)
+
+    return [foreign(silo, n) if n else None for silo, n in enumerate(np.asarray(request.documents).tolist())]
+
+
+def _posterior(
+    s: SetupSettings,
+    party: Party,
+    cells: Shaped[np.ndarray, "fields terms documents z"],
+    signs: Integer[np.ndarray, "terms z"],
+    lengths: Float64[np.ndarray, "documents fields"],
+) -> Float32[np.ndarray, "terms documents fields"]:
+    """Posterior means of the counts in noisy cells, with the federation's statistics as prior."""
+    words, scale = party.shared.words[: cells.shape[1]], s.noise.scale()
+    statistics = federated_statistics(s, party)(words)
+    assert scale is not None
+    frequency = np.maximum(statistics.document_frequency, 1.0)
+    share, mean = frequency / max(statistics.documents, 1.0), statistics.collection / frequency
+    parts = [
+        posterior_counts(cells[f], signs, share[:, f], mean[:, f], lengths[:, f], s.noise.mechanism, scale)
+        for f in range(len(cells))
+    ]
+    return np.stack(parts, axis=-1)
+
+
+def _lookup(
+    places: dict[str, int], table: Float32[np.ndarray, "terms documents fields"]
+) -> Callable[[Sequence[str]], np.ndarray]:
+    """A function from words to their rows of the table."""
+    return lambda words: table[[places[word] for word in words]]

@@ -1,0 +1,227 @@
+"""What silos and server agree on before anything crosses, the server's state, and what all setup exchanges share."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int32
+from typing_extensions import override
+
+from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.protocol import Exchange, Party, Promise
+from fedrank.privacy.secure_sum.messages import Terms
+from fedrank.privacy.secure_sum.server import Server
+from fedrank.texts.data.corpus import FIELDS
+from fedrank.texts.data.features import NAMES
+from fedrank.texts.silo_sketch.setup.rows import RowSettings
+from fedrank.texts.silo_sketch.setup.statistics import statistics_length
+from fedrank.texts.sketch import SketchShape
+from fedrank.texts.sketch.icde_2021 import SCHEMES
+from fedrank.texts.sketch.noise import SketchNoise
+from fedrank.texts.sketch.query_budget import answers_within
+
+#: Largest message, in bytes: what a network is asked to carry, and a machine to hold for each silo.
+_LARGEST_MESSAGE = 2**30
+#: Number of questions that counts as unlimited: what an owner answers where no privacy budget ends.
+_UNLIMITED = 2**31 - 1
+#: Largest noise, in standard deviations of 16 bits, with which cells cross in two bytes.
+_NARROW_SCALE = 700.0
+
+
+@dataclass(frozen=True)
+class SetupState:
+    """The server's state during the setup: the replies that it will relay, and the secure sum.
+
+    Attributes:
+        silos: Number of silos.
+        replies: By the name of an exchange, its replies (leaves [silos, …]) and which silos were heard, bool [silos].
+        sum: The server of the secure sum, and its next message to each silo by number; None when the sum is done.
+        totals: int32 [statistics_length], the sum; None before.
+    """
+
+    silos: int
+    replies: dict[str, tuple[Any, Bool[np.ndarray, silos]]]
+    sum: tuple[Server, dict[int, Any]] | None = None
+    totals: Int32[np.ndarray, totals] | None = None
+
+    def with_replies(self, name: str, replies: Any, arrived: Bool[np.ndarray, silos]) -> SetupState:
+        """The state with the replies of one more exchange."""
+        return dataclasses.replace(self, replies={**self.replies, name: (replies, np.asarray(arrived, bool))})
+
+
+@dataclass(frozen=True)
+class SetupSettings:
+    """What silos and server agree on before anything crosses.
+
+    Attributes:
+        silos: Number of silos, at least 2.
+        shape: Rows and cells of a document's sketches.
+        statistics: Rows and cells of the sketches of document frequencies and of all words.
+        noise: Mode and noise.
+        rows: Which query-document pairs become rows.
+        promise: Privacy account of the sketches.
+        documents: Largest number of documents of a silo; sketches are padded to it.
+        words: Largest number of different query words of a silo; used where questions are asked.
+        z1: Rows of a sketch that a question is really about; the others belong to decoys.
+        decoys: Scheme of decoys, ``jos`` or ``icde``.
+        estimate: How counts are computed from noisy cells: ``posterior``, or ``median`` as the paper has it.
+        limit: Where questions are asked, the total ε of an occurrence at which an owner refuses further ones.
+        survivors: Number of silos that must stay for the secure sum; 0 for more than half.
+
+    Raises:
+        ConfigError: A number is out of range, or a message would be too large.
+    """
+
+    silos: int
+    shape: SketchShape
+    statistics: SketchShape
+    noise: SketchNoise
+    rows: RowSettings
+    promise: Promise
+    documents: int
+    words: int = 0
+    z1: int = 1
+    decoys: str = "jos"
+    estimate: str = "median"
+    limit: float = math.inf
+    survivors: int = 0
+
+    def __post_init__(self):
+        if self.silos < 2:
+            raise ConfigError(f"silos must be at least 2 to see each other's documents, got {self.silos}.")
+        if self.documents < 1:
+            raise ConfigError(f"documents must be at least 1, got {self.documents}.")
+        if self.decoys not in SCHEMES:
+            raise UnknownNameError("scheme of decoys", self.decoys, tuple(SCHEMES))
+        if self.asks and not 1 <= self.z1 < self.shape.z:
+            raise ConfigError(
+                f"z1 (sketch.z1) must be in 1..{self.shape.z - 1}, so that there are decoys among the {self.shape.z} "
+                f"rows of a question; got {self.z1}."
+            )
+        if self.asks and not (self.words >= 1 and self.shape.w <= 2**16):
+            raise ConfigError(
+                f"questions need words of at least 1 and w of at most {2**16}; got {self.words} and {self.shape.w}."
+            )
+        cells = self.words * (self.silos - 1) * self.shape.z if self.asks else self.shape.cells
+        size = (4 if self.asks or self.wide else 2) * self.fields * self.documents * cells
+        if size > _LARGEST_MESSAGE:
+            raise ConfigError(
+                f"a silo would send {size / 2**30:,.1f} GiB about its {self.documents:,} documents, more than the "
+                f"{_LARGEST_MESSAGE / 2**30:g} GiB that a message may have. Take fewer cells (sketch.z, sketch.w), "
+                "fewer documents, or ask fewer words."
+            )
+
+    @property
+    def asks(self) -> bool:
+        """Whether silos ask questions, instead of publishing sketches."""
+        return self.noise.mode in ("per-query", "paper")
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether counts are posterior means, which needs signed cells with independent noise."""
+        noisy = self.noise.mode in ("publish-once", "per-query") and self.shape.kind == "count"
+        return self.estimate == "posterior" and noisy
+
+    @property
+    def statistics_deviation(self) -> float:
+        """Standard deviation of the noise of all silos in a cell of the summed statistics; 0 where there is none."""
+        scale = self.noise.scale("statistics")
+        if scale is None:
+            return 0.0
+        return math.sqrt(self.silos * (2.0 if self.noise.mechanism == "laplace" else 1.0)) * scale
+
+    @property
+    def terms(self) -> Terms:
+        """Terms of the secure sum, in which every silo masks with every other one."""
+        survivors = self.survivors or self.silos // 2 + 1
+        return Terms(statistics_length(self.statistics), self.silos - 1, survivors)
+
+    @property
+    def wide(self) -> bool:
+        """Whether a published cell takes four bytes; with little noise it fits into two."""
+        scale = self.noise.scale("sketches")
+        return scale is not None and scale > _NARROW_SCALE
+
+    @property
+    def allowed(self) -> int:
+        """Number of questions about a document that its owner answers; see :func:`allowed_questions`."""
+        return allowed_questions(self.noise, self.limit)
+
+    @property
+    def fields(self) -> int:
+        """Number of fields of a document: body and title."""
+        return len(FIELDS)
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """Lengths of the messages' axes; see :mod:`fedrank.texts.silo_sketch.setup.messages` for the names."""
+        return {
+            "silos": self.silos,
+            "document_fields": self.fields,
+            "sketches": self.documents,
+            "hashes": self.words,
+            "sketch_cells": self.shape.cells,
+            "question_cells": self.shape.z,
+            "largest_cell": np.iinfo(np.int32 if self.wide else np.int16).max,
+            "totals": self.terms.length,
+            "features": len(NAMES),
+        }
+
+
+def allowed_questions(noise: SketchNoise, limit: float) -> int:
+    """Number of questions about a document that its owner answers within a privacy budget.
+
+    Sizes and statistics together cost as much as one question, which is taken off. 2³¹ − 1 stands for no limit.
+
+    Args:
+        noise: Mode and noise of an answer.
+        limit: Largest total ε of an occurrence.
+    """
+    if noise.mode != "per-query" or noise.epsilon is None or not math.isfinite(limit):
+        return _UNLIMITED
+    return max(0, answers_within(limit, noise.epsilon, noise.mechanism, noise.delta) - 1)
+
+
+@dataclass(frozen=True)
+class HostExchange(Exchange):
+    """An exchange of the setup. It runs on the host, and each silo gets a request of its own (:meth:`address`).
+
+    Attributes:
+        settings: What was agreed.
+    """
+
+    settings: SetupSettings
+
+    host = True
+
+    @override
+    def ask(self, state: SetupState) -> Any:
+        return self.address(state, 0)
+
+    @override
+    def draw(self, key: Any) -> Any:
+        return key  # a simulation's numpy.random.Generator
+
+    @override
+    def draw_from_os(self) -> Any:
+        return None  # every step asks the operating system where it draws something
+
+    @override
+    def tell(self, state: SetupState, replies: Any, arrived: Bool[np.ndarray, silos]) -> SetupState:
+        return state.with_replies(self.name, replies, arrived)
+
+
+def with_fields(party: Party, **arrays: np.ndarray) -> Party:
+    """The party with these arrays added to its own state."""
+    return party._replace(own={**party.own, **arrays})
+
+
+def without_fields(party: Party, *names: str) -> Party:
+    """The party without these arrays in its own state."""
+    return party._replace(own={name: array for name, array in party.own.items() if name not in names})

@@ -4,6 +4,9 @@ A *case* (``cases.py``) is one or more ``fedrank`` command lines. ``record`` run
 and writes a *recording*: a JSON file with digests and summaries of weights, metrics, ledgers, privacy accounts, other
 result files, printed results and the tables of pages. ``compare`` lays two recordings side by side.
 
+Programs are compiled fast instead of well, which takes a fifth of the time; ``--optimised`` compiles them as a run
+does. Recordings of the two ways differ in last digits, and are compared with their like only.
+
 Before and after a change, on one machine (the numbers of the four essential kinds, weights, metrics, ledger and
 privacy, must be equal bit for bit)::
 

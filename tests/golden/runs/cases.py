@@ -93,7 +93,7 @@ _RANKING = [
     _ranking("es-one-sided", "foltr-es", "--no-antithetic --clicks informational --privacy.epsilon 2"),
     _ranking("es-gaussian", "foltr-es", "--privacy.mechanism gaussian --privacy.epsilon 1 --clicks perfect"),
     _ranking("es-laplace", "foltr-es", "--privacy.mechanism laplace --privacy.epsilon 1 --reward MeanRR"),
-    _ranking("es-published", "foltr-es", "--as-published --ties random"),
+    _ranking("es-published", "foltr-es", "--as-published --clicks perfect"),
     _ranking("es-values", "foltr-es", "--reward DCG --reward-values 5 --privacy.p 0.6 --normalise query-minmax"),
     _ranking("es-liars-clip", "foltr-es", "--attack.kind inverted-metric --attack.share 0.3 --aggregate clip"),
     _ranking(
@@ -325,4 +325,32 @@ _PAGES = [
     Case("study", ("reproduce @/paper --out @ --quiet --json",), files=_LETOR | _PAPER, prints="output"),
 ]
 
-CASES: tuple[Case, ...] = (*_RANKING, *_TABLES, *_DOCUMENTS, *_SLATES, *_ATTACKS, *_PRIVACY, *_PAGES)
+_REAL = [
+    Case(
+        "real-mq2008",
+        (
+            "run foltr-es --data mq2008 --fold 2 --clients 6 --rounds 2 --seeds 1 --evaluation.every 2 "
+            "--evaluation.empty-baselines --quiet --out @",
+        ),
+        real=True,
+    ),
+    Case(
+        "real-heart-disease",
+        (
+            "run bandit-fedavg --data heart-disease --silos.exclude switzerland --rounds 2 --seeds 1 "
+            "--network.widths 4 --network.epochs 2 --quiet --out @",
+        ),
+        real=True,
+    ),
+    Case(
+        "real-adi",
+        (
+            "run silo-sketch --data adi --sketch.mode plain --rounds 2 --seeds 1 --evaluation.every 2 "
+            "--evaluation.measures nDCG@10 --texts.silos 2 --texts.depth 8 --texts.foreign 4 "
+            f"--training.local-steps 5 --training.batch 16 --training.cross-batch 16 {_SMALL} --quiet --out @",
+        ),
+        real=True,
+    ),
+]
+
+CASES: tuple[Case, ...] = (*_RANKING, *_TABLES, *_DOCUMENTS, *_SLATES, *_ATTACKS, *_PRIVACY, *_PAGES, *_REAL)

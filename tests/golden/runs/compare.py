@@ -52,16 +52,21 @@ def _kind(kind: str, ours: Mapping[str, Entry], theirs: Mapping[str, Entry], exa
 
 
 def _paired(ours: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> tuple[list[tuple[str, str]], list[str]]:
-    """Items by name; what is left by content, so that a file that moved is still the same; and what is left then."""
+    """Items by name; what is left by content, then by the name without folders, so that a file may move."""
     pairs = [(name, name) for name in ours if name in theirs]
     left = [name for name in ours if name not in theirs]
     new = [name for name in theirs if name not in ours]
-    for name in list(left):
-        same = next((other for other in new if theirs[other]["sha"] == ours[name]["sha"]), None)
-        if same is not None:
-            pairs.append((name, same))
-            left.remove(name)
-            new.remove(same)
+    tests = (
+        lambda name, other: theirs[other]["sha"] == ours[name]["sha"],
+        lambda name, other: other.rsplit("/")[-1] == name.rsplit("/")[-1],
+    )
+    for same in tests:
+        for name in list(left):
+            found = next((other for other in new if same(name, other)), None)
+            if found is not None:
+                pairs.append((name, found))
+                left.remove(name)
+                new.remove(found)
     return pairs, [f"{name}: gone" for name in left] + [f"{name}: new" for name in new]
 
 

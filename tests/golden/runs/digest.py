@@ -116,20 +116,24 @@ def _table(path: Path) -> Entry:
 
 def _means(frame: pl.DataFrame, floats: list[str]) -> dict[str, float | str]:
     """Means of each column of floats; of ``value``, by split and measure in the last round."""
-    values = {f"mean {recorded(c)}": frame[c].mean() for c in floats if frame[c].is_not_nan().any()}
-    values |= {f"squares {recorded(c)}": (frame[c] ** 2).sum() for c in floats if c in ("value", "increment")}
+    values: dict[str, float] = {}
+    for column in floats:
+        numbers = frame[column].drop_nulls().to_numpy()
+        if len(numbers):
+            values[f"mean {recorded(column)}"] = float(np.mean(numbers))
+            values[f"squares {recorded(column)}"] = float(np.sum(numbers**2))
     if {"value", "measure"} <= set(frame.columns):
         last = frame.filter(pl.col("round") == pl.col("round").max()) if "round" in frame.columns else frame
         by = [c for c in ("split", "scope", "method", "ranker", "measure") if c in frame.columns]
         means = last.group_by(by).agg(pl.col("value").mean()).sort(by)
         named = {"/".join(recorded(str(part)) for part in row[:-1]): row[-1] for row in means.iter_rows()}
         values |= dict(list(named.items())[:MOST])
-    return {name: _float(float(x)) for name, x in values.items() if x is not None}
+    return {name: _float(x) for name, x in values.items() if x is not None}
 
 
 def _ledger(path: Path, name: str) -> Iterator[tuple[str, Entry]]:
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    total: dict[str, dict[str, float]] = {}
+    total: dict[str, dict[str, int]] = {}
     content = []
     for line in lines:
         line = {recorded(key): recorded(x) if isinstance(x, str) else x for key, x in line.items()}
@@ -137,7 +141,7 @@ def _ledger(path: Path, name: str) -> Iterator[tuple[str, Entry]]:
         who = f"{name}: {line.get('exchange')}, {line.get('sender')} to {line.get('receiver')}"
         sums = total.setdefault(who, {"messages": 0, "bytes": 0})
         for key in sums:
-            sums[key] += line.get(key) or 0
+            sums[key] += int(line.get(key) or 0)
     yield name, {"sha": _sha("\n".join(content)), "values": {"lines": len(lines)}}
     for who, sums in total.items():
         yield who, {"sha": f"{sums['messages']} {sums['bytes']}", "values": sums}

@@ -17,6 +17,9 @@ from .digest import Digest, digest
 #: Settings of the environment that would change numbers or read another machine's compiled programs.
 UNSET = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "JAX_NUMPY_RANK_PROMOTION", "JAX_ENABLE_X64", "FEDRANK_THREADS")
 
+#: Flags with which programs compile several times as fast; numbers differ from others' in their last digits.
+QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
@@ -43,6 +46,7 @@ def record(
     python: str = sys.executable,
     cache: Path | None = None,
     keep: Path | None = None,
+    optimised: bool = False,
     quiet: bool = False,
 ) -> dict[str, Digest]:
     """Run cases in one process of their own, in a fresh folder, and return what each left.
@@ -53,6 +57,7 @@ def record(
         python: Interpreter with what fedrank needs.
         cache: Folder for compiled programs; without it none are kept.
         keep: Folder for the runs; by default a temporary one that is removed.
+        optimised: Compile as a run does, in place of fast with :data:`QUICK`.
         quiet: No line for each case on standard error.
 
     Raises:
@@ -76,7 +81,7 @@ def record(
             text=True,
             check=True,
             cwd=work,
-            env=_environment(root, cache),
+            env=_environment(root, cache, optimised),
             stdout=subprocess.DEVNULL if quiet else sys.stderr,
         )
         return {case.name: digest(work / case.name, case.files, case.prints) for case in cases}
@@ -100,9 +105,11 @@ def _words(command: str, name: str) -> list[str]:
     return words
 
 
-def _environment(root: Path, cache: Path | None) -> dict[str, str]:
+def _environment(root: Path, cache: Path | None, optimised: bool) -> dict[str, str]:
     env = {name: value for name, value in os.environ.items() if name not in UNSET}
     env |= {"PYTHONPATH": str(root.resolve()), "JAX_PLATFORMS": "cpu"}
+    if not optimised:
+        env["XLA_FLAGS"] = QUICK
     if cache is not None:
         env |= {"JAX_COMPILATION_CACHE_DIR": str(cache.resolve()), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
         env |= {"JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
@@ -130,6 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--root", type=Path, default=REPOSITORY, help="checkout whose fedrank runs")
     parser.add_argument("--python", default=sys.executable, help="interpreter with what fedrank needs")
     parser.add_argument("--cache", type=Path, help="folder for compiled programs")
+    parser.add_argument("--optimised", action="store_true", help="compile as a run does; for recordings made alike")
     parser.add_argument("--keep", type=Path, help="folder for the runs, instead of a temporary one")
     given = parser.parse_args(arguments)
     cases = select(given.only, real=not given.no_real)
@@ -137,7 +145,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for case in cases:
             print(case.name, *(f"    fedrank {command}" for command in case.commands), sep="\n")
         return
-    recording = record(cases, root=given.root, python=given.python, cache=given.cache, keep=given.keep)
+    recording = record(
+        cases, root=given.root, python=given.python, cache=given.cache, keep=given.keep, optimised=given.optimised
+    )
     if given.update:
         recording = json.loads(given.update.read_text(encoding="utf-8")) | recording
     (given.out or given.update).write_text(to_json(recording), encoding="utf-8")

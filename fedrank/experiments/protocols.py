@@ -159,7 +159,7 @@ for _name, _summary, _crosses in (
     ("pooled", "Silos: one learner on the rows of all, a bound of what federating can reach.", "everything: all rows"),
 ):
     PROTOCOLS.register(_name, summary=_summary)(
-        Row(paper="for comparison", file="fedrank/silos/personalised/__init__.py", crosses=_crosses)
+        Row(paper="for comparison", file="fedrank/silos/personalised.py", crosses=_crosses)
     )
 
 PROTOCOLS.register(

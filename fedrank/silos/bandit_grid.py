@@ -25,7 +25,7 @@ from fedrank.engine.progress import Beat, Listener
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.silos.bandit_fedavg import BanditFedAvg, evaluated_by
 from fedrank.silos.bandits.rules import KINDS, Rule, make_rule, stack
-from fedrank.silos.baselines import judged_runs
+from fedrank.silos.baselines import evaluate_runs
 from fedrank.silos.build import SiloExperiment
 
 #: How a table calls a mean of all rewards, as opposed to a recency weight.
@@ -153,12 +153,12 @@ def play_cells(
     listener.stage("Compiling")
     begun = time.perf_counter()
     states, own = simulator.start(keys, parties, per_run=True, begin=protocol.begin, each=each)
-    looks = [jax.device_get(judged_runs(protocol, states, parties.shared, own, each[1]))]
+    looks = [jax.device_get(evaluate_runs(protocol, states, parties.shared, own, each[1]))]
     seen, seconds, compiled = [], 0.0, 0.0
     for number in range(config.rounds):
         states, own, now = simulator.advance(keys, states, parties.shared, own, number, 1)
         seen.append(jax.device_get(now))
-        looks.append(jax.device_get(judged_runs(protocol, states, parties.shared, own, each[1])))
+        looks.append(jax.device_get(evaluate_runs(protocol, states, parties.shared, own, each[1])))
         if number == 0:
             compiled = time.perf_counter() - begun
         else:

@@ -1,4 +1,4 @@
-"""What the target reaches alone, and with everybody: the marks that a run of silos is compared with.
+"""The baselines of a run of silos: what the target reaches alone, and with everybody.
 
 The same network, first weights, rows and number of rounds, under the same evaluator: a bandit that always plays one
 arm. Alone nothing would cross; everyone is federated averaging.
@@ -22,19 +22,19 @@ from fedrank.silos.bandits.rules import make_rule
 from fedrank.silos.build import SiloExperiment
 from fedrank.silos.party import SiloProtocol
 
-#: Names of marks, the arm that is played, and what a reader should know.
-MARKS = {
+#: By name of the baseline: the arm that is played, and a note for the reader.
+BASELINES = {
     "alone": (0, "The target trains by itself; nothing would cross."),
     "everyone": (1, "Federated averaging of all silos, judged by the target."),
 }
 
 
 @dataclass(frozen=True, eq=False)
-class SiloMark:
-    """One mark.
+class SiloBaseline:
+    """The performance of one baseline.
 
     Attributes:
-        name: One of :data:`MARKS`.
+        name: One of :data:`BASELINES`.
         values: ``"test: last"`` and so on -> float [targets, seeds].
         names: Names of the targets.
     """
@@ -54,28 +54,28 @@ class SiloMark:
                 sign = -1 if measure == "log-loss" else 1
                 if np.isfinite(row).all():
                     out.append({"split": part, "measure": name + several, "value": float(sign * np.mean(row))})
-        return {"name": self.name, "notes": [MARKS[self.name][1]], "values": out}
+        return {"name": self.name, "notes": [BASELINES[self.name][1]], "values": out}
 
 
-def marks(experiment: SiloExperiment, names: tuple[str, ...]) -> list[SiloMark]:
-    """Run each; all of them, all targets and all seeds in one program."""
+def run_baselines(experiment: SiloExperiment, names: tuple[str, ...]) -> list[SiloBaseline]:
+    """Train the baselines of these names; all of them, all targets and all seeds in one program."""
     if experiment.n_parties < 2:
         return []
     if not experiment.conditions.dropout:
-        return _marks(experiment, names, experiment.conditions) if names else []
+        return _trained(experiment, names, experiment.conditions) if names else []
     # Who trains alone loses no round because somebody is not heard.
     conditions = {"alone": Conditions(), "everyone": experiment.conditions}
-    return [mark for name in names for mark in _marks(experiment, (name,), conditions[name])]
+    return [baseline for name in names for baseline in _trained(experiment, (name,), conditions[name])]
 
 
-def _marks(experiment: SiloExperiment, names: tuple[str, ...], conditions: Conditions) -> list[SiloMark]:
+def _trained(experiment: SiloExperiment, names: tuple[str, ...], conditions: Conditions) -> list[SiloBaseline]:
     base, config = experiment.protocol, experiment.config
     common = {f.name: getattr(base, f.name) for f in dataclasses.fields(SiloProtocol)}
     pretrain = base.pretrain if isinstance(base, BanditFedAvg) else True
     protocol = BanditFedAvg(**common, rule=make_rule("fixed", fixed=1), arms="everyone", alone=True, pretrain=pretrain)
     seeds = np.asarray(config.all_seeds)
     shape = (len(names), len(experiment.targets), len(seeds))
-    arms = np.broadcast_to(np.array([MARKS[name][0] for name in names])[:, None, None], shape).reshape(-1)
+    arms = np.broadcast_to(np.array([BASELINES[name][0] for name in names])[:, None, None], shape).reshape(-1)
     targets = np.broadcast_to(np.asarray(experiment.targets)[None, :, None], shape).reshape(-1)
     which = np.broadcast_to(np.arange(len(seeds))[None, None], shape).reshape(-1)
     parties = protocol.parties(experiment.arrays, which)
@@ -88,9 +88,9 @@ def _marks(experiment: SiloExperiment, names: tuple[str, ...], conditions: Condi
     each = (jnp.asarray(arms, jnp.int32), jnp.asarray(targets, jnp.int32))
     states, own = simulator.start(keys, parties, per_run=True, begin=begin, each=each)
     states, own, _ = simulator.advance(keys, states, parties.shared, own, 0, config.rounds)
-    values = jax.device_get(judged_runs(protocol, states, parties.shared, own, each[1]))
+    values = jax.device_get(evaluate_runs(protocol, states, parties.shared, own, each[1]))
     return [
-        SiloMark(
+        SiloBaseline(
             name,
             {key: np.asarray(rows).reshape(shape)[i] for key, rows in values.items()},
             tuple(experiment.names[target] for target in experiment.targets),
@@ -100,29 +100,29 @@ def _marks(experiment: SiloExperiment, names: tuple[str, ...], conditions: Condi
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def judged_runs(protocol: SiloProtocol, states: Any, shared: Any, own: Any, targets: Any) -> dict[str, Any]:
-    """:func:`judge_one` of every run, each for its own target [runs]."""
-    return jax.vmap(functools.partial(judge_one, protocol, shared))(states, own, targets)
+def evaluate_runs(protocol: SiloProtocol, states: Any, shared: Any, own: Any, targets: Any) -> dict[str, Any]:
+    """:func:`evaluate_one` for every run, each for its own target [runs]."""
+    return jax.vmap(functools.partial(evaluate_one, protocol, shared))(states, own, targets)
 
 
-def judge_one(protocol: SiloProtocol, shared: Any, state: Any, own: Any, target: Any) -> dict[str, Any]:
-    """How good the models of one silo of one run are.
+def evaluate_one(protocol: SiloProtocol, shared: Any, state: Any, own: Any, target: Any) -> dict[str, Any]:
+    """The performance of the models of one silo in one run.
 
     Args:
         protocol: The protocol.
-        shared: The rows.
-        state: The server's.
-        own: What the silos have, [silos, ...].
+        shared: The rows of all silos.
+        state: The server's state.
+        own: What the silos keep, [silos, ...].
         target: Number of the silo.
 
     Returns:
-        ``"vali: last"``, ``"test: last"`` and so on, of every model that the protocol knows.
+        ``"vali: last"``, ``"test: last"`` and so on, for every model that the protocol knows.
     """
     party = Party(shared, jax.tree.map(lambda leaf: leaf[target], own))
     models = protocol.models(state, party)
     stacked = jnp.stack(list(models.values()))  # one program for all of them, not one a model
     out = {}
     for part in ("vali", "test"):
-        values = jax.vmap(lambda model, part=part: protocol.judged(model, party, part))(stacked)
+        values = jax.vmap(lambda model, part=part: protocol.performance(model, party, part))(stacked)
         out |= {f"{part}: {name}": values[i] for i, name in enumerate(models)}
     return out

@@ -110,7 +110,7 @@ class SiloExperiment:
             crossing.get(self.config.network.crossing, ""),
             self.table.citation,
             "raj2017discounted" if self.personalises_one and self.config.bandit.gamma < 1 else "",
-            "waudbysmith2024betting" if self.personalises_one else "",
+            "waudbysmith2024betting" if isinstance(self.protocol, LeaveOneOut) else "",
         )
         return tuple(dict.fromkeys(key for key in keys if key))
 

@@ -1,15 +1,13 @@
 """Who helped whom, with evidence: what ``evidence.json`` of a run of silos says.
 
 A silo's *paired difference* in a round is what it changed, all else equal: see
-:func:`fedrank.silos.bandits.evidence.differences`.
+:func:`fedrank.silos.bandits.statistics.differences`.
 
 **What counts as one observation.** Within one run the rows to validate on and the first weights are the same in all
 rounds, so that a difference may have the same sign in every round for reasons that have nothing to do with the silo. Of
 several seeds, which divide the rows anew, one number is taken of each: the mean over its rounds. They are tested
-against 0 with Student's t. One seed gives no verdict; beside it stand the e-values of bets on the signs of its rounds
-(:mod:`fedrank.silos.bandits.evidence`), which are about its validation rows and nothing else. Seeds are other
-divisions of the same rows: what is found speaks about the rows that the silos have, not about people whom they may
-have one day.
+against 0 with Student's t. One seed gives no verdict. Seeds are other divisions of the same rows: what is found speaks
+about the rows that the silos have, not about people whom they may have one day.
 
 **Rules that choose.** An arm is played less after bad luck, and not again; the mean of what was seen of it is too low
 for a reason that is not the silo's. Where not all arms are judged in every round, only rounds count in which they were
@@ -25,12 +23,12 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from jaxtyping import Float
 
 from fedrank.silos.bandit_fedavg import BanditFedAvg
-from fedrank.silos.bandits.contributions import intervals, shapley
-from fedrank.silos.bandits.evidence import differences, inverted
-from fedrank.silos.bandits.evidence import evidence as sequential
-from fedrank.silos.baselines import SiloMark
+from fedrank.silos.bandits.contributions import shapley
+from fedrank.silos.bandits.statistics import differences, intervals, inverted
+from fedrank.silos.baselines import SiloBaseline
 from fedrank.silos.build import SiloExperiment
 
 #: Largest probability of a wrong verdict about any silo of a target.
@@ -43,17 +41,18 @@ _DIGITS = 6
 Rounds = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def evidence(experiment: SiloExperiment, arms: pl.DataFrame, probe: np.ndarray | None) -> dict[str, Any]:
+def evidence(
+    experiment: SiloExperiment, arms: pl.DataFrame, probe: Float[np.ndarray, "runs silos"] | None
+) -> dict[str, Any]:
     """Each target's silos: paired differences, verdicts, contributions, how often they were played.
 
     Args:
         experiment: The run.
         arms: ``arms.parquet``.
-        probe: float [runs, silos], AUC of every silo's first model on its target's validation rows; NaN where nobody
-            asked.
+        probe: AUC of every silo's first model on its target's validation rows; NaN where nobody asked.
 
     Returns:
-        Target -> what the file says.
+        The content of the file, by target.
     """
     out: dict[str, Any] = {}
     seeds = len(experiment.config.all_seeds)
@@ -83,27 +82,27 @@ def evidence(experiment: SiloExperiment, arms: pl.DataFrame, probe: np.ndarray |
     return out
 
 
-def against(experiment: SiloExperiment, final: dict[str, np.ndarray], known: list[SiloMark]) -> dict[str, Any]:
-    """Differences on the test rows to every mark, paired by seed.
+def against(experiment: SiloExperiment, final: dict[str, np.ndarray], known: list[SiloBaseline]) -> dict[str, Any]:
+    """Differences on the test rows to every baseline, paired by seed.
 
     Args:
         experiment: The run.
         final: ``"test: last"`` and so on -> float [runs, of each].
-        known: The marks.
+        known: The baselines.
 
     Returns:
-        Target -> mark -> model -> mean, interval and number of seeds; in AUC, or in what models are judged by.
+        Target -> baseline -> model -> mean, interval and number of seeds; in AUC, or in what models are judged by.
     """
     out: dict[str, Any] = {}
     for place, target in enumerate(experiment.targets):
-        for mark in known:
+        for baseline in known:
             for key, values in final.items():
                 part, model = key.split(": ")
-                theirs = mark.values.get(key, mark.values[f"{part}: last"])
+                theirs = baseline.values.get(key, baseline.values[f"{part}: last"])
                 if part == "test":
                     mine = _by_target(experiment, values)[place]
                     about = _interval(mine - theirs[place])
-                    out.setdefault(experiment.names[target], {}).setdefault(mark.name, {})[model] = about
+                    out.setdefault(experiment.names[target], {}).setdefault(baseline.name, {})[model] = about
     return out
 
 
@@ -150,23 +149,19 @@ def _differences(increments: np.ndarray, observed: np.ndarray, members: np.ndarr
 
 
 def _paired(rounds: list[Rounds], silo: int, helpers: int, together: bool) -> dict[str, Any]:
+    """What the rounds of all seeds say about one silo, as it stands in the file."""
     # Differences that are 0 but for the last bit of single precision have no sign.
     series = [np.round(_differences(*run, silo, together), _DIGITS) for run in rounds]
     seen = [one[np.isfinite(one)] for one in series]
     means = np.array([one.mean() if one.size else np.nan for one in seen])
-    # One number a seed; of a single seed, its rounds. Signs: differences of a loss have no bound.
-    units = means[np.isfinite(means)] if len(rounds) > 1 else np.sign(series[0])
-    test = sequential(np.sign(units), by="sign")
-    harm, help_ = (float(e[-1]) if e.size else 1.0 for e in (test.harm, test.help))
-    p = min(1.0, _student(units) * helpers) if len(rounds) > 1 else 1.0
+    # One number a seed; one seed gives no verdict.
+    p = min(1.0, _student(means[np.isfinite(means)]) * helpers) if len(rounds) > 1 else 1.0
     below = np.isfinite(means).any() and np.nanmean(means) < 0
     return {
         "n": int(sum(one.size for one in seen)),
         **_interval(means),
         "unit": "seeds" if len(rounds) > 1 else "rounds",
         "p": p,
-        "e_harm": harm,
-        "e_help": help_,
         "verdict": "no evidence" if p >= LEVEL else "harms" if below else "helps",
     }
 

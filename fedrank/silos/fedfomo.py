@@ -19,7 +19,7 @@ most of so far (the affinities of Algorithm 1, ties at random).
 
 **What it reveals.** Silos see each other's models as they are.
 
-The opening is that of all methods, but the models after pre-training are sent, so that round 0 can mix.
+The setup is that of all methods, but the models after pre-training are sent, so that round 0 can mix.
 """
 
 from __future__ import annotations
@@ -29,49 +29,42 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key, UInt32
+from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.messages import Layout
 from fedrank.core.protocol import Exchange, Party
 from fedrank.privacy.unprotected import Unprotected
-from fedrank.silos.messages import SEEN, Model, Trained, model_layout, trained_layout
-from fedrank.silos.party import SiloExchange
-from fedrank.silos.personalised.messages import Others, TrainedOnMix, others_layout, trained_on_mix_layout
-from fedrank.silos.personalised.state import (
-    PersonalisedProtocol,
-    PersonalOwn,
-    Pretrain,
-    finite,
-    loss_on,
-    rows_at,
-)
+from fedrank.silos.averaging import PersonalisedProtocol, PersonalOwn, loss_on
+from fedrank.silos.messages import SEEN, Model, Others, Trained, TrainedOnMix
+from fedrank.silos.party import Pretrain, SiloExchange, is_finite, row_count, update_rows
 
 #: Most silos that can each be sent models of their own: each of them is an exchange to be compiled.
 MOST_APART = 32
 
 
 class FomoState(NamedTuple):
-    """What the server keeps between rounds; k silos, P numbers of a model that cross, m models a message.
+    """What the server keeps between rounds; a message holds ``models`` models.
 
     Attributes:
-        round: uint32.
-        key: Which models are tried.
-        rows: float32 [k].
-        models: float32 [k, P], the newest that was heard from each silo in the rounds before; at first the fresh one.
-        newest: float32 [k, P], the same with what was heard in this round.
-        affinity: float32 [k, k], how much of each model each silo has mixed so far.
-        chosen: int32 [k, m], whose models each silo is sent.
-        mixed: float32 [k, k], what each silo mixed last; the rest to 1 is its own newest, or all are 0.
+        round: Number of the round.
+        key: Key of the draws that decide which models are tried.
+        rows: n_k, as far as the silos have said.
+        models: The newest model that was heard from each silo in the rounds before; at first the fresh one.
+        newest: The same with what was heard in this round.
+        affinity: How much of each model each silo has mixed so far.
+        chosen: Whose models each silo is sent.
+        mixed: What each silo mixed last; the rest to 1 is its own newest, or all are 0.
     """
 
-    round: Any
-    key: Any
-    rows: Any
-    models: Any
-    newest: Any
-    affinity: Any
-    chosen: Any
-    mixed: Any
+    round: UInt32[Array, ""]
+    key: Key[Array, ""]
+    rows: Float[Array, "silos"]
+    models: Float[Array, "silos parameters"]
+    newest: Float[Array, "silos parameters"]
+    affinity: Float[Array, "silos silos"]
+    chosen: Int[Array, "silos models"]
+    mixed: Float[Array, "silos silos"]
 
 
 @dataclass(frozen=True)
@@ -87,7 +80,7 @@ class FedFomo(PersonalisedProtocol):
     epsilon: float = 0.3
 
     name = "fedfomo"
-    keeps = True
+    keeps_second = True
 
     def __post_init__(self):
         super().__post_init__()
@@ -104,38 +97,47 @@ class FedFomo(PersonalisedProtocol):
 
     @property
     def sent_models(self) -> int:
-        """m, how many models a message has."""
+        """Number of models in a message."""
         return self.silos if self.downloads is None else self.downloads
 
     @property
+    @override
+    def sizes(self) -> dict[str, int]:
+        return {"parameters": self.parameters, "models": self.sent_models}
+
+    @property
+    @override
     def exchanges(self) -> tuple[Exchange, ...]:
-        """Pre-training in round 0, and training: of all at once, or one silo after the other."""
+        # Training is one exchange of all silos or, where each is sent other models, one a silo.
         first = (PretrainAndSend(self),) if self.pretrain else ()
         if self.downloads is None:
             return (*first, MixAndTrain(self))
         last = self.silos - 1
         return (*first, *(MixAndTrain(self, silo, silo == last) for silo in range(self.silos)))
 
-    def init(self, key: Any) -> FomoState:
-        """A fresh network; ``key`` is consumed."""
+    @override
+    def init(self, key: Key[Array, ""]) -> FomoState:
         weights_key, own = jax.random.split(key)
         models = jnp.broadcast_to(self.first_model(weights_key), (self.silos, self.parameters))
         pairs = jnp.zeros((self.silos, self.silos), jnp.float32)
         chosen = jnp.zeros((self.silos, self.sent_models), jnp.int32)
         rows = jnp.zeros(self.silos, jnp.float32)
-        return self.choose(FomoState(jnp.uint32(0), own, rows, models, models, pairs, chosen, pairs))
+        return self.choose_models(FomoState(jnp.uint32(0), own, rows, models, models, pairs, chosen, pairs))
 
-    def choose(self, state: FomoState) -> FomoState:
-        """Whose models each silo is sent in the next round."""
+    def choose_models(self, state: FomoState) -> FomoState:
+        """The state with ``chosen`` for the next round."""
         k, m = self.silos, self.sent_models
         if m == k:
             return state._replace(chosen=jnp.broadcast_to(jnp.arange(k, dtype=jnp.int32), (k, k)))
         key, mine = jax.random.split(state.key)
         return state._replace(
-            key=key, chosen=jax.vmap(self._of_one)(state.affinity, jnp.arange(k), jax.random.split(mine, k))
+            key=key, chosen=jax.vmap(self._choose_for)(state.affinity, jnp.arange(k), jax.random.split(mine, k))
         )
 
-    def _of_one(self, affinity: jax.Array, silo: jax.Array, key: jax.Array) -> jax.Array:
+    def _choose_for(
+        self, affinity: Float[Array, "silos"], silo: Int[Array, ""], key: Key[Array, ""]
+    ) -> Int[Array, "models"]:
+        """Whose models one silo is sent."""
         tries, ties, luck = jax.random.split(key, 3)
         explore = jax.random.bernoulli(tries, self.epsilon, (self.sent_models,))
         order = jnp.lexsort((jax.random.uniform(ties, affinity.shape), affinity))
@@ -148,37 +150,39 @@ class FedFomo(PersonalisedProtocol):
             taken = taken | (jnp.arange(self.silos) == chosen[-1])
         return jnp.stack(chosen)
 
-    def weights(self, state: FomoState) -> jax.Array:
-        """Every silo's model, float32 [k, P]."""
+    @override
+    def weights(self, state: FomoState) -> Float[Array, "silos parameters"]:
         return state.models
 
-    def models(self, state: FomoState, party: Party) -> dict[str, jax.Array]:
-        """The silo's mix of the models after the last round, and its best so far by its own validation rows."""
+    @override
+    def models(self, state: FomoState, party: Party) -> dict[str, Float[Array, "size"]]:
         who = state.chosen[party.own.number]
         last = self.mix(who, state.models[who], party)[0]
-        own = self.remembered(last, party).own
+        own = self.remember_best(last, party).own
         best = jnp.where(own.best > -jnp.inf, own.best_model, last)
         return {"last": self.usable(last, party), "best": self.usable(best, party)}
 
+    @override
     def watch(self, state: FomoState) -> dict[str, Any]:
-        """Who mixed how much of whom in the last round, [k, k], and in all."""
         return {"mixed": state.mixed, "affinity": state.affinity}
 
-    def mix(self, who: jax.Array, weights: jax.Array, party: Party) -> tuple[jax.Array, jax.Array]:
+    def mix(
+        self, who: Int[Array, "models"], weights: Float[Array, "models parameters"], party: Party
+    ) -> tuple[Float[Array, "size"], Float[Array, "models"]]:
         """Equations 5 and 6.
 
         Args:
-            who: Integers [m], whose the models are; a silo's own among them is left out.
-            weights: float32 [m, P].
+            who: Whose the models are; a silo's own among them is left out.
+            weights: The models.
             party: The silo, with its own newest model and the one that its last training started from.
 
         Returns:
-            The mixed model [size] and the weights of the m models, float32 [m].
+            The mixed model and the weight of each of the models.
         """
         own, before = party.own, party.own.personal
-        others = jax.vmap(lambda w: self.received(w, own))(weights)
+        others = jax.vmap(lambda w: self.whole_model(w, own))(weights)
         candidates = jnp.concatenate([others, own.model[None]])
-        there = jnp.concatenate([who.astype(jnp.int32) != own.number, jnp.ones(1, bool)]) & finite(candidates)
+        there = jnp.concatenate([who != own.number, jnp.ones(1, bool)]) & is_finite(candidates)
         moves = jnp.where(there[:, None], candidates - before[None], 0.0)
         compared = self.crosses[self.crosses < self.network.trainable]
         distance = jnp.sqrt(jnp.sum(moves[:, compared] ** 2, axis=1))
@@ -191,50 +195,42 @@ class FedFomo(PersonalisedProtocol):
         mixed = before + jnp.matmul(share, moves, precision=jax.lax.Precision.HIGHEST)
         return mixed, share[:-1]
 
-    def learnt(self, start: jax.Array, party: Party, words: jax.Array) -> PersonalOwn:
-        """Train from the mix, which the next mix is compared with."""
-        return party.own._replace(model=self.trained(start, party, words), personal=start)
+    @override
+    def local_update(
+        self, start: Float[Array, "size"], party: Party, rng_bits: UInt32[Array, "epochs rows"]
+    ) -> PersonalOwn:
+        # The next mix is compared with the model that the training started from.
+        return party.own._replace(model=self.train(start, party, rng_bits), personal=start)
 
+    @override
     def account(self, rounds: int, delta: float) -> Unprotected:
-        """Nothing is noised, and models are shown to other silos."""
         return Unprotected(rounds, SEEN, ("Rows never leave a silo. Silos are shown other silos' models as they are.",))
 
 
 @dataclass(frozen=True)
-class PretrainAndSend(Pretrain):
-    """Before round 0: everybody trains the same fresh network and sends the outcome."""
+class PretrainAndSend(Pretrain, request=Model, reply=Trained):
+    """Before round 0 every silo trains the same fresh network and sends the outcome."""
 
-    @property
-    def request(self) -> Layout[Model]:
-        """The fresh network."""
-        return model_layout(self.settings.parameters)
-
-    @property
-    def reply(self) -> Layout[Trained]:
-        """The model."""
-        return trained_layout(self.settings.parameters)
-
+    @override
     def ask(self, state: FomoState) -> Model:
-        """The fresh network, which is every silo's model so far."""
-        return Model(state.round, state.models[0])
+        return Model(state.round, state.models[0])  # all are the fresh network
 
+    @override
     def respond(self, request: Model, party: Party, draws: Any) -> tuple[Party, Trained]:
-        """Train, and keep what it started from."""
         s = self.settings
-        party = party._replace(own=s.learnt(s.received(request.weights, party.own), party, draws))
-        return party, Trained(s.sent(party.own.model), rows_at(party))
+        party = party._replace(own=s.local_update(s.starting_model(request.weights, party), party, draws))
+        return party, Trained(s.shared_part(party.own.model), row_count(party))
 
-    def tell(self, state: FomoState, replies: Trained, arrived: jax.Array) -> FomoState:
-        """Everybody's first model."""
-        heard = arrived & finite(replies.weights)
+    @override
+    def tell(self, state: FomoState, replies: Trained, arrived: Bool[Array, "silos"]) -> FomoState:
+        heard = arrived & is_finite(replies.weights)
         models = jnp.where(heard[:, None], replies.weights, state.models)
-        rows = jnp.where(heard, replies.rows.astype(jnp.float32), state.rows)
-        return state._replace(models=models, newest=models, rows=rows)
+        return state._replace(models=models, newest=models, rows=update_rows(state.rows, replies.rows, heard))
 
 
 @dataclass(frozen=True)
-class MixAndTrain(SiloExchange):
-    """A round of everybody, or of one silo.
+class MixAndTrain(SiloExchange, request=Others, reply=TrainedOnMix):
+    """A round of all silos, or of one.
 
     Attributes:
         silo: Which silo is asked; None: all are.
@@ -246,56 +242,47 @@ class MixAndTrain(SiloExchange):
 
     name = "train"
 
-    @property
-    def request(self) -> Layout[Others]:
-        """Models."""
-        return others_layout(self.settings.parameters, self.settings.sent_models)
-
-    @property
-    def reply(self) -> Layout[TrainedOnMix]:
-        """The silo's model and what it mixed."""
-        return trained_on_mix_layout(self.settings.parameters, self.settings.sent_models)
-
-    def asked(self, state: FomoState, parties: int) -> Any:
-        """The silo, or everybody."""
+    @override
+    def asked(self, state: FomoState, parties: int) -> Bool[Array, "silos"] | None:
         return None if self.silo is None else jnp.arange(parties) == self.silo
 
+    @override
     def most(self, parties: int) -> int:
-        """One, or everybody."""
         return parties if self.silo is None else 1
 
+    @override
     def ask(self, state: FomoState) -> Others:
-        """The models that were chosen for the silo; for everybody, all."""
         who = state.chosen[self.silo or 0]
         return Others(state.round, who.astype(jnp.uint32), state.models[who])
 
+    @override
     def respond(self, request: Others, party: Party, draws: Any) -> tuple[Party, TrainedOnMix]:
-        """Mix, judge the mix, train from it."""
         s, first = self.settings, request.round == 0
-        if not s.pretrain:  # the silo has nothing yet: all models are the same fresh one
-            fresh = s.received(request.weights[0], party.own)
+        if not s.pretrain:  # the silo has no model yet: all that it is sent are the same fresh one
+            fresh = s.whole_model(request.weights[0], party.own)
             own = party.own
             own = own._replace(model=jnp.where(first, fresh, own.model), personal=jnp.where(first, fresh, own.personal))
             party = party._replace(own=own)
-        start, mixed = s.mix(request.who, request.weights, party)
-        party = s.remembered(start, party, ~first)
-        party = party._replace(own=s.learnt(start, party, draws))
-        return party, TrainedOnMix(s.sent(party.own.model), rows_at(party), mixed)
+        start, mixed = s.mix(request.who.astype(jnp.int32), request.weights, party)
+        party = s.remember_best(start, party, ~first)
+        party = party._replace(own=s.local_update(start, party, draws))
+        return party, TrainedOnMix(s.shared_part(party.own.model), row_count(party), mixed)
 
-    def tell(self, state: FomoState, replies: TrainedOnMix, arrived: jax.Array) -> FomoState:
-        """Keep what came; at the end of the round it is what silos are sent next."""
+    @override
+    def tell(self, state: FomoState, replies: TrainedOnMix, arrived: Bool[Array, "silos"]) -> FomoState:
         s = self.settings
-        heard = arrived & finite(replies.weights)
+        heard = arrived & is_finite(replies.weights)
         row = jnp.arange(s.silos)[:, None]
         shares = jnp.where(jnp.isfinite(replies.mixed), replies.mixed, 0.0)
         mixed = jnp.zeros((s.silos, s.silos), jnp.float32).at[row, state.chosen].add(shares)
         mixed = jnp.where(heard[:, None], mixed, 0.0)
         state = state._replace(
-            rows=jnp.where(heard, replies.rows.astype(jnp.float32), state.rows),
+            rows=update_rows(state.rows, replies.rows, heard),
             newest=jnp.where(heard[:, None], replies.weights, state.newest),
             affinity=state.affinity + mixed,
             mixed=mixed if self.silo in (None, 0) else state.mixed + mixed,
         )
         if not self.last:
             return state
-        return s.choose(state._replace(models=state.newest, round=state.round + 1))
+        # What came is what silos are sent in the next round.
+        return s.choose_models(state._replace(models=state.newest, round=state.round + 1))

@@ -9,7 +9,7 @@ with model averaging (Option II). One round::
 
 The paper's silos have equally many rows; here they are weighted by n_k, as in federated averaging. The fresh networks
 differ, each drawn by itself: the paper asks for a start that already tells clusters apart and otherwise for several
-attempts, so with few silos a cluster may stay empty. The opening is that of all methods: before round 0 every silo
+attempts, so with few silos a cluster may stay empty. The setup is that of all methods: before round 0 every silo
 trains the fresh network that fits it best.
 """
 
@@ -20,20 +20,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.messages import Layout
 from fedrank.core.protocol import Exchange, Party
-from fedrank.silos.personalised.messages import Models, TrainedInCluster, models_layout, trained_in_cluster_layout
-from fedrank.silos.personalised.state import (
-    PersonalisedProtocol,
-    Pretrain,
-    ServerState,
-    Train,
-    average,
-    finite,
-    loss_on,
-)
+from fedrank.silos.averaging import PersonalisedProtocol, ServerState, Train, average, loss_on
+from fedrank.silos.messages import Models, TrainedInCluster
+from fedrank.silos.party import Pretrain, is_finite, update_rows
 
 
 @dataclass(frozen=True)
@@ -54,57 +48,57 @@ class Ifca(PersonalisedProtocol):
             raise ConfigError(f"clusters must be in 1..1,000, got {self.clusters}.")
 
     @property
-    def exchanges(self) -> tuple[Exchange, ...]:
-        """Pre-training in round 0, and training."""
-        return (*((Pretrain(self),) if self.pretrain else ()), TrainInCluster(self))
+    @override
+    def sizes(self) -> dict[str, int]:
+        return {"parameters": self.parameters, "models": self.clusters, "largest_cluster": self.clusters - 1}
 
-    def init(self, key: Any) -> ServerState:
-        """C fresh networks; ``key`` is consumed."""
+    @property
+    @override
+    def exchanges(self) -> tuple[Exchange, ...]:
+        return (*((PretrainInCluster(self),) if self.pretrain else ()), TrainInCluster(self))
+
+    @override
+    def init(self, key: Key[Array, ""]) -> ServerState:
         keys = jax.random.split(key, self.clusters)
         return ServerState(jnp.uint32(0), jax.vmap(self.first_model)(keys), jnp.zeros(self.silos, jnp.float32))
 
-    @property
-    def offered(self) -> Layout[Models]:
-        """Round and all models."""
-        return models_layout(self.parameters, self.clusters)
-
+    @override
     def offer(self, state: ServerState) -> Models:
-        """All models."""
         return Models(state.round, state.weights)
 
-    def fits(self, weights: jax.Array, party: Party) -> jax.Array:
-        """ĵ, the model of least loss on the silo's training rows, int32; a loss that is not a number is the largest."""
-        losses = jax.vmap(lambda w: loss_on(self, self.received(w, party.own), party, "train"))(weights)
+    def best_fit(self, weights: Float[Array, "clusters parameters"], party: Party) -> Int[Array, ""]:
+        """ĵ, the model of least loss on the silo's training rows; a loss that is not a number is the largest."""
+        losses = jax.vmap(lambda w: loss_on(self, self.whole_model(w, party.own), party, "train"))(weights)
         return jnp.argmin(jnp.where(jnp.isnan(losses), jnp.inf, losses)).astype(jnp.int32)
 
-    def start(self, weights: jax.Array, party: Party) -> jax.Array:
-        """θ_ĵ."""
-        return self.received(weights[self.fits(weights, party)], party.own)
+    @override
+    def starting_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, "size"]:
+        return self.whole_model(weights[self.best_fit(weights, party)], party.own)
 
-    def current(self, weights: jax.Array, party: Party) -> jax.Array:
-        """θ_ĵ, chosen anew."""
-        return self.start(weights, party)
+    @override
+    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, "size"]:
+        return self.starting_model(weights, party)  # θ_ĵ, chosen anew
 
 
 @dataclass(frozen=True)
-class TrainInCluster(Train):
-    """A round: everybody chooses, trains and sends."""
+class PretrainInCluster(Pretrain, request=Models):
+    """Before round 0 every silo trains the fresh network that fits it best."""
 
-    @property
-    def reply(self) -> Layout[TrainedInCluster]:
-        """The silo's model, its rows and its choice."""
-        return trained_in_cluster_layout(self.settings.parameters, self.settings.clusters)
 
+@dataclass(frozen=True)
+class TrainInCluster(Train, request=Models, reply=TrainedInCluster):
+    """A round: every silo chooses a model, trains it and sends the outcome and its choice."""
+
+    @override
     def respond(self, request: Models, party: Party, draws: Any) -> tuple[Party, TrainedInCluster]:
-        """As with one model; the choice goes with it."""
-        chosen = self.settings.fits(request.weights, party).astype(jnp.uint32)
+        chosen = self.settings.best_fit(request.weights, party).astype(jnp.uint32)
         party, trained = super().respond(request, party, draws)
         return party, TrainedInCluster(trained.weights, trained.rows, chosen)
 
-    def tell(self, state: ServerState, replies: TrainedInCluster, arrived: jax.Array) -> ServerState:
-        """The average of each cluster."""
-        heard = arrived & finite(replies.weights)
-        rows = jnp.where(heard, replies.rows.astype(jnp.float32), state.rows)
+    @override
+    def tell(self, state: ServerState, replies: TrainedInCluster, arrived: Bool[Array, "silos"]) -> ServerState:
+        heard = arrived & is_finite(replies.weights)
+        rows = update_rows(state.rows, replies.rows, heard)
         number = jnp.arange(self.settings.clusters)[:, None]
         which = heard[None] & (replies.cluster.astype(jnp.int32)[None] == number)
         weights = average(replies.weights, rows, which, state.weights)

@@ -13,13 +13,14 @@ it? The arms are everybody, and everybody but j. One round::
 The median, because a silo that harms judges as well; fewer than half of the silos can say what they like without
 deciding.
 
-**Dropping a silo for good** is decided by evidence that may be looked at after every round: capital of 1 is spread over
-a fixed grid of stakes λ and bet on "without j it is better"; after n rounds it is the mean over λ of Π (1 + λ·x). If
-leaving j out does not help, it ever reaches e with a probability of at most 1/e (see
-:mod:`fedrank.silos.bandits.evidence`). A silo is dropped when its capital reaches ``evidence``, one in a round, at most
-k − 2 in all; nothing is asked of it any more. The statement is about one silo: k silos make k statements, and
-``evidence`` = 20·k keeps the probability of a single wrong one below 1/20. With ``by="sign"`` the bet is on the sign of
-x_j: differences of AUC are small, and a bet on their mean would take hundreds of rounds.
+**Dropping a silo for good** is decided by evidence that may be looked at after every round, an e-value (Waudby-Smith
+and Ramdas: *Estimating means of bounded random variables by betting*, JRSS-B 86(1), 2024, section 4): a capital of 1 is
+spread over a fixed grid of stakes λ and bet on "without j it is better"; after n rounds it is the mean over λ of
+Π (1 + λ·x). If leaving j out does not help, it ever reaches e with a probability of at most 1/e (Ville's inequality). A
+silo is dropped when its capital reaches ``evidence``, one in a round, at most k − 2 in all; nothing is asked of it any
+more. The statement is about one silo: k silos make k statements, and ``evidence`` = 20·k keeps the probability of a
+single wrong one below 1/20. With ``by="sign"`` the bet is on the sign of x_j: differences of AUC are small, and a bet
+on their mean would take hundreds of rounds.
 
 **Drop-outs.** Averages are of the silos that were heard. Of a silo that was not heard the round says nothing.
 """
@@ -27,52 +28,58 @@ x_j: differences of AUC are small, and a bet on their mean would take hundreds o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Key, UInt32
+from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.messages import Layout
 from fedrank.core.protocol import Exchange, Party
-from fedrank.silos.bandits.evidence import BETS
-from fedrank.silos.messages import UNDEFINED, Candidates, Judged, candidates_layout, defined, judged_layout
-from fedrank.silos.party import SiloExchange
-from fedrank.silos.personalised.state import PersonalisedProtocol, Pretrain, Train, average, finite
+from fedrank.silos.averaging import PersonalisedProtocol, Train, average
+from fedrank.silos.messages import Candidates, Judged, decode_undefined, encode_undefined
+from fedrank.silos.party import Pretrain, SiloExchange, is_finite, update_rows
 
 #: What is bet on: the sign of a difference, or the difference.
 BY = ("sign", "mean")
+
+#: Stakes λ over which the capital is spread; below 1, so that it is never lost as a whole.
+STAKES = (np.arange(20) + 0.5) / 20
+
 #: Largest logarithm of an e-value that is shown; float32 ends at e^88.
 _LARGEST = 80.0
 
 
 class LeaveOneOutState(NamedTuple):
-    """What the server keeps between rounds; k silos, P numbers of a model that cross.
+    """What the server keeps between rounds.
 
     Attributes:
-        round: uint32.
-        weights: float32 [P], θ.
-        rows: float32 [k], n_k.
-        active: bool [k], who is in.
-        heard: bool [k], who trained in this round.
-        models: float32 [k + 1, P], the averages: of all that are in, and without each.
-        capital: float32 [k, stakes], logarithms.
-        judged: float32 [k + 1], medians over silos of the round that is over; NaN where undefined.
-        increments: float32 [k], x_j; NaN where there is no observation.
-        best: float32, best_weights float32 [P]: the best θ so far by the median over silos, and how good it was.
+        round: Number of the round.
+        weights: θ.
+        rows: n_k, as far as the silos have said.
+        active: Which silos have not been dropped.
+        heard: Which silos trained in this round.
+        models: The averages: of all active silos, and without each.
+        capital: Logarithm of the capital on each stake.
+        judged: Median performance over silos of each average of the round that is over; NaN where undefined.
+        increments: x_j; NaN where there is no observation.
+        best: Median performance over silos of the best θ so far.
+        best_weights: The best θ so far.
     """
 
-    round: Any
-    weights: Any
-    rows: Any
-    active: Any
-    heard: Any
-    models: Any
-    capital: Any
-    judged: Any
-    increments: Any
-    best: Any
-    best_weights: Any
+    round: UInt32[Array, ""]
+    weights: Float[Array, "parameters"]
+    rows: Float[Array, "silos"]
+    active: Bool[Array, "silos"]
+    heard: Bool[Array, "silos"]
+    models: Float[Array, "silos+1 parameters"]
+    capital: Float[Array, "silos stakes"]
+    judged: Float[Array, "silos+1"]
+    increments: Float[Array, "silos"]
+    best: Float[Array, ""]
+    best_weights: Float[Array, "parameters"]
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,7 @@ class LeaveOneOut(PersonalisedProtocol):
     by: str = "sign"
 
     name = "leave-one-out"
-    shown = (
+    revealed: ClassVar[str] = (
         "Rows never leave a silo. From the averages of everybody and of everybody but one, every silo can work out "
         "every other silo's model. The server learns how good every silo finds every average."
     )
@@ -101,37 +108,43 @@ class LeaveOneOut(PersonalisedProtocol):
             raise ConfigError(f"by must be one of {', '.join(BY)}, got {self.by!r}.")
 
     @property
+    @override
+    def sizes(self) -> dict[str, int]:
+        return {"parameters": self.parameters, "models": self.silos + 1}
+
+    @property
+    @override
     def exchanges(self) -> tuple[Exchange, ...]:
-        """Pre-training in round 0, training, judging."""
         return (*((Pretrain(self),) if self.pretrain else ()), TrainActive(self), JudgeAll(self))
 
-    def init(self, key: Any) -> Any:
-        """A fresh network, and everybody is in; ``key`` is consumed."""
+    @override
+    def init(self, key: Key[Array, ""]) -> LeaveOneOutState:
         first, k = super().init(key), self.silos
         return LeaveOneOutState(
             *first,
             active=jnp.ones(k, bool),
             heard=jnp.zeros(k, bool),
             models=jnp.broadcast_to(first.weights, (k + 1, self.parameters)),
-            capital=jnp.zeros((k, len(BETS)), jnp.float32),
+            capital=jnp.zeros((k, len(STAKES)), jnp.float32),
             judged=jnp.full(k + 1, jnp.nan, jnp.float32),
             increments=jnp.full(k, jnp.nan, jnp.float32),
             best=jnp.float32(-jnp.inf),
             best_weights=first.weights,
         )
 
-    def remembered(self, model: jax.Array, party: Party, when: Any = True) -> Party:
-        """The silo as it is: the server knows what all silos judged and remembers the best model itself."""
-        return party
+    @override
+    def remember_best(self, model: Float[Array, "size"], party: Party, when: bool | Bool[Array, ""] = True) -> Party:
+        return party  # the server knows what all silos judged and remembers the best model itself
 
-    def models(self, state: LeaveOneOutState, party: Party) -> dict[str, jax.Array]:
-        """θ for everybody, whether in or not, and the best θ so far by the median over silos."""
+    @override
+    def models(self, state: LeaveOneOutState, party: Party) -> dict[str, Float[Array, "size"]]:
+        # Dropped silos may use the models, too.
         best = jnp.where(state.best > -jnp.inf, state.best_weights, state.weights)
-        last, best = (self.usable(self.received(w, party.own), party) for w in (state.weights, best))
+        last, best = (self.usable(self.whole_model(w, party.own), party) for w in (state.weights, best))
         return {"last": last, "best": best}
 
+    @override
     def watch(self, state: LeaveOneOutState) -> dict[str, Any]:
-        """Medians over silos [k + 1], increments [k] (NaN: no observation), e-values [k], who is in [k]."""
         return {
             "judged": state.judged,
             "increments": state.increments,
@@ -139,15 +152,15 @@ class LeaveOneOut(PersonalisedProtocol):
             "active": state.active,
         }
 
-    def log_evidence(self, state: LeaveOneOutState) -> jax.Array:
-        """Logarithm of each silo's e-value, float32 [k]."""
-        return jax.scipy.special.logsumexp(state.capital, axis=1) - jnp.log(jnp.float32(len(BETS)))
+    def log_evidence(self, state: LeaveOneOutState) -> Float[Array, "silos"]:
+        """Logarithm of each silo's e-value."""
+        return jax.scipy.special.logsumexp(state.capital, axis=1) - jnp.log(jnp.float32(len(STAKES)))
 
     def bet(self, state: LeaveOneOutState) -> LeaveOneOutState:
-        """The round's gains and losses, and perhaps one silo less."""
+        """The state after the round's bets; the silo with the largest e-value is dropped if that is large enough."""
         x = jnp.where(jnp.isfinite(state.increments), state.increments, 0.0)
         x = jnp.sign(x) if self.by == "sign" else x
-        stakes = jnp.asarray(BETS, jnp.float32)[None]
+        stakes = jnp.asarray(STAKES, jnp.float32)[None]
         state = state._replace(capital=state.capital + jnp.log1p(stakes * x[:, None]))
         strength = jnp.where(state.active, self.log_evidence(state), -jnp.inf)
         worst = jnp.argmax(strength)
@@ -157,17 +170,17 @@ class LeaveOneOut(PersonalisedProtocol):
 
 @dataclass(frozen=True)
 class TrainActive(Train):
-    """Who is in trains."""
+    """Every active silo trains; the server averages all of them, and all but each."""
 
-    def asked(self, state: LeaveOneOutState, parties: int) -> jax.Array:
-        """Who is in."""
+    @override
+    def asked(self, state: LeaveOneOutState, parties: int) -> Bool[Array, "silos"]:
         return state.active
 
-    def tell(self, state: LeaveOneOutState, replies: Any, arrived: jax.Array) -> LeaveOneOutState:
-        """The averages."""
+    @override
+    def tell(self, state: LeaveOneOutState, replies: Any, arrived: Bool[Array, "silos"]) -> LeaveOneOutState:
         k = self.settings.silos
-        heard = arrived & finite(replies.weights)
-        rows = jnp.where(heard, replies.rows.astype(jnp.float32), state.rows)
+        heard = arrived & is_finite(replies.weights)
+        rows = update_rows(state.rows, replies.rows, heard)
         everybody_but = jnp.concatenate([jnp.ones((1, k), bool), ~jnp.eye(k, dtype=bool)])
         otherwise = jnp.broadcast_to(state.weights, state.models.shape)
         models = average(replies.weights, rows, everybody_but & heard[None], otherwise)
@@ -175,41 +188,31 @@ class TrainActive(Train):
 
 
 @dataclass(frozen=True)
-class JudgeAll(SiloExchange):
-    """Who is in judges all averages."""
+class JudgeAll(SiloExchange, request=Candidates, reply=Judged):
+    """Every active silo judges all averages; θ is chosen, and a silo may be dropped."""
 
     name = "judge-all"
     trains = False
 
-    @property
-    def request(self) -> Layout[Candidates]:
-        """The average of all, and those without one."""
-        return candidates_layout(self.settings.parameters, self.settings.silos + 1)
-
-    @property
-    def reply(self) -> Layout[Judged]:
-        """A number about each."""
-        return judged_layout(self.settings.silos + 1)
-
-    def asked(self, state: LeaveOneOutState, parties: int) -> jax.Array:
-        """Who is in."""
+    @override
+    def asked(self, state: LeaveOneOutState, parties: int) -> Bool[Array, "silos"]:
         return state.active
 
+    @override
     def ask(self, state: LeaveOneOutState) -> Candidates:
-        """The averages."""
         return Candidates(state.models)
 
+    @override
     def respond(self, request: Candidates, party: Party, draws: Any) -> tuple[Party, Judged]:
-        """How good each is at this silo, and its own local model."""
         s = self.settings
-        judged = jax.vmap(lambda w: s.judged(s.received(w, party.own), party))(request.models)
-        said = Judged(s.judged(party.own.model, party), judged)
-        return party, jax.tree.map(lambda number: jnp.where(jnp.isfinite(number), number, UNDEFINED), said)
+        judged = jax.vmap(lambda w: s.performance(s.whole_model(w, party.own), party))(request.models)
+        own = s.performance(party.own.model, party)
+        return party, Judged(encode_undefined(own), encode_undefined(judged))
 
-    def tell(self, state: LeaveOneOutState, replies: Judged, arrived: jax.Array) -> LeaveOneOutState:
-        """Medians, θ, evidence."""
+    @override
+    def tell(self, state: LeaveOneOutState, replies: Judged, arrived: Bool[Array, "silos"]) -> LeaveOneOutState:
         s = self.settings
-        values = jnp.where(arrived[:, None], defined(replies.models), jnp.nan)
+        values = jnp.where(arrived[:, None], decode_undefined(replies.models), jnp.nan)
         judged = jnp.nanmedian(values, axis=0)
         # Without j there must be somebody left, and j must have been there before.
         observed = state.heard & (jnp.sum(state.heard) > 1)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, UInt32
 
 from fedrank.core.errors import ConfigError
 from fedrank.silos.data.rows import Rows
@@ -42,30 +43,27 @@ class LocalSgd:
         if not 0 <= self.weight_decay < 1e6:
             raise ConfigError(f"weight_decay must not be negative, got {self.weight_decay}.")
 
-    def words(self, rows: int) -> tuple[int, int]:
-        """Shape of the random words of one training: who has so many rows at most shuffles them in every epoch."""
+    def rng_shape(self, rows: int) -> tuple[int, int]:
+        """Shape of the random bits of one training, [epochs, rows]: rows are shuffled in every epoch."""
         return self.epochs, rows
 
     def train(
         self,
-        weights: jax.Array,
+        weights: Float[Array, "size"],
         rows: Rows,
-        words: jax.Array,
+        rng_bits: UInt32[Array, "epochs rows"],
         *,
-        penalty: Callable[[jax.Array], jax.Array] | None = None,
-        frozen: jax.Array | None = None,
-    ) -> jax.Array:
-        """The model after E epochs.
+        penalty: Callable[[Float[Array, "trainable"]], Float[Array, ""]] | None = None,
+        frozen: Bool[Array, "trainable"] | None = None,
+    ) -> Float[Array, "size"]:
+        """The model after E epochs; a silo without rows returns the model that it got.
 
         Args:
-            weights: float32 [size], the start.
+            weights: The model to start from.
             rows: The silo's training rows: x [rows, features], y [rows], n.
-            words: uint32 of shape ``self.words(rows)``; the chance of the shuffles.
-            penalty: Adds to the loss, a function of what gradients change [trainable]: FedProx' and Ditto's pull.
-            frozen: bool [trainable]: what stays as it is.
-
-        Returns:
-            float32 [size]. A silo without rows returns what it got.
+            rng_bits: Random bits of the shuffles.
+            penalty: A term of the loss, a function of the numbers that gradients change, such as Ditto's pull.
+            frozen: Which of these numbers stay as they are.
         """
         rows = Rows(*(jnp.asarray(leaf) for leaf in rows))
         net, most = self.network, rows.x.shape[0]
@@ -73,8 +71,8 @@ class LocalSgd:
         batches = -(-most // width)
         cut = net.trainable
         valid = jnp.arange(most) < rows.n
-        # Equal words are kept in the order of the rows: a stable sort, the same on every machine.
-        order = jnp.argsort(jnp.where(valid[None], words >> 1, jnp.uint32(0xFFFFFFFF)), axis=-1, stable=True)
+        # Rows with equal bits are kept in the order of the rows: a stable sort, the same on every machine.
+        order = jnp.argsort(jnp.where(valid[None], rng_bits >> 1, jnp.uint32(0xFFFFFFFF)), axis=-1, stable=True)
         mine = jnp.maximum(-(-rows.n // width), 1)  # batches of this silo
         number = jnp.arange(batches)
         first, end = (-(-(number + more) * rows.n // mine) for more in (0, 1))

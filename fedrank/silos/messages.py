@@ -1,173 +1,136 @@
 """What crosses between a server and silos that average models: models, numbers of rows, performances.
 
-Shared by :mod:`fedrank.silos.bandit_fedavg` and what it is compared with. No message has an axis of rows: what a
-silo's patients or customers are never crosses. What a *model* gives away of the rows that it was trained on is another
-matter, and nothing here bounds it.
+Shared by MAB-FL (:mod:`fedrank.silos.bandit_fedavg`) and the methods that it is compared with. No message has an axis
+of rows: a silo's patients or customers never cross. What a *model* gives away of the rows that it was trained on is
+another matter, and nothing here bounds it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
-import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
-from fedrank.core.messages import Field, Layout
+from fedrank.core import messages as wire
+from fedrank.core.messages import f4, field, message, u4
 
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Model:
-    """Server to silos: the model to start from.
-
-    Attributes:
-        round: uint32, number of the round.
-        weights: float32 [parameters].
-    """
-
-    round: Any
-    weights: Any
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Trained:
-    """Silo to server: the model that it has come to.
-
-    Attributes:
-        weights: float32 [parameters].
-        rows: uint32, how many rows it was trained on; the weight of the average.
-    """
-
-    weights: Any
-    rows: Any
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Ready:
-    """Silo to server: it has trained by itself, and keeps what it has come to.
-
-    Attributes:
-        rows: uint32, how many rows it has to train on.
-    """
-
-    rows: Any
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Candidates:
-    """Server to target: averages of local models, to be judged.
-
-    Attributes:
-        models: float32 [models, parameters].
-    """
-
-    models: Any
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Judged:
-    """Target to server: how good models are on its validation rows.
-
-    Attributes:
-        own: float32, of its own local model of this round; :data:`UNDEFINED` where there is no such number.
-        models: float32 [models]; likewise.
-    """
-
-    own: Any
-    models: Any
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class ModelAndCandidates:
-    """Server to target where rewards are a round late: :class:`Model` and :class:`Candidates` in one."""
-
-    round: Any
-    weights: Any
-    models: Any
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class TrainedAndJudged:
-    """Target to server where rewards are a round late: :class:`Trained` and :class:`Judged` in one."""
-
-    weights: Any
-    rows: Any
-    own: Any
-    models: Any
-
-
-#: Stands for "there is no such number", such as the AUC on rows of one class: what is not finite cannot cross.
+#: Stands for a number that does not exist, such as the AUC of rows of one class: what is not finite cannot cross.
 UNDEFINED = -1e30
 
-_ROUND = Field("round", "u4", "number of the round")
-_ROWS = Field("rows", "u4", "number of rows that the silo trains on")
-_OWN = Field("own", "f4", "how good the target's own local model is on its validation rows")
-
-
-def defined(numbers: Any) -> Any:
-    """Numbers as they crossed, NaN for :data:`UNDEFINED`."""
-    return jnp.where(numbers > UNDEFINED / 2, numbers, jnp.nan)
-
-
-def _weights(parameters: int, meaning: str) -> Field:
-    return Field("weights", "f4", meaning, (("parameters", parameters),))
-
-
-def _candidates(parameters: int, models: int) -> Field:
-    meaning = "averages of silos' models" if models > 1 else "an average of silos' models"
-    return Field("models", "f4", meaning, (("models", models), ("parameters", parameters)))
-
-
-def _judged(models: int) -> Field:
-    return Field("models", "f4", "how good each of them is on the target's validation rows", (("models", models),))
-
-
-def model_layout(parameters: int) -> Layout[Model]:
-    """Round and weights."""
-    return Layout(Model, 1, (_ROUND, _weights(parameters, "the model to start from")))
-
-
-def trained_layout(parameters: int) -> Layout[Trained]:
-    """Weights and rows."""
-    return Layout(Trained, 2, (_weights(parameters, "the model after training on the silo's rows"), _ROWS))
-
-
-def ready_layout() -> Layout[Ready]:
-    """Rows only."""
-    return Layout(Ready, 3, (_ROWS,))
-
-
-def candidates_layout(parameters: int, models: int) -> Layout[Candidates]:
-    """So many models."""
-    return Layout(Candidates, 4, (_candidates(parameters, models),))
-
-
-def judged_layout(models: int) -> Layout[Judged]:
-    """A number for each of so many models, and the target's own."""
-    return Layout(Judged, 5, (_OWN, _judged(models)))
-
-
-def model_and_candidates_layout(parameters: int, models: int) -> Layout[ModelAndCandidates]:
-    """A model to start from, and models to judge."""
-    start = _weights(parameters, "the model to start from")
-    return Layout(ModelAndCandidates, 6, (_ROUND, start, _candidates(parameters, models)))
-
-
-def trained_and_judged_layout(parameters: int, models: int) -> Layout[TrainedAndJudged]:
-    """The target's model, and numbers for the models of the round before."""
-    trained = _weights(parameters, "the model after training on the silo's rows")
-    return Layout(TrainedAndJudged, 7, (trained, _ROWS, _OWN, _judged(models)))
-
-
-#: What the server of any protocol of silos sees.
+#: What the server of every protocol of silos sees.
 SEEN = (
     "Nothing is noised. The server sees the model of every silo that takes part as it is, and how many rows it has: "
     "what a model reveals of the rows that it was trained on has no bound."
 )
+
+
+def encode_undefined(numbers: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Numbers as they cross: :data:`UNDEFINED` for NaN and infinity."""
+    return jnp.where(jnp.isfinite(numbers), numbers, UNDEFINED)
+
+
+def decode_undefined(numbers: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Numbers as they crossed: NaN for :data:`UNDEFINED`."""
+    return jnp.where(numbers > UNDEFINED / 2, numbers, jnp.nan)
+
+
+# ------------------------------------------------------------------------------------------------ training, judging
+
+
+@message(kind=1)
+class Model:
+    """Server to silos: the model to start from."""
+
+    round: wire.Array = field(u4, "number of the round")
+    weights: wire.Array = field(f4["parameters"], "the model to start from")
+
+
+@message(kind=2)
+class Trained:
+    """Silo to server: its local model; the number of rows is its weight in the average."""
+
+    weights: wire.Array = field(f4["parameters"], "the model after training on the silo's rows")
+    rows: wire.Array = field(u4, "number of rows that the silo trains on")
+
+
+@message(kind=3)
+class Ready:
+    """Silo to server: it has trained, and keeps its model for the first round."""
+
+    rows: wire.Array = field(u4, "number of rows that the silo trains on")
+
+
+@message(kind=4)
+class Candidates:
+    """Server to target: averages of local models, to be judged."""
+
+    models: wire.Array = field(f4["models", "parameters"], "averages of silos' models")
+
+
+@message(kind=5)
+class Judged:
+    """Target to server: how good models are on its validation rows; :data:`UNDEFINED` where that does not exist."""
+
+    own: wire.Array = field(f4, "how good the target's own local model is on its validation rows")
+    models: wire.Array = field(f4["models"], "how good each of them is on the target's validation rows")
+
+
+@message(kind=6)
+class ModelAndCandidates:
+    """Server to target where rewards are a round late: :class:`Model` and :class:`Candidates` in one."""
+
+    round: wire.Array = field(u4, "number of the round")
+    weights: wire.Array = field(f4["parameters"], "the model to start from")
+    models: wire.Array = field(f4["models", "parameters"], "averages of silos' models")
+
+
+@message(kind=7)
+class TrainedAndJudged:
+    """Target to server where rewards are a round late: :class:`Trained` and :class:`Judged` in one."""
+
+    weights: wire.Array = field(f4["parameters"], "the model after training on the silo's rows")
+    rows: wire.Array = field(u4, "number of rows that the silo trains on")
+    own: wire.Array = field(f4, "how good the target's own local model is on its validation rows")
+    models: wire.Array = field(f4["models"], "how good each of them is on the target's validation rows")
+
+
+# ----------------------------------------------------------------------------------- methods with several models
+
+
+@message(kind=8)
+class Nothing:
+    """The message of silos that train alone: it has no field."""
+
+
+@message(kind=9)
+class Models:
+    """IFCA's server to silos: the model of each cluster."""
+
+    round: wire.Array = field(u4, "number of the round")
+    weights: wire.Array = field(f4["models", "parameters"], "the models to choose from, one a cluster")
+
+
+@message(kind=10)
+class TrainedInCluster:
+    """IFCA's silo to server: its local model, and the cluster whose model it started from."""
+
+    weights: wire.Array = field(f4["parameters"], "the model after training on the silo's rows")
+    rows: wire.Array = field(u4, "number of rows that the silo trains on")
+    cluster: wire.Array = field(u4, "which model fits the silo's training rows best", largest="largest_cluster")
+
+
+@message(kind=11)
+class Others:
+    """FedFomo's server to a silo: models of other silos."""
+
+    round: wire.Array = field(u4, "number of the round")
+    who: wire.Array = field(u4["models"], "whose models these are")
+    weights: wire.Array = field(f4["models", "parameters"], "silos' models as they were sent")
+
+
+@message(kind=12)
+class TrainedOnMix:
+    """FedFomo's silo to server: its local model, and what it mixed before; the weights add up to at most 1."""
+
+    weights: wire.Array = field(f4["parameters"], "the model after training on the silo's rows")
+    rows: wire.Array = field(u4, "number of rows that the silo trains on")
+    mixed: wire.Array = field(f4["models"], "how much of each model the silo mixed into its own")

@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedrank.core.errors import ConfigError
 
 #: How layers are normalised: over the batch (Ioffe and Szegedy 2015), over a row's units (Ba et al. 2016), or not.
 NORMS = ("batch", "layer", "none")
 
-#: Logits.
+#: Number of classes, hence of logits.
 CLASSES = 2
 
 #: Added to variances before the square root, as PyTorch's default.
@@ -79,8 +80,8 @@ class TabularNetwork:
         """Length of the vector."""
         return self.trainable + self.statistics
 
-    def initial(self, key: jax.Array) -> jax.Array:
-        """Fresh weights, float32 [size]: W ~ N(0, 2 / inputs) (He et al. 2015), biases 0, normalisations the identity.
+    def initial(self, key: Key[Array, ""]) -> Float[Array, "size"]:
+        """Fresh weights: W ~ N(0, 2 / inputs) (He et al. 2015), biases 0, normalisations the identity.
 
         The thesis says "normal" and no more; with a fixed variance of 1 the logits would be in the hundreds.
         """
@@ -96,7 +97,7 @@ class TabularNetwork:
 
     @property
     def _shapes(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Every tensor of the vector, in order."""
+        """Name and shape of every tensor of the vector, in order."""
         shapes: list[tuple[str, tuple[int, ...]]] = []
         for number, (before, after) in enumerate(self.layers, 1):
             shapes += [(f"layer{number}.weight", (before, after)), (f"layer{number}.bias", (after,))]
@@ -107,41 +108,41 @@ class TabularNetwork:
                 shapes += [(f"norm{number}.running_mean", (width,)), (f"norm{number}.running_var", (width,))]
         return shapes
 
-    def logits(self, weights: jax.Array, x: jax.Array) -> jax.Array:
-        """Logits as a finished model gives them, with the running statistics.
-
-        Args:
-            weights: float32 [size].
-            x: float32 [rows, features].
-
-        Returns:
-            float32 [rows, 2].
-        """
+    def logits(self, weights: Float[Array, "size"], x: Float[Array, "rows features"]) -> Float[Array, "rows 2"]:
+        """Logits as a finished model gives them, with the running statistics."""
         return self._forward(weights[: self.trainable], x, running=weights[self.trainable :])[0]
 
-    def scores(self, weights: jax.Array, x: jax.Array) -> jax.Array:
-        """How likely label 1 is, as the difference of the logits: float32 [rows]."""
+    def scores(self, weights: Float[Array, "size"], x: Float[Array, "rows features"]) -> Float[Array, "rows"]:
+        """The log-odds of label 1: the difference of the logits."""
         logits = self.logits(weights, x)
         return logits[..., 1] - logits[..., 0]
 
-    def loss(self, trainable: jax.Array, x: jax.Array, y: jax.Array, where: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def loss(
+        self,
+        trainable: Float[Array, "trainable"],
+        x: Float[Array, "rows features"],
+        y: Float[Array, "rows"],
+        where: Bool[Array, "rows"],
+    ) -> tuple[Float[Array, ""], Float[Array, "statistics"]]:
         """Mean cross-entropy of a batch, normalised by the batch's own statistics.
 
         Args:
-            trainable: float32 [trainable].
-            x: float32 [rows, features].
-            y: float32 [rows], 0 or 1.
-            where: bool [rows]; the others do not count.
+            trainable: The numbers that gradients change.
+            x: Features.
+            y: Labels, 0 or 1.
+            where: Which rows count.
 
         Returns:
-            The loss, and the batch's statistics, float32 [statistics], with unbiased variances as in PyTorch.
+            The loss, and the batch's statistics, with unbiased variances as in PyTorch.
         """
         logits, statistics = self._forward(trainable, x, where=where)
         margin = logits[:, 1] - logits[:, 0]
         each = jax.nn.softplus(jnp.where(y > 0.5, -margin, margin))
         return jnp.sum(jnp.where(where, each, 0.0)) / jnp.maximum(jnp.sum(where), 1), statistics
 
-    def recalibrated(self, weights: jax.Array, x: jax.Array, where: jax.Array) -> jax.Array:
+    def recalibrated(
+        self, weights: Float[Array, "size"], x: Float[Array, "rows features"], where: Bool[Array, "rows"]
+    ) -> Float[Array, "size"]:
         """The same model with running statistics that are those of the rows ``x``; without batch norm, unchanged.
 
         An average of models has averaged means and variances, which are those of no data at all. Layer after layer,
@@ -153,7 +154,13 @@ class TabularNetwork:
         kept = jnp.where(jnp.any(where), statistics, weights[self.trainable :])
         return jnp.concatenate([weights[: self.trainable], kept])
 
-    def _forward(self, trainable: jax.Array, x: jax.Array, where: Any = None, running: Any = None):
+    def _forward(
+        self,
+        trainable: Float[Array, "trainable"],
+        x: Float[Array, "rows features"],
+        where: Bool[Array, "rows"] | None = None,
+        running: Float[Array, "statistics"] | None = None,
+    ) -> tuple[Float[Array, "rows 2"], Float[Array, "batch_statistics"]]:
         """Logits, and the statistics of the batch; ``running`` ones are used instead where they are given."""
         at, seen, statistics = 0, 0, []
 
@@ -175,27 +182,24 @@ class TabularNetwork:
                     mean, variance = running[seen : seen + 2 * after].reshape(2, 1, after)
                     seen += 2 * after
                 else:
-                    mean, variance, unbiased = _of_batch(x, where)
+                    mean, variance, unbiased = _batch_moments(x, where)
                     statistics += [mean[0], unbiased[0]]
                 x = (x - mean) * (jax.lax.rsqrt(variance + _EPSILON) * scale) + shift
             x = jax.nn.relu(x)
         return x, jnp.concatenate(statistics) if statistics else jnp.zeros(0, jnp.float32)
 
-    def tensors(self, weights: np.ndarray) -> dict[str, np.ndarray]:
+    def tensors(self, weights: Float[Array | np.ndarray, "size"] | Int[np.ndarray, "size"]) -> dict[str, np.ndarray]:
         """The vector as named tensors, for a file: ``layer1.weight`` [inputs, outputs], ``layer1.bias``, and so on."""
         ends = np.cumsum([int(np.prod(shape)) for _, shape in self._shapes])
         parts = np.split(np.asarray(weights), ends[:-1])
         return {name: part.reshape(shape) for (name, shape), part in zip(self._shapes, parts, strict=True)}
 
-    def positions(self, what: Literal["norm", "statistics", "head"]) -> np.ndarray:
-        """Where in the vector something is.
+    def positions(self, what: Literal["norm", "statistics", "head"]) -> Int[np.ndarray, "positions"]:
+        """Positions of a part of the network in the vector, ascending.
 
         Args:
             what: ``"norm"``: γ, β and statistics (what FedBN keeps at a party); ``"statistics"``; ``"head"``: the last
                 linear layer (what FedPer keeps).
-
-        Returns:
-            int [numbers], ascending.
         """
         begin = {"norm": "norm", "statistics": "norm", "head": f"layer{len(self.layers)}."}[what]
         named = self.tensors(np.arange(self.size))
@@ -207,8 +211,11 @@ class TabularNetwork:
         return np.sort(np.concatenate([np.zeros(0, int), *chosen]))
 
 
-def _of_batch(x: jax.Array, where: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Mean, variance and unbiased variance [1, units] of the rows that count."""
+def _batch_moments(
+    x: Float[Array, "rows units"], where: Bool[Array, "rows"] | None
+) -> tuple[Float[Array, "1 units"], Float[Array, "1 units"], Float[Array, "1 units"]]:
+    """Mean, variance and unbiased variance of the rows that count."""
+    assert where is not None  # batch statistics are of a batch
     weight = where.astype(x.dtype)[:, None]
     count = jnp.maximum(jnp.sum(weight), 1.0)
     mean = jnp.sum(x * weight, axis=0, keepdims=True) / count

@@ -1,12 +1,15 @@
-"""What a silo is, to every protocol that averages models of silos: rows, a local model, training, judging.
+"""What a silo is to every protocol that averages models of silos: its rows, its local model, training and judging.
 
 A silo keeps its rows and its own last model. Which numbers of a model cross is one of :data:`CROSSING`; what does not
 cross stays as the silo has it. That is how batch normalisation's statistics, its γ and β, or a last layer stay local.
+
+Axes of arrays: ``size`` numbers of a whole model, ``parameters`` of them cross, ``silos``, ``epochs``, ``rows``.
 """
 
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -14,6 +17,8 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key, UInt32
+from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Exchange, Party, Promise, Protocol
@@ -22,6 +27,7 @@ from fedrank.privacy.randomised_response import os_words
 from fedrank.silos.data.rows import Rows
 from fedrank.silos.data.splits import SiloArrays
 from fedrank.silos.local_sgd import LocalSgd
+from fedrank.silos.messages import Model, Ready
 from fedrank.silos.network import TabularNetwork
 
 #: What of a network crosses. ``average``: all of it. ``local``: all but the normalisations, γ, β and statistics (FedBN,
@@ -30,36 +36,38 @@ from fedrank.silos.network import TabularNetwork
 CROSSING = ("average", "local", "recalibrate", "head-local")
 
 #: What of a network stays at a silo.
-_STAYS: dict[str, Literal["norm", "statistics", "head"]] = {
+_LOCAL_PARTS: dict[str, Literal["norm", "statistics", "head"]] = {
     "local": "norm",
     "recalibrate": "statistics",
     "head-local": "head",
 }
 
-#: What a model is judged by on validation rows: larger is better. Of a loss, minus it.
+#: What a model is judged by on validation rows: larger is better. The log-loss is negated.
 MEASURES = ("auc", "log-loss")
 
+#: Which rows of a silo.
+Part = Literal["train", "vali", "test"]
 
-#: Key of what a silo has before it has received anything; public, and the same at every silo.
-_LOCAL = 0
+#: Seed of the model that a silo has before it has received one; public, and the same at every silo.
+_LOCAL_SEED = 0
 
 
 class SiloOwn(NamedTuple):
-    """What a silo has for itself.
+    """What a silo keeps for itself; in a simulator every leaf has leading axes [silos] or [runs, silos].
 
     Attributes:
-        number: int32, which silo of the arrays it is.
-        split: int32, which division of its rows it uses.
-        model: float32 [size], its local model after it trained last.
-        best: float32, how good the best average was that it judged; −∞ before.
-        best_model: float32 [size], its local model when it judged that: with what did not cross.
+        number: Which silo of the arrays it is.
+        split: Which division of its rows it uses.
+        model: Its local model after it trained last.
+        best: Performance of the best model that it judged; −∞ before.
+        best_model: Its local model when it judged that one: it holds the numbers that do not cross.
     """
 
-    number: Any
-    split: Any
-    model: Any
-    best: Any
-    best_model: Any
+    number: Int[Array, "*lead"]
+    split: Int[Array, "*lead"]
+    model: Float[Array, "*lead size"]
+    best: Float[Array, "*lead"]
+    best_model: Float[Array, "*lead size"]
 
 
 @dataclass(frozen=True)
@@ -95,25 +103,30 @@ class SiloProtocol(Protocol):
         return self.sgd.network
 
     @cached_property
-    def crosses(self) -> np.ndarray:
-        """Which numbers of a model cross: int [parameters], ascending."""
+    def crosses(self) -> Int[np.ndarray, "parameters"]:
+        """Positions of the numbers of a model that cross, ascending."""
         everything = np.arange(self.network.size)
         if self.crossing == "average":
             return everything
-        return np.setdiff1d(everything, self.network.positions(_STAYS[self.crossing]))
+        return np.setdiff1d(everything, self.network.positions(_LOCAL_PARTS[self.crossing]))
 
     @property
     def parameters(self) -> int:
-        """How many numbers of a model cross."""
+        """Number of a model's numbers that cross."""
         return len(self.crosses)
 
-    def parties(self, arrays: SiloArrays, splits: Any = None) -> Party:
+    @property
+    def sizes(self) -> dict[str, int]:  # type: ignore[override]
+        """Lengths of the messages' axes."""
+        return {"parameters": self.parameters}
+
+    def parties(self, arrays: SiloArrays, splits: Sequence[int] | Int[np.ndarray, "runs"] | None = None) -> Party:
         """All silos of a simulation.
 
         Args:
             arrays: Rows with leading axes [divisions, silos].
-            splits: int [runs], which division each run uses; then the leaves of ``own`` are [runs, silos, ...]. Without
-                it all use the first, and they are [silos, ...].
+            splits: Which division each run uses; then the leaves of ``own`` are [runs, silos, ...]. Without it all use
+                the first, and they are [silos, ...].
 
         Raises:
             ConfigError: There are not as many silos as the protocol has, or other features.
@@ -127,7 +140,7 @@ class SiloProtocol(Protocol):
         shape = (silos,) if splits is None else (len(splits), silos)
         which = jnp.zeros((1,), jnp.int32) if splits is None else jnp.asarray(splits, jnp.int32)[:, None]
         # What never crosses begins here: γ = 1, statistics that do nothing, a last layer that is the same everywhere.
-        fresh = self.network.initial(jax.random.key(_LOCAL))
+        fresh = self.network.initial(jax.random.key(_LOCAL_SEED))
         own = SiloOwn(
             jnp.broadcast_to(jnp.arange(silos, dtype=jnp.int32), shape),
             jnp.broadcast_to(which, shape),
@@ -137,39 +150,48 @@ class SiloProtocol(Protocol):
         )
         return Party(jax.tree.map(jnp.asarray, arrays), own)
 
-    def first_model(self, key: Any) -> jax.Array:
-        """A fresh network, what crosses of it: float32 [parameters]."""
-        return self.sent(self.network.initial(key))
+    def first_model(self, key: Key[Array, ""]) -> Float[Array, "parameters"]:
+        """The numbers of a fresh network that cross."""
+        return self.shared_part(self.network.initial(key))
 
-    def sent(self, model: jax.Array) -> jax.Array:
-        """What crosses of a model [size]: float32 [parameters]."""
+    def shared_part(self, model: Float[Array, "size"]) -> Float[Array, "parameters"]:
+        """The numbers of a model that cross."""
         return model if self.parameters == self.network.size else model[self.crosses]
 
-    def received(self, weights: jax.Array, own: Any) -> jax.Array:
-        """A whole model [size] from what crossed, with what the silo kept of its own."""
+    def whole_model(self, weights: Float[Array, "parameters"], own: Any) -> Float[Array, "size"]:
+        """A model from the numbers that crossed and those that the silo kept of its own."""
         return weights if self.parameters == self.network.size else own.model.at[self.crosses].set(weights)
 
-    def trained(self, model: jax.Array, party: Party, words: jax.Array, **how: Any) -> jax.Array:
-        """A model [size] after the silo's local training; ``how`` as :meth:`LocalSgd.train` has it.
+    def offer(self, state: Any) -> Any:
+        """The message with which the server hands out what training starts from."""
+        return Model(state.round, state.weights)
 
-        Where the training runs away it is not finite. It cannot cross then and the silo is not heard; see :meth:`kept`.
+    def starting_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, "size"]:
+        """The model that a silo's training starts from, given the weights of :meth:`offer`."""
+        return self.whole_model(weights, party.own)
+
+    def train(
+        self, model: Float[Array, "size"], party: Party, rng_bits: UInt32[Array, "epochs rows"], **how: Any
+    ) -> Float[Array, "size"]:
+        """A model after the silo's local training; ``how`` as :meth:`LocalSgd.train` has it.
+
+        Where the training diverges it is not finite. It cannot cross then and the silo is not heard; see :meth:`keep`.
         """
-        return self.sgd.train(model, rows_of(party, "train"), words, **how)
+        return self.sgd.train(model, rows_of(party, "train"), rng_bits, **how)
 
-    def kept(self, party: Party, after: jax.Array) -> Party:
-        """The silo with its new local model; with its old one, where training ran away."""
-        model = jnp.where(jnp.all(jnp.isfinite(after)), after, party.own.model)
-        return party._replace(own=party.own._replace(model=model))
+    def keep(self, party: Party, after: Float[Array, "size"]) -> Party:
+        """The silo with its new local model; with its old one where training diverged."""
+        return party._replace(own=party.own._replace(model=finite_or(after, party.own.model)))
 
-    def usable(self, model: jax.Array, party: Party) -> jax.Array:
-        """A model [size] as the silo would use it: where ``recalibrate``, with statistics of its own training rows."""
+    def usable(self, model: Float[Array, "size"], party: Party) -> Float[Array, "size"]:
+        """A model as the silo would use it: where ``recalibrate``, with statistics of its own training rows."""
         if self.crossing != "recalibrate":
             return model
         rows = rows_of(party, "train")
         return self.network.recalibrated(model, rows.x, jnp.arange(rows.x.shape[0]) < rows.n)
 
-    def judged(self, model: jax.Array, party: Party, part: str = "vali") -> jax.Array:
-        """How good a model [size] is on the silo's rows of a part, float32; NaN where that is undefined."""
+    def performance(self, model: Float[Array, "size"], party: Party, part: Part = "vali") -> Float[Array, ""]:
+        """The measure of a model on the silo's rows of a part, larger is better; NaN where it is undefined."""
         rows = rows_of(party, part)
         where = jnp.arange(rows.x.shape[0]) < rows.n
         model = self.usable(model, party)
@@ -178,8 +200,8 @@ class SiloProtocol(Protocol):
         return -log_loss(self.network.logits(model, rows.x), rows.y, where)
 
     @abc.abstractmethod
-    def models(self, state: Any, party: Party) -> dict[str, jax.Array]:
-        """The models [size] that a silo could use now, by name: at least ``"last"``, that of the last round."""
+    def models(self, state: Any, party: Party) -> dict[str, Float[Array, "size"]]:
+        """The models that a silo could use now, by name: at least ``"last"``, that of the last round."""
 
     @abc.abstractmethod
     def account(self, rounds: int, delta: float) -> Promise:
@@ -188,7 +210,7 @@ class SiloProtocol(Protocol):
 
 @dataclass(frozen=True)
 class SiloExchange(Exchange):
-    """An exchange in which silos train, or do something that takes no chance.
+    """An exchange in which silos train, or do something that needs no random numbers.
 
     Attributes:
         settings: The protocol.
@@ -196,25 +218,74 @@ class SiloExchange(Exchange):
 
     settings: Any
 
-    #: Whether the answer takes the chance of a local training.
+    #: Whether the answer takes the random numbers of a local training.
     trains = True
 
-    def draw(self, key: Any) -> Any:
-        """The words of a local training's shuffles; nothing where there is none."""
-        if not self.trains:
-            return ()
-        return jax.random.bits(key, self._shape(), jnp.uint32)
+    @override
+    def draw(self, key: Key[Array, ""]) -> Any:
+        return jax.random.bits(key, self.rng_shape(), jnp.uint32) if self.trains else ()
 
+    @override
     def draw_from_os(self) -> Any:
-        """The same from the operating system. The order of rows protects nobody."""
-        return jnp.asarray(os_words(self._shape())) if self.trains else ()
+        # The order of rows protects nobody; the operating system is as good a source as any.
+        return jnp.asarray(os_words(self.rng_shape())) if self.trains else ()
 
-    def _shape(self) -> tuple[int, int]:
-        return self.settings.sgd.words(self.settings.most_rows)
+    def rng_shape(self) -> tuple[int, int]:
+        """Shape of the random bits of an answer: [epochs, rows]."""
+        return self.settings.sgd.rng_shape(self.settings.most_rows)
 
 
-def rows_of(party: Party, part: str) -> Rows:
+@dataclass(frozen=True)
+class Pretrain(SiloExchange, request=Model, reply=Ready):
+    """Before round 0 every silo trains the same fresh network and keeps the outcome (Lundahl 2021, Section 8.5)."""
+
+    name = "pretrain"
+
+    @override
+    def due(self, number: Any) -> Any:
+        return number == 0
+
+    @override
+    def ask(self, state: Any) -> Any:
+        return self.settings.offer(state)
+
+    def train(self, request: Any, party: Party, draws: Any) -> Float[Array, "size"]:
+        """The silo's first model."""
+        return self.settings.train(self.settings.starting_model(request.weights, party), party, draws)
+
+    @override
+    def respond(self, request: Any, party: Party, draws: Any) -> tuple[Party, Any]:
+        return self.settings.keep(party, self.train(request, party, draws)), Ready(row_count(party))
+
+    @override
+    def tell(self, state: Any, replies: Any, arrived: Bool[Array, "silos"]) -> Any:
+        return state._replace(rows=update_rows(state.rows, replies.rows, arrived))
+
+
+def rows_of(party: Party, part: Part) -> Rows:
     """A silo's own rows of ``train``, ``vali`` or ``test``."""
     own = party.own
     rows = getattr(party.shared, part)
     return Rows(*(leaf[own.split, own.number] for leaf in rows))
+
+
+def row_count(party: Party) -> UInt32[Array, ""]:
+    """Number of rows that a silo has to train on."""
+    return party.shared.train.n[party.own.split, party.own.number].astype(jnp.uint32)
+
+
+def update_rows(
+    known: Float[Array, "silos"], told: UInt32[Array, "silos"], heard: Bool[Array, "silos"]
+) -> Float[Array, "silos"]:
+    """n_k as far as the server knows: what the silos that were heard said, else what was known before."""
+    return jnp.where(heard, told.astype(jnp.float32), known)
+
+
+def is_finite(models: Float[Array, "*lead size"]) -> Bool[Array, "*lead"]:
+    """Which models have no NaN and no infinity."""
+    return jnp.all(jnp.isfinite(models), axis=-1)
+
+
+def finite_or(after: Float[Array, "size"], before: Float[Array, "size"]) -> Float[Array, "size"]:
+    """A model after training; the one before where training diverged."""
+    return jnp.where(jnp.all(jnp.isfinite(after)), after, before)

@@ -27,7 +27,7 @@ from fedrank.engine.runner import Runner
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits import arms as sets
-from fedrank.silos.baselines import SiloMark, judge_one, marks
+from fedrank.silos.baselines import SiloBaseline, evaluate_one, run_baselines
 from fedrank.silos.build import ALL, SiloExperiment, sizes
 from fedrank.silos.data.splits import standards
 from fedrank.silos.evidence import against, evidence
@@ -74,7 +74,7 @@ def judged(protocol: SiloProtocol, states: Any, shared: Any, own: Any, targets: 
     Returns:
         ``"vali: last"`` and so on: float32 [runs, of each].
     """
-    one = functools.partial(judge_one, protocol, shared)
+    one = functools.partial(evaluate_one, protocol, shared)
     return jax.vmap(jax.vmap(one, in_axes=(None, None, 0)))(states, own, targets)
 
 
@@ -101,7 +101,7 @@ class SiloRunner(Runner):
         self.crossed: list[pl.DataFrame] = []
         self.messages = np.zeros((runs, 2), np.int64)  # all, and bytes up
         self.probe: np.ndarray | None = None
-        self.marks: list[SiloMark] | None = None
+        self.baselines: list[SiloBaseline] | None = None
 
     @property
     def runs(self) -> int:
@@ -285,8 +285,10 @@ class SiloRunner(Runner):
         )
         if c.evaluation.baselines:
             self.listener.stage("Training alone and with everybody, to compare with")
-        self.marks = marks(e, c.evaluation.baselines)
-        self.home.json("baselines.json", {"baselines": [mark.as_json(self._measure) for mark in self.marks]})
+        self.baselines = run_baselines(e, c.evaluation.baselines)
+        self.home.json(
+            "baselines.json", {"baselines": [baseline.as_json(self._measure) for baseline in self.baselines]}
+        )
 
     def _arm_names(self) -> dict[str, list[dict[str, Any]]]:
         e = self.experiment
@@ -323,7 +325,7 @@ class SiloRunner(Runner):
         frame = self.metrics()
         self.home.metrics(frame)
         # Of a run that goes on they are trained again: baselines.json has their means only.
-        known = marks(e, self.config.evaluation.baselines) if self.marks is None else self.marks
+        known = run_baselines(e, self.config.evaluation.baselines) if self.baselines is None else self.baselines
         final = self.judge(states, own)
         report = evidence(e, self.arms[0], self.probe) if e.personalises_one else {}
         for target, differences in against(e, final, known).items():

@@ -194,7 +194,6 @@ def _evidence(target, names, plays, inverted, seeds, rounds) -> dict:
         mean = WORTH.get(n, 0.0)
         verdict = "harms" if mean < -0.05 else "helps" if mean > 0.02 else "no evidence"
         one = {"n": seeds * rounds, "mean": mean, "low": mean - 0.02, "high": mean + 0.025, "verdict": verdict}
-        one |= {"e_harm": 31000.0 if verdict == "harms" else 0.4, "e_help": 64.0 if verdict == "helps" else 0.2}
         one |= {"seeds": seeds, "p": 0.3 if verdict == "no evidence" else 0.0004, "inverted": None}
         if inverted:
             bad = n == inverted

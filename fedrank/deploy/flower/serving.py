@@ -144,7 +144,7 @@ def _write_weights(home: RunFolder, experiment: Experiment | SiloExperiment | Ag
     best = getattr(state, "best_weights", weights)
     for name, model in (("", best), (f"seed{seed}-last", weights)):
         if np.shape(model) == (protocol.parameters,):  # a method with several models has none that is everybody's
-            home.weights(protocol.network, seed, np.asarray(protocol.received(model, fresh)), name)
+            home.weights(protocol.network, seed, np.asarray(protocol.whole_model(model, fresh)), name)
 
 
 class _Vector:

@@ -39,23 +39,24 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key, UInt32
+from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Exchange, Party
 from fedrank.privacy.unprotected import Unprotected
-from fedrank.silos.bandit_fedavg.rounds import Judge, Train, TrainAndJudge, TrainOthers
-from fedrank.silos.bandit_fedavg.setup import Pretrain, Probe
-from fedrank.silos.bandit_fedavg.state import ServerState, evaluated_by, revealed, still
+from fedrank.silos.bandit_fedavg.exchanges import Judge, PretrainAndSend, Probe, Train, TrainAndJudge, TrainOthers
+from fedrank.silos.bandit_fedavg.state import ServerState, evaluated_by, freeze_if_stopped, revealed
 from fedrank.silos.bandits import arms as sets
 from fedrank.silos.bandits import rules
-from fedrank.silos.messages import SEEN, UNDEFINED, Judged
-from fedrank.silos.party import SiloProtocol
+from fedrank.silos.messages import SEEN, Judged, encode_undefined
+from fedrank.silos.party import Pretrain, SiloProtocol
 
 #: What arms there are: the target with one other silo; every set with the target in it; the target with each of a few
 #: clusters of silos whose updates are alike; all silos.
 ARMS = ("pairs", "all", "clusters", "everyone")
 
-#: How many arms a round evaluates: the one that was played, all, or now this and now that.
+#: How many arms a round evaluates: the one that is played, all, or either of the two.
 EVALUATES = ("one", "all", "either")
 
 
@@ -68,7 +69,7 @@ class BanditFedAvg(SiloProtocol):
         target: T, the silo that is personalised for.
         arms: One of :data:`ARMS`.
         alone: Whether the target alone is an arm, too; of ``all`` it always is.
-        clusters: How many clusters propose arms.
+        clusters: Number of clusters that propose arms.
         evaluates: One of :data:`EVALUATES`; None: what the rule needs.
         kinds: Numbers of :data:`fedrank.silos.bandits.rules.KINDS` that are compiled; None: the rule's own.
         delayed: Rewards a round late; needs ``evaluates="all"``.
@@ -129,8 +130,8 @@ class BanditFedAvg(SiloProtocol):
             raise ConfigError(f"the fixed arm must be in 0..{self.n_arms - 1}, got {int(self.rule.fixed)}.")
 
     @property
-    def table(self) -> np.ndarray:
-        """Arms as sets of the other silos, bool [arms, k − 1]; of clusters, what there is before they are known."""
+    def table(self) -> Bool[np.ndarray, "arms others"]:
+        """Arms as sets of the other silos; of clusters, empty sets before they are known."""
         if self.arms == "all":
             return sets.combination_table(self.silos)
         if self.arms == "pairs":
@@ -143,7 +144,7 @@ class BanditFedAvg(SiloProtocol):
 
     @property
     def n_arms(self) -> int:
-        """A, how many arms there are."""
+        """Number of arms."""
         return len(self.table)
 
     @property
@@ -153,13 +154,15 @@ class BanditFedAvg(SiloProtocol):
 
     @property
     def n_candidates(self) -> int:
-        """How many averages an Extreme-Explore round sends to the target."""
+        """Number of averages that an Extreme-Explore round sends to the target."""
         return self.n_arms - int(self.has_alone)
 
     @property
+    @override
     def exchanges(self) -> tuple[Exchange, ...]:
-        """Pre-training and probe in round 0; training; and the target's judgement."""
-        first: tuple[Exchange, ...] = (Pretrain(self),) if self.pretrain else ()
+        # Pre-training and probe in round 0; training; and the target's judgement.
+        opening = PretrainAndSend if self.arms == "clusters" or self.probe else Pretrain
+        first: tuple[Exchange, ...] = (opening(self),) if self.pretrain else ()
         if self.probe:
             first += (Probe(self),)
         if self.delayed:
@@ -167,19 +170,19 @@ class BanditFedAvg(SiloProtocol):
         judge = {"one": ("one",), "all": ("all",), "either": ("one", "all")}[str(self.evaluates)]
         return (*first, Train(self), *(Judge(self, which, last=which == judge[-1]) for which in judge))
 
-    def init(self, key: Any) -> ServerState:
-        """A fresh network and a rule that knows nothing; ``key`` is consumed."""
+    @override
+    def init(self, key: Key[Array, ""]) -> ServerState:
         return self.begin(key, self.rule, jnp.int32(self.target))
 
-    def begin(self, key: Any, rule: rules.Rule, target: Any) -> ServerState:
-        """The same with another rule and target, either traced: one program runs a table of settings for every target.
+    def begin(self, key: Key[Array, ""], rule: rules.Rule, target: int | Int[Array, ""]) -> ServerState:
+        """:meth:`init` with another rule and target, which may be traced: one program runs many of both.
 
         Raises:
             ConfigError: The rule, where it is known, is of a kind that is not compiled, or needs another ``evaluates``.
         """
         self._check_rule(rule)
         weights_key, own = jax.random.split(key)
-        own = jax.random.key_data(own)  # an array like any other, to be kept in a file
+        own = jax.random.key_data(own)  # a plain array, which a checkpoint can hold
         weights = self.first_model(weights_key)
         members = sets.members_of(jnp.asarray(self.table), target, self.silos)
         many = 1 if self.evaluates == "one" else self.n_arms
@@ -214,7 +217,7 @@ class BanditFedAvg(SiloProtocol):
             explored=jnp.asarray(False),
             probe=jnp.full(self.silos, jnp.nan, jnp.float32),
         )
-        return self.choose(state)
+        return self.choose_arm(state)
 
     def _check_rule(self, rule: rules.Rule) -> None:
         try:
@@ -227,45 +230,43 @@ class BanditFedAvg(SiloProtocol):
         if missing := kinds - set(self.kinds or ()):
             raise ConfigError(f"rules of kind {rules.KINDS[missing.pop()]!r} are not compiled; name them in kinds.")
 
-    def choose(self, state: ServerState) -> ServerState:
+    def choose_arm(self, state: ServerState) -> ServerState:
         """Step 1 of Algorithm 7: the arm of the round, and whether all arms are tried."""
         run = jax.random.wrap_key_data(state.key, impl="threefry2x32")
         key = jax.random.fold_in(run, state.round)
-        arm = rules.choose(state.rule, state.estimates, self.alive(state), key, self.kinds)
+        arm = rules.choose(state.rule, state.estimates, self.playable(state), key, self.kinds)
         if self.evaluates == "either":
             explore = rules.explores(state.rule, state.round.astype(jnp.int32), jax.random.fold_in(key, 2))
         else:
             explore = jnp.asarray(self.evaluates == "all")
         return state._replace(arm=arm, explore=explore)
 
-    def alive(self, state: ServerState) -> jax.Array:
-        """Arms that can be played: bool [A]. A cluster that is another once more is none."""
+    def playable(self, state: ServerState) -> Bool[Array, "arms"]:
+        """Which arms can be played: a cluster that is the same set as an earlier one cannot."""
         if self.arms != "clusters":
             return jnp.ones(self.n_arms, bool)
         same = jnp.all(state.members[:, None] == state.members[None], axis=-1)
         return ~jnp.any(same & jnp.tri(self.n_arms, k=-1, dtype=bool), axis=1)
 
+    @override
     def account(self, rounds: int, delta: float) -> Unprotected:
-        """Nothing is noised: what the server, the target and the other silos can work out."""
         return Unprotected(rounds, SEEN, revealed(self.measure, self.probe))
 
-    def weights(self, state: ServerState) -> jax.Array:
-        """θ, float32 [parameters]."""
+    @override
+    def weights(self, state: ServerState) -> Float[Array, "parameters"]:
         return state.weights
 
-    def models(self, state: ServerState, party: Party) -> dict[str, jax.Array]:
-        """θ after the last round, and the best θ so far by the target's validation rows."""
+    @override
+    def models(self, state: ServerState, party: Party) -> dict[str, Float[Array, "size"]]:
         own = party.own
         # What does not cross belongs to the model that it was judged with.
         kept = own._replace(model=jnp.where(state.best > -jnp.inf, own.best_model, own.model))
-        last, best = self.received(state.weights, own), self.received(state.best_weights, kept)
+        last, best = self.whole_model(state.weights, own), self.whole_model(state.best_weights, kept)
         return {"last": self.usable(last, party), "best": self.usable(best, party)}
 
+    @override
     def watch(self, state: ServerState) -> dict[str, Any]:
-        """The arm whose average became θ, increments [A] (NaN: not observed), y₁, estimates [A], the best so far.
-
-        Where rewards are delayed, arm and increments are those of the round before.
-        """
+        # Increments are NaN where not observed. Where rewards are late, arm and increments are of the round before.
         return {
             "arm": state.compared,
             "explored": state.explored,
@@ -279,8 +280,10 @@ class BanditFedAvg(SiloProtocol):
             "probe": state.probe,
         }
 
-    def mixed(self, members: jax.Array, state: ServerState, heard: jax.Array) -> jax.Array:
-        """Weights of the average (Algorithm 1, step 3): float32 [arms, k], of the silos of an arm that were heard."""
+    def average_weights(
+        self, members: Bool[Array, "arms silos"], state: ServerState, heard: Bool[Array, "silos"]
+    ) -> Float[Array, "arms silos"]:
+        """Weight of each silo in each arm's average (Algorithm 1, step 3): of the silos that were heard, by rows."""
         here = members & heard[None]
         is_target = (jnp.arange(self.silos) == state.target)[None]
         amounts = jnp.where(here, state.rows[None], 0.0)
@@ -294,20 +297,20 @@ class BanditFedAvg(SiloProtocol):
         shared = others / jnp.maximum(total, 1.0) * (1 - self.target_weight) + self.target_weight * is_target
         return jnp.where(total > 0, shared, by_rows)
 
-    def judge(self, weights: jax.Array, party: Party) -> Judged:
-        """At the target: y₁ of its own local model, and y₂ of models that crossed, float32 [models, parameters]."""
-        models = jax.vmap(lambda w: self.received(w, party.own))(weights)
-        values = jax.vmap(lambda m: self.judged(m, party))(jnp.concatenate([party.own.model[None], models]))
-        values = jnp.where(jnp.isfinite(values), values, UNDEFINED)
+    def judge(self, weights: Float[Array, "models parameters"], party: Party) -> Judged:
+        """At the target: y₁ of its own local model, and y₂ of models that crossed."""
+        models = jax.vmap(lambda w: self.whole_model(w, party.own))(weights)
+        values = jax.vmap(lambda m: self.performance(m, party))(jnp.concatenate([party.own.model[None], models]))
+        values = encode_undefined(values)
         return Judged(values[0], values[1:])
 
-    def noted(self, party: Party, said: Judged, alone: bool) -> Party:
-        """The target, which keeps what does not cross of the best model that it judged.
+    def record_best(self, party: Party, judged: Judged, alone: bool) -> Party:
+        """The target, which keeps the numbers that do not cross of the best model that it judged.
 
         It takes the best of a round to be what the server makes θ; where silos dropped out that may be another arm.
         """
-        value = jnp.max(said.models)
-        value = jnp.maximum(value, said.own) if alone else value
+        value = jnp.max(judged.models)
+        value = jnp.maximum(value, judged.own) if alone else value
         own = party.own
         better = value > own.best
         return party._replace(
@@ -316,24 +319,32 @@ class BanditFedAvg(SiloProtocol):
             )
         )
 
-    def average(self, state: ServerState, weights: jax.Array, heard: jax.Array, which: jax.Array) -> ServerState:
+    def average(
+        self,
+        state: ServerState,
+        weights: Float[Array, "silos parameters"],
+        heard: Bool[Array, "silos"],
+        which: Bool[Array, "arms"],
+    ) -> ServerState:
         """Step 5 of Algorithm 7: the average of every arm, or of the one that is played.
 
         Args:
-            state: With ``rows`` of who was heard.
-            weights: float32 [k, P], what the silos sent.
-            heard: bool [k].
-            which: bool [A], arms whose silos were asked.
+            state: The state, with ``rows`` of the silos that were heard.
+            weights: The models that the silos sent.
+            heard: Which silos were heard.
+            which: Arms whose silos were asked.
         """
         there = heard[state.target]
         members = state.members[state.arm][None] if self.evaluates == "one" else state.members
-        sent = jnp.where(heard[:, None], weights, 0.0)  # zero times what a silent silo is thought to have sent
-        models = jnp.matmul(self.mixed(members, state, heard), sent, precision=jax.lax.Precision.HIGHEST)
+        sent = jnp.where(heard[:, None], weights, 0.0)  # zero times the NaN of a silo that was not heard is NaN
+        models = jnp.matmul(self.average_weights(members, state, heard), sent, precision=jax.lax.Precision.HIGHEST)
         complete = which & there & jnp.all(heard[None] | ~state.members, axis=1)
         return state._replace(models=jnp.where(there, models, state.weights[None]), complete=complete)
 
-    def record(self, state: ServerState, own: Any, judged: Any, heard: Any) -> ServerState:
-        """Steps 4 and 6: what the target said, where it was heard and asked; judged float32 [A], NaN where not."""
+    def record_judgement(
+        self, state: ServerState, own: Float[Array, ""], judged: Float[Array, "arms"], heard: Bool[Array, ""]
+    ) -> ServerState:
+        """Steps 4 and 6: y₁ and y₂ as the target sent them, if it was heard; NaN where it was not asked."""
         return state._replace(
             own=jnp.where(heard, own, state.own),
             reference=jnp.where(heard, own if self.against == "own" else state.previous, state.reference),
@@ -346,8 +357,8 @@ class BanditFedAvg(SiloProtocol):
         increments = jnp.where(state.observed, state.judged - state.reference, jnp.nan)
         return state._replace(estimates=rules.update(state.rule, state.estimates, increments, state.observed))
 
-    def best_arm(self, state: ServerState) -> jax.Array:
-        """After an Extreme-Explore round: the arm of the highest reward; if the target said nothing, of the estimates.
+    def best_arm(self, state: ServerState) -> Int[Array, ""]:
+        """After an Extreme-Explore round: the arm of the highest reward; without rewards, of the highest estimate.
 
         An arm that lacks a silo is left out, unless there is no other.
         """
@@ -357,8 +368,14 @@ class BanditFedAvg(SiloProtocol):
         increments = jnp.where(state.observed, state.judged - reference, 0.0)
         return rules.best(state.rule, state.estimates, increments, jnp.where(said, state.observed, state.complete))
 
-    def better(self, state: ServerState, weights: jax.Array, value: jax.Array, number: Any) -> ServerState:
-        """Remember the best θ so far, and stop where there has been none for too long.
+    def update_best(
+        self,
+        state: ServerState,
+        weights: Float[Array, "parameters"],
+        value: Float[Array, ""],
+        number: Int[Array, ""] | UInt32[Array, ""],
+    ) -> ServerState:
+        """Remember the best θ so far, and stop where there has been none for too long (early stopping).
 
         While none has been judged, the newest is the best that is known.
         """
@@ -375,13 +392,13 @@ class BanditFedAvg(SiloProtocol):
             stopped=stopped,
         )
 
-    def close(self, state: ServerState) -> ServerState:
+    def end_round(self, state: ServerState) -> ServerState:
         """The end of a round: θ, what the rule has learnt, and the next round's arm."""
         after = self.learn(state)
         arm = jnp.where(state.explore, self.best_arm(after), state.arm)
         theta = state.models[0] if self.evaluates == "one" else state.models[arm]
         value = state.judged[arm]
-        after = self.better(after._replace(weights=theta), theta, value, state.round)
+        after = self.update_best(after._replace(weights=theta), theta, value, state.round)
         after = after._replace(
             previous=jnp.where(jnp.isfinite(value), value, state.previous),
             played=arm,
@@ -389,9 +406,9 @@ class BanditFedAvg(SiloProtocol):
             explored=state.explore,
             round=state.round + 1,
         )
-        return still(state, self.choose(after))
+        return freeze_if_stopped(state, self.choose_arm(after))
 
-    def opened(self, state: ServerState) -> ServerState:
-        """The beginning of a round: nothing has been judged."""
+    def start_round(self, state: ServerState) -> ServerState:
+        """The state at the beginning of a round: nothing has been judged."""
         nan, none = jnp.full(self.n_arms, jnp.nan, jnp.float32), jnp.zeros(self.n_arms, bool)
         return state._replace(own=nan[0], reference=nan[0], judged=nan, observed=none)

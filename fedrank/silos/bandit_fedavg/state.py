@@ -1,80 +1,86 @@
-"""What the server of :mod:`fedrank.silos.bandit_fedavg` keeps between rounds."""
+"""The state that the server of :mod:`fedrank.silos.bandit_fedavg` keeps between rounds."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from fedrank.silos.bandits import rules
 
 
 class ServerState(NamedTuple):
-    """What the server keeps between rounds; A arms, k silos, P numbers of a model that cross.
+    """What the server keeps between rounds.
 
     Attributes:
-        round: uint32.
-        key: uint32 [2], the server's own chance: which arms are tried.
+        round: Number of the round.
+        key: Data of the server's own key: which arms are tried.
         rule: The decision rule, as arrays, so that one program runs many.
-        target: int32, T.
-        members: bool [A, k], which silos an arm has.
+        target: T.
+        members: Which silos an arm has.
         estimates: What the rule has learnt.
-        arm: int32, the arm of this round.
-        explore: bool, whether this is an Extreme-Explore round.
-        weights: float32 [P], θ.
-        rows: float32 [k], n_k, as far as the silos have said.
-        models: float32 [A, P], averages of this round that are to be judged; [1, P] if a round evaluates one.
-        complete: bool [A], whether all silos of the arm were heard.
-        locals: float32 [k, P] and heard: bool [k]: who trained in this round, until the target is heard too. Empty
-            where rewards are not delayed.
-        previous: float32, how good θ was when it was last judged; NaN before.
-        best: float32 and best_weights float32 [P]: the best θ so far by the target's validation rows; best_round.
-        stopped: bool, whether there has been no better θ for too long.
-        own, judged, observed: y₁, y₂ [A] and which of them were observed, of the round that is over.
-        reference: float32, what increments of that round are measured from.
-        played: int32, the arm whose average became θ in the round that is over; explored: bool.
-        compared: int32, the arm whose average was θ when the target judged; of the round before where rewards are late.
-        probe: float32 [k], AUC of every silo's first model on the target's validation rows; NaN where not asked.
+        arm: The arm of this round.
+        explore: Whether this is an Extreme-Explore round.
+        weights: θ.
+        rows: n_k, as far as the silos have said.
+        models: Averages of this round that are to be judged; [1, parameters] if a round evaluates one.
+        complete: Whether all silos of an arm were heard.
+        locals: Local models of this round, until the target is heard too; [0, parameters] where rewards are not late.
+        heard: Which silos trained in this round; [0] where rewards are not late.
+        previous: Performance of θ when it was last judged; NaN before.
+        best: Performance of the best θ so far on the target's validation rows; −∞ before.
+        best_weights: The best θ so far.
+        best_round: Its round; −1 before.
+        stopped: Whether there has been no better θ for too long.
+        own: y₁ of the round that is over.
+        reference: What increments of that round are measured from.
+        judged: y₂ of that round.
+        observed: Which of ``judged`` were observed.
+        played: The arm whose average became θ in the round that is over.
+        compared: The arm whose average was θ when the target judged; of the round before where rewards are late.
+        explored: Whether the round that is over was an Extreme-Explore round.
+        probe: AUC of every silo's first model on the target's validation rows; NaN where not asked.
     """
 
-    round: Any
-    key: Any
-    rule: Any
-    target: Any
-    members: Any
-    estimates: Any
-    arm: Any
-    explore: Any
-    weights: Any
-    rows: Any
-    models: Any
-    complete: Any
-    locals: Any
-    heard: Any
-    previous: Any
-    best: Any
-    best_weights: Any
-    best_round: Any
-    stopped: Any
-    own: Any
-    reference: Any
-    judged: Any
-    observed: Any
-    played: Any
-    compared: Any
-    explored: Any
-    probe: Any
+    round: UInt32[Array, ""]
+    key: UInt32[Array, "2"]
+    rule: rules.Rule
+    target: Int[Array, ""]
+    members: Bool[Array, "arms silos"]
+    estimates: rules.Estimates
+    arm: Int[Array, ""]
+    explore: Bool[Array, ""]
+    weights: Float[Array, "parameters"]
+    rows: Float[Array, "silos"]
+    models: Float[Array, "arms parameters"]
+    complete: Bool[Array, "arms"]
+    locals: Float[Array, "silos parameters"]
+    heard: Bool[Array, "silos"]
+    previous: Float[Array, ""]
+    best: Float[Array, ""]
+    best_weights: Float[Array, "parameters"]
+    best_round: Int[Array, ""]
+    stopped: Bool[Array, ""]
+    own: Float[Array, ""]
+    reference: Float[Array, ""]
+    judged: Float[Array, "arms"]
+    observed: Bool[Array, "arms"]
+    played: Int[Array, ""]
+    compared: Int[Array, ""]
+    explored: Bool[Array, ""]
+    probe: Float[Array, "silos"]
 
 
-def still(before: ServerState, after: ServerState) -> ServerState:
-    """Of a run that had stopped, nothing changes any more."""
+def freeze_if_stopped(before: ServerState, after: ServerState) -> ServerState:
+    """The state after a step; the state before it where the run had stopped."""
     return jax.tree.map(lambda old, new: jnp.where(before.stopped, old, new), before, after)
 
 
 def evaluated_by(rule: rules.Rule) -> str:
-    """Which of :data:`EVALUATES` a rule needs; of several rules together, stacked, what all of them need."""
+    """How many arms a rule needs judged in a round: "one", "all" or "either"; of stacked rules, what all need."""
     kinds = np.atleast_1d(np.asarray(rule.kind))
     names = [rules.KINDS[kind] for kind in kinds]
     always = np.array([name in ("extreme-explore", "bayesian-extreme-explore") for name in names])

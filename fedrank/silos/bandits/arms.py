@@ -14,19 +14,19 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int
 
 from fedrank.core.errors import ConfigError
 
-#: Most silos for which all 2^(k−1) combinations are arms: 2,048 arms.
+#: Largest number of silos for which all 2^(k−1) combinations are arms: 2,048 arms.
 MOST_COMBINED = 12
 
 
-def pair_table(silos: int, alone: bool = True) -> np.ndarray:
+def pair_table(silos: int, alone: bool = True) -> Bool[np.ndarray, "arms others"]:
     """One other silo an arm, in their order; before them nobody, if ``alone``.
 
     Returns:
@@ -40,7 +40,7 @@ def pair_table(silos: int, alone: bool = True) -> np.ndarray:
     return np.concatenate([np.zeros((1, silos - 1), bool), table]) if alone else table
 
 
-def combination_table(silos: int) -> np.ndarray:
+def combination_table(silos: int) -> Bool[np.ndarray, "arms others"]:
     """Every set of other silos, in binary order: bit i of the arm's number is the i-th other silo.
 
     Arm 0 is nobody, the last arm is everyone.
@@ -60,7 +60,7 @@ def combination_table(silos: int) -> np.ndarray:
     return (np.arange(2 ** (silos - 1))[:, None] >> np.arange(silos - 1)) % 2 == 1
 
 
-def everyone_table(silos: int) -> np.ndarray:
+def everyone_table(silos: int) -> Bool[np.ndarray, "1 others"]:
     """The one arm of all others.
 
     Returns:
@@ -73,16 +73,15 @@ def everyone_table(silos: int) -> np.ndarray:
     return np.ones((1, silos - 1), bool)
 
 
-def members_of(table: Any, target: Any, silos: int) -> jax.Array:
+def members_of(
+    table: Bool[Array | np.ndarray, "arms others"], target: int | Int[Array | np.ndarray, ""], silos: int
+) -> Bool[Array, "arms silos"]:
     """A table over the other silos as sets of silos, with the target in every set.
 
     Args:
-        table: bool [arms, silos − 1], over the silos other than the target, in their order.
-        target: The target, an integer; may be traced.
+        table: Which of the silos other than the target are in each arm, in their order.
+        target: Number of the target; may be traced.
         silos: k.
-
-    Returns:
-        bool [arms, silos].
     """
     table = jnp.asarray(table)
     every = jnp.arange(silos)
@@ -90,7 +89,7 @@ def members_of(table: Any, target: Any, silos: int) -> jax.Array:
     return table[:, column] | (every == target)[None, :]
 
 
-def pairs(target: int, silos: int, alone: bool = True) -> np.ndarray:
+def pairs(target: int, silos: int, alone: bool = True) -> Bool[np.ndarray, "arms silos"]:
     """The target with one other silo; before them the target alone, if asked for.
 
     Returns:
@@ -105,7 +104,7 @@ def pairs(target: int, silos: int, alone: bool = True) -> np.ndarray:
     return _with_target(pair_table(silos, alone), target, silos)
 
 
-def combinations(target: int, silos: int) -> np.ndarray:
+def combinations(target: int, silos: int) -> Bool[np.ndarray, "arms silos"]:
     """The target with every set of other silos, in binary order: the target alone first, everyone last.
 
     Returns:
@@ -120,7 +119,7 @@ def combinations(target: int, silos: int) -> np.ndarray:
     return _with_target(combination_table(silos), target, silos)
 
 
-def everyone(target: int, silos: int) -> np.ndarray:
+def everyone(target: int, silos: int) -> Bool[np.ndarray, "1 silos"]:
     """The one arm of all silos: Federated Averaging.
 
     Returns:
@@ -132,25 +131,7 @@ def everyone(target: int, silos: int) -> np.ndarray:
     return _with_target(everyone_table(silos), target, silos)
 
 
-def leave_one_out(silos: int) -> np.ndarray:
-    """Everyone, then everyone but silo 0, everyone but silo 1, …: for a model of all that drops who harms it.
-
-    There is no target here; the increment of an arm is that of the model of all.
-
-    Returns:
-        bool [silos + 1, silos].
-
-    Raises:
-        ConfigError: Fewer than two silos.
-
-    >>> [code(arm) for arm in leave_one_out(3)]
-    ['111', '011', '101', '110']
-    """
-    _check_silos(silos)
-    return np.concatenate([np.ones((1, silos), bool), ~np.eye(silos, dtype=bool)])
-
-
-def code(members: Any) -> str:
+def code(members: Sequence[bool] | Bool[Array | np.ndarray, "silos"]) -> str:
     """The thesis' notation of an arm: a digit a silo, 1 if it is in.
 
     >>> code([False, True, True, False])
@@ -159,11 +140,13 @@ def code(members: Any) -> str:
     return "".join("1" if member else "0" for member in np.asarray(members, bool).tolist())
 
 
-def name(members: Any, names: Sequence[str], target: int | None = None) -> str:
+def name(
+    members: Sequence[bool] | Bool[Array | np.ndarray, "silos"], names: Sequence[str], target: int | None = None
+) -> str:
     """An arm in words.
 
     Args:
-        members: bool [silos].
+        members: Which silos are in.
         names: Names of the silos.
         target: Named first if given.
 
@@ -217,7 +200,9 @@ def mean_overlap(silos: int) -> float:
     return (others / 4 - same * others / 2) / (1 - same)
 
 
-def clustered(updates: jax.Array, target: jax.Array | int, clusters: int) -> jax.Array:
+def clustered(
+    updates: Float[Array, "silos parameters"], target: int | Int[Array | np.ndarray, ""], clusters: int
+) -> Bool[Array, "arms silos"]:
     """Arms for many silos: the target alone, then the target with each cluster of silos whose updates are alike.
 
     The silos other than the target are clustered bottom-up: average linkage on the cosine distance 1 − cos of their
@@ -225,12 +210,12 @@ def clustered(updates: jax.Array, target: jax.Array | int, clusters: int) -> jax
     Pure JAX; the target may be traced. Work grows with silos³, which is a million steps at 100 silos.
 
     Args:
-        updates: float32 [silos, parameters], local model minus the model that was sent out.
+        updates: Local models minus the model that was sent out.
         target: The silo for which arms are wanted.
-        clusters: How many clusters, from 1 to silos − 1; static.
+        clusters: Number of clusters, from 1 to silos − 1; static.
 
     Returns:
-        bool [clusters + 1, silos]; clusters in the order of their first silo.
+        One arm more than there are clusters; clusters in the order of their first silo.
 
     Raises:
         ConfigError: ``clusters`` is out of range.
@@ -268,7 +253,7 @@ def clustered(updates: jax.Array, target: jax.Array | int, clusters: int) -> jax
     return jnp.concatenate([itself, (owner[None, :] == firsts[:, None]) | itself])
 
 
-def _with_target(table: np.ndarray, target: int, silos: int) -> np.ndarray:
+def _with_target(table: Bool[np.ndarray, "arms others"], target: int, silos: int) -> Bool[np.ndarray, "arms silos"]:
     if not 0 <= target < silos:
         raise ConfigError(f"target must be a silo from 0 to {silos - 1}, got {target}.")
     return np.insert(table, target, True, axis=1)

@@ -1,21 +1,22 @@
-"""A bandit whose means are known: what a decision rule does, and what it costs."""
+"""Play a bandit whose mean increments are known, to see which arms a decision rule plays and what its regret is."""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedrank.silos.bandits.rules import Rule, best, choose, explores, start, update
 
 
 def play(
     rule: Rule,
-    means: jax.Array,
+    means: Float[Array, "*rounds arms"],
     rounds: int,
-    key: jax.Array,
-    noise: jax.Array | float = 0.1,
-    binary: jax.Array | bool = False,
-) -> tuple[jax.Array, jax.Array]:
+    key: Key[Array, ""],
+    noise: float | Float[Array, ""] = 0.1,
+    binary: bool | Bool[Array, ""] = False,
+) -> tuple[Int[Array, "rounds"], Float[Array, "rounds"]]:
     """Play a bandit for so many rounds in one ``lax.scan``; ``vmap`` over rules and keys.
 
     In an Extreme-Explore round all arms are observed, and the arm of the round is that of the highest reward, as its
@@ -23,28 +24,28 @@ def play(
 
     Args:
         rule: The rule.
-        means: float32 [arms], mean increments, or [rounds, arms] if they change.
-        rounds: How many rounds; static.
-        key: JAX key.
+        means: Mean increments, [arms], or [rounds, arms] if they change.
+        rounds: Number of rounds; static.
+        key: Consumed.
         noise: Standard deviation of increments around their mean (normal).
         binary: Increments are 0 or 1 instead, and ``means`` the probabilities of 1; give the rule a threshold between.
 
     Returns:
-        int32 [rounds], the arms; and float32 [rounds], the regret of each round: how far the mean of its arm is below
-        that of the best arm of the round. Sum it for the regret curve.
+        The arms, and the regret of each round: how far the mean of its arm is below that of the best arm of the round.
+        Its running sum is the regret curve.
     """
     arms = means.shape[-1]
     table = jnp.broadcast_to(means if means.ndim == 2 else means[None, :], (rounds, arms))
-    alive = jnp.ones(arms, bool)
+    playable = jnp.ones(arms, bool)
 
     def step(estimates, inputs):
         round, mean = inputs
-        chance, world, own = jax.random.split(jax.random.fold_in(key, round), 3)
+        explore_key, world, own = jax.random.split(jax.random.fold_in(key, round), 3)
         normal = jax.random.normal(world, (arms,), jnp.float32)
         wins = jax.scipy.special.ndtr(normal) < mean  # Φ of a normal number is uniform
         increments = jnp.where(binary, wins.astype(jnp.float32), mean + noise * normal)
-        everything = explores(rule, round, chance)
-        arm = jnp.where(everything, best(rule, estimates, increments, alive), choose(rule, estimates, alive, own))
+        everything = explores(rule, round, explore_key)
+        arm = jnp.where(everything, best(rule, estimates, increments, playable), choose(rule, estimates, playable, own))
         observed = everything | (jnp.arange(arms) == arm)
         return update(rule, estimates, increments, observed), (arm, jnp.max(mean) - mean[arm])
 

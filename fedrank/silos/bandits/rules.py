@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedrank.core.errors import ConfigError, UnknownNameError
 
@@ -37,53 +38,53 @@ _NEEDS_THRESHOLD = ("thompson", "bayesian-extreme-explore")
 
 
 class Rule(NamedTuple):
-    """Settings of one bandit: scalars, or one more axis in front when stacked. Make it with :func:`make_rule`.
+    """Settings of one bandit: scalars, or with a leading axis when stacked. Make it with :func:`make_rule`.
 
     Attributes:
-        kind: int32, index into :data:`KINDS`.
-        epsilon: float32 in [0, 1], probability of an arm other than the greedy one (ε-greedy).
-        c: float32, at least 0, weight of the exploration bonus (UCB).
-        alpha: float32 in (0, 1], recency weight; NaN is the stationary mean.
-        gamma: float32 in (0, 1], discount of wins and losses; 1 is none.
-        threshold: float32, an increment above it is a reward of 1, else 0; NaN: the reward is the increment.
-        initial: float32, first estimate of every arm.
-        wins0: float32, above 0, first parameter of the Beta prior.
-        losses0: float32, above 0, second parameter of the Beta prior.
-        every: int32, rounds whose number is a multiple of it are Extreme-Explore rounds; 0: none are.
-        chance: float32 in [0, 1], probability that a round is an Extreme-Explore round.
-        fixed: int32, the arm that the kind ``fixed`` always plays.
+        kind: Index into :data:`KINDS`.
+        epsilon: In [0, 1], probability of an arm other than the greedy one (ε-greedy).
+        c: At least 0, weight of the exploration bonus (UCB).
+        alpha: In (0, 1], recency weight; NaN is the stationary mean.
+        gamma: In (0, 1], discount of wins and losses; 1 is none.
+        threshold: An increment above it is a reward of 1, else 0; NaN: the reward is the increment.
+        initial: First estimate of every arm.
+        wins0: Above 0, first parameter of the Beta prior.
+        losses0: Above 0, second parameter of the Beta prior.
+        every: Rounds whose number is a multiple of it are Extreme-Explore rounds; 0: none are.
+        chance: In [0, 1], probability that a round is an Extreme-Explore round.
+        fixed: The arm that the kind ``fixed`` always plays.
     """
 
-    kind: jax.Array
-    epsilon: jax.Array
-    c: jax.Array
-    alpha: jax.Array
-    gamma: jax.Array
-    threshold: jax.Array
-    initial: jax.Array
-    wins0: jax.Array
-    losses0: jax.Array
-    every: jax.Array
-    chance: jax.Array
-    fixed: jax.Array
+    kind: Int[Array, "*rules"]
+    epsilon: Float[Array, "*rules"]
+    c: Float[Array, "*rules"]
+    alpha: Float[Array, "*rules"]
+    gamma: Float[Array, "*rules"]
+    threshold: Float[Array, "*rules"]
+    initial: Float[Array, "*rules"]
+    wins0: Float[Array, "*rules"]
+    losses0: Float[Array, "*rules"]
+    every: Int[Array, "*rules"]
+    chance: Float[Array, "*rules"]
+    fixed: Int[Array, "*rules"]
 
 
 class Estimates(NamedTuple):
-    """What a bandit knows.
+    """What a bandit has learnt.
 
     Attributes:
-        pulls: float32 [arms], rewards seen of each arm.
-        value: float32 [arms], estimated expected reward q.
-        wins: float32 [arms], discounted count S of rewards 1; stays 0 for rewards of type 1.
-        losses: float32 [arms], discounted count F of rewards 0; stays 0 for rewards of type 1.
-        time: float32, rewards seen of all arms together.
+        pulls: Number of rewards seen of each arm.
+        value: Estimated expected reward q.
+        wins: Discounted count S of rewards 1; stays 0 for rewards of type 1.
+        losses: Discounted count F of rewards 0; stays 0 for rewards of type 1.
+        time: Number of rewards seen of all arms together.
     """
 
-    pulls: jax.Array
-    value: jax.Array
-    wins: jax.Array
-    losses: jax.Array
-    time: jax.Array
+    pulls: Float[Array, "*rules arms"]
+    value: Float[Array, "*rules arms"]
+    wins: Float[Array, "*rules arms"]
+    losses: Float[Array, "*rules arms"]
+    time: Float[Array, "*rules"]
 
 
 def make_rule(
@@ -149,7 +150,7 @@ def make_rule(
             "counts as a win, such as 0.025."
         )
 
-    def real(value: float | None) -> jax.Array:
+    def real(value: float | None) -> Float[Array, ""]:
         return jnp.asarray(math.nan if value is None else value, jnp.float32)
 
     return Rule(
@@ -169,55 +170,40 @@ def make_rule(
 
 
 def stack(rules: Sequence[Rule]) -> Rule:
-    """Rules as one rule with an axis in front, to ``vmap`` over.
-
-    Args:
-        rules: At least one rule.
-
-    Returns:
-        Every field [rules].
-    """
+    """One or more rules as one rule whose fields have a leading axis [rules], to ``vmap`` over."""
     return jax.tree.map(lambda *fields: jnp.stack(fields), *rules)
 
 
 def start(rule: Rule, arms: int) -> Estimates:
-    """Before the first round: the initial value for every arm, nothing seen.
-
-    Args:
-        rule: The rule.
-        arms: How many arms, at least 1.
-    """
+    """Estimates before the first round, of so many arms: the initial value for each, no reward seen."""
     zeros = jnp.zeros(arms, jnp.float32)
     return Estimates(zeros, jnp.full(arms, rule.initial, jnp.float32), zeros, zeros, jnp.zeros((), jnp.float32))
 
 
-def reward(rule: Rule, increments: jax.Array) -> jax.Array:
+def reward(rule: Rule, increments: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """Rewards of increments: type 2 (0 or 1) where the rule has a threshold, else type 1 (the increment itself).
 
     Args:
         rule: The rule.
-        increments: float32, any shape, in [−1, 1]. For a loss pass its decrease.
-
-    Returns:
-        float32 of the same shape.
+        increments: Increments, in [−1, 1]; of a loss its decrease.
     """
     return jnp.where(jnp.isnan(rule.threshold), increments, (increments > rule.threshold).astype(jnp.float32))
 
 
-def estimate(rule: Rule, estimates: Estimates) -> jax.Array:
-    """Estimated expected reward of every arm: q, or the posterior mean of Thompson sampling and Bayesian EE.
-
-    Returns:
-        float32 [arms].
-    """
+def estimate(rule: Rule, estimates: Estimates) -> Float[Array, "arms"]:
+    """Estimated expected reward of every arm: q, or the posterior mean of Thompson sampling and Bayesian EE."""
     wins, losses = rule.wins0 + estimates.wins, rule.losses0 + estimates.losses
     bayesian = (rule.kind == _THOMPSON) | (rule.kind == _BAYESIAN)
     return jnp.where(bayesian, wins / (wins + losses), estimates.value)
 
 
 def choose(
-    rule: Rule, estimates: Estimates, alive: jax.Array, key: jax.Array, kinds: Sequence[int] | None = None
-) -> jax.Array:
+    rule: Rule,
+    estimates: Estimates,
+    playable: Bool[Array, "arms"],
+    key: Key[Array, ""],
+    kinds: Sequence[int] | None = None,
+) -> Int[Array, ""]:
     """The arm to play.
 
     * *ε-greedy* (4.1.1): with probability 1 − ε a greedy arm, else any other, all alike. The greedy arm itself is no
@@ -225,37 +211,37 @@ def choose(
     * *UCB* (4.1.2): every arm once, then the largest q + c √(2 ln t / N), with t the rewards seen so far.
     * *Thompson* (Algorithms 3, 4): the largest draw of Beta(α₀ + S, β₀ + F).
     * *Extreme Explore*, both kinds: the greedy arm, for a caller that plays one arm all the same. See :func:`best`.
-    * *fixed*: always the same arm, alive or not.
+    * *fixed*: always the same arm, playable or not.
 
-    The thesis does not say what happens when several arms are equally good. Here chance decides, all alike, because
-    all arms start with the same estimate and none should profit from its number.
+    The thesis does not say what happens when several arms are equally good. Here one of them is drawn at random,
+    because all arms start with the same estimate and none should profit from its number.
 
     Args:
         rule: The rule.
-        estimates: What it has seen.
-        alive: bool [arms], the arms that may be played; at least one. If none may, an arm is returned all the same.
-        key: JAX key.
+        estimates: What it has learnt.
+        playable: Arms that may be played; at least one. If none may, an arm is returned all the same.
+        key: Consumed.
         kinds: Kinds that the rule may be of, ascending; only they are compiled. None: all.
 
     Returns:
-        int32, the arm.
+        The arm's number.
     """
-    n = alive.shape[0]
+    n = playable.shape[0]
     # One draw for all: every further use of the generator is a fraction of a second of compilation.
     draws = jax.random.uniform(key, (2 * n + 1,), jnp.float32)
     coin, ties, which = draws[0], draws[1 : n + 1], draws[n + 1 :]
 
-    def largest(scores: jax.Array) -> jax.Array:
-        scores = jnp.where(alive, scores, -jnp.inf)
+    def largest(scores: Float[Array, "arms"]) -> Int[Array, ""]:
+        scores = jnp.where(playable, scores, -jnp.inf)
         # A draw is never below 0, so −1 marks what is not a candidate.
-        return jnp.argmax(jnp.where(alive & (scores == jnp.max(scores)), ties, -1.0)).astype(jnp.int32)
+        return jnp.argmax(jnp.where(playable & (scores == jnp.max(scores)), ties, -1.0)).astype(jnp.int32)
 
     def greedy() -> jax.Array:
         return largest(estimate(rule, estimates))
 
     def epsilon_greedy() -> jax.Array:
         arm = greedy()
-        others = alive & (jnp.arange(n) != arm)
+        others = playable & (jnp.arange(n) != arm)
         other = jnp.argmax(jnp.where(others, which, -1.0)).astype(jnp.int32)
         return jnp.where((coin < rule.epsilon) & jnp.any(others), other, arm)
 
@@ -283,7 +269,9 @@ def choose(
     return jax.lax.switch(place, [every[kind] for kind in kinds])
 
 
-def update(rule: Rule, estimates: Estimates, increments: jax.Array, observed: jax.Array) -> Estimates:
+def update(
+    rule: Rule, estimates: Estimates, increments: Float[Array, "arms"], observed: Bool[Array, "arms"]
+) -> Estimates:
     """Take in what a round showed: one arm of an ordinary round, or many of an Extreme-Explore round.
 
     With many arms the counts of wins and losses are discounted once and every observed arm adds its own reward.
@@ -291,9 +279,8 @@ def update(rule: Rule, estimates: Estimates, increments: jax.Array, observed: ja
     Args:
         rule: The rule.
         estimates: Before the round.
-        increments: float32 [arms]; those not observed are not looked at.
-        observed: bool [arms]. An observed increment that is not finite is no observation. Without any observation
-            nothing changes.
+        increments: Those not observed are not looked at.
+        observed: An observed increment that is not finite is no observation. Without any observation nothing changes.
 
     Returns:
         Estimates after the round.
@@ -312,23 +299,22 @@ def update(rule: Rule, estimates: Estimates, increments: jax.Array, observed: ja
     return Estimates(pulls, value, wins, losses, estimates.time + jnp.sum(seen))
 
 
-def explores(rule: Rule, round: jax.Array | int, key: jax.Array) -> jax.Array:
+def explores(rule: Rule, round: int | Int[Array, ""], key: Key[Array, ""]) -> Bool[Array, ""]:
     """Whether a round is an Extreme-Explore round.
 
     Args:
         rule: The rule; both Extreme-Explore kinds explore in every round.
         round: Number of the round, from 0.
-        key: JAX key, for the rule's ``chance``.
-
-    Returns:
-        bool scalar.
+        key: Consumed, for the rule's ``chance``.
     """
     always = (rule.kind == _EXTREME) | (rule.kind == _BAYESIAN)
     due = (rule.every > 0) & (round % jnp.maximum(rule.every, 1) == 0)
     return always | due | (jax.random.uniform(key, (), jnp.float32) < rule.chance)
 
 
-def best(rule: Rule, estimates: Estimates, increments: jax.Array, observed: jax.Array) -> jax.Array:
+def best(
+    rule: Rule, estimates: Estimates, increments: Float[Array, "arms"], observed: Bool[Array, "arms"]
+) -> Int[Array, ""]:
     """The arm whose model becomes the global one after an Extreme-Explore round: that of the highest reward.
 
     Rewards of type 2 tie often and the thesis does not say what then. Here the larger increment wins, then the larger
@@ -337,11 +323,11 @@ def best(rule: Rule, estimates: Estimates, increments: jax.Array, observed: jax.
     Args:
         rule: The rule.
         estimates: Before or after the round's update, as the caller likes.
-        increments: float32 [arms].
-        observed: bool [arms]; if none is, the estimate decides among all arms.
+        increments: Increment of each arm.
+        observed: Which increments were observed; if none was, the estimate decides among all arms.
 
     Returns:
-        int32, the arm.
+        The arm's number.
     """
     seen = observed & jnp.isfinite(increments)
     candidates = seen | ~jnp.any(seen)

@@ -151,7 +151,7 @@ def test_who_is_not_heard_or_sends_nonsense_does_not_matter_and_without_anybody_
 def test_the_opening_is_that_of_the_bandit():
     bandit = BanditFedAvg(PLAIN, 3, ROWS, rule=rules.make_rule("fixed", fixed=0), arms="everyone", alone=False)
     ours = FedAvg(PLAIN, 3, ROWS)
-    words = jax.random.bits(jax.random.key(1), PLAIN.words(ROWS), jnp.uint32)
+    words = jax.random.bits(jax.random.key(1), PLAIN.rng_shape(ROWS), jnp.uint32)
 
     @jax.jit
     def first_rounds(key):
@@ -169,7 +169,7 @@ def test_the_opening_is_that_of_the_bandit():
 
 
 def test_closed_forms_of_ditto_and_apfl():
-    words = jax.random.bits(jax.random.key(1), SGD.words(ROWS), jnp.uint32)
+    words = jax.random.bits(jax.random.key(1), SGD.rng_shape(ROWS), jnp.uint32)
     theta, v = SGD.network.initial(jax.random.key(2)), SGD.network.initial(jax.random.key(3))
     ditto, apfl = Ditto(SGD, 3, ROWS, pull=0.0), Apfl(SGD, 3, ROWS, adaptive=False)
 
@@ -180,9 +180,9 @@ def test_closed_forms_of_ditto_and_apfl():
     @jax.jit
     def trained(share):
         alone = SGD.train(v, Rows(*(leaf[0, 0] for leaf in silo(ditto).shared.train)), words)
-        own = apfl.learnt(theta, with_v(apfl, share), words)
-        used = apfl.current(theta, with_v(apfl)._replace(own=own))
-        return alone, ditto.learnt(theta, with_v(ditto), jnp.concatenate([words, words])), own, used
+        own = apfl.local_update(theta, with_v(apfl, share), words)
+        used = apfl.personal_model(theta, with_v(apfl)._replace(own=own))
+        return alone, ditto.local_update(theta, with_v(ditto), jnp.concatenate([words, words])), own, used
 
     alone, pulled, _, used = trained(jnp.float32(1.0))
     np.testing.assert_allclose(pulled.personal, alone, rtol=1e-5, atol=1e-6)  # λ = 0
@@ -201,7 +201,7 @@ def test_what_never_crosses_stays_as_the_silo_has_it(name):
     local = jnp.arange(P, dtype=jnp.float32)
     me = me._replace(own=me.own._replace(model=local))
     state = protocol.init(jax.random.key(0))
-    last = np.asarray(jax.jit(protocol.current)(state.weights, me))
+    last = np.asarray(jax.jit(protocol.personal_model)(state.weights, me))
     np.testing.assert_array_equal(last[kept], kept)
     np.testing.assert_array_equal(last[protocol.crosses], state.weights)
 
@@ -265,7 +265,7 @@ def test_of_a_dropped_silo_nothing_is_asked_and_the_poisoner_does_not_decide_alo
 def test_a_fedfomo_silo_is_sent_other_silos_models_and_those_it_likes_first():
     protocol = FedFomo(PLAIN, 5, ROWS, downloads=2, epsilon=0.0)
     liked = jnp.zeros((5, 5)).at[0, 3].set(0.5).at[0, 2].set(0.2).at[4, 0].set(0.1)
-    draw = jax.jit(lambda key: protocol.choose(protocol.init(key)._replace(affinity=liked)).chosen)
+    draw = jax.jit(lambda key: protocol.choose_models(protocol.init(key)._replace(affinity=liked)).chosen)
     chosen = np.stack([draw(jax.random.key(seed)) for seed in range(20)])
     np.testing.assert_array_equal(chosen[:, 0], np.tile([3, 2], (20, 1)))
     assert np.all(chosen[:, 4, 0] == 0) and set(chosen[:, 4, 1].tolist()) == {1, 2, 3}

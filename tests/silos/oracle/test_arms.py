@@ -37,7 +37,6 @@ def test_combinations_are_all_sets_with_the_target_in_binary_order(target, silos
 
 def test_everyone_is_one_arm_and_leave_one_out_starts_with_it():
     assert sets(arms.everyone(2, 4)) == [{0, 1, 2, 3}]
-    assert sets(arms.leave_one_out(3)) == [{0, 1, 2}, {1, 2}, {0, 2}, {0, 1}]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +128,6 @@ def test_an_update_of_zero_is_orthogonal_to_all():
         (lambda: arms.combinations(0, 13), "2.12 arms, too many.*Use pairs, or clusters"),
         (lambda: arms.pairs(4, 4), "target must be a silo from 0 to 3, got 4"),
         (lambda: arms.everyone(-1, 4), "target must be"),
-        (lambda: arms.leave_one_out(1), "at least 2 silos"),
         (lambda: arms.expected_overlap(1), "at least 2 silos"),
         (lambda: arms.clustered(jnp.ones((4, 2)), 0, 4), "clusters must be from 1 to 3 for 4 silos, got 4"),
         (lambda: arms.clustered(jnp.ones((4, 2)), 0, 0), "clusters must be"),

@@ -232,10 +232,10 @@ def test_what_stays_at_a_silo_is_its_own_and_the_rest_is_replaced(crossing, stay
     mine = np.random.default_rng(0).normal(0, 1, 54).astype(np.float32)
     own = jax.tree.map(lambda leaf: leaf[1], party.own)._replace(model=jnp.asarray(mine))
     came = np.random.default_rng(1).normal(0, 1, protocol.parameters).astype(np.float32)
-    whole = np.asarray(protocol.received(jnp.asarray(came), own))
+    whole = np.asarray(protocol.whole_model(jnp.asarray(came), own))
     np.testing.assert_array_equal(whole[kept], mine[kept])
     np.testing.assert_array_equal(whole[~kept], came)
-    np.testing.assert_array_equal(protocol.sent(jnp.asarray(whole)), came)
+    np.testing.assert_array_equal(protocol.shared_part(jnp.asarray(whole)), came)
     layouts = {exchange.name: (exchange.request.nbytes, exchange.reply.nbytes) for exchange in protocol.exchanges}
     crosses = 4 * (54 - stays)
     assert layouts == {
@@ -255,7 +255,7 @@ def test_a_silo_trains_and_judges_with_what_it_kept(crossing):
     came[50:] = np.abs(came[50:]) + 0.1  # variances
     came = jnp.asarray(came[protocol.crosses], jnp.float32)
     me = Party(party.shared, jax.tree.map(lambda leaf: leaf[1], party.own)._replace(model=jnp.asarray(mine)))
-    words = jnp.asarray(random.integers(0, 2**32, sgd.words(12), dtype=np.uint32))
+    words = jnp.asarray(random.integers(0, 2**32, sgd.rng_shape(12), dtype=np.uint32))
 
     @jax.jit
     def programs(me, came, words, whole):

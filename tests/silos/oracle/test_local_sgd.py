@@ -23,7 +23,7 @@ def silo(n=ROWS, rows=ROWS, seed=0, padding=0.0, features=FEATURES):
 
 
 def words(sgd, seed=0, rows=ROWS):
-    return np.random.default_rng(seed).integers(0, 2**32, sgd.words(rows), dtype=np.uint32)
+    return np.random.default_rng(seed).integers(0, 2**32, sgd.rng_shape(rows), dtype=np.uint32)
 
 
 def start(sgd, seed=5):

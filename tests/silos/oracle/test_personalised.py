@@ -14,7 +14,6 @@ from sklearn.metrics import roc_auc_score
 
 from fedrank.core.protocol import Party
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.silos.bandits.evidence import evidence
 from fedrank.silos.data.rows import Rows
 from fedrank.silos.data.splits import SiloArrays, pooled
 from fedrank.silos.fedfomo import FedFomo
@@ -28,6 +27,8 @@ FEATURES, SILOS, EPOCHS, RATE = 2, 3, 2, 0.4
 NET = TabularNetwork(FEATURES, widths=(), norm="none")
 SGD = LocalSgd(NET, EPOCHS, 100, RATE)
 SIZES = {"train": (5, 3, 1), "vali": (8, 6, 7), "test": (8, 6, 7)}
+#: Shares of the capital that leave-one-out stakes.
+STAKES = (np.arange(20) + 0.5) / 20
 CLOSE = {"rtol": 2e-4, "atol": 2e-5}
 
 
@@ -96,7 +97,7 @@ def played(protocol, seed=7):
 
     @partial(jax.jit, static_argnums=0)
     def exchanged(exchange, state, own):
-        request, words = exchange.ask(state), jnp.zeros(exchange._shape(), jnp.uint32) if exchange.trains else ()
+        request, words = exchange.ask(state), jnp.zeros(exchange.rng_shape(), jnp.uint32) if exchange.trains else ()
 
         def answer(mine):
             after, reply = exchange.respond(request, Party(parties.shared, mine), words)
@@ -239,18 +240,19 @@ def test_leave_one_out_takes_the_average_of_the_best_median_and_bets_on_its_sign
     np.testing.assert_allclose(np.stack([one["increments"] for one in seen]), x, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(state.weights, theta, **CLOSE)
     for silo in range(SILOS):
-        tested = evidence(np.clip(np.array(x)[:, silo], -1, 1), by="sign").help  # the other implementation
-        np.testing.assert_allclose([float(one["evidence"][silo]) for one in seen], tested, rtol=1e-4)
+        signs = np.sign(np.array(x)[:, silo])
+        capital = [np.mean([np.prod(1 + bet * signs[: n + 1]) for bet in STAKES]) for n in range(2)]
+        np.testing.assert_allclose([float(one["evidence"][silo]) for one in seen], capital, rtol=1e-4)
 
 
 def test_a_steady_harm_is_dropped_at_the_round_that_the_capital_says():
     protocol = LeaveOneOut(SGD, 4, 5)
     state = protocol.init(jax.random.key(0))._replace(increments=jnp.array([0.02, -0.01, jnp.nan, 0.0], jnp.float32))
     bet = jax.jit(protocol.bet)
-    stakes, dropped = (np.arange(20) + 0.5) / 20, None
+    dropped = None
     for number in range(1, 12):
         state = bet(state)
-        capital = np.exp(logsumexp(number * np.log1p(stakes)) - np.log(20))
+        capital = np.exp(logsumexp(number * np.log1p(STAKES)) - np.log(20))
         if dropped is None and capital >= 20:
             dropped = number
         np.testing.assert_array_equal(state.active, [dropped is None, True, True, True])
@@ -262,7 +264,7 @@ def test_local_only_is_gradient_descent_from_a_network_of_its_own_and_pooled_row
     most = sum(SIZES["train"])
     assert everybody.train.x.shape == (1, 1, most, FEATURES) and int(everybody.train.n[0, 0]) == most
     protocol = LocalOnly(SGD, 1, most)
-    fresh, words = jnp.array([3, 4], jnp.uint32), jnp.zeros(SGD.words(most), jnp.uint32)
+    fresh, words = jnp.array([3, 4], jnp.uint32), jnp.zeros(SGD.rng_shape(most), jnp.uint32)
 
     @jax.jit
     def last():

@@ -14,9 +14,8 @@ APFL               w_k ← train(θ); v_k by the gradient of F_k(α·v_k + (1 �
 local only         θ_k ← train(θ_k)                                                    θ_k
 =================  ==================================================================  =================================
 
-The opening, the average and how a silo remembers its best model are those of
-:mod:`fedrank.silos.personalised.state`. Pooled data, the upper bound, is "local only" with one silo and the rows of
-:func:`fedrank.silos.data.splits.pooled`.
+The setup, the average and how a silo remembers its best model are those of :mod:`fedrank.silos.averaging`. Pooled
+data, the upper bound, is "local only" with one silo and the rows of :func:`fedrank.silos.data.splits.pooled`.
 
 Sources:
     McMahan, Moore, Ramage, Hampson, Agüera y Arcas: *Communication-efficient learning of deep networks from
@@ -33,20 +32,20 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key, UInt32
+from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.messages import Layout
 from fedrank.core.protocol import Exchange, Party
 from fedrank.privacy.randomised_response import os_words
 from fedrank.privacy.unprotected import Unprotected
-from fedrank.silos.messages import Model
+from fedrank.silos.averaging import PersonalisedProtocol, PersonalOwn, ServerState
+from fedrank.silos.messages import Nothing
 from fedrank.silos.network import TabularNetwork
-from fedrank.silos.party import SiloExchange, rows_of
-from fedrank.silos.personalised.messages import Nothing, nothing_layout
-from fedrank.silos.personalised.state import PersonalisedProtocol, PersonalOwn, ServerState
+from fedrank.silos.party import SiloExchange, finite_or, rows_of
 
-#: Words of a key of :func:`jax.random.key`.
-_KEY_WORDS = (2,)
+#: Shape of the data of a key of :func:`jax.random.key`: uint32 [2].
+_KEY_SHAPE = (2,)
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,8 @@ class FineTuned(PersonalisedProtocol):
 
     name = "fedavg-finetune"
 
-    def current(self, weights: jax.Array, party: Party) -> jax.Array:
-        """The silo's local model."""
+    @override
+    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, "size"]:
         return party.own.model
 
 
@@ -88,7 +87,7 @@ class Ditto(PersonalisedProtocol):
     pull: float = 1.0
 
     name = "ditto"
-    keeps = True
+    keeps_second = True
     trainings = 2
 
     def __post_init__(self):
@@ -96,19 +95,22 @@ class Ditto(PersonalisedProtocol):
         if not 0 <= self.pull < 1e6:
             raise ConfigError(f"pull, Ditto's λ, must not be negative, got {self.pull}.")
 
-    def current(self, weights: jax.Array, party: Party) -> jax.Array:
-        """The personal model v."""
+    @override
+    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, "size"]:
         return party.own.personal
 
-    def learnt(self, start: jax.Array, party: Party, words: jax.Array) -> PersonalOwn:
-        """θ_k from θ, then v ← v − η·(∇F_k(v) + λ·(v − θ))."""
+    @override
+    def local_update(
+        self, start: Float[Array, "size"], party: Party, rng_bits: UInt32[Array, "epochs rows"]
+    ) -> PersonalOwn:
+        # θ_k from θ, then v ← v − η·(∇F_k(v) + λ·(v − θ)).
         epochs, cut = self.sgd.epochs, self.network.trainable
-        model = self.trained(start, party, words[:epochs])
+        model = self.train(start, party, rng_bits[:epochs])
 
-        def penalty(v: jax.Array) -> jax.Array:
+        def penalty(v: Float[Array, "trainable"]) -> Float[Array, ""]:
             return 0.5 * self.pull * jnp.sum((v - start[:cut]) ** 2)
 
-        personal = self.trained(party.own.personal, party, words[epochs:], penalty=penalty)
+        personal = self.train(party.own.personal, party, rng_bits[epochs:], penalty=penalty)
         return party.own._replace(model=model, personal=personal)
 
 
@@ -130,7 +132,7 @@ class Apfl(PersonalisedProtocol):
     adaptive: bool = True
 
     name = "apfl"
-    keeps = True
+    keeps_second = True
 
     def __post_init__(self):
         super().__post_init__()
@@ -138,37 +140,40 @@ class Apfl(PersonalisedProtocol):
             raise ConfigError(f"share, APFL's α, must be in [0, 1], got {self.share}.")
 
     @property
+    @override
     def first_share(self) -> float:
-        """α before the first round."""
         return self.share
 
-    def current(self, weights: jax.Array, party: Party) -> jax.Array:
-        """α·v + (1 − α)·θ."""
+    @override
+    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, "size"]:
         own = party.own
-        return own.share * own.personal + (1 - own.share) * self.received(weights, own)
+        return own.share * own.personal + (1 - own.share) * self.whole_model(weights, own)
 
-    def learnt(self, start: jax.Array, party: Party, words: jax.Array) -> PersonalOwn:
-        """α, then w from θ and v, step by step."""
+    @override
+    def local_update(
+        self, start: Float[Array, "size"], party: Party, rng_bits: UInt32[Array, "epochs rows"]
+    ) -> PersonalOwn:
+        # First α, then w from θ and v, step by step.
         own, cut = party.own, self.network.trainable
         rows = rows_of(party, "train")
-        share = self._adapted(start[:cut], party) if self.adaptive else own.share
+        share = self._adapted_share(start[:cut], party) if self.adaptive else own.share
         both = _Mixture(self.network.n_features, self.network.widths, self.network.norm, self.network.momentum)
         parts = (start[:cut], own.personal[:cut], share[None], start[cut:], own.personal[cut:])
-        still = jnp.arange(both.trainable) == both.trainable - 1
+        is_share = jnp.arange(both.trainable) == both.trainable - 1
         before = jnp.concatenate(parts)
-        after = replace(self.sgd, network=both).train(before, rows, words, frozen=still)
-        after = jnp.where(jnp.all(jnp.isfinite(after)), after, before)  # as every silo does when training runs away
+        after = replace(self.sgd, network=both).train(before, rows, rng_bits, frozen=is_share)
+        after = finite_or(after, before)
         w, v, statistics = after[:cut], after[cut : 2 * cut], after[both.trainable :].reshape(2, -1)
         return own._replace(
             model=jnp.concatenate([w, statistics[0]]), personal=jnp.concatenate([v, statistics[1]]), share=share
         )
 
-    def _adapted(self, w: jax.Array, party: Party) -> jax.Array:
+    def _adapted_share(self, w: Float[Array, "trainable"], party: Party) -> Float[Array, ""]:
         """α − η·⟨v − w, ∇F_k(α·v + (1 − α)·w)⟩, within [0, 1]; α where that is not finite."""
         own, rows = party.own, rows_of(party, "train")
         v, where = own.personal[: self.network.trainable], jnp.arange(rows.x.shape[0]) < rows.n
 
-        def loss(share: jax.Array) -> jax.Array:
+        def loss(share: Float[Array, ""]) -> Float[Array, ""]:
             return self.network.loss(share * v + (1 - share) * w, rows.x, rows.y, where)[0]
 
         after = jnp.clip(own.share - self.sgd.learning_rate * jax.grad(loss)(own.share), 0.0, 1.0)
@@ -180,22 +185,29 @@ class _Mixture(TabularNetwork):
     """APFL's two models as one to train: w, v and α, and the statistics of w and of α·v + (1 − α)·w."""
 
     @property
+    @override
     def trainable(self) -> int:
-        """Numbers of w, of v, and α, which comes last."""
-        return 2 * super().trainable + 1
+        return 2 * super().trainable + 1  # w, v, and α, which comes last
 
     @property
+    @override
     def statistics(self) -> int:
-        """Those of both."""
         return 2 * super().statistics
 
-    def loss(self, trainable: jax.Array, x: jax.Array, y: jax.Array, where: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """F(w) + F(α·v + (1 − α)·w), of which the second says nothing to w; arguments as of one model."""
+    @override
+    def loss(
+        self,
+        trainable: Float[Array, "trainable"],
+        x: Float[Array, "rows features"],
+        y: Float[Array, "rows"],
+        where: Bool[Array, "rows"],
+    ) -> tuple[Float[Array, ""], Float[Array, "statistics"]]:
+        # F(w) + F(α·v + (1 − α)·w); the second term moves v only.
         w, v = trainable[:-1].reshape(2, -1)
         share = trainable[-1]
-        one, seen_one = super().loss(w, x, y, where)
-        mixed, seen_mixed = super().loss(share * v + (1 - share) * jax.lax.stop_gradient(w), x, y, where)
-        return one + mixed, jnp.concatenate([seen_one, seen_mixed])
+        one, statistics = super().loss(w, x, y, where)
+        mixed, mixed_statistics = super().loss(share * v + (1 - share) * jax.lax.stop_gradient(w), x, y, where)
+        return one + mixed, jnp.concatenate([statistics, mixed_statistics])
 
 
 @dataclass(frozen=True)
@@ -209,24 +221,21 @@ class LocalOnly(PersonalisedProtocol):
     name = "local-only"
 
     @property
+    @override
     def exchanges(self) -> tuple[Exchange, ...]:
-        """A fresh network and, if asked for, its first training; then a round's training."""
-        return (Begin(self), TrainAlone(self))
+        return (DrawNetwork(self), TrainAlone(self))
 
-    def init(self, key: Any) -> ServerState:
-        """A server that has no model; ``key`` is not needed."""
+    @override
+    def init(self, key: Key[Array, ""]) -> ServerState:
+        # The server has no model; the key is not needed.
         return ServerState(jnp.uint32(0), jnp.zeros(0, jnp.float32), jnp.zeros(self.silos, jnp.float32))
 
-    def offer(self, state: Any) -> Model:
-        """No model."""
-        return Model(state.round, state.weights)
-
-    def current(self, weights: jax.Array, party: Party) -> jax.Array:
-        """The silo's own model."""
+    @override
+    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, "size"]:
         return party.own.model
 
+    @override
     def account(self, rounds: int, delta: float) -> Unprotected:
-        """Nothing crosses, and nothing else is promised."""
         return Unprotected(rounds, "Nothing crosses. What is done with a silo's model is the silo's own affair.", ())
 
 
@@ -236,72 +245,62 @@ class Pooled(LocalOnly):
 
     name = "pooled"
 
+    @override
     def account(self, rounds: int, delta: float) -> Unprotected:
-        """Everything lies in one place."""
         return Unprotected(rounds, "The training rows of all silos lie in one place, as they are. For comparison only.")
 
 
 @dataclass(frozen=True)
-class TrainAlone(SiloExchange):
-    """A round of a silo by itself."""
+class TrainAlone(SiloExchange, request=Nothing, reply=Nothing):
+    """A round of a silo that trains by itself."""
 
     name = "train"
 
-    #: Nothing crosses: the messages have no content and are not sent.
+    #: The messages are empty and are not sent.
     silent = True
 
-    @property
-    def request(self) -> Layout[Nothing]:
-        """Nothing."""
-        return nothing_layout()
-
-    @property
-    def reply(self) -> Layout[Nothing]:
-        """Nothing."""
-        return nothing_layout()
-
+    @override
     def ask(self, state: ServerState) -> Nothing:
-        """Nothing."""
         return Nothing()
 
+    @override
     def respond(self, request: Nothing, party: Party, draws: Any) -> tuple[Party, Nothing]:
-        """Train on, and judge the outcome."""
         s = self.settings
-        party = s.kept(party, s.trained(party.own.model, party, draws))
-        return s.remembered(party.own.model, party), Nothing()
+        party = s.keep(party, s.train(party.own.model, party, draws))
+        return s.remember_best(party.own.model, party), Nothing()
 
-    def tell(self, state: ServerState, replies: Nothing, arrived: jax.Array) -> ServerState:
-        """A round is over."""
+    @override
+    def tell(self, state: ServerState, replies: Nothing, arrived: Bool[Array, "silos"]) -> ServerState:
         return state._replace(round=state.round + 1)
 
 
 @dataclass(frozen=True)
-class Begin(TrainAlone):
-    """Before round 0 a silo draws a fresh network and trains it for the first time."""
+class DrawNetwork(TrainAlone):
+    """Before round 0 a silo draws a fresh network and, if there is pre-training, trains it for the first time."""
 
     name = "pretrain"
 
+    @override
     def due(self, number: Any) -> Any:
-        """In round 0."""
         return number == 0
 
-    def draw(self, key: Any) -> Any:
-        """Words of the training, and of the fresh network."""
-        words, fresh = jax.random.split(key)
-        return super().draw(words), jax.random.bits(fresh, _KEY_WORDS, jnp.uint32)
+    @override
+    def draw(self, key: Key[Array, ""]) -> Any:
+        training, network = jax.random.split(key)
+        return super().draw(training), jax.random.bits(network, _KEY_SHAPE, jnp.uint32)
 
+    @override
     def draw_from_os(self) -> Any:
-        """The same from the operating system."""
-        return super().draw_from_os(), jnp.asarray(os_words(_KEY_WORDS))
+        return super().draw_from_os(), jnp.asarray(os_words(_KEY_SHAPE))
 
+    @override
     def respond(self, request: Nothing, party: Party, draws: Any) -> tuple[Party, Nothing]:
-        """A fresh network, trained if there is to be pre-training."""
-        s, (words, fresh) = self.settings, draws
-        model = s.network.initial(jax.random.wrap_key_data(fresh))
+        s, (rng_bits, network) = self.settings, draws
+        model = s.network.initial(jax.random.wrap_key_data(network))
         if s.pretrain:
-            model = s.trained(model, party, words)
+            model = s.train(model, party, rng_bits)
         return party._replace(own=party.own._replace(model=model)), Nothing()
 
-    def tell(self, state: ServerState, replies: Nothing, arrived: jax.Array) -> ServerState:
-        """Nothing is known of it."""
+    @override
+    def tell(self, state: ServerState, replies: Nothing, arrived: Bool[Array, "silos"]) -> ServerState:
         return state

@@ -1,0 +1,263 @@
+"""The exchanges of :mod:`fedrank.silos.bandit_fedavg`: pre-training and a probe once, then training and judging."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+from typing_extensions import override
+
+from fedrank.core.protocol import Party
+from fedrank.silos.bandit_fedavg.state import ServerState, freeze_if_stopped
+from fedrank.silos.bandits import arms as sets
+from fedrank.silos.bandits import rules
+from fedrank.silos.messages import (
+    Candidates,
+    Judged,
+    Model,
+    ModelAndCandidates,
+    Trained,
+    TrainedAndJudged,
+    decode_undefined,
+)
+from fedrank.silos.party import Pretrain, SiloExchange, is_finite, row_count, update_rows
+
+
+@dataclass(frozen=True)
+class PretrainAndSend(Pretrain, request=Model, reply=Trained):
+    """Pre-training whose models are sent: their updates are clustered into arms, or the target judges them."""
+
+    @override
+    def respond(self, request: Model, party: Party, draws: Any) -> tuple[Party, Trained]:
+        s = self.settings
+        model = self.train(request, party, draws)
+        return s.keep(party, model), Trained(s.shared_part(model), row_count(party))
+
+    @override
+    def tell(self, state: ServerState, replies: Trained, arrived: Bool[Array, "silos"]) -> ServerState:
+        s = self.settings
+        arrived = arrived & is_finite(replies.weights)
+        state = state._replace(rows=update_rows(state.rows, replies.rows, arrived))
+        if s.probe:  # kept until the target has judged them
+            state = state._replace(locals=jnp.where(arrived[:, None], replies.weights, 0.0), heard=arrived)
+        if s.arms != "clusters":
+            return state
+        updates = jnp.where(arrived[:, None], replies.weights - state.weights[None], 0.0)
+        # Who was not heard has an update of zero, which is like nobody's; it may be heard in a later round.
+        return s.choose_arm(state._replace(members=sets.clustered(updates, state.target, s.clusters)))
+
+
+@dataclass(frozen=True)
+class Probe(SiloExchange, request=Candidates, reply=Judged):
+    """The target judges every silo's first model by itself: below one half, labels look inverted."""
+
+    name = "probe"
+    trains = False
+
+    @property
+    @override
+    def sizes(self) -> dict[str, int]:
+        return {**self.settings.sizes, "models": self.settings.silos}
+
+    @override
+    def due(self, number: Any) -> Any:
+        return number == 0
+
+    @override
+    def asked(self, state: ServerState, parties: int) -> Bool[Array, "silos"]:
+        return jnp.arange(parties) == state.target
+
+    @override
+    def most(self, parties: int) -> int:
+        return 1
+
+    @override
+    def ask(self, state: ServerState) -> Candidates:
+        return Candidates(state.locals)
+
+    @override
+    def respond(self, request: Candidates, party: Party, draws: Any) -> tuple[Party, Judged]:
+        return party, self.settings.judge(request.models, party)
+
+    @override
+    def tell(self, state: ServerState, replies: Judged, arrived: Bool[Array, "silos"]) -> ServerState:
+        known = state.heard & arrived[state.target]
+        return state._replace(probe=jnp.where(known, decode_undefined(replies.models[state.target]), jnp.nan))
+
+
+@dataclass(frozen=True)
+class Train(SiloExchange, request=Model, reply=Trained):
+    """Steps 2 and 3 of Algorithm 7: the silos of the arm train; in an Extreme-Explore round, those of every arm."""
+
+    name = "train"
+
+    @override
+    def asked(self, state: ServerState, parties: int) -> Bool[Array, "silos"]:
+        anybody = jnp.any(state.members & self.settings.playable(state)[:, None], axis=0)
+        return jnp.where(state.explore, anybody, state.members[state.arm]) & ~state.stopped
+
+    @override
+    def most(self, parties: int) -> int:
+        s = self.settings
+        if s.evaluates != "one" or s.arms == "clusters":
+            return parties
+        return int(s.table.sum(axis=1).max()) + 1  # the largest arm
+
+    @override
+    def ask(self, state: ServerState) -> Any:
+        return Model(state.round, state.weights)
+
+    @override
+    def respond(self, request: Any, party: Party, draws: Any) -> tuple[Party, Any]:
+        s = self.settings
+        start = s.starting_model(request.weights, party)
+        if s.pretrain:  # in round 0 from the silo's own pre-trained model
+            start = jnp.where(request.round == 0, party.own.model, start)
+        model = s.train(start, party, draws)
+        return s.keep(party, model), Trained(s.shared_part(model), row_count(party))
+
+    @override
+    def tell(self, state: ServerState, replies: Any, arrived: Bool[Array, "silos"]) -> ServerState:
+        s = self.settings
+        heard = arrived & is_finite(replies.weights)
+        state = s.start_round(state)._replace(rows=update_rows(state.rows, replies.rows, heard))
+        played = jnp.arange(s.n_arms) == state.arm
+        return s.average(state, replies.weights, heard, jnp.where(state.explore, s.playable(state), played))
+
+
+@dataclass(frozen=True)
+class Judge(SiloExchange, request=Candidates, reply=Judged):
+    """Steps 4 and 6 of Algorithm 7: the target judges one average, or all.
+
+    Attributes:
+        which: ``"one"``, or ``"all"`` of an Extreme-Explore round: every arm but the target alone.
+        last: Whether the round ends here.
+    """
+
+    which: str = "one"
+    last: bool = True
+
+    trains = False
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """``judge``, or ``judge-all`` of an Extreme-Explore round."""
+        return "judge" if self.which == "one" else "judge-all"
+
+    @property
+    @override
+    def sizes(self) -> dict[str, int]:
+        return {**self.settings.sizes, "models": 1 if self.which == "one" else self.settings.n_candidates}
+
+    @override
+    def asked(self, state: ServerState, parties: int) -> Bool[Array, "silos"]:
+        target = (jnp.arange(parties) == state.target) & ~state.stopped
+        if self.settings.evaluates != "either":
+            return target
+        return target & (state.explore == (self.which == "all"))
+
+    @override
+    def most(self, parties: int) -> int:
+        return 1
+
+    @override
+    def ask(self, state: ServerState) -> Candidates:
+        if self.which == "one":
+            arm = 0 if self.settings.evaluates == "one" else state.arm
+            return Candidates(state.models[arm][None])
+        return Candidates(state.models[int(self.settings.has_alone) :])
+
+    @override
+    def respond(self, request: Candidates, party: Party, draws: Any) -> tuple[Party, Judged]:
+        judged = self.settings.judge(request.models, party)
+        return self.settings.record_best(party, judged, self.which == "all" and self.settings.has_alone), judged
+
+    @override
+    def tell(self, state: ServerState, replies: Judged, arrived: Bool[Array, "silos"]) -> ServerState:
+        s, target = self.settings, state.target
+        own, values = decode_undefined(replies.own[target]), decode_undefined(replies.models[target])
+        if self.which == "one":
+            values = jnp.where(jnp.arange(s.n_arms) == state.arm, values[0], jnp.nan)
+        elif s.has_alone:  # the average of the target alone is the target's own model
+            values = jnp.concatenate([own[None], values])
+        state = s.record_judgement(state, own, values, arrived[target])
+        return s.end_round(state) if self.last else state
+
+
+@dataclass(frozen=True)
+class TrainOthers(Train):
+    """Where rewards are a round late: every silo of any arm but the target trains."""
+
+    name = "train-others"
+
+    @override
+    def asked(self, state: ServerState, parties: int) -> Bool[Array, "silos"]:
+        return super().asked(state, parties) & (jnp.arange(parties) != state.target)
+
+    @override
+    def tell(self, state: ServerState, replies: Any, arrived: Bool[Array, "silos"]) -> ServerState:
+        heard = arrived & is_finite(replies.weights)
+        rows = update_rows(state.rows, replies.rows, heard)
+        # The models are kept until the target is heard, too.
+        return freeze_if_stopped(state, state._replace(locals=replies.weights, heard=heard, rows=rows))
+
+
+@dataclass(frozen=True)
+class TrainAndJudge(Train, request=ModelAndCandidates, reply=TrainedAndJudged):
+    """Where rewards are a round late: the target judges the last round's averages, and trains."""
+
+    name = "train-and-judge"
+
+    @property
+    @override
+    def sizes(self) -> dict[str, int]:
+        return {**self.settings.sizes, "models": self.settings.n_candidates}
+
+    @override
+    def asked(self, state: ServerState, parties: int) -> Bool[Array, "silos"]:
+        return (jnp.arange(parties) == state.target) & ~state.stopped
+
+    @override
+    def most(self, parties: int) -> int:
+        return 1
+
+    @override
+    def ask(self, state: ServerState) -> ModelAndCandidates:
+        # In round 0 the averages are zeros, which nobody looks at.
+        return ModelAndCandidates(state.round, state.weights, state.models[int(self.settings.has_alone) :])
+
+    @override
+    def respond(self, request: ModelAndCandidates, party: Party, draws: Any) -> tuple[Party, TrainedAndJudged]:
+        # Judge first: the averages are compared with the local model of their own round.
+        judged = self.settings.judge(request.models, party)
+        party, reply = super().respond(Model(request.round, request.weights), party, draws)
+        return party, TrainedAndJudged(reply.weights, reply.rows, judged.own, judged.models)
+
+    @override
+    def tell(self, state: ServerState, replies: TrainedAndJudged, arrived: Bool[Array, "silos"]) -> ServerState:
+        s, target, before = self.settings, state.target, state
+        # Rewards of the round before.
+        own, values = decode_undefined(replies.own[target]), decode_undefined(replies.models[target])
+        values = jnp.concatenate([own[None], values]) if s.has_alone else values
+        state = s.record_judgement(s.start_round(state), own, values, arrived[target])
+        state = s.learn(state)
+        value = jnp.where(jnp.any(state.complete), state.judged[state.played], jnp.nan)
+        state = s.update_best(state, state.weights, value, jnp.maximum(state.round.astype(jnp.int32) - 1, 0))
+        # This round's averages; θ is chosen by the estimates so far.
+        mine = jnp.arange(s.silos) == target
+        heard = jnp.where(mine, arrived & is_finite(replies.weights), state.heard)
+        rows = update_rows(state.rows, replies.rows, mine & heard)
+        sent = jnp.where(mine[:, None], replies.weights, state.locals)
+        state = s.average(state._replace(rows=rows), sent, heard, s.playable(state))
+        arm = rules.best(state.rule, state.estimates, jnp.zeros(s.n_arms, jnp.float32), state.complete)
+        state = state._replace(
+            weights=state.models[arm],
+            previous=jnp.where(jnp.isfinite(value), value, state.previous),
+            played=arm,
+            compared=state.played,
+            explored=state.explore,
+            round=state.round + 1,
+        )
+        return freeze_if_stopped(before, s.choose_arm(state))

@@ -20,7 +20,7 @@ from fedrank.engine.settings import from_dict
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.experiments.build import build
 from fedrank.slates.build import SlateExperiment
-from fedrank.slates.vertical_slate import VerticalSlate
+from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.world.policies import BASELINES
 from fedrank.slates.world.rollout import returns
 
@@ -30,7 +30,7 @@ _BACKWARD = 2
 _TRIES = 3
 
 
-def per_second(protocol: VerticalSlate, seeds: int, episodes: int) -> float:
+def per_second(protocol: FedSlate, seeds: int, episodes: int) -> float:
     """Episodes per second of all seeds, acting and learning, the best of some tries.
 
     Args:
@@ -52,7 +52,7 @@ def per_second(protocol: VerticalSlate, seeds: int, episodes: int) -> float:
     return best
 
 
-def multiplications(protocol: VerticalSlate) -> float:
+def multiplications(protocol: FedSlate) -> float:
     """Multiplications of the networks in an episode, by the exchanges: acting, and learning every so many rounds."""
     s = protocol.settings
     k, n, b, rounds = s.platforms, s.world.candidates, s.batch, s.world.rounds_per_episode

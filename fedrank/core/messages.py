@@ -67,10 +67,11 @@ WIRE_VERSION = 1
 #: Axes that a message may have: weights; octets of keys and ciphertexts; parties that share masks; several models, or a
 #: number about each; silos whose messages a server passes on; sketches, one a document and field, their cells, and
 #: hashed words, which a mechanism of :mod:`fedrank.privacy` made; candidates that a network gave a number to, and the
-#: moments at which it did. Anything else (queries, documents, clicks, users, rows) is raw data and stays at the party.
+#: transitions at which it did. Anything else (queries, documents, clicks, users, rows) is raw data and stays at the
+#: party.
 PUBLIC_AXES = (
     *("parameters", "bytes", "neighbours", "models", "silos", "fields", "sketches", "cells", "hashes"),
-    *("candidates", "moments"),
+    *("candidates", "transitions"),
 )
 
 _DTYPES = {"u1": 1, "u2": 2, "u3": 3, "u4": 4, "i2": 2, "i4": 4, "f4": 4}

@@ -181,7 +181,7 @@ PROTOCOLS.register(
 )(
     Row(
         paper="Deng et al.: FedSlate, a Federated Deep RL Recommender System, arXiv 2409.14872, 2024",
-        file="fedrank/slates/vertical_slate/__init__.py",
+        file="fedrank/slates/fedslate/__init__.py",
         crosses="values of candidates, and gradients of them",
     )
 )
@@ -197,7 +197,7 @@ for _name, _summary, _crosses in (
     PROTOCOLS.register(_name, summary=_summary, citation="ie2019slateq")(
         Row(
             paper="Ie et al.: SlateQ, a Tractable Decomposition for RL with Recommendation Sets, IJCAI 2019",
-            file="fedrank/slates/vertical_slate/__init__.py",
+            file="fedrank/slates/fedslate/__init__.py",
             crosses=_crosses,
         )
     )

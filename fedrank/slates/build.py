@@ -12,29 +12,25 @@ from fedrank.experiments.config import RunConfig
 from fedrank.experiments.protocols import PROTOCOLS
 from fedrank.privacy.noise.values import ValueNoise
 from fedrank.slates.config import PLATFORM_BASELINES, Slates
-from fedrank.slates.modes import BUNDLES, FAULTS
-from fedrank.slates.networks import (
-    FederatedQ,
-    IdentityHead,
-    ItemHead,
-    ItemLinearHead,
-    ItemQ,
-    LocalQ,
+from fedrank.slates.fedslate import FedSlate
+from fedrank.slates.fedslate.secure_sum import SecureSum
+from fedrank.slates.fedslate.settings import Exploration, SlateSettings
+from fedrank.slates.fedslate_2024 import (
+    FAULTS,
+    PUBLISHED,
+    PUBLISHED_WIDTHS,
+    Faults,
     PositionalHead,
     PositionalLinearHead,
     PositionalQ,
 )
-from fedrank.slates.vertical_slate import VerticalSlate
-from fedrank.slates.vertical_slate.pooled import PooledSlate
-from fedrank.slates.vertical_slate.settings import Exploration, Faults, SlateSettings
+from fedrank.slates.networks import FederatedQ, IdentityHead, ItemHead, ItemLinearHead, ItemQ, LocalQ
 from fedrank.slates.world.choice import CHOICES
 from fedrank.slates.world.presets import PRESETS, preset
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: The others' part of a federated value before anything is learnt, where their item is the same.
 _SHARE = 0.5
-#: Widths of the published networks: five layers of a platform's, four of the federated one.
-PUBLISHED_WIDTHS = ((4096,) * 5, (2048,) * 4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +46,7 @@ class SlateExperiment:
 
     config: RunConfig
     world: Satisfaction
-    protocol: VerticalSlate
+    protocol: FedSlate
     notes: tuple[str, ...]
 
     @property
@@ -67,7 +63,7 @@ class SlateExperiment:
     def faults(self) -> tuple[str, ...]:
         """Faults of the published code that are switched on, by the names of their settings."""
         slates = self.config.slates
-        return tuple(name for name in FAULTS if getattr(slates, name) == BUNDLES["published"][name])
+        return tuple(name for name in FAULTS if getattr(slates, name) == PUBLISHED[name])
 
     @property
     def citations(self) -> tuple[str, ...]:
@@ -98,7 +94,7 @@ def build_platforms(config: RunConfig) -> SlateExperiment:
             raise UnknownNameError("baseline of platforms", name, PLATFORM_BASELINES)
     world = world_of(config)
     settings = settings_of(config, world)
-    return SlateExperiment(config, world, _protocol(config, settings), _notes(config))
+    return SlateExperiment(config, world, FedSlate(settings), _notes(config))
 
 
 def world_of(config: RunConfig) -> Satisfaction:
@@ -154,7 +150,9 @@ def settings_of(config: RunConfig, world: Satisfaction) -> SlateSettings:
         regress=s.regress,
         reward_scale=s.reward_scale,
         centred=s.centred,
+        silent=config.protocol != "vertical-slate",
         central=config.protocol == "slateq-central",
+        secure_sum=SecureSum() if config.sharing.secure_sum else None,
         noise=_noise(config),
         faults=Faults(
             ids=s.ids,
@@ -206,9 +204,3 @@ def _notes(config: RunConfig) -> tuple[str, ...]:
 
 def _layers(widths: tuple[int, ...] | None) -> str:
     return " × ".join(f"{width:,}" for width in widths or ())
-
-
-def _protocol(config: RunConfig, settings: SlateSettings) -> VerticalSlate:
-    if config.protocol != "vertical-slate":
-        return VerticalSlate(settings, silent=True)
-    return PooledSlate(settings) if config.sharing.secure_sum else VerticalSlate(settings)

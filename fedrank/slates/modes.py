@@ -11,6 +11,7 @@ from typing import Any
 
 from fedrank.core.errors import ConfigError
 from fedrank.slates.config import PLATFORM_KNOWN, PLATFORM_PROTOCOLS, PLATFORM_ROUNDS, Slates, World
+from fedrank.slates.fedslate_2024 import PUBLISHED, PUBLISHED_RATE
 from fedrank.slates.world.choice import CHOICES
 
 #: Part of the rounds after which ε is at its floor, where no decay is given.
@@ -45,46 +46,10 @@ BUNDLES: dict[str, dict[str, Any]] = {
         "online_others": False,
         "moving_targets": False,
     },
-    "published": {
-        "memory": 2000,
-        "burn_in": 5000,
-        "explore": 1.0,
-        "decay": 0.99995,
-        "floor": 0.0,
-        "snap": 0.1,
-        "choice": "published",
-        "others": "aligned",
-        "centred": False,
-        "local_widths": (64,) * 5,
-        "head_widths": (32,) * 4,
-        "reward_scale": 1.0,
-        "positional": True,
-        "squash": True,
-        "ids": True,
-        "raw": True,
-        "past": True,
-        "endless": True,
-        "fresh": False,
-        "online_others": True,
-        "moving_targets": True,
-    },
+    "published": PUBLISHED,
 }
-#: The faults of the published code among them; the others are a matter of taste.
-FAULTS = (
-    "choice",
-    "reward_scale",
-    "positional",
-    "squash",
-    "ids",
-    "raw",
-    "past",
-    "endless",
-    "fresh",
-    "online_others",
-    "moving_targets",
-)
 #: Step sizes of the two modes; the published one is of three Adams.
-PLATFORM_RATES = {"corrected": 3e-4, "published": 0.01}
+PLATFORM_RATES = {"corrected": 3e-4, "published": PUBLISHED_RATE}
 
 
 def decay_of(explore: float, floor: float, rounds: int) -> float:

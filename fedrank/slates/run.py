@@ -26,8 +26,8 @@ from fedrank.engine.runner import Runner
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.slates.baselines import ENGAGEMENT, PLATFORMS, by_measure, fresh_users, marks
 from fedrank.slates.build import SlateExperiment
+from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.results import about, read_baselines, results
-from fedrank.slates.vertical_slate import VerticalSlate
 
 #: Slates of all runs in one compiled call: they are learnt from at once, and take longer than other interactions.
 _PER_CALL = 5000
@@ -46,7 +46,7 @@ _STAYING = "checkpoint/staying.parquet"
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def evaluated(protocol: VerticalSlate, states: Any, own: Any, keys: jax.Array) -> jax.Array:
+def evaluated(protocol: FedSlate, states: Any, own: Any, keys: jax.Array) -> jax.Array:
     """What platforms get of fresh users without exploration: float32 [runs, episodes, K].
 
     Args:
@@ -266,7 +266,7 @@ class SlateRunner(Runner):
                 "network": f"{type(settings.local).__name__} a platform, joined by {type(settings.head).__name__}",
                 "n_features": settings.user_features + settings.item_features,
                 "parameters": settings.local.size,
-                "federated_parameters": 0 if e.protocol.silent else settings.head.size,
+                "federated_parameters": 0 if settings.silent else settings.head.size,
                 "data": f"Choc and Kale ({c.world.preset})",
                 "generated": True,
                 "notes": list(e.notes),

@@ -17,13 +17,11 @@ import numpy as np
 from silo_worlds import QUICK
 
 from fedrank.core.protocol import Party
+from fedrank.slates.fedslate import FedSlate
+from fedrank.slates.fedslate.environment import UserVisits
+from fedrank.slates.fedslate.settings import Exploration, SlateSettings
+from fedrank.slates.fedslate.state import Transition
 from fedrank.slates.networks import ItemHead, ItemQ
-from fedrank.slates.vertical_slate import VerticalSlate
-from fedrank.slates.vertical_slate.settings import Exploration, SlateSettings
-from fedrank.slates.vertical_slate.state import (
-    Moment,
-)
-from fedrank.slates.vertical_slate.visits import Visits
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Candidates, items of a slate, moments in a batch, moments kept, rounds of an episode, platforms, hidden units.
@@ -56,9 +54,9 @@ def settings(**given: Any) -> SlateSettings:
     return SlateSettings(world, **{**usual, **given})
 
 
-def slates(silent: bool = False, **given: Any) -> VerticalSlate:
+def slates(**given: Any) -> FedSlate:
     """FedSlate with :func:`settings`."""
-    return VerticalSlate(settings(**given), silent)
+    return FedSlate(settings(**given))
 
 
 PROTOCOL = slates()
@@ -109,7 +107,7 @@ def called(e: Any) -> str:
     return f"{e.name} {e.platform}" if hasattr(e, "platform") else e.name
 
 
-def exchange(name: str, protocol: VerticalSlate = PROTOCOL) -> Any:
+def exchange(name: str, protocol: FedSlate = PROTOCOL) -> Any:
     """An exchange by :func:`called`."""
     return next(e for e in protocol.exchanges if called(e) == name)
 
@@ -121,7 +119,7 @@ def _asked(e, state, own, key, heard, sent):
 
     def answer(own, number):
         mine = jax.tree.map(lambda leaf: leaf[number], request) if e.personal else request
-        mixed = jax.random.fold_in(jax.random.fold_in(key, number), e.p.exchanges.index(e))
+        mixed = jax.random.fold_in(jax.random.fold_in(key, number), FedSlate(e.settings).exchanges.index(e))
         party, reply = e.answer(mine, Party(None, own), mixed)
         return party.own, reply
 
@@ -191,7 +189,7 @@ class Misheard(Satisfaction):
 def _first(key):
     s = PROTOCOL.settings
     own = jax.tree.map(lambda leaf: leaf[0], PROTOCOL.parties(key[None]).own)
-    scene, own = Visits(s).begin(jax.random.fold_in(key, _WORLD), own)
+    scene, own = UserVisits(s).begin(jax.random.fold_in(key, _WORLD), own)
     return PROTOCOL.init(jax.random.fold_in(key, _INIT)), own, scene
 
 
@@ -200,7 +198,7 @@ def _lived(scene, own, key, number, loud):
     s = PROTOCOL.settings
     fields = {f.name: getattr(s.world, f.name) for f in dataclasses.fields(s.world)}
     world, key = Misheard(**fields, loud=loud), jax.random.fold_in(key, _WORLD)
-    after, own, seen = Visits(dataclasses.replace(s, world=world)).happen(scene, own, key, number)
+    after, own, seen = UserVisits(dataclasses.replace(s, world=world)).happen(scene, own, key, number)
     return after, own, world.truth[-1], seen["over"]
 
 
@@ -347,7 +345,7 @@ def looked_up(number, ages):
         h = history[r]
         told = np.asarray([1, 0])
         rows.append(
-            Moment(
+            Transition(
                 user=np.stack([features(p)[r] for p in range(K)]),
                 items=(f64(h.own.view.documents)[..., None] - 0.5) * 12**0.5,
                 slate=np.asarray(h.shown),

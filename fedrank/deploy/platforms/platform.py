@@ -43,12 +43,9 @@ from fedrank.deploy.platforms.steps import (
     responded,
 )
 from fedrank.deploy.platforms.terms import Terms
-from fedrank.slates.vertical_slate.learning import FormTargets
-from fedrank.slates.vertical_slate.messages import SharedValues
-from fedrank.slates.vertical_slate.state import (
-    PlatformOwn,
-    empty_view,
-)
+from fedrank.slates.fedslate.learning import FormTargets
+from fedrank.slates.fedslate.messages import SharedValues
+from fedrank.slates.fedslate.state import PlatformState, empty_view
 from fedrank.slates.world.satisfaction import Turn
 
 _DIGEST = 32
@@ -311,9 +308,11 @@ class Platform:
     def _moment(self, number: int, row: Any) -> dict[str, bytes]:
         return {f"moment/{number % self._s.memory:08}": number.to_bytes(8, "little") + packed(row)}
 
-    def _commit(self, own: PlatformOwn, pieces: dict[str, bytes], without: Sequence[str] = (), **changes: Any) -> None:
+    def _commit(
+        self, own: PlatformState, pieces: dict[str, bytes], without: Sequence[str] = (), **changes: Any
+    ) -> None:
         """Write what has changed, all at once; only then it is so."""
-        parts = {f"own/{name}": packed(getattr(own, name)) for name in PlatformOwn._fields if name != "memory"}
+        parts = {f"own/{name}": packed(getattr(own, name)) for name in PlatformState._fields if name != "replay"}
         now = {
             name: changes.get(attribute, getattr(self, attribute))
             for name, attribute in (
@@ -340,18 +339,18 @@ class Platform:
         self._written = {f"own/{name}": data for name, data in self._shelf.below("own/")} | {"now": kept}
         own = {
             name: unpacked(self._written[f"own/{name}"], getattr(self._own, name))
-            for name in PlatformOwn._fields
-            if name != "memory"
+            for name in PlatformState._fields
+            if name != "replay"
         }
         self._turn = unpacked(self._shelf.get("turn") or b"", self._turn)
         self._chose = unpacked(self._shelf.get("chose") or b"", self._chose)
-        memory = jax.tree.map(lambda leaf: np.array(leaf), self._own.memory)
-        like = jax.tree.map(lambda leaf: leaf[0], self._own.memory)
+        replay = jax.tree.map(lambda leaf: np.array(leaf), self._own.replay)
+        like = jax.tree.map(lambda leaf: leaf[0], self._own.replay)
         for name, data in self._shelf.below("moment/"):
             place, row = int(name), unpacked(data[8:], like)
             self._numbers[place] = int.from_bytes(data[:8], "little")
-            jax.tree.map(lambda kept, new, at=place: kept.__setitem__(at, new), memory, row)
-        self._own = PlatformOwn(memory=jax.tree.map(jnp.asarray, memory), **own)
+            jax.tree.map(lambda kept, new, at=place: kept.__setitem__(at, new), replay, row)
+        self._own = PlatformState(replay=jax.tree.map(jnp.asarray, replay), **own)
         for name, data in self._shelf.below("answer/"):
             number, place = name.split("/")
             self._answers[int(number), int(place)] = data

@@ -33,12 +33,10 @@ from fedrank.deploy.platforms.key_value_store import Shelf, packed, unpacked
 from fedrank.deploy.platforms.peer import Peer, Silence
 from fedrank.deploy.platforms.steps import blank_message
 from fedrank.deploy.platforms.terms import Terms
-from fedrank.slates.learners import replay
-from fedrank.slates.vertical_slate.learning import Batch, FormTargets
-from fedrank.slates.vertical_slate.messages import Moments
-from fedrank.slates.vertical_slate.state import (
-    CoordinatorState,
-)
+from fedrank.slates.fedslate.learning import Batch, FormTargets
+from fedrank.slates.fedslate.messages import BatchAges
+from fedrank.slates.fedslate.state import CoordinatorState
+from fedrank.slates.learners.sampling import sample_without_replacement
 
 #: Seconds that a platform may take to answer, where nothing else is said.
 PATIENCE = 30.0
@@ -205,7 +203,7 @@ class Coordinator:
 
     # -- moments ---------------------------------------------------------------------------------------------------
 
-    def _batch(self, exchange: Batch, state: Any, number: int) -> Moments | None:
+    def _batch(self, exchange: Batch, state: Any, number: int) -> BatchAges | None:
         """Which moments to learn from; None: too few that everybody remembers."""
         missing = self._missing_now(number)
         if missing is None:
@@ -218,8 +216,8 @@ class Coordinator:
         if len(ages) < s.batch:
             return None
         key = jax.random.fold_in(state.key, state.round)
-        chosen = np.asarray(ages, np.uint32)[np.asarray(replay.indices(key, len(ages), s.batch))]
-        return Moments(np.asarray(state.round), chosen)
+        chosen = np.asarray(ages, np.uint32)[np.asarray(sample_without_replacement(key, len(ages), s.batch))]
+        return BatchAges(np.asarray(state.round), chosen)
 
     def _missing_now(self, number: int) -> set[int] | None:
         """Rounds that a batch must not name; None: somebody does not say.

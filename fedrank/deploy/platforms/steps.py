@@ -11,16 +11,11 @@ import jax.numpy as jnp
 from fedrank.core.errors import WireError
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.protocol import Exchange, Party
-from fedrank.slates.vertical_slate import VerticalSlate
-from fedrank.slates.vertical_slate.settings import SlateSettings
-from fedrank.slates.vertical_slate.state import (
-    PlatformOwn,
-    items_of,
-    mean_after,
-    moment_of,
-    seen_next,
-    user_of,
-)
+from fedrank.slates.fedslate import FedSlate
+from fedrank.slates.fedslate.equations import values_now
+from fedrank.slates.fedslate.platform import finish_round, next_view, remember, transition_of
+from fedrank.slates.fedslate.settings import SlateSettings
+from fedrank.slates.fedslate.state import PlatformState
 from fedrank.slates.world.satisfaction import Turn
 
 
@@ -62,37 +57,32 @@ def decoded(exchange: Exchange, body: bytes) -> Any:
 
 
 @partial(jax.jit, static_argnums=0)
-def responded(exchange: Exchange, request: Any, own: PlatformOwn, draws: Any) -> tuple[PlatformOwn, Any]:
+def responded(exchange: Exchange, request: Any, own: PlatformState, draws: Any) -> tuple[PlatformState, Any]:
     """What a platform has after an exchange, and its reply."""
     party, reply = exchange.respond(request, Party(None, own), draws)
     return party.own, reply
 
 
 @partial(jax.jit, static_argnums=0)
-def own_values(protocol: VerticalSlate, own: PlatformOwn) -> jax.Array:
+def own_values(protocol: FedSlate, own: PlatformState) -> jax.Array:
     """Q-values of the candidates by the platform's own network, float32 [N]."""
-    s = protocol.settings
-    return protocol.local(own.weights, user_of(s, own.view), items_of(s, own.view))
+    return values_now(protocol.settings, own)
 
 
 @partial(jax.jit, static_argnums=0)
-def lived(s: SlateSettings, own: PlatformOwn, turn: Turn, number: Any) -> tuple[PlatformOwn, Any]:
+def lived(s: SlateSettings, own: PlatformState, turn: Turn, number: Any) -> tuple[PlatformState, Any]:
     """A round is over; whether the user has left is not known before the next one comes."""
-    row = moment_of(s, own, turn, jnp.bool_(False))
-    memory = jax.tree.map(lambda kept, new: kept.at[number % s.memory].set(new), own.memory, row)
-    return own._replace(memory=memory, rounds=number + 1, mean=mean_after(s, own, turn)), row
+    return finish_round(s, own, turn, number, jnp.bool_(False))
 
 
 @partial(jax.jit, static_argnums=0)
 def left(
-    s: SlateSettings, own: PlatformOwn, chose: Any, turn: Turn, observed: Any, documents: Any, over: Any
-) -> tuple[PlatformOwn, Any]:
+    s: SlateSettings, own: PlatformState, chose: Any, turn: Turn, observed: Any, documents: Any, over: Any
+) -> tuple[PlatformState, Any]:
     """The next user, or the same one again: what the platform sees now, and the moment before with its end.
 
     What it saw of the round before it saw with the choice model of then, whatever it has learnt since.
     """
-    row = moment_of(s, own, turn, over)
-    place = (own.rounds - 1) % s.memory
-    memory = jax.tree.map(lambda kept, new: kept.at[place].set(new), own.memory, row)
-    view = seen_next(s, own._replace(choice=chose), turn, observed, documents, over)
-    return own._replace(memory=memory, view=view), row
+    row = transition_of(s, own, turn, over)
+    view = next_view(s, own._replace(choice=chose), turn, observed, documents, over)
+    return remember(s, own, row, own.rounds - 1)._replace(view=view), row

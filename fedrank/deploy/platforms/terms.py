@@ -19,11 +19,8 @@ from fedrank.engine import simulator as simulated
 from fedrank.experiments.config import RunConfig
 from fedrank.slates.baselines import PLATFORMS
 from fedrank.slates.build import build_platforms
-from fedrank.slates.vertical_slate import VerticalSlate
-from fedrank.slates.vertical_slate.state import (
-    CoordinatorState,
-    PlatformOwn,
-)
+from fedrank.slates.fedslate import FedSlate
+from fedrank.slates.fedslate.state import CoordinatorState, PlatformState
 
 #: Where a platform is asked: ``/v1/exchange/<round>/<place of the exchange among the protocol's>``.
 EXCHANGE_PATH = "/v1/exchange/"
@@ -42,10 +39,10 @@ class Terms:
     """
 
     config: RunConfig
-    protocol: VerticalSlate
+    protocol: FedSlate
 
     def __post_init__(self):
-        if self.protocol.silent:
+        if self.protocol.settings.silent:
             raise ConfigError(
                 f"protocol {self.config.protocol!r}: its platforms tell each other nothing, so that there is nothing "
                 "to coordinate. Take vertical-slate."
@@ -105,7 +102,7 @@ class Terms:
         key = jax.random.fold_in(self.run_key, simulated.INIT) if seeded else key_from_os()
         return _first_state(self.protocol, key)
 
-    def platform_own(self, platform: int, seeded: bool) -> PlatformOwn:
+    def platform_own(self, platform: int, seeded: bool) -> PlatformState:
         """What a platform has before its first user.
 
         Args:
@@ -146,12 +143,12 @@ class Terms:
 
 
 @partial(jax.jit, static_argnums=0)
-def _first_state(protocol: VerticalSlate, key: Any) -> CoordinatorState:
+def _first_state(protocol: FedSlate, key: Any) -> CoordinatorState:
     return protocol.init(key)
 
 
 @partial(jax.jit, static_argnums=0)
-def _first_own(protocol: VerticalSlate, key: Any, platform: Any) -> PlatformOwn:
+def _first_own(protocol: FedSlate, key: Any, platform: Any) -> PlatformState:
     return protocol.platform(key, platform)
 
 

@@ -33,12 +33,10 @@ import numpy as np
 
 from fedrank.slates.attacks.guesses import Accuracy, accuracy, bent, straight
 from fedrank.slates.attacks.records import Records
+from fedrank.slates.fedslate import FedSlate
+from fedrank.slates.fedslate.platform import choice_scores
+from fedrank.slates.fedslate.state import Transition
 from fedrank.slates.learners.slateq import next_value
-from fedrank.slates.vertical_slate import VerticalSlate
-from fedrank.slates.vertical_slate.state import (
-    Moment,
-    choice_scores,
-)
 
 #: Batches on either side whose targets give the level that one batch's are compared with: engagement has heavy tails,
 #: and a mean of 32 is no level.
@@ -77,7 +75,7 @@ def still_to_come(records: Records, platform: int) -> np.ndarray:
 
 
 @partial(jax.jit, static_argnums=0)
-def _worth(protocol: VerticalSlate, values: Any, later: Moment, over: Any, learnt: Any) -> jax.Array:
+def _worth(protocol: FedSlate, values: Any, later: Transition, over: Any, learnt: Any) -> jax.Array:
     s = protocol.settings
 
     def one(q, later, over, learnt):

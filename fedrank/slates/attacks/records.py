@@ -1,6 +1,6 @@
 """What crosses between platforms and their coordinator while they learn slates together, kept beside what is secret.
 
-A run of :class:`~fedrank.slates.vertical_slate.VerticalSlate` with a wiretap. The messages are those of the run
+A run of :class:`~fedrank.slates.fedslate.FedSlate` with a wiretap. The messages are those of the run
 itself, from its first batch on; the secrets are what platforms remember, which nobody but a simulator can look at.
 """
 
@@ -16,10 +16,8 @@ import numpy as np
 from fedrank.core.errors import ConfigError
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.engine.wiretap import Wiretap
-from fedrank.slates.vertical_slate import VerticalSlate
-from fedrank.slates.vertical_slate.state import (
-    Moment,
-)
+from fedrank.slates.fedslate import FedSlate
+from fedrank.slates.fedslate.state import Transition
 
 
 @dataclass(frozen=True)
@@ -40,8 +38,8 @@ class Records:
         choice: float32 [L, S, K, 2], parameters of choice models as sent by each.
     """
 
-    protocol: VerticalSlate
-    secrets: Moment
+    protocol: FedSlate
+    secrets: Transition
     local: np.ndarray
     shared: np.ndarray
     moments: np.ndarray
@@ -67,7 +65,7 @@ class Records:
         return np.asarray(self.secrets.engagement[:, platform], np.float64) * self.protocol.settings.reward_scale
 
 
-def record(protocol: VerticalSlate, seeds: Any, rounds: int, chunk: int | None = None) -> Records:
+def record(protocol: FedSlate, seeds: Any, rounds: int, chunk: int | None = None) -> Records:
     """Run, and keep everything.
 
     Args:
@@ -94,11 +92,11 @@ def record(protocol: VerticalSlate, seeds: Any, rounds: int, chunk: int | None =
         states, own, seen = simulator.advance(keys, states, None, own, first, chunk)
         kept.append(_kept(protocol, tuple(seen["replies"]), np.arange(first, first + chunk)))
     together = {name: np.concatenate([one[name] for one in kept]) for name in kept[0]}
-    secrets = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :, :rounds], own.memory)
+    secrets = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :, :rounds], own.replay)
     return Records(protocol=protocol, secrets=secrets, **together)
 
 
-def _kept(protocol: VerticalSlate, heard: tuple[Any, ...], rounds: np.ndarray) -> dict[str, np.ndarray]:
+def _kept(protocol: FedSlate, heard: tuple[Any, ...], rounds: np.ndarray) -> dict[str, np.ndarray]:
     """Of a chunk of rounds: leaves [rounds, S, K, ...] of each exchange, where it took place."""
     exchanges = dict(zip(_names(protocol), heard, strict=True))
     learnt = np.asarray(protocol.exchanges[2].due(jnp.asarray(rounds)))
@@ -126,7 +124,7 @@ def _kept(protocol: VerticalSlate, heard: tuple[Any, ...], rounds: np.ndarray) -
     }
 
 
-def _names(protocol: VerticalSlate) -> list[str]:
+def _names(protocol: FedSlate) -> list[str]:
     """A name for each exchange; where there is one a platform, with its number."""
     return [
         f"{one.name} {one.platform}" if hasattr(one, "platform") else one.name  # type: ignore[attr-defined]

@@ -28,9 +28,10 @@ from fedrank.slates.attacks.leakage import (
     values_accuracy,
 )
 from fedrank.slates.attacks.records import Records, record
-from fedrank.slates.networks import ItemHead, ItemQ, PositionalHead, PositionalQ
-from fedrank.slates.vertical_slate import VerticalSlate
-from fedrank.slates.vertical_slate.settings import Exploration, Faults, SlateSettings
+from fedrank.slates.fedslate import FedSlate
+from fedrank.slates.fedslate.settings import Exploration, SlateSettings
+from fedrank.slates.fedslate_2024 import PUBLISHED_RATE, Faults, PositionalHead, PositionalQ
+from fedrank.slates.networks import ItemHead, ItemQ
 from fedrank.slates.world.presets import preset
 
 #: What can be looked into, and what each is.
@@ -119,7 +120,7 @@ def leakage_protocol(
     widths: tuple[tuple[int, ...], tuple[int, ...]] = ((64, 64), (32, 32)),
     batch: int = 32,
     noise: ValueNoise | None = None,
-) -> VerticalSlate:
+) -> FedSlate:
     """A protocol to look into, small enough to be trained in seconds.
 
     Args:
@@ -150,7 +151,7 @@ def leakage_protocol(
         local=ItemQ(1, 1),
         head=PositionalHead(candidates, widths[1]) if published else ItemHead(widths[1]),
         feedback=tuple(everybody or number == _VICTIM for number in range(platforms)),
-        learning_rate=0.01 if published else 1e-3,
+        learning_rate=PUBLISHED_RATE if published else 1e-3,
         batch=batch,
         memory=max(rounds, batch + 1),
         burn_in=max(batch + 1, rounds // 10),
@@ -165,7 +166,7 @@ def leakage_protocol(
     )
     user, item = settings.user_features, settings.item_features
     local = PositionalQ(user, item, candidates, widths[0]) if published else ItemQ(user, item, widths[0])
-    return VerticalSlate(dataclasses.replace(settings, local=local))
+    return FedSlate(dataclasses.replace(settings, local=local))
 
 
 def attack_slates(

@@ -1,4 +1,4 @@
-"""What a platform that sees clicks learns about how its users choose: a multinomial logit of two numbers.
+"""The choice model that a platform with feedback learns from clicks: a multinomial logit of two parameters.
 
 Item i of the slate A has the logit β k_i, where k_i is its kaleness, and no click has the logit c:
 P(i | A) = exp(β k_i) / (exp(c) + Σ_A exp(β k_j)). A constant in all items' logits would change c alone: there is none.
@@ -12,26 +12,26 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
 
-#: Slope on kaleness, and the logit of no click.
+#: Number of parameters: slope on kaleness, and the logit of no click.
 SIZE = 2
 
 
-def initial() -> jax.Array:
-    """Everything equally likely: float32 [2], zeros."""
+def initial() -> Float[Array, "2"]:
+    """Parameters under which everything is equally likely: zeros."""
     return jnp.zeros(SIZE, jnp.float32)
 
 
-def scores(params: jax.Array, kaleness: jax.Array, clickless: bool = False) -> tuple[jax.Array, jax.Array]:
-    """Choice scores of candidates.
+def scores(
+    params: Float[Array, "2"], kaleness: Float[Array, " candidates"], clickless: bool = False
+) -> tuple[Float[Array, " candidates"], Float[Array, ""]]:
+    """Choice scores of candidates, and of no click, scaled so that the largest is 1; only ratios matter.
 
     Args:
-        params: float32 [2]: β, and c.
-        kaleness: float32 [N].
-        clickless: The user always clicks: no click has no score.
-
-    Returns:
-        v float32 [N] and v0 float32 [], scaled so that the largest is 1; only ratios matter.
+        params: β and c.
+        kaleness: Of each candidate, in [0, 1].
+        clickless: The user always clicks: no click has the score 0.
     """
     logits = params[0] * kaleness
     most = jnp.max(logits) if clickless else jnp.maximum(jnp.max(logits), params[1])
@@ -39,23 +39,20 @@ def scores(params: jax.Array, kaleness: jax.Array, clickless: bool = False) -> t
 
 
 def log_likelihood(
-    params: jax.Array,
-    kaleness: jax.Array,
-    slots: jax.Array,
+    params: Float[Array, "2"],
+    kaleness: Float[Array, "rows slots"],
+    slots: Int[Array, " rows"],
     clickless: bool = False,
-    where: jax.Array | None = None,
-) -> jax.Array:
-    """Mean log-probability of what was clicked.
+    where: Bool[Array, " rows"] | None = None,
+) -> Float[Array, ""]:
+    """Mean log-probability of what was clicked; 0 if no row counts.
 
     Args:
-        params: float32 [2].
-        kaleness: float32 [B, n], of the slates' items.
-        slots: int32 [B], which slot was clicked; n: none.
+        params: β and c.
+        kaleness: Of the slates' items.
+        slots: The slot that was clicked; n: none.
         clickless: The user always clicks; rows without a click do not count.
-        where: bool [B], rows that count; all if None.
-
-    Returns:
-        float32 []; 0 if no row counts.
+        where: Rows that count; all if None.
     """
     rows, n = kaleness.shape
     logits = params[0] * kaleness
@@ -70,12 +67,12 @@ def log_likelihood(
 
 
 def fit_step(
-    params: jax.Array,
-    kaleness: jax.Array,
-    slots: jax.Array,
+    params: Float[Array, "2"],
+    kaleness: Float[Array, "rows slots"],
+    slots: Int[Array, " rows"],
     rate: float,
     clickless: bool = False,
-    where: jax.Array | None = None,
-) -> jax.Array:
-    """One step up the gradient of :func:`log_likelihood`: float32 [2]; arguments as there, and the step size."""
+    where: Bool[Array, " rows"] | None = None,
+) -> Float[Array, "2"]:
+    """One step of size ``rate`` up the gradient of :func:`log_likelihood`; the other arguments as there."""
     return params + rate * jax.grad(log_likelihood)(params, kaleness, slots, clickless, where)

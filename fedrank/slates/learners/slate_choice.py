@@ -21,25 +21,28 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Int
 
 from fedrank.core.registry import Registry
 
-#: A slate optimiser: (v float32 [N], q float32 [N], n, v0) to int32 [n].
-Optimiser = Callable[[jax.Array, jax.Array, int, ArrayLike], jax.Array]
+#: A score of no click.
+Score = Float[ArrayLike, ""]
+#: A slate optimiser: from scores v, values q, the items n of a slate and the score v0 of no click to the slate.
+Optimiser = Callable[[Float[Array, " candidates"], Float[Array, " candidates"], int, Score], Int[Array, " slots"]]
 
 #: Slate optimisers by name.
 OPTIMISERS: Registry[Optimiser] = Registry("slate optimiser")
 
 #: The most steps of Dinkelbach's method, which stops by itself when the value no longer rises. In 144,000 random cases
 #: (scores log-normal with σ up to 8) it took 4 at most at N = 8 and n = 3, 9 at N = 500 and n = 10, 12 at n = 100.
-MOST_STEPS = 32
+MAX_STEPS = 32
 
-#: Up to so many, passes over the values are quicker than a partial sort (measured on a CPU, batches of 16 and 256).
+#: Up to this number of items, passes over the values are quicker than a partial sort (on a CPU, batches of 16 and 256).
 _PASSES = 4
 
 
-def largest(values: jax.Array, n: int) -> jax.Array:
-    """Indices of the ``n`` largest of ``values`` [N], largest first; of equals, the first: int32 [n]."""
+def largest(values: Float[Array, " candidates"], n: int) -> Int[Array, " slots"]:
+    """Indices of the ``n`` largest values, largest first; of equals, the first."""
     if n > _PASSES:
         return jax.lax.top_k(values, n)[1].astype(jnp.int32)
     picks, free = [], jnp.ones(values.shape, bool)
@@ -49,8 +52,10 @@ def largest(values: jax.Array, n: int) -> jax.Array:
     return jnp.stack(picks)
 
 
-def _first_largest(values: jax.Array, free: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The first of the largest free ``values`` [N]: its index int32 [], and a mask bool [N] of it alone.
+def _first_largest(
+    values: Float[Array, " candidates"], free: Bool[Array, " candidates"]
+) -> tuple[Int[Array, ""], Bool[Array, " candidates"]]:
+    """The first of the largest free values: its index, and a mask of it alone.
 
     A maximum and a minimum are each one vectorised pass; an arg max, which carries pairs, took three times as long at
     N = 100. What is no number counts as the least: the pick is free whatever the values are.
@@ -62,46 +67,52 @@ def _first_largest(values: jax.Array, free: jax.Array) -> tuple[jax.Array, jax.A
     return pick, order == pick
 
 
-def slate_value(v: jax.Array, q: jax.Array, slate: jax.Array, v0: ArrayLike = 0.0) -> jax.Array:
-    """What a slate is worth: Σ_i P(i | A) q_i (equation 5).
+def slate_value(
+    v: Float[Array, " candidates"],
+    q: Float[Array, " candidates"],
+    slate: Int[Array, " slots"],
+    v0: Score = 0.0,
+) -> Float[Array, ""]:
+    """The value of a slate, Σ_i P(i | A) q_i (equation 5); 0 if all scores are 0.
 
     Args:
-        v: float32 [N], scores of being clicked, positive; only their ratios, with ``v0``, matter.
-        q: float32 [N], values of a click.
-        slate: int32 [n], which items; each at most once.
+        v: Scores of being clicked, positive; only their ratios, with ``v0``, matter.
+        q: Values of a click.
+        slate: Its items, each at most once.
         v0: Score of no click; 0 if the user always clicks.
-
-    Returns:
-        float32 []. 0 if all scores are 0.
     """
     shown = v[slate]
     return _ratio(jnp.sum(shown * q[slate]), jnp.sum(shown) + v0)
 
 
-def _ratio(gain: jax.Array, mass: jax.Array) -> jax.Array:
-    """The quotient, and 0 where there is no mass (scores that have all underflowed)."""
+def _ratio(gain: Float[Array, "*shape"], mass: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """The quotient, or 0 where there is no mass (scores that have all underflowed)."""
     return jnp.where(mass > 0, gain / jnp.where(mass > 0, mass, 1.0), 0.0)
 
 
 @OPTIMISERS.register("top-k", summary="The n largest products of score and value.", citation="ie2019slateq")
-def top_k(v: jax.Array, q: jax.Array, n: int, v0: ArrayLike = 0.0) -> jax.Array:
+def top_k(
+    v: Float[Array, " candidates"], q: Float[Array, " candidates"], n: int, v0: Score = 0.0
+) -> Int[Array, " slots"]:
     """The n largest v_i q_i, largest first; arguments as :func:`greedy`. ``v0`` changes nothing."""
     del v0
     return largest(jax.lax.stop_gradient(v * q), n)
 
 
 @OPTIMISERS.register("greedy", summary="Item by item the one that raises the value most.", citation="ie2019slateq")
-def greedy(v: jax.Array, q: jax.Array, n: int, v0: ArrayLike = 0.0) -> jax.Array:
+def greedy(
+    v: Float[Array, " candidates"], q: Float[Array, " candidates"], n: int, v0: Score = 0.0
+) -> Int[Array, " slots"]:
     """The next item is always the one with which the slate so far is worth most (equation 8).
 
     Args:
-        v: float32 [N], scores of being clicked, positive and finite.
-        q: float32 [N], values of a click, finite.
+        v: Scores of being clicked, positive and finite.
+        q: Values of a click, finite.
         n: Items of the slate, at most N.
         v0: Score of no click; 0 if the user always clicks.
 
     Returns:
-        int32 [n], in the order of picking; of equals, the first.
+        Items in the order of picking; of equals, the first.
     """
     v, q, v0 = (jax.lax.stop_gradient(jnp.asarray(x, jnp.float32)) for x in (v, q, v0))
     products, free, slate = v * q, jnp.ones(v.shape, bool), []
@@ -114,11 +125,13 @@ def greedy(v: jax.Array, q: jax.Array, n: int, v0: ArrayLike = 0.0) -> jax.Array
 
 
 @OPTIMISERS.register("exact", summary="The best slate there is, by Dinkelbach's method.", citation="dinkelbach1967")
-def exact(v: jax.Array, q: jax.Array, n: int, v0: ArrayLike = 0.0) -> jax.Array:
+def exact(
+    v: Float[Array, " candidates"], q: Float[Array, " candidates"], n: int, v0: Score = 0.0
+) -> Int[Array, " slots"]:
     """The slate of n items that is worth most; arguments as :func:`greedy`.
 
     Returns:
-        int32 [n], largest v_i (q_i − λ) first, where λ is the slate's value.
+        Items with the largest v_i (q_i − λ) first, where λ is the slate's value.
     """
     v, q, v0 = (jax.lax.stop_gradient(jnp.asarray(x, jnp.float32)) for x in (v, q, v0))
 
@@ -131,4 +144,4 @@ def exact(v: jax.Array, q: jax.Array, n: int, v0: ArrayLike = 0.0) -> jax.Array:
 
     start = largest(q, n)
     state = (jnp.int32(0), start, slate_value(v, q, start, v0), jnp.bool_(True))
-    return jax.lax.while_loop(lambda state: state[3] & (state[0] < MOST_STEPS), best, state)[1]
+    return jax.lax.while_loop(lambda state: state[3] & (state[0] < MAX_STEPS), best, state)[1]

@@ -10,34 +10,35 @@ that was shown there (SARSA, equation 6 of Deng et al. 2024), or one that is cho
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
 
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.slates.learners.slate_choice import exact, greedy, slate_value, top_k
+from fedrank.slates.learners.slate_choice import Score, exact, greedy, slate_value, top_k
 
-#: Which next slate a target is made with.
+#: Names of the next slates that a target can be made with.
 TARGETS = ("sarsa", "greedy", "top-k", "optimal")
 
 _CHOSEN = {"greedy": greedy, "top-k": top_k, "optimal": exact}
 
 
 def next_value(
-    kind: str, v: jax.Array, q: jax.Array, v0: ArrayLike, n: int, slate: jax.Array | None = None
-) -> jax.Array:
-    """What the next state is worth: the value of a slate there.
+    kind: str,
+    v: Float[Array, " candidates"],
+    q: Float[Array, " candidates"],
+    v0: Score,
+    n: int,
+    slate: Int[Array, " slots"] | None = None,
+) -> Float[Array, ""]:
+    """The value of the next state: that of a slate there.
 
     Args:
         kind: One of :data:`TARGETS`.
-        v: float32 [N], choice scores of the next candidates, positive.
-        q: float32 [N], their values; from the target network, at the next state.
+        v: Choice scores of the next candidates, positive.
+        q: Their values, from the target network, at the next state.
         v0: Score of no click; 0 if the user always clicks.
         n: Items of a slate.
-        slate: int32 [n], the slate that was shown next; only ``"sarsa"`` looks at it.
-
-    Returns:
-        float32 [].
+        slate: The slate that was shown next; only ``"sarsa"`` looks at it.
 
     Raises:
         UnknownNameError: No such target.
@@ -52,12 +53,7 @@ def next_value(
     return slate_value(v, q, slate, v0)
 
 
-def td_target(reward: jax.Array, done: jax.Array, after: jax.Array, discount: float) -> jax.Array:
-    """The target r + γ (1 − d) · after, through which no gradient flows (equation 13); any one shape."""
-    return jax.lax.stop_gradient(reward + discount * jnp.where(done, 0.0, after))
-
-
-def huber(error: jax.Array, threshold: float = 1.0) -> jax.Array:
-    """Huber's loss: ½ e² up to the threshold t, and t (``|e|`` − ½ t) beyond; the shape of ``error``."""
+def huber(error: Float[Array, "*shape"], threshold: float = 1.0) -> Float[Array, "*shape"]:
+    """Huber's loss: ½ e² up to the threshold t, and t (``|e|`` − ½ t) beyond."""
     size = jnp.abs(error)
     return jnp.where(size <= threshold, 0.5 * error * error, threshold * (size - 0.5 * threshold))

@@ -15,11 +15,12 @@ from fedrank.experiments.config import Compute, Evaluation, RunConfig
 from fedrank.experiments.run import resume, run
 from fedrank.slates.build import build_platforms
 from fedrank.slates.config import PLATFORM_PROTOCOLS, Slates, World
-from fedrank.slates.modes import BUNDLES, FAULTS
-from fedrank.slates.networks import ItemHead, ItemLinearHead, ItemQ, PositionalHead, PositionalQ
+from fedrank.slates.fedslate.secure_sum import SecureSum
+from fedrank.slates.fedslate_2024 import FAULTS, PositionalHead, PositionalQ
+from fedrank.slates.modes import BUNDLES
+from fedrank.slates.networks import ItemHead, ItemLinearHead, ItemQ
 from fedrank.slates.results import results
 from fedrank.slates.run import EPISODES, SlateRunner
-from fedrank.slates.vertical_slate.pooled import PooledSlate
 
 #: Users of five rounds, and networks of a blink.
 SMALL = RunConfig(
@@ -205,9 +206,9 @@ def test_worlds_are_presets_with_what_was_said():
 
 def test_what_leaves_a_platform_is_cut_and_noised_only_where_that_is_asked_for():
     plain = build_platforms(_config())
-    assert plain.protocol.settings.noise is None and not isinstance(plain.protocol, PooledSlate)
+    assert plain.protocol.settings.noise is None and plain.protocol.settings.secure_sum is None
     summed = build_platforms(_config(world={"platforms": 3}, sharing={"secure_sum": True}))
-    assert isinstance(summed.protocol, PooledSlate)
+    assert summed.protocol.settings.secure_sum == SecureSum()
     sharing = {"clip": 3.0, "centre": 9.0, "epsilon": 2.0, "mechanism": "laplace"}
     noise = build_platforms(_config(sharing=sharing)).protocol.settings.noise
     assert noise is not None

@@ -27,7 +27,7 @@ from fedrank.slates.attacks.leakage import (
 )
 from fedrank.slates.attacks.records import Records, record
 from fedrank.slates.attacks.suite import attack_slates, leakage_protocol, leaks, noisy_targets
-from fedrank.slates.vertical_slate.state import (
+from fedrank.slates.fedslate.state import (
     Moment,
 )
 

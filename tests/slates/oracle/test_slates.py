@@ -10,7 +10,7 @@ import pytest
 
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.slates.learners.slate_choice import OPTIMISERS, exact, slate_value
-from fedrank.slates.learners.slateq import TARGETS, huber, next_value, td_target
+from fedrank.slates.learners.slateq import TARGETS, huber, next_value
 
 NAMES = ("top-k", "greedy", "exact")
 SMALL = 8
@@ -227,17 +227,6 @@ def test_unknown_targets_and_sarsa_without_a_slate_are_refused():
         next_value("optimum", ones, ones, 0.0, 2)
     with pytest.raises(ConfigError, match="sarsa"):
         next_value("sarsa", ones, ones, 0.0, 2)
-
-
-def test_a_target_is_reward_and_discounted_future_unless_the_episode_is_over():
-    reward, after, done = (
-        jnp.float32([1.0, 2.0, 3.0]),
-        jnp.float32([10.0, 20.0, jnp.nan]),
-        jnp.array([False, True, True]),
-    )
-    np.testing.assert_allclose(td_target(reward, done, after, 0.9), [10.0, 2.0, 3.0], rtol=1e-6)
-    moved = jax.jit(jax.grad(lambda after: td_target(reward, done, after, 0.9).sum()))(after)
-    np.testing.assert_array_equal(moved, [0.0, 0.0, 0.0])
 
 
 def test_the_loss_is_hubers():

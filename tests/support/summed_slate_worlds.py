@@ -8,9 +8,11 @@ import numpy as np
 from silo_worlds import QUICK
 
 from fedrank.core.protocol import Party
+from fedrank.slates.fedslate import FedSlate
+from fedrank.slates.fedslate.secure_sum import SecureSum
+from fedrank.slates.fedslate.settings import Exploration, SlateSettings
+from fedrank.slates.fedslate_2024 import Faults
 from fedrank.slates.networks import ItemHead, ItemQ
-from fedrank.slates.vertical_slate.pooled import PooledSlate
-from fedrank.slates.vertical_slate.settings import Exploration, Faults, SlateSettings
 from fedrank.slates.world.satisfaction import Satisfaction
 
 K, N, B, ROUNDS = 3, 4, 3, 9
@@ -21,17 +23,17 @@ def settings(**given):
     """Features as they come, so that a candidate's is its kaleness."""
     world = Satisfaction(candidates=N, slate=2, platforms=given.pop("platforms", K), time_budget=12)
     feedback = given.pop("feedback", (True,) + (False,) * (world.platforms - 1))
-    given = {"faults": Faults(raw=True), "regress": "shown", **given}
+    given = {"secure_sum": SecureSum(), "faults": Faults(raw=True), "regress": "shown", **given}
     given = {"exploration": Exploration(0.0, 1.0, 0.0), "learning_rate": 0.05, **given}
     given = {"batch": B, "memory": 8, "burn_in": 5, "learn_every": 2, "copy_every": 4, **given}
     return SlateSettings(world, ItemQ(4, 1, (3,)), ItemHead((3,)), feedback, **given)
 
 
-def pooled(noise=None, **given):
-    return PooledSlate(settings(noise=noise, **given))
+def summed(noise=None, **given):
+    return FedSlate(settings(noise=noise, **given))
 
 
-PROTOCOL = pooled()
+PROTOCOL = summed()
 
 
 def exchange(name, protocol=PROTOCOL):
@@ -84,20 +86,18 @@ def met():
     clicked = np.take_along_axis(slates, slots[..., None], axis=2)[..., 0]
     told = np.arange(K)[:, None] == 0
     own = own._replace(
-        platform=own.platform._replace(
-            number=jnp.arange(K),
-            feedback=jnp.arange(K) == 0,
-            rounds=jnp.full(K, 9),
-            optimiser=jax.tree.map(jnp.abs, own.platform.optimiser),
-            view=own.platform.view._replace(documents=jnp.abs(own.platform.view.documents)),
-            memory=own.platform.memory._replace(
-                items=jnp.abs(own.platform.memory.items),
-                slate=jnp.asarray(slates),
-                item=jnp.asarray(np.where(told, clicked, -1), jnp.int32),
-                slot=jnp.asarray(np.where(told, slots, 2), jnp.int32),
-                over=jnp.asarray(rng.integers(0, 2, (K, 8)), jnp.float32),
-            ),
-        )
+        number=jnp.arange(K),
+        feedback=jnp.arange(K) == 0,
+        rounds=jnp.full(K, 9),
+        optimiser=jax.tree.map(jnp.abs, own.optimiser),
+        view=own.view._replace(documents=jnp.abs(own.view.documents)),
+        replay=own.replay._replace(
+            items=jnp.abs(own.replay.items),
+            slate=jnp.asarray(slates),
+            item=jnp.asarray(np.where(told, clicked, -1), jnp.int32),
+            slot=jnp.asarray(np.where(told, slots, 2), jnp.int32),
+            over=jnp.asarray(rng.integers(0, 2, (K, 8)), jnp.float32),
+        ),
     )
     state = state._replace(round=jnp.uint32(9), optimiser=jax.tree.map(jnp.abs, state.optimiser))
     return through(["look", "batch", "targets"], state, own)

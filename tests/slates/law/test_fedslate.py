@@ -30,14 +30,12 @@ from fedrank.core.ledger import Ledger
 from fedrank.core.messages import PUBLIC_AXES
 from fedrank.core.protocol import Party
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
-from fedrank.slates.networks import IdentityHead, ItemQ, PositionalHead, PositionalQ
-from fedrank.slates.vertical_slate.settings import Exploration, Faults
-from fedrank.slates.vertical_slate.state import (
-    chosen_slate,
-    items_of,
-    user_of,
-)
-from fedrank.slates.vertical_slate.visits import first_views
+from fedrank.slates.fedslate.environment import first_views
+from fedrank.slates.fedslate.equations import federated_values, joint_values, others_mean
+from fedrank.slates.fedslate.platform import best_slate, item_features, user_features
+from fedrank.slates.fedslate.settings import Exploration
+from fedrank.slates.fedslate_2024 import Faults, PositionalHead, PositionalQ
+from fedrank.slates.networks import IdentityHead, ItemQ
 from fedrank.slates.world.satisfaction import Scene, User
 
 EXTENDED = slates(feedback=(True, True), objective="team", choice="true")
@@ -154,7 +152,9 @@ def test_alone_nothing_crosses_and_who_sees_no_click_does_not_learn():
     assert [called(e) for e in ALONE.exchanges if e.name == "compare"] == ["compare 0"]
     assert [called(e) for e in CENTRAL.exchanges if e.name == "compare"] == ["compare 0", "compare 1"]
     values = jnp.asarray(np.random.default_rng(0).normal(size=(K, N)), jnp.float32)
-    np.testing.assert_array_equal(jax.jit(ALONE.acting, compiler_options=QUICK)(jnp.zeros(1), values), values)
+    np.testing.assert_array_equal(
+        jax.jit(partial(federated_values, ALONE.settings), compiler_options=QUICK)(jnp.zeros(1), values), values
+    )
 
 
 def test_centrally_a_platform_is_told_what_the_other_knows_of_the_user():
@@ -163,7 +163,7 @@ def test_centrally_a_platform_is_told_what_the_other_knows_of_the_user():
 
     @partial(jax.jit, compiler_options=QUICK)
     def seen():
-        return jax.vmap(partial(user_of, CENTRAL.settings))(first_views(CENTRAL.settings, scene))
+        return jax.vmap(partial(user_features, CENTRAL.settings))(first_views(CENTRAL.settings, scene))
 
     mine = [np.array([10 * (x - 0.5), 0, 0, 0]) for x in observed]
     np.testing.assert_allclose(seen(), [[*mine[0], *mine[1]], [*mine[1], *mine[0]]], atol=1e-5)
@@ -214,7 +214,9 @@ def test_of_several_others_omega_is_told_the_mean():
     values = np.random.default_rng(0).normal(size=(3, B, N)).astype(np.float32)
     for others in ("aligned", "pooled"):
         protocol = slates(world={"platforms": 3, "time_budget": 12}, others=others)
-        found = jax.jit(lambda x, q=protocol: [q.others_of(x, p) for p in range(3)], compiler_options=QUICK)(values)
+        found = jax.jit(
+            lambda x, s=protocol.settings: [others_mean(s, x, p) for p in range(3)], compiler_options=QUICK
+        )(values)
         for p in range(3):
             mean = np.delete(values, p, axis=0).mean(axis=0)
             mean = np.repeat(mean.mean(axis=1, keepdims=True), N, axis=1) if others == "pooled" else mean
@@ -223,10 +225,10 @@ def test_of_several_others_omega_is_told_the_mean():
 
 def test_the_chance_of_exploring_falls_to_its_floor_or_is_snapped_to_none():
     falling = Exploration(0.8, 0.9, 0.1)
-    np.testing.assert_allclose([falling.chance(t) for t in (0, 1, 5, 60)], [0.8, 0.72, 0.8 * 0.9**5, 0.1], rtol=1e-5)
+    np.testing.assert_allclose([falling.epsilon(t) for t in (0, 1, 5, 60)], [0.8, 0.72, 0.8 * 0.9**5, 0.1], rtol=1e-5)
     published = Exploration(1.0, 0.99995, 0.0, snap=0.1)  # "round 46,050": ln 0.1 / ln 0.99995 = 46,050.6
-    assert float(published.chance(46_000)) == pytest.approx(0.99995**46_000, rel=1e-3)  # a power in single precision
-    assert float(published.chance(46_100)) == 0.0
+    assert float(published.epsilon(46_000)) == pytest.approx(0.99995**46_000, rel=1e-3)  # a power in single precision
+    assert float(published.epsilon(46_100)) == 0.0
 
 
 # -- simulated -------------------------------------------------------------------------------------------------------
@@ -335,22 +337,21 @@ def test_as_published_all_outputs_saturate_and_the_choice_score_decides():
         exploration=Exploration(1.0, 1.0, 1.0),
         **{"centred": False, "reward_scale": 1.0, "learning_rate": 0.01, "batch": 8, "memory": 60, "burn_in": 40},
     )
-    simulation, keys = Simulator(published), run_keys((0, 1, 2))
+    s, simulation, keys = published.settings, Simulator(published), run_keys((0, 1, 2))
     states, own = simulation.start(keys, keyed(published, keys), per_run=True)
     states, own, _ = simulation.advance(keys, states, None, own, 0, 180)  # 46 batches
     server = simulation.server(states)
-    joint = np.asarray(jax.vmap(published.acting)(server.weights, server.values))
+    joint = np.asarray(jax.vmap(partial(federated_values, s))(server.weights, server.values))
     np.testing.assert_array_equal(np.abs(joint), 1.0)
     # What Ω would learn from a batch: the slope of tanh at 1 is 0 to the last bit.
-    batch, others = server.batch[:, 0], jax.vmap(lambda values: published.others_of(values, 0))(server.batch)
-    slopes = jax.vmap(jax.grad(lambda w, x, y: jnp.sum(published.joint(w, x, y))))(server.weights, batch, others)
+    batch, others = server.batch[:, 0], jax.vmap(lambda values: others_mean(s, values, 0))(server.batch)
+    slopes = jax.vmap(jax.grad(lambda w, x, y: jnp.sum(joint_values(s, w, x, y))))(server.weights, batch, others)
     assert np.count_nonzero(slopes) == 0
     # The loss is what the mean target is, less what an output of 1 and Huber's threshold take off.
     assert np.all(np.asarray(server.targets[:, 0]).mean(axis=1) > 5)
 
     def slate(own, values):
-        s = published.settings
-        return chosen_slate(s, own.choice, user_of(s, own.view), items_of(s, own.view), values)
+        return best_slate(s, own.choice, user_features(s, own.view), item_features(s, own.view), values)
 
     shown = np.sort(np.asarray(jax.vmap(jax.vmap(slate))(own, jnp.asarray(joint))), axis=-1)
     top = np.sort(np.argsort(-np.asarray(own.view.documents), axis=-1)[..., :3], axis=-1)

@@ -49,8 +49,8 @@ from slate_worlds import (
     worth,
 )
 
-from fedrank.slates.vertical_slate.settings import Faults
-from fedrank.slates.vertical_slate.state import choice_scores
+from fedrank.slates.fedslate.platform import choice_scores
+from fedrank.slates.fedslate_2024 import Faults
 
 LAST = LEARNS[-1]
 
@@ -100,7 +100,7 @@ def test_moments_by_age_are_what_there_was_and_two_platforms_entries_correspond(
         assert ages.max() <= min(number + 1, MEMORY) - 1
         for ages_ in (ages, np.arange(min(number + 1, MEMORY))):
             places = remembered(number, ages_) % MEMORY
-            found = jax.tree.map(lambda x, at=places: np.asarray(x)[:, at], told.own.memory)
+            found = jax.tree.map(lambda x, at=places: np.asarray(x)[:, at], told.own.replay)
             jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=2e-5), found, looked_up(number, ages_))
         assert np.asarray(told.own.ages).tolist() == [ages.tolist()] * K
     assert number + 1 > MEMORY
@@ -179,7 +179,7 @@ def test_in_the_published_code_the_others_part_of_a_target_is_of_now_and_online(
     h = played()[LAST]
     state, sent = h.told["batch"].state, h.told["batch"].replies
     e = exchange("targets", slates(faults=Faults(online_others=True)))
-    told = jax.jit(e.following, compiler_options=QUICK)(state, state.following)
+    told = jax.jit(e.federated_next_values, compiler_options=QUICK)(state, state.following)
     joint = omega(f64(state.target), f64(sent.following)[0], f64(sent.values)[1])
     np.testing.assert_allclose(told[0], joint, rtol=1e-4, atol=1e-5)
     assert np.abs(np.asarray(told - h.told["targets"].request.values)[0]).max() > 1e-3
@@ -328,10 +328,10 @@ def test_a_platform_without_feedback_does_not_look_at_what_users_did():
     honest, misheard = played(), played((False, True))
     for a, b in zip(honest, misheard, strict=True):
         assert same((a.state, a.own, a.told), (b.state, b.own, b.told))
-    memory = one(honest[-1].own, 1).memory
-    assert not np.any(memory.engagement)
-    assert np.all(memory.item == -1)
-    assert np.all(memory.slot == SLATE)
+    replay = one(honest[-1].own, 1).replay
+    assert not np.any(replay.engagement)
+    assert np.all(replay.item == -1)
+    assert np.all(replay.slot == SLATE)
     assert not any(np.any(h.own.mean[1]) or np.any(h.own.view.engaged[1]) for h in honest)
 
 
@@ -340,7 +340,7 @@ def test_a_platform_with_feedback_does():
     assert not same(honest[1].own, misheard[1].own)
     assert not same(honest[-1].state.weights, misheard[-1].state.weights)
     for r in range(LEARNS[0]):  # what B does is none of it until they learn
-        assert same(one(honest[r].own, 1).memory, one(misheard[r].own, 1).memory)
+        assert same(one(honest[r].own, 1).replay, one(misheard[r].own, 1).replay)
 
 
 def test_the_agents_choice_models_are_the_users_own_a_learnt_one_and_the_published_one():

@@ -9,8 +9,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from pooled_worlds import EVERYBODY, PROTOCOL, ROUNDS, B, K, N, asked_of_all, exchange, met, pooled, settings, through
 from silo_worlds import QUICK
+from summed_slate_worlds import (
+    EVERYBODY,
+    PROTOCOL,
+    ROUNDS,
+    B,
+    K,
+    N,
+    asked_of_all,
+    exchange,
+    met,
+    settings,
+    summed,
+    through,
+)
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import PUBLIC_AXES
@@ -18,17 +31,18 @@ from fedrank.core.protocol import Party
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.privacy.noise.values import ValueNoise
 from fedrank.privacy.secure_sum import secure_sum
+from fedrank.slates.fedslate import FedSlate
+from fedrank.slates.fedslate.equations import others_in_sum
+from fedrank.slates.fedslate.platform import user_features
+from fedrank.slates.fedslate.secure_sum import Grid, SecureSum, as_vector, from_vector, length
+from fedrank.slates.fedslate.settings import Exploration, SlateSettings
+from fedrank.slates.fedslate_2024 import Faults
 from fedrank.slates.networks import ItemHead, ItemQ
-from fedrank.slates.vertical_slate.pooled import PooledSlate
-from fedrank.slates.vertical_slate.pooled.messages import as_vector, from_vector, length
-from fedrank.slates.vertical_slate.pooled.state import Grid
-from fedrank.slates.vertical_slate.settings import Exploration, Faults, SlateSettings
-from fedrank.slates.vertical_slate.state import (
-    user_of,
-)
 from fedrank.slates.world.policies import TopFeature
 from fedrank.slates.world.rollout import returns
 from fedrank.slates.world.satisfaction import Satisfaction
+
+SUMS = SecureSum()
 
 
 @pytest.mark.parametrize("grid", [Grid(8.0, 2**16), Grid(1.0, 256, centre=2.0, unit=4.0)], ids=["plain", "centred"])
@@ -38,7 +52,7 @@ def test_sums_on_the_grid_are_the_float_sums_within_half_a_step_a_number(grid):
 
     @partial(jax.jit, compiler_options=QUICK)
     def mean(values):
-        return grid.mean(jnp.sum(grid.words(values), axis=0, dtype=jnp.uint32), values.shape[0])
+        return grid.mean(jnp.sum(grid.integers(values), axis=0, dtype=jnp.uint32), values.shape[0])
 
     np.testing.assert_allclose(mean(jnp.asarray(values)), values.mean(axis=0), atol=0.51 * grid.unit / grid.steps)
     beyond = jnp.asarray([[np.inf, -np.inf, np.nan, high + 1]], jnp.float32)
@@ -47,14 +61,14 @@ def test_sums_on_the_grid_are_the_float_sums_within_half_a_step_a_number(grid):
 
 @pytest.mark.parametrize("others", ["aligned", "pooled"])
 def test_a_platform_finds_the_mean_of_the_others_in_the_sum(others):
-    protocol = pooled(others=others)
+    protocol = summed(others=others)
     values = np.random.default_rng(1).normal(0, 5, (K, B, N)).astype(np.float32)
 
     @partial(jax.jit, compiler_options=QUICK)
     def found(values, there):
-        words = protocol.values_grid.words(values)
+        words = SUMS.values_grid(None).integers(values)
         total = jnp.sum(words, axis=0, dtype=jnp.uint32)
-        return jax.vmap(lambda sent: protocol.others_in(total, sent, there))(words)
+        return jax.vmap(lambda sent: others_in_sum(protocol.settings, SUMS, total, sent, there))(words)
 
     for p in range(K):
         mean = np.delete(values, p, axis=0).mean(axis=0)
@@ -113,8 +127,8 @@ def test_a_real_secure_sum_tells_the_coordinator_the_same():
 
 def looked_up(own, later=0):
     """What all platforms remember of the batch's moments, found by their ages: leaves [K, B, ...]."""
-    place = (int(own.platform.rounds[0]) - 1 - np.asarray(own.platform.ages[0], int) + later) % 8
-    return jax.tree.map(lambda leaf: leaf[:, place], own.platform.memory)
+    place = (int(own.rounds[0]) - 1 - np.asarray(own.ages[0], int) + later) % 8
+    return jax.tree.map(lambda leaf: leaf[:, place], own.replay)
 
 
 def valued(weights, then):
@@ -163,17 +177,17 @@ def adam(gradient, weights, optimiser):
 def test_a_batch_teaches_what_autodiff_of_all_losses_together_says():
     state, own = through(["batch", "targets"], *met())
     _, told, after, replies = asked_of_all("learn", state, own)
-    targets = own.targets[0]
+    targets = own.sent.targets[0]
     np.testing.assert_allclose(state.targets, targets, atol=2.0**-16)  # one platform has feedback: the sum is its own
-    local = own.platform.weights
+    local = own.weights
     by_local, by_head = gradients(local, state.weights, looked_up(own), targets)
     assert np.abs(by_head).max() > 0.01
     # On the wire: K numbers on the grid, and others' values and targets that were on one.
-    got = PROTOCOL.gradient_grid.mean(jnp.sum(replies.gradient, axis=0, dtype=jnp.uint32), 1)
+    got = SUMS.gradient_grid.mean(jnp.sum(replies.gradient, axis=0, dtype=jnp.uint32), 1)
     np.testing.assert_allclose(got, by_head, atol=1e-4, rtol=1e-3)
     for gradient, before, optimiser, found in (
         (by_head, state.weights, state.optimiser, told.weights),
-        (by_local, local, own.platform.optimiser, after.platform.weights),
+        (by_local, local, own.optimiser, after.weights),
     ):
         np.testing.assert_allclose(found, adam(np.asarray(gradient), np.asarray(before), optimiser), atol=1e-3)
         assert np.abs(np.asarray(found - before)).max() > 0.01
@@ -196,11 +210,11 @@ def test_targets_are_engagement_and_what_omega_expects_of_the_mean_of_the_others
     assert np.any(replies.targets[0])
     assert not np.any(replies.targets[1:])  # zeros of those without feedback
     then, after = looked_up(own), looked_up(own, later=1)
-    joint = np.asarray(federated(own.platform.target, state.target, after, 0))
+    joint = np.asarray(federated(own.target, state.target, after, 0))
     weight = np.exp(1.0 - np.asarray(after.items[0, :, :, 0]))  # multinomial over 1 − kaleness (equation 17)
     worth = np.array([best_pair(w, q)[1] for w, q in zip(weight, joint, strict=True)])
-    expected = then.engagement[0] - own.platform.mean[0] + 0.9 * (1 - then.over[0]) * worth
-    np.testing.assert_allclose(own.targets[0], expected, rtol=1e-3, atol=1e-4)
+    expected = then.engagement[0] - own.mean[0] + 0.9 * (1 - then.over[0]) * worth
+    np.testing.assert_allclose(own.sent.targets[0], expected, rtol=1e-3, atol=1e-4)
     assert np.any(then.engagement[0])
     assert np.any(worth)
 
@@ -208,14 +222,14 @@ def test_targets_are_engagement_and_what_omega_expects_of_the_mean_of_the_others
 def test_slates_are_the_best_by_what_omega_makes_of_the_mean_of_the_others():
     state, own = through(["look"], *met())
     _, _, after, _ = asked_of_all("recommend", state, own)
-    view = own.platform.view
+    view = own.view
     then = looked_up(own)._replace(
-        user=jax.vmap(partial(user_of, PROTOCOL.settings))(view)[:, None], items=view.documents[:, None, :, None]
+        user=jax.vmap(partial(user_features, PROTOCOL.settings))(view)[:, None], items=view.documents[:, None, :, None]
     )
     for p in range(K):
-        joint = np.asarray(federated(own.platform.weights, state.weights, then, p))[0]
+        joint = np.asarray(federated(own.weights, state.weights, then, p))[0]
         slate, _ = best_pair(np.exp(1.0 - np.asarray(view.documents[p])), joint)
-        assert np.asarray(after.platform.slate[p]).tolist() == slate
+        assert np.asarray(after.slate[p]).tolist() == slate
 
 
 def test_with_feedback_everywhere_and_aims_of_ones_own_no_target_crosses():
@@ -224,20 +238,20 @@ def test_with_feedback_everywhere_and_aims_of_ones_own_no_target_crosses():
         ({"feedback": (True,) * K, "objective": "team"}, True),
         ({"feedback": (True, True, False)}, True),
     ):
-        e = exchange("targets", pooled(**given))
+        e = exchange("targets", summed(**given))
         assert [f.name for f in e.reply.fields] == (["targets", "choice"] if crosses else [])
         assert bool(e.carriers(K)) is crosses
 
 
 def test_targets_of_several_are_a_mean_and_everybody_keeps_its_own():
-    protocol = pooled(feedback=(True, True, False))
-    grid, e = protocol.targets_grid, exchange("targets", protocol)
+    protocol = summed(feedback=(True, True, False))
+    grid, e = SUMS.targets_grid, exchange("targets", protocol)
     targets = jnp.asarray([[1.0, 2.0, 3.0], [3.0, 2.0, -1.0], [0.0, 0.0, 0.0]], jnp.float32)
     choice = jnp.asarray([[1.0, 0.0], [2.0, 0.5], [0.0, 0.0]], jnp.float32)
 
     @partial(jax.jit, compiler_options=QUICK)
     def tell(state, targets, choice):
-        return e.tell(state, e.reply.message(grid.words(targets), grid.words(choice)), EVERYBODY)
+        return e.tell(state, e.reply.message(grid.integers(targets), grid.integers(choice)), EVERYBODY)
 
     told = tell(met()[0], targets, choice)
     np.testing.assert_allclose(told.targets, [2.0, 2.0, 1.0])
@@ -251,26 +265,27 @@ def test_a_sum_is_made_of_everybody_or_not_at_all():
     for name in ("look", "batch", "targets", "learn"):
         request, state, own, replies = asked_of_all(name, state, own, heard)
     assert not np.any(state.values)
-    assert not bool(state.looked)
+    assert not bool(state.complete)
     assert not np.any(state.batch)
-    assert int(request.there) == 0
+    assert int(request.complete) == 0
     assert not np.any(replies.gradient)
     for tree in ("weights", "optimiser"):
         jax.tree.map(np.testing.assert_array_equal, getattr(state, tree), getattr(before, tree))
-        jax.tree.map(np.testing.assert_array_equal, getattr(own.platform, tree), getattr(met()[1].platform, tree))
+        jax.tree.map(np.testing.assert_array_equal, getattr(own, tree), getattr(met()[1], tree))
 
 
 def test_noise_is_on_what_is_sent_and_a_platform_takes_its_own_off():
     noise = ValueNoise(clip=4.0, epsilon=2.0, mechanism="laplace", centre=1.0)
-    protocol, draws = pooled(noise=noise), np.random.default_rng(3).integers(-300, 300, (K, N)).astype(np.int32)
+    protocol, draws = summed(noise=noise), np.random.default_rng(3).integers(-300, 300, (K, N)).astype(np.int32)
     values = np.random.default_rng(4).normal(1.0, 2.0, (K, N)).astype(np.float32)
 
     @partial(jax.jit, compiler_options=QUICK)
     def found(values, draws):
-        words = protocol.values_grid.words(values, draws)
+        grid = SUMS.values_grid(noise)
+        words = grid.integers(values, draws)
         total = jnp.sum(words, axis=0, dtype=jnp.uint32)
-        others = jax.vmap(lambda sent: protocol.others_in(total, sent, 1))(words)
-        return noise.applied(values, draws), protocol.values_grid.mean(total, K), others
+        others = jax.vmap(lambda sent: others_in_sum(protocol.settings, SUMS, total, sent, 1))(words)
+        return noise.applied(values, draws), grid.mean(total, K), others
 
     sent, mean, others = found(jnp.asarray(values), jnp.asarray(draws))  # sent: as FedSlate sends them
     np.testing.assert_allclose(mean, np.mean(sent, axis=0), rtol=1e-5, atol=1e-5)
@@ -280,7 +295,7 @@ def test_noise_is_on_what_is_sent_and_a_platform_takes_its_own_off():
 
 def test_what_an_exchange_sends_has_the_noise_that_it_drew():
     noise = ValueNoise(clip=4.0, epsilon=0.5, mechanism="laplace")
-    look = exchange("look", pooled(noise=noise))
+    look = exchange("look", summed(noise=noise))
     state, own = met()
     me = Party(None, jax.tree.map(lambda leaf: leaf[1], own))
     drawn = jax.jit(look.draw, compiler_options=QUICK)(jax.random.key(3))
@@ -288,26 +303,26 @@ def test_what_an_exchange_sends_has_the_noise_that_it_drew():
     party, reply = respond(look.ask(state), me, drawn)
     _, without = respond(look.ask(state), me, jnp.zeros_like(drawn))
     np.testing.assert_array_equal((reply.values - without.values).astype(np.int32), drawn)
-    np.testing.assert_array_equal(party.own.now, reply.values)
+    np.testing.assert_array_equal(party.own.sent.now, reply.values)
     assert np.any(drawn)
     assert look.draw_from_os().shape == (N,)
-    assert exchange("batch", pooled(noise=noise)).draw_from_os().shape == (2, B, N)
+    assert exchange("batch", summed(noise=noise)).draw_from_os().shape == (2, B, N)
 
 
 @pytest.mark.parametrize(
-    ("given", "more", "says"),
+    ("given", "says"),
     [
-        ({"platforms": 2}, {}, "can always subtract"),
-        ({}, {"silent": True}, "neither silent nor central"),
-        ({"faults": Faults(raw=True, online_others=True)}, {}, "single platforms' values"),
-        ({}, {"clip": 2.0**14}, r"beyond the 2\*\*31"),
-        ({}, {"gradient_clip": 200.0}, r"beyond the 2\*\*31"),
+        ({"platforms": 2}, "can always subtract"),
+        ({"silent": True}, "neither silent nor central"),
+        ({"faults": Faults(raw=True, online_others=True)}, "single platforms' values"),
+        ({"secure_sum": SecureSum(clip=2.0**14)}, r"beyond the 2\*\*31"),
+        ({"secure_sum": SecureSum(gradient_clip=200.0)}, r"beyond the 2\*\*31"),
     ],
     ids=["two", "silent", "online others", "values run over", "gradients run over"],
 )
-def test_what_sums_cannot_do_is_refused(given, more, says):
+def test_what_sums_cannot_do_is_refused(given, says):
     with pytest.raises(ConfigError, match=says):
-        PooledSlate(settings(**given), **more)
+        settings(**given)
 
 
 def test_messages_go_over_the_wire_and_have_no_axis_of_raw_data():
@@ -356,16 +371,16 @@ def test_target_networks_are_copied():
     assert np.any(np.asarray(state.target) != np.asarray(state.weights))
     state, own = through(["copy"], state, own)
     np.testing.assert_array_equal(state.target, state.weights)
-    np.testing.assert_array_equal(own.platform.target, own.platform.weights)
+    np.testing.assert_array_equal(own.target, own.weights)
 
 
 def test_the_account_says_who_sees_which_sums():
-    plain = pooled().account(3, 1e-5)
+    plain = summed().account(3, 1e-5)
     assert plain.epsilon_round == np.inf
     said = " ".join(plain.as_json()["words"])
     assert "what two others sent" in said
     assert "single platform has feedback" in said
-    noisy = pooled(noise=ValueNoise(clip=4.0, epsilon=2.0, mechanism="laplace")).account(3, 1e-5).as_json()
+    noisy = summed(noise=ValueNoise(clip=4.0, epsilon=2.0, mechanism="laplace")).account(3, 1e-5).as_json()
     assert noisy["epsilon_vector"] == pytest.approx(2.0)
     assert noisy["epsilon_round"] is None
     assert any("what two others sent" in words for words in noisy["not_covered"])
@@ -375,7 +390,7 @@ def test_the_account_says_who_sees_which_sums():
 def test_all_three_platforms_learn_to_beat_random_slates():
     """60 users each in 4 runs; two of the platforms have no feedback."""
     world = Satisfaction(candidates=10, slate=3, platforms=K, time_budget=183)
-    protocol = PooledSlate(
+    protocol = FedSlate(
         SlateSettings(
             world,
             ItemQ(4, 1, (32,)),
@@ -386,6 +401,7 @@ def test_all_three_platforms_learn_to_beat_random_slates():
             burn_in=200,
             copy_every=100,
             exploration=Exploration(1.0, 0.998, 0.05),
+            secure_sum=SUMS,
         )
     )
     keys, simulator = run_keys(range(4)), Simulator(protocol)

@@ -1,26 +1,27 @@
-"""What platforms of FedSlate and their coordinator agree on before anything is learnt."""
+"""Settings that the platforms of FedSlate and their coordinator agree on before anything is learnt."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
-import jax
 import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Shaped
 
 from fedrank.core.errors import ConfigError
 from fedrank.privacy.noise.values import ValueNoise
+from fedrank.slates.fedslate.secure_sum import SecureSum
+from fedrank.slates.fedslate_2024 import NO_FAULTS, PAST, Faults
 from fedrank.slates.learners.slate_choice import OPTIMISERS
 from fedrank.slates.learners.slateq import TARGETS
 from fedrank.slates.networks import FederatedQ, LocalQ
 from fedrank.slates.world.choice import Multinomial
 from fedrank.slates.world.satisfaction import Satisfaction
 
-#: Numbers about the user that a platform remembers of an episode, beside what it sees of the satisfaction.
+#: Numbers about the user that a platform keeps over an episode, beside the satisfaction that it observes.
 _TRACES = 3
-#: Engagements that the published agents keep in their state (Section V-B: "the user's previous 5 engages").
-PAST = 5
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class Exploration:
     Attributes:
         start: ε of the first round, in [0, 1].
         decay: Factor a round, in (0, 1].
-        floor: What ε does not fall below.
-        snap: Below it, ε is 0; 0: never.
+        floor: Smallest ε, in [0, 1].
+        snap: Once ε has fallen below this it is 0; with 0 it never is.
     """
 
     start: float = 0.1
@@ -43,52 +44,29 @@ class Exploration:
         if not (0 <= self.floor <= 1 and 0 <= self.start <= 1 and 0 < self.decay <= 1 and 0 <= self.snap <= 1):
             raise ConfigError(f"exploration must be of probabilities and a decay in (0, 1], got {self}.")
 
-    def chance(self, round_: Any) -> jax.Array:
-        """ε of a round."""
+    def epsilon(self, round_: Shaped[Array, "*rounds"] | int) -> Float[Array, "*rounds"]:
+        """ε of a round, counted from 0."""
         falling = self.start * jnp.float32(self.decay) ** jnp.asarray(round_, jnp.float32)
         return jnp.where(falling < self.snap, 0.0, jnp.maximum(falling, self.floor))
 
 
 @dataclass(frozen=True)
-class Faults:
-    """What the published code does and nobody should; all off by default.
-
-    Attributes:
-        ids: Document numbers, which count up for ever, are features of the candidates (trap of scale and of meaning).
-        raw: Features are given to networks as they come, not centred and scaled. Where values start at 0 and have to
-            grow, a feature that is never negative is learnt to be good before anything has been learnt from it.
-        online_others: In the targets of equation 13 the others' part is of their online networks at the moment itself,
-            not of their target networks one round later.
-        moving_targets: Targets are no constants: the gradient of equation 15 passes through them, too.
-        endless: A platform with feedback is never told that an episode is over.
-        past: The state holds the last 5 slates' engagements instead of traces.
-    """
-
-    ids: bool = False
-    raw: bool = False
-    online_others: bool = False
-    moving_targets: bool = False
-    endless: bool = False
-    past: bool = False
-
-
-@dataclass(frozen=True)
 class SlateSettings:
-    """What platforms and coordinator agree on.
+    """Settings that platforms and coordinator agree on.
 
     Attributes:
         world: The users; of it platforms know N, n, and the choice model if ``choice`` is ``"true"``.
-        local: Networks of the platforms, alike in shape.
+        local: The platforms' own networks, all of the same shape.
         head: The federated network Ω.
-        feedback: Which platforms see clicks and engagement; the paper's: the first only, its extension: all.
+        feedback: Whether each platform sees clicks and engagement. In the paper the first only, in its extension all.
         discount: γ a round, in [0, 1].
-        learning_rate: Step size of the three Adams.
-        batch: B, moments in a batch.
-        memory: Moments that a platform keeps.
-        burn_in: Rounds before learning.
+        learning_rate: Step size of the Adam optimisers of all networks.
+        batch: B, transitions in a batch.
+        memory: Transitions in a platform's replay buffer.
+        burn_in: Rounds before learning begins.
         learn_every: Rounds between two batches.
         copy_every: Rounds between copies to the target networks.
-        exploration: ε.
+        exploration: ε by round.
         optimiser: How slates are put together, one of :data:`~fedrank.slates.learners.slate_choice.OPTIMISERS`.
         target: Which next slate a target is about, one of :data:`~fedrank.slates.learners.slateq.TARGETS`.
         choice: The choice model of the agents: the users' own, a learnt one, or the published one.
@@ -97,13 +75,16 @@ class SlateSettings:
         others: ``aligned``: candidate i beside the others' candidate i. ``pooled``: one number, their mean.
         regress: Which slate of a platform without feedback has its value regressed: the best by its values (equation
             15), or the one that it showed.
-        reward_scale: What engagement is divided by before it is learnt from.
-        centred: What is learnt from is engagement less a platform's mean ("reward centring", Naik et al. 2024), so
-            that values need not grow from 0 to r/(1 − γ), and with them everything that happens to be shown. Only where
-            users always click: no click is worth 0.
-        central: Each platform sees the user as all of them see it: no federation, something to compare with.
-        noise: What is done to Q-values before they leave a platform; None: nothing.
-        faults: The published code's.
+        reward_scale: Divisor of engagement before it is learnt from.
+        centred: Whether a platform's mean engagement is subtracted before it is learnt from ("reward centring", Naik et
+            al. 2024), so that values need not grow from 0 to r/(1 − γ), and with them everything that happens to be
+            shown. Only where users always click: no click is worth 0.
+        silent: Nothing crosses: each platform has its own network only, Ω does nothing. For baselines.
+        central: Each platform sees the user as all of them do: no federation. For baselines.
+        noise: Clipping of Q-values, and noise on them, before they leave a platform; None: neither.
+        secure_sum: The coordinator sees sums over the platforms only, and Ω is evaluated at the platforms; None: it
+            sees each platform's values, and evaluates Ω itself.
+        faults: Faults of the published code.
 
     Raises:
         ConfigError: A number out of range, or settings that contradict each other.
@@ -129,9 +110,11 @@ class SlateSettings:
     regress: Literal["greedy", "shown"] = "greedy"
     reward_scale: float = 15.0
     centred: bool = True
+    silent: bool = False
     central: bool = False
     noise: ValueNoise | None = None
-    faults: Faults = Faults()
+    secure_sum: SecureSum | None = None
+    faults: Faults = NO_FAULTS
 
     def __post_init__(self):
         for what, value, low, high in (
@@ -167,11 +150,40 @@ class SlateSettings:
             )
         if self.centred and not self.world.choice.always_clicks:
             raise ConfigError("centred engagement needs users who always click; set centred to false.")
+        if self.silent and self.noise is not None:
+            raise ConfigError("platforms that send nothing have nothing to add noise to; leave noise out.")
+        if self.secure_sum is not None:
+            self._check_secure_sum(self.secure_sum)
+
+    def _check_secure_sum(self, secure_sum: SecureSum) -> None:
+        secure_sum.check(self.platforms, self.world.candidates, self.noise)
+        if self.silent or self.central:
+            raise ConfigError("a secure sum is for platforms that federate: neither silent nor central.")
+        if self.faults.online_others:
+            raise ConfigError(
+                "the fault online_others needs single platforms' values, and with a secure sum the coordinator sees "
+                "none; leave one of them out."
+            )
 
     @property
     def platforms(self) -> int:
         """K."""
         return self.world.platforms
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Lengths of the axes of messages: N candidates, B transitions, H parameters of Ω."""
+        return {"candidates": self.world.candidates, "transitions": self.batch, "parameters": self.head.size}
+
+    @cached_property
+    def adam(self) -> optax.GradientTransformation:
+        """The optimiser of each network; all have the same step size, as in the published code."""
+        return optax.adam(self.learning_rate)
+
+    @property
+    def shares_targets(self) -> bool:
+        """Whether any platform learns from another's targets."""
+        return self.objective == "team" or not all(self.feedback)
 
     @property
     def item_features(self) -> int:
@@ -180,7 +192,7 @@ class SlateSettings:
 
     @property
     def user_features(self) -> int:
-        """Features of the user, all that a platform knows: see :func:`user_of`."""
+        """Features of the user; see :func:`fedrank.slates.fedslate.platform.user_features`."""
         mine = 1 + (PAST * self.world.slate if self.faults.past else _TRACES)
         return mine * (self.platforms if self.central else 1)
 
@@ -189,15 +201,14 @@ class SlateSettings:
         """Platforms in the order in which they learn from a batch: those with feedback come first, as in the paper."""
         return tuple(sorted(range(self.platforms), key=lambda p: not self.feedback[p]))
 
-    def size_checked(self) -> SlateSettings:
-        """The same, if the networks fit.
+    def check_networks(self) -> None:
+        """Refuse a local network for other features.
 
         Raises:
-            ConfigError: The local network is for other features.
+            ConfigError: Says which features it must take.
         """
         if (self.local.user_features, self.local.item_features) != (self.user_features, self.item_features):  # type: ignore[attr-defined]
             raise ConfigError(
                 f"local networks must take {self.user_features} features of a user and {self.item_features} of a "
                 f"candidate, these take {self.local}."
             )
-        return self

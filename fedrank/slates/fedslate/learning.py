@@ -1,0 +1,358 @@
+"""The exchanges of FedSlate in which platforms learn, in their order; see the package for the round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, UInt32
+from typing_extensions import override
+
+from fedrank.core.messages import Layout
+from fedrank.slates import fedslate_2024
+from fedrank.slates.fedslate.acting import SlateExchange, arrived_rows
+from fedrank.slates.fedslate.equations import adam_step, joint_values, local_values, loss, others_mean, td_target
+from fedrank.slates.fedslate.messages import (
+    BatchAges,
+    BatchValues,
+    Done,
+    LossGradient,
+    LossInputs,
+    NewValues,
+    NextValues,
+    RoundStart,
+    Targets,
+    ValueGradient,
+)
+from fedrank.slates.fedslate.platform import kaleness_of
+from fedrank.slates.fedslate.state import CoordinatorState, PlatformState, transitions
+from fedrank.slates.fedslate_2024 import MovingGradient, MovingTargets
+from fedrank.slates.learners import choice_fit
+from fedrank.slates.learners.sampling import sample_without_replacement
+
+#: Step size of the learnt choice model, whose gradients are of the mean log-likelihood of a batch.
+_CHOICE_RATE = 0.05
+
+
+@dataclass(frozen=True)
+class LearningExchange(SlateExchange):
+    """An exchange at the end of those rounds in which platforms learn."""
+
+    @override
+    def due(self, number):
+        s = self.settings
+        return (number >= s.burn_in) & ((number + 1) % s.learn_every == 0)
+
+
+@dataclass(frozen=True)
+class Batch(LearningExchange, request=BatchAges, reply=BatchValues):
+    """The coordinator says which transitions to learn from; every platform sends Q(s) and Q̄(s′) of them."""
+
+    name = "batch"
+
+    @override
+    def ask(self, state):
+        # Uniform without replacement among those that every platform still remembers, but for the newest, which has
+        # no next one yet.
+        kept = jnp.minimum(state.round.astype(jnp.int32), self.settings.memory)
+        key = jax.random.fold_in(state.key, state.round)
+        ages = 1 + sample_without_replacement(key, kept - 1, self.settings.batch)
+        return BatchAges(state.round, ages.astype(jnp.uint32))
+
+    @override
+    def draw(self, key):
+        return self.noise(key, 2, self.settings.batch)
+
+    @override
+    def draw_from_os(self):
+        return self.noise(None, 2, self.settings.batch)
+
+    @override
+    def respond(self, request, party, draws):
+        values, following = self.privatised(self.both_values(party.own, request.ages), draws)
+        return party._replace(own=party.own._replace(ages=request.ages)), BatchValues(values, following)
+
+    def both_values(
+        self, own: PlatformState, ages: UInt32[Array, " transitions"]
+    ) -> Float[Array, "2 transitions candidates"]:
+        """Q(s) and Q̄(s′) of one platform's transitions of these ages."""
+        then, after = transitions(own, ages), transitions(own, ages - 1)
+        values = local_values(self.settings, own.weights, then.user, then.items)
+        following = local_values(self.settings, own.target, after.user, after.items)
+        return jnp.stack([values, following])
+
+    @override
+    def tell(self, state, replies, arrived):
+        values, following = (arrived_rows(rows, arrived) for rows in (replies.values, replies.following))
+        return state._replace(batch=values, following=following)
+
+
+class FormedTargets(NamedTuple):
+    """What a platform makes of a batch.
+
+    Attributes:
+        targets: y of equation 13.
+        slopes: How they change with the values that they are made of; None unless targets move.
+        choice: The choice model after its step.
+    """
+
+    targets: Float[Array, " transitions"]
+    slopes: Float[Array, "transitions candidates"] | None
+    choice: Float[Array, "2"]
+
+
+@dataclass(frozen=True)
+class FormTargets(LearningExchange, request=NextValues):
+    """Platforms with feedback say what their transitions were worth (equation 13)."""
+
+    name = "targets"
+    personal = True
+
+    @property
+    @override
+    def reply(self) -> Layout:
+        return self.layout(MovingTargets if self.settings.faults.moving_targets else Targets)
+
+    @override
+    def asked(self, state, parties):
+        return None if all(self.settings.feedback) else jnp.asarray(self.settings.feedback)
+
+    @override
+    def most(self, parties):
+        return sum(self.settings.feedback)
+
+    @override
+    def ask(self, state):
+        return NextValues(self.federated_next_values(state, state.following))
+
+    def federated_next_values(
+        self, state: CoordinatorState, following: Float[Array, "platforms transitions candidates"]
+    ) -> Float[Array, "platforms transitions candidates"]:
+        """Q̄_f(s′) of all platforms: Ω's target network of Q̄(s′), the others' part at the same later round.
+
+        Args:
+            state: The coordinator's.
+            following: Q̄(s′) of all platforms.
+        """
+        s = self.settings
+        theirs = state.batch if s.faults.online_others else following
+
+        def of_platform(p):
+            return joint_values(s, state.target, following[p], others_mean(s, theirs, p))
+
+        return jax.vmap(of_platform)(jnp.arange(s.platforms))
+
+    @override
+    def respond(self, request, party, draws):
+        formed = self.formed(party.own, request.values)
+        party = party._replace(own=party.own._replace(choice=formed.choice))
+        if formed.slopes is None:
+            return party, Targets(formed.targets, formed.choice)
+        return party, MovingTargets(formed.targets, formed.choice, formed.slopes)
+
+    def formed(self, own: PlatformState, values: Float[Array, "transitions candidates"]) -> FormedTargets:
+        """Equation 13 of a batch, and a step of the choice model.
+
+        Args:
+            own: The platform.
+            values: Q̄_f(s′), the federated target network's values one round later.
+        """
+        s = self.settings
+        then, after, learnt = transitions(own, own.ages), transitions(own, own.ages - 1), own.choice
+        if s.choice == "learned":
+            shown = jnp.take_along_axis(kaleness_of(s, then.items), then.slate, axis=1)
+            learnt = choice_fit.fit_step(learnt, shown, then.slot, _CHOICE_RATE, s.world.choice.always_clicks)
+
+        def target(values, then, after):
+            return td_target(s, values, then, after, learnt, own.mean)
+
+        if not s.faults.moving_targets:
+            return FormedTargets(jax.vmap(target)(values, then, after), None, learnt)
+        return FormedTargets(*jax.vmap(jax.value_and_grad(target))(values, then, after), learnt)
+
+    @override
+    def tell(self, state, replies, arrived):
+        # A platform learns from its own targets or from the mean; whoever has none, from the mean.
+        finite = jnp.all(jnp.isfinite(replies.targets), axis=1) & jnp.all(jnp.isfinite(replies.choice), axis=1)
+        heard = arrived & jnp.asarray(self.settings.feedback) & finite
+        count = jnp.sum(heard)
+
+        def mean(rows):
+            return jnp.sum(jnp.where(heard[:, None], rows, 0.0), axis=0) / jnp.maximum(count, 1)
+
+        alone = heard & (self.settings.objective == "own")
+        state = state._replace(
+            targets=jnp.where(alone[:, None], replies.targets, mean(replies.targets)[None]),
+            choice=jnp.where(count > 0, mean(replies.choice), state.choice),
+            learnable=count > 0,
+            compared=jnp.zeros_like(state.compared),
+        )
+        if self.settings.faults.moving_targets:
+            state = state._replace(slopes=arrived_rows(replies.slopes, heard))
+        return state
+
+
+@dataclass(frozen=True)
+class CompareToTargets(LearningExchange, request=LossInputs):
+    """One platform compares federated values with targets (equations 14 and 15); Ω takes a step.
+
+    Attributes:
+        platform: Number of the platform.
+    """
+
+    platform: int
+
+    name = "compare"
+
+    @property
+    def moves(self) -> bool:
+        """Whether the loss passes through the targets, too: a fault of the published code."""
+        return self.settings.faults.moving_targets and not self.settings.feedback[self.platform]
+
+    @property
+    @override
+    def reply(self) -> Layout:
+        return self.layout(MovingGradient if self.moves else LossGradient)
+
+    @override
+    def asked(self, state, parties):
+        return (jnp.arange(parties) == self.platform) & state.learnable
+
+    @override
+    def most(self, parties):
+        return 1
+
+    @override
+    def ask(self, state):
+        # Equation 9 or 10, with the values of the platforms that have already learnt from this batch.
+        s, p = self.settings, self.platform
+        values = joint_values(s, state.weights, state.batch[p], others_mean(s, state.batch, p))
+        return LossInputs(values, state.targets[p], state.choice)
+
+    @override
+    def respond(self, request, party, draws):
+        own: PlatformState = party.own
+        learnt = jnp.where(own.feedback, own.choice, request.choice)  # without clicks, what others have learnt is taken
+        batch = transitions(own, own.ages)
+        of_batch = partial(loss, self.settings)
+        slopes = jax.grad(of_batch, argnums=(0, 2))(request.values, batch, request.targets, learnt, own.feedback)
+        party = party._replace(own=own._replace(choice=learnt))
+        return party, MovingGradient(*slopes) if self.moves else LossGradient(slopes[0])
+
+    @override
+    def tell(self, state, replies, arrived):
+        s, p, gradient = self.settings, self.platform, replies.gradient[self.platform]
+        heard = arrived[p] & jnp.all(jnp.isfinite(gradient))
+        gradient = jnp.where(heard, gradient, 0.0)
+        others = others_mean(s, state.batch, p)
+        _, back = jax.vjp(lambda weights, own: joint_values(s, weights, own, others), state.weights, state.batch[p])
+        by_weights, by_values = back(gradient)
+        if self.moves:
+            by_values = by_values + self._through_targets(state, arrived_rows(replies.by_targets, arrived)[p])
+        weights, optimiser = adam_step(s, state.weights, state.optimiser, by_weights)
+        weights = jnp.where(heard, weights, state.weights)
+        optimiser = jax.tree.map(lambda new, old: jnp.where(heard, new, old), optimiser, state.optimiser)
+        back_to = state.gradient.at[p].set(by_values)
+        compared = state.compared.at[p].set(heard)
+        return state._replace(weights=weights, optimiser=optimiser, gradient=back_to, compared=compared)
+
+    def _through_targets(
+        self, state: CoordinatorState, by_targets: Float[Array, " transitions"]
+    ) -> Float[Array, "transitions candidates"]:
+        """The published code's: targets hold this platform's online values, so that its loss moves them as well."""
+        s, p = self.settings, self.platform
+        told = [a for a in s.order if s.feedback[a]]
+
+        def targets_values(mine):
+            values = state.batch.at[p].set(mine)
+            return [joint_values(s, state.target, state.following[a], others_mean(s, values, a)) for a in told]
+
+        slopes = [state.slopes[a] for a in told]
+        return fedslate_2024.gradient_through_targets(targets_values, state.batch[p], by_targets, slopes)
+
+
+@dataclass(frozen=True)
+class Step(LearningExchange, request=ValueGradient):
+    """One platform learns from the gradient that came back through Ω.
+
+    Attributes:
+        platform: Number of the platform.
+        last: No platform learns from the batch after it, so that its new values are not needed.
+    """
+
+    platform: int
+    last: bool
+
+    name = "step"
+
+    @property
+    @override
+    def reply(self) -> Layout:
+        return self.layout(Done if self.last else NewValues)
+
+    @override
+    def asked(self, state, parties):
+        return (jnp.arange(parties) == self.platform) & state.compared[self.platform]
+
+    @override
+    def most(self, parties):
+        return 1
+
+    @override
+    def ask(self, state):
+        return ValueGradient(state.gradient[self.platform])
+
+    @override
+    def draw(self, key):
+        return () if self.last else self.noise(key, self.settings.batch)
+
+    @override
+    def draw_from_os(self):
+        return () if self.last else self.noise(None, self.settings.batch)
+
+    @override
+    def respond(self, request, party, draws):
+        own: PlatformState = party.own
+        s, batch = self.settings, transitions(own, own.ages)
+        _, back = jax.vjp(lambda weights: local_values(s, weights, batch.user, batch.items), own.weights)
+        weights, optimiser = adam_step(s, own.weights, own.optimiser, back(request.gradient)[0])
+        party = party._replace(own=own._replace(weights=weights, optimiser=optimiser))
+        if self.last:
+            return party, Done()
+        return party, NewValues(self.privatised(local_values(s, weights, batch.user, batch.items), draws))
+
+    @override
+    def tell(self, state, replies, arrived):
+        if self.last:
+            return state
+        # The platform that learns next gets the new values as the others'.
+        new, p = replies.values[self.platform], self.platform
+        finite: Bool[Array, ""] = arrived[p] & jnp.all(jnp.isfinite(new))
+        return state._replace(batch=state.batch.at[p].set(jnp.where(finite, new, state.batch[p])))
+
+
+@dataclass(frozen=True)
+class CopyToTargets(SlateExchange, request=RoundStart, reply=Done):
+    """Every so many rounds each network is copied to its target network; nothing crosses."""
+
+    name = "copy"
+    silent = True  # type: ignore[assignment]
+
+    @override
+    def due(self, number):
+        return (number + 1) % self.settings.copy_every == 0
+
+    @override
+    def ask(self, state):
+        return RoundStart(state.round)
+
+    @override
+    def respond(self, request, party, draws):
+        return party._replace(own=party.own._replace(target=party.own.weights)), Done()
+
+    @override
+    def tell(self, state, replies, arrived):
+        return state._replace(target=state.weights)

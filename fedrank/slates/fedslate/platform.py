@@ -1,0 +1,172 @@
+"""What a platform of FedSlate makes of what it sees: features for its networks, a slate, a row of its replay buffer."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from fedrank.slates import fedslate_2024
+from fedrank.slates.fedslate.settings import SlateSettings
+from fedrank.slates.fedslate.state import PlatformState, Transition, View, empty_view
+from fedrank.slates.learners import choice_fit
+from fedrank.slates.learners.slate_choice import OPTIMISERS
+from fedrank.slates.world.satisfaction import Turn
+
+#: Factors that give a uniform feature, and the noise of 0.1 on the observed satisfaction, a variance of 1.
+_ITEM_SCALE, _USER_SCALE = 12**0.5, 10.0
+#: Rounds over which the mean engagement fades.
+_MEAN_ROUNDS = 5000.0
+#: What is left of a trace after a round: two ticks with the world's memory discount of 0.9.
+_TRACE_DECAY = 0.81
+
+
+# -- features --------------------------------------------------------------------------------------------------------
+
+
+def own_features(s: SlateSettings, view: View) -> Float[Array, " own_features"]:
+    """What a platform itself knows of the user, as features."""
+    observed = view.observed if s.faults.raw else _USER_SCALE * (view.observed - 0.5)
+    if s.faults.past:
+        return jnp.concatenate([observed[None], view.past.reshape(-1)])
+    return jnp.stack([observed, _USER_SCALE * view.smooth, view.consumed, view.engaged])
+
+
+def user_features(s: SlateSettings, view: View) -> Float[Array, " user_features"]:
+    """The features of the user that a platform's network gets; centrally, what the other platforms know included."""
+    return jnp.concatenate([own_features(s, view), view.others])
+
+
+def item_features(s: SlateSettings, view: View) -> Float[Array, "candidates item_features"]:
+    """The features of the candidates that a platform's network gets."""
+    features = view.documents if s.faults.raw else (view.documents - 0.5) * _ITEM_SCALE
+    return fedslate_2024.numbered(features, view.first) if s.faults.ids else features[:, None]
+
+
+def kaleness_of(s: SlateSettings, items: Float[Array, "*shape item_features"]) -> Float[Array, "*shape"]:
+    """The kaleness of candidates, in [0, 1], from their features."""
+    return items[..., 0] if s.faults.raw else items[..., 0] / _ITEM_SCALE + 0.5
+
+
+# -- slates ----------------------------------------------------------------------------------------------------------
+
+
+def choice_scores(
+    s: SlateSettings,
+    learnt: Float[Array, "2"],
+    user: Float[Array, " user_features"],
+    items: Float[Array, "candidates item_features"],
+) -> tuple[Float[Array, " candidates"], Float[Array, ""]]:
+    """The agents' choice model: unnormalised scores v(s, i) of each candidate, and v(s, ⊥) of no click.
+
+    Args:
+        s: Settings.
+        learnt: The choice model that was learnt: slope, logit of no click.
+        user: Features of the user.
+        items: Features of the candidates.
+    """
+    kaleness = kaleness_of(s, items)
+    if s.choice == "published":
+        observed = user[0] if s.faults.raw else user[0] / _USER_SCALE + 0.5
+        return fedslate_2024.choice_scores(observed, kaleness)
+    if s.choice == "learned":
+        return choice_fit.scores(learnt, kaleness, s.world.choice.always_clicks)
+    none = s.world.choice.no_click  # type: ignore[attr-defined] - multinomial, checked
+    return jnp.exp(s.world.appeal(kaleness)), jnp.float32(0.0) if none is None else jnp.exp(jnp.float32(none))
+
+
+def best_slate(
+    s: SlateSettings,
+    learnt: Float[Array, "2"],
+    user: Float[Array, " user_features"],
+    items: Float[Array, "candidates item_features"],
+    values: Float[Array, " candidates"],
+) -> Int[Array, " slots"]:
+    """The best slate by the values of its candidates (equation 8); arguments as :func:`choice_scores`."""
+    v, none = choice_scores(s, learnt, user, items)
+    return OPTIMISERS.get(s.optimiser)(v, values, s.world.slate, none)
+
+
+# -- what a round leaves ---------------------------------------------------------------------------------------------
+
+
+def next_view(
+    s: SlateSettings,
+    own: PlatformState,
+    turn: Turn,
+    observed: Float[Array, ""],
+    documents: Float[Array, " candidates"],
+    over: Bool[Array, ""],
+) -> View:
+    """A platform's view after a round.
+
+    Args:
+        s: Settings.
+        own: The platform's state in the round: view, slate and choice model.
+        turn: What came of its slate; a platform without feedback uses nothing of it.
+        observed: The satisfaction that it observes now.
+        documents: The feature of each candidate now.
+        over: Whether another user has come.
+    """
+    view = own.view
+    v, _ = choice_scores(s, own.choice, user_features(s, view), item_features(s, view))
+    shown = v[own.slate]
+    expected = jnp.sum(shown * view.documents[own.slate]) / jnp.sum(shown) - 0.5
+    clicked = jnp.where(turn.item >= 0, view.documents[turn.item] - 0.5, 0.0)
+    engagement = jnp.where(own.feedback, turn.engagement / s.reward_scale, 0.0)
+    after = view._replace(
+        observed=observed,
+        smooth=_TRACE_DECAY * view.smooth + (1 - _TRACE_DECAY) * (observed - 0.5),
+        consumed=_TRACE_DECAY * view.consumed + jnp.where(own.feedback, clicked, expected),
+        engaged=_TRACE_DECAY * view.engaged + (1 - _TRACE_DECAY) * (engagement - 1.0) * own.feedback,
+        past=fedslate_2024.past_after(view.past, turn.slot, engagement) if s.faults.past else view.past,
+        documents=documents,
+        first=view.first + s.world.candidates,
+    )
+    fresh = empty_view(s)._replace(observed=observed, documents=documents, first=after.first)
+    return jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, after)
+
+
+def transition_of(s: SlateSettings, own: PlatformState, turn: Turn, over: Bool[Array, ""]) -> Transition:
+    """The row of the replay buffer for a round; arguments as :func:`next_view`."""
+    told = own.feedback
+    ends = jnp.where(told, not s.faults.endless, True) * over
+    return Transition(
+        user=user_features(s, own.view),
+        items=item_features(s, own.view),
+        slate=own.slate,
+        item=jnp.where(told, turn.item, -1),
+        slot=jnp.where(told, turn.slot, s.world.slate),
+        engagement=jnp.where(told, turn.engagement / s.reward_scale, 0.0),
+        over=ends.astype(jnp.float32),
+    )
+
+
+def remember(s: SlateSettings, own: PlatformState, row: Transition, number: Int[Array, ""]) -> PlatformState:
+    """The platform's state with the transition of round ``number`` in its replay buffer."""
+    place = number % s.memory
+    return own._replace(replay=jax.tree.map(lambda kept, new: kept.at[place].set(new), own.replay, row))
+
+
+def finish_round(
+    s: SlateSettings, own: PlatformState, turn: Turn, number: Int[Array, ""], over: Bool[Array, ""]
+) -> tuple[PlatformState, Transition]:
+    """The platform's state once it is known what came of its slate, and the transition that it remembers.
+
+    Args:
+        s: Settings.
+        own: The platform's state in the round.
+        turn: What came of its slate; a platform without feedback uses nothing of it.
+        number: Number of the round.
+        over: Whether the episode ended with it, as far as the platform knows.
+    """
+    row = transition_of(s, own, turn, over)
+    return remember(s, own, row, number)._replace(rounds=number + 1, mean=_mean_after(s, own, turn)), row
+
+
+def _mean_after(s: SlateSettings, own: PlatformState, turn: Turn) -> Float[Array, ""]:
+    """The mean engagement with one round more: of all rounds at first, fading later."""
+    if not s.centred:
+        return own.mean
+    rate = jnp.maximum(1.0 / (own.rounds + 1.0), 1.0 / _MEAN_ROUNDS)
+    return own.mean + jnp.where(own.feedback, rate * (turn.engagement / s.reward_scale - own.mean), 0.0)

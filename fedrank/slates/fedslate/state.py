@@ -1,0 +1,231 @@
+"""What a platform of FedSlate keeps, and what its coordinator keeps."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
+
+from fedrank.slates.fedslate.settings import SlateSettings
+from fedrank.slates.fedslate_2024 import PAST
+from fedrank.slates.learners import choice_fit
+
+
+class View(NamedTuple):
+    """What one platform knows of the user it serves, and the candidates that it can show now.
+
+    Attributes:
+        observed: The satisfaction that it observes.
+        smooth: The same smoothed over the episode.
+        consumed: Fading sum of the feature of what was clicked here; without feedback, of what the platform's own
+            choice model expects of the slates that it showed.
+        engaged: Fading mean of scaled engagement here; 0 without feedback.
+        past: Engagement by slot of the last slates, newest first, zeros without feedback; empty unless the published
+            code's fault is on.
+        documents: The feature of each candidate.
+        first: Number of the first candidate; numbers count up without end.
+        others: What the other platforms know of the user; empty unless everything is seen centrally.
+    """
+
+    observed: Float[Array, ""]
+    smooth: Float[Array, ""]
+    consumed: Float[Array, ""]
+    engaged: Float[Array, ""]
+    past: Float[Array, "slates slots"]
+    documents: Float[Array, " candidates"]
+    first: Int[Array, ""]
+    others: Float[Array, " others_features"]
+
+
+class Transition(NamedTuple):
+    """One round at one platform, as its replay buffer has it.
+
+    Attributes:
+        user: Features of the user.
+        items: Features of the candidates.
+        slate: The slate that was shown: candidates by slot.
+        item: The candidate that was clicked; −1: none, or the platform was not told.
+        slot: The slot that was clicked; n: none, or the platform was not told.
+        engagement: Scaled; 0 where the platform was not told.
+        over: 1 if the episode ended there, else 0.
+    """
+
+    user: Float[Array, " user_features"]
+    items: Float[Array, "candidates item_features"]
+    slate: Int[Array, " slots"]
+    item: Int[Array, ""]
+    slot: Int[Array, ""]
+    engagement: Float[Array, ""]
+    over: Float[Array, ""]
+
+
+class Summands(NamedTuple):
+    """What a platform last put into secure sums, to be subtracted from them, and its own targets.
+
+    Attributes:
+        now: Q-values of a round.
+        batch: Q-values of a batch.
+        following: Q-values of its target network, one round later.
+        targets: Its own targets of a batch; zeros without feedback.
+    """
+
+    now: UInt32[Array, " candidates"]
+    batch: UInt32[Array, "transitions candidates"]
+    following: UInt32[Array, "transitions candidates"]
+    targets: Float[Array, " transitions"]
+
+
+class PlatformState(NamedTuple):
+    """What a platform has for itself.
+
+    Attributes:
+        number: Number of the platform, from 0.
+        feedback: Whether it sees clicks and engagement.
+        weights: Its Q-network.
+        target: Its target network.
+        optimiser: State of its Adam.
+        choice: The choice model that it has learnt or was told: slope, logit of no click.
+        view: What it knows of the user who is there.
+        slate: The slate that it shows in this round.
+        replay: The replay buffer: :class:`Transition` with a leading axis; round r is at place r mod its length.
+        rounds: Rounds so far.
+        mean: Mean of the scaled engagement so far, the last thousands of rounds counting most; 0 without feedback or
+            centring.
+        ages: Ages, in rounds, of the transitions of the batch that is being learnt from.
+        sent: What it put into secure sums; None without them.
+    """
+
+    number: Int[Array, ""]
+    feedback: Bool[Array, ""]
+    weights: Float[Array, " weights"]
+    target: Float[Array, " weights"]
+    optimiser: optax.OptState
+    choice: Float[Array, "2"]
+    view: View
+    slate: Int[Array, " slots"]
+    replay: Transition
+    rounds: Int[Array, ""]
+    mean: Float[Array, ""]
+    ages: UInt32[Array, " transitions"]
+    sent: Summands | None
+
+
+class CoordinatorState(NamedTuple):
+    """What the coordinator has. With secure sums it has no axis of platforms: everything of platforms is a sum.
+
+    Attributes:
+        round: Rounds so far.
+        key: Of its own random numbers: which transitions to learn from.
+        weights: The federated network Ω.
+        target: Its target network.
+        optimiser: State of its Adam.
+        values: Q-values of the round, one row a platform; or their sum.
+        complete: With secure sums: whether every platform was heard in this round.
+        batch: Q-values of the batch, of a platform that has learnt from it the new ones; or their sum.
+        following: Q-values of the target networks, one round later; or their sum.
+        targets: What each platform learns from; or the mean over the platforms with feedback.
+        choice: Mean of the choice models that the platforms have learnt.
+        learnable: Whether there are targets for this batch: without them nobody learns. With secure sums, whether every
+            platform was heard.
+        compared: Which platforms' gradients of this batch have come; empty with secure sums.
+        gradient: The gradient that goes back to each platform; empty with secure sums.
+        slopes: How targets change with the values that they were made of; empty unless targets move.
+    """
+
+    round: UInt32[Array, ""]
+    key: PRNGKeyArray
+    weights: Float[Array, " weights"]
+    target: Float[Array, " weights"]
+    optimiser: optax.OptState
+    values: Float[Array, "platforms candidates"] | UInt32[Array, " candidates"]
+    complete: Bool[Array, ""]
+    batch: Float[Array, "platforms transitions candidates"] | UInt32[Array, "transitions candidates"]
+    following: Float[Array, "platforms transitions candidates"] | UInt32[Array, "transitions candidates"]
+    targets: Float[Array, "platforms transitions"] | Float[Array, " transitions"]
+    choice: Float[Array, "2"]
+    learnable: Bool[Array, ""]
+    compared: Bool[Array, " platforms"]
+    gradient: Float[Array, "platforms transitions candidates"]
+    slopes: Float[Array, "platforms transitions candidates"]
+
+
+def empty_view(s: SlateSettings) -> View:
+    """The view of a user who has just come, before anything is observed, with nothing to show yet."""
+    zero, others = jnp.float32(0.0), (s.user_features - s.user_features // s.platforms) if s.central else 0
+    return View(
+        zero, zero, zero, zero,
+        past=jnp.zeros((PAST, s.world.slate) if s.faults.past else (0, 0), jnp.float32),
+        documents=jnp.zeros(s.world.candidates, jnp.float32),
+        first=jnp.int32(0),
+        others=jnp.zeros(others, jnp.float32),
+    )  # fmt: skip
+
+
+def first_coordinator_state(s: SlateSettings, key: PRNGKeyArray) -> CoordinatorState:
+    """The coordinator's state before the first round: a random Ω; ``key`` is consumed."""
+    k, b, n = s.platforms, s.batch, s.world.candidates
+    each, numbers = ((), jnp.uint32) if s.secure_sum else ((k,), jnp.float32)
+    weights_key, own = jax.random.split(key)
+    weights = s.head.init(weights_key)
+    seen = 0 if s.secure_sum else k
+    return CoordinatorState(
+        round=jnp.uint32(0),
+        key=own,
+        weights=weights,
+        target=weights,
+        optimiser=s.adam.init(weights),
+        values=jnp.zeros((*each, n), numbers),
+        complete=jnp.bool_(False),
+        batch=jnp.zeros((*each, b, n), numbers),
+        following=jnp.zeros((*each, b, n), numbers),
+        targets=jnp.zeros((*each, b), jnp.float32),
+        choice=choice_fit.initial(),
+        learnable=jnp.bool_(False),
+        compared=jnp.zeros(seen, bool),
+        gradient=jnp.zeros((seen, b, n), jnp.float32),
+        slopes=jnp.zeros((seen if s.faults.moving_targets else 0, b, n), jnp.float32),
+    )
+
+
+def first_platform_state(s: SlateSettings, key: PRNGKeyArray, number: Int[Array, ""] | int) -> PlatformState:
+    """A platform's state before its first user.
+
+    Args:
+        s: Settings.
+        key: Consumed; makes its network.
+        number: Number of the platform, from 0.
+    """
+    b, n, slots = s.batch, s.world.candidates, s.world.slate
+    weights = s.local.init(key)
+    row = Transition(
+        jnp.zeros(s.user_features, jnp.float32),
+        jnp.zeros((n, s.item_features), jnp.float32),
+        jnp.zeros(slots, jnp.int32),
+        *(jnp.int32(0), jnp.int32(0), jnp.float32(0), jnp.float32(0)),
+    )
+    integers = lambda *shape: jnp.zeros(shape, jnp.uint32)  # noqa: E731
+    sent = Summands(integers(n), integers(b, n), integers(b, n), jnp.zeros(b, jnp.float32)) if s.secure_sum else None
+    return PlatformState(
+        number=jnp.int32(number),
+        feedback=jnp.asarray(s.feedback)[number],
+        weights=weights,
+        target=weights,
+        optimiser=s.adam.init(weights),
+        choice=choice_fit.initial(),
+        view=empty_view(s),
+        slate=row.slate,
+        replay=jax.tree.map(lambda leaf: jnp.zeros((s.memory, *leaf.shape), leaf.dtype), row),
+        rounds=jnp.int32(0),
+        mean=jnp.float32(0),
+        ages=jnp.ones(b, jnp.uint32),
+        sent=sent,
+    )
+
+
+def transitions(own: PlatformState, ages: UInt32[Array, " transitions"]) -> Transition:
+    """Transitions of a platform's replay buffer by their age in rounds: leaves [B, ...]."""
+    length = own.replay.item.shape[0]
+    return jax.tree.map(lambda leaf: leaf[(own.rounds - 1 - ages.astype(jnp.int32)) % length], own.replay)

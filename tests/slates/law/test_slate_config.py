@@ -162,7 +162,7 @@ def test_settings_that_mean_nothing_or_cannot_be_are_refused(settings, said):
         ({"world": {"choice": "cascade"}}, "choice = 'learned'"),
         (
             {"world": {"platforms": 3}, "sharing": {"secure_sum": True}, "slates": {"online_others": True}},
-            "takes single platforms' values apart",
+            "single platforms' values",
         ),
     ],
 )

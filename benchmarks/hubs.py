@@ -33,7 +33,7 @@ def make_hub(folder: Path, devices: int, **settings) -> tuple[HubFolder, Terms, 
     tokens = [secrets.token_urlsafe(32) for _ in range(devices)]
     store.write([(i + 1, hashlib.sha256(t.encode()).digest()) for i, t in enumerate(tokens)], [], [])
     terms = told.terms(store.name)
-    store.shut()
+    store.close()
     return home, terms, tokens
 
 
@@ -60,7 +60,7 @@ def wait_for(home: HubFolder, process: subprocess.Popen, seconds: float = 60.0) 
         if process.poll() is not None:
             raise RuntimeError(f"the hub ended with status {process.returncode}")
         with contextlib.suppress(OSError, ValueError):
-            return int(home.url.read_text().rsplit(":", 1)[1])
+            return int(home.url("hub").rsplit(":", 1)[1])
         time.sleep(0.01)
     raise RuntimeError(f"the hub does not listen after {seconds:.0f} s")
 

@@ -226,10 +226,7 @@ def _where(hub: str, enrolment: str | None) -> tuple[str, str]:
             raise ConfigError("give --enrolment, a file with the hub's enrolment token; its folder would have it.")
         return hub, _token(enrolment)
     home = HubFolder(hub)
-    try:
-        url = home.url.read_text(encoding="ascii").strip()
-    except OSError as error:
-        raise RunError(f"{home.path}: no hub is being served from here. Start it: fedrank serve {home.path}") from error
+    url = home.url("hub")
     return url, _token(enrolment) if enrolment else home.token("enrolment")
 
 

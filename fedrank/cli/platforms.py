@@ -71,13 +71,13 @@ def platform(
         wait: Wait for the coordinator as long as it takes.
         chance: Where chance comes from. With seed it repeats a simulation and protects nobody.
     """
-    from fedrank.deploy.platforms.home import PlatformHome
+    from fedrank.deploy.platforms.folder import PlatformFolder
     from fedrank.deploy.platforms.process import ListenAt, run_platform
 
     if (certificate is None) != (key is None):
         raise ConfigError("TLS needs both --certificate and --key.")
     _log_to_stderr()
-    home = PlatformHome(folder)
+    home = PlatformFolder(folder)
     at = ListenAt(host, port, application_port, certificate, key, token_file, _seconds(patience, wait))
 
     def ready(coordinator: str, application: str) -> None:
@@ -124,7 +124,7 @@ def coordinate(
         chance: As the platforms'.
         quiet: No progress.
     """
-    from fedrank.deploy.platforms.home import PlatformHome
+    from fedrank.deploy.platforms.folder import PlatformFolder
     from fedrank.deploy.platforms.process import Asking, coordinate, ledger_of
 
     _log_to_stderr()
@@ -132,7 +132,7 @@ def coordinate(
     asking = Asking(platform, token_file or (), _seconds(patience, wait), ca, allow_http)
     speak = _Speaker(quiet, rounds or terms.config.rounds)
     done = coordinate(
-        PlatformHome(folder), terms, asking, rounds or terms.config.rounds, speak.round, seeded=chance == "seed"
+        PlatformFolder(folder), terms, asking, rounds or terms.config.rounds, speak.round, seeded=chance == "seed"
     )
     ledger = ledger_of(done)
     speak.end()

@@ -37,7 +37,7 @@ def test_a_hub_and_a_fleet_learn_together(tmp_path):
     )
     try:
         end = time.monotonic() + 60
-        while not home.url.exists():
+        while not home.url_path("hub").exists():
             assert hub.poll() is None and time.monotonic() < end
             time.sleep(0.05)
         people = fedrank("simulate-fleet", home.path, "--devices", 3, "--pause", 0.1, "--json")
@@ -51,7 +51,7 @@ def test_a_hub_and_a_fleet_learn_together(tmp_path):
         out, err = hub.communicate(timeout=30)
         assert hub.returncode == 0, err
         assert out.splitlines()[1].endswith("/status") and "enrolment.token" in out
-        assert not home.url.exists()
+        assert not home.url_path("hub").exists()
     finally:
         for process in (hub,):
             if process.poll() is None:

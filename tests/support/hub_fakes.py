@@ -17,9 +17,9 @@ from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedrank.deploy.hub.app import App
+from fedrank.deploy.http.guard import Guard
+from fedrank.deploy.hub.app import HubApp
 from fedrank.deploy.hub.counters import Counters
-from fedrank.deploy.hub.guard import Guard
 from fedrank.deploy.hub.outcome import Outcome, View
 from fedrank.deploy.terms import Terms
 
@@ -164,10 +164,10 @@ class FakeHub:
         self.view = replace(self.view, model=model)
 
 
-def app_of(hub: FakeHub, guard: Guard | None = None, **options: Any) -> App:
+def app_of(hub: FakeHub, guard: Guard | None = None, **options: Any) -> HubApp:
     """Its application, without limits on how often a device asks unless a guard says so."""
     guard = Guard(device_per_minute=math.inf, failures_per_minute=math.inf) if guard is None else guard
-    return App(hub, guard, Counters(hub.status), **{"enrolment": ENROLMENT, "admin": ADMIN, **options})
+    return HubApp(hub, guard, Counters(hub.status), **{"enrolment": ENROLMENT, "admin": ADMIN, **options})
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ class Exchange:
     async def send(self, message: MutableMapping[str, Any]) -> None:
         self.sent.append(message)
 
-    async def to(self, app: App) -> Got | None:
+    async def to(self, app: HubApp) -> Got | None:
         """The answer; None: there is none. An answer that breaks the rules of ASGI or HTTP fails."""
         await app(self.scope, self.receive, self.send)
         if not self.sent:
@@ -262,7 +262,7 @@ class Exchange:
         return Got(start["status"], headers, body)
 
 
-def ask(app: App, method: str, path: str, token: str | None = None, body: Any = b"", **options: Any) -> Got:
+def ask(app: HubApp, method: str, path: str, token: str | None = None, body: Any = b"", **options: Any) -> Got:
     """The answer to one request; arguments as :class:`Exchange`."""
     got = asyncio.run(Exchange(method, path, token, body, **options).to(app))
     assert got is not None

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrank.core.rng import party_key
-from fedrank.deploy.platforms.home import PlatformHome
-from fedrank.deploy.platforms.key_value_store import Shelf
+from fedrank.deploy.platforms.folder import PlatformFolder
+from fedrank.deploy.platforms.key_value_store import KeyValueStore
 from fedrank.deploy.platforms.peer import Peer, Silence
 from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.process import ListenAt, platform_servers
@@ -43,7 +43,7 @@ def terms(**changes):
 def a_platform(folder, index=0, *, seeded=True, of=None):
     """A platform whose file is in ``folder``; a second one there goes on where the first was."""
     agreed = of or terms()
-    return Platform(agreed, index, Shelf(folder / f"{index}.db", f"platform {index}"), seeded=seeded)
+    return Platform(agreed, index, KeyValueStore(folder / f"{index}.db", f"platform {index}"), seeded=seeded)
 
 
 def question(platform, place, **values):
@@ -55,7 +55,7 @@ def question(platform, place, **values):
 @contextlib.contextmanager
 def served(folder, agreed, index, **options):
     """A platform with both its servers in a thread; yields its folder."""
-    home, ready, trouble = PlatformHome(folder), threading.Event(), []
+    home, ready, trouble = PlatformFolder(folder), threading.Event(), []
     at = ListenAt(**{"patience": math.inf, **options})
     running = []
 
@@ -63,7 +63,7 @@ def served(folder, agreed, index, **options):
         try:
             with platform_servers(home, agreed, index, at, seeded=True) as servers:
                 running.append(servers)
-                servers.run(lambda urls: (home.listening(dict(coordinator=urls[0], application=urls[1])), ready.set()))
+                servers.run(lambda urls: (home.write_urls(dict(coordinator=urls[0], application=urls[1])), ready.set()))
         except Exception as error:
             trouble.append(error)
         finally:
@@ -121,7 +121,7 @@ def coordinated(folder, *, of=None):
     """A coordinator of direct platforms, and these."""
     agreed = of or terms()
     peers = [Direct(a_platform(folder, index, of=agreed)) for index in range(agreed.platforms)]
-    return Coordinator(agreed, peers, Shelf(folder / "coordinator.db", "coordinator"), seeded=True), peers
+    return Coordinator(agreed, peers, KeyValueStore(folder / "coordinator.db", "coordinator"), seeded=True), peers
 
 
 def as_simulated(agreed, rounds):

@@ -9,8 +9,8 @@ import time
 import pytest
 from hub_fakes import DEVICE, FakeHub, app_of
 
-from fedrank.deploy.hub.guard import Guard
-from fedrank.deploy.hub.server import ThreadedServer
+from fedrank.deploy.http.guard import Guard
+from fedrank.deploy.http.server import ThreadedServer
 
 HEADER, BODY, IDLE = 0.4, 0.4, 0.5
 
@@ -53,8 +53,8 @@ def world(given=None, **options):
 def short_lingering():
     """What is still being sent after an early answer is dropped for a shorter time than outside of tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedrank.deploy.hub.guard._LINGER_SECONDS", 0.2)
-        patch.setattr("fedrank.deploy.hub.server._LINGER_SECONDS", 0.2)
+        patch.setattr("fedrank.deploy.http.guard._LINGER_SECONDS", 0.2)
+        patch.setattr("fedrank.deploy.http.server._LINGER_SECONDS", 0.2)
         yield
 
 

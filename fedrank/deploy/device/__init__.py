@@ -26,7 +26,7 @@ from time import monotonic
 from typing import Any, SupportsIndex, TypeVar
 
 from fedrank.core.errors import ConfigError
-from fedrank.deploy.device.connection import LONGEST_WAIT, Backoff, Connection, State, Synced, usable_token
+from fedrank.deploy.device.connection import LONGEST_WAIT, Backoff, HubClient, State, Synced, usable_token
 from fedrank.deploy.device.conversation import POLL, Conversation
 from fedrank.deploy.device.memory import Memory
 from fedrank.deploy.device.outbox import LedgerRow
@@ -123,7 +123,7 @@ class Device:
             raise ConfigError(
                 "enrolment must be the hub's enrolment token: 8 to 512 printable ASCII characters, no space."
             )
-        self._connection = Connection(hub, ca=ca, allow_http=allow_http, timeout=timeout)
+        self._connection = HubClient(hub, ca=ca, allow_http=allow_http, timeout=timeout)
         self._memory = Memory(folder, self._connection.url, most_epsilon, limit, _words)
         self._conversation = Conversation(self._memory, self._connection, enrolment, patience)
         self._busy = False

@@ -1,40 +1,27 @@
-"""What a device says to its hub: bounded HTTP/1.1 with the standard library, and how long to wait after a refusal.
-
-The hub, or whoever answers in its place, is not trusted to behave. An answer is read up to a given number of bytes and
-one more, headers up to what :mod:`http.client` allows; a redirect is an answer like any other and is not followed, so
-that a token never goes to another host; an answer that trickles in ends at a deadline. No proxy is looked up.
-"""
+"""A device's requests to its hub, what they can come to, and how long to wait after a failure."""
 
 from __future__ import annotations
 
 import enum
 import hashlib
-import http.client
-import io
-import ipaddress
 import json
 import math
-import os
 import random
 import re
-import socket
-import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
-from urllib.parse import urlsplit
 
-from fedrank.core.errors import ConfigError, WireError
+from fedrank.core.errors import WireError
 from fedrank.deploy.device.outbox import COUNTED, OVER, REFUSED, TOO_LATE
+from fedrank.deploy.http.client import ClientResponse, HttpClient
 from fedrank.deploy.terms import Terms
 
 #: Longest wait after a refusal, in seconds.
 LONGEST_WAIT = 3600.0
 #: Wait after the first failure is up to twice this, in seconds; it doubles with each further one.
 _FIRST_WAIT = 1.0
-#: A whole answer must be there after so many timeouts.
-_WHOLE = 6
 _TOKEN = re.compile(r"[!-~]{8,512}")
 #: The operating system's chance, for pauses: devices that were refused together must not come back together.
 CHANCE = random.SystemRandom()
@@ -53,7 +40,7 @@ class State(enum.StrEnum):
     RETRY = "RETRY"  #: The hub asks to come back later, or makes no sense.
     STALE = "STALE"  #: A message came too late; there is a newer model to fetch.
     DONE = "DONE"  #: Training is over; the model stays.
-    OFFLINE = "OFFLINE"  #: No answer.
+    OFFLINE = "OFFLINE"  #: No response.
     SILENT = "SILENT"  #: No message is sent: the user opted out, or more would not be private enough.
 
 
@@ -74,25 +61,6 @@ class Synced:
     next_in: float
     why: str = ""
     lasting: bool = True
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What came back.
-
-    Attributes:
-        status: HTTP status.
-        body: At most one byte more than was asked for; then it was too long.
-        over: The hub says that its training is over.
-        retry_after: Seconds that the hub asks to wait; None if it does not.
-        reason: Of a refusal, as in the protocol; empty if there is none.
-    """
-
-    status: int
-    body: bytes
-    over: bool = False
-    retry_after: float | None = None
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -130,102 +98,16 @@ def usable_token(token: object) -> bool:
     return isinstance(token, str) and _TOKEN.fullmatch(token) is not None
 
 
-class Connection:
-    """Requests to one hub, one connection each.
-
-    Args:
-        url: ``https://host[:port][/path]``.
-        ca: File with the certificates to trust in place of the system's; for https.
-        allow_http: Let tokens and messages cross a network without TLS.
-        timeout: Longest silence in seconds; a whole answer may take six times as long.
-
-    Attributes:
-        url: The address in one spelling.
-
-    Raises:
-        ConfigError: An address that can never work, plain http to another machine, or a CA file that is none.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        ca: str | os.PathLike[str] | None = None,
-        allow_http: bool = False,
-        timeout: float = 10.0,
-    ):
-        wrong = "hub must be an address like https://hub.example.org, without user, query or fragment"
-        try:
-            parts = urlsplit(url)
-            host, port = parts.hostname, parts.port
-        except (ValueError, TypeError, AttributeError):
-            raise ConfigError(f"{wrong}; what was given is not one.") from None
-        if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc or parts.query or parts.fragment:
-            raise ConfigError(f"{wrong}; what was given is not one.")  # it may hold a password: not repeated here
-        if not url.isascii() or not url.isprintable() or " " in url:
-            raise ConfigError(f"{wrong}; it may have printable ASCII characters only.")
-        if parts.scheme == "http" and not allow_http and not _loopback(host):
-            raise ConfigError(
-                f"hub {host}: plain http to another machine lets everybody on the way read the device's token. "
-                "Use https, or allow_http=True where the network itself is protected."
-            )
-        if not 0 < timeout < math.inf:
-            raise ConfigError(f"timeout must be positive and finite, got {timeout}.")
-        self._host, self._secure, self._timeout = host, parts.scheme == "https", timeout
-        self._port = port or (443 if self._secure else 80)
-        self._path = parts.path.rstrip("/")
-        self.url = f"{parts.scheme}://{host}:{self._port}{self._path}"
-        self._tls: ssl.SSLContext | None = None
-        if self._secure:
-            try:
-                self._tls = ssl.create_default_context(cafile=None if ca is None else os.fspath(ca))
-            except OSError as error:
-                raise ConfigError(f"ca {os.fspath(ca or '')}: no certificates can be read there ({error}).") from error
-
-    def request(
-        self, method: str, path: str, token: str, *, body: bytes | None = None, etag: str = "", limit: int = 4096
-    ) -> Answer:
-        """One request and its answer.
-
-        Args:
-            method: ``GET``, ``POST`` or ``DELETE``.
-            path: Below the hub's address.
-            token: For the header ``Authorization``.
-            body: Of the request.
-            etag: For the header ``If-None-Match``; none if empty.
-            limit: Bytes wanted of the answer's body.
-
-        Raises:
-            OSError: No answer, or none in HTTP, or not in time.
-        """
-        headers = {"Authorization": f"Bearer {token}", "Connection": "close"}
-        if body is not None:
-            headers["Content-Type"] = "application/octet-stream"
-        if etag:
-            headers["If-None-Match"] = etag
-        if self._tls is None:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
-        else:
-            connection = http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout, context=self._tls)
-        try:
-            connection.request(method, self._path + path, body, headers)
-            paced = _Paced(connection.sock, self._timeout)
-            response = http.client.HTTPResponse(paced, method=method)  # type: ignore[arg-type]
-            with response:
-                response.begin()
-                return _answer(response, limit)
-        except (http.client.HTTPException, ValueError) as error:
-            raise ConnectionError(f"no answer in HTTP ({type(error).__name__})") from error
-        finally:
-            connection.close()
+class HubClient(HttpClient):
+    """A device's requests to its hub; arguments as of :class:`~fedrank.deploy.http.client.HttpClient`."""
 
     def enrol(self, enrolment: str) -> tuple[str, Terms] | Refusal:
         """Become a device of the hub: its token, and the hub's terms. Errors as :meth:`request`."""
-        answer = self.request("POST", "/v1/enrol", enrolment, body=b"", limit=_ENROLMENT)
-        if answer.status != 201:
-            return _refusal("enrolment", answer)
+        response = self.request("POST", "/v1/enrol", enrolment, body=b"", limit=_ENROLMENT)
+        if response.status != 201:
+            return _refusal("enrolment", response)
         try:
-            given = json.loads(answer.body)
+            given = json.loads(response.body)
             token, terms = given["token"], given["terms"]
             if not usable_token(token) or int(terms.get("reward_values") or 0) > _VALUES:
                 raise WireError("no device token, or a reward that no device can compute")
@@ -244,83 +126,35 @@ class Connection:
         Returns:
             The model's bytes, checked, or None if the device has it; and whether training is over.
         """
-        answer = self.request("GET", "/v1/model", token, etag=etag, limit=terms.request.nbytes)
-        if answer.status == 304 and etag:
-            return None, answer.over
-        if answer.status != 200:
-            return _refusal("model", answer)
+        response = self.request("GET", "/v1/model", token, etag=etag, limit=terms.request.nbytes)
+        if response.status == 304 and etag:
+            return None, response.over
+        if response.status != 200:
+            return _refusal("model", response)
         try:
-            terms.request.decode(answer.body)
+            terms.request.decode(response.body)
         except WireError as error:
             return Refusal(f"model: {error}")
-        return answer.body, answer.over
+        return response.body, response.over
 
     def report(self, token: str, round_: int, body: bytes) -> str | Refusal:
         """Send a message; its outcome, as the ledger has it."""
-        answer = self.request("POST", f"/v1/report/{round_}", token, body=body)
-        if answer.status == 409 and answer.reason != "stale-round":
+        response = self.request("POST", f"/v1/report/{round_}", token, body=body)
+        if response.status == 409 and response.reason != "stale-round":
             return (
-                REFUSED if answer.reason else _refusal("report", answer)
+                REFUSED if response.reason else _refusal("report", response)
             )  # without a reason, it is not the hub's word
-        return _OUTCOMES.get(answer.status) or _refusal("report", answer)
+        return _OUTCOMES.get(response.status) or _refusal("report", response)
 
     def leave(self, token: str) -> Refusal | None:
         """Have the token forgotten; None: the hub does not know it any more."""
-        answer = self.request("DELETE", "/v1/device", token)
-        return None if answer.status in (204, 401) else _refusal("leaving", answer)
+        response = self.request("DELETE", "/v1/device", token)
+        return None if response.status in (204, 401) else _refusal("leaving", response)
 
 
-def _refusal(what: str, answer: Answer) -> Refusal:
-    said = f"status {answer.status}" + (f", {answer.reason}" if answer.reason else "")
-    return Refusal(f"{what}: {said}", answer.retry_after, answer.status == 401, answer.reason in _NOT_NOW)
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _answer(response: http.client.HTTPResponse, limit: int) -> Answer:
-    body = response.read(limit + 1)
-    asked = (response.getheader("Retry-After") or "").strip()
-    reason = ""
-    if response.status >= 400:
-        try:
-            refusal = json.loads(body)
-            said = refusal.get("error") if isinstance(refusal, dict) else None
-            reason = said if isinstance(said, str) and re.fullmatch("[a-z0-9-]{1,40}", said) else ""
-        except (ValueError, RecursionError):
-            pass  # the page of a proxy
-    return Answer(
-        response.status,
-        body,
-        (response.getheader("Fedrank-State") or "").strip().lower() == "done",
-        float(asked) if asked.isascii() and asked.isdigit() and len(asked) < 10 else None,
-        reason,
-    )
-
-
-class _Paced(io.RawIOBase):
-    """A socket's bytes, until a deadline: what :class:`http.client.HTTPResponse` takes for a socket."""
-
-    def __init__(self, sock: socket.socket, timeout: float):
-        self._sock, self._timeout, self._end = sock, timeout, monotonic() + _WHOLE * timeout
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        del mode
-        return io.BufferedReader(self)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer) -> int:  # type: ignore[override]
-        left = self._end - monotonic()
-        if left <= 0:
-            raise TimeoutError("the answer took too long")
-        self._sock.settimeout(min(left, self._timeout))
-        return self._sock.recv_into(buffer)
+def _refusal(what: str, response: ClientResponse) -> Refusal:
+    said = f"status {response.status}" + (f", {response.reason}" if response.reason else "")
+    return Refusal(f"{what}: {said}", response.retry_after, response.status == 401, response.reason in _NOT_NOW)
 
 
 class Backoff:

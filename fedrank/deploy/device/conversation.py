@@ -8,7 +8,7 @@ import logging
 import sqlite3
 from time import monotonic
 
-from fedrank.deploy.device.connection import CHANCE, LONGEST_WAIT, Backoff, Connection, Refusal, State, Synced, tag_of
+from fedrank.deploy.device.connection import CHANCE, LONGEST_WAIT, Backoff, HubClient, Refusal, State, Synced, tag_of
 from fedrank.deploy.device.memory import Memory
 from fedrank.deploy.device.outbox import COUNTED, OVER, TOO_LATE
 from fedrank.deploy.device.trial import objection
@@ -28,7 +28,7 @@ class Conversation:
         patience: An interaction is over after so many seconds without a click.
     """
 
-    def __init__(self, memory: Memory, connection: Connection, enrolment: str, patience: float):
+    def __init__(self, memory: Memory, connection: HubClient, enrolment: str, patience: float):
         self._memory, self._connection, self._enrolment, self._patience = memory, connection, enrolment, patience
         self._outbox = memory.outbox
         self._sent, self._last = 0, (State.RETRY, "waits since before the last start")

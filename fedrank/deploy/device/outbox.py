@@ -22,12 +22,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedrank.deploy.device.outbox_file import opened, something_there
+from fedrank.deploy.database import create_private, open_database, transaction
 from fedrank.deploy.device.trial import Interaction, Trial, Words, in_words, message_of
 from fedrank.deploy.terms import Terms
 
 #: Name of the file in the device's folder.
 FILE = "device.sqlite3"
+#: Version of the tables, in ``PRAGMA user_version``.
+VERSION = 1
+#: Seconds to wait while another process has the file: an app that ranks must not wait long.
+_BUSY = 0.5
 
 #: What can become of a message that was sent.
 COUNTED = "counted"
@@ -36,6 +40,24 @@ OVER = "training was over, not counted"
 REFUSED = "refused, not counted"
 UNKNOWN = "no answer came; it may have been counted"
 _NONE_YET = "sent, no answer yet"
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value);
+CREATE TABLE IF NOT EXISTS trial (
+    hub TEXT NOT NULL, round INTEGER NOT NULL, seed INTEGER NOT NULL,
+    plus INTEGER NOT NULL, minus INTEGER NOT NULL,            -- sums of privatised values
+    plus_done INTEGER NOT NULL, minus_done INTEGER NOT NULL,  -- interactions behind them
+    PRIMARY KEY (hub, round)
+);
+CREATE TABLE IF NOT EXISTS message (
+    number INTEGER PRIMARY KEY,
+    hub TEXT NOT NULL, round INTEGER NOT NULL, body BLOB NOT NULL, epsilon REAL NOT NULL, words TEXT NOT NULL,
+    sent REAL,                           -- seconds since 1970 at the first attempt; NULL: it never left
+    unanswered INTEGER NOT NULL,         -- attempts after which nobody knows whether it was counted
+    outcome TEXT,                        -- NULL: none yet
+    UNIQUE (hub, round)
+);
+"""
 
 
 @dataclass(frozen=True)
@@ -96,17 +118,13 @@ class Outbox:
         self.lasting, self.trouble, self.unreadable = True, "", False
         try:
             path = Path(folder)
-            self.unreadable = something_there(path / FILE)
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # SQLite gives its other files the rights of this one: it holds a token. One that is there is not touched:
-            # to close it would drop the locks of whoever has it open in this process.
-            with contextlib.suppress(FileExistsError):
-                os.close(os.open(path / FILE, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-            self._db = opened(str(path / FILE))
+            self.unreadable = _something_there(path / FILE)
+            create_private(path / FILE, exclusive=True)  # it holds a token
+            self._db = _opened(path / FILE)
             self.unreadable = False
         except (OSError, ValueError, TypeError, sqlite3.Error) as error:
             self.lasting, self.trouble = False, f"{type(error).__name__}: {error}"
-            self._db = opened(":memory:")
+            self._db = _opened(":memory:")
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = False) -> Iterator[None]:
@@ -116,15 +134,8 @@ class Outbox:
             durable: Survives a power cut, not only the end of the process.
         """
         self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(self._db):
             yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:  # a full disk may have ended it already
-                with contextlib.suppress(sqlite3.Error):
-                    self._db.execute("ROLLBACK")
-            raise
 
     # ---------------------------------------------------------------------------------------------------------- facts
 
@@ -334,3 +345,18 @@ class Outbox:
 def exceeds(spent: float, epsilon: float, lifetime: float) -> bool:
     """Whether one more message would exceed what a lifetime allows; sums that differ by rounding alone are equal."""
     return spent + epsilon > lifetime * (1 + 1e-9)
+
+
+def _something_there(path: Path) -> bool:
+    """Whether there is a file with something in it, or nobody can tell."""
+    try:
+        return os.stat(path).st_size > 0
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+
+
+def _opened(path: str | Path) -> sqlite3.Connection:
+    """The database at ``path``; raises sqlite3.Error where it cannot be written, or is not a device's."""
+    return open_database(path, VERSION, _TABLES, synchronous="NORMAL", busy_seconds=_BUSY, secure_delete=True)

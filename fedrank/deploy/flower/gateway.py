@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.deploy.device.connection import Connection
 from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.deploy.flower.settings import NodeSettings, block
+from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.hub.settings import MOST_REPORTS
 from fedrank.deploy.terms import Terms
 from fedrank.experiments.config import RunConfig
@@ -44,7 +44,7 @@ class Gateway:
     """
 
     def __init__(self, url: str, token: str):
-        self._hub, self._token = Connection(url, timeout=_TIMEOUT), token
+        self._hub, self._token = HttpClient(url, timeout=_TIMEOUT), token
 
     def __call__(self, method: str, path: str, body: bytes | None = None, limit: int = 65_536) -> tuple[int, bytes]:
         """Status code and body of one answer, at most ``limit`` bytes of it and one more.

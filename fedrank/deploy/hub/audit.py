@@ -72,12 +72,12 @@ def replay_log(folder: str | os.PathLike[str], *, without: Iterable[int] = (), u
     home, away = HubFolder(folder), frozenset(without)
     settings, store = home.open(read_only=True)
     if settings.relay:
-        store.shut()
+        store.close()
         raise RunError(f"{home.path}: this hub relays, it does not learn; replay its coordinator's rounds.")
     try:
         return _replay(home, settings, store, away, until)
     finally:
-        store.shut()
+        store.close()
 
 
 def _replay(home: HubFolder, settings: HubSettings, store: Store, away: frozenset[int], until: int | None) -> Replayed:

@@ -11,46 +11,44 @@ All of them are for the admin token. A round closes as any hub's does: by count,
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from fedrank.core.errors import WireError
-from fedrank.deploy.hub.guard import number_of
+from fedrank.deploy.http.guard import number_of
+from fedrank.deploy.http.routes import NO_STORE, REFUSALS, Authorise, HttpRequest, HttpResponse, Route, json_response
 from fedrank.deploy.hub.hub import Hub
 from fedrank.deploy.hub.outcome import Outcome
-from fedrank.deploy.hub.routes import NO_STORE, REFUSED, Answer, Asked, Route, as_json
 
-_ANSWERS = {
-    Outcome.ACCEPTED: Answer(201, b"", NO_STORE, kind=None),
-    Outcome.ALREADY: Answer(200, b"", NO_STORE, kind=None),
-    Outcome.CONFLICT: REFUSED["round-open"],
-    Outcome.STALE: REFUSED["stale-round"],
-    Outcome.UNAVAILABLE: REFUSED["unavailable"],
+_RESPONSES = {
+    Outcome.ACCEPTED: HttpResponse(201, b"", NO_STORE, content_type=None),
+    Outcome.ALREADY: HttpResponse(200, b"", NO_STORE, content_type=None),
+    Outcome.CONFLICT: REFUSALS["round-open"],
+    Outcome.STALE: REFUSALS["stale-round"],
+    Outcome.UNAVAILABLE: REFUSALS["unavailable"],
 }
 
 
-def coordinator_routes(hub: Hub, may: Callable[[Asked], Answer | None]) -> dict[str, Route]:
-    """The routes by path; ``may`` refuses everybody but the operator."""
+def coordinator_routes(hub: Hub, operator: Authorise) -> dict[str, Route]:
+    """The routes by path; ``operator`` refuses everybody but the operator."""
 
-    async def terms(asked: Asked) -> Answer:
-        return as_json(200, hub.terms.as_json())
+    async def terms(request: HttpRequest) -> HttpResponse:
+        return json_response(200, hub.terms.as_json())
 
-    async def ask(asked: Asked) -> Answer:
+    async def ask(request: HttpRequest) -> HttpResponse:
         try:
-            return _ANSWERS[await hub.ask_round(asked.body)]
+            return _RESPONSES[await hub.ask_round(request.body)]
         except WireError:
-            return REFUSED["malformed"]
+            return REFUSALS["malformed"]
 
-    async def collect(asked: Asked) -> Answer:
-        number = number_of(asked.tail)
+    async def collect(request: HttpRequest) -> HttpResponse:
+        number = number_of(request.tail)
         if number is None:
-            return REFUSED["malformed"]
+            return REFUSALS["malformed"]
         messages = await hub.collected(number)
         if messages is None:
-            return REFUSED["not-closed"]
-        return Answer(200, messages, NO_STORE, kind=b"application/octet-stream")
+            return REFUSALS["not-closed"]
+        return HttpResponse(200, messages, NO_STORE, content_type=b"application/octet-stream")
 
     return {
-        "/v1/admin/terms": Route("terms", ("GET",), may, terms),
-        "/v1/admin/round": Route("ask", ("PUT",), may, ask, most=hub.terms.request.nbytes),
-        "/v1/admin/reports/": Route("collect", ("GET",), may, collect),
+        "/v1/admin/terms": Route("terms", ("GET",), operator, terms),
+        "/v1/admin/round": Route("ask", ("PUT",), operator, ask, max_body=hub.terms.request.nbytes),
+        "/v1/admin/reports/": Route("collect", ("GET",), operator, collect),
     }

@@ -87,7 +87,7 @@ class Hub:
             self.store.open_round(here, self.model.digest())
             last, done = self.store.last_round() or last, False
         elif last.model is None:
-            self.store.asks_about(here, self.model.digest())
+            self.store.set_model(here, self.model.digest())
         elif not done and last.model != self.model.digest():
             _log.warning("round %d asks about another model than its log says: another machine or program?", here)
         before = self.store.round_before(here)
@@ -132,7 +132,7 @@ class Hub:
         if self._thread is not None:
             self._inbox.stop()
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
-        self.store.shut()
+        self.store.close()
 
     def device_of(self, token: str) -> int | None:
         """The number of the device with this token; None if there is none."""
@@ -342,7 +342,7 @@ class Hub:
         """OPEN → CLOSED → APPLIED; tries until it can be written."""
         number, self._lasted = self.view.round, max(1e-9, time.monotonic() - self._opened)
         self._show_state("between")
-        self._persist(lambda: self.store.close(number, self._lasted))
+        self._persist(lambda: self.store.close_round(number, self._lasted))
         self._persist(self._apply)
 
     def _apply(self) -> None:
@@ -353,7 +353,7 @@ class Hub:
         if self._told != number:  # once: the second time, it is the log that could not be written
             self.model.tell(number, messages)
             self._told = number
-        self.store.applied(number, *reward, next_model=None if last else self.model.digest())
+        self.store.apply_round(number, *reward, next_model=None if last else self.model.digest())
         row = RoundRow(number, "applied", 0.0, None, self._lasted, None, len(messages), *reward)
         self.tally.applied(row, self._counted)
         self._lasted = 0.0

@@ -1,19 +1,18 @@
-"""A hub with its HTTP face, from a folder until it is told to stop."""
+"""Serve the hub of a folder over HTTP until the process is told to stop."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedrank.core.errors import RunError
-from fedrank.deploy.hub.app import App
+from fedrank.deploy.http.guard import Guard
+from fedrank.deploy.hub.app import HubApp
 from fedrank.deploy.hub.coordinator import coordinator_routes
 from fedrank.deploy.hub.counters import Counters
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.guard import Guard
 from fedrank.deploy.hub.hub import Hub
 
 
@@ -38,7 +37,7 @@ class Listen:
     public: bool = True
 
 
-def hub_app(home: HubFolder, *, public: bool = True) -> tuple[Hub, App]:
+def hub_app(home: HubFolder, *, public: bool = True) -> tuple[Hub, HubApp]:
     """The hub of a folder and its ASGI application, which starts and stops it.
 
     Raises:
@@ -53,7 +52,7 @@ def hub_app(home: HubFolder, *, public: bool = True) -> tuple[Hub, App]:
         guard = Guard(
             device_per_minute=settings.reports_per_minute, enrolments_per_minute=settings.enrolments_per_minute
         )
-        app = App(
+        app = HubApp(
             hub,
             guard,
             Counters(hub.status),
@@ -62,10 +61,10 @@ def hub_app(home: HubFolder, *, public: bool = True) -> tuple[Hub, App]:
             status="public" if public else "admin",
             on_start=hub.start,
             on_stop=hub.stop,
-            more=functools.partial(coordinator_routes, hub) if settings.relay else None,
+            extra_routes=functools.partial(coordinator_routes, hub) if settings.relay else None,
         )
     except BaseException:
-        store.shut()
+        store.close()
         raise
     return hub, app
 
@@ -83,12 +82,12 @@ def run_hub(home: HubFolder, listen: Listen, on_ready: Callable[[str], object]) 
         ConfigError: The port is taken, or the certificate cannot be used.
         RunError: Something in the folder cannot be used.
     """
-    from fedrank.deploy.hub.server import serve
+    from fedrank.deploy.http.server import serve
 
     _, app = hub_app(home, public=listen.public)
 
     def ready(url: str) -> None:
-        home.url.write_text(url + "\n", encoding="ascii")
+        home.write_urls({"hub": url})
         on_ready(url)
 
     try:
@@ -102,5 +101,4 @@ def run_hub(home: HubFolder, listen: Listen, on_ready: Callable[[str], object]) 
             on_ready=ready,
         )
     finally:
-        with contextlib.suppress(OSError):
-            home.url.unlink(missing_ok=True)
+        home.remove_urls("hub")

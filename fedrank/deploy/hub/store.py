@@ -9,13 +9,15 @@ so that neither a killed process nor a power cut takes it back. One connection w
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedrank.core.errors import RunError
+from fedrank.deploy.database import VersionError, open_database, transaction
 
 #: Version of the tables, in ``PRAGMA user_version``.
 VERSION = 1
@@ -94,31 +96,27 @@ class Store:
         self.path = Path(path)
         if name is None and not self.path.exists():
             raise StoreError(f"{self.path}: there is no hub here. Make one: fedrank serve {self.path.parent}")
+
+        def fill(db: sqlite3.Connection) -> None:
+            db.execute("INSERT INTO hub VALUES (?, ?)", (name, settings))
+            if not relay:
+                _open_round(db, 0)
+
         try:
-            mode = "ro" if read_only else "rwc"
-            self._db = sqlite3.connect(
-                f"{self.path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
+            self._db = open_database(
+                self.path,
+                VERSION,
+                None if name is None else _TABLES,
+                secure_delete=True,  # a token that is forgotten leaves no hash behind
+                read_only=read_only,
+                fill=fill,
             )
-            if not read_only:
-                self._db.execute("PRAGMA journal_mode = WAL")
-                self._db.execute("PRAGMA synchronous = FULL")
-                self._db.execute("PRAGMA busy_timeout = 5000")
-                self._db.execute("PRAGMA secure_delete = ON")  # a token that is forgotten leaves no hash behind
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0 and name is not None:
-                with self._transaction():  # all of it: a process that dies here leaves an empty file
-                    for table in _TABLES.split(";\n")[:-1]:
-                        self._db.execute(table)
-                    self._db.execute(f"PRAGMA user_version = {VERSION}")
-                    self._db.execute("INSERT INTO hub VALUES (?, ?)", (name, settings))
-                    if not relay:
-                        self._open_round(0)
-            elif version != VERSION:
-                raise StoreError(
-                    f"{self.path}: is of version {version}, this program reads version {VERSION}. Use the program that "
-                    "made it, or see 'upgrade' in the operations page."
-                )
             self.name, self.settings = self._db.execute("SELECT name, settings FROM hub").fetchone()
+        except VersionError as error:
+            raise StoreError(
+                f"{self.path}: is of version {error.found}, this program reads version {VERSION}. Use the program that "
+                "made it, or see 'upgrade' in the operations page."
+            ) from error
         except (sqlite3.Error, TypeError) as error:
             raise StoreError(f"{self.path}: cannot be opened as a hub's log ({error}).") from error
 
@@ -153,7 +151,7 @@ class Store:
                 self._db.executemany("DELETE FROM device WHERE number = ?", [(n,) for n in gone])
             self._db.executemany("INSERT INTO report VALUES (?, ?, ?)", reports)
 
-    def close(self, round_: int, seconds: float) -> None:
+    def close_round(self, round_: int, seconds: float) -> None:
         """OPEN → CLOSED: no report is added any more."""
         with self._transaction():
             self._db.execute(
@@ -163,7 +161,7 @@ class Store:
                 {"now": time.time(), "seconds": seconds, "round": round_},
             )
 
-    def applied(self, round_: int, reward: float | None, error: float | None, *, next_model: bytes | None) -> None:
+    def apply_round(self, round_: int, reward: float | None, error: float | None, *, next_model: bytes | None) -> None:
         """CLOSED → APPLIED, and the next round is open: one step; where it has been done it is not done again.
 
         Args:
@@ -178,7 +176,7 @@ class Store:
                 (reward, error, round_),
             )
             if done.rowcount and next_model is not None:
-                self._open_round(round_ + 1, next_model)
+                _open_round(self._db, round_ + 1, next_model)
 
     def open_round(self, number: int, model: bytes, question: bytes | None = None) -> None:
         """Open a round where none is open: training was over and goes on, or a coordinator asks.
@@ -189,15 +187,9 @@ class Store:
             question: The coordinator's, as it is handed out.
         """
         with self._transaction():
-            self._open_round(number, model, question)
+            _open_round(self._db, number, model, question)
 
-    def _open_round(self, number: int, model: bytes | None = None, question: bytes | None = None) -> None:
-        self._db.execute(
-            "INSERT INTO round (number, state, opened, model, question) VALUES (?, 'open', ?, ?, ?)",
-            (number, time.time(), model, question),
-        )
-
-    def asks_about(self, number: int, model: bytes) -> None:
+    def set_model(self, number: int, model: bytes) -> None:
         """Write down what the first round of a hub asks about, which is not known when its log is made."""
         with self._transaction():
             self._db.execute("UPDATE round SET model = ? WHERE number = ? AND model IS NULL", (model, number))
@@ -241,8 +233,8 @@ class Store:
         applied = "SELECT number FROM round WHERE state = 'applied'"
         return dict(self._all(f"SELECT device, count(*) FROM report WHERE round IN ({applied}) GROUP BY device"))
 
-    def shut(self) -> None:
-        """Close the file."""
+    def close(self) -> None:
+        """Close the file; the store cannot be used afterwards."""
         self._db.close()
 
     def _all(self, query: str, values: tuple = ()) -> list[tuple]:
@@ -251,35 +243,20 @@ class Store:
         except sqlite3.Error as error:
             raise StoreError(f"{self.path}: cannot be read ({error}).") from error
 
-    def _transaction(self) -> _Transaction:
-        return _Transaction(self._db, self.path)
-
-
-class _Transaction:
-    """BEGIN … COMMIT, or nothing."""
-
-    def __init__(self, db: sqlite3.Connection, path: Path):
-        self.db, self.path = db, path
-
-    def __enter__(self) -> None:
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Commit what the block writes, or undo it and raise :class:`StoreError`."""
         try:
-            self.db.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            raise StoreError(f"{self.path}: cannot be written ({error}).") from error
-
-    def __exit__(self, kind, error, traceback) -> None:
-        try:
-            if error is None:
-                self.db.execute("COMMIT")
-                return
-        except sqlite3.Error as failed:
-            error = failed
-        try:
-            if self.db.in_transaction:
-                self.db.execute("ROLLBACK")
-        except sqlite3.Error:
-            pass  # a full disk may end the transaction by itself
-        if isinstance(error, sqlite3.IntegrityError):
+            with transaction(self._db):
+                yield
+        except sqlite3.IntegrityError as error:
             raise CountedError(f"{self.path}: holds a report already that is to be added ({error}).") from error
-        if isinstance(error, sqlite3.Error):
+        except sqlite3.Error as error:
             raise StoreError(f"{self.path}: cannot be written ({error}). Nothing of it was counted.") from error
+
+
+def _open_round(db: sqlite3.Connection, number: int, model: bytes | None = None, question: bytes | None = None) -> None:
+    db.execute(
+        "INSERT INTO round (number, state, opened, model, question) VALUES (?, 'open', ?, ?, ?)",
+        (number, time.time(), model, question),
+    )

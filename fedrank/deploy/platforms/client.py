@@ -21,9 +21,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedrank.core.errors import RunError
-from fedrank.deploy.device.connection import Answer
-from fedrank.deploy.platforms.home import PlatformHome
-from fedrank.deploy.platforms.link import Link, said_by
+from fedrank.deploy.http.client import ClientResponse, PersistentClient
+from fedrank.deploy.platforms.folder import PlatformFolder
 
 #: Pause before a platform that is away is asked again, in seconds.
 _PAUSE = 0.1
@@ -42,7 +41,7 @@ class PlatformClient:
     """
 
     def __init__(self, url: str, token: str, *, patience: float = 30.0, timeout: float = 10.0):
-        self._link, self._patience = Link(url, token, timeout=timeout), patience
+        self._client, self._patience = PersistentClient(url, token, timeout=timeout), patience
 
     @classmethod
     def of_folder(cls, folder: str | os.PathLike[str], **options: Any) -> PlatformClient:
@@ -51,12 +50,12 @@ class PlatformClient:
         Raises:
             RunError: None is.
         """
-        home = PlatformHome(folder)
+        home = PlatformFolder(folder)
         return cls(home.url("application"), home.token("application"), **options)
 
     def state(self) -> dict[str, Any]:
         """Where the platform is: ``next`` is the first round whose slate can still be made, and so on."""
-        return said_by(self._asked("GET", "/v1/state"))
+        return self._asked("GET", "/v1/state").json()
 
     def visit(self, number: int, candidates: Sequence[float], observed: float, newcomer: bool) -> None:
         """A user is there.
@@ -75,9 +74,9 @@ class PlatformClient:
 
     def slate(self, number: int) -> list[int]:
         """What to show: places among the candidates, in the order of the slate; errors as :meth:`visit`."""
-        slate = said_by(self._asked("GET", f"/v1/slate/{number}")).get("slate")
+        slate = self._asked("GET", f"/v1/slate/{number}").json().get("slate")
         if not isinstance(slate, list):
-            raise RunError(f"platform at {self._link.url}: an answer without a slate.")
+            raise RunError(f"platform at {self._client.url}: an answer without a slate.")
         return slate
 
     def outcome(self, number: int, slot: int | None = None, engagement: float = 0.0) -> None:
@@ -93,14 +92,14 @@ class PlatformClient:
 
     def close(self) -> None:
         """Close the connection."""
-        self._link.close()
+        self._client.close()
 
-    def _asked(self, method: str, path: str, said: dict[str, Any] | None = None) -> Answer:
+    def _asked(self, method: str, path: str, said: dict[str, Any] | None = None) -> ClientResponse:
         body = None if said is None else json.dumps(said).encode()
         end = time.monotonic() + self._patience
         while True:
             try:
-                answer = self._link.ask(method, path, body, limit=_LIMIT)
+                answer = self._client.ask(method, path, body, limit=_LIMIT)
             except OSError as error:
                 why, pause = str(error), _PAUSE
             else:
@@ -112,5 +111,5 @@ class PlatformClient:
                 elif answer.reason not in ("unavailable", "too-many"):
                     end = -math.inf
             if time.monotonic() + pause >= end:
-                raise RunError(f"platform at {self._link.url}: {method} {path} was not done ({why}).")
+                raise RunError(f"platform at {self._client.url}: {method} {path} was not done ({why}).")
             time.sleep(pause)

@@ -1,13 +1,12 @@
-"""What a process must not forget, in one SQLite file: named pieces, written together or not at all.
+"""The state of a platform or a coordinator in one SQLite file: named values, written together or not at all.
 
 Write-ahead mode with ``synchronous = NORMAL``: a process that is killed loses nothing that it has acknowledged. A power
-cut may take back the last moments; platforms and coordinator notice, and go on as after any pause.
+cut may undo the last commits; platforms and coordinator notice this and continue as after any interruption.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -18,93 +17,83 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrank.core.errors import RunError
+from fedrank.deploy.database import VersionError, create_private, open_database, transaction
 
-#: Version of the file, in ``PRAGMA user_version``.
+#: Version of the table, in ``PRAGMA user_version``.
 _VERSION = 1
+_TABLES = "CREATE TABLE piece (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID"
 
 
-class Shelf:
-    """The file. One thread at a time.
+class KeyValueStore:
+    """Named values in one SQLite file; for one thread at a time.
 
     Args:
-        path: Made if it is not there.
-        about: What it belongs to, in words; a file that belongs to something else is refused.
+        path: The file, made if it is not there.
+        about: What it belongs to, as text; a file that belongs to something else is refused.
 
     Raises:
-        RunError: Not such a file, of something else, or the disk does not let it be written.
+        RunError: It is not such a file, belongs to something else, or cannot be written.
     """
 
     def __init__(self, path: Path, about: str):
         self.path = Path(path)
-        with self._said():
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # SQLite gives its other files the rights of this one: what users did is nobody else's business.
-            os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600))
-            self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
-            try:
-                self._open(about)
-            except BaseException:
-                self._db.close()
-                raise
 
-    def _open(self, about: str) -> None:
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = NORMAL")
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.execute("CREATE TABLE piece (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID")
-            self._db.execute(f"PRAGMA user_version = {_VERSION}")
-            self._db.execute("INSERT INTO piece VALUES ('about', ?)", (about.encode(),))
-            self._db.execute("COMMIT")
-        elif version != _VERSION:
-            raise RunError(f"{self.path}: written by another version of this program. Use that one.")
-        found = (self.get("about") or b"").decode(errors="replace")
-        if found != about:
-            raise RunError(
-                f"{self.path}: belongs to {found}, and not to {about}. Give another folder, or the settings it was "
-                "made with."
-            )
+        def fill(db: sqlite3.Connection) -> None:
+            db.execute("INSERT INTO piece VALUES ('about', ?)", (about.encode(),))
+
+        with self._errors():
+            create_private(self.path)  # what users did must not be readable for others
+            self._db = open_database(self.path, _VERSION, _TABLES, synchronous="NORMAL", fill=fill)
+        try:
+            found = (self.get("about") or b"").decode(errors="replace")
+            if found != about:
+                raise RunError(
+                    f"{self.path}: belongs to {found}, and not to {about}. Give another folder, or the settings it was "
+                    "made with."
+                )
+        except BaseException:
+            self._db.close()
+            raise
 
     def get(self, name: str) -> bytes | None:
-        """A piece, or None."""
-        with self._said():
+        """The value of a name; None if there is none."""
+        with self._errors():
             row = self._db.execute("SELECT value FROM piece WHERE name = ?", (name,)).fetchone()
         return None if row is None else row[0]
 
     def below(self, prefix: str) -> list[tuple[str, bytes]]:
-        """All pieces whose names begin with ``prefix``, which is left out of them; by name."""
-        with self._said():
+        """Names that begin with ``prefix``, without it, and their values; sorted by name."""
+        with self._errors():
             rows = self._db.execute(
                 "SELECT name, value FROM piece WHERE name >= ? AND name < ? ORDER BY name", (prefix, prefix + "\x7f")
             ).fetchall()
         return [(name[len(prefix) :], value) for name, value in rows]
 
-    def put(self, pieces: Mapping[str, bytes], without: Iterable[str] = ()) -> None:
-        """Write pieces and remove others, all of them or none.
+    def put(self, values: Mapping[str, bytes], without: Iterable[str] = ()) -> None:
+        """Write values and remove others, all of them or none.
+
+        Args:
+            values: New values by name.
+            without: Names to remove first.
 
         Raises:
-            RunError: The disk is full, or the file cannot be written; it is as it was.
+            RunError: The disk is full, or the file cannot be written; nothing has changed.
         """
-        with self._said():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                self._db.executemany("DELETE FROM piece WHERE name = ?", [(name,) for name in without])
-                self._db.executemany("INSERT OR REPLACE INTO piece VALUES (?, ?)", list(pieces.items()))
-                self._db.execute("COMMIT")
-            except BaseException:
-                with contextlib.suppress(sqlite3.Error):
-                    self._db.execute("ROLLBACK")
-                raise
+        with self._errors(), transaction(self._db):
+            self._db.executemany("DELETE FROM piece WHERE name = ?", [(name,) for name in without])
+            self._db.executemany("INSERT OR REPLACE INTO piece VALUES (?, ?)", list(values.items()))
 
-    def shut(self) -> None:
-        """Close the file."""
+    def close(self) -> None:
+        """Close the file; the store cannot be used afterwards."""
         self._db.close()
 
     @contextlib.contextmanager
-    def _said(self) -> Iterator[None]:
+    def _errors(self) -> Iterator[None]:
+        """Turn errors of SQLite and of the file system into :class:`RunError`."""
         try:
             yield
+        except VersionError as error:
+            raise RunError(f"{self.path}: written by another version of this program. Use that one.") from error
         except (sqlite3.Error, OSError) as error:
             raise RunError(f"{self.path}: cannot be used ({error}). Make room, or mend its permissions.") from error
 

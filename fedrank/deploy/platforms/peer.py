@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedrank.core.errors import RunError
-from fedrank.deploy.device.connection import Answer
-from fedrank.deploy.platforms.link import Link, said_by
+from fedrank.deploy.http.client import ClientResponse, PersistentClient
 from fedrank.deploy.platforms.terms import EXCHANGE_PATH, Terms
 
 _log = logging.getLogger("fedrank.coordinator")
@@ -44,14 +43,16 @@ class Peer:
     Args:
         terms: What the coordinator has agreed to.
         index: Which platform should be there.
-        link: To it.
+        client: Connection to it.
         seeded: Whether it should draw from the run's seed.
         stop: Set when nobody waits any more.
     """
 
-    def __init__(self, terms: Terms, index: int, link: Link, *, seeded: bool = False, stop: threading.Event):
-        self._terms, self._index, self._link, self._seeded, self._stop = terms, index, link, seeded, stop
-        link.greet = self._check
+    def __init__(
+        self, terms: Terms, index: int, client: PersistentClient, *, seeded: bool = False, stop: threading.Event
+    ):
+        self._terms, self._index, self._client, self._seeded, self._stop = terms, index, client, seeded, stop
+        client.on_connect = self._check
 
     def exchange(self, number: int, place: int, body: bytes, patience: float) -> bytes | Silence:
         """Ask a question of a round.
@@ -82,15 +83,17 @@ class Peer:
         if isinstance(answer, Silence):
             return answer
         try:
-            return [(int(first), int(last)) for first, last in said_by(answer)["missing"]]
+            return [(int(first), int(last)) for first, last in answer.json()["missing"]]
         except (ValueError, TypeError, LookupError) as error:
             raise self._error("says nothing sensible about missing rounds") from error
 
-    def _patiently(self, method: str, path: str, body: bytes | None, patience: float, limit: int) -> Answer | Silence:
+    def _patiently(
+        self, method: str, path: str, body: bytes | None, patience: float, limit: int
+    ) -> ClientResponse | Silence:
         end, pause = time.monotonic() + patience, _PAUSE
         while True:
             try:
-                answer = self._link.ask(method, path, body, limit=limit)
+                answer = self._client.ask(method, path, body, limit=limit)
             except OSError as error:
                 silence = Silence("away")
                 if pause == _PAUSE:
@@ -110,23 +113,23 @@ class Peer:
 
     def _check(self) -> None:
         """Over every new connection it says first who it is."""
-        answer = self._link.ask("GET", "/v1/platform")
+        answer = self._client.ask("GET", "/v1/platform")
         if answer.status != 200:
             raise ConnectionError(self._refused(answer).reason)
-        said: dict[str, Any] = said_by(answer)
+        said: dict[str, Any] = answer.json()
         here = {"platform": self._index, "terms": self._terms.fingerprint, "seeded": self._seeded}
         for name, value in here.items():
             if said.get(name) != value:
                 raise self._error(f"says {name} = {said.get(name)!r}, and this coordinator expects {value!r}")
 
-    def _refused(self, answer: Answer) -> Silence:
+    def _refused(self, answer: ClientResponse) -> Silence:
         if answer.reason in _FINAL:
             raise self._error(f"refuses the coordinator: {answer.reason}")
-        said = said_by(answer).get("round")
+        said = answer.json().get("round")
         return Silence(answer.reason or f"status {answer.status}", said if type(said) is int else None)
 
     def _error(self, what: str) -> RunError:
         return RunError(
-            f"platform {self._index} at {self._link.url}: {what}. Give each platform's own address, in order, its "
+            f"platform {self._index} at {self._client.url}: {what}. Give each platform's own address, in order, its "
             "token, and the same configuration to everybody."
         )

@@ -31,7 +31,7 @@ import numpy as np
 
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.protocol import Exchange
-from fedrank.deploy.platforms.key_value_store import Shelf, packed, unpacked
+from fedrank.deploy.platforms.key_value_store import KeyValueStore, packed, unpacked
 from fedrank.deploy.platforms.steps import (
     NotYetError,
     RefusedError,
@@ -66,18 +66,18 @@ class Platform:
     Args:
         terms: What everybody agreed on.
         index: Which platform it is, from 0.
-        shelf: Its file; what is in it is gone on with.
+        store: Its database; a platform continues from what is in it.
         seeded: Draw from the run's seed as a simulator does, and protect nobody.
 
     Raises:
         RunError: There is no such platform, or the file is damaged.
     """
 
-    def __init__(self, terms: Terms, index: int, shelf: Shelf, *, seeded: bool = False):
+    def __init__(self, terms: Terms, index: int, store: KeyValueStore, *, seeded: bool = False):
         if not 0 <= index < terms.platforms:
             raise RunError(f"there are platforms 0..{terms.platforms - 1}, and none is {index}.")
         self.terms, self.index, self.seeded = terms, index, seeded
-        self._s, self._shelf = terms.protocol.settings, shelf
+        self._s, self._store = terms.protocol.settings, store
         self._own = terms.platform_own(index, seeded)
         nothing = jnp.int32(self._s.world.slate), jnp.int32(-1), jnp.float32(0.0), jnp.float32(0.0)
         self._nothing = Turn(*nothing)
@@ -322,36 +322,36 @@ class Platform:
         }
         parts["now"] = json.dumps(now).encode()
         changed = {name: part for name, part in parts.items() if self._written.get(name) != part}
-        self._shelf.put({**changed, **pieces}, without)
+        self._store.put({**changed, **pieces}, without)
         self._written.update(changed)
         self._own = own
         for attribute, value in changes.items():
             setattr(self, attribute, value)
 
     def _load(self) -> None:
-        kept = self._shelf.get("now")
+        kept = self._store.get("now")
         if kept is None:
             self._commit(self._own, {"turn": packed(self._turn), "chose": packed(self._chose)})
             return
         now = json.loads(kept)
         self.round, self.lived, self.alone, self._ended = now["round"], now["lived"], now["alone"], now["ended"]
         self.stage, self._said = Stage(now["stage"]), now["said"]
-        self._written = {f"own/{name}": data for name, data in self._shelf.below("own/")} | {"now": kept}
+        self._written = {f"own/{name}": data for name, data in self._store.below("own/")} | {"now": kept}
         own = {
             name: unpacked(self._written[f"own/{name}"], getattr(self._own, name))
             for name in PlatformState._fields
             if name != "replay"
         }
-        self._turn = unpacked(self._shelf.get("turn") or b"", self._turn)
-        self._chose = unpacked(self._shelf.get("chose") or b"", self._chose)
+        self._turn = unpacked(self._store.get("turn") or b"", self._turn)
+        self._chose = unpacked(self._store.get("chose") or b"", self._chose)
         replay = jax.tree.map(lambda leaf: np.array(leaf), self._own.replay)
         like = jax.tree.map(lambda leaf: leaf[0], self._own.replay)
-        for name, data in self._shelf.below("moment/"):
+        for name, data in self._store.below("moment/"):
             place, row = int(name), unpacked(data[8:], like)
             self._numbers[place] = int.from_bytes(data[:8], "little")
             jax.tree.map(lambda kept, new, at=place: kept.__setitem__(at, new), replay, row)
         self._own = PlatformState(replay=jax.tree.map(jnp.asarray, replay), **own)
-        for name, data in self._shelf.below("answer/"):
+        for name, data in self._store.below("answer/"):
             number, place = name.split("/")
             self._answers[int(number), int(place)] = data
 

@@ -15,13 +15,14 @@ import numpy as np
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.ledger import Ledger
-from fedrank.deploy.platforms.home import PlatformHome, read_token
-from fedrank.deploy.platforms.link import Link
-from fedrank.deploy.platforms.listen import Servers
+from fedrank.deploy.folder import read_token
+from fedrank.deploy.http.client import PersistentClient
+from fedrank.deploy.http.servers import Servers
+from fedrank.deploy.platforms.folder import CLIENTS, PlatformFolder
 from fedrank.deploy.platforms.peer import Peer
 from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.rounds import PATIENCE, Coordinator, RoundSeen
-from fedrank.deploy.platforms.service import USER_PATIENCE, ApplicationFace, Changes, CoordinatorFace
+from fedrank.deploy.platforms.service import USER_PATIENCE, Changes, CoordinatorApp, OwnApp
 from fedrank.deploy.platforms.terms import Terms
 from fedrank.engine.checkpoint import write_atomically
 
@@ -51,7 +52,7 @@ class ListenAt:
 
 @contextlib.contextmanager
 def platform_servers(
-    home: PlatformHome, terms: Terms, index: int, at: ListenAt, *, seeded: bool = False
+    home: PlatformFolder, terms: Terms, index: int, at: ListenAt, *, seeded: bool = False
 ) -> Iterator[Servers]:
     """A platform's servers, ready to run; its folder is nobody else's meanwhile.
 
@@ -67,27 +68,27 @@ def platform_servers(
         ConfigError: A port is taken, a token is too short, or a certificate cannot be used.
     """
     with home.locked():
-        coordinator = home.token("coordinator", at.token_file, make=True)
-        application = home.token("application", make=True)
+        coordinator = home.token_or_new("coordinator", at.token_file)
+        application = home.token_or_new("application")
         if coordinator == application:
             raise ConfigError(f"{home.path}: coordinator and application must not have the same token.")
-        shelf = home.shelf(f"platform {index}", terms, seeded)
+        store = home.open_store(f"platform {index}", terms, seeded)
         try:
-            platform = Platform(terms, index, shelf, seeded=seeded)
+            platform = Platform(terms, index, store, seeded=seeded)
             platform.warm()
             changes = Changes()
             outside = {"host": at.host, "port": at.port, "certfile": at.certificate, "keyfile": at.key}
-            faces = (
-                (CoordinatorFace(platform, changes, coordinator), outside),
-                (ApplicationFace(platform, changes, application, at.patience), {"port": at.application_port}),
+            apps = (
+                (CoordinatorApp(platform, changes, coordinator), outside),
+                (OwnApp(platform, changes, application, at.patience), {"port": at.application_port}),
             )
-            yield Servers(faces)
+            yield Servers(apps)
         finally:
-            shelf.shut()
+            store.close()
 
 
 def run_platform(
-    home: PlatformHome,
+    home: PlatformFolder,
     terms: Terms,
     index: int,
     at: ListenAt,
@@ -102,13 +103,13 @@ def run_platform(
     with platform_servers(home, terms, index, at, seeded=seeded) as servers:
 
         def ready(urls: list[str]) -> None:
-            home.listening({"coordinator": urls[0], "application": urls[1]})
+            home.write_urls(dict(zip(CLIENTS, urls, strict=True)))
             on_ready(urls[0], urls[1])
 
         try:
             servers.run(ready)
         finally:
-            home.silent()
+            home.remove_urls(*CLIENTS)
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class Asking:
     ca: Path | None = None
     allow_http: bool = False
 
-    def links(self) -> list[Link]:
+    def clients(self) -> list[PersistentClient]:
         """A connection to each platform.
 
         Raises:
@@ -141,17 +142,17 @@ class Asking:
             raise ConfigError(f"there are {len(self.platforms)} platforms and {len(files)} token files; give one each.")
         made = []
         for place, where in enumerate(self.platforms):
-            home = None if "://" in where else PlatformHome(where)
+            home = None if "://" in where else PlatformFolder(where)
             if home is None and not files:
                 raise ConfigError(f"give --token-file for {where}: the token that its platform gave you.")
             url = where if home is None else home.url("coordinator")
             token = read_token(files[place]) if files else home.token("coordinator")  # type: ignore[union-attr]
-            made.append(Link(url, token, ca=self.ca, allow_http=self.allow_http))
+            made.append(PersistentClient(url, token, ca=self.ca, allow_http=self.allow_http))
         return made
 
 
 def coordinate(
-    home: PlatformHome,
+    home: PlatformFolder,
     terms: Terms,
     asking: Asking,
     rounds: int,
@@ -179,18 +180,20 @@ def coordinate(
     import threading
 
     with home.locked():
-        shelf, stop = home.shelf("coordinator", terms, seeded), threading.Event()
+        store, stop = home.open_store("coordinator", terms, seeded), threading.Event()
         try:
-            peers = [Peer(terms, index, link, seeded=seeded, stop=stop) for index, link in enumerate(asking.links())]
-            coordinator = Coordinator(terms, peers, shelf, patience=asking.patience, seeded=seeded, stop=stop)
+            peers = [Peer(terms, index, link, seeded=seeded, stop=stop) for index, link in enumerate(asking.clients())]
+            coordinator = Coordinator(terms, peers, store, patience=asking.patience, seeded=seeded, stop=stop)
             with coordinator:
                 _rounds(home, coordinator, rounds, on_round)
         finally:
-            shelf.shut()
+            store.close()
     return coordinator
 
 
-def _rounds(home: PlatformHome, coordinator: Coordinator, rounds: int, on_round: Callable[[RoundSeen], object]) -> None:
+def _rounds(
+    home: PlatformFolder, coordinator: Coordinator, rounds: int, on_round: Callable[[RoundSeen], object]
+) -> None:
     every, begun = coordinator.terms.config.evaluation.every, time.monotonic()
     seen: list[RoundSeen] = []
     try:
@@ -206,7 +209,7 @@ def _rounds(home: PlatformHome, coordinator: Coordinator, rounds: int, on_round:
         write_files(home, coordinator)
 
 
-def _note(home: PlatformHome, coordinator: Coordinator, seen: list[RoundSeen], begun: float) -> None:
+def _note(home: PlatformFolder, coordinator: Coordinator, seen: list[RoundSeen], begun: float) -> None:
     """A line of ``rounds.jsonl`` about some rounds."""
     state = coordinator.terms.protocol.watch(coordinator.state)
     row = {
@@ -236,7 +239,7 @@ def ledger_of(coordinator: Coordinator) -> Ledger:
     return ledger
 
 
-def write_files(home: PlatformHome, coordinator: Coordinator) -> None:
+def write_files(home: PlatformFolder, coordinator: Coordinator) -> None:
     """``ledger.jsonl``, ``privacy.json`` and ``federated.safetensors``, Ω and its target network."""
     from safetensors.numpy import save
 

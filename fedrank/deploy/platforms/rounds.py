@@ -29,7 +29,7 @@ import numpy as np
 
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.protocol import Exchange
-from fedrank.deploy.platforms.key_value_store import Shelf, packed, unpacked
+from fedrank.deploy.platforms.key_value_store import KeyValueStore, packed, unpacked
 from fedrank.deploy.platforms.peer import Peer, Silence
 from fedrank.deploy.platforms.steps import blank_message
 from fedrank.deploy.platforms.terms import Terms
@@ -63,7 +63,7 @@ class Coordinator:
     Args:
         terms: What everybody agreed on.
         peers: The platforms, in order.
-        shelf: The coordinator's file; what is in it is gone on with.
+        store: The coordinator's database; it continues from what is in it.
         patience: Seconds that a platform may take to answer; infinite: everybody is waited for.
         seeded: Draw from the run's seed as a simulator does.
         stop: Set when nobody waits any more.
@@ -77,7 +77,7 @@ class Coordinator:
         self,
         terms: Terms,
         peers: Sequence[Peer],
-        shelf: Shelf,
+        store: KeyValueStore,
         *,
         patience: float = PATIENCE,
         seeded: bool = False,
@@ -86,7 +86,7 @@ class Coordinator:
         if len(peers) != terms.platforms:
             raise RunError(f"there are {len(peers)} platforms, and the configuration has {terms.platforms}.")
         self.terms, self.patience = terms, patience
-        self._peers, self._shelf, self._stop = tuple(peers), shelf, stop or threading.Event()
+        self._peers, self._store, self._stop = tuple(peers), store, stop or threading.Event()
         self.state: CoordinatorState = terms.coordinator_state(seeded)
         self._every = terms.config.evaluation.every
         self._counts: dict[int, np.ndarray] = {}
@@ -258,14 +258,14 @@ class Coordinator:
     def _keep(self, state: Any, number: int, crossed: np.ndarray) -> None:
         block = number // self._every
         counts = self._counts.get(block, 0) + crossed
-        self._shelf.put({"state": packed(state), f"crossed/{block:010}": counts.astype("<i8").tobytes()})
+        self._store.put({"state": packed(state), f"crossed/{block:010}": counts.astype("<i8").tobytes()})
         self.state, self._counts[block] = state, counts
 
     def _load(self) -> None:
-        kept = self._shelf.get("state")
+        kept = self._store.get("state")
         if kept is not None:
             self.state = unpacked(kept, self.state)
-        for name, data in self._shelf.below("crossed/"):
+        for name, data in self._store.below("crossed/"):
             self._counts[int(name)] = np.frombuffer(data, "<i8").reshape(-1, 2).astype(np.int64)
 
     @property

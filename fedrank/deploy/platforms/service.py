@@ -31,9 +31,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from fedrank.deploy.hub.app import App
-from fedrank.deploy.hub.guard import Guard, Secret, bearer, number_of
-from fedrank.deploy.hub.routes import NO_STORE, REFUSED, Answer, Asked, Route, as_json, refusal
+from fedrank.deploy.http.app import HttpApp
+from fedrank.deploy.http.guard import Guard, Secret, bearer, number_of
+from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response, refusal
 from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.steps import NotYetError, RefusedError
 from fedrank.deploy.platforms.terms import EXCHANGE_PATH
@@ -56,13 +56,12 @@ _REASONS = {
 }
 
 
-class Counts:
-    """What is counted about requests: answers by route and status, refusals by route and reason."""
+class RequestCounts:
+    """Counts of responses by route and status code, and of refused requests by route and reason."""
 
     def __init__(self):
         self.requests: Counter[tuple[str, int]] = Counter()
         self.refusals: Counter[tuple[str, str]] = Counter()
-        self.reports: Counter[str] = Counter()  # of a hub; here nothing
 
     def refuse(self, route: str, reason: str) -> None:
         """Count a request that was refused."""
@@ -101,48 +100,32 @@ class Changes:
             await asyncio.wait([change], timeout=left)
 
 
-class PlatformApp(App):
-    """One of a platform's faces: the machinery of a hub's, with other routes.
+class PlatformApp(HttpApp):
+    """One of a platform's two HTTP applications, for those who have one token.
 
     Args:
-        token: Who has it may ask.
-        name: What the token is called in errors.
+        token: The token.
+        name: Name of the token in errors.
     """
 
     def __init__(self, token: str, name: str):
-        self.counters, self.failure = Counts(), None  # type: ignore[assignment]
-        self._guard, self._on_start, self._on_stop = Guard(), None, None
+        super().__init__(Guard(), RequestCounts())
         self._token = Secret(token, name)
-        self._nothing = Route("other", (), None, self._not_found)
-        self._report_route = self._nothing
-        self._routes: dict[str, Route] = {}
 
-    def _route(self, path: str) -> tuple[Route, str]:
-        route = self._routes.get(path)
-        if route is not None:
-            return route, ""
-        for above, route in self._routes.items():
-            if above.endswith("/") and path.startswith(above):
-                return route, path[len(above) :]
-        return self._nothing, ""
-
-    def _may(self, asked: Asked) -> Answer | None:
-        matches = self._token.matches(bearer(asked.authorization))
-        return None if matches else self._unauthorised(self._guard.failure, asked)
-
-    async def _not_found(self, asked: Asked) -> Answer:
-        return REFUSED["not-found"]
+    def _authorise(self, request: HttpRequest) -> HttpResponse | None:
+        matches = self._token.matches(bearer(request.authorization))
+        return None if matches else self._unauthorised(self._guard.failure, request)
 
 
-def refused(error: RefusedError) -> Answer:
+def refused(error: RefusedError) -> HttpResponse:
     """The answer to what a platform refuses."""
     if error.reason in _REASONS:
         code, detail = _REASONS[error.reason]
-        return as_json(code, {"error": error.reason, "detail": detail, **error.more}, reason=error.reason)
+        return json_response(code, {"error": error.reason, "detail": detail, **error.more}, reason=error.reason)
     return refusal(error.reason, **error.more)
 
 
-class CoordinatorFace(PlatformApp):
+class CoordinatorApp(PlatformApp):
     """What the coordinator sees.
 
     Args:
@@ -155,35 +138,37 @@ class CoordinatorFace(PlatformApp):
         super().__init__(token, "coordinator token")
         self._platform, self._changes = platform, changes
         most = max(exchange.request.nbytes for exchange in platform.terms.exchanges)
-        self._routes = {
-            "/v1/platform": Route("platform", ("GET",), self._may, self._about),
-            "/v1/missing/": Route("missing", ("GET",), self._may, self._missing),
-            EXCHANGE_PATH: Route("exchange", ("POST",), self._may, self._exchange, most=most),
-        }
+        self.add_routes(
+            {
+                "/v1/platform": Route("platform", ("GET",), self._authorise, self._about),
+                "/v1/missing/": Route("missing", ("GET",), self._authorise, self._missing),
+                EXCHANGE_PATH: Route("exchange", ("POST",), self._authorise, self._exchange, max_body=most),
+            }
+        )
 
-    async def _about(self, asked: Asked) -> Answer:
-        return as_json(200, self._platform.about())
+    async def _about(self, request: HttpRequest) -> HttpResponse:
+        return json_response(200, self._platform.about())
 
-    async def _missing(self, asked: Asked) -> Answer:
-        number = number_of(asked.tail)
+    async def _missing(self, request: HttpRequest) -> HttpResponse:
+        number = number_of(request.tail)
         if number is None:
-            return REFUSED["malformed"]
-        return as_json(200, {"missing": self._platform.missing(number)})
+            return REFUSALS["malformed"]
+        return json_response(200, {"missing": self._platform.missing(number)})
 
-    async def _exchange(self, asked: Asked) -> Answer:
-        round_, _, exchange = asked.tail.partition("/")
+    async def _exchange(self, request: HttpRequest) -> HttpResponse:
+        round_, _, exchange = request.tail.partition("/")
         number, place = number_of(round_), number_of(exchange)
         if number is None or place is None:
-            return REFUSED["malformed"]
+            return REFUSALS["malformed"]
         try:
-            data = await self._changes.until(lambda: self._platform.answer(number, place, asked.body), PATIENCE)
+            data = await self._changes.until(lambda: self._platform.answer(number, place, request.body), PATIENCE)
         except RefusedError as error:
             return refused(error)
         self._changes.happened()
-        return Answer(200, data, NO_STORE, kind=b"application/octet-stream")
+        return HttpResponse(200, data, NO_STORE, content_type=b"application/octet-stream")
 
 
-class ApplicationFace(PlatformApp):
+class OwnApp(PlatformApp):
     """What the platform's own application sees.
 
     Args:
@@ -200,33 +185,35 @@ class ApplicationFace(PlatformApp):
         self._sizes = {"candidates": world.candidates, "slate": world.slate}
         most = _NUMBER * world.candidates + _REST
         self._since: tuple[int, float] = (-1, 0.0)  # a round, and when its user came
-        self._routes = {
-            "/v1/state": Route("state", ("GET",), self._may, self._state),
-            "/v1/visit/": Route("visit", ("PUT",), self._may, self._visit, most=most),
-            "/v1/slate/": Route("slate", ("GET",), self._may, self._slate),
-            "/v1/outcome/": Route("outcome", ("PUT",), self._may, self._outcome),
-        }
+        self.add_routes(
+            {
+                "/v1/state": Route("state", ("GET",), self._authorise, self._state),
+                "/v1/visit/": Route("visit", ("PUT",), self._authorise, self._visit, max_body=most),
+                "/v1/slate/": Route("slate", ("GET",), self._authorise, self._slate),
+                "/v1/outcome/": Route("outcome", ("PUT",), self._authorise, self._outcome),
+            }
+        )
 
-    async def _state(self, asked: Asked) -> Answer:
+    async def _state(self, request: HttpRequest) -> HttpResponse:
         p = self._platform
         feedback = p.terms.protocol.settings.feedback[p.index]
-        return as_json(200, {**p.about(), **self._sizes, "feedback": feedback})
+        return json_response(200, {**p.about(), **self._sizes, "feedback": feedback})
 
-    async def _visit(self, asked: Asked) -> Answer:
-        number, said = number_of(asked.tail), _json(asked.body)
+    async def _visit(self, request: HttpRequest) -> HttpResponse:
+        number, said = number_of(request.tail), _json(request.body)
         if number is None or said is None or set(said) != {"candidates", "observed", "newcomer"}:
-            return REFUSED["malformed"]
+            return REFUSALS["malformed"]
         candidates, observed, newcomer = said["candidates"], said["observed"], said["newcomer"]
         if not isinstance(candidates, list) or len(candidates) != self._sizes["candidates"]:
-            return REFUSED["malformed"]
+            return REFUSALS["malformed"]
         if not all(map(_is_number, (*candidates, observed))) or not isinstance(newcomer, bool):
-            return REFUSED["out-of-range"]
+            return REFUSALS["out-of-range"]
         return self._done(lambda: self._platform.visit(number, candidates, float(observed), newcomer))
 
-    async def _slate(self, asked: Asked) -> Answer:
-        number = number_of(asked.tail)
+    async def _slate(self, request: HttpRequest) -> HttpResponse:
+        number = number_of(request.tail)
         if number is None:
-            return REFUSED["malformed"]
+            return REFUSALS["malformed"]
         if self._since[0] != number:
             self._since = number, time.monotonic()
         left = self._since[1] + self._patience - time.monotonic()
@@ -239,24 +226,24 @@ class ApplicationFace(PlatformApp):
             self._changes.happened()
         except RefusedError as error:
             return refused(error)
-        return as_json(200, {"slate": slate})
+        return json_response(200, {"slate": slate})
 
-    async def _outcome(self, asked: Asked) -> Answer:
-        number, said = number_of(asked.tail), _json(asked.body)
+    async def _outcome(self, request: HttpRequest) -> HttpResponse:
+        number, said = number_of(request.tail), _json(request.body)
         if number is None or said is None or not set(said) <= {"slot", "engagement"}:
-            return REFUSED["malformed"]
+            return REFUSALS["malformed"]
         slot, engagement = said.get("slot"), said.get("engagement", 0.0)
         if not (slot is None or type(slot) is int) or not _is_number(engagement) or engagement < 0:
-            return REFUSED["out-of-range"]
+            return REFUSALS["out-of-range"]
         return self._done(lambda: self._platform.outcome(number, slot, float(engagement)))
 
-    def _done(self, act: Callable[[], None]) -> Answer:
+    def _done(self, act: Callable[[], None]) -> HttpResponse:
         try:
             act()
         except RefusedError as error:
             return refused(error)
         self._changes.happened()
-        return Answer(204, b"", NO_STORE, kind=None)
+        return HttpResponse(204, b"", NO_STORE, content_type=None)
 
 
 def _json(body: bytes) -> dict[str, Any] | None:

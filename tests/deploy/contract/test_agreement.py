@@ -140,10 +140,10 @@ def over_http(folder: Path, experiment):
             )
         )
         end = time.monotonic() + 60
-        while not home.url.exists():
+        while not home.url_path("hub").exists():
             assert hub.poll() is None and time.monotonic() < end, "the hub did not start"
             time.sleep(0.05)
-        wire = Wire(int(home.url.read_text().rsplit(":", 1)[1]))
+        wire = Wire(int(home.url("hub").rsplit(":", 1)[1]))
         devices = []
         for number in range(DEVICES):  # one after the other, so that the hub numbers them as the simulator does
             file = folder / f"draws-{number}.npz"
@@ -160,7 +160,7 @@ def over_http(folder: Path, experiment):
                 time.sleep(0.05)
         assert [device.wait(90) for device in devices] == [0] * DEVICES
         said = [int(device.communicate()[0]) for device in devices]
-        with urllib.request.urlopen(f"{home.url.read_text().strip()}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"{home.url('hub')}/metrics", timeout=10) as answer:
             metrics = answer.read().decode()
         wire.close()
         hub.send_signal(signal.SIGTERM)

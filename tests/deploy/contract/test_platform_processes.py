@@ -16,7 +16,7 @@ from platform_worlds import SETTINGS
 from safetensors.numpy import load_file
 
 from fedrank.core.ledger import Ledger
-from fedrank.deploy.platforms.home import PlatformHome
+from fedrank.deploy.platforms.folder import PlatformFolder
 from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.terms import Terms
 from fedrank.engine.settings import from_dict, to_toml
@@ -83,8 +83,8 @@ def test_platforms_and_coordinator_that_are_killed_learn_what_a_simulator_learns
     try:
         running["a"], running["b"] = platform(0), platform(1)
         until("platforms listen", running.values(), lambda: all((home / "application.url").exists() for home in homes))
-        ports = [PlatformHome(home).url("coordinator").rpartition(":")[2] for home in homes]
-        application = [PlatformHome(home).url("application").rpartition(":")[2] for home in homes]
+        ports = [PlatformFolder(home).url("coordinator").rpartition(":")[2] for home in homes]
+        application = [PlatformFolder(home).url("application").rpartition(":")[2] for home in homes]
         running["users"] = started(tmp_path, "simulate-visits", *which, *everybody, "--out", tmp_path / "users.jsonl")
         running["c"] = coordinator()
         until("some rounds", running.values(), lambda: rounds_of(tmp_path / "c") >= 8)
@@ -116,7 +116,7 @@ def test_platforms_and_coordinator_that_are_killed_learn_what_a_simulator_learns
         expected = np.asarray(getattr(simulator.server(states), name))[0]
         np.testing.assert_allclose(federated[name], expected, rtol=1e-5, atol=1e-5, err_msg=name)
     for index, home in enumerate(homes):
-        there = Platform(agreed, index, PlatformHome(home).shelf(f"platform {index}", agreed, True), seeded=True)
+        there = Platform(agreed, index, PlatformFolder(home).shelf(f"platform {index}", agreed, True), seeded=True)
         there._end_rounds(ROUNDS)
         assert there.lived == ROUNDS - 1 and there.alone == 0
         for name in ("weights", "target", "mean"):

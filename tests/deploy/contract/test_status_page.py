@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from status_examples import EPSILON, EXAMPLES, NO_EPSILON, point, status
 
+from fedrank.deploy.http.routes import REFUSALS
 from fedrank.deploy.hub import status as status_module
-from fedrank.deploy.hub.routes import REFUSED
 from fedrank.deploy.hub.status import CSP, page
 
 
@@ -170,7 +170,7 @@ def test_refusals_are_shown_by_number_and_only_if_there_were_any():
 
 def test_every_reason_that_the_hub_counts_has_words():
     sources = [Path(status_module.__file__).with_name(name).read_text("utf-8") for name in ("app.py", "server.py")]
-    counted = set(REFUSED) | {"internal"}
+    counted = set(REFUSALS) | {"internal"}
     for source in sources:
         counted |= set(re.findall(r'(?:refuse\([\w."]+, |_part\(\d+, |_limits\.refuse\()"([a-z-]+)"', source))
     assert {"websocket", "disconnected", "slow-reader", "large-headers", "connections", "upgrade"} <= counted

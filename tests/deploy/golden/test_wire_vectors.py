@@ -23,7 +23,7 @@ import wire_vectors  # noqa: E402
 from fedrank.core.errors import WireError  # noqa: E402
 from fedrank.core.rng import perturbation  # noqa: E402
 from fedrank.deploy.device import trial  # noqa: E402
-from fedrank.deploy.hub.guard import report_check  # noqa: E402
+from fedrank.deploy.hub.report_check import report_check  # noqa: E402
 from fedrank.deploy.hub.settings import HubSettings  # noqa: E402
 from fedrank.deploy.terms import Terms  # noqa: E402
 from fedrank.metrics.online import REWARDS, discretised  # noqa: E402

@@ -9,7 +9,7 @@ from app_worlds import app, hub, metrics  # noqa: F401
 from hub_fakes import ADMIN, DEVICE, ENROLMENT, Exchange, FakeHub, a_reply, app_of, ask
 
 from fedrank.core.errors import ConfigError
-from fedrank.deploy.hub.guard import Guard
+from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.hub.outcome import Outcome
 from fedrank.deploy.terms import Terms
 
@@ -149,7 +149,7 @@ def test_a_length_that_is_none_closes_the_connection(hub, app, values):
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(hub, monkeypatch):
-    monkeypatch.setattr("fedrank.deploy.hub.guard._LINGER_SECONDS", 0.05)
+    monkeypatch.setattr("fedrank.deploy.http.guard._LINGER_SECONDS", 0.05)
     app = app_of(hub, Guard(body_seconds=0.05))
     slow = Exchange("POST", "/v1/report/0", DEVICE, [a_reply()[:3]])
     slow.stalls = True

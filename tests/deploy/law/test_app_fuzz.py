@@ -10,8 +10,8 @@ from hub_fakes import ADMIN, DEVICE, ENROLMENT, Exchange, FakeHub, a_reply, app_
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from fedrank.deploy.hub.guard import Guard
-from fedrank.deploy.hub.server import ThreadedServer
+from fedrank.deploy.http.guard import Guard
+from fedrank.deploy.http.server import ThreadedServer
 
 #: Codes that the protocol knows, and those of a connection that never became a request.
 KNOWN = {200, 201, 204, 304, 400, 401, 404, 405, 408, 409, 410, 413, 422, 429, 503} | {431}
@@ -78,8 +78,8 @@ def exchanges(draw) -> tuple[Exchange, str | None]:
 @pytest.fixture(autouse=True, scope="module")
 def no_lingering():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedrank.deploy.hub.guard._LINGER_SECONDS", 0.01)
-        patch.setattr("fedrank.deploy.hub.server._LINGER_SECONDS", 0.1)
+        patch.setattr("fedrank.deploy.http.guard._LINGER_SECONDS", 0.01)
+        patch.setattr("fedrank.deploy.http.server._LINGER_SECONDS", 0.1)
         yield
 
 

@@ -12,9 +12,9 @@ from hub_fakes import ADMIN, DEVICE, ENROLMENT, Exchange, FakeHub, a_reply, app_
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedrank.core.errors import RunError
+from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.hub import app as app_module
 from fedrank.deploy.hub.counters import Counters
-from fedrank.deploy.hub.guard import Guard
 from fedrank.deploy.hub.store import StoreError
 
 

@@ -12,7 +12,7 @@ from fake_hub import ENROLMENT, FakeHub, Fault, fault
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.device import Device, Ranking, connection
-from fedrank.deploy.device.connection import Backoff, Connection
+from fedrank.deploy.device.connection import Backoff, HubClient
 
 
 def test_a_redirect_is_not_followed_and_no_token_goes_elsewhere(hub, make):
@@ -228,13 +228,13 @@ def test_settings_that_can_never_work_are_refused(tmp_path, settings, words):
 
 def test_plain_http_is_for_loopback_or_on_request():
     for url in ("http://localhost:1", "http://127.0.0.5", "http://[::1]:80", "https://hub.example.org"):
-        Connection(url)
-    Connection("http://hub.example.org", allow_http=True)
+        HubClient(url)
+    HubClient("http://hub.example.org", allow_http=True)
 
 
 def test_one_hub_has_one_address_however_it_is_spelled():
-    assert Connection("HTTPS://Hub.Example.org/learn/").url == Connection("https://hub.example.org:443/learn").url
-    assert Connection("https://hub.example.org").url != Connection("https://hub.example.org/learn").url
+    assert HubClient("HTTPS://Hub.Example.org/learn/").url == HubClient("https://hub.example.org:443/learn").url
+    assert HubClient("https://hub.example.org").url != HubClient("https://hub.example.org/learn").url
 
 
 def test_a_hub_may_live_below_a_path(hub, make):

@@ -20,7 +20,7 @@ from fedrank.deploy.flower.gateway import Gateway, answer_through, check_terms
 from fedrank.deploy.flower.messages import Question
 from fedrank.deploy.flower.serving import experiment_of, serve
 from fedrank.deploy.flower.settings import NodeSettings, read_node, read_run
-from fedrank.deploy.hub.server import ThreadedServer
+from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub.service import hub_app
 
 FEATURES = 3

@@ -171,12 +171,12 @@ def test_a_round_that_was_closed_when_the_process_died_is_applied(tmp_path, wher
             if where == "closed, not applied":
                 hub.model.tell = died
             else:
-                hub.store.applied = died
+                hub.store.apply_round = died
         for device, sent in zip(devices, some_messages(hub, 4), strict=True):
             await hub.report(0, device, sent)
         if crash:
             hub._thread.join()
-            store.shut()
+            store.close()
             async with running(home) as hub:
                 await opened(hub, 1)
                 return hub.view.model

@@ -40,7 +40,7 @@ def test_a_hub_whose_making_was_interrupted_is_made(tmp_path, left):
         (tmp_path / "hub" / name).write_bytes(content)
     home = make(tmp_path / "hub")
     settings, store = home.open()
-    store.shut()
+    store.close()
     assert settings.n_features == 5 and len(home.token("admin")) >= 16
     if b"operators" in left.get("enrolment.token", b""):
         assert home.token("enrolment") == "a-token-of-the-operators-own"
@@ -88,7 +88,7 @@ def test_an_applied_round_is_applied_once_however_often_it_is_tried(tmp_path, mo
     async def story():
         async with running(make(tmp_path / "hub")) as hub:
             monkeypatch.setattr(hub_module, "_TRY_AGAIN", 0.02)
-            applied, tries = hub.store.applied, []
+            applied, tries = hub.store.apply_round, []
 
             def done_and_failed(*arguments, **named):
                 applied(*arguments, **named)
@@ -96,7 +96,7 @@ def test_an_applied_round_is_applied_once_however_often_it_is_tried(tmp_path, mo
                 if len(tries) < 3:
                     full()
 
-            monkeypatch.setattr(hub.store, "applied", done_and_failed)
+            monkeypatch.setattr(hub.store, "apply_round", done_and_failed)
             await play(hub, await enrolled(hub, 4), 1)
             assert len(tries) == 3 and hub.view.round == 1 and hub.healthy
 

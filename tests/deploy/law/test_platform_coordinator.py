@@ -25,7 +25,7 @@ from platform_worlds import (
 
 from fedrank.core.ledger import Ledger
 from fedrank.deploy.platforms.client import PlatformClient
-from fedrank.deploy.platforms.home import PlatformHome
+from fedrank.deploy.platforms.folder import PlatformFolder
 from fedrank.deploy.platforms.key_value_store import packed
 from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.process import Asking, coordinate
@@ -42,7 +42,7 @@ def test_two_platforms_and_a_coordinator_over_http_go_through_rounds_and_count_e
         users = threading.Thread(target=lambda: lived.extend(visits(agreed, clients, rounds)))
         users.start()
         asking = Asking([str(a.path), str(b.path)], patience=math.inf)
-        coordinate(PlatformHome(tmp_path / "c"), agreed, asking, rounds, seen.append, seeded=True)
+        coordinate(PlatformFolder(tmp_path / "c"), agreed, asking, rounds, seen.append, seeded=True)
         users.join()
     assert [one.learnt for one in seen] == [None, None, None, True] and all(one.heard.all() for one in seen)
     assert all((one.engagement > 0).all() for one in lived) and [one.over for one in lived] == [
@@ -90,7 +90,7 @@ def test_two_platforms_over_http_say_what_the_protocols_functions_say_in_a_plain
         users = threading.Thread(target=lambda: lived.extend(visits(agreed, clients, ROUNDS, seeded=True)))
         users.start()
         asking = Asking([str(a.path), str(b.path)], patience=math.inf)
-        home = PlatformHome(tmp_path / "c")
+        home = PlatformFolder(tmp_path / "c")
         coordinator = coordinate(home, agreed, asking, ROUNDS, rounds.append, seeded=True)
         users.join()
     expected, state, own, engagement = as_simulated(agreed, ROUNDS)
@@ -131,7 +131,7 @@ def test_two_platforms_over_http_say_what_the_protocols_functions_say_in_a_plain
 
 
 def a_platform_of(folder, agreed, index):
-    return Platform(agreed, index, PlatformHome(folder).shelf(f"platform {index}", agreed, True), seeded=True)
+    return Platform(agreed, index, PlatformFolder(folder).shelf(f"platform {index}", agreed, True), seeded=True)
 
 
 # -- the coordinator -----------------------------------------------------------------------------------------------
@@ -157,8 +157,8 @@ def test_a_coordinator_that_is_killed_in_a_round_asks_again_and_everything_is_as
         assert cut.done == 3
     assert (3, STEP_A) in peers[0].asked
     for one in peers:
-        one.platform._shelf.shut()
-    cut._shelf.shut()
+        one.platform._store.close()
+    cut._store.close()
     cut, peers = coordinated(tmp_path / "cut")
     with cut:
         assert cut.done == 3

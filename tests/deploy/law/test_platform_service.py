@@ -27,8 +27,8 @@ from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.platforms import peer as peer_module
 from fedrank.deploy.platforms import service
 from fedrank.deploy.platforms.client import PlatformClient
-from fedrank.deploy.platforms.home import PlatformHome
-from fedrank.deploy.platforms.key_value_store import Shelf, packed
+from fedrank.deploy.platforms.folder import PlatformFolder
+from fedrank.deploy.platforms.key_value_store import KeyValueStore, packed
 from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.process import Asking, coordinate
 from fedrank.deploy.platforms.steps import NotYetError, RefusedError
@@ -77,7 +77,7 @@ def test_a_platform_that_is_killed_after_every_step_is_the_same_as_one_that_is_n
         (tmp_path / name).mkdir()
 
     def killed(platform):
-        platform._shelf.shut()
+        platform._store.close()
         return a_platform(tmp_path / "other")
 
     one, replies = learns(lived_through(a_platform(tmp_path / "one"), range(4)), 3)
@@ -97,7 +97,7 @@ def test_chance_from_the_system_is_drawn_once_for_a_question(tmp_path):
     asked = question(platform, LOOK, round=np.uint32(0))
     first = platform.answer(0, LOOK, asked)
     assert platform.answer(0, LOOK, asked) == first
-    platform._shelf.shut()
+    platform._store.close()
     assert a_platform(tmp_path, seeded=False, of=noisy).answer(0, LOOK, asked) == first
     others = set()
     for place in range(3):
@@ -203,16 +203,16 @@ def test_a_slate_without_federated_values_is_a_platforms_own_and_late_ones_are_n
 
 
 def test_a_file_of_something_else_is_refused(tmp_path):
-    Shelf(tmp_path / "x.db", "platform 0 of terms abc").shut()
+    KeyValueStore(tmp_path / "x.db", "platform 0 of terms abc").close()
     with pytest.raises(RunError, match="belongs to platform 0 of terms abc, and not to platform 1"):
-        Shelf(tmp_path / "x.db", "platform 1 of terms abc")
+        KeyValueStore(tmp_path / "x.db", "platform 1 of terms abc")
     (tmp_path / "y.db").write_bytes(b"no database at all" * 100)
     with pytest.raises(RunError, match=r"y\.db: cannot be used"):
-        Shelf(tmp_path / "y.db", "anything")
+        KeyValueStore(tmp_path / "y.db", "anything")
 
 
 def test_what_is_written_together_is_there_together(tmp_path):
-    shelf = Shelf(tmp_path / "x.db", "a")
+    shelf = KeyValueStore(tmp_path / "x.db", "a")
     shelf.put({"one": b"1", "two": b"2"})
     with pytest.raises((RunError, sqlite3.Error)):
         shelf.put({"one": b"3", "two": None}, ["one"])
@@ -315,10 +315,10 @@ def test_a_coordinator_with_other_settings_or_another_order_is_told_so(home, tmp
     other = terms(world={"candidates": 4, "slate": 2})
     for agreed, platforms, what in ((other, [url, url], "terms"), (terms(), [url, url], "platform = 0")):
         with pytest.raises(RunError, match=what):
-            coordinate(PlatformHome(tmp_path / what[:3]), agreed, Asking(platforms, [own]), 1, print, seeded=True)
+            coordinate(PlatformFolder(tmp_path / what[:3]), agreed, Asking(platforms, [own]), 1, print, seeded=True)
     with pytest.raises(RunError, match="unauthorised"):
         wrong = home.path / "application.token"
-        coordinate(PlatformHome(tmp_path / "w"), terms(), Asking([url, url], [wrong], 0.1), 1, print, seeded=True)
+        coordinate(PlatformFolder(tmp_path / "w"), terms(), Asking([url, url], [wrong], 0.1), 1, print, seeded=True)
 
 
 def test_two_processes_do_not_serve_one_folder(home):

@@ -24,7 +24,7 @@ from server_worlds import (  # noqa: F401
     world,
 )
 
-from fedrank.deploy.hub.server import LARGEST_HEAD, GuardedProtocol
+from fedrank.deploy.http.server import LARGEST_HEAD, GuardedProtocol
 
 
 def test_requests_share_a_connection(here):
@@ -218,8 +218,8 @@ def test_a_body_that_is_too_large_is_refused_and_the_client_hears_it(here):
 )
 def test_who_still_sends_when_refused_is_not_cut_off(here, monkeypatch, begins, code):
     """A reset would take the answer away from clients that are not on Linux, and from proxies."""
-    monkeypatch.setattr("fedrank.deploy.hub.guard._LINGER_SECONDS", 2.0)
-    monkeypatch.setattr("fedrank.deploy.hub.server._LINGER_SECONDS", 2.0)
+    monkeypatch.setattr("fedrank.deploy.http.guard._LINGER_SECONDS", 2.0)
+    monkeypatch.setattr("fedrank.deploy.http.server._LINGER_SECONDS", 2.0)
     with socket.create_connection(("127.0.0.1", here.port), timeout=5) as connection:
         connection.sendall(begins)
         assert codes(connection.recv(1000)) == [code]

@@ -34,8 +34,8 @@ from server_worlds import (  # noqa: F401
 )
 
 from fedrank.core.errors import ConfigError, MissingExtraError, RunError
-from fedrank.deploy.hub.connection_limiter import Crowd
-from fedrank.deploy.hub.server import ThreadedServer, serve
+from fedrank.deploy.http.connection_limiter import ConnectionLimiter
+from fedrank.deploy.http.server import ThreadedServer, serve
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -75,8 +75,8 @@ def seen_as(monkeypatch, address: str):
 
 def test_one_network_cannot_take_all_connections(monkeypatch):
     with world(connections=24, header_seconds=5.0) as here, contextlib.ExitStack() as stack:
-        crowd, ask = (
-            here.server._server._limits.crowd,
+        limiter, ask = (
+            here.server._server._limits.limiter,
             b"GET /healthz HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n",
         )
         with seen_as(monkeypatch, "2001:db8::1"):
@@ -89,7 +89,7 @@ def test_one_network_cannot_take_all_connections(monkeypatch):
             assert codes(on_socket(here.port, ask)) == [200]
         assert here.ask("GET", "/healthz")[0] == 200, "this machine"
         stack.close()
-        assert eventually(lambda: len(crowd) == 0), "nothing is kept of who is gone"
+        assert eventually(lambda: len(limiter) == 0), "nothing is kept of who is gone"
         with seen_as(monkeypatch, "2001:db8::2"):
             assert codes(on_socket(here.port, ask)) == [200]
 
@@ -103,24 +103,24 @@ def test_behind_a_proxy_all_devices_have_one_address(monkeypatch):
         assert here.refused("connections") == 0
 
 
-def test_a_crowd_is_counted_by_network():
-    crowd = Crowd(2)
+def test_connections_are_counted_by_network():
+    limiter = ConnectionLimiter(2)
     for own in ("127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1", "", "a-socket"):
-        assert all(crowd.enter(own) for _ in range(5))
+        assert all(limiter.add(own) for _ in range(5))
         for _ in range(5):
-            crowd.leave(own)
-    assert [crowd.enter(a) for a in ("192.0.2.1", "192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2")] == [
+            limiter.remove(own)
+    assert [limiter.add(a) for a in ("192.0.2.1", "192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2")] == [
         True,
         True,
         False,
         True,
     ]
-    crowd.leave("192.0.2.1")
-    assert not crowd.enter("192.0.2.1"), "who was refused counts until the connection has ended"
+    limiter.remove("192.0.2.1")
+    assert not limiter.add("192.0.2.1"), "who was refused counts until the connection has ended"
     for _ in range(3):
-        crowd.leave("192.0.2.1")
-    crowd.leave("192.0.2.2")
-    assert len(crowd) == 0 and crowd.enter("192.0.2.1")
+        limiter.remove("192.0.2.1")
+    limiter.remove("192.0.2.2")
+    assert len(limiter) == 0 and limiter.add("192.0.2.1")
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_what_is_being_answered_when_the_server_stops_is_answered():
 SCRIPT = """
 import os, sys
 from hub_fakes import DEVICE, FakeHub, app_of
-from fedrank.deploy.hub.server import serve
+from fedrank.deploy.http.server import serve
 hub = FakeHub((DEVICE,))
 hub.delay = 0.3
 async def stop():
@@ -317,7 +317,7 @@ def test_a_signal_stops_the_server_after_its_last_answer(number):
 
 
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch):
-    spec = importlib.util.find_spec("fedrank.deploy.hub.server")
+    spec = importlib.util.find_spec("fedrank.deploy.http.server")
     assert spec is not None and spec.loader is not None
     for name in ("uvicorn", "httptools"):
         with monkeypatch.context() as patch:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrank.core.errors import ConfigError, WireError
-from fedrank.deploy.hub import guard, routes
-from fedrank.deploy.hub.guard import Rate, Secret, report_check
+from fedrank.deploy.http import guard, routes
+from fedrank.deploy.http.guard import Rate, Secret, report_check
 from fedrank.deploy.terms import Terms
 
 TERMS = {
@@ -252,7 +252,7 @@ def test_entity_tags(header, named):
 
 
 def test_every_refusal_says_why_in_json():
-    for reason, answer in routes.REFUSED.items():
+    for reason, answer in routes.REFUSALS.items():
         said = json.loads(answer.payload["body"])
         assert said["error"] == reason == answer.reason and said["detail"].endswith(".")
         assert 400 <= answer.code < 600

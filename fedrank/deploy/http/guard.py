@@ -26,13 +26,11 @@ import hashlib
 import hmac
 import ipaddress
 import math
-import struct
 import time
 from collections.abc import Awaitable, Callable, Hashable, MutableMapping
 from typing import Any
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.messages import WIRE_VERSION, Layout
 
 #: Longest token that is looked at, in bytes.
 LONGEST_TOKEN = 256
@@ -204,43 +202,6 @@ class Guard:
         self.failure = Rate(failures_per_minute, failures, clock)
         self.admin_failure = Rate(failures_per_minute, failures, clock)
         self.enrolment = Rate(enrolments_per_minute, enrolment_burst, clock)
-
-
-def report_check(layout: Layout[Any]) -> Callable[[bytes], str | None]:
-    """What :meth:`fedrank.core.messages.Layout.decode` would say of a message, in a microsecond and without arrays.
-
-    Args:
-        layout: Of the message.
-
-    Returns:
-        A function of bytes: None for a message that an honest device could send, ``"malformed"`` for another length,
-        version or kind, ``"out-of-range"`` for a number beyond its field's largest or not finite.
-    """
-    head, size = WIRE_VERSION << 5 | layout.kind, layout.nbytes
-    whole: list[tuple[int, int, int]] = []  # start, stop, largest
-    single: list[int] = []  # starts of floats
-    at = 1
-    for field in layout.fields:
-        width = field.nbytes // math.prod(field.shape) if field.nbytes else 1
-        for start in range(at, at + field.nbytes, width):
-            if field.dtype == "f4":
-                single.append(start)
-            elif field.largest is not None:
-                whole.append((start, start + width, field.largest))
-        at += field.nbytes
-
-    def check(message: bytes) -> str | None:
-        if len(message) != size or message[0] != head:
-            return "malformed"
-        for start, stop, largest in whole:
-            if int.from_bytes(message[start:stop], "little") > largest:
-                return "out-of-range"
-        for start in single:
-            if not math.isfinite(struct.unpack_from("<f", message, start)[0]):
-                return "out-of-range"
-        return None
-
-    return check
 
 
 class BodyError(Exception):

@@ -1,8 +1,8 @@
-"""uvicorn around a hub's application, made to stand an open network.
+"""uvicorn as the server of hubs and platforms, with limits that an open network needs.
 
-uvicorn alone waits for ever: for the first byte of a connection, for headers that never end, for a client that never
-reads. It takes headers of any size, reads the trailers of a body as headers, and writes a line of log for each request
-that is not HTTP. :class:`GuardedProtocol` bounds all of these in time and size, and counts them.
+uvicorn alone waits without limit for the first byte of a connection, for the end of headers and for a client that does
+not read. It accepts headers of any size, reads the trailers of a body as headers, and logs a line for each request that
+is not HTTP. :class:`GuardedProtocol` bounds all of these in time and size, and counts them.
 
 No address of a client is logged. There are no WebSockets.
 """
@@ -23,9 +23,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from typing_extensions import override
+
 from fedrank.core.errors import ConfigError, MissingExtraError, RunError
-from fedrank.deploy.hub.app import App
-from fedrank.deploy.hub.connection_limiter import Crowd
+from fedrank.deploy.http.app import HttpApp
+from fedrank.deploy.http.connection_limiter import ConnectionLimiter
+from fedrank.deploy.http.signals import signals_restored
 
 try:
     import httptools
@@ -40,11 +43,11 @@ _log = logging.getLogger("fedrank.hub")
 LARGEST_HEAD = 1 << 16
 #: Most requests of a connection that wait for their turn.
 _PIPELINE = 64
-#: How long the rest of what a client sends is read and dropped, so that the answer to it gets through.
+#: Seconds for which the rest of what a client sends is read and dropped, so that the response reaches it.
 _LINGER_SECONDS = 1.0
-#: One network address may have this part of all connections.
+#: One network address may have one in so many of all connections.
 _SHARE = 8
-#: Files that a hub has open beside its connections.
+#: Files that a process has open beside its connections.
 _OTHER_FILES = 128
 
 
@@ -54,11 +57,11 @@ class _Limits:
     idle_seconds: float
     connections: int
     refuse: Callable[[str], None]
-    crowd: Crowd
+    limiter: ConnectionLimiter
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """One connection, with an end to everything; arguments as uvicorn's class, and the limits."""
+    """One connection, bounded in time and size; arguments as of uvicorn's class, and the limits."""
 
     def __init__(self, *args: Any, limits: _Limits, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -66,71 +69,72 @@ class GuardedProtocol(HttpToolsProtocol):
         self.timeout_keep_alive = limits.idle_seconds
         self._limits, self._address = limits, ""
         self._unread = 0  # bytes since the last whole request, without its body
-        self._in_head = self._deaf = False
+        self._in_head = self._closing = False
         self._earlier: list[Any] = []  # requests before the newest that are not answered yet
         self._deadline: asyncio.TimerHandle | None = None  # for headers, and in the end for the last answer
         self._stall: asyncio.TimerHandle | None = None  # for a client that does not read
 
     # ------------------------------------------------------------------------------------------------- connections
 
+    @override
     def connection_made(self, transport: Any) -> None:
-        """Wait for the first headers, for a while."""
         super().connection_made(transport)
         self._address = self.client[0] if self.client else ""
-        if not self._limits.crowd.enter(self._address) or len(self.connections) > self._limits.connections:
-            self._part(503, "connections")
+        if not self._limits.limiter.add(self._address) or len(self.connections) > self._limits.connections:
+            self._refuse(503, "connections")
         else:
             self._expect_headers()
 
+    @override
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all clocks, and let nobody answer any more; uvicorn tells the newest request only."""
-        self._deaf = True
-        self._limits.crowd.leave(self._address)
+        # uvicorn itself tells only the newest request that its client has gone.
+        self._closing = True
+        self._limits.limiter.remove(self._address)
         for cycle in self._earlier:
             cycle.disconnected = True
             cycle.message_event.set()
-        self._calm()
+        self._cancel_deadline()
         self._unset_keepalive_if_required()
         self.resume_writing()
         super().connection_lost(exc)
 
+    @override
     def data_received(self, data: bytes) -> None:
-        """Bytes came: parse them, within limits."""
         parser = self.parser
-        if self._deaf or parser is None:
+        if self._closing or parser is None:
             return
         self._unset_keepalive_if_required()
         self._unread += len(data)
         try:
             parser.feed_data(data)
-        except httptools.HttpParserUpgrade:  # answered as if it had not been asked for; nothing after it is read
-            self._part(400, "upgrade")
+        except httptools.HttpParserUpgrade:  # refused; nothing after it is read
+            self._refuse(400, "upgrade")
         except httptools.HttpParserError:
-            self._part(400, "malformed")
+            self._refuse(400, "malformed")
         else:
             if self._unread > LARGEST_HEAD and self._in_head:
-                self._part(431, "large-headers")
+                self._refuse(431, "large-headers")
             elif self._unread > LARGEST_HEAD:
-                self._deaf = True  # the application waits for the body to end, and refuses it
+                self._closing = True  # the application waits for the body to end, and refuses it
             elif self._deadline is None and (self.cycle is None or self.cycle.response_complete):
                 self._expect_headers()
 
     # -------------------------------------------------------------------------------------------------- the parser
 
+    @override
     def on_message_begin(self) -> None:
-        """A request begins."""
         self._in_head = True
         super().on_message_begin()
 
+    @override
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header; one that comes after the body is none."""
-        if self._in_head:
+        if self._in_head:  # a trailer after the body is not a header
             super().on_header(name, value)
 
+    @override
     def on_headers_complete(self) -> None:
-        """A request can be answered."""
         self._in_head = False
-        self._calm()
+        self._cancel_deadline()
         if len(self.pipeline) >= _PIPELINE:
             raise ValueError("too many requests at once")  # for the parser: it stops here
         before = self.cycle
@@ -138,36 +142,36 @@ class GuardedProtocol(HttpToolsProtocol):
             self._earlier = [*(cycle for cycle in self._earlier if not cycle.response_complete), before]
         super().on_headers_complete()
 
+    @override
     def on_body(self, body: bytes) -> None:
-        """A part of the body."""
         self._unread -= len(body)
         super().on_body(body)
 
+    @override
     def on_message_complete(self) -> None:
-        """A request has been read."""
         self._unread = 0
         super().on_message_complete()
 
     # ---------------------------------------------------------------------------------------------------- the clocks
 
     def _expect_headers(self) -> None:
-        self._deadline = self.loop.call_later(self._limits.header_seconds, self._slow)
+        self._deadline = self.loop.call_later(self._limits.header_seconds, self._headers_too_slow)
 
-    def _calm(self) -> None:
+    def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _slow(self) -> None:
+    def _headers_too_slow(self) -> None:
         self._deadline = None
         if self._unread:
-            self._part(408, "slow-headers")
+            self._refuse(408, "slow-headers")
         else:
             self._limits.refuse("slow-headers")
             self.transport.close()
 
+    @override
     def timeout_keep_alive_handler(self) -> None:
-        """Nothing was asked for long."""
         if self._stall is not None:  # the last answer is still being read; that has its own clock
             again = self.loop.call_later(self._limits.idle_seconds, self.timeout_keep_alive_handler)
             self.timeout_keep_alive_task = again
@@ -176,22 +180,22 @@ class GuardedProtocol(HttpToolsProtocol):
         else:
             super().timeout_keep_alive_handler()
 
+    @override
     def pause_writing(self) -> None:
-        """The client reads more slowly than we write."""
         super().pause_writing()
         self._watch(self.transport.get_write_buffer_size())
 
+    @override
     def resume_writing(self) -> None:
-        """It has caught up."""
         if self._stall is not None:
             self._stall.cancel()
             self._stall = None
         super().resume_writing()
 
     def _watch(self, size: int) -> None:
-        self._stall = self.loop.call_later(self._limits.idle_seconds, self._stalled, size)
+        self._stall = self.loop.call_later(self._limits.idle_seconds, self._reader_too_slow, size)
 
-    def _stalled(self, before: int) -> None:
+    def _reader_too_slow(self, before: int) -> None:
         size = self.transport.get_write_buffer_size()
         if size < before:
             self._watch(size)
@@ -202,10 +206,10 @@ class GuardedProtocol(HttpToolsProtocol):
 
     # ----------------------------------------------------------------------------------------------------- the end
 
-    def _part(self, code: int, reason: str) -> None:
-        """Hear nothing more; requests that came whole are answered, then the connection is closed."""
-        self._deaf = True
-        self._calm()
+    def _refuse(self, code: int, reason: str) -> None:
+        """Read nothing more; requests that came whole are answered, then the connection is closed."""
+        self._closing = True
+        self._cancel_deadline()
         self._limits.refuse(reason)
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
@@ -214,31 +218,32 @@ class GuardedProtocol(HttpToolsProtocol):
                 return
             cycle.disconnected = True  # its body is what is wrong
             cycle.message_event.set()
-            if self.pipeline or cycle.response_started:  # ours would be taken for the answer to another request
+            if self.pipeline or cycle.response_started:  # this response would be taken for that to another request
                 self.transport.close()
                 return
-        self.transport.write(_short(code, reason))
+        self.transport.write(_refusal(code, reason))
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self._deadline = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
 
 
 @functools.cache
-def _short(code: int, reason: str) -> bytes:
+def _refusal(code: int, reason: str) -> bytes:
     body = json.dumps({"error": reason, "detail": f"{http.HTTPStatus(code).phrase}."}).encode()
     head = f"HTTP/1.1 {code} {http.HTTPStatus(code).phrase}\r\ncontent-type: application/json\r\n"
     return head.encode() + b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body) + body
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server with the guarded protocol."""
+    """uvicorn's server with :class:`GuardedProtocol`."""
 
-    def __init__(self, config: uvicorn.Config, app: App, limits: _Limits, on_ready: Callable[[str], object]):
+    def __init__(self, config: uvicorn.Config, app: HttpApp, limits: _Limits, on_ready: Callable[[str], object]):
         super().__init__(config)
         self._app, self._limits, self._on_ready = app, limits, on_ready
 
+    @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, for one socket; the handshake of TLS has an end too."""
+        # As uvicorn's, for one socket, and with a time limit for the TLS handshake.
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             raise self._app.failure or RunError("the hub could not start; see the log.")
@@ -252,22 +257,18 @@ class _Server(uvicorn.Server):
         host, port = sock.getsockname()[:2]
         self._on_ready(f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}")
 
+    @override
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """As uvicorn's, but the process lives on: there is a hub to be shut after the last answer."""
-        if threading.current_thread() is not threading.main_thread():
+        # As uvicorn's, but without raising the signal again afterwards: the hub is still to be closed.
+        with signals_restored() as signals:
+            for number in signals:
+                signal.signal(number, self.handle_exit)
             yield
-            return
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def _server(
-    app: App,
+    app: HttpApp,
     on_ready: Callable[[str], object],
     *,
     host: str = "127.0.0.1",
@@ -281,7 +282,7 @@ def _server(
     proxies: Sequence[str] = (),
     log_level: str = "warning",
 ) -> tuple[_Server, socket.socket]:
-    """A server that is ready to run, and the socket that it listens on."""
+    """A server that is ready to run, and the socket that it listens on; options as of :func:`serve`."""
     if keyfile is not None and certfile is None:
         raise ConfigError("a key file needs a certificate file beside it.")
     config = uvicorn.Config(
@@ -313,12 +314,15 @@ def _server(
     except (OSError, OverflowError) as error:
         raise ConfigError(f"cannot listen on {host} port {port} ({error}). Choose another host or port.") from error
     refuse = functools.partial(app.counters.refuse, "connection")
-    crowd = Crowd(0 if proxies else max(1, connections // _SHARE))  # a proxy is one address with many behind it
-    return _Server(config, app, _Limits(header_seconds, idle_seconds, connections, refuse, crowd), on_ready), sock
+    # A proxy is one address with many clients behind it.
+    limiter = ConnectionLimiter(0 if proxies else max(1, connections // _SHARE))
+    return _Server(config, app, _Limits(header_seconds, idle_seconds, connections, refuse, limiter), on_ready), sock
 
 
-def serve(app: App, *, on_ready: Callable[[str], object] = print, connections: int = 10_000, **options: Any) -> None:
-    """Answer requests until SIGTERM or SIGINT; what is being answered then is answered to its end.
+def serve(
+    app: HttpApp, *, on_ready: Callable[[str], object] = print, connections: int = 10_000, **options: Any
+) -> None:
+    """Answer requests until SIGTERM or SIGINT; requests that are being answered then are answered to the end.
 
     Args:
         app: The application.
@@ -333,13 +337,13 @@ def serve(app: App, *, on_ready: Callable[[str], object] = print, connections: i
     Raises:
         ConfigError: The port is taken, or the certificate cannot be used.
     """
-    server, sock = _server(app, on_ready, connections=_room(connections), **options)
+    server, sock = _server(app, on_ready, connections=_most_connections(connections), **options)
     with sock:
         server.run(sockets=[sock])
 
 
-def _room(connections: int) -> int:
-    """So many connections as open files allow; the limit is raised as far as the system lets us."""
+def _most_connections(connections: int) -> int:
+    """As many connections as open files allow; the limit of open files is raised as far as the system allows."""
     try:
         import resource
     except ImportError:  # not on Windows
@@ -363,11 +367,11 @@ class ThreadedServer:
         **options: Of :func:`serve`; the port is any that is free.
 
     Attributes:
-        url: Of the server.
-        port: Its port.
+        url: URL of the server.
+        port: Its TCP port.
     """
 
-    def __init__(self, app: App, **options: Any):
+    def __init__(self, app: HttpApp, **options: Any):
         self.url, self.port = "", 0
         self._ready, self._failure = threading.Event(), None
         self._server, self._sock = _server(app, self._on_ready, **options)

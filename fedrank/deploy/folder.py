@@ -1,0 +1,115 @@
+"""A folder that a process is served from: its tokens, the addresses it listens at, and its lock."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from fedrank.core.errors import RunError
+from fedrank.engine.checkpoint import write_atomically
+
+
+class ServedFolder:
+    """Paths of the files that every served folder has: ``NAME.token``, ``NAME.url`` and a lock.
+
+    Args:
+        path: The folder.
+    """
+
+    #: What is served from such a folder, and the command that does it.
+    kind, command = "server", "fedrank serve"
+    #: Name of the lock file.
+    lock_name = "lock"
+    #: Fewest characters of a token in this folder.
+    shortest_token = 1
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = Path(path)
+
+    def token_path(self, name: str) -> Path:
+        """Path of the file with a token."""
+        return self.path / f"{name}.token"
+
+    def token(self, name: str) -> str:
+        """A token in this folder, such as ``"admin"``; errors as :func:`read_token`."""
+        return read_token(self.token_path(name), self.shortest_token)
+
+    def make_token(self, name: str) -> None:
+        """Write a new random token that only the owner of the folder can read.
+
+        Raises:
+            RunError: The file cannot be written.
+        """
+        write_atomically(self.token_path(name), secrets.token_urlsafe(32).encode() + b"\n", 0o600)
+
+    def url_path(self, name: str) -> Path:
+        """Path of the file with a URL, which is there while it is served."""
+        return self.path / f"{name}.url"
+
+    def url(self, name: str) -> str:
+        """The URL of a server that runs from this folder.
+
+        Raises:
+            RunError: Nothing is being served from this folder.
+        """
+        try:
+            return self.url_path(name).read_text(encoding="ascii").strip()
+        except OSError as error:
+            raise RunError(
+                f"{self.path}: no {self.kind} is being served from here. Start it: {self.command} {self.path}"
+            ) from error
+
+    def write_urls(self, urls: Mapping[str, str]) -> None:
+        """Write the URL of each name; errors as :func:`~fedrank.engine.checkpoint.write_atomically`."""
+        for name, url in urls.items():
+            write_atomically(self.url_path(name), url.encode() + b"\n")
+
+    def remove_urls(self, *names: str) -> None:
+        """Remove the files that :meth:`write_urls` wrote, where there are any."""
+        for name in names:
+            with contextlib.suppress(OSError):
+                self.url_path(name).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make the folder and use it exclusively; the lock of a process that was killed is free again.
+
+        Raises:
+            RunError: Another process uses it, or it cannot be made.
+        """
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self.path / self.lock_name, timeout=0)
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock.acquire()
+        except Timeout as error:
+            raise RunError(f"{self.path}: another process uses this folder. Stop it, or choose another.") from error
+        except OSError as error:
+            raise RunError(f"{self.path}: cannot be used ({error}). Choose another folder.") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def read_token(path: Path, shortest: int = 1) -> str:
+    """The token in a file.
+
+    Args:
+        path: The file, which holds one line.
+        shortest: Fewest characters of the token.
+
+    Raises:
+        RunError: The file cannot be read, or does not hold one token of at least ``shortest`` characters.
+    """
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"{path}: cannot be read ({error}). Put a token of your own there, one line.") from error
+    if len(token) < shortest or not token.isprintable() or " " in token:
+        raise RunError(f"{path}: must hold one token of at least {shortest} characters, without spaces.")
+    return token

@@ -1,0 +1,198 @@
+"""An ASGI application written by hand: the part that hubs and platforms have in common.
+
+A body is read before its request is judged, up to a limit below what headers may take. So the response to a refused
+request reaches its sender, and the connection can be used again.
+
+A path is taken as it was sent. One with a percent sign matches no route: a proxy in front that filters raw paths, to
+keep the operator's addresses to itself, must not be bypassed by an encoding.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Protocol
+
+from fedrank.core.errors import RunError
+from fedrank.deploy.http.guard import BodyError, Guard, Rate, Receive, drop_body, network_of, read_body
+from fedrank.deploy.http.routes import (
+    REFUSALS,
+    HttpRequest,
+    HttpResponse,
+    Route,
+    closing,
+    json_response,
+    refusal,
+    too_many,
+)
+
+_log = logging.getLogger("fedrank.hub")
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Hook = Callable[[], Awaitable[None]]
+
+_BAD_LENGTH = refusal("malformed", close=True)
+_INTERNAL = json_response(500, {"error": "internal"}, reason="internal")
+_EMPTY_BODY = {"type": "http.response.body", "body": b""}
+
+
+class RequestCounters(Protocol):
+    """What an application counts about its requests.
+
+    Attributes:
+        requests: Responses by route and status code.
+    """
+
+    requests: MutableMapping[tuple[str, int], int]
+
+    def refuse(self, route: str, reason: str) -> None:
+        """Count a refused request."""
+        ...
+
+
+class HttpApp:
+    """An ASGI application with routes, for one event loop. Subclasses call :meth:`add_routes`.
+
+    Args:
+        guard: Limits of requests.
+        counters: What is counted about requests.
+        on_start: Awaited in the loop before the first request.
+        on_stop: Awaited in the loop after the last response.
+
+    Attributes:
+        counters: As given.
+        failure: What ``on_start`` raised; None if nothing.
+    """
+
+    def __init__(
+        self, guard: Guard, counters: RequestCounters, *, on_start: Hook | None = None, on_stop: Hook | None = None
+    ):
+        self.counters, self.failure = counters, None
+        self._guard, self._on_start, self._on_stop = guard, on_start, on_stop
+        self._unknown = Route("other", (), None, self._not_found)
+        self._exact: dict[str, Route] = {}
+        self._below: list[tuple[str, Route]] = []
+
+    def add_routes(self, routes: Mapping[str, Route]) -> None:
+        """Add routes by path; a path that ends with ``/`` stands for all paths below it, the first match counts."""
+        for path, route in routes.items():
+            if path.endswith("/"):
+                self._below.append((path, route))
+            else:
+                self._exact[path] = route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or the server's start and stop."""
+        if scope["type"] != "http":
+            await self._other(scope, receive, send)
+            return
+        counters = self.counters
+        route, tail = (self._unknown, "") if b"%" in (scope.get("raw_path") or b"") else self._route(scope["path"])
+        try:
+            response = await self._respond(route, tail, scope, receive)
+        except BodyError as error:
+            response = REFUSALS.get(error.args[0])
+        except RunError:  # the log cannot be written, which has been logged once
+            response = REFUSALS["unavailable"]
+        except Exception as error:
+            response = _INTERNAL
+            _log.error("%s failed: %s", route.name, _place(error))
+        if response is None:
+            counters.refuse(route.name, "disconnected")
+            return
+        if response.reason is not None:
+            self._count_refusal(route, response.reason)
+        counters.requests[route.name, response.code] += 1
+        try:
+            await send(response.start)
+            body = _EMPTY_BODY if scope["method"] == "HEAD" else response.payload
+            if response.close:
+                await send({**body, "more_body": True})
+                await drop_body(receive)
+                body = _EMPTY_BODY
+            await send(body)
+        except OSError:
+            counters.refuse(route.name, "disconnected")
+
+    def _count_refusal(self, route: Route, reason: str) -> None:
+        self.counters.refuse(route.name, reason)
+
+    def _route(self, path: str) -> tuple[Route, str]:
+        """The route of a path, and the rest of the path below it."""
+        route = self._exact.get(path)
+        if route is not None:
+            return route, ""
+        for above, route in self._below:
+            if path.startswith(above):
+                return route, path[len(above) :]
+        return self._unknown, ""
+
+    async def _respond(self, route: Route, tail: str, scope: Scope, receive: Receive) -> HttpResponse:
+        started = time.perf_counter()
+        authorization = none_match = length = None
+        chunked, method = False, scope["method"]
+        for name, value in scope["headers"]:
+            if name == b"authorization":
+                authorization = value if authorization is None else b""
+            elif name == b"content-length":
+                if length is not None or not value.isdigit() or len(value) > 18:
+                    return _BAD_LENGTH
+                length = int(value)
+            elif name == b"transfer-encoding":
+                chunked = True
+            elif name == b"if-none-match":
+                none_match = value
+        client = scope.get("client")
+        request = HttpRequest(method, tail, authorization, none_match, b"", client[0] if client else "", started)
+        refused, limit = None, self._guard.body_bytes
+        if route.max_body and route.authorise is not None and method in route.methods:
+            refused = route.authorise(request)
+            if refused is None:
+                limit = route.max_body
+        if length is not None and length > limit:
+            return REFUSALS["too-large"] if refused is None else closing(refused)
+        if length or chunked or method in ("POST", "PUT"):
+            request.body = await read_body(receive, limit, self._guard.body_seconds)
+        if method not in route.methods and route.methods:
+            return refusal("method", (b"allow", ", ".join(route.methods).encode()))
+        if not route.max_body and route.authorise is not None:
+            refused = route.authorise(request)
+        return await route.respond(request) if refused is None else refused
+
+    async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            self.counters.refuse("other", "websocket")
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        await receive()
+        try:
+            if self._on_start is not None:
+                await self._on_start()
+        except Exception as error:
+            self.failure = error
+            await send({"type": "lifespan.startup.failed", "message": ""})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        if self._on_stop is not None:
+            await self._on_stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def _unauthorised(
+        self, rate: Rate, request: HttpRequest, refused: HttpResponse = REFUSALS["unauthorised"]
+    ) -> HttpResponse:
+        """The refusal of a wrong token: ``refused``, or 429 where the client's address has shown too many."""
+        seconds = rate.wait(network_of(request.address))
+        return too_many(seconds) if seconds else refused
+
+    async def _not_found(self, request: HttpRequest) -> HttpResponse:
+        return REFUSALS["not-found"]
+
+
+def _place(error: Exception) -> str:
+    """Type and place of an error, without its message, which may quote what a client sent."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {last.filename}:{last.lineno}"

@@ -12,8 +12,9 @@ from __future__ import annotations
 import logging
 import time
 import traceback
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any, Protocol
+from typing import Any
 
 from fedrank.core.errors import RunError
 from fedrank.deploy.http.guard import BodyError, Guard, Rate, Receive, drop_body, network_of, read_body
@@ -39,18 +40,21 @@ _INTERNAL = json_response(500, {"error": "internal"}, reason="internal")
 _EMPTY_BODY = {"type": "http.response.body", "body": b""}
 
 
-class RequestCounters(Protocol):
-    """What an application counts about its requests.
+class RequestCounts:
+    """Counts of an application's requests since its start.
 
     Attributes:
-        requests: Responses by route and status code.
+        requests: Responses by (route, status code).
+        refusals: Refused requests by (route, reason).
     """
 
-    requests: MutableMapping[tuple[str, int], int]
+    def __init__(self):
+        self.requests: Counter[tuple[str, int]] = Counter()
+        self.refusals: Counter[tuple[str, str]] = Counter()
 
     def refuse(self, route: str, reason: str) -> None:
-        """Count a refused request."""
-        ...
+        """Count a request that was refused; ``"connection"`` is the route of what never became a request."""
+        self.refusals[route, reason] += 1
 
 
 class HttpApp:
@@ -68,7 +72,7 @@ class HttpApp:
     """
 
     def __init__(
-        self, guard: Guard, counters: RequestCounters, *, on_start: Hook | None = None, on_stop: Hook | None = None
+        self, guard: Guard, counters: RequestCounts, *, on_start: Hook | None = None, on_stop: Hook | None = None
     ):
         self.counters, self.failure = counters, None
         self._guard, self._on_start, self._on_stop = guard, on_start, on_stop

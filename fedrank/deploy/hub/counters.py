@@ -13,21 +13,20 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fedrank.core.errors import MissingExtraError
+from fedrank.deploy.http.app import RequestCounts
 
 #: Upper bounds of the histogram of a report's seconds; a last one without bound is added.
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
-class Counters:
-    """Counts of a hub's requests since its start.
+class Counters(RequestCounts):
+    """Counts of a hub's requests and reports since its start.
 
     Args:
         status: :meth:`fedrank.deploy.hub.hub.Hub.status`; called whenever the metrics are read.
 
     Attributes:
-        requests: Answers by (route, status code).
-        refusals: Refused requests by (route, reason).
-        reports: Reports by what became of them.
+        reports: Reports by outcome.
         payload: Bytes of messages by (``"up"`` or ``"down"``, name of the message), as a ledger counts them: no HTTP,
             no TLS, and each report once however often it was sent.
 
@@ -40,9 +39,8 @@ class Counters:
             from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
         except ImportError as error:
             raise MissingExtraError("prometheus-client", "serve", "a hub's /metrics") from error
+        super().__init__()
         self._status = status
-        self.requests: collections.Counter[tuple[str, int]] = collections.Counter()
-        self.refusals: collections.Counter[tuple[str, str]] = collections.Counter()
         self.reports: collections.Counter[str] = collections.Counter()
         self.payload: collections.Counter[tuple[str, str]] = collections.Counter()
         self._seconds, self._sum = [0] * (len(BOUNDS) + 1), 0.0
@@ -50,10 +48,6 @@ class Counters:
         self._registry.register(self)  # type: ignore[arg-type]
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
-
-    def refuse(self, route: str, reason: str) -> None:
-        """Count a request that was refused; ``"connection"`` is the route of what never became a request."""
-        self.refusals[route, reason] += 1
 
     def acknowledged(self, seconds: float) -> None:
         """Count a report that was acknowledged so long after it had begun to be read."""

@@ -27,11 +27,10 @@ import asyncio
 import json
 import math
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from fedrank.deploy.http.app import HttpApp
+from fedrank.deploy.http.app import HttpApp, RequestCounts
 from fedrank.deploy.http.guard import Guard, Secret, bearer, number_of
 from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response, refusal
 from fedrank.deploy.platforms.platform import Platform
@@ -54,18 +53,6 @@ _REASONS = {
     "missing-moments": (409, "Moments of rounds that were not lived through here."),
     "not-finite": (500, "The platform's network has left all bounds."),
 }
-
-
-class RequestCounts:
-    """Counts of responses by route and status code, and of refused requests by route and reason."""
-
-    def __init__(self):
-        self.requests: Counter[tuple[str, int]] = Counter()
-        self.refusals: Counter[tuple[str, str]] = Counter()
-
-    def refuse(self, route: str, reason: str) -> None:
-        """Count a request that was refused."""
-        self.refusals[route, reason] += 1
 
 
 class Changes:

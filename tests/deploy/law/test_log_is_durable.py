@@ -26,7 +26,7 @@ class CommitFails(sqlite3.Connection):
 
 def connect_badly(store: Store) -> None:
     """Let a store go on with such a connection."""
-    store.shut()
+    store.close()
     store._db = sqlite3.connect(store.path, factory=CommitFails, isolation_level=None, check_same_thread=False)
 
 
@@ -81,7 +81,7 @@ def test_the_log_survives_a_power_cut(tmp_path):
     assert store._all("PRAGMA synchronous") == [(2,)]
     assert store._all("PRAGMA journal_mode") == [("wal",)]
     assert store._all("PRAGMA secure_delete") == [(1,)]
-    store.shut()
+    store.close()
 
 
 @pytest.mark.parametrize("ago", [3500.0, 10_000.0])

@@ -100,7 +100,7 @@ def test_a_port_that_is_taken_is_named(tmp_path, capsys):
         port = taken.getsockname()[1]
         assert call(["serve", str(tmp_path / "hub"), "--n-features", "5", "--port", str(port)]) == 1
     assert f"port {port}" in capsys.readouterr().err
-    assert not HubFolder(tmp_path / "hub").url.exists()
+    assert not HubFolder(tmp_path / "hub").url_path("hub").exists()
 
 
 def test_the_flags_of_the_first_start_are_kept(tmp_path, capsys):

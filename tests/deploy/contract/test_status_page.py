@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from status_examples import EPSILON, EXAMPLES, NO_EPSILON, point, status
 
+from fedrank.deploy import http
 from fedrank.deploy.http.routes import REFUSALS
-from fedrank.deploy.hub import status as status_module
 from fedrank.deploy.hub.status import CSP, page
 
 
@@ -169,10 +169,10 @@ def test_refusals_are_shown_by_number_and_only_if_there_were_any():
 
 
 def test_every_reason_that_the_hub_counts_has_words():
-    sources = [Path(status_module.__file__).with_name(name).read_text("utf-8") for name in ("app.py", "server.py")]
+    sources = [path.read_text("utf-8") for path in Path(http.__file__).parent.glob("*.py")]
     counted = set(REFUSALS) | {"internal"}
     for source in sources:
-        counted |= set(re.findall(r'(?:refuse\([\w."]+, |_part\(\d+, |_limits\.refuse\()"([a-z-]+)"', source))
+        counted |= set(re.findall(r'(?:refuse\([\w."]+, |_refuse\(\d+, |_limits\.refuse\()"([a-z-]+)"', source))
     assert {"websocket", "disconnected", "slow-reader", "large-headers", "connections", "upgrade"} <= counted
     text = page(status(), dict.fromkeys(counted, 1))
     shown = dict(re.findall(r'<tr><th scope="row"><code>(.*?)</code></th><td>(.*?)</td>', text))

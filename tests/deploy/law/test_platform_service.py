@@ -334,6 +334,6 @@ def test_a_platform_that_is_away_is_given_up_after_a_while(tmp_path, monkeypatch
         port = nobody.getsockname()[1]
     token = tmp_path / "token"
     token.write_text("x" * 20)
-    link = Asking([f"http://127.0.0.1:{port}"], [token]).links()[0]
+    link = Asking([f"http://127.0.0.1:{port}"], [token]).clients()[0]
     peer = peer_module.Peer(terms(), 0, link, stop=threading.Event())
     assert peer.exchange(0, LOOK, b"", 0.02).reason == "away"

@@ -51,13 +51,12 @@ class Entry:
 class Ledger:
     """Entries in the order in which they happened.
 
-    >>> from dataclasses import dataclass
-    >>> from fedrank.core.messages import Field, Layout
-    >>> @dataclass(frozen=True)
+    >>> from fedrank.core.messages import Array, Layout, field, message, u2
+    >>> @message(kind=1)
     ... class Ping:
-    ...     number: int
+    ...     number: Array = field(u2, "a number")
     >>> ledger = Ledger()
-    >>> ledger.record(0, "hello", Layout(Ping, 1, (Field("number", "u2", "a number"),)), sender="server", messages=5)
+    >>> ledger.record(0, "hello", Layout(Ping), sender="server", messages=5)
     >>> ledger.bytes_from("server")
     15
     """

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrank.core.messages import Field, Layout
+from fedrank.core.messages import Array, field, message, u4
 from fedrank.core.protocol import Exchange, Protocol
 from fedrank.deploy.flower import settings as flat
 from fedrank.deploy.flower.answers import Block, Memory, answer_for, answer_of
@@ -85,26 +85,25 @@ def close(state, weights):
     np.testing.assert_allclose(np.asarray(state.weights), weights, rtol=1e-5, atol=1e-8)
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@message(kind=1)
 class Number:
-    value: Any
+    value: Array = field(u4, "a number")
+
+
+#: What is sent back, by its kind.
+REPLIES = {kind: message(kind=kind)(type(f"Reply{kind}", (Number,), {})) for kind in (2, 3, 4)}
 
 
 @dataclass(frozen=True)
-class Count(Exchange):
+class Count(Exchange, request=Number):
     """A party adds what it is asked to what it has, and sends it with a random word."""
 
     kind: int
     name: str = "count"
 
     @property
-    def request(self):
-        return Layout(Number, 1, (Field("value", "u4", "a number"),))
-
-    @property
     def reply(self):
-        return Layout(Number, self.kind, (Field("value", "u4", "another number"),))
+        return self.layout(REPLIES[self.kind])
 
     def ask(self, state):
         return Number(state % np.uint32(1000))
@@ -117,7 +116,7 @@ class Count(Exchange):
 
     def respond(self, request, party, draws):
         own = party.own + jnp.asarray(request.value, jnp.uint32) + np.uint32(self.kind)
-        return party._replace(own=own), Number(own * np.uint32(7) + draws)
+        return party._replace(own=own), self.reply.message(own * np.uint32(7) + draws)
 
     def tell(self, state, replies, arrived):
         return state * np.uint32(3) + jnp.sum(jnp.where(arrived, replies.value, 0), dtype=jnp.uint32)

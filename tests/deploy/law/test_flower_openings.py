@@ -3,38 +3,29 @@
 import dataclasses
 import secrets
 import stat
-from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
 from fedrank.core.errors import RunError
-from fedrank.core.messages import Field, Layout
+from fedrank.core.messages import Array, field, message, u4
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.deploy.flower.client_app import ContextStore
 from fedrank.deploy.flower.messages import Question
 from fedrank.deploy.flower.opening_answers import FileStore, Remembered, opening_answer
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@message(kind=1)
 class Message:
-    value: Any
+    value: Array = field(u4, "a number")
 
 
 @dataclasses.dataclass(frozen=True)
-class Noisy(Exchange):
+class Noisy(Exchange, request=Message, reply=Message):
     """A silo adds what it is asked and noise to what it has."""
 
     name: str = "noisy"
     host = True
-
-    @property
-    def request(self):
-        return Layout(Message, 1, (Field("value", "u4", "a number"),))
-
-    reply = request
 
     def ask(self, state):
         raise AssertionError("of the server")

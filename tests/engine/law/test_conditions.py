@@ -10,7 +10,7 @@ import pytest
 from worlds import FEATURES, tiny_parties, tiny_protocol
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.messages import Field, Layout
+from fedrank.core.messages import Array, field, message, u4
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import perturbation
 from fedrank.engine.replay import replay
@@ -18,10 +18,9 @@ from fedrank.engine.simulator import Conditions, Simulator, run_keys
 from fedrank.ranking.on_device.messages import Reply
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@message(kind=1)
 class Number:
-    number: Any
+    number: Array = field(u4, "a round")
 
 
 class Heard(NamedTuple):
@@ -31,11 +30,10 @@ class Heard(NamedTuple):
 
 
 @dataclass(frozen=True)
-class WhatTime(Exchange):
+class WhatTime(Exchange, request=Number, reply=Number):
     """The server says which round it is, parties say it back."""
 
     name = "what-time"
-    request = reply = Layout(Number, 1, (Field("number", "u4", "a round"),))  # type: ignore[assignment]
 
     def ask(self, state):
         return Number(state.round)

@@ -4,8 +4,9 @@ The protocol here counts. Every party is asked by its turn, says a number of its
 asked, so that a plain Python loop knows everything that must come out.
 """
 
+import dataclasses
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from silo_worlds import QUICK
 from worlds import tiny_parties, tiny_protocol
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.messages import Field, Layout
+from fedrank.core.messages import Array, field, message, u4
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.engine.replay import replay
 from fedrank.engine.simulator import Conditions, Simulator, run_keys, selective
@@ -26,10 +27,9 @@ PARTIES, ROUNDS, RUNS = 7, 6, 2
 EVERY = 2
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@message(kind=1)
 class Number:
-    number: Any
+    number: Array = field(u4, "a number")
 
 
 class Tally(NamedTuple):
@@ -46,13 +46,11 @@ class Own(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Say(Exchange):
+class Say(Exchange, request=Number, reply=Number):
     """Asks one or two parties by turn; ``"first"``: everybody in round 0; ``"odd"``: one party in odd rounds."""
 
     when: str = "turn"
     bound: int | None = None
-
-    request = reply = Layout(Number, 1, (Field("number", "u4", "a number"),))  # type: ignore[assignment]
 
     @property
     def name(self):  # type: ignore[override]
@@ -96,7 +94,7 @@ class Say(Exchange):
 @dataclass(frozen=True)
 class Counting(Protocol):
     bound: int | None = None
-    name: str = field(default="counting", compare=False)
+    name: str = dataclasses.field(default="counting", compare=False)
 
     @property
     def exchanges(self):

@@ -1,9 +1,8 @@
 """Lies against the formulas of the papers, written once more in NumPy; the honest are never touched."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
-from typing import Any
 from unittest.mock import create_autospec
 
 import jax
@@ -16,7 +15,7 @@ from worlds import FEATURES, tiny_protocol
 
 from fedrank.aggregation.robust import AGGREGATORS
 from fedrank.core.errors import ConfigError
-from fedrank.core.messages import Field, Layout
+from fedrank.core.messages import Array, Layout, f4, field, message
 from fedrank.core.protocol import Exchange, Protocol
 from fedrank.core.rng import perturbation
 from fedrank.engine.attackers import (
@@ -39,15 +38,14 @@ ON_VALUES = ("random-metric", "inverted-metric", "targeted-seeds")
 ON_WEIGHTS = ("lie", "fang-trimmed-mean", "fang-krum", "scaled-inverse")
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@message(kind=1)
 class Weights:
     """A question and an answer of federated averaging."""
 
-    weights: Any
+    weights: Array = field(f4["parameters"], "a model")
 
 
-LAYOUT = Layout(Weights, 1, (Field("weights", "f4", "a model", (("parameters", SIZE),)),))
+LAYOUT = Layout(Weights, parameters=SIZE)
 
 #: Of federated averaging, an attack looks at what a reply is and at nothing else.
 AVERAGING = create_autospec(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.core.messages import Field, Layout
+from fedrank.core.messages import Array, f4, field, message
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.engine.wiretap import Wiretap
@@ -235,19 +235,17 @@ def test_what_cannot_be_recorded_or_attacked_is_refused():
 # -- the wiretap --------------------------------------------------------------------------------------------------
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@message(kind=0)
 class Number:
-    value: jax.Array
+    value: Array = field(f4, "a number")
 
 
 @dataclasses.dataclass(frozen=True)
-class Add(Exchange):
+class Add(Exchange, request=Number, reply=Number):
     """Everybody adds the server's number to its own, with chance; the server adds up."""
 
     personal: bool = False
     name = "add"
-    request = reply = Layout(Number, 0, (Field("value", "f4", "a number"),))
 
     def due(self, number):
         return True if not self.personal else number % 2 == 1

@@ -12,6 +12,7 @@ import inspect
 import json
 import os
 import pkgutil
+import re
 import types
 import typing
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import numpy as np
 
 import fedrank
 from fedrank.core import errors, rng
@@ -271,20 +274,41 @@ def platforms() -> dict[str, tuple[Any, int]]:
     }
 
 
+#: Messages up to so many bytes are shown with an example.
+SHORT = 64
+
+
 def messages() -> str:
-    """One table of bytes a message."""
+    """One table of bytes a message, what it is for, and an example of a short one."""
     parts = []
     for title, messages in layouts().items():
         parts.append(f"## {title}\n")
         for layout in messages:
             parts.append(f"`{layout.name}`, message kind {layout.kind}: {layout.nbytes} bytes.\n")
-            rows, at = [], 0
-            for row in layout.describe():
-                span = f"{at}" if row["bytes"] == 1 else f"{at}–{at + row['bytes'] - 1}"
-                rows.append((span, f"`{row['name']}`", f"`{row['dtype']}`", row["meaning"]))
-                at += row["bytes"]
+            parts.append(_markdown(inspect.getdoc(layout.message) or "") + "\n")
+            rows, at = [("0", "`header`", "`u1`", layout.describe()[0]["meaning"])], 1
+            for field in layout.fields:
+                span = f"{at}" if field.nbytes == 1 else f"{at}–{at + field.nbytes - 1}"
+                shape = " × ".join(f"{length:,} {axis}" for axis, length in field.axes)
+                kind = f"`{field.dtype}`" + (f", {shape}" if shape else "")
+                rows.append((span, f"`{field.name}`", kind, field.meaning))
+                at += field.nbytes
             parts.append(_table(("bytes", "field", "type", "meaning"), rows))
+            if layout.nbytes <= SHORT:
+                parts.append(_example(layout))
     return "\n".join(parts)
+
+
+def _markdown(docstring: str) -> str:
+    """A docstring's text, with its references to code as Markdown has them."""
+    return " ".join(re.sub(r":\w+:`~?\.?([^`]+)`", r"`\1`", docstring).split())
+
+
+def _example(layout: Layout) -> str:
+    """A message of arbitrary numbers beside its bytes: a test vector."""
+    example, data = layout.example()
+    values = ", ".join(f"{f.name} = {np.asarray(getattr(example, f.name)).tolist()}" for f in layout.fields)
+    return f"Example: `{data.hex(' ')}`" + (f" is {values}.\n" if values else ".\n")
 
 
 def exceptions() -> str:

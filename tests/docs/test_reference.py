@@ -77,10 +77,36 @@ def test_every_registered_name_is_in_the_catalogue():
         assert f"| `{name}` |" in page
 
 
-def test_tables_of_bytes_add_up():
+@pytest.fixture(scope="module")
+def messages():
+    return generate.messages()
+
+
+def test_examples_are_the_printed_numbers(messages):
+    """Read by the page's words alone: the bytes of a table's row are its number in the example."""
+    pattern = r"\n((?:\|.*\n)+)\nExample: `([0-9a-f ]+)` is (.*)\.\n"
+    found = re.findall(pattern, messages)
+    assert len(found) > 20
+    for table, text, values in found:
+        data = bytes.fromhex(text)
+        for row in table.strip().splitlines()[3:]:
+            span, name, kind, _ = (cell.strip() for cell in row.strip("|").split("|", 3))
+            first, _, last = span.partition("–")
+            part, form = data[int(first) : int(last or first) + 1], kind[1:3]
+            printed = re.search(rf"(?:^|, ){name[1:-1]} = (\[.*?\](?=, [a-z]|$)|[^,\[]+)", values)
+            assert printed, (name, values)
+            numbers = [float(x) for x in re.findall(r"-?[\d.]+(?:e[+-]?\d+)?", printed.group(1))]
+            width = int(form[1])
+            cut = [part[i : i + width] for i in range(0, len(part), width)]
+            if form == "f4":
+                assert numbers == [struct.unpack("<f", one)[0] for one in cut]
+            else:
+                assert numbers == [int.from_bytes(one, "little", signed=form[0] == "i") for one in cut]
+
+
+def test_tables_of_bytes_add_up(messages):
     """The span of the last row ends at the length that is printed above the table."""
-    page = generate.messages()
-    tables = re.findall(r": ([\d,]+) bytes\.\n.*?\n((?:\|.*\n)+)", page)
+    tables = re.findall(r": ([\d,]+) bytes\.\n(?:[^|\n].*\n|\n)*((?:\|.*\n)+)", messages)
     assert len(tables) == sum(len(m) for m in generate.layouts().values())
     for length, table in tables:
         last = re.match(r"\| (?:\d+–)?(\d+) ", table.strip().splitlines()[-1])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import os
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from fedrank.core import protocol as core
 from fedrank.engine.config import RunConfig
@@ -20,6 +20,7 @@ from fedrank.engine.simulator import Conditions
 Config = TypeVar("Config", bound=RunConfig)
 
 
+@runtime_checkable
 class Experiment(Protocol):
     """What a configuration names, built: any object with these attributes.
 

@@ -23,6 +23,10 @@ ROUNDINGS = {
 }
 
 
+class GridTooFineError(ConfigError):
+    """Numbers in steps of this grid do not fit into the integers that they are summed in; a coarser grid may do."""
+
+
 def check_steps(steps: int) -> None:
     """Refuse a number of steps that floating point cannot multiply by exactly.
 
@@ -57,7 +61,7 @@ def check_sum(parties: int, clip: float, steps: int, noise: int = 0) -> None:
     # A clip is applied in single precision, which may be the larger one.
     largest = parties * math.ceil(max(clip, float(np.float32(clip))) * steps) + noise
     if largest >= 2**31:
-        raise ConfigError(
+        raise GridTooFineError(
             f"a sum over {parties:,} parties of values up to {clip} in steps of 1/{steps:,}, with noise up to "
             f"{noise:,} steps, can reach {largest:,}, beyond the 2**31 - 1 that 32 bits hold. Use fewer steps, a "
             "smaller clip or smaller cohorts."

@@ -1,11 +1,10 @@
-"""From a configuration to the things it names: data, users, ranker, protocol, parties, what happens to replies."""
+"""From the settings of a run to the things that they name: data, users, ranker, protocol, devices, what goes wrong."""
 
 from __future__ import annotations
 
 import functools
 import os
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
@@ -14,16 +13,30 @@ from fedrank.aggregation.differences import ES_DEFENCES
 from fedrank.aggregation.robust import AGGREGATORS
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party, Protocol
+from fedrank.core.registry import Registry
 from fedrank.data.catalogue import CATALOGUE
 from fedrank.engine import weight_attacks as weight_attacks
 from fedrank.engine.attackers import ATTACKS, liars
+from fedrank.engine.methods import method, method_names
 from fedrank.engine.simulator import Conditions
-from fedrank.experiments.config import RunConfig
-from fedrank.experiments.protocols import PROTOCOLS
 from fedrank.metrics.online import REWARDS, OnlineMetric, discretised
+from fedrank.privacy.quantise import GridTooFineError
 from fedrank.ranking.central import Central
 from fedrank.ranking.clicks.cascade import MOST_GRADES, USERS, CascadeUser
 from fedrank.ranking.clicks.poison import inverted_user
+from fedrank.ranking.config import (
+    Attack,
+    CentralConfig,
+    DBGDConfig,
+    DefendedConfig,
+    DeviceConfig,
+    Devices,
+    FoltrESConfig,
+    FoltrPDGDConfig,
+    MGDConfig,
+    PDGDConfig,
+    RankingConfig,
+)
 from fedrank.ranking.data import heterogeneous, partition
 from fedrank.ranking.data.load import load
 from fedrank.ranking.data.partition import Shares
@@ -31,9 +44,11 @@ from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.foltr_es import FoltrES
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
+from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers import linear as linear
 from fedrank.ranking.rankers import mlp as mlp
 from fedrank.ranking.rankers.base import RANKERS, Ranker
+from fedrank.ranking.sessions.devices import devices
 
 #: Results shown to a user.
 DEPTH = 10
@@ -53,11 +68,11 @@ class Experiment:
         parties: All devices, with the training queries they ask about; or the one service of a central learner.
         metric: Reward whose exact expectation is evaluated.
         users: Click models for it.
-        conditions: What happens to replies.
+        conditions: What happens to replies on their way.
         kernels: Whether the compiled CPU kernels are used.
     """
 
-    config: RunConfig
+    config: RankingConfig
     splits: Splits
     protocol: Protocol
     ranker: Ranker
@@ -69,7 +84,7 @@ class Experiment:
 
     @property
     def n_parties(self) -> int:
-        """How many parties answer."""
+        """Number of parties."""
         return jax.tree.leaves(self.parties.own)[0].shape[0]
 
     @property
@@ -81,22 +96,47 @@ class Experiment:
     def citations(self) -> tuple[str, ...]:
         """Keys of the publications that this experiment rests on."""
         c = self.config
+        population, attack = _population(c)
+        defended = isinstance(c, DefendedConfig) and c.aggregate != "mean"
         keys = [
-            PROTOCOLS.entry(c.protocol).citation,
-            RANKERS.entry(c.ranker).citation,
-            *(USERS.entry(user.name).citation for user in self.users),
-            REWARDS.entry(c.reward).citation,
+            method(c.protocol).citation if c.protocol in method_names() else "",
+            *_citations(RANKERS, c.ranker),
+            *(key for user in self.users for key in _citations(USERS, user.name)),
+            *_citations(REWARDS, c.reward),
             self.splits.citation,
-            "kingma2015adam" if c.protocol == "foltr-es" else "",
-            "wang2022noniid" if c.share in ("topic", "labels") or c.devices.users else "",
-            _defences(c).entry(c.aggregate).citation if c.aggregate != "mean" else "",
-            ATTACKS.entry(c.attack.kind).citation if c.attack.kind in ATTACKS else "",
-            "bonawitz2017secagg" if c.protocol == "foltr-pdgd" and c.privacy.secure_sum else "",
+            "kingma2015adam" if isinstance(c, FoltrESConfig) else "",
+            "wang2022noniid" if (isinstance(c, DeviceConfig) and c.share in ("topic", "labels")) else "",
+            "wang2022noniid" if population.users else "",
+            *(_citations(_rules(c), c.aggregate) if defended else ()),
+            *_citations(ATTACKS, attack.kind),
+            "bonawitz2017secagg" if isinstance(c, FoltrPDGDConfig) and c.privacy.secure_sum else "",
         ]
         return tuple(dict.fromkeys(key for key in keys if key))
 
 
-def use_kernels(config: RunConfig, ranker: Ranker) -> bool:
+def _citations(registry: Registry, name: str) -> tuple[str, ...]:
+    """What to cite for a part that is known by its name; nothing for one that is not."""
+    return (registry.entry(name).citation,) if name in registry else ()
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a protocol is made from besides its settings.
+
+    Attributes:
+        ranker: Features to scores.
+        users: Everybody who may click.
+        metric: The reward as users experience it, with all of its values.
+        kernels: Use the compiled CPU kernels.
+    """
+
+    ranker: Ranker
+    users: tuple[CascadeUser, ...]
+    metric: OnlineMetric
+    kernels: bool
+
+
+def use_kernels(config: RankingConfig, ranker: Ranker) -> bool:
     """Whether the compiled CPU kernels are used: on a CPU, for rankers they know, unless the configuration differs.
 
     Raises:
@@ -126,53 +166,98 @@ def load_splits(
     return splits.hold_out(holdout, seed)
 
 
-def build_ranking(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> Experiment:
-    """The same of a protocol that learns to rank; arguments and errors as :func:`fedrank.experiments.build.build`."""
+def build(
+    config: RankingConfig,
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    protocol: Protocol | None = None,
+    data: Splits | QuerySet | None = None,
+) -> Experiment:
+    """Load the data and set everything up.
+
+    Args:
+        config: The settings.
+        folder: Where data sets are looked for; by default ``FEDRANK_DATA`` or the platform's cache.
+        protocol: A protocol of the caller's own instead of the one that ``config.protocol`` names. If it is no
+            :class:`~fedrank.ranking.protocol.RankingProtocol`, its parties hold padded queries as
+            :func:`fedrank.ranking.sessions.devices.devices` makes them, and its ``ranker``, if it has one, is the
+            ranker that is evaluated.
+        data: Queries of the caller's own instead of what ``config.data`` names, taken as they are; a single set is
+            trained on, and nothing is held out.
+
+    Raises:
+        FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
+    """
     config = config.resolved()
-    names = dict.fromkeys((config.clicks, *config.devices.users, *config.evaluation.users))
+    population, attack = _population(config)
+    names = dict.fromkeys((config.clicks, *population.users, *config.evaluation.users))
     for registry, name in ((RANKERS, config.ranker), (REWARDS, config.reward), *((USERS, name) for name in names)):
         registry.entry(name)  # a misspelt name is told before files are read
-    if config.attack.kind not in ("none", POISON):
-        ATTACKS.entry(config.attack.kind)
-    _defences(config).entry(config.aggregate)
+    if attack.kind not in ("none", POISON):
+        ATTACKS.entry(attack.kind)
+    if isinstance(config, DefendedConfig):
+        _rules(config).entry(config.aggregate)
+    splits = _splits(config, folder, data)
+    ranker = getattr(protocol, "ranker", None) or RANKERS.get(config.ranker).build(
+        splits.train.n_features, config.hidden
+    )
+    metric = REWARDS.get(config.reward)(DEPTH)
+    kernels = use_kernels(config, ranker) if protocol is None else getattr(protocol, "kernels", False)
+    train, shares = _shares(config, splits.train)
+
+    def user(name: str) -> CascadeUser:
+        return user_for(name, splits, config.data if data is None else "")
+
+    own = [user(name) for name in population.users or (config.clicks,)]
+    which = None
+    if population.users:
+        which = heterogeneous.users_of_parties(config.clients, len(own), config.data_seed)
+    lying = np.asarray(liars(config.clients, attack.share, config.data_seed)) if attack.share else None
+    if attack.kind == POISON and lying is not None:
+        own.append(inverted_user(user("perfect")))
+        which = np.where(lying, len(own) - 1, 0 if which is None else which)
+    users = tuple(own)
+    if protocol is None:
+        protocol = method(config.protocol).make(config, Parts(ranker, users, metric, kernels))
+    amounts = None
+    if population.amounts == "skewed":
+        even = isinstance(protocol, FoltrES) and protocol.antithetic
+        amounts = heterogeneous.amounts(config.clients, config.interactions, even=even, seed=config.data_seed)
+    queries = train.blocks() if kernels else train.padded()
+    if isinstance(protocol, RankingProtocol):
+        parties = protocol.devices(queries, shares, which, amounts)
+    else:
+        parties = devices(ranker, users, queries, shares, config.interactions, which, amounts)
+    trains = population.users or (config.clicks,)
+    clicking = tuple(user(name) for name in dict.fromkeys((*trains, *config.evaluation.users)))
+    conditions = _conditions(population, attack, protocol, lying)
+    return Experiment(config, splits, protocol, ranker, parties, metric, clicking, conditions, kernels)
+
+
+def _splits(config: RankingConfig, folder: str | os.PathLike[str] | None, data: Splits | QuerySet | None) -> Splits:
+    if isinstance(data, QuerySet):
+        return Splits(data, None, None, data.name or "own data", generated=data.generated)
+    if data is not None:
+        return data
     # The folder that data is looked for in may differ from call to call of one process.
     where, cache = None if folder is None else os.fspath(folder), os.environ.get("FEDRANK_DATA", "")
     c = config
-    splits = load_splits(c.data, c.fold, c.normalise, c.data_seed, c.holdout, where, cache)
-    ranker = RANKERS.get(config.ranker).build(splits.train.n_features, config.hidden)
-    metric = REWARDS.get(config.reward)(DEPTH)
-    kernels = use_kernels(config, ranker)
-    if config.as_published and config.protocol == "foltr-es" and not kernels:
-        raise ConfigError("as_published needs the CPU kernels; set compute.kernels = 'on'.")
-    train, shares = _shares(config, splits.train)
-    own = [user_for(name, splits, config.data) for name in config.devices.users or (config.clicks,)]
-    which = None
-    if config.devices.users:
-        which = heterogeneous.users_of_parties(config.clients, len(own), config.data_seed)
-    lying = np.asarray(liars(config.clients, config.attack.share, config.data_seed)) if config.attack.share else None
-    if config.attack.kind == POISON and lying is not None:
-        own.append(inverted_user(user_for("perfect", splits, config.data)))
-        which = np.where(lying, len(own) - 1, 0 if which is None else which)
-    amounts = None
-    if config.devices.amounts == "skewed":
-        even = config.protocol == "foltr-es" and config.antithetic
-        amounts = heterogeneous.amounts(config.clients, config.interactions, even=even, seed=config.data_seed)
-    protocol = _PROTOCOLS[config.protocol](config, ranker, own, metric, kernels)
-    parties = protocol.devices(train.blocks() if kernels else train.padded(), shares, which, amounts)
-    trains = config.devices.users or (config.clicks,)
-    users = tuple(user_for(name, splits, config.data) for name in dict.fromkeys((*trains, *config.evaluation.users)))
-    conditions = _conditions(config, protocol, lying)
-    return Experiment(config, splits, protocol, ranker, parties, metric, users, conditions, kernels)
+    return load_splits(c.data, c.fold, c.normalise, c.data_seed, c.holdout, where, cache)
 
 
-def _defences(config: RunConfig) -> Any:
-    return ES_DEFENCES if config.protocol == "foltr-es" else AGGREGATORS
+def _population(config: RankingConfig) -> tuple[Devices, Attack]:
+    """How devices differ, and who attacks; a central service has no devices."""
+    return (config.devices, config.attack) if isinstance(config, DeviceConfig) else (Devices(), Attack())
 
 
-def _shares(config: RunConfig, train: QuerySet) -> tuple[QuerySet, Shares]:
+def _rules(config: DefendedConfig) -> Registry:
+    return ES_DEFENCES if isinstance(config, FoltrESConfig) else AGGREGATORS
+
+
+def _shares(config: RankingConfig, train: QuerySet) -> tuple[QuerySet, Shares]:
     """Who holds which queries; the queries are others where parties see some documents only."""
     n, seed = train.n_queries, config.data_seed
-    if config.protocol not in ("foltr-es", "foltr-pdgd"):
+    if not isinstance(config, DeviceConfig):
         return train, partition.uniform(n, 1)
     if config.share == "fixed":
         return train, partition.fixed_share(n, config.clients, config.queries_per_client, seed)
@@ -183,70 +268,75 @@ def _shares(config: RunConfig, train: QuerySet) -> tuple[QuerySet, Shares]:
     return train, partition.uniform(n, config.clients)
 
 
-def _conditions(config: RunConfig, protocol: Protocol, lying: np.ndarray | None) -> Conditions:
-    d, attack = config.devices, None
-    if config.attack.kind not in ("none", POISON) and lying is not None:
-        attack = ATTACKS.get(config.attack.kind)()
-        if not attack.works_on(protocol):
-            raise ConfigError(f"the attack {config.attack.kind!r} does not work on replies of {config.protocol!r}.")
+def _conditions(population: Devices, attack: Attack, protocol: Protocol, lying: np.ndarray | None) -> Conditions:
+    made = None
+    if attack.kind not in ("none", POISON) and lying is not None:
+        made = ATTACKS.get(attack.kind)()
+        if not made.works_on(protocol):
+            raise ConfigError(f"the attack {attack.kind!r} does not work on replies of {protocol.name!r}.")
     return Conditions(
-        dropout=d.dropout,
-        late=d.late,
-        delay=d.delay if d.late else 0,
-        attack=attack,
-        liars=() if attack is None or lying is None else tuple(bool(x) for x in lying),
+        dropout=population.dropout,
+        late=population.late,
+        delay=population.delay if population.late else 0,
+        attack=made,
+        liars=() if made is None or lying is None else tuple(bool(x) for x in lying),
     )
 
 
-def _absent(config: RunConfig) -> float:
-    """The part of the devices that noise must do without: four standard deviations more than drop out on average."""
-    p = config.devices.dropout
-    return min(0.95, p + 4 * (p * (1 - p) / config.clients) ** 0.5)
+# ----------------------------------------------------------------------------------------------------------- protocols
 
 
-def _byzantine(config: RunConfig) -> int:
-    if config.byzantine is not None:
-        return config.byzantine
-    return max(1, int(np.sum(liars(config.clients, config.attack.share, config.data_seed))))
+def foltr_es(config: FoltrESConfig, parts: Parts) -> FoltrES:
+    """FOLtR-ES from its settings.
 
-
-def _foltr_es(config: RunConfig, ranker: Ranker, users: list[CascadeUser], metric: OnlineMetric, kernels: bool):
+    Raises:
+        ConfigError: The published random stream without the kernels that have it, or settings that do not fit.
+    """
+    if config.as_published and not parts.kernels:
+        raise ConfigError("as_published needs the CPU kernels; set compute.kernels = 'on'.")
+    metric, privacy = parts.metric, config.privacy
     sent = metric if config.reward_values is None else discretised(metric, config.reward_values)
-    noisy = config.privacy.mechanism != "randomised-response"
+    noisy = privacy.mechanism != "randomised-response"
     return FoltrES(
-        ranker=ranker,
-        user=users[0],
-        others=tuple(users[1:]),
+        ranker=parts.ranker,
+        user=parts.users[0],
+        others=parts.users[1:],
         metric=sent,
         observed=metric,
         interactions=config.interactions,
         sigma=config.sigma,
-        learning_rate=config.learning_rate,  # type: ignore[arg-type] - resolved
-        p=1.0 if noisy else config.privacy.probability(sent.n),
-        mechanism=config.privacy.mechanism,
-        epsilon=config.privacy.epsilon if noisy else None,
-        delta=config.privacy.delta,
+        learning_rate=config.learning_rate,
+        p=1.0 if noisy else privacy.probability(sent.n),
+        mechanism=privacy.mechanism,
+        epsilon=privacy.epsilon if noisy else None,
+        delta=privacy.delta,
         antithetic=config.antithetic,
         ties=config.ties,
         as_published=config.as_published,
-        kernels=kernels,
+        kernels=parts.kernels,
         aggregate=config.aggregate,
         byzantine=_byzantine(config),
     )
 
 
-def _foltr_pdgd(config: RunConfig, ranker: Ranker, users: list[CascadeUser], metric: OnlineMetric, kernels: bool):
+def foltr_pdgd(config: FoltrPDGDConfig, parts: Parts) -> FoltrPDGD:
+    """FPDGD from its settings, on the finest grid that keeps a secure sum within 32 bits.
+
+    Raises:
+        ConfigError: Settings that do not fit each other.
+    """
     p, d = config.privacy, config.devices
     if config.as_published and p.epsilon is not None and (d.dropout or d.amounts != "equal"):
         raise ConfigError("the published noise needs all devices, and as much of each; set no dropout and no amounts.")
     noise = "none" if p.epsilon is None else "gamma" if config.as_published else "polya"
-    settings = dict(
-        ranker=ranker,
-        user=users[0],
-        others=tuple(users[1:]),
-        metric=metric,
+    made = functools.partial(
+        FoltrPDGD,
+        ranker=parts.ranker,
+        user=parts.users[0],
+        others=parts.users[1:],
+        metric=parts.metric,
         interactions=config.interactions,
-        learning_rate=config.learning_rate,  # type: ignore[arg-type] - resolved
+        learning_rate=config.learning_rate,
         clip=p.clip,
         clip_norm=p.clip_norm,
         noise=noise,
@@ -257,37 +347,44 @@ def _foltr_pdgd(config: RunConfig, ranker: Ranker, users: list[CascadeUser], met
         absent=_absent(config) if noise == "polya" else 0.0,
         aggregate=config.aggregate,
         byzantine=_byzantine(config),
-        kernels=kernels,
+        kernels=parts.kernels,
     )
-    # Many devices or much noise need a coarser grid: the finest that keeps the sum within 32 bits.
-    for bits in range(16, 4, -1):
+    for bits in range(16, 5, -1):  # many devices or much noise need a coarser grid
         try:
-            return FoltrPDGD(**settings, grid=2**bits)  # type: ignore[arg-type]
-        except ConfigError as error:
-            if not p.secure_sum or "fewer steps" not in str(error).lower() or bits == 5:
-                raise
+            return made(grid=2**bits)
+        except GridTooFineError:
+            continue
+    return made(grid=2**5)
 
 
-def _central(config: RunConfig, ranker: Ranker, users: list[CascadeUser], metric: OnlineMetric, kernels: bool):
+def central(config: CentralConfig, parts: Parts) -> Central:
+    """A central learner from its settings.
+
+    Raises:
+        ConfigError: Settings that do not fit each other.
+    """
     return Central(
         learner=config.protocol,
-        ranker=ranker,
-        user=users[0],
-        others=tuple(users[1:]),
-        metric=metric,
+        ranker=parts.ranker,
+        user=parts.users[0],
+        others=parts.users[1:],
+        metric=parts.metric,
         interactions=config.clients * config.interactions,
-        learning_rate=config.learning_rate,  # type: ignore[arg-type] - resolved
-        radius=config.radius,
-        candidates=config.candidates if config.protocol == "mgd" else 1,
-        batch=config.batch,
-        kernels=kernels,
+        learning_rate=config.learning_rate,
+        radius=config.radius if isinstance(config, DBGDConfig | MGDConfig) else 1.0,
+        candidates=config.candidates if isinstance(config, MGDConfig) else 1,
+        batch=config.batch if isinstance(config, PDGDConfig) else False,
+        kernels=parts.kernels,
     )
 
 
-_PROTOCOLS = {
-    "foltr-es": _foltr_es,
-    "foltr-pdgd": _foltr_pdgd,
-    "pdgd": _central,
-    "dbgd": _central,
-    "mgd": _central,
-}
+def _absent(config: DeviceConfig) -> float:
+    """The part of the devices that noise must do without: four standard deviations more than drop out on average."""
+    p = config.devices.dropout
+    return min(0.95, p + 4 * (p * (1 - p) / config.clients) ** 0.5)
+
+
+def _byzantine(config: DefendedConfig) -> int:
+    if config.byzantine is not None:
+        return config.byzantine
+    return max(1, int(np.sum(liars(config.clients, config.attack.share, config.data_seed))))

@@ -35,7 +35,7 @@ import numpy as np
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Array, f4, field, message
-from fedrank.core.protocol import Exchange, Party, Protocol
+from fedrank.core.protocol import Exchange, Party
 from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.privacy.randomised_response import os_words
 from fedrank.privacy.unprotected import Unprotected
@@ -45,8 +45,9 @@ from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.learners.dueling import DuelWords, dueling_steps
 from fedrank.ranking.learners.pdgd import Learnt, PdgdWords, pdgd_steps
 from fedrank.ranking.on_device.messages import Request
+from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.devices import chosen, devices, remember
+from fedrank.ranking.sessions.devices import chosen, remember
 
 #: The learners, with the learning rate of published experiments.
 LEARNERS = {"pdgd": 0.1, "dbgd": 0.01, "mgd": 0.01}
@@ -100,7 +101,7 @@ IN_THE_CLEAR = (
 
 
 @dataclass(frozen=True)
-class Central(Protocol):
+class Central(RankingProtocol):
     """The settings of a central learner; the defaults are those of published experiments.
 
     Attributes:
@@ -171,16 +172,6 @@ class Central(Protocol):
         return CANDIDATES if self.learner == "mgd" else 1
 
     @property
-    def users(self) -> tuple[CascadeUser, ...]:
-        """All users."""
-        return (self.user, *self.others)
-
-    @property
-    def sizes(self) -> dict[str, int]:  # type: ignore[override] - elsewhere an attribute of the class
-        """Weights of the ranker."""
-        return {"parameters": self.ranker.size}
-
-    @property
     def exchanges(self) -> tuple[Exchange, ...]:
         """The one exchange: serve and learn."""
         return (ServeAndLearn(self),)
@@ -195,10 +186,6 @@ class Central(Protocol):
         if self.learner == "pdgd" and not linear:
             weights = weights + _INITIAL * jax.random.normal(key, weights.shape, jnp.float32)
         return ServerState(jnp.uint32(0), weights)
-
-    def weights(self, state: ServerState) -> jax.Array:
-        """The model, float32 [parameters]."""
-        return state.weights
 
     def account(self, rounds: int, delta: float) -> Unprotected:
         """Nothing is promised to anybody."""
@@ -218,11 +205,7 @@ class Central(Protocol):
         if isinstance(data, FeatureBlocks) != self.kernels:
             layout = "blocks" if self.kernels else "padded"
             raise ConfigError(f"kernels = {self.kernels} takes data as queries.{layout}(), got {type(data).__name__}.")
-        return devices(self.ranker, self.users, data, shares, self.interactions, which, amounts)
-
-    def experience(self, party: Party) -> dict[str, jax.Array]:
-        """The mean metric of the last round under its name, and the nDCG of what was shown."""
-        return {self.metric.name: party.own.reward, f"nDCG@{self.user.depth}": party.own.ndcg}
+        return super().devices(data, shares, which, amounts)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from fedrank.aggregation.differences import ES_DEFENCES, coefficients, in_range,
 from fedrank.core.errors import ConfigError
 from fedrank.core.kernels import weighted_sum, weighted_sum_kernel
 from fedrank.core.messages import Layout
-from fedrank.core.protocol import Exchange, Party, Promise, Protocol
+from fedrank.core.protocol import Exchange, Party, Promise
 from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.privacy.accountant import DELTA, account
 from fedrank.privacy.noise.sums import NoisyValues
@@ -47,8 +47,9 @@ from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.on_device.reply import ClicksToReply
+from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.devices import chosen, devices, remember
+from fedrank.ranking.sessions.devices import chosen, remember
 from fedrank.ranking.sessions.published import published_sessions, published_weighted_sum
 from fedrank.ranking.sessions.seen import Seen
 from fedrank.ranking.sessions.sessions import check_ties, play
@@ -92,7 +93,7 @@ class ServerState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FoltrES(Protocol):
+class FoltrES(RankingProtocol):
     """The protocol's settings; the defaults are the paper's.
 
     Attributes:
@@ -173,11 +174,6 @@ class FoltrES(Protocol):
             raise ConfigError("as_published orders equal scores as the published code does; set ties = 'fixed'.")
 
     @property
-    def users(self) -> tuple[CascadeUser, ...]:
-        """All users."""
-        return (self.user, *self.others)
-
-    @property
     def noise(self) -> NoisyValues | None:
         """The noise on the sums, if that is the mechanism."""
         if self.mechanism == "randomised-response":
@@ -201,11 +197,6 @@ class FoltrES(Protocol):
         return ClicksToReply(self.metric, self.each, self.antithetic, self.p, self.noise is not None)
 
     @property
-    def sizes(self) -> dict[str, int]:  # type: ignore[override] - elsewhere an attribute of the class
-        """Weights of the ranker."""
-        return {"parameters": self.ranker.size}
-
-    @property
     def exchanges(self) -> tuple[Exchange, ...]:
         """The one exchange: try a perturbation."""
         return (TryPerturbation(self),)
@@ -221,17 +212,13 @@ class FoltrES(Protocol):
         weights = jnp.asarray(self.ranker.initial())
         return ServerState(jnp.uint32(0), weights, self.optimiser.init(weights))
 
-    def weights(self, state: ServerState) -> jax.Array:
-        """The model, float32 [parameters]."""
-        return state.weights
-
     def devices(self, data: Any, shares: Shares, which: Any = None, amounts: Any = None) -> Party:
         """All devices of a simulation; see :func:`fedrank.ranking.sessions.devices.devices`."""
         if self.as_published and not (which is None and amounts is None):
             raise ConfigError("as_published simulates devices that are all alike; give no users or amounts.")
         if amounts is not None and np.any(np.asarray(amounts) % self.halves):
             raise ConfigError("amounts of interactions must be even with antithetic halves.")
-        return devices(self.ranker, self.users, data, shares, self.interactions, which, amounts)
+        return super().devices(data, shares, which, amounts)
 
     def account(self, rounds: int, delta: float) -> Promise:
         """What a device is promised over so many rounds."""

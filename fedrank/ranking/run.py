@@ -26,7 +26,7 @@ class RankingRunner(Runner):
         simulator = Simulator(protocol, chunk, config.compute.debug, experiment.conditions)
         super().__init__(config, home, listener, simulator, experiment.interactions)
         self.experiment = experiment
-        a_round = protocol.account(1, config.privacy.delta).epsilon_round
+        a_round = protocol.account(1, config.delta).epsilon_round
         self.per_round = (
             experiment.interactions,
             experiment.n_parties * bytes_up(protocol, experiment.n_parties),
@@ -109,7 +109,7 @@ class RankingRunner(Runner):
     def write_crossed(self, done: int) -> None:
         """The ledger and the privacy of the rounds that took place, not of those that were planned."""
         protocol = self.experiment.protocol
-        self.home.json("privacy.json", protocol.account(done, self.config.privacy.delta).as_json())
+        self.home.json("privacy.json", protocol.account(done, self.config.delta).as_json())
         self.home.ledger(protocol, done, self.experiment.n_parties)
 
     def write_results(self, states: Any, own: Any, seconds: float, rate: float | None) -> None:

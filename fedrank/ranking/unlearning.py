@@ -24,8 +24,8 @@ from fedrank.engine.attackers import liars
 from fedrank.engine.progress import Listener
 from fedrank.engine.replay import replay
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
-from fedrank.experiments.config import RunConfig
-from fedrank.ranking.build import Experiment, build_ranking
+from fedrank.ranking.build import Experiment, build
+from fedrank.ranking.config import FoltrESConfig, RankingConfig
 from fedrank.ranking.evaluate import Evaluator
 
 
@@ -46,7 +46,7 @@ class Way:
     seconds: float
 
 
-def forget(config: RunConfig, share: float, tune: int, listener: Listener | None = None) -> list[Way]:
+def forget(config: RankingConfig, share: float, tune: int, listener: Listener | None = None) -> list[Way]:
     """Train with all devices, then take some out in each way.
 
     Args:
@@ -62,7 +62,7 @@ def forget(config: RunConfig, share: float, tune: int, listener: Listener | None
         ConfigError: Another protocol, fewer than two seeds, or no device to forget or to keep.
     """
     listener = listener or Listener()
-    if config.protocol != "foltr-es":
+    if not isinstance(config, FoltrESConfig):
         raise ConfigError(f"forgetting replays a log of seeds and sums, which {config.protocol!r} does not have.")
     if config.seeds < 2:
         raise ConfigError("forgetting is measured against other seeds: it needs at least 2.")
@@ -73,7 +73,7 @@ def forget(config: RunConfig, share: float, tune: int, listener: Listener | None
             f"{config.attack.share} of the devices lie, but {share} are to be forgotten; make them equal."
         )
     listener.stage("Loading the data")
-    experiment = build_ranking(config)
+    experiment = build(config)
     gone = np.asarray(liars(config.clients, share, config.data_seed))
     if gone.all() or not gone.any():
         raise ConfigError(f"{int(gone.sum())} of {config.clients} devices would be forgotten; some must go, some stay.")

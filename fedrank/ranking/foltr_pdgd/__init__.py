@@ -44,13 +44,13 @@ import numpy as np
 from fedrank.aggregation import robust
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Layout
-from fedrank.core.protocol import Exchange, Party, Promise, Protocol
+from fedrank.core.protocol import Exchange, Party, Promise
 from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.privacy.calibration import laplace_scale, replacement_sensitivity
 from fedrank.privacy.composition import sum_account
 from fedrank.privacy.noise.discrete import enough_parties, laplace_shares
 from fedrank.privacy.noise.simulated import LARGEST_SCALE, gamma_shares, simulated_laplace_shares
-from fedrank.privacy.quantise import check_sum, clip_to_norm, dequantise, quantise
+from fedrank.privacy.quantise import GridTooFineError, check_sum, clip_to_norm, dequantise, quantise
 from fedrank.privacy.randomised_response import os_words
 from fedrank.privacy.secure_sum.carriers import carriers
 from fedrank.privacy.unprotected import Unprotected
@@ -60,8 +60,9 @@ from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.foltr_pdgd.messages import Draws, ServerState, SumReply, WeightsReply
 from fedrank.ranking.learners.pdgd import Learnt, PdgdWords, pdgd_steps
 from fedrank.ranking.on_device.messages import Request
+from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.devices import chosen, devices, remember
+from fedrank.ranking.sessions.devices import chosen, remember
 
 #: Noise that a device adds: none; Gamma shares to what the server sees; Pólya shares to what is summed in secret.
 NOISES, NORMS = ("none", "gamma", "polya"), ("l1", "l2")
@@ -75,7 +76,7 @@ _TAIL = 40
 
 
 @dataclass(frozen=True)
-class FoltrPDGD(Protocol):
+class FoltrPDGD(RankingProtocol):
     """The protocol's settings; the defaults are the paper's, without noise.
 
     Attributes:
@@ -161,7 +162,7 @@ class FoltrPDGD(Protocol):
             )
         enough_parties(self.parties, self.absent)
         if self.noise == "polya" and self.scale > LARGEST_SCALE:
-            raise ConfigError(
+            raise GridTooFineError(
                 f"noise of scale {self.scale:,.0f} steps is beyond {LARGEST_SCALE:,}; use fewer steps than grid = "
                 f"{self.grid:,}, a larger epsilon or a smaller clip."
             )
@@ -175,11 +176,6 @@ class FoltrPDGD(Protocol):
             raise ConfigError("a secure sum of one device is what that device sends; it needs at least 2.")
         noise = math.ceil(_TAIL * self.scale * parties / self.enough) if self.noise == "polya" else 0
         check_sum(parties, self.clip, self.grid, noise)
-
-    @property
-    def users(self) -> tuple[CascadeUser, ...]:
-        """All users."""
-        return (self.user, *self.others)
 
     @property
     def enough(self) -> int:
@@ -218,10 +214,6 @@ class FoltrPDGD(Protocol):
             weights = weights + (0.01 / length if self.as_published and linear else _INITIAL) * noise
         return ServerState(jnp.uint32(0), weights)
 
-    def weights(self, state: ServerState) -> jax.Array:
-        """The model, float32 [parameters]."""
-        return state.weights
-
     def devices(self, data: Any, shares: Shares, which: Any = None, amounts: Any = None) -> Party:
         """All devices of a simulation; see :func:`fedrank.ranking.sessions.devices.devices`.
 
@@ -237,7 +229,7 @@ class FoltrPDGD(Protocol):
             self._check_secure_sum(shares.parties)
         if self.noise != "none" and shares.parties < self.enough:
             raise ConfigError(f"noise is shared by {self.enough} devices or more, there are {shares.parties}.")
-        return devices(self.ranker, self.users, data, shares, self.interactions, which, amounts)
+        return super().devices(data, shares, which, amounts)
 
     def account(self, rounds: int, delta: float) -> Promise:
         """The account of a run: of noise in sums, or that there is none."""
@@ -257,10 +249,6 @@ class FoltrPDGD(Protocol):
             integers=self.noise == "polya",
             published=self.epsilon if self.as_published else None,
         )
-
-    def experience(self, party: Party) -> dict[str, jax.Array]:
-        """The true mean metric of the device's last round under its name, and the nDCG of what it showed."""
-        return {self.metric.name: party.own.reward, f"nDCG@{self.user.depth}": party.own.ndcg}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,364 @@
+"""Settings of the protocols that learn to rank from clicks."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, Self
+
+from cyclopts import Parameter
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.fields import setting
+from fedrank.engine import config as engine
+from fedrank.engine.config import RunConfig
+from fedrank.privacy.accountant import DELTA
+from fedrank.privacy.randomised_response import probability
+
+#: p of FOLtR-ES where neither p nor ε is given: the paper's choice for its main results (Section 6.3).
+DEFAULT_P = 0.9
+#: Norm that FPDGD clips to where there is noise (ICTIR 2021, at its larger budgets).
+DEFAULT_CLIP = 5.0
+#: Rounds: 2 million interactions of 2,000 devices with 4 each, as in the experiments of FOLtR-ES.
+ROUNDS = 250
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation(engine.Evaluation):
+    """What is measured about the server's model while it learns."""
+
+    every: int = setting(
+        10, "Rounds between evaluations; the first and the last model are always evaluated.", low=1, high=10**7
+    )
+    measures: tuple[str, ...] = setting(
+        ("nDCG@10", "RR@10"), "Offline measures, each over all queries and over judged queries."
+    )
+    users: tuple[str, ...] = setting((), "Click models for the exact expected metric; empty: the one that trains.")
+    tie_orders: int = setting(
+        1,
+        "Shuffles of equal scores that an evaluation averages over, the same each time; 0: in the order of the data.",
+        low=0,
+        high=10**4,
+    )
+    baselines: tuple[str, ...] = setting(
+        ("MSE",), "Rankers trained on labels, to compare with: MSE, RankingSVM, LambdaMART."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compute(engine.Compute):
+    """How the run is computed. Nothing here changes what a device draws."""
+
+    kernels: Literal["auto", "on", "off"] = setting(
+        "auto", "Compiled CPU kernels: auto uses them on a CPU, off is pure JAX."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankingConfig(RunConfig):
+    """What all of them know: the data, who clicks, what ranks, and how much there is of it."""
+
+    rounds: int = setting(ROUNDS, "Rounds; a round is one step of the server.", low=1, high=10**6, replaces=("budget",))
+    budget: int | None = setting(None, "Interactions of all devices in a run, instead of rounds.", replaces=("rounds",))
+    data: str = setting(
+        "generated", "Name in the catalogue (fedrank data list), or a LETOR file or folder; or 'generated'."
+    )
+    fold: int = setting(1, "Fold of the data set, 1 to 5.", low=1, high=5)
+    data_seed: int = setting(0, "Seed of generated data, of shares and of who differs how.", low=0, high=2**63 - 1)
+    normalise: Literal["auto", "none", "query-minmax"] = setting(
+        "auto", "Features: auto leaves data in [0, 1] alone and scales other data to it, query by query."
+    )
+    holdout: float = setting(
+        0.0, "Share of the training queries that become the test part, where the data has none; by data_seed."
+    )
+    clicks: str = setting("navigational", "Click model: perfect, navigational or informational.")
+    ranker: str = setting("linear", "Ranker: linear or mlp.")
+    hidden: int = setting(10, "Hidden units of the mlp.", low=1, high=4096)
+    clients: int = setting(
+        2000,
+        "Devices; all take part in every round. A central learner has their interactions.",
+        low=1,
+        high=10**8,
+    )
+    interactions: int = setting(4, "B, interactions of a device in a round.", low=1, high=10**6)
+    reward: str = setting("MaxRR", "Metric of an interaction's clicks that is maximised: MaxRR, DCG, nDCG or MeanRR.")
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    compute: Compute = field(default_factory=Compute)
+
+    def __post_init__(self):
+        if self.budget is not None:
+            object.__setattr__(self, "rounds", self._rounds_of_budget(self.budget))  # frozen: derived once, here
+        super().__post_init__()
+        if not 0 <= self.holdout < 1:
+            raise ConfigError(f"holdout must be in [0, 1), got {self.holdout}.")
+
+    def _rounds_of_budget(self, budget: int) -> int:
+        a_round = self.clients * self.interactions
+        if budget < a_round:
+            raise ConfigError(f"budget must be at least one round, {a_round:,} interactions; got {budget:,}.")
+        if self.rounds not in (ROUNDS, budget // a_round):
+            raise ConfigError(
+                f"rounds = {self.rounds} and budget = {budget:,} disagree: the budget is {budget // a_round} "
+                f"rounds of {a_round:,} interactions. Give one of them."
+            )
+        return budget // a_round
+
+    @classmethod
+    def without_derived(cls, values: dict[str, Any]) -> None:
+        """Take ``rounds`` out where there is a budget, which it follows from."""
+        if values.get("budget") is not None:
+            values.pop("rounds", None)
+
+    @property
+    def delta(self) -> float:
+        """δ of the bound over the whole run."""
+        return DELTA
+
+
+# ------------------------------------------------------------------------------------------------------------- devices
+
+
+@dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """What a run says about the privacy of its users."""
+
+    delta: float = setting(DELTA, "δ of the tighter bound for a user over the whole run, and of Gaussian noise.")
+
+    def __post_init__(self):
+        if not 0 < self.delta < 1:
+            raise ConfigError(f"privacy.delta must be between 0 and 1, got {self.delta}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Devices:
+    """How devices differ, and what happens to their replies; by default all are alike and all are heard."""
+
+    users: tuple[str, ...] = setting((), "Click models dealt out to the devices; empty: 'clicks' everywhere.")
+    amounts: Literal["equal", "skewed"] = setting(
+        "equal", "Interactions of a device in a round: equal, or from few to 'interactions'."
+    )
+    dropout: float = setting(0.0, "Probability that a device is not heard in a round.")
+    late: float = setting(0.0, "Probability that a reply is to the question of 'delay' rounds ago: a straggler.")
+    delay: int = setting(5, "Rounds that stragglers are behind.", needs=("devices.late", ()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """Devices that send what they should not."""
+
+    kind: str = setting(
+        "none",
+        "What attackers send (see the reference), or 'poisoned-clicks' for inverted users.",
+        needs=("attack.share", ()),
+    )
+    share: float = setting(0.0, "Share of the devices that attack.", low=0, high=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceConfig(RankingConfig):
+    """What every protocol of devices knows: who holds which queries, how devices differ, who attacks."""
+
+    share: Literal["uniform", "fixed", "topic", "labels"] = setting(
+        "uniform",
+        "Queries of a device: uniform draws from all in each interaction, fixed keeps a share of its own, topic a "
+        "share of similar queries, labels sees documents of few relevance grades only.",
+    )
+    queries_per_client: int | None = setting(
+        None,
+        "Size of a fixed share; without it, the queries are dealt out evenly.",
+        low=1,
+        needs=("share", ("fixed",)),
+    )
+    topics: int = setting(
+        10, "Topics that share = 'topic' cuts the queries into.", low=1, high=10**4, needs=("share", ("topic",))
+    )
+    labels_per_client: int = setting(
+        1,
+        "Relevance grades that a device sees with share = 'labels'.",
+        low=1,
+        high=100,
+        needs=("share", ("labels",)),
+    )
+    privacy: Privacy = field(default_factory=Privacy)
+    devices: Devices = field(default_factory=Devices)
+    attack: Attack = field(default_factory=Attack)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.attack.share and self.attack.kind == "none":
+            raise ConfigError(f"attack.share = {self.attack.share} needs attack.kind, what the attackers do.")
+
+    @property
+    def delta(self) -> float:
+        """δ of the bound over the whole run, as set."""
+        return self.privacy.delta
+
+
+@dataclass(frozen=True, kw_only=True)
+class DefendedConfig(DeviceConfig):
+    """What protocols know whose server may use a rule that stands attackers."""
+
+    aggregate: str = setting(
+        "mean", "What the server makes of the replies: mean, or a rule that stands attackers (see the reference)."
+    )
+    byzantine: int | None = setting(
+        None,
+        "Attackers that the rule allows for; without it as many as attack.share makes, at least 1.",
+        low=0,
+        high=10**8,
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------- FOLtR-ES
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoltrESPrivacy(Privacy):
+    """What a device does to its rewards. Give ``p`` or ``epsilon``, not both; without them p = 0.9."""
+
+    p: float | None = setting(
+        None,
+        "Probability that an interaction's metric is sent as it is. Without p and epsilon: 0.9.",
+        replaces=("privacy.epsilon",),
+    )
+    epsilon: float | None = setting(
+        None, "ε of one interaction, instead of p.", low=0, high=1000, replaces=("privacy.p",)
+    )
+    mechanism: Literal["randomised-response", "laplace", "gaussian"] = setting(
+        "randomised-response", "Randomised response on each interaction, or noise on the sums that are sent."
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.p is not None and self.epsilon is not None:
+            raise ConfigError("privacy.p and privacy.epsilon say the same thing; give one of them.")
+
+    def probability(self, n: int) -> float:
+        """The p of randomised response over n values."""
+        if self.epsilon is not None:
+            return probability(self.epsilon, n)
+        return DEFAULT_P if self.p is None else self.p
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoltrESConfig(DefendedConfig):
+    """Settings of FOLtR-ES; the defaults are the paper's."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("foltr-es", "The protocol.")
+    learning_rate: float = setting(0.001, "Step size of Adam.")
+    sigma: float = setting(0.01, "σ, standard deviation of the perturbation.")
+    antithetic: bool = setting(True, "Try the perturbation in both directions.")
+    ties: Literal["fixed", "random"] = setting("fixed", "Equal scores in the order of the data, or shuffled each time.")
+    reward_values: int | None = setting(
+        None,
+        "Round the reward to so many evenly spaced values: fewer mean a smaller ε at the same p.",
+        low=2,
+        high=65_537,
+    )
+    as_published: bool = setting(
+        False, "Draw queries and clicks from the perturbation's seed, as the published code does; biased."
+    )
+    privacy: FoltrESPrivacy = field(default_factory=FoltrESPrivacy)
+
+    def resolved(self) -> Self:
+        """The same with p = 0.9 where nothing is said.
+
+        Raises:
+            ConfigError: See :meth:`RunConfig.resolved`; or noise without its ε.
+        """
+        config, privacy = super().resolved(), self.privacy
+        if privacy.mechanism != "randomised-response":
+            if privacy.epsilon is None or privacy.p is not None:
+                raise ConfigError(f"privacy.mechanism = {privacy.mechanism!r} needs privacy.epsilon, and no p.")
+        elif privacy.p is None and privacy.epsilon is None:
+            return dataclasses.replace(config, privacy=dataclasses.replace(privacy, p=DEFAULT_P))
+        return config
+
+
+# -------------------------------------------------------------------------------------------------------------- FPDGD
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoltrPDGDPrivacy(Privacy):
+    """What a device does to the weights that it sends; without ``epsilon`` nothing is noised."""
+
+    epsilon: float | None = setting(None, "ε of one round; without it nothing is noised.", low=0, high=1000)
+    clip: float | None = setting(
+        None, f"Largest norm of the weights that a device sends; with epsilon {DEFAULT_CLIP:g} if nothing is said."
+    )
+    clip_norm: Literal["l1", "l2"] = setting("l1", "The norm that is clipped; the paper's is l2.")
+    secure_sum: bool | None = setting(
+        None,
+        "The server sees the sum only, without which a device's noise protects nothing. As said, or where there is an "
+        "epsilon.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoltrPDGDConfig(DefendedConfig):
+    """Settings of FPDGD."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("foltr-pdgd", "The protocol.")
+    learning_rate: float = setting(0.1, "Step size of each local step.")
+    as_published: bool = setting(False, "The paper's noise, without what it needs to protect anybody.")
+    privacy: FoltrPDGDPrivacy = field(default_factory=FoltrPDGDPrivacy)
+
+    def resolved(self) -> Self:
+        """The same with clip, norm and secure sum filled in.
+
+        Raises:
+            ConfigError: See :meth:`RunConfig.resolved`; or noise, or a secure sum, without what it needs.
+        """
+        config, privacy = super().resolved(), self.privacy
+        noised = privacy.epsilon is not None
+        clip = DEFAULT_CLIP if noised and privacy.clip is None else privacy.clip
+        if noised and privacy.secure_sum is False and not self.as_published:
+            raise ConfigError(
+                "privacy.epsilon of foltr-pdgd needs the secure sum: a share of noise protects nothing where the "
+                "server sees single messages. Leave privacy.secure_sum out, or see as_published."
+            )
+        if privacy.secure_sum and clip is None:
+            raise ConfigError("privacy.secure_sum needs privacy.clip, the bound that keeps the sum within 32 bits.")
+        secure = (noised and not self.as_published) if privacy.secure_sum is None else privacy.secure_sum
+        norm = "l2" if self.as_published else privacy.clip_norm
+        return dataclasses.replace(
+            config, privacy=dataclasses.replace(privacy, clip=clip, secure_sum=secure, clip_norm=norm)
+        )
+
+
+# ---------------------------------------------------------------------------------------------------- central learners
+
+
+@dataclass(frozen=True, kw_only=True)
+class CentralConfig(RankingConfig):
+    """What all central learners know: one service has the interactions of all devices."""
+
+    learning_rate: float = setting(0.01, "Step size.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PDGDConfig(CentralConfig):
+    """Settings of central PDGD."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("pdgd", "The protocol.")
+    learning_rate: float = setting(0.1, "Step size.")
+    batch: bool = setting(False, "One step a round with the sum of all gradients, as the published baseline does.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DBGDConfig(CentralConfig):
+    """Settings of DBGD."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("dbgd", "The protocol.")
+    radius: float = setting(1.0, "Distance of the candidate from the current ranker.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MGDConfig(CentralConfig):
+    """Settings of MGD."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("mgd", "The protocol.")
+    radius: float = setting(1.0, "Distance of the candidates from the current ranker.")
+    candidates: int = setting(
+        9, "Rankers that are compared with the current one in each interaction.", low=1, high=1000
+    )

@@ -1,0 +1,91 @@
+"""The protocols that learn to rank, by name: settings, a row of the table of protocols, and how each is made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedrank.core.protocol import Protocol
+from fedrank.engine.methods import Method
+from fedrank.ranking.config import DBGDConfig, FoltrESConfig, FoltrPDGDConfig, MGDConfig, PDGDConfig
+
+
+def _foltr_es(config: Any, parts: Any) -> Protocol:
+    from fedrank.ranking.build import foltr_es
+
+    return foltr_es(config, parts)
+
+
+def _foltr_pdgd(config: Any, parts: Any) -> Protocol:
+    from fedrank.ranking.build import foltr_pdgd
+
+    return foltr_pdgd(config, parts)
+
+
+def _central(config: Any, parts: Any) -> Protocol:
+    from fedrank.ranking.build import central
+
+    return central(config, parts)
+
+
+FOLTR_ES = Method(
+    name="foltr-es",
+    task="ranking",
+    settings=FoltrESConfig,
+    make=_foltr_es,
+    summary="Devices try random perturbations of the ranker and report how well they went.",
+    paper="Kharitonov: Federated Online Learning to Rank with Evolution Strategies, WSDM 2019",
+    crosses="a seed and two privatised sums: 9 bytes",
+    file="fedrank/ranking/foltr_es.py",
+    citation="kharitonov2019foltr",
+)
+
+FOLTR_PDGD = Method(
+    name="foltr-pdgd",
+    task="ranking",
+    settings=FoltrPDGDConfig,
+    make=_foltr_pdgd,
+    summary="Devices learn from their users' clicks with PDGD; the server averages their weights.",
+    paper="Wang et al.: Effective and Privacy-Preserving Federated Online Learning to Rank, ICTIR 2021",
+    crosses="weights: 4 bytes each; or integers of which the server sees the sum only",
+    file="fedrank/ranking/foltr_pdgd/__init__.py",
+    citation="wang2021fpdgd",
+)
+
+#: What crosses in the central learners, which are not federated.
+_IN_THE_CLEAR = "everything: queries, results and clicks"
+
+PDGD = Method(
+    name="pdgd",
+    task="ranking",
+    settings=PDGDConfig,
+    make=_central,
+    summary="Central: one service learns from all clicks with PDGD.",
+    paper="Oosterhuis, de Rijke: Differentiable Unbiased Online Learning to Rank, CIKM 2018",
+    crosses=_IN_THE_CLEAR,
+    file="fedrank/ranking/central.py",
+    citation="oosterhuis2018pdgd",
+)
+
+DBGD = Method(
+    name="dbgd",
+    task="ranking",
+    settings=DBGDConfig,
+    make=_central,
+    summary="Central: one service duels its ranker with a random neighbour.",
+    paper="Yue, Joachims: Interactively Optimizing Information Retrieval Systems, ICML 2009",
+    crosses=_IN_THE_CLEAR,
+    file="fedrank/ranking/central.py",
+    citation="yue2009dbgd",
+)
+
+MGD = Method(
+    name="mgd",
+    task="ranking",
+    settings=MGDConfig,
+    make=_central,
+    summary="Central: one service multileaves its ranker with several neighbours.",
+    paper="Schuth, Oosterhuis, Whiteson, de Rijke: Multileave Gradient Descent, WSDM 2016",
+    crosses=_IN_THE_CLEAR,
+    file="fedrank/ranking/central.py",
+    citation="schuth2016mgd",
+)

@@ -1,0 +1,72 @@
+"""What the protocols of this wing have in common: a ranker, simulated users, and devices that hold queries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from typing_extensions import override
+
+from fedrank.core.protocol import Party, Protocol
+from fedrank.metrics.online import OnlineMetric
+from fedrank.ranking.clicks.cascade import CascadeUser
+from fedrank.ranking.data.partition import Shares
+from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
+from fedrank.ranking.rankers.base import Ranker
+from fedrank.ranking.sessions.devices import devices
+
+
+class RankingProtocol(Protocol):
+    """A protocol whose parties rank queries for simulated users and learn from their clicks.
+
+    Subclasses are frozen dataclasses with these fields, whose server's state has the model as ``weights``.
+
+    Attributes:
+        ranker: Features to scores.
+        user: Who clicks (in simulation; on a real device, the person who holds it).
+        others: Further users of a simulation whose devices are not all alike; ``user`` is number 0.
+        metric: What an interaction is worth: a function of its clicks with n values.
+        interactions: B, most interactions a device makes in a round.
+        kernels: The compiled CPU kernels are used where there are any.
+    """
+
+    ranker: Ranker
+    user: CascadeUser
+    others: tuple[CascadeUser, ...]
+    metric: OnlineMetric
+    interactions: int
+    kernels: bool
+
+    @property
+    def users(self) -> tuple[CascadeUser, ...]:
+        """All users: ``user`` and ``others``."""
+        return (self.user, *self.others)
+
+    @property
+    @override
+    def sizes(self) -> dict[str, int]:  # type: ignore[override] - elsewhere an attribute of the class
+        return {"parameters": self.ranker.size}
+
+    def devices(
+        self, data: PaddedQueries | FeatureBlocks, shares: Shares, which: Any = None, amounts: Any = None
+    ) -> Party:
+        """All devices of a simulation.
+
+        Args:
+            data: The queries.
+            shares: Who asks about which queries.
+            which: int [parties], number of each device's user; None: the first everywhere.
+            amounts: int [parties], interactions of each device in a round; None: ``interactions``.
+
+        Raises:
+            ConfigError: See :func:`fedrank.ranking.sessions.devices.devices`; or what the protocol cannot do.
+        """
+        return devices(self.ranker, self.users, data, shares, self.interactions, which, amounts)
+
+    @override
+    def weights(self, state: Any) -> jax.Array:
+        return state.weights
+
+    @override
+    def experience(self, party: Party) -> dict[str, jax.Array]:
+        return {self.metric.name: party.own.reward, f"nDCG@{self.user.depth}": party.own.ndcg}

@@ -1,0 +1,50 @@
+"""Learning to rank from clicks, as the engine knows it."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from typing_extensions import override
+
+from fedrank.core.protocol import Protocol
+from fedrank.engine.progress import Listener
+from fedrank.engine.run_folder import RunFolder
+from fedrank.engine.task import RunnableTask
+from fedrank.ranking.build import Experiment, build
+from fedrank.ranking.config import DeviceConfig, RankingConfig
+from fedrank.ranking.data.queries import QuerySet
+from fedrank.ranking.data.splits import Splits
+from fedrank.ranking.run import RankingRunner
+
+
+class RankingTask(RunnableTask[RankingConfig]):
+    """Devices, or one service, learn to rank from clicks. ``data`` is splits, or one set of queries to train on."""
+
+    name = "ranking"
+    settings = DeviceConfig
+
+    @override
+    def build(
+        self,
+        config: RankingConfig,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        protocol: Protocol | None = None,
+        data: Splits | QuerySet | None = None,
+    ) -> Experiment:
+        return build(config, folder, protocol=protocol, data=data)
+
+    @override
+    def runner(self, experiment: Experiment, home: RunFolder, listener: Listener) -> RankingRunner:
+        return RankingRunner(experiment, home, listener)
+
+    @override
+    def folder_name(self, config: RankingConfig) -> str:
+        data = re.sub(r"[^a-z0-9]+", "-", Path(config.data).name.lower()).strip("-")
+        fold = "" if config.data == "generated" else f"-fold{config.fold}"
+        return f"{config.protocol}-{data}{fold}-{config.clicks}-{config.ranker}"
+
+
+TASK = RankingTask()

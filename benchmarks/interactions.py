@@ -83,17 +83,17 @@ def _machine(threads: int) -> dict[str, Any]:
 
 
 def _experiment(arguments: argparse.Namespace, ranker: str, kernels: str):
-    from fedrank.experiments.config import Compute, Privacy, RunConfig
-    from fedrank.ranking.build import build_ranking
+    from fedrank.ranking.build import build
+    from fedrank.ranking.config import Compute, FoltrESConfig, FoltrESPrivacy
 
-    return build_ranking(
-        RunConfig(
+    return build(
+        FoltrESConfig(
             data=arguments.data,
             ranker=ranker,
             clients=arguments.clients,
             interactions=arguments.interactions,
             seeds=arguments.seeds,
-            privacy=Privacy(p=0.9),
+            privacy=FoltrESPrivacy(p=0.9),
             compute=Compute(kernels=kernels),  # type: ignore[arg-type]
         )
     )

@@ -9,13 +9,13 @@ from pathlib import Path
 import polars as pl
 
 from fedrank.core.ledger import Ledger
-from fedrank.experiments.config import RunConfig
 from fedrank.experiments.run import run
+from fedrank.ranking.config import FoltrESConfig
 
 
 def main(folder: Path) -> None:
     """Run one experiment into ``folder`` and print three things about it."""
-    run(RunConfig(rounds=20, clients=200, seeds=2), folder)
+    run(FoltrESConfig(rounds=20, clients=200, seeds=2), folder)
 
     rows = pl.read_parquet(folder / "metrics.parquet")
     online = rows.filter(pl.col("split") == "online").group_by("round").agg(pl.col("value").mean()).sort("round")

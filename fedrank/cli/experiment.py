@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from fedrank.core.errors import ConfigError
 from fedrank.engine.settings import drop_rivals, from_dict, with_setting
 from fedrank.engine.variations import parse_vary, read_sweep, variations
-from fedrank.experiments.config import Evaluation, RunConfig
+from fedrank.experiments.config import RunConfig
 
 _RUNS = Path("runs")
 
@@ -134,9 +134,10 @@ def demo(*, out: Path | None = None, quiet: Quiet = False, as_json: AsJson = Fal
         as_json: Print the results as JSON for machines.
     """
     from fedrank.experiments.run import run as run_experiment
+    from fedrank.ranking.config import Evaluation, FoltrESConfig
 
     folder = out or _free(_RUNS / "demo")
-    run_experiment(RunConfig(ranker="mlp", evaluation=Evaluation(every=5)), folder, listener=_listener(quiet))
+    run_experiment(FoltrESConfig(ranker="mlp", evaluation=Evaluation(every=5)), folder, listener=_listener(quiet))
     _show(folder, as_json)
 
 
@@ -170,19 +171,22 @@ def _listener(quiet: bool, name: str = ""):
     return listener(quiet, name)
 
 
-def _slug(config: RunConfig) -> str:
+def _slug(config: Any) -> str:
+    from fedrank.core import plugins
+    from fedrank.engine.config import RunConfig as Settings
+    from fedrank.engine.methods import method
+
+    if isinstance(config, Settings):
+        return plugins.get("fedrank.tasks", method(config.protocol).task).folder_name(config)
     data = re.sub(r"[^a-z0-9]+", "-", Path(config.data).name.lower()).strip("-")
     if config.of_texts:
         return f"{config.protocol}-{data}-{config.sketch.mode}"
     if config.of_platforms:
         mode = "" if config.slates.mode == "corrected" else config.slates.mode
         return "-".join(filter(None, (config.protocol, config.world.preset, mode)))
-    if config.of_silos:
-        about = (config.silos.target, config.bandit.rule if config.protocol == "bandit-fedavg" else "")
-        words = (re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in about)
-        return "-".join(filter(None, (config.protocol, data, *words)))
-    fold = "" if config.data == "generated" else f"-fold{config.fold}"
-    return f"{config.protocol}-{data}{fold}-{config.clicks}-{config.ranker}"
+    about = (config.silos.target, config.bandit.rule if config.protocol == "bandit-fedavg" else "")
+    words = (re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in about)
+    return "-".join(filter(None, (config.protocol, data, *words)))
 
 
 def _free(folder: Path) -> Path:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedrank.core import plugins
-from fedrank.core.errors import UnknownNameError
+from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Protocol
 from fedrank.engine.config import RunConfig
 
@@ -68,7 +68,7 @@ def known_by(setting: str) -> list[str]:
             part: Any = method(name).settings()
             for step in setting.split("."):
                 part = getattr(part, step)
-        except (AttributeError, UnknownNameError):
+        except (AttributeError, ConfigError):  # no such setting, or a package that cannot be imported
             continue
         out.append(name)
     return out

@@ -6,16 +6,25 @@ import os
 
 from fedrank.core import plugins
 from fedrank.engine.config import RunConfig as NewConfig
-from fedrank.engine.methods import method
+from fedrank.engine.methods import method, method_names
+from fedrank.engine.settings import with_setting
 from fedrank.experiments.config import RunConfig
-from fedrank.ranking.build import Experiment, build_ranking
+from fedrank.experiments.known import family
+from fedrank.ranking.build import Experiment
 from fedrank.silos.build import SiloExperiment, build_silos
 from fedrank.slates.build import SlateExperiment, build_platforms
 from fedrank.texts.build import TextExperiment, build_texts
 
 
+def with_own_settings(config: RunConfig | NewConfig) -> RunConfig | NewConfig:
+    """The same run with the settings class of its protocol, where the protocol has one."""
+    if isinstance(config, NewConfig) or config.protocol not in method_names():
+        return config
+    return with_setting(config, "protocol", config.protocol) if family(config.protocol).name == "devices" else config
+
+
 def build(
-    config: RunConfig, folder: str | os.PathLike[str] | None = None
+    config: RunConfig | NewConfig, folder: str | os.PathLike[str] | None = None
 ) -> Experiment | SiloExperiment | TextExperiment | SlateExperiment:
     """Load the data and set up everything, of silos, of platforms or of a ranker.
 
@@ -26,11 +35,11 @@ def build(
     Raises:
         FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
     """
-    config = config.resolved()
+    config = with_own_settings(config).resolved()
     if isinstance(config, NewConfig):
         return plugins.get("fedrank.tasks", method(config.protocol).task).build(config, folder)
     if config.of_texts:
         return build_texts(config, folder)
     if config.of_platforms:
         return build_platforms(config)
-    return build_silos(config, folder) if config.of_silos else build_ranking(config, folder)
+    return build_silos(config, folder)

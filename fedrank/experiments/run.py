@@ -15,9 +15,8 @@ from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.runner import Interrupted as Interrupted
 from fedrank.engine.runner import Runner
-from fedrank.experiments.build import build
+from fedrank.experiments.build import build, with_own_settings
 from fedrank.experiments.config import RunConfig
-from fedrank.ranking.run import RankingRunner
 from fedrank.silos.build import SiloExperiment
 from fedrank.silos.run import SiloRunner
 from fedrank.slates.build import SlateExperiment
@@ -27,7 +26,7 @@ from fedrank.texts.run import TextRunner
 
 
 def run(
-    config: RunConfig,
+    config: RunConfig | NewConfig,
     folder: str | os.PathLike[str],
     *,
     listener: Listener | None = None,
@@ -51,7 +50,7 @@ def run(
     listener = listener or Listener()
     listener.stage("Loading the data")
     home = RunFolder(folder)
-    config = config.resolved()
+    config = with_own_settings(config).resolved()
     runner = _runner(config, home, listener, data_folder)  # first: a bad configuration leaves nothing behind
     home.create(config)
     with home.locked():
@@ -80,7 +79,7 @@ def resume(
 
 
 def _runner(
-    config: RunConfig, home: RunFolder, listener: Listener, data_folder: str | os.PathLike[str] | None
+    config: RunConfig | NewConfig, home: RunFolder, listener: Listener, data_folder: str | os.PathLike[str] | None
 ) -> Runner:
     if isinstance(config, NewConfig):
         task = plugins.get("fedrank.tasks", method(config.protocol).task)
@@ -90,6 +89,5 @@ def _runner(
         return SiloRunner(experiment, home, listener)
     if isinstance(experiment, TextExperiment):
         return TextRunner(experiment, home, listener)
-    if isinstance(experiment, SlateExperiment):
-        return SlateRunner(experiment, home, listener)
-    return RankingRunner(experiment, home, listener)
+    assert isinstance(experiment, SlateExperiment)
+    return SlateRunner(experiment, home, listener)

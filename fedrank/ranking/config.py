@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -260,7 +260,7 @@ class FoltrESConfig(DefendedConfig):
     )
     privacy: FoltrESPrivacy = field(default_factory=FoltrESPrivacy)
 
-    def resolved(self) -> Self:
+    def resolved(self) -> FoltrESConfig:
         """The same with p = 0.9 where nothing is said.
 
         Raises:
@@ -303,7 +303,7 @@ class FoltrPDGDConfig(DefendedConfig):
     as_published: bool = setting(False, "The paper's noise, without what it needs to protect anybody.")
     privacy: FoltrPDGDPrivacy = field(default_factory=FoltrPDGDPrivacy)
 
-    def resolved(self) -> Self:
+    def resolved(self) -> FoltrPDGDConfig:
         """The same with clip, norm and secure sum filled in.
 
         Raises:

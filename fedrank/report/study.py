@@ -318,7 +318,7 @@ def _notes(paper: Paper, shown: Shown) -> list[str]:
     if any(run.slates is not None for _, run in shown.runs):
         beside = (e for e in paper.values if e["study"] == shown.study.name and e["split"] != slate_study.LEGACY)
         out.extend(slate_study.notes(any(beside)))
-    elif not all(variation.config.of_silos for variation, _ in shown.runs):
+    elif not all(run.silos is not None for _, run in shown.runs):
         out.append("All queries count unless a measure says (judged): those with a relevant document.")
     caveats = dict.fromkeys(
         c for _, run in shown.runs for c in describe.caveats(run) if not c.startswith("As published")

@@ -30,9 +30,8 @@ from fedrank.data.places import GENERATED
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.deploy.flower.own_table import hash_of, own_rows, refuse_undefined, stand_in
-from fedrank.deploy.flower.settings import NodeSettings, about, block
+from fedrank.deploy.flower.settings import NodeSettings, Settings, about, block, task_of
 from fedrank.experiments.build import build
-from fedrank.experiments.config import RunConfig
 from fedrank.ranking.build import Experiment
 from fedrank.silos.build import SiloExperiment
 from fedrank.silos.data.load import GENERATED as SILOS_GENERATED
@@ -73,7 +72,7 @@ class FolderMemory(Memory):
         exchanges: Questions of a round.
     """
 
-    def __init__(self, folder: Path, config: RunConfig, numbers: range, exchanges: int = 1):
+    def __init__(self, folder: Path, config: Settings, numbers: range, exchanges: int = 1):
         of = {"run": about(config), "parties": [numbers.start, numbers.stop]}
         name = hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]
         # As many rounds as a server keeps, however many questions a round has.
@@ -90,14 +89,14 @@ class FolderMemory(Memory):
         self._files.save(step, own)
 
 
-def without_shares(config: RunConfig) -> RunConfig:
+def without_shares(config: Settings) -> Settings:
     """The same protocol where it does not matter who holds which queries."""
-    default = RunConfig(protocol=config.protocol)
+    default = type(config)(protocol=config.protocol)
     same = ("share", "queries_per_client", "topics", "labels_per_client")
-    return dataclasses.replace(config, **{name: getattr(default, name) for name in same})
+    return dataclasses.replace(config, **{name: getattr(default, name) for name in same if hasattr(config, name)})
 
 
-def built(config: RunConfig, folder: str | None = None) -> Experiment | SiloExperiment:
+def built(config: Settings, folder: str | None = None) -> Experiment | SiloExperiment:
     """The experiment of a run whose parties hold no texts: :mod:`fedrank.deploy.flower.own_texts` has those that do."""
     made = build(config, folder)
     assert not isinstance(made, TextExperiment | SlateExperiment)  # nor do platforms run through Flower
@@ -121,7 +120,7 @@ class Block(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4)
-def block_of(config: RunConfig, node: NodeSettings) -> Block:
+def block_of(config: Settings, node: NodeSettings) -> Block:
     """The parties that a node answers for.
 
     The run's data is dealt out among all parties of the run, a node's own data among its own parties.
@@ -132,7 +131,7 @@ def block_of(config: RunConfig, node: NodeSettings) -> Block:
         DataError: The data is not there or cannot be used.
     """
     where = node.data_folder or None
-    if config.of_silos:
+    if task_of(config) == "silos":
         return _silos(config, node, where)
     if not node.data and config.data.lower() not in (GENERATED, *CATALOGUE.names()):
         raise ConfigError(
@@ -151,7 +150,7 @@ def block_of(config: RunConfig, node: NodeSettings) -> Block:
     return Block(whole.protocol, Party(whole.parties.shared, own), numbers)
 
 
-def _silos(config: RunConfig, node: NodeSettings, where: str | None) -> Block:
+def _silos(config: Settings, node: NodeSettings, where: str | None) -> Block:
     """A silo with its own table; or silos of a known set, of which a node then has everybody's rows: for tests."""
     known = config.data.lower() in (SILOS_GENERATED, *SILO_CATALOGUE.names())
     if known == bool(node.data):
@@ -183,7 +182,7 @@ def _silos(config: RunConfig, node: NodeSettings, where: str | None) -> Block:
     return Block(protocol, parties, numbers, hash_of(names))
 
 
-def answer_for(config: RunConfig, node: NodeSettings, question: Question, memory: Memory | None = None) -> Answer:
+def answer_for(config: Settings, node: NodeSettings, question: Question, memory: Memory | None = None) -> Answer:
     """What a node sends back; needs no Flower.
 
     Args:
@@ -240,7 +239,7 @@ def _with(rows: np.ndarray, who: np.ndarray, new: np.ndarray) -> np.ndarray:
     return rows
 
 
-def _agree(protocol: Protocol, config: RunConfig, node: NodeSettings) -> None:
+def _agree(protocol: Protocol, config: Settings, node: NodeSettings) -> None:
     """Refuse a run that promises this node's parties less than those who run the node ask for."""
     if node.most_epsilon < 0:
         return

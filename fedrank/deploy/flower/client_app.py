@@ -14,7 +14,7 @@ from fedrank.deploy.flower.answers import Memory, answer_for
 from fedrank.deploy.flower.gateway import answer_through
 from fedrank.deploy.flower.messages import RECORD, Question
 from fedrank.deploy.flower.opening_answers import Store
-from fedrank.deploy.flower.settings import read_node, read_run
+from fedrank.deploy.flower.settings import read_node, read_run, task_of
 from fedrank.deploy.flower.text_answers import answer_texts
 
 _log = logging.getLogger("fedrank.flower")
@@ -100,11 +100,11 @@ def answered(message: Any, context: Any) -> Any:
         question = Question.from_record(message.content.config_records.get(RECORD))
         if node.chance == "seed":
             _log.warning("chance = 'seed': whoever knows the run's seed sees through every lie; for tests only")
-        if node.gateway and not config.of_texts:
+        if node.gateway and task_of(config) != "texts":
             answer = answer_through(config, node, question)
         else:
             memory = None if node.state_dir else ContextMemory(context.state)
-            if config.of_texts:
+            if task_of(config) == "texts":
                 names = () if node.state_dir else ("opening", "openings-shown")
                 answer = answer_texts(config, node, question, memory, *(ContextStore(context.state, n) for n in names))
             else:

@@ -17,12 +17,12 @@ import numpy as np
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.flower.messages import Answer, Question
-from fedrank.deploy.flower.settings import NodeSettings, block
+from fedrank.deploy.flower.settings import NodeSettings, Settings, block
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.hub.settings import MOST_REPORTS
 from fedrank.deploy.terms import Terms
-from fedrank.experiments.config import RunConfig
 from fedrank.ranking.build import DEPTH
+from fedrank.ranking.config import FoltrESConfig
 
 _log = logging.getLogger("fedrank.flower")
 
@@ -73,7 +73,7 @@ class Gateway:
         return Terms.from_json(body)
 
 
-def check_terms(terms: Terms, config: RunConfig, size: int) -> None:
+def check_terms(terms: Terms, config: Settings, size: int) -> None:
     """Refuse a hub whose devices do something else than the run.
 
     Args:
@@ -84,6 +84,8 @@ def check_terms(terms: Terms, config: RunConfig, size: int) -> None:
     Raises:
         ConfigError: Says what differs.
     """
+    if not isinstance(config, FoltrESConfig):
+        raise ConfigError(f"the gateway's devices speak foltr-es; they cannot answer for {config.protocol!r}.")
     privacy, noisy = config.privacy, config.privacy.mechanism != "randomised-response"
     asked = {
         "protocol": config.protocol,
@@ -112,7 +114,7 @@ def check_terms(terms: Terms, config: RunConfig, size: int) -> None:
 
 
 def answer_through(
-    config: RunConfig, node: NodeSettings, question: Question, sleep: Callable[[float], None] = time.sleep
+    config: Settings, node: NodeSettings, question: Question, sleep: Callable[[float], None] = time.sleep
 ) -> Answer:
     """Ask the hub's devices and collect their messages.
 

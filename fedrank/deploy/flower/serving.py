@@ -41,12 +41,11 @@ from fedrank.deploy.flower.opening_rounds import OpeningRounds, as_rows
 from fedrank.deploy.flower.own_table import stand_in
 from fedrank.deploy.flower.own_texts import Agreed, agreed
 from fedrank.deploy.flower.rounds import HELLO, Log, Network, Rounds, Tally
-from fedrank.deploy.flower.settings import FlowerSettings, Scalar, about, read_run
+from fedrank.deploy.flower.settings import FlowerSettings, Scalar, Settings, about, read_run, task_of
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.run_folder import RunFolder, described
 from fedrank.engine.settings import to_toml
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.experiments.config import RunConfig
 from fedrank.ranking.build import Experiment
 from fedrank.ranking.evaluate import Evaluator
 from fedrank.silos.build import SiloExperiment
@@ -70,7 +69,7 @@ def serve(values: Mapping[str, Scalar], network: Network) -> Any:
         FedrankError: The settings, the data or the folder cannot be used, or too few nodes were heard.
     """
     config, settings = read_run(values)
-    experiment = agreed(config) if config.of_texts else experiment_of(config, settings.n_features)
+    experiment = agreed(config) if task_of(config) == "texts" else experiment_of(config, settings.n_features)
     refuse_carriers(experiment.protocol)
     if isinstance(experiment, Agreed):
         state = experiment.protocol.init(jax.random.key(config.seed))
@@ -98,7 +97,7 @@ def serve(values: Mapping[str, Scalar], network: Network) -> Any:
     return state
 
 
-def experiment_of(config: RunConfig, n_features: int = 0) -> Experiment | SiloExperiment:
+def experiment_of(config: Settings, n_features: int = 0) -> Experiment | SiloExperiment:
     """The experiment as a server needs it.
 
     Args:
@@ -109,7 +108,7 @@ def experiment_of(config: RunConfig, n_features: int = 0) -> Experiment | SiloEx
     Raises:
         FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
     """
-    if config.of_silos:
+    if task_of(config) == "silos":
         made = stand_in(config, n_features) if n_features else built(config)
         if isinstance(made, SiloExperiment) and made.personalises_one and len(made.targets) > 1:
             raise ConfigError('over a network a run is for one silo; name it: silos-target = "0".')
@@ -165,7 +164,7 @@ class Kept(Log):
     """
 
     def __init__(
-        self, experiment: Experiment | SiloExperiment | Agreed, config: RunConfig, home: RunFolder, measured: bool
+        self, experiment: Experiment | SiloExperiment | Agreed, config: Settings, home: RunFolder, measured: bool
     ):
         self.checkpoints = Checkpoints(home.path, about(config))
         self._experiment, self._config, self._home = experiment, config, home
@@ -253,7 +252,7 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _evaluator(experiment: Experiment, config: RunConfig) -> Evaluator:
+def _evaluator(experiment: Experiment, config: Settings) -> Evaluator:
     asked = config.evaluation
     return Evaluator(
         experiment.splits, experiment.ranker, experiment.metric, experiment.users, asked.measures, asked.tie_orders

@@ -1,10 +1,10 @@
 """What a Flower run and a Flower node are told: flat tables of scalars with kebab-case names.
 
-A run's table (``[tool.flwr.app.config]``, overridden by ``flwr run -c``) has every setting of a
-:class:`~fedrank.experiments.config.RunConfig` that means something outside a simulator, and those of
-:class:`FlowerSettings`. ``privacy.p`` is called ``privacy-p``; only ``rounds`` is called as Flower calls it. Flower
-knows neither lists nor the absence of a value: a list is text with commas; a number below zero, empty text, or
-``"auto"`` for a yes or no, stands for "not given".
+A run's table (``[tool.flwr.app.config]``, overridden by ``flwr run -c``) has every setting of its protocol that means
+something outside a simulator, and those of :class:`FlowerSettings`. ``privacy.p`` is called ``privacy-p``; only
+``rounds`` is called as Flower calls it. Flower knows neither lists nor the absence of a value: a list is text with
+commas; a number below zero, empty text, or ``"auto"`` for a yes or no, stands for "not given" where nothing need be
+given.
 
 A node's table (``--node-config``) is the node's own: where its data is, and where its chance comes from. No run can say
 that for it.
@@ -21,10 +21,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.engine.settings import as_dict, from_dict
-from fedrank.experiments.config import RunConfig, setting
+from fedrank.core.fields import setting
+from fedrank.engine.config import RunConfig
+from fedrank.engine.methods import method
+from fedrank.engine.settings import DEFAULT_PROTOCOL, as_dict, from_dict, settings_class
+from fedrank.experiments.config import RunConfig as OldConfig
+from fedrank.experiments.known import family
 
 Scalar = bool | int | float | str
+#: Settings of a run.
+Settings = RunConfig | OldConfig
 
 #: Settings that mean nothing here: a run has one seed, a network loses replies by itself, nobody is told to lie.
 SIMULATED = {
@@ -39,7 +45,7 @@ PLATFORM_TABLES = ("world", "slates", "sharing")
 # What runs of silos have beside their tables.
 _OF_SILOS = {"protocol", "data", "data_seed", "learning_rate", "rounds", "seed", "compute.chunk"}
 _OF_TEXTS = {*_OF_SILOS, "i_know", "privacy.delta"}
-#: Names of :class:`RunConfig` that Flower has a word of its own for.
+#: Names of settings that Flower has a word of its own for.
 _RENAMED = {"rounds": "num-server-rounds"}
 _YES = {"auto": None, "yes": True, "no": False}
 #: Where a party's chance comes from.
@@ -129,60 +135,70 @@ class NodeSettings:
             raise UnknownNameError("source of chance", self.chance, CHANCES)
 
 
-def flat_names() -> dict[str, str]:
-    """The flat name of each setting of a run -> its dotted name, those of :class:`FlowerSettings` left out."""
+def task_of(config: Any) -> str:
+    """Name of the task of a run."""
+    if isinstance(config, RunConfig):
+        return method(config.protocol).task
+    return {"devices": "ranking", "platforms": "slates"}.get(family(config.protocol).name, family(config.protocol).name)
+
+
+def flat_names(cls: type) -> dict[str, str]:
+    """The flat name of each setting of a run -> its dotted name, those of :class:`FlowerSettings` left out.
+
+    Args:
+        cls: The settings of the run's protocol.
+    """
     return {
         _RENAMED.get(name, name.replace(".", "-").replace("_", "-")): name
-        for name, _ in _leaves(RunConfig)
+        for name, _ in _leaves(cls)
         if name not in SIMULATED
     }
 
 
-def flatten(config: RunConfig, settings: FlowerSettings | None = None) -> dict[str, Scalar]:
-    """A run's table, without what means nothing to a protocol of its kind; the inverse of :func:`read_run`.
+def flatten(config: Any, settings: FlowerSettings | None = None) -> dict[str, Scalar]:
+    """A run's table; the inverse of :func:`read_run`.
 
     Args:
-        config: The experiment.
+        config: The run's settings.
         settings: What else the server is told.
 
     Raises:
         ConfigError: A setting differs from its default that only a simulator knows.
     """
-    hints, default = dict(_leaves(RunConfig)), RunConfig(protocol=config.protocol)
-    for name in sorted(SIMULATED - {"seeds", "budget"}):  # one seed is run; the budget has become rounds
+    cls = type(config)
+    hints, default = dict(_leaves(cls)), cls(protocol=config.protocol)
+    for name in sorted((SIMULATED - {"seeds", "budget"}) & hints.keys()):  # one seed is run; budgets became rounds
         if _value(config, name) != _value(default, name):
             raise ConfigError(f"{name} is for simulators: over a network it happens by itself. Leave it out.")
     own = settings or FlowerSettings()
     return {
         **{
             flat: _as_scalar(_value(config, name), hints[name])
-            for flat, name in flat_names().items()
-            if _means_something(name, config)
+            for flat, name in flat_names(cls).items()
+            if not isinstance(config, OldConfig) or _means_something(name, config)
         },
         **{f.name.replace("_", "-"): getattr(own, f.name) for f in dataclasses.fields(own)},
     }
 
 
-def _means_something(name: str, config: RunConfig) -> bool:
+def _means_something(name: str, config: OldConfig) -> bool:
     table = name.split(".")[0]
     if config.of_texts:
         return table in TEXT_TABLES or name in _OF_TEXTS
-    if not config.of_silos:
-        others = (*SILO_TABLES, *TEXT_TABLES, *PLATFORM_TABLES)
-        return table not in others and name not in ("i_know", "evaluation.episodes")
     # Of the two tables of methods a protocol has one.
     others = "personal" if config.protocol == "bandit-fedavg" else "bandit"
     return table != others and (table in SILO_TABLES or name in _OF_SILOS)
 
 
-def read_run(values: Mapping[str, Scalar]) -> tuple[RunConfig, FlowerSettings]:
+def read_run(values: Mapping[str, Scalar]) -> tuple[Any, FlowerSettings]:
     """The experiment and the server's settings in a run's table; what is missing has its default.
 
     Raises:
         ConfigError: A value is out of range or contradicts another.
         UnknownNameError: A name that is no setting.
     """
-    names, hints = flat_names(), dict(_leaves(RunConfig))
+    cls = settings_class(str(values.get("protocol", DEFAULT_PROTOCOL)))
+    names, hints = flat_names(cls), dict(_leaves(cls))
     own = {f.name.replace("_", "-"): f.name for f in dataclasses.fields(FlowerSettings)}
     nested: dict[str, Any] = {"seeds": 1}
     told: dict[str, Any] = {}
@@ -200,7 +216,7 @@ def read_run(values: Mapping[str, Scalar]) -> tuple[RunConfig, FlowerSettings]:
         else:
             raise UnknownNameError("setting of a Flower run", flat, [*names, *own])
     config = from_dict(nested).resolved()
-    if config.of_platforms:
+    if task_of(config) == "slates":
         raise ConfigError(
             f"{config.protocol!r} does not run through Flower: a round of platforms takes milliseconds, a message of "
             "Flower seconds. Use fedrank serve platform and fedrank coordinate platforms."
@@ -226,7 +242,7 @@ def read_node(values: Mapping[str, Scalar]) -> NodeSettings:
     return from_dict(given, NodeSettings)
 
 
-def about(config: RunConfig) -> dict[str, Any]:
+def about(config: Any) -> dict[str, Any]:
     """What a checkpoint belongs to: everything but how long the run is, how it is computed and what is measured."""
     return {k: v for k, v in as_dict(config).items() if k not in ("rounds", "budget", "compute", "evaluation")}
 

@@ -23,7 +23,7 @@ from fedrank.deploy.flower.server_app import FlowerNetwork
 from fedrank.deploy.flower.serving import experiment_of, serve
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.experiments.build import build
-from fedrank.experiments.config import RunConfig
+from fedrank.ranking.config import FoltrESConfig
 from fedrank.ranking.data.load import load
 from fedrank.ranking.foltr_pdgd.messages import WeightsReply
 
@@ -341,7 +341,7 @@ def test_parties_remember_over_exchanges_rounds_and_processes(where, tmp_path):
         def behaviour(question):
             mine = Block(protocol, Party(None, own[numbers.start : numbers.stop]), numbers)
             # Made anew for each question, as in a process of its own.
-            memory = FolderMemory(tmp_path, RunConfig(), numbers) if where == "folder" else ContextMemory(kept[i])
+            memory = FolderMemory(tmp_path, FoltrESConfig(), numbers) if where == "folder" else ContextMemory(kept[i])
             answer = answer_of(mine, question, 3, 2, "seed", memory)
             asked.append((question.round, question.exchange))
             if i == 1 and asked[-1] in lost:

@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.flower import settings as flat
-from fedrank.experiments.config import Compute, Devices, Privacy, RunConfig
+from fedrank.engine.settings import from_dict
+from fedrank.experiments.config import RunConfig
+from fedrank.ranking.config import (
+    Compute,
+    Devices,
+    FoltrESConfig,
+    FoltrESPrivacy,
+    FoltrPDGDConfig,
+    FoltrPDGDPrivacy,
+    MGDConfig,
+)
 from fedrank.silos.config import Bandit, Network, Silos
 from fedrank.texts.config import Sketch, Texts
 
@@ -20,11 +30,13 @@ APPS = Path(__file__).resolve().parents[3] / "apps"
 @pytest.mark.parametrize(
     "config",
     [
-        RunConfig(),
-        RunConfig(protocol="foltr-pdgd", privacy=Privacy(clip=2.0), queries_per_client=3, share="fixed", byzantine=0),
-        RunConfig(devices=Devices(users=("perfect", "informational")), privacy=Privacy(epsilon=0.0), reward_values=5),
-        RunConfig(protocol="mgd", candidates=4, learning_rate=0.5, compute=Compute(kernels="off")),
-        RunConfig(protocol="foltr-pdgd", privacy=Privacy(secure_sum=False)),
+        FoltrESConfig(),
+        FoltrPDGDConfig(privacy=FoltrPDGDPrivacy(clip=2.0), queries_per_client=3, share="fixed", byzantine=0),
+        FoltrESConfig(
+            devices=Devices(users=("perfect", "informational")), privacy=FoltrESPrivacy(epsilon=0.0), reward_values=5
+        ),
+        MGDConfig(candidates=4, learning_rate=0.5, compute=Compute(kernels="off")),
+        FoltrPDGDConfig(privacy=FoltrPDGDPrivacy(secure_sum=False)),
         RunConfig(
             protocol="bandit-fedavg",
             data="own",
@@ -47,13 +59,14 @@ def test_a_runs_table_and_back(config):
     ("app", "changed"),
     [
         ("foltr-es", {"clients", "num-server-rounds", "evaluation-every"}),
+        ("foltr-pdgd", {"clients", "num-server-rounds", "evaluation-every"}),
         ("bandit-fedavg", {"min-available-nodes"}),
         ("silo-sketch", {"min-available-nodes", "num-server-rounds", "training-steps", "training-ramp"}),
     ],
 )
 def test_an_app_lists_every_setting_of_its_protocol_and_nothing_else(app, changed):
     values = tomllib.loads((APPS / app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    defaults = flat.flatten(RunConfig(protocol=app))
+    defaults = flat.flatten(from_dict({"protocol": app}))
     assert {name: type(value) for name, value in values.items()} == {n: type(v) for n, v in defaults.items()}
     assert {name for name, value in values.items() if value != defaults[name]} == changed
 
@@ -68,8 +81,8 @@ def test_an_app_lists_every_setting_of_its_protocol_and_nothing_else(app, change
         ({"privacy-secure-sum": "perhaps"}, "privacy-secure-sum"),
         ({"round-timeout": 0.0}, "round-timeout must be in 1"),
         ({"checkpoint-dir": ""}, "checkpoint-dir"),
-        ({"protocol": "pdgd", "privacy-p": 0.5}, "privacy.p means nothing"),
-        ({"bandit-rule": "ucb"}, "bandit.rule means nothing"),
+        ({"protocol": "pdgd", "privacy-p": 0.5}, "no setting of a Flower run named 'privacy-p'"),
+        ({"bandit-rule": "ucb"}, "no setting of a Flower run named 'bandit-rule'"),
         ({"protocol": "bandit-fedavg", "network-widths": "8,many"}, "network-widths must be whole numbers"),
         ({"protocol": "bandit-fedavg", "network-widths": 8}, "network-widths must be numbers with commas"),
     ],

@@ -8,8 +8,8 @@ from fedrank.core.errors import ConfigError, RunError
 from fedrank.engine.settings import as_dict, from_dict, read_config, to_toml, with_setting
 from fedrank.engine.sweep import run_sweep
 from fedrank.engine.variations import parse_vary, variations
-from fedrank.experiments.config import Evaluation, Privacy, RunConfig
 from fedrank.experiments.run import run
+from fedrank.ranking.config import Evaluation, FoltrESConfig, FoltrESPrivacy, FoltrPDGDConfig, FoltrPDGDPrivacy
 
 
 @pytest.fixture(scope="module")
@@ -17,15 +17,15 @@ def config(tmp_path_factory):
     """A run of a blink: two queries of one file."""
     path = tmp_path_factory.mktemp("data") / "tiny.txt"
     path.write_text("1 qid:1 1:1\n0 qid:1 1:0\n2 qid:2 1:0.5\n0 qid:2 1:0.25\n")
-    return RunConfig(data=str(path), clients=6, rounds=2, seeds=1, evaluation=Evaluation(measures=("nDCG@10",)))
+    return FoltrESConfig(data=str(path), clients=6, rounds=2, seeds=1, evaluation=Evaluation(measures=("nDCG@10",)))
 
 
 # -- configurations ------------------------------------------------------------------------------------------------
 
 
 def test_toml_and_dictionary_forms_are_inverses(tmp_path):
-    settings = RunConfig(
-        clients=7, privacy=Privacy(epsilon=2.0), evaluation=Evaluation(users=("perfect",)), budget=1000
+    settings = FoltrESConfig(
+        clients=7, privacy=FoltrESPrivacy(epsilon=2.0), evaluation=Evaluation(users=("perfect",)), budget=1000
     )
     path = tmp_path / "c.toml"
     path.write_text(to_toml(settings))
@@ -48,7 +48,6 @@ def test_toml_and_dictionary_forms_are_inverses(tmp_path):
         ({"budget": 80_000, "rounds": 2}, "disagree"),
         ({"rounds": -1}, "rounds must be in"),
         ({"rounds": 10**7}, "rounds must be in"),
-        ({"queries_per_client": 3}, "share = 'fixed'"),
         ({"protocol": "foltr"}, "Did you mean 'foltr-es'"),
     ],
 )
@@ -89,10 +88,14 @@ def test_settings_that_cannot_be_are_refused(config, tmp_path, settings, says):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"protocol": "pdgd", "sigma": 0.5}, "sigma means nothing to the protocol 'pdgd'"),
+        ({"protocol": "pdgd", "sigma": 0.5}, "sigma means nothing to this protocol"),
         ({"protocol": "foltr-pdgd", "privacy": {"p": 0.5}}, "privacy.p means nothing"),
-        ({"protocol": "dbgd", "devices": {"dropout": 0.5}}, "devices.dropout means nothing"),
+        ({"protocol": "dbgd", "devices": {"dropout": 0.5}}, "devices means nothing to this protocol"),
         ({"candidates": 3}, "setting of mgd"),
+        ({"queries_per_client": 3}, "share = 'fixed'"),
+        ({"queries_per_client": 0, "share": "fixed"}, "queries_per_client must be at least 1"),
+        ({"devices": {"delay": 3}}, "devices.delay means nothing without devices.late"),
+        ({"privacy": {"delta": 1.0}}, "privacy.delta must be between 0 and 1"),
         ({"privacy": {"mechanism": "laplace"}}, "needs privacy.epsilon"),
         ({"privacy": {"mechanism": "laplace", "epsilon": 1.0, "p": 0.5}}, "one of them"),
         ({"holdout": 1.0}, "holdout"),
@@ -106,13 +109,12 @@ def test_a_setting_that_means_nothing_is_refused(settings, says):
 
 
 def test_what_is_not_said_is_the_papers():
-    rates = {name: RunConfig(protocol=name).resolved().learning_rate for name in ("foltr-es", "foltr-pdgd", "dbgd")}
+    rates = {n: from_dict({"protocol": n}).resolved().learning_rate for n in ("foltr-es", "foltr-pdgd", "dbgd")}
     assert rates == {"foltr-es": 1e-3, "foltr-pdgd": 0.1, "dbgd": 0.01}
-    assert RunConfig().resolved().privacy.p == 0.9
-    assert RunConfig(protocol="pdgd").resolved().privacy.p is None
-    noised = RunConfig(protocol="foltr-pdgd", privacy=Privacy(epsilon=2.0)).resolved().privacy
+    assert FoltrESConfig().resolved().privacy.p == 0.9
+    noised = FoltrPDGDConfig(privacy=FoltrPDGDPrivacy(epsilon=2.0)).resolved().privacy
     assert noised.secure_sum and noised.clip == 5.0 and noised.clip_norm == "l1"
-    published = RunConfig(protocol="foltr-pdgd", privacy=Privacy(epsilon=2.0), as_published=True).resolved()
+    published = FoltrPDGDConfig(privacy=FoltrPDGDPrivacy(epsilon=2.0), as_published=True).resolved()
     assert not published.privacy.secure_sum and published.privacy.clip_norm == "l2"
     assert published.resolved() == published
 
@@ -138,12 +140,12 @@ def test_a_sweep_runs_every_combination_once(config, tmp_path):
 
 def test_cases_change_settings_together():
     cases = [{"name": "a"}, {"name": "b", "protocol": "pdgd", "evaluation": {"every": 3}}]
-    todo = variations(RunConfig(), {"clicks": ["perfect", "navigational"]}, cases)
+    todo = variations(FoltrESConfig(), {"clicks": ["perfect", "navigational"]}, cases)
     assert [v.name for v in todo] == [f"case={c},clicks={u}" for c in "ab" for u in ("perfect", "navigational")]
     assert (todo[2].config.protocol, todo[2].config.evaluation.every) == ("pdgd", 3)
     assert todo[2].where == {"case": "b", "clicks": "perfect"}
     with pytest.raises(ConfigError, match="name of its own"):
-        variations(RunConfig(), {}, [{"name": "a"}, {"name": "a"}])
+        variations(FoltrESConfig(), {}, [{"name": "a"}, {"name": "a"}])
 
 
 def test_what_varies_may_be_lists_and_paths():
@@ -151,14 +153,14 @@ def test_what_varies_may_be_lists_and_paths():
         "evaluation.users": [["perfect"], ["perfect", "informational"]],
         "data": ["./a.txt", "b"],
     }
-    names = [v.name for v in variations(RunConfig(), {"data": ["./a/b.txt", "c d"]})]
+    names = [v.name for v in variations(FoltrESConfig(), {"data": ["./a/b.txt", "c d"]})]
     assert names == ["data=.-a-b.txt", "data=c-d"]
 
 
 def test_a_varied_budget_or_number_of_rounds_counts():
-    rounds = [v.config.rounds for v in variations(RunConfig(budget=80_000), {"rounds": [2, 4]})]
+    rounds = [v.config.rounds for v in variations(FoltrESConfig(budget=80_000), {"rounds": [2, 4]})]
     assert rounds == [2, 4]
-    budgets = [v.config.rounds for v in variations(RunConfig(budget=80_000), {"interactions": [2, 8]})]
+    budgets = [v.config.rounds for v in variations(FoltrESConfig(budget=80_000), {"interactions": [2, 8]})]
     assert budgets == [20, 5]
 
 

@@ -8,16 +8,16 @@ import pytest
 from scipy import stats
 
 from fedrank.engine.settings import with_setting
-from fedrank.experiments.config import Evaluation, Privacy, RunConfig
 from fedrank.experiments.run import run
+from fedrank.ranking.config import Evaluation, FoltrESConfig, FoltrESPrivacy
 
 pytestmark = [pytest.mark.slow, pytest.mark.realdata]
 
-SETTING = RunConfig(
+SETTING = FoltrESConfig(
     data="mq2008",
     clicks="informational",
     seeds=5,
-    privacy=Privacy(p=1.0),
+    privacy=FoltrESPrivacy(p=1.0),
     evaluation=Evaluation(every=250, measures=()),
 )
 

@@ -17,8 +17,8 @@ from fedrank.core.ledger import Ledger
 from fedrank.engine import checkpoint
 from fedrank.engine.progress import Listener
 from fedrank.engine.settings import read_config, to_toml
-from fedrank.experiments.config import Compute, Evaluation, Privacy, RunConfig
 from fedrank.experiments.run import Interrupted, resume, run
+from fedrank.ranking.config import Compute, Evaluation, FoltrESConfig, FoltrESPrivacy
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +38,8 @@ def letor(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def config(letor):
-    return RunConfig(
-        data=str(letor), clients=6, rounds=6, seeds=2, privacy=Privacy(p=0.5),
+    return FoltrESConfig(
+        data=str(letor), clients=6, rounds=6, seeds=2, privacy=FoltrESPrivacy(p=0.5),
         evaluation=Evaluation(every=2, measures=("nDCG@10",)), compute=Compute(checkpoint_seconds=0),
     )  # fmt: skip
 
@@ -276,7 +276,7 @@ def test_one_of_everything(tmp_path):
     """One query, one document, one device, one interaction, one seed."""
     path = tmp_path / "one.txt"
     path.write_text("1 qid:1 1:0.5\n")
-    settings = RunConfig(
+    settings = FoltrESConfig(
         data=str(path), clients=1, interactions=1, antithetic=False, rounds=1, seeds=1,
         evaluation=Evaluation(measures=("nDCG@10",)),
     )  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError
-from fedrank.experiments.config import Evaluation, Liars, Privacy, RunConfig
+from fedrank.ranking.config import Attack, Evaluation, FoltrESConfig, FoltrESPrivacy
 from fedrank.ranking.unlearning import forget
 
 
@@ -20,10 +20,10 @@ def config(tmp_path_factory):
             rows.append(f"{int(x[0] > 0.6)} qid:{query} 1:{x[0]:.3f} 2:{x[1]:.3f} 3:{x[2]:.3f}")
     path = tmp_path_factory.mktemp("data") / "set.txt"
     path.write_text("\n".join(rows) + "\n")
-    return RunConfig(
+    return FoltrESConfig(
         data=str(path), clicks="perfect", clients=200, rounds=10, seeds=3, learning_rate=0.02, sigma=0.1,
-        privacy=Privacy(p=1.0), evaluation=Evaluation(measures=("nDCG@10",)),
-        attack=Liars("inverted-metric", 0.4),
+        privacy=FoltrESPrivacy(p=1.0), evaluation=Evaluation(measures=("nDCG@10",)),
+        attack=Attack(kind="inverted-metric", share=0.4),
     )  # fmt: skip
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fedrank.experiments.config import Evaluation, Privacy, RunConfig
 from fedrank.experiments.run import run
+from fedrank.ranking.config import Evaluation, FoltrESConfig, FoltrESPrivacy
 
 pytestmark = pytest.mark.realdata
 
@@ -20,8 +20,8 @@ def final(folder, split, measure):
 
 
 def test_mq2008_is_learnt_within_a_few_rounds(mq2008, tmp_path):
-    settings = RunConfig(
-        data="mq2008", clicks="informational", rounds=60, seeds=1, privacy=Privacy(p=1.0),
+    settings = FoltrESConfig(
+        data="mq2008", clicks="informational", rounds=60, seeds=1, privacy=FoltrESPrivacy(p=1.0),
         evaluation=Evaluation(every=60, measures=("nDCG@10",)),
     )  # fmt: skip
     folder = run(settings, tmp_path / "run")
@@ -45,7 +45,7 @@ def test_sets_it_has_never_seen(name, tmp_path):
     path = Path(os.environ.get("FEDRANK_DATA", "absent"), "ltr", UNSEEN[name])
     if not path.exists():
         pytest.skip(f"needs {UNSEEN[name]} in FEDRANK_DATA")
-    settings = RunConfig(
+    settings = FoltrESConfig(
         data=str(path), ranker="mlp", clients=300, rounds=30, seeds=1,
         evaluation=Evaluation(every=30, measures=("nDCG@10",)),
     )  # fmt: skip

@@ -148,7 +148,8 @@ def with_setting(config: Any, key: str, value: Any) -> Any:
 def changes(config: Any) -> dict[str, Any]:
     """Dotted names and values of the settings that differ from the defaults of the configuration's class."""
     values = as_dict(config)
-    type(config).without_derived(values)
+    if not isinstance(config, OldConfig):
+        type(config).without_derived(values)
     before = {name: value for name, value, _ in settings_of(type(config)())}
     flat = dict(_flat(values))
     return {name: value for name, value in flat.items() if name != "protocol" and _plain(before.get(name)) != value}

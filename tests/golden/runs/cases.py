@@ -56,7 +56,7 @@ _LETOR = {"letor/train.txt": _letor(0, 24), "letor/vali.txt": _letor(100, 8), "l
 _DEVICES = "--data @/letor --clients 6 --rounds 4 --seeds 2 --evaluation.every 2 --quiet --out @"
 _LONGER = "--data @/letor --clients 12 --rounds 6 --seeds 2 --evaluation.every 3 --quiet --out @"
 _SILOS = (
-    "--rounds 4 --seeds 2 --silos.train 20 --silos.count 3 --silos.rows 60 --network.widths 4 --network.epochs 2 "
+    "--rounds 3 --seeds 2 --silos.train 20 --silos.count 3 --silos.rows 60 --network.widths 4 --network.epochs 2 "
     "--quiet --out @"
 )
 _TEXTS = (
@@ -144,43 +144,57 @@ _RANKING = [
     _ranking("pdgd-central", "pdgd", "--evaluation.baselines RankingSVM --evaluation.baselines LambdaMART"),
     _ranking("pdgd-central-batch", "pdgd", "--batch --ranker mlp --hidden 3 --evaluation.tie-orders 0"),
     _ranking("dbgd", "dbgd", "--radius 0.5 --evaluation.users perfect --evaluation.users informational"),
-    _ranking("mgd", "mgd", "--candidates 3 --evaluation.measures ERR --evaluation.measures MAP"),
+    _ranking("mgd", "mgd", "--candidates 3 --evaluation.measures ERR(max_label=2) --evaluation.measures MAP"),
     _run("es-generated", "foltr-es --clients 4 --rounds 2 --seeds 1 --evaluation.every 2 --quiet --out @"),
 ]
 
 _TABLES = [
     _run(
-        "bandit-extreme-all", f"bandit-fedavg --silos.target all --bandit.arms all --bandit.probe {_SILOS}", quick=True
+        "bandit-extreme-all",
+        f"bandit-fedavg --silos.target all --bandit.arms all --bandit.probe {_SILOS} {_NONE}",
+        quick=True,
     ),
-    _run("bandit-greedy", f"bandit-fedavg --bandit.rule epsilon-greedy --bandit.alpha 0.5 --bandit.every 2 {_SILOS}"),
+    _run(
+        "bandit-greedy",
+        f"bandit-fedavg --bandit.rule epsilon-greedy --bandit.alpha 0.5 --bandit.every 2 {_SILOS} {_NONE}",
+    ),
     _run("bandit-ucb", f"bandit-fedavg --bandit.rule ucb --bandit.chance 0.3 --bandit.against previous {_SILOS}"),
     _run(
         "bandit-thompson",
-        f"bandit-fedavg --bandit.rule thompson --bandit.threshold 0.02 --bandit.gamma 0.9 --bandit.no-alone {_SILOS}",
+        "bandit-fedavg --bandit.rule thompson --bandit.threshold 0.02 --bandit.gamma 0.9 --bandit.no-alone "
+        f"{_SILOS} {_NONE}",
     ),
     _run(
         "bandit-bayesian",
         "bandit-fedavg --bandit.rule bayesian-extreme-explore --bandit.threshold 0.02 --bandit.arms clusters "
-        f"--bandit.clusters 2 --bandit.patience 2 {_SILOS}",
+        f"--bandit.clusters 2 --bandit.patience 2 {_SILOS} {_NONE}",
     ),
-    _run("bandit-fixed", f"bandit-fedavg --bandit.rule fixed --bandit.fixed 1 --bandit.arms everyone {_SILOS}"),
-    _run("bandit-delayed", f"bandit-fedavg --bandit.delayed --bandit.no-pretrain --silos.inverted neutral {_SILOS}"),
-    _run("fedavg", f"fedavg --network.norm layer --silos.measure log-loss --silos.stratified {_SILOS}"),
-    _run("fedavg-dropout", f"fedavg --network.norm none --network.crossing average --devices.dropout 0.3 {_SILOS}"),
-    _run("fedavg-recalibrate", f"fedavg --network.crossing recalibrate --network.weight-decay 0.01 {_SILOS}"),
+    _run("bandit-fixed", f"bandit-fedavg --bandit.rule fixed --bandit.fixed 1 --bandit.arms everyone {_SILOS} {_NONE}"),
+    _run(
+        "bandit-delayed",
+        f"bandit-fedavg --bandit.delayed --bandit.no-pretrain --silos.inverted neutral {_SILOS} {_NONE}",
+    ),
+    _run("fedavg", f"fedavg --network.norm layer --silos.measure log-loss --silos.stratified {_SILOS} {_NONE}"),
+    _run(
+        "fedavg-dropout",
+        f"fedavg --network.norm none --network.crossing average --devices.dropout 0.3 {_SILOS} {_NONE}",
+    ),
+    _run("fedavg-recalibrate", f"fedavg --network.crossing recalibrate --network.weight-decay 0.01 {_SILOS} {_NONE}"),
     *(
-        _run(name, f"{name} {_SILOS}")
+        _run(name, f"{name} {_SILOS} {_NONE}")
         for name in ("fedavg-finetune", "fedper", "fedbn", "fedfomo", "ifca", "local-only", "pooled")
     ),
-    _run("ditto", f"ditto --personal.pull 0.5 {_SILOS}"),
-    _run("apfl", f"apfl --personal.share 0.4 {_SILOS}"),
-    _run("fedfomo-two", f"fedfomo --personal.downloads 1 --personal.explore 0.5 --silos.target all {_SILOS}"),
-    _run("leave-one-out", f"leave-one-out --personal.evidence 2 {_SILOS}"),
+    _run("ditto", f"ditto --personal.pull 0.5 {_SILOS} {_NONE}"),
+    _run("apfl", f"apfl --personal.share 0.4 {_SILOS} {_NONE}"),
+    _run("fedfomo-two", f"fedfomo --personal.downloads 1 --personal.explore 0.5 --silos.target 1 {_SILOS} {_NONE}"),
+    _run("leave-one-out", f"leave-one-out --personal.evidence 2 {_SILOS} {_NONE}"),
 ]
 
 _DOCUMENTS = [
     _run("sketch-plain", f"silo-sketch --sketch.mode plain {_SMALL} {_TEXTS}", quick=True),
-    _run("sketch-published", f"silo-sketch --sketch.epsilon 8 --sketch.w 256 --sketch.statistics-w 512 {_TEXTS}"),
+    _run(
+        "sketch-published", f"silo-sketch --sketch.epsilon 8 --sketch.w 256 --sketch.statistics-w 512 {_TEXTS} {_NONE}"
+    ),
     _run(
         "sketch-gaussian",
         "silo-sketch --sketch.noise gaussian --sketch.kind count-min --sketch.estimate median --texts.scale federation "

@@ -33,7 +33,7 @@ LEFT_OUT = ("environment.json", "done.json", "status.json")
 #: Keys of JSON objects that hold times.
 TIMES = re.compile(r"seconds|per_second|_ms$|^date|^time$|speed")
 #: Rows of the summary of a table of metrics: at most so many names, so that recordings stay small.
-MOST = 40
+MOST = 12
 
 Entry = dict[str, Any]
 Digest = dict[str, dict[str, Entry]]
@@ -79,8 +79,8 @@ def _sha(data: bytes | str) -> str:
 
 
 def _float(x: float) -> float | str:
-    """As JSON can hold it; 12 digits, since equality bit for bit is the digest's."""
-    return float(f"{x:.12g}") if math.isfinite(x) else str(x)
+    """As JSON can hold it; 9 digits, since equality bit for bit is the digest's."""
+    return float(f"{x:.9g}") if math.isfinite(x) else str(x)
 
 
 def _tensors(path: Path, name: str) -> Iterator[tuple[str, Entry]]:

@@ -120,7 +120,10 @@ def to_json(recording: dict[str, Digest]) -> str:
     """A line for each kind of each case, so that a change is a small difference of the file."""
     cases = []
     for name, kinds in recording.items():
-        lines = [f"  {json.dumps(kind)}: {json.dumps(items, ensure_ascii=False)}" for kind, items in kinds.items()]
+        lines = [
+            f"  {json.dumps(kind)}: {json.dumps(items, ensure_ascii=False, separators=(',', ':'))}"
+            for kind, items in kinds.items()
+        ]
         cases.append(f" {json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n }")
     return "{\n" + ",\n".join(cases) + "\n}\n"
 

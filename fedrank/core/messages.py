@@ -337,20 +337,6 @@ class Field:
     axes: tuple[tuple[str, int], ...] = ()
     largest: int | None = None
 
-    def __post_init__(self):
-        if self.dtype not in _DTYPES:
-            raise ConfigError(f"dtype of field {self.name!r} must be one of {', '.join(_DTYPES)}, got {self.dtype!r}.")
-        if self.largest is not None and (
-            self.dtype in ("f4", *_SIGNED) or not 0 <= self.largest < 1 << 8 * _DTYPES[self.dtype]
-        ):
-            raise ConfigError(f"largest of field {self.name!r} must be an integer that unsigned {self.dtype} can hold.")
-        for axis, _ in self.axes:
-            if axis not in PUBLIC_AXES:
-                raise ConfigError(
-                    f"field {self.name!r} has an axis {axis!r}; a message may only have the axes "
-                    f"{', '.join(PUBLIC_AXES)}: anything along other axes is raw data and stays at the party."
-                )
-
     @property
     def shape(self) -> tuple[int, ...]:
         """Lengths of the axes."""
@@ -396,23 +382,14 @@ class Layout(Generic[M]):
     fields: tuple[Field, ...]
     name: str
 
-    def __init__(self, message: type[M], kind: int | None = None, fields: Any = None, /, **sizes: int):
-        name = message.__name__
-        if fields is None:
-            declared, known = _declaration(message), sizes_of(message)
-            if unknown := [size for size in sizes if size not in known]:
-                raise ConfigError(f"{declared.name} has no size {unknown[0]!r}; it has {', '.join(known) or 'none'}.")
-            name, kind = declared.name, declared.kind
-            fields = tuple(one.field(name, field, sizes) for field, one in declared.fields.items())
-        for attribute, value in (("message", message), ("kind", kind), ("fields", fields), ("name", name)):
-            object.__setattr__(self, attribute, value)
-        if not 0 <= self.kind < 32:
-            raise ConfigError(f"kind of {self.name} must be in 0..31, got {self.kind}.")
-        declared = [f.name for f in dataclasses.fields(self.message)]  # type: ignore[arg-type]
-        if declared != [f.name for f in self.fields]:
-            raise ConfigError(
-                f"layout of {self.name} lists {[f.name for f in self.fields]}, the message has {declared}."
-            )
+    def __init__(self, message: type[M], /, **sizes: int):
+        declared, known = _declaration(message), sizes_of(message)
+        if unknown := [size for size in sizes if size not in known]:
+            raise ConfigError(f"{declared.name} has no size {unknown[0]!r}; it has {', '.join(known) or 'none'}.")
+        fields = tuple(one.field(declared.name, name, sizes) for name, one in declared.fields.items())
+        parts = {"message": message, "kind": declared.kind, "fields": fields, "name": declared.name}
+        for name, part in parts.items():  # frozen: set once, here
+            object.__setattr__(self, name, part)
 
     @property
     def nbytes(self) -> int:

@@ -63,6 +63,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -125,6 +126,11 @@ class Encounter(abc.ABC):
         """
 
 
+@functools.lru_cache(maxsize=1024)  # a server asks for the same few with every message that comes
+def _layout(message: type, sizes: tuple[tuple[str, int], ...]) -> Layout[Any]:
+    return Layout(message, **dict(sizes))
+
+
 class Exchange(abc.ABC, Generic[State, Request, Reply]):
     """One question of the server and the parties' answers to it.
 
@@ -176,7 +182,7 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
     def layout(self, message: type[M]) -> Layout[M]:
         """The layout of a message under :attr:`sizes`."""
         sizes = self.sizes
-        return Layout(message, **{name: sizes[name] for name in sizes_of(message) if name in sizes})
+        return _layout(message, tuple((name, sizes[name]) for name in sizes_of(message) if name in sizes))
 
     @property
     def request(self) -> Layout[Request]:

@@ -1,7 +1,5 @@
 """The wire form, byte by byte."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 from worlds import tiny_protocol
 
 from fedrank.core.errors import ConfigError, WireError
-from fedrank.core.messages import Field, Layout
 from fedrank.ranking.on_device.messages import PlainReply, Reply, Request
 
 TRY = tiny_protocol().exchanges[0]
@@ -89,22 +86,6 @@ def test_weights_that_are_not_finite_are_refused():
 def test_a_number_that_does_not_fit_is_refused(message):
     with pytest.raises(WireError, match="plus"):
         TRY.reply.encode(message)
-
-
-def test_raw_data_cannot_be_a_field():
-    for axis in ("queries", "documents", "clicks", "users"):
-        with pytest.raises(ConfigError, match="raw data"):
-            Field("leak", "f4", "what nobody may see", ((axis, 3),))
-
-
-def test_a_layout_must_list_the_messages_fields():
-    @dataclass(frozen=True)
-    class Two:
-        a: int
-        b: int
-
-    with pytest.raises(ConfigError, match="lists"):
-        Layout(Two, 1, (Field("a", "u1", "a"),))
 
 
 def test_many_messages_are_their_bytes_one_after_the_other():

@@ -67,27 +67,27 @@ def _run(study, folder: Path, fraction: float, quiet: bool):
     from fedrank.cli.terminal import listener
     from fedrank.engine.study import run_study
     from fedrank.report.load import load
-    from fedrank.report.study import Shown
+    from fedrank.report.study import StudyRuns
 
     try:
         if study.kind == "privacy-table":
             from fedrank.report.study_tables import privacy_table
 
-            return Shown(study, (), fraction, (privacy_table(study.title),))
+            return StudyRuns(study, (), fraction, (privacy_table(study.title),))
         if study.kind == "unlearning":
             from fedrank.report.study_tables import unlearning_tables
 
-            return Shown(study, (), fraction, unlearning_tables(study, fraction, listener(quiet, study.name)))
+            return StudyRuns(study, (), fraction, unlearning_tables(study, fraction, listener(quiet, study.name)))
         if study.kind in ("bandit-grid", "bandit-references"):
             from fedrank.silos.report import bandit_study
 
             results = bandit_study.grid_results if study.kind == "bandit-grid" else bandit_study.reference_results
             tables, charts = results(study, fraction, listener(quiet, study.name))
-            return Shown(study, (), fraction, tables, charts=charts)
+            return StudyRuns(study, (), fraction, tables, charts=charts)
         done = run_study(study, folder, fraction, lambda name: listener(quiet, f"{study.name}: {name}"))
-        return Shown(study, tuple((variation, load(path)) for variation, path in done), fraction)
+        return StudyRuns(study, tuple((variation, load(path)) for variation, path in done), fraction)
     except FedrankError as error:  # the other studies need not wait for it
-        return Shown(study, (), fraction, missing=str(error))
+        return StudyRuns(study, (), fraction, missing=str(error))
 
 
 def _print(paper, shown, page: Path) -> None:

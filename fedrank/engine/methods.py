@@ -6,12 +6,14 @@ methods imports no arrays: names and help texts have to be quick.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from fedrank.core import plugins
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.protocol import Protocol
 from fedrank.engine.config import RunConfig
 
@@ -58,6 +60,25 @@ def method(name: str) -> Method:
 def method_names() -> list[str]:
     """Names of all methods; nothing is imported."""
     return plugins.names(_GROUP)
+
+
+def task_of(protocol: str, task: str | None = None) -> Any:
+    """The task of a protocol.
+
+    Args:
+        protocol: Name of the protocol.
+        task: Name of the task where the protocol came as an object and has no entry point.
+
+    Raises:
+        UnknownNameError: There is no such protocol, or no such task.
+    """
+    try:
+        return plugins.get("fedrank.tasks", task or method(protocol).task)
+    except UnknownNameError:
+        raise
+    except ConfigError:  # a wing that has no task yet
+        wing = plugins._points(_GROUP)[protocol].value.split(".methods")[0]
+        return SimpleNamespace(shown=importlib.import_module(f"{wing}.report.shown").SHOWN)
 
 
 def known_by(setting: str) -> list[str]:

@@ -1,7 +1,6 @@
 """A task: what the engine has to know about a kind of learning, so that one runner serves all of them.
 
-Ranking, silos, texts and slates are tasks; another package adds one by an entry point of ``fedrank.tasks``. What a
-finished run shows is added in :mod:`fedrank.report.task`.
+Ranking, silos, texts and slates are tasks; another package adds one by an entry point of ``fedrank.tasks``.
 """
 
 from __future__ import annotations
@@ -51,15 +50,17 @@ class Experiment(Protocol):
         ...
 
 
-class RunnableTask(abc.ABC, Generic[Config]):
+class Task(abc.ABC, Generic[Config]):
     """How a kind of learning is run.
 
     Attributes:
         name: Name of its entry point.
         settings: Settings of a protocol that comes as an object and has none of its own.
+        shown: What a finished run shows: a :class:`fedrank.report.run.Shown`.
     """
 
     name: str
+    shown: Any
     settings: type[Config]
 
     @abc.abstractmethod

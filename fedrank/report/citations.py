@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 from fedrank.core.citations import bibtex
-from fedrank.report.load import Run
+from fedrank.report.run import Run
 
 #: Where the names of a configuration are registered: setting, module, registry.
 REGISTRIES = (

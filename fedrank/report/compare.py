@@ -15,15 +15,13 @@ from typing import Any
 from fedrank.core.errors import ConfigError
 from fedrank.report import describe, figures, svg, tables
 from fedrank.report.html import Html, document, h, join, section
-from fedrank.report.load import Run, load
+from fedrank.report.load import load
+from fedrank.report.run import Run
 from fedrank.report.statistics import difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
-from fedrank.texts.report.privacy import budgets_table
 
 #: More runs than this in one figure cannot be told apart; the table still has all of them.
 MOST_CURVES = 7
-#: Measures of platforms with a figure: engagement in all, and of three platforms.
-MOST_PLATFORMS = 4
 
 
 def labelled(folders: Sequence[str | os.PathLike[str]]) -> dict[str, Run]:
@@ -63,18 +61,20 @@ def comparison_table(runs: dict[str, Run], *, most_telling: bool = False) -> Tab
 
     Args:
         runs: By label.
-        most_telling: Only the online reward and the expected reward, of silos only the test, for a terminal.
+        most_telling: Only the measures that tell most, for a terminal.
     """
     rows = []
-    several = len({describe.whose(run) for run in runs.values()}) > 1
+    several = len({run.shown.subject(run) for run in runs.values()}) > 1
     for split in describe.SPLITS:
         found: dict[str, dict[str, dict[int, float]]] = {}
         for label, run in runs.items():
             for measure in run.metrics.filter(run.metrics["split"] == split)["measure"].unique():
-                if not describe.of_all_silos(run, measure) or (most_telling and not _telling(run, split, measure)):
+                if not run.shown.summarised(run, measure) or (
+                    most_telling and not run.shown.telling(run, split, measure)
+                ):
                     continue
                 # The reward of other users, or the AUC of another target, is another question of the same name.
-                named = describe.qualified(run, split, measure) if several else measure
+                named = run.shown.qualified(run, split, measure) if several else measure
                 found.setdefault(named, {})[label] = final_values(run.metrics, split, measure)
         for measure in describe.order_measures(found):
             reference: dict[int, float] | None = None
@@ -98,22 +98,10 @@ def comparison_table(runs: dict[str, Run], *, most_telling: bool = False) -> Tab
         "online: mean over the last tenth of the rounds. Other splits: the last evaluation.",
         "± is half of a 95 % Student t interval over seeds.",
     ]
-    if any(run.texts is not None for run in runs.values()):
-        notes.append("Single silos and other methods are on the page of each run; MAP-JOS is a cost, 1 is best.")
-    if any(run.slates is not None for run in runs.values()):
-        notes.append("engagement: of a user's stay, without a discount; test: fresh users, without exploration.")
-        notes.append("Fixed policies, the optimum and regret are on the page of each run.")
+    notes.extend(dict.fromkeys(note for run in runs.values() for note in run.shown.comparison_notes()))
     for label, run in runs.items():
         notes.extend(f"{label}: {caveat}." for caveat in describe.caveats(run))
     return Table("Final values", columns, tuple(rows), tuple(notes))
-
-
-def _telling(run: Run, split: str, measure: str) -> bool:
-    if run.texts is not None:
-        return split == "test" and describe.of_all_silos(run, measure) and run.texts.telling(measure)
-    if run.silos is not None or run.slates is not None:
-        return split == "test"
-    return split == "online" or measure.startswith("expected")
 
 
 def write_comparison(folders: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Path:
@@ -132,7 +120,7 @@ def write_comparison(folders: Sequence[str | os.PathLike[str]], out: str | os.Pa
     """
     runs = labelled(folders)
     folder = Path(out)
-    charts, spent = _charts(runs), budgets_table(runs, "run")
+    charts, spent = _charts(runs), privacy_table(runs, "run")
     for name, chart in charts.items():
         figures.save(chart, folder / "figures" / f"{name}.png")
     page = document(
@@ -150,6 +138,17 @@ def write_comparison(folders: Sequence[str | os.PathLike[str]], out: str | os.Pa
     return file
 
 
+def privacy_table(runs: dict[str, Run], head: str) -> Table | None:
+    """What the runs spend of privacy, where their task has a table of it; None if none has.
+
+    Args:
+        runs: By label.
+        head: Title of the column of labels.
+    """
+    made = (first.shown.privacy_table(runs, head) for first in runs.values())
+    return next((table for table in made if table is not None), None)
+
+
 def _names(runs: dict[str, Run]) -> str:
     names = list(runs)
     return ", ".join(names) if len(names) <= 6 else f"{names[0]}, {names[1]} and {len(names) - 2} more; all are below"
@@ -162,17 +161,8 @@ def _charts(runs: dict[str, Run]) -> dict[str, Any]:
         offline = (
             run.metrics.filter(run.metrics["split"].is_in(["train", "vali", "test"]))["measure"].unique().to_list()
         )
-        fold = run.setting("fold")
-        data = f"{run.setting('data')}" + ("" if fold is None or run.between_silos else f", fold {fold}")
-        data += f", {describe.whose(run)}" if run.between_silos else ""
-        data = data if run.slates is None else describe.whose(run)
-        ordered = describe.order_measures(offline)
-        telling = [m for m in ordered if m.startswith("expected")] or [m for m in ordered if "best so far" in m]
-        if run.texts is not None:
-            telling = [m for m in offline if describe.of_all_silos(run, m) and run.texts.telling(m)]
-        if run.slates is not None:
-            telling = [m for m in run.slates.measures[:MOST_PLATFORMS] if m in offline]
-        for measure in telling or ordered[:1]:
+        data = run.shown.same_question(run)
+        for measure in run.shown.drawn_measures(run, describe.order_measures(offline)):
             groups.setdefault((measure, data), {})[label] = run
     several = len({data for _, data in groups}) > 1
     charts = {}

@@ -20,9 +20,8 @@ import polars as pl
 
 from fedrank.core.errors import ConfigError
 from fedrank.report import describe
-from fedrank.report.load import Run
+from fedrank.report.run import Run
 from fedrank.report.statistics import curve
-from fedrank.slates.report.files import OPTIMUM, RANDOM
 
 #: Okabe and Ito's palette (Color Universal Design, jfly.uni-koeln.de/color), strongest on white first.
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -41,13 +40,7 @@ AXES = {
     "users": ("users served so far, one after the other (one seed)", 1.0, ",d"),
 }
 
-#: Axis titles that are others where silos average models: what is counted there is messages, in both directions.
-SILO_AXES = {
-    "interactions": "messages so far, in both directions (one seed)",
-    "bytes": "MB sent by all {many} (one seed)",
-}
-
-#: Fewer seeds of silos with texts, or of platforms, give no band: its interval would be wider than the figure.
+#: Fewer seeds give no band where curves are not over interactions: its interval would be wider than the figure.
 FEW_FOR_BANDS = 3
 
 _COLUMNS = {
@@ -107,7 +100,7 @@ def comparison_figure(runs: Mapping[str, Run], split: str, measure: str, data: s
     first = next(iter(runs.values()))
     parts = []
     said: dict[str, list[str]] = {}
-    over = "round" if first.texts is not None else "users" if first.slates is not None else "interactions"
+    over = first.shown.over
     for label, run in runs.items():
         part, block = points(run, [(split, measure, label)], over)
         parts.append(part)
@@ -118,14 +111,7 @@ def comparison_figure(runs: Mapping[str, Run], split: str, measure: str, data: s
     colours = {label: OKABE_ITO[i % len(OKABE_ITO)] for i, label in enumerate(runs)}
     mark = first.baseline.values.get((split, measure)) if first.baseline and over == "interactions" else None
     lines = {} if mark is None else {"": mark}
-    label = next(iter(runs))
-    known = {} if first.texts is None else first.texts.marks(split, measure)
-    marks = {f"{name} of {label}": value for name, value in known.items()}  # others may have other ones
-    if first.slates is not None:
-        users = [None if run.slates is None else run.slates.users_in_words for run in runs.values()]
-        of = "" if len(set(users)) == 1 else f" of {label}"
-        lines_of = first.slates.lines(measure, (RANDOM, OPTIMUM))
-        marks = {f"{name}{of}": value for name, value in lines_of.items()}
+    marks = first.shown.lines(runs, split, measure)
     title = ", ".join(filter(None, (_upper(measure), data, describe.SPLIT_NAMES[split])))
     seeds = sorted({len(run.seeds) for run in runs.values()})
     frame, band = pl.concat(parts), ""
@@ -185,7 +171,7 @@ def points(run: Run, series: Sequence[tuple[str, str, str]], over: str) -> tuple
     parts, block = [], 1
     for split, measure, label in series:
         part, block = curve(run.metrics, split, measure)
-        whole = run.slates.stay if over == "users" and run.slates is not None else AXES[over][1]
+        whole = run.shown.rounds_in_unit(run) if over == "users" else AXES[over][1]
         x = pl.col(_COLUMNS[over]).cast(pl.Float64) / whole
         parts.append(part.with_columns(x.alias("x"), pl.lit(label).alias("series")))
     if not parts or all(p.is_empty() for p in parts):
@@ -194,13 +180,11 @@ def points(run: Run, series: Sequence[tuple[str, str, str]], over: str) -> tuple
 
 
 def _axis_title(run: Run, over: str) -> str:
-    titles = SILO_AXES if run.between_silos else {}
-    return titles.get(over, AXES[over][0]).format(many=describe.party(run)[1])
+    return run.shown.axis_titles.get(over, AXES[over][0]).format(many=describe.party(run)[1])
 
 
 def _unit(run: Run, over: str) -> str:
-    counted = "messages" if run.between_silos else "interactions"
-    return {"interactions": counted, "bytes": "MB", "epsilon": "ε", "users": "users"}[over]
+    return {"interactions": run.shown.counted, "bytes": "MB", "epsilon": "ε", "users": "users"}[over]
 
 
 def _hovers(run: Run, frame: pl.DataFrame, over: str) -> pl.DataFrame:

@@ -6,34 +6,36 @@ import shlex
 
 from fedrank.report import describe, tables, words
 from fedrank.report.citations import citations
-from fedrank.report.html import Html, h, section, tile
-from fedrank.report.load import Run
+from fedrank.report.html import Html, h, tile
+from fedrank.report.run import Run, Section
 
 
-def left(run: Run, *more: Html) -> Html:
+def left(run: Run, *more: Html, link: str = "What left") -> Section:
     """What left the parties, in words and tables, from the ledger.
 
     Args:
         run: The run.
         more: What stands between the words and the tables.
+        link: How the table of contents calls it.
     """
-    one, many = describe.party(run)
-    if one == "service" or (run.slates is not None and not run.slates.federated):
-        return section("left", "What crossed", *(h("p", line) for line in words.ledger_words(run)))
+    _, many = describe.party(run)
+    said = run.shown.crossed_title(run)
+    if said is not None:
+        return Section("left", said, tuple(h("p", line) for line in words.ledger_words(run)), link)
     parts: list[Html] = [h("ul", *(h("li", line) for line in words.ledger_words(run))), *more]
     all_of_it: list[Html] = []
-    if run.ledger is not None and len(run.ledger) and run.slates is None:  # theirs counts many rounds in one line
+    if run.ledger is not None and len(run.ledger) and run.shown.reads_every_ledger_line:
         all_of_it.append(tables.to_html(words.ledger_table(run), code=("message",)))
     fields = words.fields_table(run)
     if fields is not None:
         all_of_it.append(tables.to_html(fields, code=("field", "type")))
-    if all_of_it and (run.texts is not None or run.slates is not None):  # there are many kinds of message
+    if all_of_it and run.shown.every_message_folded:
         all_of_it = [h("details", h("summary", "Every message and its fields"), *all_of_it)]
     parts += all_of_it
-    return section("left", f"What left the {many}", *parts)
+    return Section("left", f"What left the {many}", tuple(parts), link)
 
 
-def privacy(run: Run) -> Html:
+def privacy(run: Run) -> Section:
     """What is promised, what is covered and what is not."""
     lists = []
     for key, title in (("covers", "Covered"), ("not_covered", "Not covered")):
@@ -41,36 +43,41 @@ def privacy(run: Run) -> Html:
         if items:
             lists.append(h("div", h("h3", title), h("ul", *(h("li", str(i)) for i in items))))
     statement = h("ul", *(h("li", line) for line in words.privacy_words(run)))
-    return section("privacy", "Privacy", statement, h("div", *lists, class_="two") if lists else None)
+    two = h("div", *lists, class_="two") if lists else None
+    return Section("privacy", "Privacy", (statement, two), "Privacy")
 
 
-def repeat(run: Run) -> Html:
+def repeat(run: Run) -> Section:
     """The command that runs it again."""
     parts = [h("p", "The run directory holds the whole configuration. This runs it again, with equal draws:")]
     parts.append(h("pre", f"fedrank run {shlex.quote(str(run.path / 'config.toml'))}"))
     if command := run.environment.get("command"):
         text = shlex.join(map(str, command)) if isinstance(command, list) else str(command)
         parts += [h("p", "It was started with:"), h("pre", text)]
-    return section("repeat", "Run it again", *parts)
+    return Section("repeat", "Run it again", tuple(parts), "Repeat")
 
 
-def configuration(run: Run, *, notes: bool = True) -> Html:
+def configuration(run: Run, *more: Html, notes: bool = True) -> Section:
     """Settings and environment, and what must be known about the data unless the page says that elsewhere."""
     left = tables.to_html(tables.config_table(run), code=("key",))
     said = (run.model or {}).get("notes") or () if notes else ()
-    return section(
+    return Section(
         "configuration",
         "Configuration and environment",
-        h("div", h("div", left), h("div", tables.to_html(tables.environment_table(run))), class_="two"),
-        *(h("p", f"Data: {note}", class_="note") for note in said),
+        (
+            h("div", h("div", left), h("div", tables.to_html(tables.environment_table(run))), class_="two"),
+            *(h("p", f"Data: {note}", class_="note") for note in said),
+            *more,
+        ),
+        "Configuration",
     )
 
 
-def citation(run: Run) -> Html:
+def citation(run: Run) -> Section:
     """BibTeX of what the run used."""
     entries = citations(run)
     said = h("pre", entries) if entries else h("p", "Nothing that this run used asks for a citation.")
-    return section("citation", "What to cite", said)
+    return Section("citation", "What to cite", (said,), "Citation")
 
 
 def privacy_tile(run: Run) -> Html | None:
@@ -81,7 +88,7 @@ def privacy_tile(run: Run) -> Html | None:
     unit = "interaction" if "epsilon_interaction" in privacy else "round"
     each = words.epsilon_text(words.epsilon(privacy, f"epsilon_{unit}"))
     user = words.epsilon_text(words.epsilon(privacy, "epsilon_user_basic"))
-    local, person = "", "user" if run.silos is None else "person"
+    local, person = "", run.shown.person
     if not privacy.get("local", True):
         local = "against who sees the sum only" if privacy.get("secure_sum") else "no local privacy: see below"
     return tile(f"ε per {unit}", each, f"per {person} over the run: {user} (adding up)", local)

@@ -15,7 +15,7 @@ import polars as pl
 from fedrank.engine.study import Study, named_measure
 from fedrank.engine.variations import Variation
 from fedrank.report import describe
-from fedrank.report.load import Baseline, Run
+from fedrank.report.run import Baseline, Run
 from fedrank.report.significance import adjust, compare_per_query
 from fedrank.report.statistics import Estimate
 from fedrank.report.tables import Column, Table

@@ -12,20 +12,16 @@ from fedrank.engine.study import Paper, Study, expected_value, named_measure
 from fedrank.engine.variations import Variation
 from fedrank.report import describe, figures, svg, tables
 from fedrank.report.budget import budget_table
+from fedrank.report.compare import privacy_table
 from fedrank.report.html import Html, document, h, section
-from fedrank.report.load import Run
+from fedrank.report.run import Run
 from fedrank.report.significance_table import significance_table
 from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
-from fedrank.slates.report import study as slate_study
-from fedrank.texts.report.privacy import budgets_table
-
-#: Settings that baselines depend on; in all others, theirs is one row.
-_OF_BASELINES = ("data", "fold", "data_seed", "holdout", "normalise", "clicks")
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class StudyRuns:
     """A study's runs.
 
     Attributes:
@@ -45,7 +41,7 @@ class Shown:
     charts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def table(paper: Paper, shown: Shown) -> Table:
+def table(paper: Paper, shown: StudyRuns) -> Table:
     """Every group of runs and measure: ours, the paper's, differences.
 
     Ours is the mean over seeds, of means over what the study pools (folds); ± over seeds.
@@ -101,7 +97,7 @@ def table(paper: Paper, shown: Shown) -> Table:
     return Table(study.title, tuple(columns), tuple(rows), tuple(_notes(paper, shown)))
 
 
-def charts(shown: Shown) -> dict[str, Any]:
+def charts(shown: StudyRuns) -> dict[str, Any]:
     """The study's curves by name: a figure for each value of its panels and each pooled value."""
     study = shown.study
     split_by = (*study.panels, *study.pool)
@@ -121,7 +117,7 @@ def charts(shown: Shown) -> dict[str, Any]:
     return out
 
 
-def results(paper: Paper, shown: Sequence[Shown]) -> dict[str, Any]:
+def results(paper: Paper, shown: Sequence[StudyRuns]) -> dict[str, Any]:
     """Everything as JSON: what a reproduction keeps of its runs."""
     return {
         "paper": paper.name,
@@ -140,7 +136,7 @@ def results(paper: Paper, shown: Sequence[Shown]) -> dict[str, Any]:
     }
 
 
-def write_study_page(paper: Paper, shown: Sequence[Shown], folder: Path) -> Path:
+def write_study_page(paper: Paper, shown: Sequence[StudyRuns], folder: Path) -> Path:
     """Write ``report.html``, ``results.json`` and ``figures/*.png``.
 
     Args:
@@ -183,7 +179,7 @@ def _label(variation: Variation) -> str:
     return str(variation.where.get("case") or variation.name)
 
 
-def _section(paper: Paper, shown: Shown, drawn: Mapping[str, Any]) -> Html:
+def _section(paper: Paper, shown: StudyRuns, drawn: Mapping[str, Any]) -> Html:
     study = shown.study
     pictures = [
         svg.figure(chart, name, f"Learning curves: {name}. The final values are in the table below.")
@@ -201,7 +197,7 @@ def _section(paper: Paper, shown: Shown, drawn: Mapping[str, Any]) -> Html:
     )
 
 
-def study_tables(paper: Paper, shown: Shown) -> list[Table]:
+def study_tables(paper: Paper, shown: StudyRuns) -> list[Table]:
     """All tables of a study: values, privacy spent, comparisons query by query, those that no runs stand behind."""
     out = [table(paper, shown)] if shown.runs else []
     spent = spending(shown)
@@ -214,17 +210,18 @@ def study_tables(paper: Paper, shown: Shown) -> list[Table]:
         compared = significance_table(shown.study, [(v, run) for v, run in shown.runs])
         if compared is not None:
             out.append(compared)
-    legacy = slate_study.legacy_table(paper, shown.study, [(_label(v), v, run) for v, run in shown.runs])
-    out += [legacy] if legacy is not None else []
+    for own in dict.fromkeys(run.shown for _, run in shown.runs):
+        runs = [(_label(v), v, run) for v, run in shown.runs if run.shown is own]
+        out += own.study_tables(paper, shown.study, runs)
     return [*out, *shown.tables]
 
 
-def spending(shown: Shown) -> Table | None:
-    """What each run of silos with texts spends of privacy; None if there is no such run."""
-    return budgets_table({_label(variation): run for variation, run in shown.runs})
+def spending(shown: StudyRuns) -> Table | None:
+    """What each run spends of privacy; None if a run's page says it."""
+    return privacy_table({_label(variation): run for variation, run in shown.runs}, "run")
 
 
-def _groups(shown: Shown) -> list[tuple[dict[str, Any], list[tuple[Variation, Run]]]]:
+def _groups(shown: StudyRuns) -> list[tuple[dict[str, Any], list[tuple[Variation, Run]]]]:
     """Runs that differ in what is pooled only, with what they have in common."""
     groups: dict[str, tuple[dict[str, Any], list[tuple[Variation, Run]]]] = {}
     for variation, run in shown.runs:
@@ -264,20 +261,19 @@ def _reference(study: Study, groups: list, where: dict[str, Any]) -> list | None
     return next((members for other, members in groups if other == wanted), None)
 
 
-def _baseline_rows(paper: Paper, shown: Shown, varied: list[str], split: str, pattern: str) -> list[dict[str, Any]]:
+def _baseline_rows(paper: Paper, shown: StudyRuns, varied: list[str], split: str, pattern: str) -> list[dict[str, Any]]:
     """A row for each baseline and each data that it was trained on, with the mean over what is pooled."""
-    keys = [key for _, run in shown.runs if run.slates is not None for key, _ in describe.flat(run.config)]
-    shared_by = (*_OF_BASELINES, *dict.fromkeys(key for key in keys if key.startswith("world.")))
+    shared_by = tuple(dict.fromkeys(key for _, run in shown.runs for key in run.shown.baselines_depend_on(run)))
     free = [key for key in varied if key not in shared_by]
     named = "ranker" if "ranker" in varied else free[0] if free else varied[0] if varied else "split"
-    about = [str(run.setting("data")) if run.slates is None else describe.whose(run) for _, run in shown.runs]
+    about = [run.shown.trained_on(run) for _, run in shown.runs]
     several = len(set(about)) > 1
     values: dict[tuple, dict[tuple, float]] = {}
     rows: dict[tuple, dict[str, Any]] = {}
     for (variation, run), whose in zip(shown.runs, about, strict=True):
         measure = named_measure(pattern, variation.config)
-        if run.texts is not None:
-            continue  # what silos reach otherwise depends on all settings, and is a measure with seeds of its own
+        if not run.shown.baselines_depend_on(run):
+            continue  # they depend on all settings, and are measures with seeds of their own
         trained_on = {key: run.setting(key) for key in shared_by}
         apart = {key: value for key, value in trained_on.items() if key not in shown.study.pool}
         for mark in run.baselines:
@@ -302,7 +298,7 @@ def _baseline_rows(paper: Paper, shown: Shown, varied: list[str], split: str, pa
     return list(rows.values())
 
 
-def _notes(paper: Paper, shown: Shown) -> list[str]:
+def _notes(paper: Paper, shown: StudyRuns) -> list[str]:
     seeds = sorted({len(run.seeds) for _, run in shown.runs})
     many = " or ".join(map(str, seeds))
     out = [f"± is half of a 95 % Student t interval over {many} seeds." if seeds != [1] else "One seed: no interval."]
@@ -315,22 +311,19 @@ def _notes(paper: Paper, shown: Shown) -> list[str]:
     out.extend(f"Paper: {source}." for source in sources)
     if shown.fraction < 1:
         out.append(f"A quick look: {describe.number(shown.fraction * 100)} % of the rounds.")
-    if any(run.slates is not None for _, run in shown.runs):
-        beside = (e for e in paper.values if e["study"] == shown.study.name and e["split"] != slate_study.LEGACY)
-        out.extend(slate_study.notes(any(beside)))
-    elif not all(run.silos is not None for _, run in shown.runs):
-        out.append("All queries count unless a measure says (judged): those with a relevant document.")
+    for own in dict.fromkeys(run.shown for _, run in shown.runs):
+        out.extend(own.study_notes(paper, shown.study))
     caveats = dict.fromkeys(
         c for _, run in shown.runs for c in describe.caveats(run) if not c.startswith("As published")
     )
     return [*out, *(f"{c}." for c in caveats)]
 
 
-def _seconds(shown: Shown) -> float:
+def _seconds(shown: StudyRuns) -> float:
     return sum(float(run.environment.get("seconds") or 0) for _, run in shown.runs)
 
 
-def _machine(shown: Shown) -> str:
+def _machine(shown: StudyRuns) -> str:
     seen = dict.fromkeys(
         f"{run.environment.get('cpus')} CPUs ({run.environment.get('machine')}), {run.environment.get('device')}, "
         f"fedrank {run.environment.get('fedrank')}, JAX {run.environment.get('jax')}"

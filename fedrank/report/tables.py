@@ -9,7 +9,7 @@ from typing import Any
 
 from fedrank.report import describe
 from fedrank.report.html import Html, h, join
-from fedrank.report.load import Run
+from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, Interval, final_values, first_values, mean_interval
 
 #: Characters up to which the heading of a row stays on one line.
@@ -87,7 +87,7 @@ def final_table(run: Run) -> Table:
     columns = [
         Column("split", "split"),
         Column("measure", "measure"),
-        Column("ranker", "over seeds" if run.between_silos else "learnt from clicks", numeric=True),
+        Column("ranker", run.shown.learnt, numeric=True),
         Column("gain", "gain over start", numeric=True, signed=True),
     ]
     notes = [
@@ -97,17 +97,10 @@ def final_table(run: Run) -> Table:
         columns.append(Column("baseline", run.baseline.label, numeric=True))
         columns.append(Column("difference", f"difference to {run.baseline.name}", numeric=True, signed=True))
         columns.extend(Column(f"baseline{i}", b.label, numeric=True) for i, b in enumerate(run.baselines[1:], 1))
-        if not run.between_silos:
-            names = " and ".join(b.name for b in run.baselines)
-            verb = "is" if len(run.baselines) == 1 else "are"
-            notes.append(f"{names} {verb} trained on relevance labels, which no {describe.party(run)[0]} here has.")
-        else:
-            notes.append(
-                "Differences here are of means, without an interval; paired ones stand at the top of the page."
-            )
+        notes.extend(run.shown.baseline_notes(run))
         notes.extend(note for b in run.baselines for note in b.notes)
-    elif not run.between_silos:
-        notes.append("This run has no label-trained baseline.")
+    else:
+        notes.extend(run.shown.baseline_notes(run))
     counts = " or ".join(str(n) for n in sorted(seeds))
     spread = f"± is half of a 95 % Student t interval over {counts} seeds."
     notes.append(
@@ -117,17 +110,16 @@ def final_table(run: Run) -> Table:
 
 
 def _difference(run: Run, estimate: Estimate, mark: float) -> Estimate | Interval:
-    # What silos are compared with was trained with the same seeds and has a spread of its own: it is no constant.
-    return Interval(estimate.mean - mark) if run.between_silos else estimate.minus(mark)
+    # A baseline that was trained with the same seeds has a spread of its own: it is no constant.
+    return Interval(estimate.mean - mark) if run.shown.spread_baselines else estimate.minus(mark)
 
 
 def config_table(run: Run) -> Table:
-    """Every setting that the run used, the ones a reader looks for first."""
-    unused = describe.unused_settings(run)
-    settings = {k: v for k, v in describe.flat(run.config) if k not in unused and k.split(".")[0] not in unused}
-    known = [k for k in describe.SETTINGS if k in settings]
+    """Every setting of the run, those first that a reader looks for first."""
+    settings, called = dict(describe.flat(run.config)), run.shown.setting_names
+    known = [k for k in called if k in settings]
     rows = [
-        {"setting": describe.SETTINGS.get(k, k), "key": k, "value": settings[k]}
+        {"setting": called.get(k, k), "key": k, "value": settings[k]}
         for k in [*known, *(k for k in settings if k not in known)]
     ]
     columns = (Column("setting", "setting"), Column("value", "value"), Column("key", "key in config.toml"))

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedrank.core.ledger import Ledger
 from fedrank.report import describe
-from fedrank.report.load import Run
+from fedrank.report.run import Run
 from fedrank.report.tables import Column, Table
 
 
@@ -58,20 +58,13 @@ def flows(ledger: Ledger) -> list[Flow]:
 def ledger_words(run: Run) -> list[str]:
     """What crossed, in sentences; one that says so if nothing was recorded yet."""
     if run.ledger is None or not len(run.ledger):
-        if run.setting("protocol") == "pooled":
-            return ["Nothing is federated: all rows lie in one place."]
-        if run.slates is not None and run.slates.central:
-            return ["Nothing is federated: one learner sees what all platforms see."]
-        return ["Nothing crossed." if run.finished else "The run has not written its ledger yet."]
+        return run.shown.nothing_crossed(run) or [
+            "Nothing crossed." if run.finished else "The run has not written its ledger yet."
+        ]
+    own = run.shown.ledger_words(run)
+    if own is not None:
+        return own
     one, many = describe.party(run)
-    if one == "service":
-        return ["Nothing crosses: one service has everything. What its users send to it is not counted here."]
-    if run.texts is not None:
-        return text_ledger_words(run)
-    if run.silos is not None:
-        return silo_ledger_words(run)
-    if run.slates is not None:
-        return slate_ledger_words(run)
     out = []
     lines = flows(run.ledger)
     for flow in lines:
@@ -89,166 +82,6 @@ def ledger_words(run: Run) -> list[str]:
     return out
 
 
-#: Exchanges between silos before the first round, and what each is for.
-OPENING = ("pretrain", "probe")
-EXCHANGES = {
-    "pretrain": "before the first round every silo trains by itself",
-    "probe": "before the first round the target judges the silos' first models",
-    "train": "silos train the model on their own rows",
-    "train-others": "the other silos train the model on their own rows",
-    "judge": "the target judges an average of models",
-    "judge-all": "every average that is tried is judged",
-    "train-and-judge": "the target trains, and judges averages of the round before",
-}
-
-#: Exchanges between silos with texts, and what each is for: of the opening, which takes place once, and of training.
-TEXT_OPENING = {
-    "keys": "silos learn each other's public keys",
-    "secrets": "parts of the secret of the hashes, sealed for each other silo",
-    "agree": "every silo has the secret of the hashes, the server has not",
-    "sum-keys": "keys of the masks for the secure sum",
-    "sum-shares": "shares by which the masks of whoever drops out can be taken off",
-    "sum-vectors": "masked statistics: document frequencies and counts of all words",
-    "sum-unmasking": "the masks of the sum are taken off; the server learns the sum only",
-    "publish": "the summed statistics; sketches of each silo's documents",
-    "ask": "the summed statistics; questions about words, among decoys",
-    "answer": "questions; cells of sketches",
-    "receive": "what others published or answered; how many rows and cross pairs a silo trains on",
-    "scale": "how all centre and scale features",
-}
-#: "receive" where features are centred and scaled by all silos' rows, whose sums cross.
-_RECEIVE_SUMS = "what others published or answered; sums by which features are centred, without noise"
-TEXT_TRAINING = {
-    "local": "the model that each silo trained by itself",
-    "label": "their mean, by which each silo labels its cross pairs",
-    "step": "the ranker, and the step of training of each silo",
-}
-
-
-def opening_words(run: Run) -> dict[str, str]:
-    """What each exchange of the opening is for, in a run of silos with texts."""
-    sums = run.setting("texts.scale") == "federation"
-    return {**TEXT_OPENING, "receive": _RECEIVE_SUMS} if sums else TEXT_OPENING
-
-
-def silo_ledger_words(run: Run) -> list[str]:
-    """What crossed between silos and the server, exchange by exchange, in sentences: messages, models, bytes.
-
-    A silo is asked in some rounds and not in others, so that nothing is said per silo and round.
-    """
-    ledger = run.ledger or Ledger()
-    lines, models = [flow for flow in flows(ledger) if flow.messages], models_of(run)
-    rounds = max((entry.round for entry in ledger), default=-1) + 1
-    out = []
-    for exchange in dict.fromkeys(flow.exchange for flow in lines):
-        parts = []
-        for flow in (flow for flow in lines if flow.exchange == exchange):
-            who = "the server sent" if flow.sender == "server" else "silos sent"
-            holds = models_in(models, flow)
-            inside = f" with {_counted(holds, 'model')} each" if holds else ""
-            size = f"{describe.size(flow.bytes_each)}{' each' if flow.messages > 1 else ''}"
-            parts.append(f"{who} {_counted(flow.messages, 'message')} {flow.message}{inside}, {size}")
-        turns = len({entry.round for entry in ledger if entry.exchange == exchange})
-        when = "" if exchange in OPENING else f", in {_counted(turns, 'round')}"
-        said = EXCHANGES.get(exchange)
-        out.append(f"Exchange “{exchange}”{f' ({said})' if said else ''}: {'; '.join(parts)}{when}.")
-    count, transfers = sum(f.messages for f in lines), sum(f.messages * models_in(models, f) for f in lines)
-    up, down = ledger.bytes_from("parties"), ledger.bytes_from("server")
-    of_models = f", {_counted(transfers, 'transfer')} of a model" if transfers else ""
-    seeds = "" if len(run.seeds) == 1 else "; other seeds may ask other silos, and move more or less"
-    which = f", target {run.silos.targets[0]}" if run.silos is not None and len(run.silos.targets) > 1 else ""
-    out.append(
-        f"{_counted(rounds, 'round')} made {_counted(count, 'message')}{of_models}, {describe.size(up)} up and "
-        f"{describe.size(down)} down, for one run of one seed{which}{seeds}. Transport (TCP, TLS, HTTP) comes on top."
-    )
-    return out
-
-
-def text_ledger_words(run: Run) -> list[str]:
-    """What crossed between silos with texts: in the opening, in training, in all; for one silo and for all."""
-    ledger, silos = run.ledger or Ledger(), len(run.texts.silos) if run.texts is not None else 1
-    out = []
-    for title, known in (("Opening, once", opening_words(run)), ("Training", TEXT_TRAINING)):
-        lines = [flow for flow in flows(ledger) if (flow.exchange in TEXT_TRAINING) == (known is TEXT_TRAINING)]
-        if not lines:
-            continue
-        up, down = (sum(f.bytes for f in lines if f.sender == sender) for sender in ("parties", "server"))
-        most = max(lines, key=lambda flow: flow.bytes)
-        what = known.get(most.exchange)
-        rounds = max(flow.rounds for flow in lines)
-        turns = f", {describe.size(round((up + down) / silos / rounds))} a round both ways" if rounds > 1 else ""
-        out.append(
-            f"{title}: a silo sent {describe.size(round(up / silos))} and received "
-            f"{describe.size(round(down / silos))}{turns}. Most of it: “{most.exchange}”{f' ({what})' if what else ''}."
-        )
-    up, down, count = ledger.bytes_from("parties"), ledger.bytes_from("server"), sum(e.messages for e in ledger)
-    seeds = "" if len(run.seeds) == 1 else "; other seeds are cut otherwise, and messages have the same size"
-    out.append(
-        f"In all: {_counted(count, 'message')}, {describe.size(up)} up from {silos} silos and {describe.size(down)} "
-        f"down to them, for one run of one seed{seeds}. Transport (TCP, TLS, HTTP) comes on top."
-    )
-    return out
-
-
-#: Exchanges of platforms that take place in every round; the others need a batch to learn from.
-ACTING = ("look", "recommend")
-
-
-def kind_of(flow: Flow) -> str:
-    """When platforms send a message: in a ``"round"``, in a ``"batch"``, or so that a ``"sum"`` is secret."""
-    return "round" if flow.exchange in ACTING else "sum" if flow.exchange.startswith("secure sum") else "batch"
-
-
-def rounds_of_platforms(run: Run) -> int:
-    """Rounds that the ledger of a run of platforms counts: each asks every platform for its values once."""
-    asked = sum(f.messages for f in flows(run.ledger or Ledger()) if (f.exchange, f.sender) == ("look", "server"))
-    return asked // max(1, len(run.slates.names) if run.slates is not None else 1)
-
-
-def batches_of(run: Run) -> int:
-    """Batches that platforms have learnt from: each names its moments to every platform once."""
-    asked = sum(f.messages for f in flows(run.ledger or Ledger()) if (f.exchange, f.sender) == ("batch", "server"))
-    return asked // max(1, len(run.slates.names) if run.slates is not None else 1)
-
-
-def slate_ledger_words(run: Run) -> list[str]:
-    """What crossed between platforms and their coordinator: in a round, in a batch, in all, and what that tells."""
-    ledger, slates = run.ledger or Ledger(), run.slates
-    assert slates is not None
-    rounds, batches, each = rounds_of_platforms(run), batches_of(run), run.setting("slates.batch")
-    lines = flows(ledger)
-    sums = sum(f.messages for f in lines if f.message == "Advertisement") // len(slates.names)
-    moments = f" of {describe.number(each)} moments" if each else ""
-    out = []
-    for kind, turns, purpose, what in (
-        ("round", rounds, "To show slates", "rounds, all platforms together"),
-        ("batch", batches, "To learn", f"batches{moments}"),
-        ("sum", sums, "So that sums are secret", "secure sums"),
-    ):
-        mine = [flow for flow in lines if kind_of(flow) == kind]
-        up, down = (sum(f.bytes for f in mine if f.sender == s) / max(1, turns) for s in ("parties", "server"))
-        if turns:
-            sizes = f"{describe.size(round(up))} up and {describe.size(round(down))} down"
-            out.append(f"{purpose}: {sizes} in each of {turns:,} {what}.")
-    up, down = ledger.bytes_from("parties"), ledger.bytes_from("server")
-    seeds = "" if len(run.seeds) == 1 else "; each of the other seeds moved as much"
-    out.append(
-        f"In all: {describe.size(up)} up and {describe.size(down)} down, for one run of one seed{seeds}. Transport "
-        "(TCP, TLS, HTTP) comes on top."
-    )
-    if slates.without_feedback and batches:
-        to, of = describe.in_words(slates.without_feedback), describe.in_words(slates.with_feedback)
-        verb = "receive" if len(slates.without_feedback) > 1 else "receives"
-        scale, discount = run.setting("slates.reward_scale"), run.setting("slates.discount")
-        divided = f", divided by {scale:g}," if isinstance(scale, float) and scale != 1 else ""
-        follows = f" plus {discount:g} times what is expected to follow" if isinstance(discount, float) else ""
-        out.append(
-            f"What it tells: {to} {verb} targets of {of}. A target is the engagement of a moment{divided}{follows}, so "
-            "that engagement can be estimated from it, although no message names it. How well: fedrank attack slates."
-        )
-    return out
-
-
 def models_of(run: Run) -> dict[str, int]:
     """How many models a message of each type holds; one has as many numbers as the model that crosses."""
     known = 4 * int((run.model or {}).get("crossing_parameters") or 0)
@@ -263,13 +96,18 @@ def models_in(models: Mapping[str, int], flow: Flow) -> int:
     return models.get(f"{flow.message} ({flow.exchange})", models.get(flow.message, 0))
 
 
-def _counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
+    """A number and a noun in its number.
+
+    >>> counted(1, "round"), counted(2000, "round")
+    ('1 round', '2,000 rounds')
+    """
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def ledger_table(run: Run) -> Table:
     """The ledger added up: one row a message type and size."""
-    one, many = describe.party(run)
+    _, many = describe.party(run)
     columns = (
         Column("exchange", "exchange"),
         Column("message", "message"),
@@ -282,8 +120,7 @@ def ledger_table(run: Run) -> Table:
     )
     rows = []
     for flow in flows(run.ledger or Ledger()):
-        every = "silos that are asked" if run.silos is not None else f"every {one}"
-        ends = (many, "server") if flow.sender == "parties" else ("server", every)
+        ends = (many, "server") if flow.sender == "parties" else ("server", run.shown.recipients(run))
         row = {"exchange": flow.exchange, "message": flow.message, "from": ends[0], "to": ends[1]}
         numbers = {"bytes_each": flow.bytes_each, "messages": flow.messages, "rounds": flow.rounds}
         rows.append({**row, **numbers, "total": describe.size(flow.bytes)})

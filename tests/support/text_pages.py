@@ -8,8 +8,7 @@ import pytest
 from text_run_factory import make_text_run
 
 from fedrank.report.load import load
-from fedrank.report.page import write_page
-from fedrank.texts.report import page as text_page
+from fedrank.report.page import html_of, write_page
 
 
 class Page(HTMLParser):
@@ -43,7 +42,7 @@ def one(tmp_path_factory):
 
 def page_of(folder):
     """What the page says, without drawing its figures."""
-    return Page(text_page.page(load(folder), {}))
+    return Page(html_of(load(folder), {}))
 
 
 def changed(folder, name, change):

@@ -15,7 +15,7 @@ import altair as alt
 import polars as pl
 
 from fedrank.report import describe, figures
-from fedrank.report.load import Run
+from fedrank.report.run import Run
 from fedrank.report.statistics import curve
 from fedrank.silos.report.files import Arm, Silos
 
@@ -222,8 +222,7 @@ def test_marks(run: Run, target: str) -> dict[str, float]:
 
 
 def _silos(run: Run) -> Silos:
-    assert run.silos is not None  # figures of this module are of runs that have them
-    return run.silos
+    return run.details
 
 
 def _of(run: Run, target: str) -> tuple[Silos, pl.DataFrame]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedrank.report import describe, sections, svg, tables, words
-from fedrank.report.html import Html, document, h, join, section, tile
-from fedrank.report.load import Run
+from fedrank.report import describe, sections, svg, tables
+from fedrank.report.html import Html, h, join, tile
+from fedrank.report.run import Page, Run, Section
 from fedrank.report.statistics import Interval, mean_interval
 from fedrank.silos.report import figures as silo_figures
 from fedrank.silos.report import tables as silo_tables
 from fedrank.silos.report.files import Silos
+from fedrank.silos.report.words import SETUP, UNDEFINED
 
 #: Targets with figures and a tile of their own; tables and the matrix have all of them.
 MOST_TARGETS = 6
@@ -48,49 +49,35 @@ def charts(run: Run) -> dict[str, Any]:
     return out
 
 
-def page(run: Run, drawn: Mapping[str, Any]) -> str:
-    """The whole page.
+def page(run: Run, drawn: Mapping[str, Any]) -> Page:
+    """The page as data.
 
     Args:
         run: A run over silos.
         drawn: From :func:`charts`.
     """
-    links = {
-        "helps": "Who helps whom",
-        "curves": "Curves",
-        "arms": "Arms",
-        "final": "Final values",
-        "left": "What left",
-        "privacy": "Privacy",
-        "repeat": "Repeat",
-        "configuration": "Configuration",
-        "citation": "Citation",
-    }
     silos = _silos(run)
-    arms = _arms(run, drawn)
-    if not silos.compared:
-        del links["helps"]
-    if arms is None:
-        del links["arms"]
-    return document(
-        f"{run.name} – fedrank report",
-        h("header", h("h1", run.name), h("p", describe.headline(run), class_="lead")),
+    top = (
         h("dl", *_tiles(run), class_="tiles"),
-        *(h("p", f"{said}.", class_="caveat") for said in describe.caveats(run) if said != describe.UNDEFINED),
+        *(h("p", f"{said}.", class_="caveat") for said in describe.caveats(run) if said != UNDEFINED),
         *(h("p", said, class_="caveat") for said in silos.undefined),
         _warning(run),
-        h("nav", *(h("a", title, href=f"#{anchor}") for anchor, title in links.items()), aria_label="Sections"),
-        _helps(run, drawn) if silos.compared else None,
-        section("curves", "How it learnt", _curves(run, drawn)),
-        arms,
-        section("final", "Final values", tables.to_html(tables.final_table(run))),
-        sections.left(run),
-        sections.privacy(run),
-        sections.repeat(run),
-        sections.configuration(run),
-        tables.to_html(silo_tables.rows_table(run)),
-        sections.citation(run),
-        h("footer", f"Made by fedrank {run.environment.get('fedrank', '')} from the files of the run directory alone."),
+    )
+    final = tables.to_html(tables.final_table(run))
+    return Page(
+        run.shown.headline(run),
+        top,
+        (
+            _helps(run, drawn) if silos.compared else None,
+            Section("curves", "How it learnt", (_curves(run, drawn),), "Curves"),
+            _arms(run, drawn),
+            Section("final", "Final values", (final,), "Final values"),
+            sections.left(run),
+            sections.privacy(run),
+            sections.repeat(run),
+            sections.configuration(run, tables.to_html(silo_tables.rows_table(run))),
+            sections.citation(run),
+        ),
     )
 
 
@@ -144,7 +131,7 @@ def _tiles(run: Run) -> list[Html]:
     ledger = run.ledger
     if ledger is not None and len(ledger):
         rounds = max(entry.round for entry in ledger) + 1
-        entries = [entry for entry in ledger if entry.exchange not in words.OPENING]
+        entries = [entry for entry in ledger if entry.exchange not in SETUP]
         messages = sum(entry.messages for entry in entries) / rounds
         up, down = (sum(e.bytes for e in entries if e.sender == s) / rounds for s in ("parties", "server"))
         before = sum(entry.messages for entry in ledger) - sum(entry.messages for entry in entries)
@@ -173,7 +160,7 @@ def _warning(run: Run) -> Html | None:
     return h("div", h("strong", title), items, advice, class_="warning", role="note", aria_label="Warning")
 
 
-def _helps(run: Run, drawn: Mapping[str, Any]) -> Html:
+def _helps(run: Run, drawn: Mapping[str, Any]) -> Section:
     silos = _silos(run)
     parts: list[Html] = []
     if "who-helps-whom" in drawn:
@@ -181,7 +168,7 @@ def _helps(run: Run, drawn: Mapping[str, Any]) -> Html:
         parts.append(h("div", svg.figure(drawn["who-helps-whom"], "who-helps-whom", said), class_="matrix"))
     parts.extend(tables.to_html(silo_tables.helpers_table(run, t)) for t in silos.compared)
     explained = [h("p", line, class_="note") for line in silo_tables.explained(silos)]
-    return section("helps", "Who helps whom", *parts, *explained)
+    return Section("helps", "Who helps whom", (*parts, *explained), "Who helps whom")
 
 
 def _curves(run: Run, drawn: Mapping[str, Any]) -> Html:
@@ -206,7 +193,7 @@ def _curves(run: Run, drawn: Mapping[str, Any]) -> Html:
     )
 
 
-def _arms(run: Run, drawn: Mapping[str, Any]) -> Html | None:
+def _arms(run: Run, drawn: Mapping[str, Any]) -> Section | None:
     kinds = {
         "played": "Share of seeds in which each arm became {}’s model, by round",
         "increment": "Increment of each arm for {}, by round",
@@ -225,9 +212,8 @@ def _arms(run: Run, drawn: Mapping[str, Any]) -> Html | None:
         "target's own model of the same round, on the target's validation rows; the estimate is what the decision rule "
         "makes of the rewards so far."
     )
-    return section(
-        "arms", "Which arms were played", h("div", *parts, class_="charts"), h("p", note, _rest(run), class_="note")
-    )
+    content = (h("div", *parts, class_="charts"), h("p", note, _rest(run), class_="note"))
+    return Section("arms", "Which arms were played", content, "Arms")
 
 
 def _number(value: Interval) -> str:
@@ -244,5 +230,4 @@ def _alt(run: Run, what: str) -> str:
 
 
 def _silos(run: Run) -> Silos:
-    assert run.silos is not None  # pages of this module are of runs that have them
-    return run.silos
+    return run.details

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from fedrank.report import describe
-from fedrank.report.load import Run
+from fedrank.report.run import Run
 from fedrank.report.statistics import Interval, final_values, mean_interval
 from fedrank.report.tables import Column, Table
 from fedrank.silos.report.figures import LOSS, SYMBOLS, measure_name, measured_by, test_marks
@@ -95,8 +95,7 @@ def explained(silos: Silos) -> list[str]:
 
 def rows_table(run: Run) -> Table:
     """How many rows each silo has, and the share of label 1."""
-    assert run.silos is not None
-    rows = [{"silo": name, **of, "positive": _percent(of.get("positive"))} for name, of in run.silos.rows.items()]
+    rows = [{"silo": name, **of, "positive": _percent(of.get("positive"))} for name, of in run.details.rows.items()]
     columns = (
         Column("silo", "silo"),
         Column("train", "training rows", numeric=True),
@@ -104,7 +103,7 @@ def rows_table(run: Run) -> Table:
         Column("test", "test rows", numeric=True),
         Column("positive", "label 1", numeric=True),
     )
-    return Table("Whose rows", columns, tuple(rows), (*run.silos.notes, *run.silos.undefined))
+    return Table("Whose rows", columns, tuple(rows), (*run.details.notes, *run.details.undefined))
 
 
 def best_test(run: Run, target: str) -> dict[int, float]:
@@ -129,8 +128,7 @@ def against(run: Run, target: str, name: str) -> Interval | None:
         None if the run has no such number. Paired by seed where the run wrote that; else the difference of means
         without an interval, because the mean of the other has a spread of its own.
     """
-    assert run.silos is not None
-    found = run.silos.findings.get(target)
+    found = run.details.findings.get(target)
     models = found.against.get(name, {}) if found else {}
     paired = models.get("best", models.get("last"))
     if paired is not None:
@@ -196,8 +194,7 @@ def played_share(silos: Silos, found: Findings, name: str) -> float | None:
 
 
 def _of(run: Run, target: str) -> tuple[Silos, Findings]:
-    assert run.silos is not None
-    return run.silos, run.silos.findings[target]
+    return run.details, run.details.findings[target]
 
 
 def _percent(share: Any) -> str:

@@ -10,7 +10,7 @@ import polars as pl
 
 from fedrank.core.errors import ConfigError
 from fedrank.report import figures
-from fedrank.report.load import Run
+from fedrank.report.run import Run
 from fedrank.report.statistics import curve
 from fedrank.slates.report.files import ENGAGEMENT, SlateRun
 
@@ -66,9 +66,9 @@ def slates_of(run: Run) -> SlateRun:
     Raises:
         ConfigError: It is no run of platforms.
     """
-    if run.slates is None:
+    if not isinstance(run.details, SlateRun):
         raise ConfigError(f"{run.path}: this is no run of platforms that share users.")
-    return run.slates
+    return run.details
 
 
 def _said(slates: SlateRun, platform: str | None) -> str:

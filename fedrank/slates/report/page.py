@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedrank.report import describe, sections, svg, tables, words
-from fedrank.report.html import Html, document, h, section, tile
-from fedrank.report.load import Run
+from fedrank.report.html import Html, h, tile
+from fedrank.report.run import Page, Run, Section
 from fedrank.report.statistics import told
 from fedrank.slates.report import figures as slate_figures
 from fedrank.slates.report import published_metrics as slate_legacy
@@ -20,23 +20,10 @@ from fedrank.slates.report import tables as slate_tables
 from fedrank.slates.report.figures import slates_of
 from fedrank.slates.report.files import OPTIMUM, RANDOM
 from fedrank.slates.report.tables import DIGITS
+from fedrank.slates.report.words import rounds_of_platforms
 
 #: Platforms with a figure and a tile of their own; tables have all of them.
 MOST_PLATFORMS = 5
-
-_LINKS = {
-    "who": "Who is who",
-    "curves": "Curves",
-    "final": "Engagement",
-    "faults": "Faults",
-    "left": "What crossed",
-    "privacy": "Privacy",
-    "legacy": "Legacy metrics",
-    "users": "Users",
-    "repeat": "Repeat",
-    "configuration": "Configuration",
-    "citation": "Citation",
-}
 
 #: What an interval tells, in a tile.
 _TOLD = {"gain": "a gain", "loss": "a loss", "neither": "may be chance", "unknown": "one seed, no interval"}
@@ -54,41 +41,41 @@ def charts(run: Run) -> dict[str, Any]:
     return out if online is None else {**out, "while-learning": online}
 
 
-def page(run: Run, drawn: Mapping[str, Any]) -> str:
-    """The whole page.
+def page(run: Run, drawn: Mapping[str, Any]) -> Page:
+    """The page as data.
 
     Args:
         run: A run of platforms.
         drawn: From :func:`charts`.
     """
     slates, faults = slates_of(run), slate_tables.faults_table(run)
-    links = {anchor: title for anchor, title in _LINKS.items() if anchor != "faults" or faults is not None}
-    crossed = slate_tables.crossed_table(run)
-    policies = slate_tables.policies_table(run)
-    return document(
-        f"{run.name} – fedrank report",
-        h("header", h("h1", run.name), h("p", describe.headline(run), class_="lead")),
+    crossed, policies = slate_tables.crossed_table(run), slate_tables.policies_table(run)
+    top = (
         h("dl", *_tiles(run), class_="tiles"),
         *(h("p", f"{said}.", class_="caveat") for said in describe.caveats(run)),
         h("ul", *(h("li", said) for said in slate_tables.verdicts(run)), class_="verdicts"),
-        h("nav", *(h("a", title, href=f"#{anchor}") for anchor, title in links.items()), aria_label="Sections"),
-        section("who", "Who is who", tables.to_html(slate_tables.parties_table(run))),
-        _curves(run, drawn),
-        section(
-            "final",
-            "Engagement",
-            tables.to_html(slate_tables.platforms_table(run)),
-            None if policies is None else tables.to_html(policies),
+    )
+    final = (
+        tables.to_html(slate_tables.platforms_table(run)),
+        None if policies is None else tables.to_html(policies),
+    )
+    every = [] if crossed is None else [tables.to_html(crossed, code=("exchange", "message"))]
+    return Page(
+        run.shown.headline(run),
+        top,
+        (
+            Section("who", "Who is who", (tables.to_html(slate_tables.parties_table(run)),), "Who is who"),
+            _curves(run, drawn),
+            Section("final", "Engagement", final, "Engagement"),
+            None if faults is None else _faults(run, faults),
+            sections.left(run, *every, link="What crossed"),
+            sections.privacy(run),
+            _legacy(run),
+            Section("users", "Users", (tables.to_html(slate_tables.world_table(run)),), "Users"),
+            sections.repeat(run),
+            sections.configuration(run, notes=not slates.notes),
+            sections.citation(run),
         ),
-        None if faults is None else _faults(run, faults),
-        sections.left(run, *([] if crossed is None else [tables.to_html(crossed, code=("exchange", "message"))])),
-        sections.privacy(run),
-        _legacy(run),
-        section("users", "Users", tables.to_html(slate_tables.world_table(run))),
-        sections.repeat(run),
-        sections.configuration(run, notes=not slates.notes),
-        sections.citation(run),
-        h("footer", f"Made by fedrank {run.environment.get('fedrank', '')} from the files of the run directory alone."),
     )
 
 
@@ -109,10 +96,12 @@ def _tiles(run: Run) -> list[Html]:
         lost = f"{-regret.mean:.{DIGITS}f}{half}".replace("-", "−")
         far = f"{100 * share:.0f} %" if share >= 0 else "below random"
         out.append(tile("Of the way from random to the optimum", far, f"regret {lost}"))
-    out.append(tile("Users served", f"{describe.done_rounds(run) // slates.stay:,}", f"of {slates.stay:,} rounds each"))
+    out.append(
+        tile("Users served", f"{run.shown.done_rounds(run) // slates.stay:,}", f"of {slates.stay:,} rounds each")
+    )
     if run.ledger is not None and len(run.ledger):
         up, down = (run.ledger.bytes_from(who) / len(slates.names) for who in ("parties", "server"))
-        rounds = max(1, words.rounds_of_platforms(run))
+        rounds = max(1, rounds_of_platforms(run))
         notes = (f"{describe.size(round(down / rounds))} received", f"{describe.size(round(up))} sent in the run")
         out.append(tile("Sent by a platform per round, on average", describe.size(round(up / rounds)), *notes))
     private = _privacy_tile(run)
@@ -132,7 +121,7 @@ def _privacy_tile(run: Run) -> Html | None:
     return tile("ε of a list of values", words.epsilon_text(words.epsilon(privacy, "epsilon_vector")), *notes)
 
 
-def _curves(run: Run, drawn: Mapping[str, Any]) -> Html:
+def _curves(run: Run, drawn: Mapping[str, Any]) -> Section:
     caveats = "".join(f" {caveat}." for caveat in describe.caveats(run))
     parts = [
         svg.figure(
@@ -146,7 +135,8 @@ def _curves(run: Run, drawn: Mapping[str, Any]) -> Html:
     note = (
         "Point at a curve to read its values. Figures as PNG: folder figures." if parts else "There are no curves yet."
     )
-    return section("curves", "How they learnt", h("div", *parts, class_="charts"), h("p", note, class_="note"))
+    content = (h("div", *parts, class_="charts"), h("p", note, class_="note"))
+    return Section("curves", "How they learnt", content, "Curves")
 
 
 def _about(name: str) -> str:
@@ -155,24 +145,22 @@ def _about(name: str) -> str:
     return f"Learning curve of a fresh user’s engagement, {on}, with fixed policies and the optimum as dashed lines"
 
 
-def _faults(run: Run, faults: tables.Table) -> Html:
+def _faults(run: Run, faults: tables.Table) -> Section:
     said = (
         "These settings do as the published code does, and not as the publication means. Each is switched off by its "
         'setting, all of them by slates.mode = "corrected".'
     )
-    return section("faults", "Faults of the published code", h("p", said), tables.to_html(faults, code=("key",)))
+    content = (h("p", said), tables.to_html(faults, code=("key",)))
+    return Section("faults", "Faults of the published code", content, "Faults")
 
 
-def _legacy(run: Run) -> Html:
-    table = slate_legacy.legacy_table(run)
-    return section(
-        "legacy",
-        "Legacy metrics of the publication",
-        h(
-            "div",
-            h("p", h("b", "Not a measure of learning. "), slate_legacy.legacy_words(run)[0]),
-            *(h("p", line) for line in slate_legacy.legacy_words(run)[1:]),
-            None if table is None else tables.to_html(table),
-            class_="legacy",
-        ),
+def _legacy(run: Run) -> Section:
+    table, said = slate_legacy.legacy_table(run), slate_legacy.legacy_words(run)
+    content = h(
+        "div",
+        h("p", h("b", "Not a measure of learning. "), said[0]),
+        *(h("p", line) for line in said[1:]),
+        None if table is None else tables.to_html(table),
+        class_="legacy",
     )
+    return Section("legacy", "Legacy metrics of the publication", (content,), "Legacy metrics")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedrank.metrics.returns import max_of_moving_mean
-from fedrank.report.load import Run
+from fedrank.report.run import Run
 from fedrank.report.statistics import Interval, t_quantile
 from fedrank.report.tables import Column, Table
 from fedrank.slates.report.figures import slates_of

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedrank.engine.study import Paper, Study, expected_value
 from fedrank.engine.variations import Variation
-from fedrank.report.load import Run
+from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate
 from fedrank.report.tables import Column, Table
 from fedrank.slates.report.published_metrics import FIXED, etror_words, fixed
@@ -47,10 +47,8 @@ def legacy_table(paper: Paper, study: Study, runs: Sequence[tuple[str, Variation
     """
     rows: list[dict[str, Any]] = []
     for label, variation, run in runs:
-        if run.slates is None:
-            continue
-        for name, ours in run.slates.legacy.items():
-            still = fixed(run.slates, name, run.slates.users)
+        for name, ours in run.details.legacy.items():
+            still = fixed(run.details, name, run.details.users)
             reward, etror = (
                 expected_value(paper, study, variation.where, LEGACY, f"{what} ({name})")
                 for what in ("optimal reward", "ETROR")
@@ -83,7 +81,7 @@ def legacy_table(paper: Paper, study: Study, runs: Sequence[tuple[str, Variation
         Column("fixed_etror", f"of {FIXED} that never changes", numeric=True),
         Column("paper_etror", "paper", numeric=True),
     )
-    served = sorted({run.slates.users for _, _, run in runs if run.slates is not None and run.slates.legacy})
+    served = sorted({run.details.users for _, _, run in runs if run.details.legacy})
     said = (
         "“Optimal reward” is the largest mean of 100 users in a row while learning, ETROR the number of users until "
         "then: the more users, the larger both. Neither is a measure of learning: "

@@ -8,11 +8,12 @@ from typing import Any
 
 from fedrank.core.ledger import Ledger
 from fedrank.report import describe, words
-from fedrank.report.load import Run
+from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
 from fedrank.slates.report.figures import slates_of
 from fedrank.slates.report.files import FAULTS, MYOPIC, OPTIMUM, POLICIES, RANDOM, Mark, SlateRun
+from fedrank.slates.report.words import batches_of, kind_of, rounds_of_platforms
 
 #: Measures that a table of policies has columns for: all platforms together, and three of them.
 _MOST_COLUMNS = 4
@@ -229,10 +230,10 @@ def crossed_table(run: Run) -> Table | None:
     flows = [flow for flow in words.flows(run.ledger or Ledger()) if flow.messages]
     if not flows:
         return None
-    rounds, batches = words.rounds_of_platforms(run), words.batches_of(run)
+    rounds, batches = rounds_of_platforms(run), batches_of(run)
     rows = []
     for flow in flows:
-        kind = words.kind_of(flow)
+        kind = kind_of(flow)
         turns = {"round": rounds, "batch": batches}.get(kind, flow.messages / len(slates_of(run).names))
         each = flow.messages / turns if turns else math.nan
         rows.append(

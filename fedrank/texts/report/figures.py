@@ -10,7 +10,7 @@ import altair as alt
 import polars as pl
 
 from fedrank.report import describe, figures
-from fedrank.report.load import Run
+from fedrank.report.run import Run
 from fedrank.texts.report.files import EXACT, FEDERATED, GLOBAL, SCOPES
 from fedrank.texts.report.tables import DIGITS, texts_of
 

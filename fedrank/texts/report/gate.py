@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedrank.report import describe
-from fedrank.report.load import Run
+from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, mean_interval
 from fedrank.report.tables import Column, Table
 from fedrank.texts.report.files import Decision

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedrank.report import describe, sections, svg, tables, words
-from fedrank.report.html import Html, document, h, section, tile
-from fedrank.report.load import Run
+from fedrank.report.html import Html, h, tile
+from fedrank.report.run import Page, Run, Section
 from fedrank.report.statistics import Estimate, mean_interval, told
 from fedrank.texts.report import figures as text_figures
 from fedrank.texts.report import gate as text_gate
@@ -22,19 +22,7 @@ from fedrank.texts.report import tables as text_tables
 from fedrank.texts.report.files import BM25, EXACT, FEDERATED, LOCAL
 from fedrank.texts.report.tables import DIGITS, gain, lead, texts_of
 from fedrank.texts.report.verdicts import verdicts
-
-_LINKS = {
-    "methods": "Methods",
-    "search": "Search",
-    "silos": "Silos",
-    "curves": "Curves",
-    "privacy": "Privacy",
-    "left": "What crossed",
-    "data": "Data",
-    "repeat": "Repeat",
-    "configuration": "Configuration",
-    "citation": "Citation",
-}
+from fedrank.texts.report.words import UNPROTECTED
 
 #: What an interval tells, in a tile.
 _TOLD = {"gain": "a gain", "loss": "a loss", "neither": "may be none", "unknown": "one seed, no interval"}
@@ -50,40 +38,39 @@ def charts(run: Run) -> dict[str, Any]:
     return {name: chart for name, chart in made.items() if chart is not None}
 
 
-def page(run: Run, drawn: Mapping[str, Any]) -> str:
-    """The whole page.
+def page(run: Run, drawn: Mapping[str, Any]) -> Page:
+    """The page as data.
 
     Args:
         run: A run of silos with texts.
         drawn: From :func:`charts`.
     """
     search = text_tables.search_table(run)
-    links = {anchor: title for anchor, title in _LINKS.items() if anchor != "search" or search is not None}
-    warned = describe.UNPROTECTED.values()  # said by the warning
-    return document(
-        f"{run.name} – fedrank report",
-        h("header", h("h1", run.name), h("p", describe.headline(run), class_="lead")),
+    warned = UNPROTECTED.values()  # said by the warning
+    top = (
         _warning(run),
         h("dl", *_tiles(run), class_="tiles"),
         *(h("p", f"{said}.", class_="caveat") for said in describe.caveats(run) if said not in warned),
         h("ul", *(h("li", said) for said in verdicts(run)), class_="verdicts"),
-        h("nav", *(h("a", title, href=f"#{anchor}") for anchor, title in links.items()), aria_label="Sections"),
-        section(
-            "methods",
-            "Methods",
-            tables.to_html(text_tables.methods_table(run)),
-            _table(text_queries.queries_table(run)),
+    )
+    methods = (tables.to_html(text_tables.methods_table(run)), _table(text_queries.queries_table(run)))
+    return Page(
+        run.shown.headline(run),
+        top,
+        (
+            Section("methods", "Methods", methods, "Methods"),
+            Section("search", "Searching together", (tables.to_html(search),), "Search")
+            if search is not None
+            else None,
+            _silos(run, drawn),
+            _curves(run, drawn),
+            _privacy(run),
+            sections.left(run, *_some(text_tables.crossed_table(run)), link="What crossed"),
+            _data(run),
+            sections.repeat(run),
+            sections.configuration(run, notes=False),
+            sections.citation(run),
         ),
-        section("search", "Searching together", tables.to_html(search)) if search is not None else None,
-        _silos(run, drawn),
-        _curves(run, drawn),
-        _privacy(run),
-        sections.left(run, *_some(text_tables.crossed_table(run))),
-        _data(run),
-        sections.repeat(run),
-        sections.configuration(run, notes=False),
-        sections.citation(run),
-        h("footer", f"Made by fedrank {run.environment.get('fedrank', '')} from the files of the run directory alone."),
     )
 
 
@@ -155,26 +142,28 @@ def _warning(run: Run) -> Html | None:
     )
 
 
-def _silos(run: Run, drawn: Mapping[str, Any]) -> Html:
+def _silos(run: Run, drawn: Mapping[str, Any]) -> Section:
     gate = text_gate.gate_table(run)
     figure = None
     if "gate" in drawn:
         said = "What adopting the federation’s ranker is worth to each silo in each seed; the table below has the sums"
         figure = h("div", svg.figure(drawn["gate"], "gate", _alt(run, said)), class_="matrix")
-    return section("silos", "Silo by silo", tables.to_html(text_tables.silos_table(run)), figure, _table(gate))
+    content = (tables.to_html(text_tables.silos_table(run)), figure, _table(gate))
+    return Section("silos", "Silo by silo", content, "Silos")
 
 
-def _curves(run: Run, drawn: Mapping[str, Any]) -> Html:
+def _curves(run: Run, drawn: Mapping[str, Any]) -> Section:
     names = {
         "curve-own": "Learning curve on own documents, BM25, Local and Local+ as dashed lines",
         "curve-search": "Learning curve of a search of all documents; dashed lines: BM25 there, BM25 and Local at home",
     }
     parts = [svg.figure(drawn[name], name, _alt(run, said)) for name, said in names.items() if name in drawn]
     note = "Point at a curve to read its values. Figures as PNG: folder figures." if parts else "There are no curves."
-    return section("curves", "How it learnt", h("div", *parts, class_="charts"), h("p", note, class_="note"))
+    content = (h("div", *parts, class_="charts"), h("p", note, class_="note"))
+    return Section("curves", "How it learnt", content, "Curves")
 
 
-def _privacy(run: Run) -> Html:
+def _privacy(run: Run) -> Section:
     lists = []
     for key, title in (("covers", "Covered"), ("not_covered", "Not covered")):
         items = (run.privacy or {}).get(key) or ()
@@ -182,21 +171,20 @@ def _privacy(run: Run) -> Html:
             lists.append(h("div", h("h3", title), h("ul", *(h("li", str(i)) for i in items))))
     statement = [h("p", h("b", f"Mode {texts_of(run).mode}. "), line) for line in words.privacy_words(run)]
     shown = [text_privacy.epsilon_table(run), text_privacy.errors_table(run), text_privacy.questions_table(run)]
-    return section(
-        "privacy",
-        "Privacy of documents",
+    content = (
         *statement,
         *(tables.to_html(table) for table in shown if table is not None),
         h("div", *lists, class_="two") if lists else None,
     )
+    return Section("privacy", "Privacy of documents", content, "Privacy")
 
 
-def _data(run: Run) -> Html:
+def _data(run: Run) -> Section:
     texts = texts_of(run)
     first = "Generated data: no real collection." if texts.generated else None
     items = [*([first] if first else ()), *texts.notes]
     notes = h("ul", *(h("li", note) for note in items)) if items else None
-    return section("data", "Data", tables.to_html(text_tables.data_table(run)), notes)
+    return Section("data", "Data", (tables.to_html(text_tables.data_table(run)), notes), "Data")
 
 
 def _some(table: tables.Table | None) -> list[Html]:

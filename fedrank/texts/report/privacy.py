@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedrank.report import describe, words
-from fedrank.report.load import Run
+from fedrank.report.run import Run
 from fedrank.report.tables import Column, Table
-from fedrank.texts.report.files import UNPROTECTED
+from fedrank.texts.report.files import UNPROTECTED, TextRun
 from fedrank.texts.report.tables import texts_of
 from fedrank.texts.sketch.account import PAPER_ATTACK
 
@@ -96,7 +96,7 @@ def budgets_table(runs: Mapping[str, Run], title: str = "case") -> Table | None:
         runs: By label.
         title: What a label is.
     """
-    known = {label: run.privacy for label, run in runs.items() if run.texts is not None and run.privacy}
+    known = {label: run.privacy for label, run in runs.items() if isinstance(run.details, TextRun) and run.privacy}
     rows = []
     for label, privacy in known.items():
         mode, total = str(privacy.get("mode")), published_total(privacy)

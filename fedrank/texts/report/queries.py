@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from fedrank.report.files import parquet
-from fedrank.report.load import Run
+from fedrank.report.run import Run
 from fedrank.report.significance import adjust, compare_per_query
 from fedrank.report.statistics import Estimate
 from fedrank.report.tables import Column, Table

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from fedrank.report import describe, words
-from fedrank.report.load import Run
+from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, difference, mean_interval
 from fedrank.report.tables import Column, Table
 from fedrank.texts.report.files import (
@@ -23,6 +23,7 @@ from fedrank.texts.report.files import (
     POOLED,
     TextRun,
 )
+from fedrank.texts.report.words import TRAINING, setup_words
 
 #: Decimals of measures.
 DIGITS = 3
@@ -37,8 +38,7 @@ UNJUDGED = (
 
 def texts_of(run: Run) -> TextRun:
     """What the run holds of silos with texts."""
-    assert run.texts is not None  # tables of this module are of runs that have them
-    return run.texts
+    return run.details
 
 
 def gain(run: Run, method: str = FEDERATED, *, scope: str = "own", silo: str | None = None) -> Estimate | None:
@@ -211,8 +211,8 @@ def crossed_table(run: Run) -> Table | None:
         return None
     flows, silos = words.flows(run.ledger), len(texts_of(run).silos)
     rows = []
-    for part, known in (("opening", words.opening_words(run)), ("training", words.TEXT_TRAINING)):
-        of = [f for f in flows if (f.exchange in words.TEXT_TRAINING) == (part == "training")]
+    for part, known in (("opening", setup_words(run)), ("training", TRAINING)):
+        of = [f for f in flows if (f.exchange in TRAINING) == (part == "training")]
         for exchange in dict.fromkeys(flow.exchange for flow in of):
             mine = [flow for flow in of if flow.exchange == exchange]
             up, down = (sum(f.bytes for f in mine if f.sender == sender) for sender in ("parties", "server"))

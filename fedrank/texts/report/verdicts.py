@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedrank.report import describe
-from fedrank.report.load import Run
+from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, mean_interval, told
 from fedrank.texts.report.files import BM25, BM25_EXACT, EXACT, FEDERATED, GLOBAL, LOCAL
 from fedrank.texts.report.gate import gate_verdict

@@ -13,7 +13,7 @@ from fedrank.core.errors import RunError
 from fedrank.report import tables, words
 from fedrank.report.compare import comparison_table, labelled, write_comparison
 from fedrank.report.load import load
-from fedrank.report.page import write_page
+from fedrank.report.page import html_of, write_page
 from fedrank.report.statistics import Interval
 from fedrank.silos.report import figures as silo_figures
 from fedrank.silos.report import page as silo_page
@@ -55,12 +55,12 @@ def every(tmp_path_factory):
     folder = make_silo_run(tmp_path_factory.mktemp("silos") / "all", target="all", names=names, seeds=2, rounds=2)
     run = load(folder)
     drawn = silo_page.charts(run)
-    return run, silo_page.page(run, {name: drawn[name] for name in ("who-helps-whom", "increment-1", "played-2")})
+    return run, html_of(run, {name: drawn[name] for name in ("who-helps-whom", "increment-1", "played-2")})
 
 
 def words_of(folder):
     """What the page says, without drawing its figures."""
-    return Page(silo_page.page(load(folder), {})).words
+    return Page(html_of(load(folder), {})).words
 
 
 def changed(folder, name, change):
@@ -93,7 +93,7 @@ def test_a_harmful_silo_is_named_with_all_of_its_evidence(one):
 def test_where_nobody_harms_there_is_no_warning(tmp_path):
     folder = make_silo_run(tmp_path / "run", names=("hungarian", "long-beach"), seeds=2, rounds=2)
     assert silo_page.warnings(load(folder)) == []
-    assert "warning" not in Page(silo_page.page(load(folder), {})).classes
+    assert "warning" not in Page(html_of(load(folder), {})).classes
 
 
 def test_labels_that_look_inverted_are_told_even_without_proof_of_harm(tmp_path):
@@ -211,7 +211,7 @@ def test_a_page_of_one_seed_says_that_there_is_no_verdict(tmp_path):
     of_rounds = {"unit": "rounds", "p": 1.0, "verdict": "no evidence"}
     changed(folder, "evidence.json", lambda found: found["hungarian"]["silos"]["cleveland"].update(of_rounds))
     run = load(folder)
-    assert "One seed gives no verdict" in " ".join(silo_tables.explained(run.silos))
+    assert "One seed gives no verdict" in " ".join(silo_tables.explained(run.details))
 
 
 def test_the_matrix_has_a_cell_for_each_pair_and_a_symbol_for_each_verdict(every):
@@ -224,10 +224,10 @@ def test_the_matrix_has_a_cell_for_each_pair_and_a_symbol_for_each_verdict(every
 def test_arms_beyond_what_a_figure_can_show_are_summed_up(tmp_path):
     names = tuple(f"s{i}" for i in range(9))
     run = load(make_silo_run(tmp_path / "run", target="s0", names=names, seeds=9, rounds=2, explores=False))
-    spread = run.silos.plays.with_columns(
+    spread = run.details.plays.with_columns(
         played=pl.col("arm") == pl.col("seed")  # nine arms, each played by one seed
     )
-    object.__setattr__(run.silos, "plays", spread)
+    object.__setattr__(run.details, "plays", spread)
     data = silo_figures.played_figure(run, "s0").to_dict()
     (rows,) = data["datasets"].values()
     first = {row["arm"]: row["share"] for row in rows if row["round"] == 1}

@@ -19,8 +19,8 @@ from fedrank.report import describe, tables, words
 from fedrank.report.budget import budget_table
 from fedrank.report.compare import comparison_table, labelled, write_comparison
 from fedrank.report.load import load
-from fedrank.report.page import write_page
-from fedrank.report.study import Shown, study_tables, write_study_page
+from fedrank.report.page import html_of, write_page
+from fedrank.report.study import StudyRuns, study_tables, write_study_page
 from fedrank.slates.baselines import ENGAGEMENT
 from fedrank.slates.config import PLATFORM_BASELINES, PLATFORM_KNOWN, PLATFORM_PROTOCOLS
 from fedrank.slates.modes import FAULTS as KNOWN_FAULTS
@@ -39,7 +39,7 @@ def one(tmp_path_factory):
 
 def page_of(folder):
     """What the page says, without drawing its figures."""
-    return Page(slate_page.page(load(folder), {}))
+    return Page(html_of(load(folder), {}))
 
 
 def row_of(table, key, value):
@@ -143,10 +143,10 @@ def test_settings_are_those_of_platforms(one, tmp_path):
 
 
 def test_a_run_is_named_by_its_users_and_who_sees_what_they_do(one, tmp_path):
-    assert describe.headline(one[0]) == "vertical-slate · recsim users, N = 10, n = 3 · A with feedback, B without"
+    assert one[0].shown.headline(one[0]) == "vertical-slate · recsim users, N = 10, n = 3 · A with feedback, B without"
     other = load(make_slate_run(tmp_path / "run", platforms=3, feedback="all", sensitivity=0.03))
-    assert describe.headline(other).endswith("recsim users, N = 10, n = 3, τ 0.03, 3 platforms · all with feedback")
-    assert describe.done_rounds(one[0]) == 120 * STAY
+    assert other.shown.headline(other).endswith("recsim users, N = 10, n = 3, τ 0.03, 3 platforms · all with feedback")
+    assert one[0].shown.done_rounds(one[0]) == 120 * STAY
 
 
 # -- verdicts ----------------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def test_a_run_without_faults_says_nothing_of_them(one):
 def test_what_crossed_is_told_by_round_and_by_batch(one):
     run = one[0]
     rounds, batches = 120 * STAY, 120 * STAY // 10
-    assert (words.rounds_of_platforms(run), words.batches_of(run)) == (rounds, batches)
+    assert (platform_words.rounds_of_platforms(run), platform_words.batches_of(run)) == (rounds, batches)
     acting, learning, every, tells = words.ledger_words(run)
     assert f"84 bytes up and 100 bytes down in each of {rounds:,} rounds" in acting
     assert f"5.26 kB up and 3.1 kB down in each of {batches:,} batches of 32 moments" in learning
@@ -372,7 +372,7 @@ def test_a_study_has_policies_by_users_and_the_papers_number_with_what_it_is(tmp
         )
     ]  # fmt: skip
     paper = Paper("p", "A paper", "deng2024fedslate", tmp_path, (study,), tuple(printed))
-    values, legacy = study_tables(paper, Shown(study, runs))
+    values, legacy = study_tables(paper, StudyRuns(study, runs))
     ours = {(row["world.candidates"], row["measure"]): row for row in values.rows[:2] + values.rows[12:14]}
     assert ours[100, "engagement (A)"]["paper"] == 1106.57 and ours[10, "engagement (A)"]["paper"] is None
     assert "another quantity" in " ".join(values.notes) and "All queries" not in " ".join(values.notes)
@@ -382,7 +382,7 @@ def test_a_study_has_policies_by_users_and_the_papers_number_with_what_it_is(tmp
     rows = {(row["run"], row["platform"]): row for row in legacy.rows}
     mine = rows[sweep[1].name, "A"]
     assert (mine["reward"].mean, mine["paper"], mine["paper_etror"]) == (1015.0, 1106.57, "2,340")
-    page = write_study_page(paper, [Shown(study, runs)], tmp_path / "page").read_text(encoding="utf-8")
+    page = write_study_page(paper, [StudyRuns(study, runs)], tmp_path / "page").read_text(encoding="utf-8")
     assert Page(page).tags.count("svg") == 2
 
 

@@ -25,7 +25,7 @@ from fedrank.report import describe, tables, words
 from fedrank.report.budget import budget_table
 from fedrank.report.compare import comparison_table, labelled, write_comparison
 from fedrank.report.load import load
-from fedrank.report.study import Shown, study_tables, write_study_page
+from fedrank.report.study import StudyRuns, study_tables, write_study_page
 from fedrank.texts.config import TEXT_PROTOCOLS
 from fedrank.texts.report import files as texts
 from fedrank.texts.report import gate as text_gate
@@ -58,7 +58,7 @@ def test_the_gain_and_what_it_rests_on_come_first(one):
 
 def test_a_gain_is_the_mean_difference_paired_by_seed(one):
     run = one[0]
-    last = run.texts.methods.filter((pl.col("round") == 20) & (pl.col("split") == "test"))
+    last = run.details.methods.filter((pl.col("round") == 20) & (pl.col("split") == "test"))
     last = last.filter(pl.col("measure") == "nDCG@10")
     by = {
         (m, s): g["value"].mean()
@@ -186,8 +186,8 @@ def test_curves_have_what_silos_reach_alone_as_lines(one):
     own, search = (re.sub(r"<[^>]*>", "|", svg) for svg in re.findall(r"<svg.*?</svg>", text, re.S)[1:])
     assert all(f"|{mark}|" in own for mark in ("BM25", "Local", "Local+"))
     assert "|Local at home|" in search and "|BM25 at home|" in search and "|BM25|" in search
-    assert run.texts.marks("test", "nDCG@10") == pytest.approx(
-        {m: sum(run.texts.values(m, "nDCG@10").values()) / 3 for m in ("BM25", "Local", "Local+")}
+    assert run.details.marks("test", "nDCG@10") == pytest.approx(
+        {m: sum(run.details.values(m, "nDCG@10").values()) / 3 for m in ("BM25", "Local", "Local+")}
     )
 
 
@@ -270,7 +270,7 @@ def test_a_study_of_two_budgets_has_values_differences_tests_and_curves(tmp_path
     against = {"sketch.epsilon": 2.0}
     study = Study("s", "Budgets", tmp_path, measures=measures, curves=measures[:1], against=against)
     paper = Paper("p", "A paper", "shi2021csfltr", tmp_path, (study,), ())
-    shown = Shown(study, runs)
+    shown = StudyRuns(study, runs)
     values, spent, by_query = study_tables(paper, shown)
     assert [(row["mode"], row["total"], row["document"]) for row in spent.rows] == [
         ("publish-once", "2.00", "814"), ("publish-once", "16.00", "6,512"),
@@ -281,7 +281,7 @@ def test_a_study_of_two_budgets_has_values_differences_tests_and_curves(tmp_path
     names = {row["name"] for row in by_query.rows if row["measure"] == "nDCG@10"}
     assert names == {"sketch.epsilon 16", *METHODS[1:-1]}
     searched = Study("s", "B", tmp_path, measures=(*measures, ("test", "nDCG@10, all documents")), against=against)
-    rows = study_tables(paper, Shown(searched, runs))[2].rows
+    rows = study_tables(paper, StudyRuns(searched, runs))[2].rows
     pairs = [(row["name"], row["measure"]) for row in rows]  # a ranker is compared in what it does
     assert ("BM25, exact", "nDCG@10, all documents") in pairs and ("Local", "nDCG@10") in pairs
     assert ("Local", "nDCG@10, all documents") not in pairs and ("BM25, exact", "nDCG@10") not in pairs

@@ -1,0 +1,1 @@
+"""What the page of a run of rankers shows."""

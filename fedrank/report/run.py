@@ -1,0 +1,389 @@
+"""A run as a reader sees it, and what its task shows of it.
+
+:class:`Run` is what the files of a run directory say. :class:`Shown` is how a task speaks about its runs: what parties
+are called, which files of its own it leaves, which tables, figures and sentences a page has. Everything else in
+:mod:`fedrank.report` works on these two and asks for no particular task.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import polars as pl
+
+from fedrank.core.ledger import Ledger
+from fedrank.report.html import Html
+
+#: Columns of ``metrics.parquet`` and what each may hold.
+COLUMNS = {
+    "seed": "integer",
+    "round": "integer",
+    "interactions": "integer",
+    "bytes_up": "integer",
+    "epsilon": "number",
+    "split": "text",
+    "measure": "text",
+    "value": "number",
+}
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A ranker trained on labels, a model trained with other silos, or a fixed policy: a mark to compare with.
+
+    Attributes:
+        name: Such as ``"MSE"``.
+        values: By (split, measure).
+        notes: What a reader should know about it.
+        label: How figures and tables call it; by default by its name.
+    """
+
+    name: str
+    values: Mapping[tuple[str, str], float]
+    notes: tuple[str, ...] = ()
+    label: str = ""
+
+    def __post_init__(self):
+        if not self.label:
+            object.__setattr__(self, "label", self.name)  # frozen: resolved once, here
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a run directory holds.
+
+    Attributes:
+        path: The directory.
+        config: The resolved configuration, nested as in ``config.toml``.
+        environment: Versions, machine, times, command.
+        metrics: Long form, columns as :data:`COLUMNS`; ``interactions`` and ``bytes_up`` are cumulative over all
+            parties.
+        finished: Whether the run came to its end.
+        baselines: Label-trained rankers; figures show the first.
+        ledger: What crossed in the run of one seed, or None if the run has not written it yet.
+        privacy: What the accountant says, or None if the run has not written it yet.
+        model: Ranker, number of features and so on, or None if the run has not written it yet.
+        messages: Fields of each message type (rows of :meth:`fedrank.core.messages.Layout.describe`), by type; may be
+            empty.
+        shown: What the run's task shows of it.
+        details: What the task's own files hold, as ``shown.read`` returns it; None if there are none.
+    """
+
+    path: Path
+    config: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    metrics: pl.DataFrame
+    finished: bool
+    baselines: tuple[Baseline, ...] = ()
+    ledger: Ledger | None = None
+    privacy: Mapping[str, Any] | None = None
+    model: Mapping[str, Any] | None = None
+    messages: Mapping[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+    shown: Shown = field(kw_only=True)
+    details: Any = None
+
+    @property
+    def name(self) -> str:
+        """The configured name, or the directory's."""
+        return str(self.setting("name") or self.path.resolve().name)
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """The first label-trained ranker, or None if the run has none."""
+        return self.baselines[0] if self.baselines else None
+
+    @property
+    def seeds(self) -> list[int]:
+        """Seeds that have metrics, ascending."""
+        return self.metrics["seed"].unique().sort().to_list()
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """A value of the configuration by dotted key, such as ``"privacy.p"``; ``default`` if there is none."""
+        value: Any = self.config
+        for part in key.split("."):
+            if not isinstance(value, Mapping) or part not in value:
+                return default
+            value = value[part]
+        return value
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of a page.
+
+    Attributes:
+        anchor: Its anchor: lower-case letters.
+        title: Its heading.
+        content: Markup, or text that is escaped; None is left out.
+        link: How the page's table of contents calls it; empty leaves it out there.
+    """
+
+    anchor: str
+    title: str
+    content: tuple[Any, ...]
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A run's page as data.
+
+    Attributes:
+        lead: The run in one line.
+        top: Markup between the title and the table of contents: tiles, warnings, caveats, verdicts.
+        sections: In order.
+    """
+
+    lead: str
+    top: tuple[Html | None, ...]
+    sections: tuple[Section | None, ...]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line on a terminal.
+
+    Attributes:
+        text: The line.
+        warning: Whether it is a warning, which is set in red.
+    """
+
+    text: str
+    warning: bool = False
+
+
+class Shown(abc.ABC):
+    """What a task's runs show. One object serves all runs of a task.
+
+    Attributes:
+        party: What a party is called: one, and several.
+        person: What somebody whose data a party holds is called.
+        digits: Decimals of measures.
+        counted: What the column ``interactions`` of the metrics counts.
+        over: What curves of several runs are drawn over: ``interactions``, ``round`` or ``users``.
+        learnt: Title of the column with the protocol's own values.
+        spread_baselines: Whether baselines were trained with the run's seeds, so that they have a spread of their own
+            and a difference to their mean has no interval.
+        axis_titles: Titles of axes that are others than usual, by axis; ``{many}`` stands for the parties.
+        setting_names: Dotted names of the settings that a reader looks for first, in order, and what they are called.
+        every_message_folded: Whether the table of all messages is folded away, because there are many kinds.
+        reads_every_ledger_line: Whether the table of the ledger, one row a message type, is shown.
+        evaluated_every_round: Whether every round has values of the models; else those of the last evaluation count.
+    """
+
+    party: tuple[str, str] = ("party", "parties")
+    person: str = "user"
+    digits: int = 4
+    counted: str = "interactions"
+    over: str = "interactions"
+    learnt: str = "over seeds"
+    spread_baselines: bool = False
+    axis_titles: ClassVar[Mapping[str, str]] = {}
+    setting_names: ClassVar[Mapping[str, str]] = {}
+    every_message_folded: bool = False
+    reads_every_ledger_line: bool = True
+    evaluated_every_round: bool = False
+
+    # ------------------------------------------------------------------------------------------------ a run's files
+
+    def read(self, folder: Path, config: Mapping[str, Any], *, finished: bool) -> Any:
+        """What the files of the task's own hold.
+
+        Args:
+            folder: The run's directory.
+            config: Its configuration.
+            finished: Whether the run came to its end, so that all files have to be there.
+
+        Raises:
+            RunError: A file is missing or damaged.
+        """
+        return None
+
+    def defined(self, frame: pl.DataFrame, file: Path) -> pl.DataFrame:
+        """The rows of ``metrics.parquet`` whose value is a number.
+
+        Raises:
+            RunError: There are none.
+        """
+        return frame
+
+    def baseline_label(self, name: str) -> str:
+        """How figures and tables call a baseline of ``baselines.json``."""
+        return name
+
+    # ------------------------------------------------------------------------------------------------- a run in words
+
+    def parties_of(self, run: Run) -> tuple[str, str]:
+        """What a party of this run is called, one and several."""
+        return self.party
+
+    def recipients(self, run: Run) -> str:
+        """Who receives what the server sends, for tables."""
+        return f"every {self.parties_of(run)[0]}"
+
+    def subject(self, run: Run) -> str:
+        """Whose values the run's measures are, such as ``"navigational users"``."""
+        return ""
+
+    def headline(self, run: Run) -> str:
+        """The run in one line: protocol, data and what else tells it from others."""
+        parts = (run.setting("protocol"), run.setting("data"), self.subject(run))
+        return " · ".join(str(part) for part in parts if part and not isinstance(part, Mapping))
+
+    def generated(self, run: Run) -> bool:
+        """Whether the data was generated rather than collected."""
+        if run.environment.get("generated") is not None:
+            return bool(run.environment["generated"])
+        return str(run.setting("data")).startswith("generated")
+
+    def generated_words(self) -> str:
+        """The caveat of a run on generated data."""
+        return "Generated data: no real collection"
+
+    def caveats(self, run: Run) -> list[str]:
+        """What a reader of any number of this run must know, beside what holds for runs of every task."""
+        return []
+
+    def more_caveats(self, run: Run) -> list[str]:
+        """Caveats that follow the one about generated data."""
+        return []
+
+    def notes(self, run: Run) -> list[str]:
+        """Notes of the environment that are caveats."""
+        return [str(note) for note in run.environment.get("notes") or ()]
+
+    def done_rounds(self, run: Run) -> int:
+        """Rounds that every seed has done."""
+        online = run.metrics.filter(run.metrics["split"] == "online")
+        frame = run.metrics if online.is_empty() else online
+        return min(rounds.n_unique() for rounds in (frame.filter(frame["seed"] == s)["round"] for s in run.seeds))
+
+    def nothing_crossed(self, run: Run) -> list[str]:
+        """Sentences of a run with an empty ledger, where it is empty on purpose."""
+        return []
+
+    def ledger_words(self, run: Run) -> list[str] | None:
+        """What crossed, in sentences; None for the usual ones, of an exchange with every party in every round."""
+        return None
+
+    def crossed_title(self, run: Run) -> str | None:
+        """Title of the section on what crossed where nothing is federated and words are all there is; else None."""
+        return None
+
+    def baseline_notes(self, run: Run) -> list[str]:
+        """What must be said below the final values about the baselines, or about there being none."""
+        return []
+
+    # ------------------------------------------------------------------------------------------------------- measures
+
+    def summarised(self, run: Run, measure: str) -> bool:
+        """Whether a measure is of the run as a whole: not of one party, nor of a method it is compared with."""
+        return True
+
+    def telling(self, run: Run, split: str, measure: str) -> bool:
+        """Whether a comparison on a terminal shows the measure."""
+        return split == "test"
+
+    def drawn_measures(self, run: Run, ordered: Sequence[str]) -> list[str]:
+        """The measures that a comparison draws.
+
+        Args:
+            run: The run.
+            ordered: All its offline measures, the most telling first.
+        """
+        return list(ordered[:1])
+
+    def qualified(self, run: Run, split: str, measure: str) -> str:
+        """A measure's name with whose it is, for a table in which that differs from run to run."""
+        return measure
+
+    def same_question(self, run: Run) -> str:
+        """Data and users in words: runs of which this is equal may be drawn in one figure."""
+        return f"{run.setting('data')}"
+
+    def lines(self, runs: Mapping[str, Run], split: str, measure: str) -> dict[str, float]:
+        """Values of the first of several runs to be drawn as dashed lines, by what is written on them."""
+        return {}
+
+    def rounds_in_unit(self, run: Run) -> float:
+        """Rounds in one unit of the axis ``users``."""
+        return 1.0
+
+    # ----------------------------------------------------------------------------------------- comparisons and studies
+
+    def comparison_notes(self) -> list[str]:
+        """What must be said below a comparison of such runs."""
+        return []
+
+    def privacy_table(self, runs: Mapping[str, Run], head: str) -> Any:
+        """What several runs spend of privacy, a :class:`~fedrank.report.tables.Table`; None where a page says it."""
+        return None
+
+    def study_tables(self, paper: Any, study: Any, runs: Sequence[tuple[str, Any, Run]]) -> list[Any]:
+        """Further tables of a study.
+
+        Args:
+            paper: The :class:`~fedrank.engine.study.Paper`.
+            study: The :class:`~fedrank.engine.study.Study`.
+            runs: Label, variation and run.
+        """
+        return []
+
+    def study_notes(self, paper: Any, study: Any) -> list[str]:
+        """What must be said below a study's table."""
+        return []
+
+    def baselines_depend_on(self, run: Run) -> list[str]:
+        """Dotted names of the settings that baselines depend on; in all others, theirs is one row of a study.
+
+        Empty where baselines are measures of the run, with seeds of their own.
+        """
+        return ["data"]
+
+    def trained_on(self, run: Run) -> str:
+        """What a run's baselines were made for, in words, where runs of a study differ in it."""
+        return str(run.setting("data"))
+
+    def bytes_moved(self, run: Run) -> Any:
+        """Bytes that have moved after each round, in both directions, in the mean over seeds: float64 [rounds]."""
+        from numpy import cumsum, zeros
+
+        entries = list(run.ledger or ())
+        moved = zeros(1 + max((entry.round for entry in entries), default=-1))
+        for entry in entries:
+            moved[entry.round] += entry.bytes
+        return cumsum(moved)
+
+    # --------------------------------------------------------------------------------------------------- page, terminal
+
+    @abc.abstractmethod
+    def charts(self, run: Run) -> dict[str, Any]:
+        """All figures of the page by name, which is also that of the PNG: letters, digits and hyphens."""
+
+    @abc.abstractmethod
+    def page(self, run: Run, charts: Mapping[str, Any]) -> Page:
+        """The page; ``charts`` as :meth:`charts` returns them."""
+
+    @abc.abstractmethod
+    def final(self, run: Run) -> Any:
+        """The final values: a :class:`~fedrank.report.tables.Table`."""
+
+    def terminal(self, run: Run) -> list[Any] | None:
+        """What a terminal shows: :class:`Line` objects, and tables with the keys of the columns that fit.
+
+        Returns:
+            ``Line`` or ``(table, keys)``, in order; None for the final values and nothing else.
+        """
+        return None
+
+    def terminal_after(self, run: Run) -> list[Any]:
+        """What a terminal shows after the caveats; as :meth:`terminal`."""
+        return []
+
+    def for_machines(self, run: Run) -> dict[str, Any]:
+        """What ``--json`` adds to the final values, by key."""
+        return {}

@@ -1,0 +1,201 @@
+"""What runs over silos show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+from typing_extensions import override
+
+from fedrank.core.errors import RunError
+from fedrank.report import describe
+from fedrank.report.files import parquet
+from fedrank.report.run import Line, Page, Run, Shown
+from fedrank.report.tables import Table, final_table, to_json
+from fedrank.silos.report import page
+from fedrank.silos.report.files import read_silos
+from fedrank.silos.report.tables import helpers_table
+from fedrank.silos.report.words import UNDEFINED, ledger_words
+
+#: Rows of ``crossed.parquet``.
+_CROSSED = {"seed": "integer", "round": "integer", "exchange": "text", "requests": "integer", "replies": "integer"}
+
+#: Baselines, and how figures and tables call them.
+_BASELINES = {"alone": "target alone", "everyone": "everyone (federated averaging)"}
+
+
+class SilosShown(Shown):
+    """Who helps whom, how the target's model learnt, which arms were played."""
+
+    party = ("silo", "silos")
+    person = "person"
+    counted = "messages"
+    spread_baselines = True
+    evaluated_every_round = True
+    axis_titles: ClassVar[Mapping[str, str]] = {
+        "interactions": "messages so far, in both directions (one seed)",
+        "bytes": "MB sent by all {many} (one seed)",
+    }
+    setting_names: ClassVar[Mapping[str, str]] = {
+        "protocol": "protocol",
+        "data": "data",
+        "rounds": "rounds",
+        "seeds": "seeds",
+        "learning_rate": "learning rate",
+        "silos.target": "target",
+        "silos.train": "training rows of a silo, or their share",
+        "silos.inverted": "silo with inverted labels",
+        "silos.exclude": "silos left out",
+        "bandit.rule": "decision rule",
+        "bandit.arms": "arms",
+        "network.widths": "hidden layers of the network",
+        "network.norm": "normalisation",
+        "network.crossing": "what of a model crosses",
+        "network.epochs": "epochs of a round",
+    }
+
+    @override
+    def read(self, folder: Path, config: Mapping[str, Any], *, finished: bool) -> Any:
+        return read_silos(folder, finished=finished, expected=config.get("protocol") == "bandit-fedavg")
+
+    @override
+    def defined(self, frame: pl.DataFrame, file: Path) -> pl.DataFrame:
+        # An AUC of rows of one class is no number: it is left out, and silos.json says why.
+        out = frame.filter(pl.col("value").is_finite())
+        if out.is_empty():
+            raise RunError(
+                f"{file}: no AUC is defined: the target's rows to judge by have one label only. Choose another."
+            )
+        return out
+
+    @override
+    def baseline_label(self, name: str) -> str:
+        return _BASELINES.get(name, f"{name} (labels)")
+
+    @override
+    def baseline_notes(self, run: Run) -> list[str]:
+        if not run.baselines:
+            return []
+        return ["Differences here are of means, without an interval; paired ones stand at the top of the page."]
+
+    @override
+    def recipients(self, run: Run) -> str:
+        return "silos that are asked"
+
+    @override
+    def subject(self, run: Run) -> str:
+        targets = run.details.targets
+        return f"target {targets[0]}" if len(targets) == 1 else f"{len(targets)} targets"
+
+    @override
+    def headline(self, run: Run) -> str:
+        data = run.setting("data.name", run.setting("data"))
+        parts = (run.setting("protocol"), data, self.subject(run), run.details.rule)
+        return " · ".join(str(part) for part in parts if part and not isinstance(part, Mapping))
+
+    @override
+    def generated(self, run: Run) -> bool:
+        return run.details.generated or super().generated(run)
+
+    @override
+    def more_caveats(self, run: Run) -> list[str]:
+        out = []
+        if turned := run.setting("silos.inverted"):
+            out.append(f"The labels of {turned} are inverted on purpose")
+        if one_class := run.details.one_class:
+            are = "have" if len(one_class) > 1 else "has"
+            out.append(f"{describe.in_words(one_class)} {are} rows of one label only")
+        if run.details.undefined:
+            out.append(UNDEFINED)
+        return [*out, *describe.few_seeds(run)]
+
+    @override
+    def caveats(self, run: Run) -> list[str]:
+        part = run.setting("devices.dropout")
+        return [f"{part:.0%} of the replies do not arrive".replace("%", " %", 1)] if part else []
+
+    @override
+    def notes(self, run: Run) -> list[str]:
+        return [note for note in super().notes(run) if note not in run.details.undefined]  # said once, by UNDEFINED
+
+    @override
+    def done_rounds(self, run: Run) -> int:
+        # A number that is undefined has no row, but its round was done.
+        if run.finished:
+            return int(run.setting("rounds", 0))
+        return min(run.metrics.filter(run.metrics["seed"] == s)["round"].max() for s in run.seeds)  # type: ignore[type-var]
+
+    @override
+    def nothing_crossed(self, run: Run) -> list[str]:
+        pooled = run.setting("protocol") == "pooled"
+        return ["Nothing is federated: all rows lie in one place."] if pooled else []
+
+    @override
+    def ledger_words(self, run: Run) -> list[str]:
+        return ledger_words(run)
+
+    @override
+    def qualified(self, run: Run, split: str, measure: str) -> str:
+        targets = run.details.targets
+        return f"{measure} ({targets[0]})" if len(targets) == 1 and not measure.endswith(")") else measure
+
+    @override
+    def drawn_measures(self, run: Run, ordered: Sequence[str]) -> list[str]:
+        return [measure for measure in ordered if "best so far" in measure] or list(ordered[:1])
+
+    @override
+    def same_question(self, run: Run) -> str:
+        return f"{run.setting('data')}, {self.subject(run)}"
+
+    @override
+    def baselines_depend_on(self, run: Run) -> list[str]:
+        return ["data", "data_seed"]
+
+    @override
+    def bytes_moved(self, run: Run) -> np.ndarray:
+        sizes = {(e.exchange, e.sender): e.bytes_each for e in run.ledger or ()}
+        if not sizes:
+            return np.zeros(0)
+        frame = parquet(run.path / "crossed.parquet", _CROSSED)
+        each = frame.with_columns(
+            bytes=pl.struct("exchange", "requests", "replies").map_elements(
+                lambda row: (
+                    row["requests"] * sizes.get((row["exchange"], "server"), 0)
+                    + row["replies"] * sizes.get((row["exchange"], "parties"), 0)
+                ),
+                return_dtype=pl.Int64,
+            )
+        )
+        rounds = each.group_by("round").agg(pl.col("bytes").sum()).sort("round")
+        return np.cumsum(rounds["bytes"].to_numpy()) / len(run.seeds)
+
+    @override
+    def charts(self, run: Run) -> dict[str, Any]:
+        return page.charts(run)
+
+    @override
+    def page(self, run: Run, charts: Mapping[str, Any]) -> Page:
+        return page.page(run, charts)
+
+    @override
+    def final(self, run: Run) -> Table:
+        return final_table(run)
+
+    @override
+    def terminal_after(self, run: Run) -> list[Any]:
+        out: list[Any] = [Line(line) for line in run.details.undefined]
+        out += [Line(f"Warning: {line}", warning=True) for line in page.warnings(run)]
+        for target in run.details.compared:
+            out.append((helpers_table(run, target), ("silo", "verdict", "difference", "evidence")))
+        return out
+
+    @override
+    def for_machines(self, run: Run) -> dict[str, Any]:
+        told = {"silos": run.details.names, "targets": run.details.targets, "warnings": page.warnings(run)}
+        return {name: to_json(value) for name, value in {**told, "evidence": run.details.evidence}.items()}
+
+
+SHOWN = SilosShown()

@@ -131,10 +131,6 @@ def test_nothing_is_fetched_or_run_and_names_are_text(one, every):
     assert "a &lt;b&gt;" in every[1] and "a <b>" not in every[1]
 
 
-def test_settings_of_devices_are_not_those_of_silos(one):
-    assert "silos.target" in one[2].words and "navigational" not in one[2].words and "devices" not in one[2].words
-
-
 def test_axes_count_messages_not_interactions(one):
     assert "messages so far, in both directions" in one[1] and "interactions" not in one[2].words
 

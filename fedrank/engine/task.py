@@ -91,3 +91,6 @@ class Task(abc.ABC, Generic[Config]):
     def folder_name(self, config: Config) -> str:
         """Name of a run's directory where none is given: what the run is about, in lower case with dashes."""
         return config.protocol
+
+
+RunnableTask = Task  # wings that are being moved

@@ -11,18 +11,20 @@ from typing_extensions import override
 from fedrank.core.protocol import Protocol
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder
-from fedrank.engine.task import RunnableTask
+from fedrank.engine.task import Task
 from fedrank.ranking.build import Experiment, build
 from fedrank.ranking.config import DeviceConfig, RankingConfig
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.data.splits import Splits
+from fedrank.ranking.report.shown import SHOWN
 from fedrank.ranking.run import RankingRunner
 
 
-class RankingTask(RunnableTask[RankingConfig]):
+class RankingTask(Task[RankingConfig]):
     """Devices, or one service, learn to rank from clicks. ``data`` is splits, or one set of queries to train on."""
 
     name = "ranking"
+    shown = SHOWN
     settings = DeviceConfig
 
     @override

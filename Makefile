@@ -9,10 +9,11 @@ PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # two installers in one .venv would disturb each other
-.PHONY: help demo fleet bench-slates test-platforms test test-slow test-flower test-flower-silos test-flower-texts check format bench bench-hub bench-sketches docs clean
+.PHONY: help demo fleet bench-slates test test-ranking test-silos test-texts test-slates test-slow test-full-xla test-all \
+  test-flower test-platforms mutants check format bench bench-hub bench-sketches docs clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z -]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/.stamp-demo ## train a ranker on generated data and write a report (minutes)
 	@$(BIN)/fedrank demo
@@ -23,23 +24,36 @@ fleet: $(VENV)/.stamp-serve ## a learning server with 50 device processes on thi
 	  while [ ! -e runs/hub/hub.url ] && kill -0 $$hub 2> /dev/null; do sleep 0.2; done; \
 	  $(BIN)/python -m fedrank simulate-fleet runs/hub --devices 50
 
+# Tests write compiled Python files: pytest rewrites all test modules, which takes longer than to run most of them.
+TEST   := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+# Processes of Flower stay by themselves.
+FLOWER := FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
+# Numbers that must not depend on how programs are compiled.
+NUMERIC := tests/core tests/aggregation tests/metrics tests/privacy/oracle tests/ranking/oracle tests/silos/oracle tests/slates/oracle
+
 test: $(VENV)/.stamp-dev ## run the tests, without the slow ones
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)
+	@$(TEST) -m "not slow" $(ARGS)
+
+test-ranking test-silos test-texts test-slates: test-%: $(VENV)/.stamp-dev ## run the quick tests of one wing
+	@$(TEST) -m "not slow" tests/$* $(ARGS)
 
 test-slow: $(VENV)/.stamp-dev ## run the tests that take minutes
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow $(ARGS)
+	@$(FLOWER) $(TEST) -m slow $(ARGS)
 
-test-flower: $(VENV)/.stamp-dev ## run Flower for real: a link and two nodes on this machine, two rounds
-	@FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 $(BIN)/python -m pytest -q -m slow tests/deploy/contract/test_flower_runs.py
+test-full-xla: $(VENV)/.stamp-dev ## run the numeric core compiled as users compile it, not as tests do
+	@FEDRANK_TEST_FULL_XLA=1 $(TEST) -m "not slow" $(NUMERIC) $(ARGS)
 
-test-flower-silos: $(VENV)/.stamp-dev ## run Flower for real: a link and four silos on this machine
-	@FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 $(BIN)/python -m pytest -q -m slow tests/deploy/contract/test_flower_silos_runs.py
+test-all: test test-slow test-full-xla ## run all tests: the quick ones, the slow ones, the numeric core at full optimisation
+
+test-flower: $(VENV)/.stamp-dev ## run Flower for real: a link and nodes on this machine, for rankers, silos and texts
+	@$(FLOWER) $(BIN)/python -m pytest -q -m slow tests/deploy/contract/test_flower_runs.py \
+	  tests/deploy/contract/test_flower_silos_runs.py tests/deploy/contract/test_flower_texts_runs.py
 
 test-platforms: $(VENV)/.stamp-dev ## run two platforms, their coordinator and their users as processes on this machine
 	@$(BIN)/python -m pytest -q -m slow tests/deploy/contract/test_platform_processes.py tests/deploy/law/test_platform_coordinator.py
 
-test-flower-texts: $(VENV)/.stamp-dev ## run Flower for real: a link and four silos with texts on this machine
-	@FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 $(BIN)/python -m pytest -q -m slow tests/deploy/contract/test_flower_texts_runs.py
+mutants: $(VENV)/.stamp-dev ## how many deliberate faults the tests notice, by area (half an hour)
+	@$(BIN)/python -m tests.mutants.run --jobs $(JOBS) $(ARGS)
 
 check: $(VENV)/.stamp-dev ## lint, formatting, types, layers
 	@$(BIN)/ruff check .

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from fedrank.core.ledger import Ledger
-from fedrank.experiments.run import run
+from fedrank.engine.run import run
 from fedrank.ranking.config import FoltrESConfig
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from fedrank.core.errors import ConfigError
-from fedrank.engine.settings import drop_rivals, from_dict, with_setting
+from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.engine.methods import method, method_names, task_of
+from fedrank.engine.settings import DEFAULT_PROTOCOL, drop_replaced, from_dict, settings_class
 from fedrank.engine.variations import parse_vary, read_sweep, variations
-from fedrank.experiments.config import RunConfig
 
 _RUNS = Path("runs")
 
-Settings = Annotated[RunConfig, Parameter(name="*")]
 AsJson = Annotated[bool, Parameter(name="--json", negative="")]
 Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")]
 
@@ -40,37 +38,106 @@ def settings_in(file: str, given: Sequence[str] = (), command: str = "sweep") ->
         from_dict(values)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
-    if "budget" in values:
-        values.pop("rounds", None)  # a run's own file has both; the budget holds when clients change
-    for key in given:
-        drop_rivals(values, key)
+    cls = settings_class(str(values.get("protocol", DEFAULT_PROTOCOL)))
+    for key in ("", *given):
+        drop_replaced(values, key, cls)
     return values
 
 
-def run(
-    source: str = "foltr-es",
-    /,
-    *,
-    config: Settings = RunConfig(),  # noqa: B008 - frozen
-    out: Path | None = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-) -> None:
-    """Train with simulated users and leave a directory with the results and a report.
+def protocol_of(source: str) -> str:
+    """The protocol that the first argument of ``run`` or ``sweep`` names: itself, or the one in a TOML file.
+
+    Raises:
+        UnknownNameError: It is neither a protocol nor a TOML file.
+        ConfigError: The file cannot be read.
+    """
+    if source.endswith(".toml"):
+        return str(read_sweep(source)[0].get("protocol", DEFAULT_PROTOCOL))
+    if source not in method_names():
+        raise UnknownNameError("protocol", source, method_names())
+    return source
+
+
+def command_of(name: str, protocol: str) -> Callable[..., None]:
+    """The command ``run`` or ``sweep`` with one protocol's settings as its flags.
 
     Args:
-        config: The experiment.
-        source: A protocol (foltr-es), or a TOML file such as a run's config.toml; flags win over the file.
-        out: The run's directory; by default a new one in runs, named after what the run is about.
-        quiet: No progress.
-        as_json: Print the results as JSON for machines.
+        name: ``"run"`` or ``"sweep"``.
+        protocol: The protocol.
     """
-    from fedrank.experiments.run import run as run_experiment
+    cls = settings_class(protocol)
+    known = Annotated[cls, Parameter(name="*")]
+    default = cls(protocol=protocol)
 
-    config = _named(config, source)
-    folder = out or _free(_RUNS / _slug(config))
-    run_experiment(config, folder, listener=_listener(quiet))
-    _show(folder, as_json)
+    def run(
+        source: str = DEFAULT_PROTOCOL,
+        /,
+        *,
+        config: known = default,  # type: ignore[valid-type]
+        out: Path | None = None,
+        quiet: Quiet = False,
+        as_json: AsJson = False,
+    ) -> None:
+        """Train with simulated users and leave a directory with the results and a report.
+
+        Args:
+            config: The experiment.
+            source: A protocol (see fedrank protocols), or a TOML file such as a run's config.toml; flags win over it.
+            out: The run's directory; by default a new one in runs, named after what the run is about.
+            quiet: No progress.
+            as_json: Print the results as JSON for machines.
+        """
+        from fedrank.engine.run import run as run_experiment
+
+        folder = out or _free(_RUNS / task_of(protocol).folder_name(config))
+        run_experiment(config, folder, listener=_listener(quiet))
+        _show(folder, as_json)
+
+    def sweep(
+        source: str = DEFAULT_PROTOCOL,
+        /,
+        *,
+        vary: list[str] | None = None,
+        config: known = default,  # type: ignore[valid-type]
+        out: Path | None = None,
+        quiet: Quiet = False,
+        as_json: AsJson = False,
+    ) -> None:
+        """Run every combination of some settings and compare the results; started again, it goes on.
+
+        Args:
+            source: A protocol (see fedrank protocols), or a TOML file with a table [vary]; flags win over the file.
+            config: What the experiments have in common.
+            vary: A setting and its values, such as privacy.p=0.25,0.5,1; repeat it for combinations.
+            out: Directory of the runs; by default one in runs, named after the file or what varies.
+            quiet: No progress.
+            as_json: Print the comparison as JSON for machines.
+        """
+        from fedrank.cli.report import compare
+        from fedrank.engine.sweep import run_sweep
+
+        lists, cases = parse_vary(vary or []), []
+        if source.endswith(".toml"):
+            _, in_file, cases = read_sweep(source)
+            lists = lists or in_file
+        todo = variations(config, lists, cases)
+        folder = out or _RUNS / ("sweep-" + (Path(source).stem if source.endswith(".toml") else "-".join(lists)))
+        runs = run_sweep(todo, folder, listener=lambda name: _listener(quiet, name))
+        for one in runs:
+            _report(one)
+        if len(runs) == 1:
+            _show(runs[0], as_json)
+        else:
+            compare(*runs, out=folder, as_json=as_json)
+
+    chosen = {"run": run, "sweep": sweep}[name]
+    chosen.__annotations__["config"] = known  # a dataclass that is known here only, not a name in this module
+    for short, kind in (("quiet", Quiet), ("as_json", AsJson)):
+        chosen.__annotations__[short] = kind
+    chosen.__annotations__ |= {"source": str, "out": Path | None, "return": None}
+    if name == "sweep":
+        chosen.__annotations__["vary"] = list[str] | None
+    return chosen
 
 
 def resume(folder: Path, /, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
@@ -81,48 +148,10 @@ def resume(folder: Path, /, *, quiet: Quiet = False, as_json: AsJson = False) ->
         quiet: No progress.
         as_json: Print the results as JSON for machines.
     """
-    from fedrank.experiments.run import resume as resume_experiment
+    from fedrank.engine.run import resume as resume_experiment
 
     resume_experiment(folder, listener=_listener(quiet))
     _show(folder, as_json)
-
-
-def sweep(
-    source: str = "foltr-es",
-    /,
-    *,
-    vary: list[str] | None = None,
-    config: Settings = RunConfig(),  # noqa: B008 - frozen
-    out: Path | None = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-) -> None:
-    """Run every combination of some settings and compare the results. Started again, it goes on where it was stopped.
-
-    Args:
-        source: A protocol (foltr-es), or a TOML file with a table [vary]; flags win over the file.
-        config: What the experiments have in common.
-        vary: A setting and its values, such as privacy.p=0.25,0.5,1; repeat it for combinations.
-        out: Directory of the runs; by default one in runs, named after the file or what varies.
-        quiet: No progress.
-        as_json: Print the comparison as JSON for machines.
-    """
-    from fedrank.cli.report import compare
-    from fedrank.engine.sweep import run_sweep
-
-    lists, cases = parse_vary(vary or []), []
-    if source.endswith(".toml"):
-        _, in_file, cases = read_sweep(source)
-        lists = lists or in_file
-    todo = variations(_named(config, source), lists, cases)
-    folder = out or _RUNS / ("sweep-" + (Path(source).stem if source.endswith(".toml") else "-".join(lists)))
-    runs = run_sweep(todo, folder, listener=lambda name: _listener(quiet, name))
-    for one in runs:
-        _report(one)
-    if len(runs) == 1:
-        _show(runs[0], as_json)
-    else:
-        compare(*runs, out=folder, as_json=as_json)
 
 
 def demo(*, out: Path | None = None, quiet: Quiet = False, as_json: AsJson = False) -> None:
@@ -133,7 +162,7 @@ def demo(*, out: Path | None = None, quiet: Quiet = False, as_json: AsJson = Fal
         quiet: No progress.
         as_json: Print the results as JSON for machines.
     """
-    from fedrank.experiments.run import run as run_experiment
+    from fedrank.engine.run import run as run_experiment
     from fedrank.ranking.config import Evaluation, FoltrESConfig
 
     folder = out or _free(_RUNS / "demo")
@@ -144,49 +173,30 @@ def demo(*, out: Path | None = None, quiet: Quiet = False, as_json: AsJson = Fal
 def list_protocols(as_json: bool) -> None:
     """Print the table of protocols."""
     from fedrank.cli.terminal import print_json
-    from fedrank.experiments.protocols import PROTOCOLS
 
+    known = [method(name) for name in method_names()]
     if as_json:
-        print_json([{"name": e.name, "summary": e.summary, "citation": e.citation, **vars(e.obj)} for e in PROTOCOLS])
+        about = ("name", "task", "summary", "citation", "paper", "file", "crosses")
+        print_json([{key: getattr(one, key) for key in about} for one in known])
         return
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table("name", "paper", "file", "what crosses")
-    for entry in PROTOCOLS:
-        shown.add_row(entry.name, entry.obj.paper, entry.obj.file, entry.obj.crosses)
+    shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    shown.add_column("name", no_wrap=True)
+    shown.add_column("task", no_wrap=True)
+    shown.add_column("paper")
+    shown.add_column("what crosses")
+    for one in sorted(known, key=lambda one: one.task):
+        shown.add_row(one.name, one.task, one.paper, one.crosses)
     Console().print(shown)
-
-
-def _named(config: RunConfig, source: str) -> RunConfig:
-    """The configuration with the protocol that the command names."""
-    if source.endswith(".toml"):
-        return config
-    return with_setting(config, "protocol", source)
 
 
 def _listener(quiet: bool, name: str = ""):
     from fedrank.cli.terminal import listener
 
     return listener(quiet, name)
-
-
-def _slug(config: Any) -> str:
-    from fedrank.core import plugins
-    from fedrank.engine.config import RunConfig as Settings
-    from fedrank.engine.methods import method
-
-    if isinstance(config, Settings):
-        return plugins.get("fedrank.tasks", method(config.protocol).task).folder_name(config)
-    data = re.sub(r"[^a-z0-9]+", "-", Path(config.data).name.lower()).strip("-")
-    if config.of_texts:
-        return f"{config.protocol}-{data}-{config.sketch.mode}"
-    if config.of_platforms:
-        mode = "" if config.slates.mode == "corrected" else config.slates.mode
-        return "-".join(filter(None, (config.protocol, config.world.preset, mode)))
-    about = (config.silos.target, config.bandit.rule if config.protocol == "bandit-fedavg" else "")
-    words = (re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in about)
-    return "-".join(filter(None, (config.protocol, data, *words)))
 
 
 def _free(folder: Path) -> Path:
@@ -210,3 +220,7 @@ def _show(folder: Path, as_json: bool) -> None:
 
     run = load(folder)
     show(run, _report(folder), as_json=as_json)
+
+
+#: The commands with the settings of the default protocol, for whoever lists commands.
+any_run, any_sweep = (command_of(name, DEFAULT_PROTOCOL) for name in ("run", "sweep"))

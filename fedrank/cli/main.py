@@ -25,11 +25,11 @@ for _name, _path, _help in (
     ("demo", "fedrank.cli.experiment:demo", "Train a ranker from simulated clicks on generated data; about a minute."),
     (
         "run",
-        "fedrank.cli.experiment:run",
+        "fedrank.cli.experiment:any_run",
         "Train with simulated users and leave a directory with results and a report.",
     ),
     ("resume", "fedrank.cli.experiment:resume", "Go on with a run that was stopped or killed."),
-    ("sweep", "fedrank.cli.experiment:sweep", "Run every combination of some settings and compare the results."),
+    ("sweep", "fedrank.cli.experiment:any_sweep", "Run every combination of some settings and compare the results."),
     (
         "reproduce",
         "fedrank.cli.reproduce:reproduce",
@@ -85,8 +85,6 @@ def _settings_of_file(command: App, commands: tuple[str, ...], arguments: cyclop
 
         cyclopts.config.Dict({"serve": settings_of(*source)})(command, commands, arguments)
         return
-    if source and not source[0].endswith(".toml"):  # the defaults of some settings are the protocol's
-        cyclopts.config.Dict({commands[0]: {"protocol": source[0]}})(command, commands, arguments)
     if source and source[0].endswith(".toml"):
         from fedrank.cli.experiment import settings_in
 
@@ -109,6 +107,20 @@ def protocols(*, as_json: Annotated[bool, Parameter(name="--json", negative="")]
     list_protocols(as_json)
 
 
+def _offer_settings(tokens: list[str]) -> None:
+    """Give ``run`` and ``sweep`` the settings of the protocol that the command line names as their flags."""
+    if not tokens or tokens[0] not in ("run", "sweep"):
+        return
+    from fedrank.cli.experiment import command_of, protocol_of
+    from fedrank.engine.settings import DEFAULT_PROTOCOL
+
+    source = tokens[1] if len(tokens) > 1 and not tokens[1].startswith("-") else DEFAULT_PROTOCOL
+    name = tokens[0]
+    summary = app[name].help
+    del app[name]
+    app.command(command_of(name, protocol_of(source)), name=name, help=summary)
+
+
 def main(tokens: list[str] | None = None) -> None:
     """Run a command line and leave the process with its exit status.
 
@@ -128,6 +140,7 @@ def call(tokens: list[str]) -> int:
         The exit status.
     """
     try:
+        _offer_settings(tokens)
         app(tokens, exit_on_error=False, print_error=True, result_action="return_value")
     except cyclopts.CycloptsError:
         return 2  # already printed, with what was probably meant

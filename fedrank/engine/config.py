@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from cyclopts import Parameter
 
@@ -44,6 +44,9 @@ class RunConfig:
     Raises:
         ConfigError: A setting is out of range or contradicts another.
     """
+
+    #: Name of the task (an entry point of ``fedrank.tasks``); a wing's settings name theirs.
+    task: ClassVar[str] = ""
 
     protocol: Annotated[str, Parameter(show=False)] = setting("", "The protocol; see fedrank protocols.")
     rounds: int = setting(100, "Rounds; a round is one step of the server.", low=1, high=10**6)

@@ -106,15 +106,18 @@ class RunFolder:
             )
         write_atomically(self.config, to_toml(config).encode())
 
-    def reopen(self) -> Any:
+    def reopen(self, settings: type | None = None) -> Any:
         """The configuration of the run that is here.
+
+        Args:
+            settings: Its dataclass, of a protocol that no package registers.
 
         Raises:
             RunError: There is none.
         """
         if not self.config.exists():
             raise RunError(f"{self.path}: holds no run (no config.toml). Give the folder that 'fedrank run' made.")
-        return read_config(self.config)
+        return read_config(self.config, settings)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -304,6 +307,7 @@ def environment(config: Any, citations: tuple[str, ...], kernels: bool) -> dict[
         "citations": list(citations),
         "command": " ".join(["fedrank", *sys.argv[1:]]) if Path(sys.argv[0]).stem == "fedrank" else "",
         "protocol": config.protocol,
+        "task": getattr(config, "task", None),
     }
 
 

@@ -240,10 +240,10 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise ConfigError(f"{os.fspath(path)}: not a TOML file: {error}.") from error
 
 
-def read_config(path: str | os.PathLike[str]) -> Any:
-    """The configuration in a TOML file; errors as :func:`read_toml` and :func:`from_dict`."""
+def read_config(path: str | os.PathLike[str], cls: type | None = None) -> Any:
+    """The configuration in a TOML file; ``cls`` and errors as :func:`read_toml` and :func:`from_dict` have them."""
     try:
-        return from_dict(read_toml(path))
+        return from_dict(read_toml(path), cls)
     except ConfigError as error:
         if str(path) in str(error):
             raise

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from fedrank.core.errors import RunError
 from fedrank.engine.progress import Listener
+from fedrank.engine.run import resume, run
 from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.settings import as_dict
 from fedrank.engine.variations import Variation
-from fedrank.experiments.run import resume, run
 
 
 def run_sweep(

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from fedrank.engine.settings import with_setting
-from fedrank.experiments.run import run
+from fedrank.engine.run import run
 from fedrank.ranking.config import Evaluation, FoltrESConfig, FoltrESPrivacy
 
 pytestmark = [pytest.mark.slow, pytest.mark.realdata]

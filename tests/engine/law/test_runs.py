@@ -17,7 +17,7 @@ from fedrank.core.ledger import Ledger
 from fedrank.engine import checkpoint
 from fedrank.engine.progress import Listener
 from fedrank.engine.settings import read_config, to_toml
-from fedrank.experiments.run import Interrupted, resume, run
+from fedrank.engine.run import Interrupted, resume, run
 from fedrank.ranking.config import Compute, Evaluation, FoltrESConfig, FoltrESPrivacy
 
 

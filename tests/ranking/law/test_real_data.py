@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fedrank.experiments.run import run
+from fedrank.engine.run import run
 from fedrank.ranking.config import Evaluation, FoltrESConfig, FoltrESPrivacy
 
 pytestmark = pytest.mark.realdata

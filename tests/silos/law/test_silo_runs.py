@@ -15,7 +15,7 @@ from fedrank.engine import runner
 from fedrank.engine.settings import from_dict, with_setting
 from fedrank.experiments.build import build
 from fedrank.experiments.config import Compute, Devices, Evaluation, RunConfig
-from fedrank.experiments.run import Interrupted, resume, run
+from fedrank.engine.run import Interrupted, resume, run
 from fedrank.silos.bandit_grid import STATIONARY, cells, play_cells
 from fedrank.silos.build import build_silos
 from fedrank.silos.config import Bandit, Network, Silos

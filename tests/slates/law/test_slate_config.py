@@ -12,7 +12,7 @@ from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import SCHEMA, RunFolder
 from fedrank.engine.settings import as_dict, from_dict, read_config, to_toml, with_setting
 from fedrank.experiments.config import Compute, Evaluation, RunConfig
-from fedrank.experiments.run import resume, run
+from fedrank.engine.run import resume, run
 from fedrank.slates.build import build_platforms
 from fedrank.slates.config import PLATFORM_PROTOCOLS, Slates, World
 from fedrank.slates.fedslate.secure_sum import SecureSum

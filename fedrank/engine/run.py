@@ -1,0 +1,96 @@
+"""One experiment, from its configuration to the files that it leaves.
+
+A run that was stopped or killed resumes from its last checkpoint and ends with the same numbers as one that was not.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from fedrank.core import plugins
+from fedrank.core.protocol import Protocol
+from fedrank.engine.config import RunConfig
+from fedrank.engine.methods import task_of
+from fedrank.engine.progress import Listener
+from fedrank.engine.run_folder import RunFolder
+from fedrank.engine.runner import Interrupted as Interrupted
+from fedrank.engine.settings import from_dict
+
+
+def run(
+    what: RunConfig | Protocol | str,
+    folder: str | os.PathLike[str],
+    *,
+    data: Any = None,
+    listener: Listener | None = None,
+    data_folder: str | os.PathLike[str] | None = None,
+    **settings: Any,
+) -> Path:
+    """Run an experiment into a new directory.
+
+    Args:
+        what: A configuration, the name of a protocol, or a protocol of the caller's own, which needs no registration.
+        folder: The run's directory; must be empty or not exist.
+        data: Data of the caller's own, in the form that the task loads, instead of what the settings name.
+        listener: Hears of the progress.
+        data_folder: Where data sets are looked for; by default ``FEDRANK_DATA`` or the platform's cache.
+        settings: Settings of a protocol that is named or handed over, as in ``config.toml``; nested ones as
+            dictionaries.
+
+    Returns:
+        The directory.
+
+    Raises:
+        FedrankError: The configuration, the data or the directory cannot be used.
+        Interrupted: Ctrl-C; the run can be resumed.
+    """
+    listener = listener or Listener()
+    listener.stage("Loading the data")
+    home = RunFolder(folder)
+    own = what if isinstance(what, Protocol) else None
+    if own is not None:
+        task = plugins.get("fedrank.tasks", own.task)
+        config = from_dict({"protocol": own.name, **settings}, task.settings).resolved()
+    else:
+        config = (from_dict({"protocol": what, **settings}) if isinstance(what, str) else what).resolved()
+        task = task_of(config.protocol)
+    experiment = task.build(config, data_folder, protocol=own, data=data)
+    runner = task.runner(experiment, home, listener)  # first: a bad configuration leaves nothing behind
+    home.create(config)
+    with home.locked():
+        return runner.run()
+
+
+def resume(
+    folder: str | os.PathLike[str],
+    *,
+    protocol: Protocol | None = None,
+    data: Any = None,
+    listener: Listener | None = None,
+    data_folder: str | os.PathLike[str] | None = None,
+) -> Path:
+    """Go on with a run that was stopped or killed; a finished one is left as it is.
+
+    Args:
+        folder: The run's directory.
+        protocol: The protocol that was handed to :func:`run`, if one was.
+        data: The data that was handed to :func:`run`, if any was.
+        listener: Hears of the progress.
+        data_folder: As in :func:`run`.
+
+    Raises:
+        RunError: There is no run in the directory, or its checkpoint is damaged.
+    """
+    listener = listener or Listener()
+    home = RunFolder(folder)
+    task = None if protocol is None else plugins.get("fedrank.tasks", protocol.task)
+    config = home.reopen(None if task is None else task.settings)
+    with home.locked():
+        if home.finished:
+            return home.path
+        listener.stage("Loading the data")
+        task = task or task_of(config.protocol)
+        experiment = task.build(config, data_folder, protocol=protocol, data=data)
+        return task.runner(experiment, home, listener).run()

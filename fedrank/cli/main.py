@@ -85,6 +85,8 @@ def _settings_of_file(command: App, commands: tuple[str, ...], arguments: cyclop
 
         cyclopts.config.Dict({"serve": settings_of(*source)})(command, commands, arguments)
         return
+    if source and not source[0].endswith(".toml"):  # several protocols share one class of settings
+        cyclopts.config.Dict({commands[0]: {"protocol": source[0]}})(command, commands, arguments)
     if source and source[0].endswith(".toml"):
         from fedrank.cli.experiment import settings_in
 

@@ -153,7 +153,7 @@ def simulate_fleet(
         )
     speak = _Speaker(quiet)
     with fleet(settings, splits.train, user, out) as processes:
-        seen = watch(settings, processes, speak.beat)
+        seen = watch(settings, processes, speak.show)
         failed = sum(process.poll() not in (None, 0) for process in processes)
     if failed:
         raise RunError(f"{failed} of {devices} devices ended with an error; see above.")
@@ -246,8 +246,8 @@ class _Speaker:
     def __init__(self, quiet: bool):
         self._quiet, self._last, self._terminal = quiet, None, sys.stderr.isatty()
 
-    def beat(self, seen: dict[str, Any] | None, running: int) -> None:
-        """One look at the hub."""
+    def show(self, seen: dict[str, Any] | None, running: int) -> None:
+        """Show the hub's status and the number of running devices."""
         if self._quiet:
             return
         if seen is None:

@@ -1,6 +1,6 @@
-"""A server's state between rounds, on disk: the newest few, each written in one step.
+"""Checkpoints of a server's state between rounds: the newest few, each written atomically.
 
-A hub and a Flower server keep the same files, so that either goes on where it was stopped.
+A hub and a Flower server keep the same files, so that either continues where it was stopped.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ _log = logging.getLogger("fedrank.checkpoints")
 
 
 class Checkpoints:
-    """States before their rounds: ``state-00000017.npz`` is what round 17 is asked from.
+    """Checkpoints in a folder: ``state-00000017.npz`` is the state before round 17.
 
     Args:
-        folder: Where they are; made when the first is written.
-        about: What they belong to, JSON-able; a state of something else is refused.
-        keep: How many are kept, at least 2: one that is damaged must not be the only one.
+        folder: The folder; made when the first checkpoint is written.
+        about: What they belong to, JSON-able; a checkpoint of something else is refused.
+        keep: Number of checkpoints that are kept, at least 2: one that is damaged must not be the only one.
     """
 
     def __init__(self, folder: Path, about: dict[str, Any], keep: int = 3):
         self.folder, self.about, self.keep = Path(folder), about, max(2, keep)
 
     def _files(self) -> list[tuple[int, Path]]:
-        """Round and file of each, newest first."""
+        """Round and file of each checkpoint, newest first."""
         found = ((re.fullmatch(r"state-(\d{8,})\.npz", path.name), path) for path in self.folder.glob("state-*.npz"))
         return sorted(((int(match[1]), path) for match, path in found if match), reverse=True)
 
     def sweep(self) -> None:
-        """Remove what processes that were killed left half-written; for whoever alone writes here."""
+        """Remove files that killed processes left half-written; no other process may be writing here."""
         for path in self.folder.glob("state-*.partial"):
             path.unlink(missing_ok=True)
 
@@ -50,7 +50,7 @@ class Checkpoints:
             state: Pytree of arrays.
 
         Raises:
-            RunError: It cannot be written; those that are there stay.
+            RunError: It cannot be written; earlier checkpoints stay.
         """
         checkpoint.save(self.folder / f"state-{round_:08}.npz", state, {"of": self.about, "round": round_})
         # Files beyond this round are of a future that did not happen: a log that was put back from a copy.
@@ -63,8 +63,8 @@ class Checkpoints:
         """Rounds and states, newest first; damaged files are passed over with a warning.
 
         Args:
-            like: A state of the same shapes.
-            before: The last round to look at; None: the newest there is.
+            like: A pytree of the same structure, shapes and types.
+            before: Largest round; None: no limit.
 
         Raises:
             RunError: A file belongs to something else.
@@ -85,5 +85,5 @@ class Checkpoints:
             yield number, jax.tree.map(jnp.asarray, state)
 
     def newest(self, like: Any) -> tuple[int, Any] | None:
-        """Round and state to go on from; None where there is none. Arguments and errors as :meth:`states`."""
+        """Round and state of the newest checkpoint; None if there is none. Arguments and errors as :meth:`states`."""
         return next(self.states(like), None)

@@ -1,8 +1,8 @@
-"""What a device and its hub agree on before anything is sent; NumPy and the standard library only.
+"""The terms of a hub, which a device agrees to before it sends anything. Needs NumPy and the standard library only.
 
-A hub hands its terms out when a device enrols, and never changes them: other terms are another hub, with other devices.
-A device works out for itself what they promise its user (:attr:`Terms.epsilon_message`) and stays silent where that is
-not enough. It believes no ε that somebody else computed.
+A hub hands its terms out when a device enrols, and never changes them: other terms need another hub, with other
+devices. A device computes itself what they promise its user (:attr:`Terms.epsilon_message`), sends nothing where that
+is not enough, and does not rely on an ε that somebody else computed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from fedrank.ranking.on_device.scores import weights_of
 
 #: Rankers that a device can compute, and whether they have hidden units.
 RANKERS = {"linear": False, "mlp": True}
-#: What a device can do to its rewards. Gaussian noise is left out: a device could not work out its ε by itself.
+#: Mechanisms that privatise rewards. Gaussian noise is left out: a device could not compute its ε by itself.
 MECHANISMS = ("randomised-response", "laplace")
-#: Noise exceeds so many scales practically never; sums with it cross in 32 bits.
+#: Multiple of the noise's scale that it practically never exceeds; sums with noise are sent in 32 bits.
 _TAIL = 40
 #: Largest model that a hub hands out, in weights: 4 MB.
 LARGEST_MODEL = 1_000_000
@@ -35,21 +35,21 @@ LARGEST_MODEL = 1_000_000
 
 @dataclass(frozen=True)
 class Terms:
-    """Everything about the protocol that a device must know. FOLtR-ES; section numbers as there.
+    """Everything about the protocol, FOLtR-ES, that a device must know.
 
     Attributes:
-        hub: Who hands out these terms: 32 hexadecimal digits, drawn when the hub was made.
-        n_features: Features of a document.
+        hub: Name of the hub: 32 random hexadecimal digits.
+        n_features: Number of features of a document.
         ranker: ``"linear"`` or ``"mlp"``.
         hidden: Hidden units of the mlp; 0 for linear.
         reward: Name of the online metric.
-        reward_values: Round the reward to so many values; None: as it is.
-        depth: Ranks that are shown and looked at.
+        reward_values: Number of values that the reward is rounded to; None: it is not rounded.
+        depth: Number of ranks that count.
         interactions: B, interactions in a message; even.
         sigma: σ of the perturbation.
         mechanism: ``"randomised-response"`` with ``p``, or ``"laplace"`` with ``epsilon`` of one interaction.
-        p: Probability of an honest answer; 1 with Laplace noise.
-        epsilon: ε of one interaction of Laplace noise; None otherwise.
+        p: Probability that randomised response sends the true value; 1 with Laplace noise.
+        epsilon: ε of one interaction with Laplace noise; None otherwise.
         protocol: ``"foltr-es"``.
         wire: Version of the wire form.
 
@@ -116,23 +116,23 @@ class Terms:
 
     @functools.cached_property
     def metric(self) -> OnlineMetric:
-        """The reward that is sent."""
+        """Metric of an interaction's clicks, in integer units, whose values are sent."""
         metric = REWARDS.get(self.reward)(self.depth)
         return metric if self.reward_values is None else discretised(metric, self.reward_values)
 
     @property
     def each(self) -> int:
-        """Interactions under θ + σv, and as many under θ − σv."""
+        """Number of interactions under θ + σv, and of those under θ − σv."""
         return self.interactions // 2
 
     @property
     def size(self) -> int:
-        """Weights of the model."""
+        """Number of weights of the model."""
         return weights_of(self.n_features, self.hidden)
 
     @functools.cached_property
     def request(self) -> Layout[Request]:
-        """Hub to device."""
+        """Layout of the request, from the hub to a device."""
         return Layout(Request, parameters=self.size)
 
     @functools.cached_property
@@ -142,12 +142,12 @@ class Terms:
 
     @functools.cached_property
     def reply(self) -> Layout[Any]:
-        """Device to hub."""
+        """Layout of the reply, from a device to the hub."""
         return self.clicks_to_reply.layout
 
     @property
     def epsilon_interaction(self) -> float:
-        """ε of one interaction, in nats; infinite where nothing is promised."""
+        """ε of one interaction, in nats; infinite without protection."""
         if self.mechanism == "laplace":
             assert self.epsilon is not None  # refused above
             return self.epsilon
@@ -155,20 +155,20 @@ class Terms:
 
     @property
     def epsilon_message(self) -> float:
-        """ε of one message: all its interactions change."""
+        """ε of one message, all of whose interactions may change, in nats."""
         one = self.epsilon_interaction
         return one if one == math.inf else one * self.interactions
 
     def as_json(self) -> dict[str, Any]:
-        """The terms as they cross and as they are kept."""
+        """The terms as JSON, as they are sent and stored."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Terms:
-        """The inverse of ``json.dumps(terms.as_json())``; unknown keys are left alone, so that hubs may say more.
+        """The inverse of ``json.dumps(terms.as_json())``; unknown keys are ignored, later versions may add some.
 
         Raises:
-            WireError: Not JSON, not the types it should be, or terms that do not hold together.
+            WireError: It is not JSON, has values of wrong types, or contradicts itself.
         """
         hints = typing.get_type_hints(cls)
         try:

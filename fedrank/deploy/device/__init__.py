@@ -39,7 +39,7 @@ R = TypeVar("R")
 
 
 def _never_raises(instead: Callable[..., R]) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """A method that returns ``instead`` of its arguments where it fails."""
+    """Decorate a method so that it logs errors and returns the result of ``instead`` for them."""
 
     def decorate(method: Callable[..., R]) -> Callable[..., R]:
         @functools.wraps(method)
@@ -79,20 +79,20 @@ class Device:
     """One device. All methods may be called from any thread; several processes may share a folder.
 
     Args:
-        hub: Address of the hub, ``https://…``. One folder belongs to one hub at a time.
+        hub: URL of the hub, ``https://…``. One folder belongs to one hub at a time.
         enrolment: The hub's enrolment token.
-        folder: Where the device keeps what has to last. If it cannot be written, everything is kept in memory, and
+        folder: Folder of the device's file. If it cannot be written, everything is kept in memory, and
             :attr:`Synced.lasting` is False: each start is then a new device, and earlier messages are forgotten. If
-            something was kept there that cannot be read, the device is silent: the user may have opted out.
+            there is a file that cannot be read, the device sends nothing: the user may have opted out.
         most_epsilon: Largest ε of one message that this app allows; a device stays silent where the hub's terms give
             more. ``math.inf`` allows everything.
         lifetime_epsilon: Largest sum of the ε of all messages in the ledger; None: no limit.
         ca: File with the certificates to trust in place of the system's.
         timeout: Longest silence of the hub, in seconds.
-        patience: An interaction without a click for so many seconds is over at the next :meth:`sync`.
+        patience: Seconds without a click after which an interaction is over at the next :meth:`sync`.
         allow_http: Plain http to another machine, where the network itself is protected.
-        _words: Tests only: words that somebody else knows protect nobody. Asked for the shape ``(1,)`` for the seed of
-            a round, then, with randomised response, ``(2,)`` for each interaction in turn.
+        _words: Source of random words, for tests only; by default the operating system. Called with the shape ``(1,)``
+            for the seed of a round, then, with randomised response, ``(2,)`` for each interaction.
 
     Raises:
         ConfigError: A setting that can never work. Nothing else is raised, here or later.
@@ -133,11 +133,11 @@ class Device:
 
     @_never_raises(_data_order)
     def rank(self, features: Any) -> Ranking:
-        """Rank documents; the interaction before is over.
+        """Rank documents; ends the interaction before.
 
         Args:
-            features: float [documents, n_features], finite. Where they cannot be used that is logged, and the documents
-                stay in the order of the data; so they do before there is a model.
+            features: float [documents, n_features], finite. If they cannot be used, this is logged and the documents
+                stay in the order of the data, as they do before there is a model.
         """
         with self._memory.lock:
             self._memory.end()
@@ -151,14 +151,14 @@ class Device:
 
     @_never_raises(_no)
     def log_click(self, ranking: Ranking, position: SupportsIndex) -> bool:
-        """The user clicked.
+        """Report a click.
 
         Args:
-            ranking: The newest that :meth:`rank` gave; clicks on earlier ones come too late.
-            position: Of the document in what was shown, from 0.
+            ranking: The newest result of :meth:`rank`; clicks on earlier ones are ignored.
+            position: Rank of the clicked document, from 0.
 
         Returns:
-            Whether the click counts: not below the ranks that the hub asks about, nor where nothing is learnt.
+            Whether the click counts; it does not below the ranks of the hub's metric, or while nothing is learnt.
         """
         with self._memory.lock:
             number = operator.index(position)
@@ -169,7 +169,7 @@ class Device:
 
     @_never_raises(_no)
     def finish(self, ranking: Ranking) -> bool:
-        """The interaction is over, clicked or not; so it is at the next :meth:`rank`. Returns whether it counts."""
+        """End the interaction, with or without a click, as the next :meth:`rank` does. Returns whether it counts."""
         with self._memory.lock:
             now = self._memory.round and self._memory.round.open
             return now is not None and now.ranking is ranking and self._memory.end()
@@ -188,9 +188,9 @@ class Device:
 
     @_never_raises(_failed)
     def sync(self) -> Synced:
-        """Look at the hub: enrol, fetch the model, send what waits. Call it again after :attr:`Synced.next_in` seconds.
+        """Synchronise with the hub: enrol, fetch the model, send messages.
 
-        Earlier calls are harmless. After a failure they do nothing until the pause is over.
+        Call it again after :attr:`Synced.next_in` seconds. Earlier calls are harmless; after a failure they do nothing until the pause is over.
         """
         with self._memory.lock:
             if self._memory.closed or self._busy:
@@ -200,16 +200,16 @@ class Device:
                 )
             self._busy = True
         try:
-            return self._conversation.hold()
+            return self._conversation.sync()
         finally:
             self._busy = False
 
     @_never_raises(_no)
     def opt_out(self) -> bool:
-        """Send nothing any more; what has not left never will. The newest model goes on ranking.
+        """Stop sending: messages that have not left are discarded. Ranking continues with the newest model.
 
         Returns:
-            Whether this outlives the process.
+            Whether this was written and outlives the process.
         """
         with self._memory.lock:
             self._memory.out = self._memory.unsaved = True
@@ -219,7 +219,7 @@ class Device:
 
     @_never_raises(_no)
     def opt_in(self) -> bool:
-        """Take part again. Returns whether this outlives the process."""
+        """Take part again. Returns whether this was written and outlives the process."""
         with self._memory.lock:
             self._memory.outbox.put(out=None)
             self._memory.unsaved = False
@@ -231,7 +231,7 @@ class Device:
         """Opt out, have the hub forget this device's token, and forget the hub.
 
         Args:
-            erase: Forget the ledger too, but for the sum that ``lifetime_epsilon`` is about.
+            erase: Delete the ledger too, except for the sum of the ε that ``lifetime_epsilon`` limits.
 
         Returns:
             Whether the hub has forgotten the token; if not, each :meth:`sync` tries again.
@@ -246,7 +246,7 @@ class Device:
         self.sync()
         return self._memory.leaving is None
 
-    # ---------------------------------------------------------------------------------------------- for the user's eyes
+    # ------------------------------------------------------------------------------------------------- for the user
 
     @_never_raises(lambda *_, **__: [])
     def ledger(self) -> list[LedgerRow]:
@@ -256,7 +256,7 @@ class Device:
 
     @_never_raises(lambda *_, **__: {})
     def privacy(self) -> dict[str, Any]:
-        """What is promised, what is not covered, and what was spent so far; ready for JSON, an infinite ε is None."""
+        """The privacy guarantee, what it does not cover, and the ε spent so far; JSON-able, an infinite ε is None."""
         with self._memory.lock:
             spent, count = self._memory.outbox.spent(), self._memory.outbox.get
             return {
@@ -277,7 +277,7 @@ class Device:
 
     @_never_raises(lambda *_, **__: None)
     def close(self) -> None:
-        """The interaction is over and the file is closed. Rankings stay in the order of the data from here on."""
+        """End the interaction and close the file. Later rankings stay in the order of the data."""
         with self._memory.lock:
             if not self._memory.closed:
                 self._memory.end()

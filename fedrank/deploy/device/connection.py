@@ -23,37 +23,37 @@ LONGEST_WAIT = 3600.0
 #: Wait after the first failure is up to twice this, in seconds; it doubles with each further one.
 _FIRST_WAIT = 1.0
 _TOKEN = re.compile(r"[!-~]{8,512}")
-#: The operating system's chance, for pauses: devices that were refused together must not come back together.
+#: Random numbers from the operating system, for pauses: devices refused together must not come back together.
 CHANCE = random.SystemRandom()
-#: Bytes that a hub's answer to an enrolment may have; the most values that a reward can have.
+#: Largest response to an enrolment in bytes; most values that a reward can have.
 _ENROLMENT, _VALUES = 65_536, 65_537
-#: What becomes of a message, by the status of the answer; other answers say nothing about it.
+#: Outcome of a message by the status code of the response; other codes say nothing about it.
 _OUTCOMES = {200: COUNTED, 201: COUNTED, 400: REFUSED, 409: TOO_LATE, 410: OVER, 413: REFUSED, 422: REFUSED}
 #: The hub's own reasons after which a message was certainly not counted, and may be later.
 _NOT_NOW = ("unauthorised", "between-rounds", "unavailable", "too-many")
 
 
 class State(enum.StrEnum):
-    """How a device stands with its hub."""
+    """State of a device with respect to its hub."""
 
-    OK = "OK"  #: In step.
-    RETRY = "RETRY"  #: The hub asks to come back later, or makes no sense.
-    STALE = "STALE"  #: A message came too late; there is a newer model to fetch.
+    OK = "OK"  #: All is well.
+    RETRY = "RETRY"  #: The hub asks to come back later, or its response cannot be read.
+    STALE = "STALE"  #: A message came too late; a newer model is to be fetched.
     DONE = "DONE"  #: Training is over; the model stays.
     OFFLINE = "OFFLINE"  #: No response.
-    SILENT = "SILENT"  #: No message is sent: the user opted out, or more would not be private enough.
+    SILENT = "SILENT"  #: No message is sent: the user opted out, or another message would exceed the allowed ε.
 
 
 @dataclass(frozen=True)
 class Synced:
-    """What became of a look at the hub.
+    """Result of a synchronisation with the hub.
 
     Attributes:
-        state: How the device stands with it.
-        sent: Messages that it counted, this time.
-        next_in: Seconds until it is worth looking again.
-        why: The reason, where all is not well.
-        lasting: What the device keeps outlives the process.
+        state: State of the device.
+        sent: Number of messages that the hub counted this time.
+        next_in: Seconds until the next synchronisation is useful.
+        why: The reason of a state other than OK.
+        lasting: Whether the device's data outlives the process.
     """
 
     state: State
@@ -65,13 +65,13 @@ class Synced:
 
 @dataclass(frozen=True)
 class Refusal:
-    """The hub did not do what was asked, or said something that makes no sense.
+    """A request that the hub refused, or answered with something that cannot be read.
 
     Attributes:
-        why: In words.
-        retry_after: Seconds that it asks to wait; None if it does not.
-        unauthorised: It does not know the token.
-        not_counted: What was sent has certainly not been counted.
+        why: The reason as text.
+        retry_after: Seconds that the hub asks to wait; None if it does not.
+        unauthorised: Whether the hub does not know the token.
+        not_counted: Whether a message that was sent has certainly not been counted.
     """
 
     why: str
@@ -83,11 +83,11 @@ class Refusal:
 def tag_of(terms: Terms, round_: int, weights: bytes) -> str:
     """The entity tag that a hub gives a model.
 
-    It names the content: a hub that was put back from a copy may show another model in the same round.
+    It depends on the content: a hub that was restored from a copy may have another model in the same round.
 
     Args:
-        terms: Of the hub.
-        round_: Of the model.
+        terms: Terms of the hub.
+        round_: Round of the model.
         weights: Little-endian float32.
     """
     return f'"{terms.hub[:8]}-{round_}-{hashlib.sha256(weights).hexdigest()[:8]}"'
@@ -102,7 +102,7 @@ class HubClient(HttpClient):
     """A device's requests to its hub; arguments as of :class:`~fedrank.deploy.http.client.HttpClient`."""
 
     def enrol(self, enrolment: str) -> tuple[str, Terms] | Refusal:
-        """Become a device of the hub: its token, and the hub's terms. Errors as :meth:`request`."""
+        """Enrol with the hub; returns the device's token and the hub's terms. Errors as :meth:`request`."""
         response = self.request("POST", "/v1/enrol", enrolment, body=b"", limit=_ENROLMENT)
         if response.status != 201:
             return _refusal("enrolment", response)
@@ -116,12 +116,12 @@ class HubClient(HttpClient):
             return Refusal(f"enrolment: the hub's answer cannot be read ({type(error).__name__})")
 
     def model(self, token: str, terms: Terms, etag: str) -> tuple[bytes | None, bool] | Refusal:
-        """The newest model.
+        """Fetch the newest model.
 
         Args:
-            token: Of the device.
-            terms: Of the hub.
-            etag: Of the model that the device has, see :func:`tag_of`; empty if it has none.
+            token: Token of the device.
+            terms: Terms of the hub.
+            etag: Entity tag of the model that the device has, see :func:`tag_of`; empty if it has none.
 
         Returns:
             The model's bytes, checked, or None if the device has it; and whether training is over.
@@ -138,7 +138,7 @@ class HubClient(HttpClient):
         return response.body, response.over
 
     def report(self, token: str, round_: int, body: bytes) -> str | Refusal:
-        """Send a message; its outcome, as the ledger has it."""
+        """Send a message; returns its outcome as in the ledger."""
         response = self.request("POST", f"/v1/report/{round_}", token, body=body)
         if response.status == 409 and response.reason != "stale-round":
             return (
@@ -147,7 +147,7 @@ class HubClient(HttpClient):
         return _OUTCOMES.get(response.status) or _refusal("report", response)
 
     def leave(self, token: str) -> Refusal | None:
-        """Have the token forgotten; None: the hub does not know it any more."""
+        """Ask the hub to forget the token; None: the hub does not know it any more."""
         response = self.request("DELETE", "/v1/device", token)
         return None if response.status in (204, 401) else _refusal("leaving", response)
 
@@ -158,13 +158,13 @@ def _refusal(what: str, response: ClientResponse) -> Refusal:
 
 
 class Backoff:
-    """How long to wait after failures: uniformly between 0 and a bound that doubles (full jitter), at most an hour.
+    """Waiting time after failures: uniform between 0 and a bound that doubles (full jitter), at most an hour.
 
-    A process that is started again goes on waiting. If the clock was set back in between it does not: the wait that is
-    left can never be longer than the whole one.
+    A process that is started again continues to wait, unless the clock was set back in between: the remaining wait can
+    never be longer than the whole one.
 
     Args:
-        kept: What :meth:`as_json` gave; None at the beginning.
+        kept: The result of an earlier :meth:`as_json`; None at the beginning.
     """
 
     def __init__(self, kept: str | None = None):
@@ -182,8 +182,8 @@ class Backoff:
         """Count a failure.
 
         Args:
-            retry_after: Seconds that the hub asked for; kept to, and jitter on top, up to an hour in all.
-            uniform: Draws between two numbers; the operating system's randomness by default.
+            retry_after: Seconds that the hub asked for; jitter is added, up to an hour in all.
+            uniform: Draws a number between two; by default from the operating system.
 
         Returns:
             Seconds to wait.
@@ -195,14 +195,14 @@ class Backoff:
         return self._wait
 
     def left(self) -> float:
-        """Seconds that are still to be waited, ≥ 0."""
+        """Remaining seconds to wait, at least 0."""
         return max(0.0, self._until - monotonic())
 
-    def over(self) -> None:
-        """All went well."""
+    def reset(self) -> None:
+        """Reset after a success."""
         self.failures, self._until, self._wait = 0, -math.inf, 0.0
 
     def as_json(self) -> str:
-        """To be kept."""
+        """The state as JSON text, from which another process can continue."""
         left = self.left()
         return json.dumps([self.failures, time.time() + left, left])

@@ -1,4 +1,4 @@
-"""What a device says to its hub and when: enrol, fetch the model, send what waits, take leave."""
+"""Synchronisation of a device with its hub: enrol, fetch the model, send messages, leave."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from fedrank.deploy.device.outbox import COUNTED, OVER, TOO_LATE
 from fedrank.deploy.device.trial import objection
 
 _log = logging.getLogger("fedrank.device")
-#: Seconds between two looks at the hub, on average, while all is well.
+#: Mean time between two synchronisations while all is well, in seconds.
 POLL = 60.0
 
 
 class Conversation:
-    """What is said to the hub, one request after the other.
+    """The requests of a synchronisation, one after the other.
 
     Args:
-        memory: Of the device.
-        connection: To the hub.
+        memory: State of the device.
+        connection: Client of the hub.
         enrolment: The enrolment token.
-        patience: An interaction is over after so many seconds without a click.
+        patience: Seconds without a click after which an interaction is over.
     """
 
     def __init__(self, memory: Memory, connection: HubClient, enrolment: str, patience: float):
@@ -34,8 +34,8 @@ class Conversation:
         self._sent, self._last = 0, (State.RETRY, "waits since before the last start")
         self.backoff = Backoff()
 
-    def hold(self) -> Synced:
-        """From the hub's terms to the messages that wait; ends where it cannot go on."""
+    def sync(self) -> Synced:
+        """Enrol if needed, fetch the model, send the waiting messages; stops where it cannot continue."""
         self._sent = 0
         try:
             for step in (self._look_around, self._take_leave, self._agree, self._fetch, self._report):
@@ -50,7 +50,7 @@ class Conversation:
             return self._later(State.RETRY, f"the file cannot be written: {error}")
         with self._memory.lock:
             if self.backoff.failures:
-                self.backoff.over()
+                self.backoff.reset()
                 with contextlib.suppress(sqlite3.Error):
                     self._outbox.put(backoff=None)
             why, over = self._memory.silence(), self._memory.over

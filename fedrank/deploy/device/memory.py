@@ -1,4 +1,4 @@
-"""What a device knows while it runs: token, terms, model, the trial of its round; and when it has to be silent."""
+"""The state of a running device: token, terms, model, the trial of its round; and whether it may send."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _log = logging.getLogger("fedrank.device")
 
 
 class Memory:
-    """What the device knows, and the file behind it; in memory and on the disk alike. Call it with :attr:`lock` held.
+    """The state of the device, in memory and in its file. Call its methods with :attr:`lock` held.
 
     Args:
-        folder: Of the file.
-        url: Address of the hub.
+        folder: Folder of the file.
+        url: URL of the hub.
         most_epsilon: Largest ε of one message.
         lifetime: Largest sum of the ε of all messages.
-        words: Randomness of seeds and lies.
+        words: Source of random words for seeds and randomised response.
 
     Attributes:
-        lock: Never held while the network is used.
-        token: Of the device; None: it has to enrol.
-        leaving: A token that the hub has to forget.
-        over: Training is over.
-        out: The user has opted out.
-        unsaved: This could not be written.
+        lock: Lock of the state; never held while the network is used.
+        token: Token of the device; None: it has to enrol.
+        leaving: A token that the hub is still to forget.
+        over: Whether training is over.
+        out: Whether the user has opted out.
+        unsaved: Whether the opting out could not be written.
         spent: Sum of the ε of all messages that left.
     """
 
@@ -51,13 +51,13 @@ class Memory:
             self.complain(f"the folder cannot be used, nothing outlives this process ({self.outbox.trouble})")
 
     def complain(self, message: str) -> None:
-        """Log an error, once."""
+        """Log an error, the same message only once."""
         if message not in self._said and len(self._said) < 100:
             self._said.add(message)
             _log.error("%s", message)
 
     def load(self) -> None:
-        """What the file knows."""
+        """Read the state from the file."""
         get = self.outbox.get
         if get("url") not in (None, self.url):
             self.outbox.forget_hub()  # a token never goes to another hub
@@ -74,7 +74,7 @@ class Memory:
         self.use(kept, bool(get("over")))
 
     def use(self, model: Request | None, over: bool) -> None:
-        """Rank by this model from now on."""
+        """Rank with this model from now on."""
         self.over = over
         if self.terms is None or model is None:
             self.round = None
@@ -87,7 +87,7 @@ class Memory:
             self.round.trial, self.round.reported = trial or self.round.trial, reported
 
     def drop(self) -> int:
-        """Forget the trial; how many interactions are lost with it because they were in memory only."""
+        """Drop the trial; returns the number of its interactions that were in memory only and are lost."""
         lost = 0
         if self.round is not None:
             lost = self.round.lost
@@ -95,12 +95,12 @@ class Memory:
         return lost
 
     def learns(self) -> bool:
-        """Whether the next interaction will count."""
+        """Whether the next interaction will count for learning."""
         now = self.round
         return now is not None and not (now.reported or self.over or self.closed or self.silence())
 
     def silence(self) -> str:
-        """Why nothing is sent; empty if something may be."""
+        """Reason why nothing is sent; empty if messages may be sent."""
         if self.out:
             return "the user has opted out"
         if self.outbox.unreadable:
@@ -116,7 +116,7 @@ class Memory:
         return ""
 
     def end(self) -> bool:
-        """The open interaction is over. Whether it counts."""
+        """End the open interaction; returns whether it counts."""
         now = self.round
         if now is None or now.open is None:
             return False

@@ -1,4 +1,4 @@
-"""What a device keeps between starts: one SQLite file. What is about people in it was privatised before it was written.
+"""A device's SQLite file. What it holds about the user was privatised before it was written.
 
 It holds the hub's token, terms and model; the running sums of the round's trial (with randomised response only, see
 :mod:`fedrank.deploy.device.trial`); and a row for each message that was made, which is outbox and ledger at once: a
@@ -33,7 +33,7 @@ VERSION = 1
 #: Seconds to wait while another process has the file: an app that ranks must not wait long.
 _BUSY = 0.5
 
-#: What can become of a message that was sent.
+#: Outcomes of a message that was sent.
 COUNTED = "counted"
 TOO_LATE = "too late, not counted"
 OVER = "training was over, not counted"
@@ -62,14 +62,14 @@ CREATE TABLE IF NOT EXISTS message (
 
 @dataclass(frozen=True)
 class Message:
-    """A message that waits to be sent, or for its answer.
+    """A message without an outcome yet.
 
     Attributes:
-        number: In the outbox.
-        hub: Whom it is for.
-        round: Whose model it is about.
-        body: Its bytes.
-        tried: It may have left already.
+        number: Number in the outbox.
+        hub: Name of the hub that it is for.
+        round: Round of the model that it is about.
+        body: Bytes of the message.
+        tried: Whether it may have left already.
     """
 
     number: int
@@ -84,13 +84,13 @@ class LedgerRow:
     """One message that left the device, or may have left.
 
     Attributes:
-        when: Of the first attempt, by the device's clock: UTC, ISO 8601.
+        when: Time of the first attempt by the device's clock: UTC, ISO 8601.
         round: Round of the hub.
         bytes: Bytes of the message, without what the transport adds.
         epsilon: ε of the message, in nats; infinite where nothing was promised.
         total: Sum of the ε of this and all earlier messages.
-        words: The numbers that were sent, and what they are.
-        outcome: What became of it.
+        words: The numbers that were sent and their meaning, as text.
+        outcome: Outcome of the message.
     """
 
     when: str
@@ -103,15 +103,15 @@ class LedgerRow:
 
 
 class Outbox:
-    """The file, or its stand-in in memory. Methods may raise :class:`sqlite3.Error`; then nothing has changed.
+    """The file, or a database in memory in its place. Methods may raise :class:`sqlite3.Error`; then nothing changed.
 
     Args:
-        folder: Made if it is not there, for its owner's eyes only.
+        folder: Made if it is not there, readable for its owner only.
 
     Attributes:
-        lasting: What is kept outlives the process.
+        lasting: Whether the data outlives the process.
         trouble: Why it does not.
-        unreadable: There was a file, and nobody knows what it says: a ledger, perhaps that the user has opted out.
+        unreadable: Whether there was a file that cannot be read: it may say that the user has opted out.
     """
 
     def __init__(self, folder: str | os.PathLike[str]):
@@ -128,10 +128,10 @@ class Outbox:
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = False) -> Iterator[None]:
-        """All or nothing; does not nest.
+        """One transaction; does not nest.
 
         Args:
-            durable: Survives a power cut, not only the end of the process.
+            durable: Whether it survives a power cut, not only the end of the process.
         """
         self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         with transaction(self._db):
@@ -140,12 +140,12 @@ class Outbox:
     # ---------------------------------------------------------------------------------------------------------- facts
 
     def get(self, name: str) -> Any:
-        """A fact; None if it is not known."""
+        """A named value; None if there is none."""
         row = self._db.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
         return None if row is None else row[0]
 
     def put(self, **facts: Any) -> None:
-        """Keep facts; None forgets one. Part of a transaction, or each by itself."""
+        """Write named values; None removes one. Part of a transaction, or each in one of its own."""
         for name, value in facts.items():
             if value is None:
                 self._db.execute("DELETE FROM fact WHERE name = ?", (name,))
@@ -153,7 +153,7 @@ class Outbox:
                 self._db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
 
     def adopt(self, url: str, token: str, terms: str) -> None:
-        """A hub has enrolled this device. Where another process was quicker, its token stays and ours is not used."""
+        """Write the token and terms of an enrolment; if another process enrolled first, its token stays."""
         with self.transaction():
             if self.get("token") is None:
                 if self.get("terms") != terms:
@@ -163,9 +163,9 @@ class Outbox:
                 self.put(url=url, token=token, terms=terms)
 
     def forget_token(self, token: str) -> None:
-        """The hub does not know this device any more.
+        """Forget a token that the hub does not know any more; the device then enrols as a new one.
 
-        It enrols as another one. A message that may have been counted for the old one must not count for the new one.
+        A message that may have been counted for the old device must not count for the new one.
         """
         with self.transaction():
             if self.get("token") == token:
@@ -173,7 +173,7 @@ class Outbox:
             self._give_up("unanswered > 0")
 
     def forget_hub(self, **facts: Any) -> None:
-        """Forget all about the hub but the ledger; keep ``facts`` instead."""
+        """Forget everything about the hub except the ledger, and write ``facts``."""
         with self.transaction(durable=True):
             self._discard()
             self._give_up("1")
@@ -181,11 +181,11 @@ class Outbox:
             self.put(**facts)
 
     def move_on(self, model: bytes, lost: int) -> None:
-        """Keep a new model; what was tried with the one before is discarded.
+        """Write a new model, and discard the trial of the model before it.
 
         Args:
             model: Bytes of the hub's request.
-            lost: Interactions of a trial that was in memory only.
+            lost: Number of interactions of a trial that was in memory only.
         """
         with self.transaction():
             if self.get("model") != model:  # else another process was here already, and is trying this model
@@ -193,14 +193,14 @@ class Outbox:
                 self.put(model=model)
 
     def opt_out(self, lost: int) -> None:
-        """Nothing that has not left will; ``lost`` as for :meth:`move_on`."""
+        """Write that the user opted out, and discard messages that have not left; ``lost`` as for :meth:`move_on`."""
         with self.transaction(durable=True):
             self._discard(lost)
             self._give_up("1")
             self.put(out=1)
 
     def erase(self, **facts: Any) -> None:
-        """Forget everything but these facts and what was spent, one number; write over it."""
+        """Delete and overwrite everything except these facts and the sum of the ε that was spent."""
         with self.transaction(durable=True):
             facts["spent"] = self.spent() or None
             for table in ("fact", "trial", "message"):
@@ -209,7 +209,7 @@ class Outbox:
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _discard(self, lost: int = 0) -> None:
-        """Trials, and messages that never left."""
+        """Discard trials, and messages that never left."""
         rows = self._db.execute("SELECT plus_done + minus_done FROM trial").fetchall()
         self._db.execute("DELETE FROM trial")
         whole = self._db.execute("DELETE FROM message WHERE sent IS NULL").rowcount
@@ -218,7 +218,7 @@ class Outbox:
                 self.put(**{name: (self.get(name) or 0) + more})
 
     def _give_up(self, which: str) -> None:
-        """Messages that left and whose answer is not asked for any more."""
+        """Set the outcome of messages that left and are not sent again to :data:`UNKNOWN`."""
         self._db.execute(
             f"UPDATE message SET outcome = ? WHERE sent IS NOT NULL AND outcome IS NULL AND {which}", (UNKNOWN,)
         )
@@ -226,23 +226,23 @@ class Outbox:
     # ---------------------------------------------------------------------------------------------------------- trial
 
     def trial(self, hub: str, round_: int) -> Trial | None:
-        """The trial of that round, as far as it has come."""
+        """The unfinished trial of a round; None if there is none."""
         columns = "seed, plus, minus, plus_done, minus_done"
         row = self._db.execute(f"SELECT {columns} FROM trial WHERE (hub, round) = (?, ?)", (hub, round_)).fetchone()
         return None if row is None else Trial(hub, round_, row[0], (row[1], row[2]), (row[3], row[4]))
 
     def reported(self, hub: str, round_: int) -> bool:
-        """Whether there is a message of that round, sent or not: then there will be no other."""
+        """Whether a message of that round exists, sent or not; there is at most one."""
         return bool(self._db.execute("SELECT 1 FROM message WHERE (hub, round) = (?, ?)", (hub, round_)).fetchone())
 
     def add(self, terms: Terms, over: Interaction, held: Trial | None, words: Words) -> tuple[Trial | None, bool]:
-        """An interaction is over: privatise it, add it up, and make the message if it was the last of the round.
+        """Privatise an interaction, add it to its trial, and make the message if it was the last of the round.
 
         Args:
-            terms: Of the hub.
+            terms: Terms of the hub.
             over: The interaction.
-            held: With Laplace noise, the trial as the process has it; it is nowhere else. Else the file's is meant.
-            words: Randomness.
+            held: With Laplace noise, the trial, which is in memory only; ignored otherwise.
+            words: Source of random words.
 
         Returns:
             The trial as it is now, None if the round has its message; and whether the interaction counts. It does not
@@ -280,10 +280,10 @@ class Outbox:
         return [Message(n, hub, round_, body, sent is not None) for n, hub, round_, body, sent in sorted(rows)]
 
     def sending(self, message: Message, lifetime: float) -> bool:
-        """Write into the ledger that a message leaves now.
+        """Write into the ledger that a message is being sent.
 
         Args:
-            message: One of those that wait.
+            message: A waiting message.
             lifetime: Largest sum of the ε of all messages that ever left, this one included.
 
         Returns:
@@ -303,11 +303,11 @@ class Outbox:
         return True
 
     def answered(self, message: Message, outcome: str | None) -> None:
-        """What the hub said to an attempt.
+        """Write the result of an attempt to send.
 
         Args:
-            message: The one that was sent.
-            outcome: What became of it; None: it was not counted now, and may be later. Where an earlier attempt had no
+            message: The message that was sent.
+            outcome: Its outcome; None: it was not counted now, and may be later. Where an earlier attempt had no
                 answer, a message that is not counted may have been counted then: :data:`UNKNOWN`.
         """
         with self.transaction():
@@ -338,7 +338,7 @@ class Outbox:
         return out
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; the outbox cannot be used afterwards."""
         self._db.close()
 
 

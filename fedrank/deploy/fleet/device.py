@@ -1,4 +1,4 @@
-"""One device of a fleet, with a simulated person in front of it: ``python -m fedrank.deploy.fleet.device``.
+"""One device of a fleet, with a simulated user: ``python -m fedrank.deploy.fleet.device``.
 
 Started by :mod:`fedrank.deploy.fleet.processes`, which writes the settings to its standard input; the end of that
 input ends the device. Needs NumPy and the standard library only, like the SDK that it uses.
@@ -20,14 +20,14 @@ from fedrank.deploy.device import Device, State
 
 
 class Person:
-    """Asks random queries and clicks like a cascade user (:mod:`fedrank.ranking.clicks.cascade`).
+    """A simulated user who asks random queries and clicks as in :mod:`fedrank.ranking.clicks.cascade`.
 
     Args:
         world: Folder that :func:`fedrank.deploy.fleet.processes.write_world` wrote.
-        number: Of the device.
-        devices: How many there are.
-        share: The person's queries are a share of their own, one in so many.
-        seed: Of what is asked and clicked.
+        number: Number of the device.
+        devices: Number of devices.
+        share: Ask only queries of this device's own share.
+        seed: Seed of queries and clicks.
     """
 
     def __init__(self, world: Path, number: int, devices: int, share: bool, seed: int):
@@ -41,16 +41,16 @@ class Person:
         self.random = np.random.default_rng([seed, number])
 
     def ask(self) -> tuple[np.ndarray, np.ndarray]:
-        """Features [documents, f] and labels [documents] of the next query's documents."""
+        """Features [documents, n_features] and labels [documents] of a random query's documents."""
         query = self.random.choice(self.queries)
         part = slice(self.offsets[query], self.offsets[query + 1])
         return np.asarray(self.features[part]), np.asarray(self.labels[part])
 
     def clicks(self, labels: np.ndarray) -> list[int]:
-        """Positions that are clicked, from the top.
+        """Ranks that are clicked, from the top.
 
         Args:
-            labels: int [shown], of the shown documents, best rank first.
+            labels: Labels of the shown documents, int [shown], by rank.
         """
         clicked = []
         for position, label in enumerate(labels[: self.depth]):
@@ -61,14 +61,14 @@ class Person:
         return clicked
 
 
-def live(device: Device, person: Person, pause: float, ended: threading.Event) -> None:
-    """Search, click and talk to the hub until it is over.
+def use_device(device: Device, person: Person, pause: float, ended: threading.Event) -> None:
+    """Search, click and synchronise until training is over.
 
     Args:
-        device: The SDK.
-        person: In front of it.
-        pause: Longest pause between two looks at the hub, in seconds.
-        ended: Is set when it is time to stop.
+        device: The device.
+        person: Its simulated user.
+        pause: Longest pause between two synchronisations, in seconds.
+        ended: Set when the process is to stop.
     """
     jitter = random.SystemRandom()
     while not ended.is_set():
@@ -103,7 +103,7 @@ def main(arguments: list[str]) -> int:
     with Device(
         told["hub"], told["enrolment"], home / f"device-{number:04}", most_epsilon=told["most_epsilon"]
     ) as device:
-        live(device, person, told["pause"], ended)
+        use_device(device, person, told["pause"], ended)
     return 0
 
 

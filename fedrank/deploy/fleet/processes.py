@@ -1,7 +1,7 @@
-"""Simulated people with real devices: many processes, each with the SDK, its own folder and its own queries.
+"""Simulated users with real devices: many processes, each with the SDK, its own folder and its own queries.
 
-The devices are real: they enrol, rank, privatise with the operating system's randomness, keep an outbox and speak HTTP.
-The people in front of them are not: they ask random queries of a data set and click like a click model.
+The devices are real: they enrol, rank, privatise with the operating system's randomness, keep an outbox and use HTTP.
+Their users are simulated: they ask random queries of a data set and click according to a click model.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from fedrank.core.errors import ConfigError, RunError
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import QuerySet
 
-#: Seconds that devices have to end by themselves when they are told to.
+#: Seconds that devices have to end after they were told to stop.
 _GRACE = 10.0
 
 
 @dataclass(frozen=True)
 class FleetSettings:
-    """A fleet.
+    """Settings of a fleet.
 
     Attributes:
-        hub: Address of the hub, ``http://…``.
-        enrolment: Its enrolment token.
-        devices: Processes.
-        seconds: Stop after so long; 0: when the hub says that training is over, or at Ctrl-C.
-        pause: Longest pause of a device between two looks at the hub, in seconds.
-        share: Each device has a share of the queries of its own; else it may ask about any.
-        seed: What people ask and click follows from it and from the device's number; what protects them does not.
-        most_epsilon: Largest ε of a message that the devices agree to; by default any: there is nobody to protect.
+        hub: URL of the hub, ``http://…``.
+        enrolment: Enrolment token of the hub.
+        devices: Number of devices, one process each.
+        seconds: Stop after this time; 0: when the hub says that training is over, or at Ctrl-C.
+        pause: Longest pause of a device between two synchronisations, in seconds.
+        share: Each device has its own share of the queries; otherwise it may ask any.
+        seed: Seed of queries and clicks; what protects the users does not depend on it.
+        most_epsilon: Largest ε of a message that the devices agree to; by default any, because the users are simulated.
     """
 
     hub: str
@@ -64,12 +64,12 @@ class FleetSettings:
 
 
 def write_world(folder: Path, queries: QuerySet, user: CascadeUser) -> None:
-    """What all devices of a fleet read: queries as arrays that processes share, and who clicks.
+    """Write what all devices of a fleet read: queries as arrays that processes share, and the click model.
 
     Args:
         folder: Made if it is not there.
-        queries: Whose features devices rank and whose labels decide about clicks.
-        user: Who clicks.
+        queries: Queries whose documents are ranked, and whose labels the clicks depend on.
+        user: The click model.
     """
     folder.mkdir(parents=True, exist_ok=True)
     np.save(folder / "features.npy", np.asarray(queries.features, np.float32))
@@ -84,10 +84,10 @@ def fleet(settings: FleetSettings, queries: QuerySet, user: CascadeUser, folder:
     """A running fleet; all its processes have ended when the block is left.
 
     Args:
-        settings: The fleet.
-        queries: What people ask.
-        user: How they click.
-        folder: Where the devices keep their files; None: a temporary folder, gone afterwards.
+        settings: Settings of the fleet.
+        queries: Queries of the users.
+        user: The click model.
+        folder: Folder of the devices' files; None: a temporary folder, removed afterwards.
 
     Yields:
         The processes, ``subprocess.Popen``.
@@ -134,7 +134,7 @@ def _device(home: Path, settings: FleetSettings, number: int) -> subprocess.Pope
 
 
 def _stop(processes: list[subprocess.Popen]) -> None:
-    """End all devices, each by its own process."""
+    """End the processes of all devices."""
     for process in processes:
         with contextlib.suppress(OSError):
             if process.stdin is not None:
@@ -153,24 +153,24 @@ def _stop(processes: list[subprocess.Popen]) -> None:
 def watch(
     settings: FleetSettings,
     processes: list[subprocess.Popen],
-    beat: Callable[[dict[str, Any] | None, int], None],
+    on_progress: Callable[[dict[str, Any] | None, int], None],
 ) -> dict[str, Any] | None:
-    """Look at the hub until training is over, the time is up, or no device is left.
+    """Poll the hub's status until training is over, the time is up, or no device is running.
 
     Args:
-        settings: The fleet.
-        processes: Its devices.
-        beat: Is told what the hub shows, None while it cannot be seen, and how many devices are running.
+        settings: Settings of the fleet.
+        processes: Processes of its devices.
+        on_progress: Called with the hub's status (None while it cannot be read) and the number of running devices.
 
     Returns:
-        What the hub showed last; None if it was never seen.
+        The hub's last status; None if it could never be read.
     """
     started, seen = time.monotonic(), None
     while True:
         running = sum(process.poll() is None for process in processes)
         now = look(settings.hub)
         seen = now or seen
-        beat(now, running)
+        on_progress(now, running)
         over = settings.seconds and time.monotonic() - started >= settings.seconds
         if not running or over or (now is not None and now["state"] == "done"):
             return seen
@@ -178,7 +178,7 @@ def watch(
 
 
 def look(hub: str) -> dict[str, Any] | None:
-    """What a hub shows on its status page; None if it cannot be seen, or does not show it to everybody."""
+    """The status of a hub; None if it cannot be read, or is not public."""
     import urllib.error
     import urllib.request
 

@@ -1,17 +1,17 @@
-"""Who may ask a hub, how often, what a report must look like, and what is answered otherwise.
+"""Authentication and limits of requests.
 
-Three limits, all in memory and all forgotten when the hub stops:
+Three limits, all in memory and all reset when the server stops:
 
 * requests of one device;
 * enrolments, all together;
-* requests of one network address that showed no token, or one that nobody has.
+* requests of one network address without a token, or with a wrong one.
 
-The last never keeps an honest device out. A device's token has 256 random bits and an enrolment token lies in every
-copy of an app: neither is worth guessing, and comparing is cheaper than refusing. So they are always compared, and what
-the limit changes is the answer to those that are wrong: 429 instead of 401. Somebody behind the same address (a school,
-a mobile network) who keeps failing slows nobody else down. The admin token is the one secret that a person may have
-chosen: an address that failed with it too often is answered 429 before the token is compared. Those failures are
-counted apart, so that failing devices do not keep the operator out.
+The last never keeps an honest device out. A device's token has 256 random bits and an enrolment token is in every copy
+of an app: neither is worth guessing, and comparing is cheaper than refusing. So they are always compared, and the limit
+changes only the response to wrong ones: 429 instead of 401. A client that keeps failing does not slow down others at
+the same address (a school, a mobile network). The admin token is the one secret that a person may have chosen: an
+address that failed with it too often gets 429 before the token is compared. Those failures are counted separately, so
+that failing devices do not keep the operator out.
 
 Addresses are kept for a few minutes at most, in memory only, and never written or logged.
 """
@@ -32,22 +32,22 @@ from typing import Any
 
 from fedrank.core.errors import ConfigError
 
-#: Longest token that is looked at, in bytes.
+#: Longest token that is accepted, in bytes.
 LONGEST_TOKEN = 256
 #: Shortest enrolment or admin token that a hub accepts, in characters.
 SHORTEST_TOKEN = 16
-#: After an early answer: how much of what is still being sent is read and dropped, so that the answer gets through.
+#: After an early response: bytes and seconds of what is still being sent that are read and dropped, so that it arrives.
 _LINGER_BYTES, _LINGER_SECONDS = 1 << 20, 2.0
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class Secret:
-    """A token that requests are compared with; kept as its SHA-256.
+    """A token that those of requests are compared with; kept as its SHA-256.
 
     Args:
-        token: ASCII, at least :data:`SHORTEST_TOKEN` characters; None: there is none, and nothing matches.
-        name: What it is called in errors.
+        token: ASCII, at least :data:`SHORTEST_TOKEN` characters; None: nothing matches.
+        name: Name of the token in errors.
 
     Raises:
         ConfigError: The token is too short, too long or has characters that no header can carry.
@@ -65,7 +65,7 @@ class Secret:
         self._digest = hashlib.sha256(token.encode()).digest()
 
     def matches(self, token: str | None) -> bool:
-        """Compared in a time that says nothing about how much of it was right."""
+        """Whether a token is this one, compared in constant time."""
         if self._digest is None or token is None:
             return False
         # Any str becomes bytes: a lone surrogate is refused like any other wrong character.
@@ -73,7 +73,7 @@ class Secret:
 
 
 def bearer(header: bytes | None) -> str | None:
-    """The token of an ``Authorization: Bearer`` header; None if there is none that could be one."""
+    """The token of an ``Authorization: Bearer`` header; None if it holds no possible token."""
     if header is None or header[:7].lower() != b"bearer ":
         return None
     token = header[7:]
@@ -92,7 +92,7 @@ def basic_password(header: bytes | None) -> str | None:
 
 
 def number_of(text: str) -> int | None:
-    """The number 0..2³²−1 that a part of a path is, in its one spelling; None if it is none."""
+    """The number 0..2³²−1 that a part of a path is in canonical decimal form; None if it is not such a number."""
     if not text.isascii() or not text.isdigit() or len(text) > 10 or (text[0] == "0" and text != "0"):
         return None
     number = int(text)
@@ -105,17 +105,17 @@ def names_tag(header: bytes, tag: bytes) -> bool:
 
 
 class Rate:
-    """So many events a minute of each key, and a burst: a token bucket, kept as one number a key.
+    """A limit of events a minute and in a burst for each key: a token bucket, kept as one number a key.
 
     The number is the time at which the bucket will be full again ("generic cell rate algorithm", ITU-T I.371). Keys
-    that have been full for long are forgotten: there are two dictionaries, and every time a bucket could have been
+    whose buckets are full are forgotten: there are two dictionaries, and every time a bucket could have been
     filled the older one is dropped. Times are whole nanoseconds, so that nothing is rounded.
 
     Args:
         per_minute: How fast a bucket fills; infinite for no limit.
-        burst: What a full bucket holds.
-        clock: Nanoseconds since any moment, never going back.
-        most_keys: Keys that are remembered at once, about; beyond it the oldest are forgotten early.
+        burst: Events that a full bucket allows.
+        clock: Monotonic clock in nanoseconds.
+        most_keys: Approximate number of keys that are kept at once; beyond it the oldest are forgotten early.
     """
 
     def __init__(self, per_minute: float, burst: int, clock: Callable[[], int], most_keys: int = 65_536):
@@ -131,14 +131,14 @@ class Rate:
         return len(self._young) + len(self._old)
 
     def wait(self, key: Hashable, *, take: bool = True) -> float:
-        """Take one from the key's bucket.
+        """Take one event from a key's bucket.
 
         Args:
-            key: Whose bucket.
-            take: False: only say whether there is one.
+            key: Key of the bucket.
+            take: False: only look whether an event is allowed.
 
         Returns:
-            0.0 if there was one; otherwise seconds until there is, and nothing is taken.
+            0.0 if an event is allowed; otherwise seconds until one is, and nothing is taken.
         """
         now = self._clock()
         if now >= self._turn or len(self._young) > self._half:
@@ -156,7 +156,7 @@ class Rate:
 
 
 def network_of(address: str) -> str:
-    """What a client's address is counted under: IPv4 as it is; IPv6 by its /64, which one household has to itself."""
+    """The network that an address is counted under: IPv4 as it is; IPv6 by its /64, usually one household's."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -169,17 +169,17 @@ def network_of(address: str) -> str:
 
 
 class Guard:
-    """The limits of a hub.
+    """Limits of requests of a hub or a platform.
 
     Args:
         device_per_minute: Requests of one device a minute; infinite for no limit.
         device_burst: Requests that a device may send at once after a pause.
-        failures_per_minute: Wrong tokens of one address a minute, and at once.
+        failures_per_minute: Wrong tokens of one address a minute, and at once, before it gets 429.
         enrolments_per_minute: Devices that may enrol in a minute, all together.
-        enrolment_burst: Devices that may enrol at once; by default what ten seconds allow.
-        body_bytes: Largest body of a request.
-        body_seconds: How long a body may take to arrive.
-        clock: Nanoseconds since any moment, never going back.
+        enrolment_burst: Devices that may enrol at once; by default as many as in ten seconds.
+        body_bytes: Largest body of a request in bytes.
+        body_seconds: Longest time in which a body must arrive, in seconds.
+        clock: Monotonic clock in nanoseconds.
     """
 
     def __init__(
@@ -205,19 +205,19 @@ class Guard:
 
 
 class BodyError(Exception):
-    """A body was not taken; the argument is the reason: ``"too-large"``, ``"too-slow"`` or ``"disconnected"``."""
+    """A body was not accepted; the argument is the reason: ``"too-large"``, ``"too-slow"`` or ``"disconnected"``."""
 
 
 async def read_body(receive: Receive, most: int, seconds: float) -> bytes:
     """A request's whole body.
 
     Args:
-        receive: Of ASGI.
-        most: Bytes that it may have.
-        seconds: That it may take.
+        receive: ASGI's function that returns the next message.
+        most: Largest allowed body in bytes.
+        seconds: Longest allowed time.
 
     Raises:
-        BodyError: It has more, takes longer, or the client went away; a server that cannot receive means the same.
+        BodyError: The body is larger or takes longer, or the client has disconnected.
     """
     body, more = b"", True
     try:
@@ -239,7 +239,7 @@ async def read_body(receive: Receive, most: int, seconds: float) -> bytes:
 
 
 async def drop_body(receive: Receive) -> None:
-    """Read what is still being sent, for a moment: closing on a client that sends would destroy the answer it has."""
+    """Read for a moment what is still being sent: to close on a sending client would destroy the response."""
     left = _LINGER_BYTES
     with contextlib.suppress(Exception):
         async with asyncio.timeout(_LINGER_SECONDS):

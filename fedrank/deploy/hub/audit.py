@@ -1,4 +1,4 @@
-"""The model again, from a hub's log alone: a proof of where it came from, and a model without some devices' reports."""
+"""Replay of a hub's log: a proof of where the model came from, and the model without some devices' reports."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from fedrank.deploy.hub.store import Store
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a replay found.
+    """Result of a replay.
 
     Attributes:
         rounds: Rounds that were replayed, all of them applied.
         reports: Reports that were counted in them.
         left_out: Reports of devices that were left out.
         weights: The model after the last of them, float32 [parameters].
-        models: Models that were made whose SHA-256 the log has: those of the rounds, and the one after the last.
-        models_alike: Those that have it.
-        served: The model of the hub's checkpoint of the same round; None: there is none, or devices were left out.
+        models: Number of rebuilt models whose SHA-256 is in the log: those of the rounds, and the one after the last.
+        models_alike: Number of these whose SHA-256 is the same.
+        served: Model of the hub's checkpoint of the same round; None: there is none, or devices were left out.
     """
 
     rounds: int
@@ -42,15 +42,15 @@ class Replayed:
 
     @property
     def difference(self) -> float | None:
-        """Largest difference to the served model's weights; 0 where they are the same bits."""
+        """Largest absolute difference from the served model's weights; 0 where they are the same bits."""
         return None if self.served is None else float(np.max(np.abs(self.weights - self.served)))
 
     @property
     def proven(self) -> bool | None:
-        """The log makes every model that was asked about, and the served one; None: nothing says what the last one was.
+        """Whether the log yields every model that was handed out, and the served one; None: the last one is not known.
 
-        The model after the last round is known from the round that came next, which is open in a hub that goes on, or
-        from its checkpoint.
+        The model after the last round is known from the next round, which is open in a hub that continues, or from its
+        checkpoint.
         """
         if self.models_alike < self.models or self.difference not in (0.0, None):
             return False
@@ -61,12 +61,12 @@ def replay_log(folder: str | os.PathLike[str], *, without: Iterable[int] = (), u
     """Rebuild a hub's model from its log; the hub may be running.
 
     Args:
-        folder: The hub's.
+        folder: Folder of the hub.
         without: Numbers of devices whose reports are left out.
-        until: Replay rounds before this one; None: all that were applied.
+        until: Replay the rounds before this one; None: all that were applied.
 
     Raises:
-        RunError: There is no hub, its log has gaps, or it holds what no device can send.
+        RunError: There is no hub, its log has gaps, or it holds messages that no device can send.
         ConfigError: A device that never reported, or a round beyond the last.
     """
     home, away = HubFolder(folder), frozenset(without)
@@ -134,9 +134,9 @@ def write_model(folder: str | os.PathLike[str], weights: np.ndarray, path: str |
     """Write a model of a hub as safetensors, with the ranker's named tensors.
 
     Args:
-        folder: The hub's, which says what ranker it is.
+        folder: Folder of the hub, whose settings name the ranker.
         weights: float32 [parameters].
-        path: The file.
+        path: Path of the file.
 
     Raises:
         RunError: It cannot be written.

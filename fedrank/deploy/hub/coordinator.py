@@ -1,12 +1,12 @@
-"""The routes of a hub that collects for a coordinator, such as a node of Flower beside it.
+"""Further routes of a hub that collects reports for a coordinator, such as a node of Flower.
 
 =================================  =====================================================================
-``GET /v1/admin/terms``            what the hub's devices agreed to
-``PUT /v1/admin/round``            body: the round's question; devices are asked from now on
-``GET /v1/admin/reports/<round>``  the round's messages one after the other, once it has closed
+``GET /v1/admin/terms``            the terms that the hub's devices agreed to
+``PUT /v1/admin/round``            body: the round's request, which devices get from now on
+``GET /v1/admin/reports/<round>``  the round's messages, concatenated, once it has closed
 =================================  =====================================================================
 
-All of them are for the admin token. A round closes as any hub's does: by count, by deadline, by ``/v1/admin/close``.
+All of them need the admin token. A round closes as any hub's does: by count, by deadline, by ``/v1/admin/close``.
 """
 
 from __future__ import annotations

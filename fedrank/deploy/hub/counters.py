@@ -1,6 +1,6 @@
-"""What a hub counts about its requests, for Prometheus.
+"""Counts of a hub's requests and reports, as metrics for Prometheus.
 
-Requests are counted in plain numbers by the one thread that answers them, and made into metrics when somebody asks.
+Requests are counted in plain numbers by the one thread that answers them, and made into metrics when they are read.
 What is known about the hub itself (round, devices, ε) is read from it at that moment.
 """
 
@@ -23,12 +23,12 @@ class Counters(RequestCounts):
     """Counts of a hub's requests and reports since its start.
 
     Args:
-        status: :meth:`fedrank.deploy.hub.hub.Hub.status`; called whenever the metrics are read.
+        status: Function that returns the hub's status, :meth:`fedrank.deploy.hub.hub.Hub.status`.
 
     Attributes:
         reports: Reports by outcome.
-        payload: Bytes of messages by (``"up"`` or ``"down"``, name of the message), as a ledger counts them: no HTTP,
-            no TLS, and each report once however often it was sent.
+        payload: Bytes of messages by (``"up"`` or ``"down"``, name of the message), as a ledger counts them: without
+            HTTP and TLS, and each report once however often it was sent.
 
     Raises:
         MissingExtraError: prometheus-client is not installed.
@@ -50,7 +50,7 @@ class Counters(RequestCounts):
         PlatformCollector(registry=self._registry)
 
     def acknowledged(self, seconds: float) -> None:
-        """Count a report that was acknowledged so long after it had begun to be read."""
+        """Count a report that was acknowledged ``seconds`` after reading of its request started."""
         self._seconds[bisect_left(BOUNDS, seconds)] += 1
         self._sum += seconds
 
@@ -62,13 +62,13 @@ class Counters(RequestCounts):
         return dict(total.most_common())
 
     def text(self) -> tuple[bytes, str]:
-        """All metrics in Prometheus's text form, and its content type."""
+        """All metrics in Prometheus's text format, and its content type."""
         from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
     def collect(self) -> Iterator[Any]:
-        """The metrics; Prometheus's client calls this."""
+        """All metrics; Prometheus's client calls this."""
         yield _counter("fedrank_requests", "Answers", ("route", "code"), self.requests)
         yield _counter("fedrank_refused", "Refused requests", ("route", "reason"), self.refusals)
         yield _counter("fedrank_reports", "Reports by what became of them", ("result",), self.reports)
@@ -102,7 +102,7 @@ def _counter(name: str, text: str, labels: tuple[str, ...], counts: collections.
 
 
 def _hub(status: dict[str, Any]) -> Iterator[Any]:
-    """What the hub says about itself, as metrics."""
+    """The hub's status as metrics."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     last = status["history"][-1] if status["history"] else {}

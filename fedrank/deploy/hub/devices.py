@@ -1,4 +1,4 @@
-"""Who may speak to a hub: devices by the SHA-256 of their tokens."""
+"""The enrolled devices of a hub, by the SHA-256 of their tokens."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Iterable
 
 
 def digest_of(token: str) -> bytes:
-    """SHA-256 of a token, whatever characters it has: 32 bytes."""
+    """SHA-256 of a token, 32 bytes; any characters are allowed."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
 class Devices:
-    """Numbers and hashed tokens, in memory; about 250 bytes a device.
+    """Numbers and hashed tokens of the enrolled devices, in memory; about 250 bytes a device.
 
     Args:
-        known: Number and token's digest of each device.
-        last: The highest number that was ever given.
+        known: Number and digest of the token of each device.
+        last: The highest number that any device was given.
     """
 
     def __init__(self, known: Iterable[tuple[int, bytes]], last: int):
@@ -41,12 +41,12 @@ class Devices:
         return number
 
     def add(self, digests: Iterable[bytes]) -> None:
-        """New devices, which have the next numbers."""
+        """Add new devices, which get the next numbers."""
         for digest in digests:
             self._tokens[self.next] = digest
             self._numbers[digest] = self.next
             self.next += 1
 
     def remove(self, number: int) -> None:
-        """Forget a device, which must be there; its number is not given again."""
+        """Remove a device, which must be enrolled; its number is not given again."""
         del self._numbers[self._tokens.pop(number)]

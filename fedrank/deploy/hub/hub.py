@@ -1,13 +1,13 @@
-"""A learning hub: devices report, rounds close, the model improves. No network in here.
+"""A learning hub without its network: devices report, rounds close, the model improves.
 
 Rounds go through three states, each step one transaction of the log (:mod:`fedrank.deploy.hub.store`)::
 
     OPEN     devices report about the model of this round; each counts once
     CLOSED   enough reports, or the deadline; no report is added any more
-    APPLIED  the reports moved the model; the next round is open
+    APPLIED  the reports updated the model; the next round is open
 
-One thread writes. What arrives while it commits is committed together next (group commit), and nobody is told that a
-report counts before it has been committed. Before a round is APPLIED the new state is written to a checkpoint, so that
+One thread writes. What arrives while it commits is committed together next (group commit), and no report is
+acknowledged before it has been committed. Before a round is APPLIED the new state is written to a checkpoint, so that
 a process killed anywhere in between finds the round CLOSED and applies it again, with the same outcome.
 """
 
@@ -41,12 +41,12 @@ _TRY_AGAIN = 1.0
 
 
 class Hub:
-    """A hub over its folder; :meth:`start` it inside an event loop, :meth:`stop` it in the end.
+    """A hub over its folder: call :meth:`start` inside an event loop, and :meth:`stop` at the end.
 
     Args:
-        folder: Holds ``hub.db`` and ``checkpoints``.
+        folder: Folder with ``hub.db`` and ``checkpoints``.
         store: The log, opened for writing.
-        settings: Of the hub.
+        settings: Settings of the hub.
 
     Raises:
         RunError: The checkpoints belong to something else, or the log cannot be read.
@@ -63,8 +63,8 @@ class Hub:
         self._previous: tuple[int, dict[int, bytes]] = (-1, {})  # the same of the round before it
         self._settled = asyncio.Event()  # the hub is not between two rounds
         self._opened = time.monotonic()
-        self._told = -1  # the last round that the model was told
-        self._lasted = 0.0  # seconds that a round was open which is being applied
+        self._told = -1  # the last round that updated the model
+        self._lasted = 0.0  # seconds for which the round that is being applied was open
         if settings.relay:
             self.relayed = RelayedModel(store, self.terms)
         self.model: Model = self.relayed if settings.relay else OwnModel(Path(folder) / "checkpoints", store, settings)
@@ -73,7 +73,7 @@ class Hub:
     # ---------------------------------------------------------------------------------------------- where we were
 
     def _recover(self) -> None:
-        """Find the round that the log is in; one that was closed and no more is applied by the writer."""
+        """Find the round that the log is in; one that was closed but not applied is applied by the writer."""
         self.tally = Tally(self.settings, self.store)
         last = self.store.last_round()
         own = not self.settings.relay
@@ -82,7 +82,7 @@ class Hub:
             return
         done = last.state == "applied"
         here = last.number + (done and own)
-        self.model.at(here)
+        self.model.restore(here)
         if done and own and not self._over(last.number):  # training had been over, and goes on
             self.store.open_round(here, self.model.digest())
             last, done = self.store.last_round() or last, False
@@ -119,7 +119,7 @@ class Hub:
     # ------------------------------------------------------------------------------------------- asked from the loop
 
     async def start(self) -> None:
-        """Get ready, and begin to write in a thread of its own."""
+        """Compile what rounds need, and start the writer thread."""
         self._inbox.loop = asyncio.get_running_loop()
         if self.view.state != "done":
             await self._inbox.loop.run_in_executor(None, self.model.warm, self.settings.cohort)
@@ -128,7 +128,7 @@ class Hub:
         self._thread.start()
 
     async def stop(self) -> None:
-        """Finish what has been asked for and close the log."""
+        """Finish the jobs in the queue and close the log."""
         if self._thread is not None:
             self._inbox.stop()
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
@@ -139,10 +139,10 @@ class Hub:
         return self.devices.find(token)
 
     async def enrol(self) -> str:
-        """A new device's token; known to this hub by its hash only.
+        """Enrol a new device and return its token, of which the hub keeps only the hash.
 
         Raises:
-            StoreError: It cannot be written down, or there are too many.
+            StoreError: It cannot be written, or there are too many devices.
         """
         if len(self.devices) >= self.settings.most_devices:
             raise StoreError(
@@ -153,14 +153,14 @@ class Hub:
         return token
 
     async def leave(self, device: int) -> bool:
-        """Forget a device's token; False if there is no such device; StoreError where it cannot be written."""
+        """Forget a device's token; False if there is none, StoreError if it cannot be written."""
         return await self._inbox.ask("leave", device=device)
 
     async def close_round(self, empty: bool = False) -> int | None:
         """Close the open round now.
 
         Args:
-            empty: Even if it has no report: the model stays as it is, and the round goes by.
+            empty: Close it even if it has no report; the model then stays as it is.
 
         Returns:
             Its number; None if no round is open, or it has no report.
@@ -168,40 +168,40 @@ class Hub:
         return await self._inbox.ask("close", int(empty))
 
     async def ask_round(self, question: bytes) -> Outcome:
-        """A coordinator asks: the next round is open; only for a hub that relays.
+        """Open the next round with a coordinator's request; only for a hub that relays.
 
         Args:
-            question: The round's request, with a number above all before it.
+            question: The round's request, whose number is above all earlier ones.
 
         Returns:
-            ACCEPTED; ALREADY for the newest question again; CONFLICT while another round is open; STALE for a number
-            that is not above all before it.
+            ACCEPTED; ALREADY for the newest request again; CONFLICT while another round is open; STALE for a number
+            that is not above all earlier ones.
 
         Raises:
-            WireError: It is no question of this hub's terms.
+            WireError: It does not fit this hub's terms.
         """
         return await self._inbox.ask("ask", self.relayed.number_of(question), data=question)
 
     async def collected(self, round_: int) -> bytes | None:
-        """The messages of a round, one after the other, by their devices' numbers; None before it has closed."""
+        """The messages of a round, concatenated in the order of their devices' numbers; None before it has closed."""
         return await self._inbox.ask("collect", round_)
 
     async def report(self, round_: int, device: int, reply: bytes) -> Outcome:
         """Count a report, once.
 
         Args:
-            round_: The round that it is about.
-            device: Who reports.
-            reply: The message; its layout accepts it.
+            round_: Number of the round that it is about.
+            device: Number of the device that reports.
+            reply: The message, which its layout accepts.
 
         Returns:
-            What became of it; ACCEPTED and ALREADY after it has been committed.
+            Its outcome; ACCEPTED and ALREADY only after it has been committed.
         """
         early = self._judged(round_, device, reply)
         return early if early is not None else await self._inbox.ask("report", round_, device, reply)
 
     def _judged(self, round_: int, device: int, reply: bytes) -> Outcome | None:
-        """What needs no writing; None for a report that may count. The loop asks it early, the writer for certain."""
+        """Outcome of a report that needs no writing; None if it may count. Called by the loop, then by the writer."""
         view = self.view
         number, previous = self._previous
         if round_ == view.round and view.state != "done":
@@ -217,13 +217,13 @@ class Hub:
         return Outcome.EARLY if round_ > view.round else Outcome.STALE
 
     async def settled(self, seconds: float) -> View:
-        """What the hub shows; between two rounds, waits so long for the next one."""
+        """The view of the hub; between two rounds, waits up to ``seconds`` for the next one."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._settled.wait(), seconds)
         return self.view
 
     def status(self) -> dict[str, Any]:
-        """What the status page shows; see :mod:`fedrank.deploy.hub.tally`."""
+        """Status for the page and the metrics; see :mod:`fedrank.deploy.hub.tally`."""
         view, gone = self.view, time.monotonic() - self._opened
         counted = list(self._counted) if view.state == "open" else []  # else the tally has them
         return self.tally.status(view.round, view.state, len(self.devices), counted, gone)
@@ -231,7 +231,7 @@ class Hub:
     # ------------------------------------------------------------------------------------------------ the writer
 
     def _write(self) -> None:
-        """The writer's life: commit what came, close and apply rounds."""
+        """Run of the writer thread: commit jobs, close and apply rounds."""
         try:
             if self._lasted and self.view.state == "between":  # it was closed when the process ended
                 self._persist(self._apply)
@@ -247,7 +247,7 @@ class Hub:
             self._inbox.refuse_for_good()
 
     def _turn(self) -> bool:
-        """One batch; False when it is time to stop."""
+        """Handle one batch of jobs; returns False when the writer is to stop."""
         batch, going_on = self._inbox.batch(self._patience())
         if not batch and not self.healthy:
             self._probe()
@@ -271,7 +271,7 @@ class Hub:
             pass  # still not
 
     def _patience(self) -> float | None:
-        """Seconds until the deadline, or until the log is tried again; None: for ever."""
+        """Seconds until the deadline or the next try to write; None: no limit."""
         again = None if self.healthy else _TRY_AGAIN
         if not self.settings.deadline or self.view.state != "open" or len(self._counted) < self.settings.least:
             return again
@@ -286,7 +286,7 @@ class Hub:
         return n >= self.settings.cohort or bool(late and n >= self.settings.least)
 
     def _commit(self, batch: list[Job]) -> list[tuple[Job, Any]]:
-        """Write a batch in one transaction; what to answer to each."""
+        """Write a batch in one transaction; returns the result of each job."""
         plan = planned(batch, self._judged, self.devices, self.settings.cohort - len(self._counted))
         round_, first = self.view.round, self.devices.next
         try:
@@ -308,7 +308,7 @@ class Hub:
         return plan.answers
 
     def _operate(self, job: Job) -> Any:
-        """What an operator or a coordinator wants, after everything that came before it."""
+        """Do a job of an operator or a coordinator, after the batch that it came with has been committed."""
         try:
             if job.kind == "ask":
                 return self._take(job)
@@ -326,7 +326,7 @@ class Hub:
         return number
 
     def _take(self, job: Job) -> Outcome:
-        """A coordinator's question."""
+        """Open a round with a coordinator's request; outcomes as of :meth:`ask_round`."""
         last = self.store.last_round()
         if last is not None and job.round == last.number and job.data == self.relayed.question():
             return Outcome.ALREADY
@@ -339,14 +339,14 @@ class Hub:
         return Outcome.ACCEPTED
 
     def _close(self) -> None:
-        """OPEN → CLOSED → APPLIED; tries until it can be written."""
+        """Close and apply the open round (OPEN → CLOSED → APPLIED); repeats each step until it can be written."""
         number, self._lasted = self.view.round, max(1e-9, time.monotonic() - self._opened)
         self._show_state("between")
         self._persist(lambda: self.store.close_round(number, self._lasted))
         self._persist(self._apply)
 
     def _apply(self) -> None:
-        """CLOSED → APPLIED; may be tried again after any step."""
+        """Apply the closed round (CLOSED → APPLIED); may be repeated after a failure at any step."""
         number, relay = self.view.round, self.settings.relay
         messages = [message for _, message in self.store.reports(number)]
         reward, last = reward_of(self._protocol, messages), relay or self._over(number)
@@ -363,7 +363,7 @@ class Hub:
             self._begin(number + 1, "done" if last else "open")
 
     def _begin(self, number: int, state: str) -> None:
-        """A round begins."""
+        """Show the next round, ``"open"`` or ``"done"``."""
         self._previous, self._counted = (self.view.round, self._counted), {}
         self._opened = time.monotonic()
         self._show(number, state)
@@ -373,7 +373,7 @@ class Hub:
         self._turn_to(View(view.round, state, view.model, view.etag))
 
     def _persist(self, step: Callable[[], None]) -> None:
-        """Do a step, again and again while the disk refuses it; meanwhile everybody is told to come back."""
+        """Repeat a step until it can be written; meanwhile all jobs are answered that nothing can be written."""
         while True:
             try:
                 step()

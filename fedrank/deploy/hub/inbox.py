@@ -1,4 +1,4 @@
-"""What the event loop asks of a hub's writer, and the way back."""
+"""The queue of jobs between the event loop and a hub's writer thread, and the way back of their results."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ BATCH = 8192
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One thing for the writer to do, and who waits for it.
+    """One job for the writer, with the future of its result.
 
     Attributes:
         kind: ``"report"``, ``"enrol"``, ``"leave"``, or for an operator or coordinator ``"close"``, ``"ask"``,
             ``"collect"``.
-        waits: For the answer.
-        round: What it is about.
-        device: Who.
-        data: Bytes.
+        waits: Future of the result.
+        round: Number of the round that it is about.
+        device: Number of the device that asks.
+        data: The report, the digest of a token, or the question.
     """
 
     kind: str
@@ -37,7 +37,7 @@ class Job:
 
 
 def lost(job: Job) -> Any:
-    """The answer while nothing can be written: a report's outcome, else an error that the asker gets."""
+    """The result of a job while nothing can be written: an outcome for a report, an error for other jobs."""
     if job.kind == "report":
         return Outcome.UNAVAILABLE
     return StoreError("the log cannot be written at the moment; nothing was done.")
@@ -48,27 +48,27 @@ class Stopped(Exception):
 
 
 class Inbox:
-    """Jobs from one event loop to one thread: :meth:`ask` and :meth:`stop` are the loop's, the rest is the thread's."""
+    """Jobs from one event loop to one thread; the loop calls :meth:`ask` and :meth:`stop`, the thread the rest."""
 
     def __init__(self):
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self.loop: asyncio.AbstractEventLoop | None = None
 
     async def ask(self, kind: str, round_: int = 0, device: int = 0, data: bytes = b"") -> Any:
-        """The writer's answer."""
+        """Put a job into the queue and wait for its result."""
         future = asyncio.get_running_loop().create_future()
         self._jobs.put(Job(kind, future, round_, device, data))
         return await future
 
     def stop(self) -> None:
-        """The last thing that is asked."""
+        """Tell the writer to stop after the jobs that are in the queue."""
         self._jobs.put(None)
 
     def batch(self, patience: float | None) -> tuple[list[Job], bool]:
-        """Everything that has come; waits for the first, so many seconds at most.
+        """All jobs that have come; waits for the first one, at most ``patience`` seconds.
 
         Returns:
-            Jobs in the order in which they came, and False if it is time to stop.
+            Jobs in the order in which they came, and False if the writer is to stop.
         """
         jobs: list[Job] = []
         with contextlib.suppress(queue.Empty):
@@ -83,10 +83,10 @@ class Inbox:
         return jobs, True
 
     def refuse(self, seconds: float) -> None:
-        """For so long, tell everybody that nothing can be written.
+        """For ``seconds``, answer every job that nothing can be written.
 
         Raises:
-            Stopped: It is time to stop.
+            Stopped: The writer is to stop.
         """
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
@@ -99,12 +99,12 @@ class Inbox:
             self.answer([(job, lost(job))])
 
     def refuse_for_good(self) -> None:
-        """The same until it is time to stop."""
+        """Answer every job that nothing can be written, until the writer is to stop."""
         while (job := self._jobs.get()) is not None:
             self.answer([(job, lost(job))])
 
     def answer(self, answers: list[tuple[Job, Any]]) -> None:
-        """Tell all who wait, in one call into the loop."""
+        """Set the results of jobs, in one call into the loop."""
 
         def tell() -> None:
             for job, answer in answers:

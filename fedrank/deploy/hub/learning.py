@@ -27,11 +27,11 @@ _SMALLEST = 64
 
 
 class Reward(NamedTuple):
-    """What the messages of a round say about how well its model did.
+    """Estimate of a round's reward from its messages.
 
     Attributes:
-        mean: Estimate of the true mean reward of all interactions, at θ ± σv; None where nobody can tell.
-        error: Its standard error over the messages.
+        mean: Estimate of the true mean reward of all interactions, at θ ± σv; None where it cannot be estimated.
+        error: Standard error over the messages; None for fewer than two.
     """
 
     mean: float | None
@@ -39,10 +39,10 @@ class Reward(NamedTuple):
 
 
 class Learning:
-    """One exchange of a protocol at a server that has only bytes.
+    """The server's side of a protocol with one exchange, whose messages are bytes.
 
     Args:
-        protocol: With one exchange and no carriers: a device's message is all that comes.
+        protocol: Protocol with one exchange and no further messages than request and reply.
 
     Raises:
         ConfigError: The protocol needs more than one message of a device.
@@ -62,15 +62,15 @@ class Learning:
         return self.protocol.init(jax.random.key(0))
 
     def request(self, state: Any) -> bytes:
-        """What devices are asked."""
+        """The request that devices get, as bytes."""
         return self.exchange.request.encode(jax.device_get(self.exchange.ask(state)))
 
     def weights(self, state: Any) -> np.ndarray:
-        """The model, float32 [parameters]."""
+        """Weights of the model, float32 [parameters]."""
         return np.asarray(self.protocol.weights(state), np.float32)
 
     def digest(self, state: Any) -> bytes:
-        """SHA-256 of the model's bytes: 32."""
+        """SHA-256 of the model's bytes, 32 bytes."""
         return hashlib.sha256(self.weights(state).astype("<f4").tobytes()).digest()
 
     def tell(self, state: Any, messages: Sequence[bytes]) -> Any:
@@ -78,12 +78,12 @@ class Learning:
 
         Args:
             state: Before.
-            messages: In the order of the devices' numbers; without any the model stays and the round goes by.
+            messages: Messages in the order of the devices' numbers; without any the model stays as it is.
         """
         return self._told(state, messages, _room(len(messages)))
 
     def warm(self, state: Any, reports: int) -> None:
-        """Compile for so many messages, before anybody waits for it."""
+        """Compile the update for ``reports`` messages, before the first round needs it."""
         self._told(state, [], _room(reports))
 
     def _told(self, state: Any, messages: Sequence[bytes], room: int) -> Any:
@@ -97,7 +97,7 @@ class Learning:
 
 
 def reward_of(protocol: Protocol, messages: Sequence[bytes]) -> Reward:
-    """What the messages of a round say about its model; only FOLtR-ES sends rewards."""
+    """Estimate the reward of a round from its messages; only FOLtR-ES sends rewards."""
     if not isinstance(protocol, FoltrES) or not protocol.antithetic or not messages:
         return Reward(None, None)
     replies = protocol.exchanges[0].reply.decode_all(b"".join(messages))
@@ -112,12 +112,12 @@ def reward_of(protocol: Protocol, messages: Sequence[bytes]) -> Reward:
 
 
 def _room(messages: int) -> int:
-    """Messages of a compiled program: powers of two, so that few programs serve all rounds."""
+    """Messages of a compiled program: a power of two, so that few programs serve all rounds."""
     return max(_SMALLEST, 1 << max(0, messages - 1).bit_length())
 
 
 def learning_of(protocol: Protocol) -> Learning:
-    """One :class:`Learning` a protocol, so that its programs are compiled once."""
+    """The :class:`Learning` of a protocol, cached so that its programs are compiled once."""
     return _cached(protocol)
 
 
@@ -132,17 +132,17 @@ def rebuild(
     without: frozenset[int] = frozenset(),
     check: Callable[[int, Any], None] | None = None,
 ) -> Any:
-    """The model again, from a log.
+    """Rebuild the model from a log.
 
-    Leaving devices out *removes their messages*. It is not training without them: the others answered questions that
-    these messages had a part in.
+    Leaving devices out *removes their messages*. It is not training without them: the other devices were asked about
+    models to which these messages contributed.
 
     Args:
         learning: The protocol.
-        state: Before the first of the rounds.
-        rounds: Number, and device and message of each report by the devices' numbers.
-        without: Devices that are left out.
-        check: Is given each round's number and the state that it was asked from.
+        state: State before the first of the rounds.
+        rounds: Of each round its number, and device and message of each report, by device.
+        without: Numbers of devices that are left out.
+        check: Called with each round's number and the state before it.
 
     Returns:
         The state after the last round.

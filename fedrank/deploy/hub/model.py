@@ -1,4 +1,4 @@
-"""Where a hub's questions come from: its own learning, or a coordinator that it collects for."""
+"""The model that a hub hands out: its own, which it trains, or that of a coordinator for which it collects."""
 
 from __future__ import annotations
 
@@ -18,40 +18,44 @@ _log = logging.getLogger("fedrank.hub")
 
 
 class Model(Protocol):
-    """What a hub hands out, round by round."""
+    """The model that a hub hands out, round by round."""
 
-    def at(self, number: int) -> None:
-        """Be where it was before a round of the log; errors as when files are read."""
+    def restore(self, number: int) -> None:
+        """Restore the model before a round of the log.
+
+        Raises:
+            RunError: The files that it is restored from cannot be read.
+        """
         ...
 
     def question(self) -> bytes:
-        """What devices are asked."""
+        """The request that devices get, as bytes."""
         ...
 
     def digest(self) -> bytes:
-        """SHA-256 of the weights in it: 32 bytes."""
+        """SHA-256 of the request's weights, 32 bytes."""
         ...
 
     def warm(self, reports: int) -> None:
-        """Get ready for rounds of so many reports."""
+        """Compile what rounds of ``reports`` reports need."""
         ...
 
     def tell(self, number: int, messages: Sequence[bytes]) -> None:
-        """What a round brought; what follows from it is on the disk when this returns.
+        """Update the model with the reports of a round; the result is on the disk when this returns.
 
         Raises:
-            RunError: It cannot be written. To be told again does no harm.
+            RunError: It cannot be written. The call may be repeated.
         """
         ...
 
 
 class OwnModel:
-    """The hub learns: every round moves the model.
+    """A model that the hub trains: every round updates it.
 
     Args:
-        folder: For the checkpoints.
-        store: The log, which makes the model again where checkpoints are missing.
-        settings: The hub's.
+        folder: Folder of the checkpoints.
+        store: The log, from which the model is rebuilt where checkpoints are missing.
+        settings: Settings of the hub.
     """
 
     def __init__(self, folder: Path, store: Store, settings: HubSettings):
@@ -60,8 +64,8 @@ class OwnModel:
         self._checkpoints.sweep()
         self._state = self._learning.init()
 
-    def at(self, number: int) -> None:
-        """Be where it was before a round: from the newest checkpoint up to there, and the log from there on."""
+    def restore(self, number: int) -> None:
+        """Restore the model before a round from the newest checkpoint up to there, and the log from there on."""
         # A state beyond the log's round belongs to a round that was not marked as applied: it is made again.
         start, state = next(self._checkpoints.states(self._state, number), (0, self._learning.init()))
         todo = [(n, self._store.reports(n)) for n in range(start, number)]
@@ -70,65 +74,65 @@ class OwnModel:
         self._state = rebuild(self._learning, state, todo)
 
     def question(self) -> bytes:
-        """The protocol's request."""
+        """The protocol's request, as bytes."""
         return self._learning.request(self._state)
 
     def digest(self) -> bytes:
-        """SHA-256 of the weights."""
+        """SHA-256 of the model's weights, 32 bytes."""
         return self._learning.digest(self._state)
 
     def warm(self, reports: int) -> None:
-        """Compile."""
+        """Compile the update for rounds of ``reports`` reports."""
         self._learning.warm(self._state, reports)
 
     def tell(self, number: int, messages: Sequence[bytes]) -> None:
-        """One step of the protocol, and a checkpoint."""
+        """Do one step of the protocol and write a checkpoint."""
         state = self._learning.tell(self._state, messages)
         self._checkpoints.save(number + 1, state)
         self._state = state
 
 
 class RelayedModel:
-    """A coordinator learns: the hub hands out what it is given, and keeps it in its log.
+    """A model that a coordinator trains: the hub hands out the requests that it is given, and keeps them in its log.
 
     Args:
         store: The log.
-        terms: What a question looks like.
+        terms: Terms of the hub, which define the layout of a request.
     """
 
     def __init__(self, store: Store, terms: Terms):
         self._store, self._layout, self._question = store, terms.request, b""
 
     def number_of(self, question: bytes) -> int:
-        """The round that a question is about.
+        """Number of the round that a request is about.
 
         Raises:
-            WireError: It is no question of this hub's terms.
+            WireError: It does not fit this hub's terms.
         """
         return int(self._layout.decode(question).round)
 
     def take(self, number: int, question: bytes) -> None:
-        """Open a round with this question; errors as :meth:`Model.tell`."""
+        """Open a round with this request; errors as :meth:`Model.tell`."""
         self._store.open_round(number, digest_of_question(question), question)
         self._question = question
 
-    def at(self, number: int) -> None:
-        """Read the question of that round."""
+    def restore(self, number: int) -> None:
+        """Read the request of a round from the log."""
         self._question = self._store.question(number) or b""
 
     def question(self) -> bytes:
-        """The coordinator's; empty before the first."""
+        """The coordinator's newest request; empty before the first."""
         return self._question
 
     def digest(self) -> bytes:
-        """SHA-256 of the weights."""
+        """SHA-256 of the request's weights, 32 bytes."""
         return digest_of_question(self._question)
 
     def warm(self, reports: int) -> None:
-        """Nothing to do."""
+        """Do nothing: a hub that relays computes nothing."""
 
     def tell(self, number: int, messages: Sequence[bytes]) -> None:
-        """Nothing to do: the coordinator collects the messages from the log."""
+        """Do nothing: the coordinator collects the messages from the log."""
 
 
 def digest_of_question(question: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What a hub shows, and what it makes of what it is told."""
+"""The public view of a hub, and the outcomes of a report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class Outcome(enum.Enum):
-    """What became of a report."""
+    """Outcome of a report; the values are the reasons in the HTTP protocol."""
 
     ACCEPTED = "accepted"
     ALREADY = "already"
@@ -21,12 +21,12 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True)
 class View:
-    """What the hub shows now; replaced in one step.
+    """What the hub currently hands out; replaced as a whole.
 
     Attributes:
-        round: The round that is open, or the first that is not.
+        round: Number of the open round, or of the next one.
         state: ``"open"``, ``"between"`` or ``"done"``.
-        model: The round's question, as bytes.
+        model: The round's request as bytes.
         etag: Its HTTP entity tag, with quotes.
     """
 

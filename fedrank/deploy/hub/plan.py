@@ -1,4 +1,4 @@
-"""What a batch of jobs comes to, before any of it is written."""
+"""The outcome of a batch of jobs, worked out before any of it is written."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fedrank.deploy.hub.outcome import Outcome
 
 @dataclass
 class Plan:
-    """One group commit.
+    """What one group commit writes, and the results of its jobs.
 
     Attributes:
-        answers: To each job, once it has been written.
+        answers: Result of each job, valid once the plan has been written.
         new: Digests of the tokens of new devices.
         gone: Numbers of devices that leave.
-        reports: Of the open round: device → message.
+        reports: New reports of the open round: device → message.
     """
 
     answers: list[tuple[Job, Any]] = field(default_factory=list)
@@ -30,13 +30,13 @@ class Plan:
 def planned(
     batch: list[Job], judged: Callable[[int, int, bytes], Outcome | None], devices: Container[int], room: int
 ) -> Plan:
-    """The plan for a batch; what operators and coordinators want is left to others.
+    """The plan for a batch; jobs of operators and coordinators are left out.
 
     Args:
-        batch: In the order in which it came.
-        judged: What becomes of a report (round, device, message) that needs no writing; None for one that may count.
-        devices: Numbers of those that are enrolled.
-        room: Reports that the open round still takes.
+        batch: Jobs in the order in which they came.
+        judged: Outcome of a report (round, device, message) that needs no writing; None for one that may count.
+        devices: Numbers of the enrolled devices.
+        room: Number of reports that the open round still takes.
     """
     plan = Plan()
     for job in batch:

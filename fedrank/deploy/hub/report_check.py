@@ -11,10 +11,10 @@ from fedrank.core.messages import WIRE_VERSION, Layout
 
 
 def report_check(layout: Layout[Any]) -> Callable[[bytes], str | None]:
-    """What :meth:`fedrank.core.messages.Layout.decode` would say of a message, in a microsecond and without arrays.
+    """A check of messages as by :meth:`fedrank.core.messages.Layout.decode`, in a microsecond and without arrays.
 
     Args:
-        layout: Of the message.
+        layout: Layout of the message.
 
     Returns:
         A function of bytes: None for a message that an honest device could send, ``"malformed"`` for another length,

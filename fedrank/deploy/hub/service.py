@@ -18,14 +18,14 @@ from fedrank.deploy.hub.hub import Hub
 
 @dataclass(frozen=True)
 class Listen:
-    """Where and how a hub listens.
+    """Address and TLS of a hub's server.
 
     Attributes:
-        host: Address; this machine only by default.
-        port: 0: any that is free.
+        host: Address to listen at; this machine only by default.
+        port: TCP port; 0: any that is free.
         certificate: PEM file of the certificate chain, for TLS.
         key: PEM file of its private key.
-        proxies: Addresses of reverse proxies whose ``X-Forwarded-For`` is believed.
+        proxies: Addresses of reverse proxies whose ``X-Forwarded-For`` is trusted.
         public: Everybody may see ``/status`` and ``/metrics``.
     """
 
@@ -73,9 +73,9 @@ def run_hub(home: HubFolder, listen: Listen, on_ready: Callable[[str], object]) 
     """Serve a hub until SIGTERM or Ctrl-C. The folder must be locked by the caller.
 
     Args:
-        home: The hub's folder.
-        listen: Where.
-        on_ready: Is told the address once it listens.
+        home: Folder of the hub.
+        listen: Where to listen.
+        on_ready: Called with the URL once connections are accepted.
 
     Raises:
         MissingExtraError: The extra ``serve`` is not installed.

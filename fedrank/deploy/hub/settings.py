@@ -1,4 +1,4 @@
-"""What a hub is told: the protocol's terms, when a round closes, who may ask how often. A file ``hub.toml``."""
+"""A hub's settings, a file ``hub.toml``: the protocol's terms, when a round closes, limits of requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_REPORTS = 2_000_000
 
 @dataclass(frozen=True)
 class HubSettings:
-    """A hub's settings. Those of the first block are its terms and can never change; the others can.
+    """A hub's settings. Those of the first block are its terms and never change; the others may.
 
     Raises:
         ConfigError: A setting is out of range or contradicts another.
@@ -39,7 +39,7 @@ class HubSettings:
     interactions: int = setting(4, "B, interactions in a message; even.")
     sigma: float = setting(0.01, "σ, standard deviation of the perturbation.")
     mechanism: Literal["randomised-response", "laplace"] = setting(
-        "randomised-response", "A lie for each interaction, or noise on the sums that are sent."
+        "randomised-response", "Randomised response for each interaction, or noise on the sums that are sent."
     )
     p: float | None = setting(None, "Probability that an interaction's metric is sent as it is; by default 0.9.")
     epsilon: float | None = setting(None, "ε of one interaction of Laplace noise.")
@@ -48,10 +48,12 @@ class HubSettings:
         False, "Collect for a coordinator, which gives the model and takes the reports; the hub does not learn."
     )
     learning_rate: float = setting(1e-3, "Adam's step size.")
-    aggregate: str = setting("mean", "What the hub makes of the reports: mean, or a rule that stands liars.")
-    byzantine: int = setting(1, "Liars that the rule allows for.")
+    aggregate: str = setting(
+        "mean", "How the hub aggregates reports: mean, or a rule that is robust against attackers."
+    )
+    byzantine: int = setting(1, "Attackers that the robust rule allows for.")
     cohort: int = setting(100, "Reports that close a round.")
-    deadline: float = setting(3600.0, "Seconds after which a round closes with what it has; 0: never.")
+    deadline: float = setting(3600.0, "Seconds after which a round closes with the reports that have come; 0: never.")
     least: int = setting(2, "Fewest reports that a deadline may close a round with; never more than the cohort.")
     rounds: int = setting(0, "Rounds until training is over; 0: it never is.")
     delta: float = setting(DELTA, "δ of the tighter bound for a user over all rounds, as shown on the status page.")
@@ -61,7 +63,7 @@ class HubSettings:
         "and behind no proxy.",
     )
     reports_per_minute: float = setting(600.0, "Requests of one device a minute.")
-    most_devices: int = setting(1_000_000, "Devices that may be enrolled at all; each takes about 250 bytes of memory.")
+    most_devices: int = setting(1_000_000, "Most devices that may be enrolled; each takes about 250 bytes of memory.")
     enrolments_per_minute: float = setting(6000.0, "Devices that may enrol in a minute, all together.")
 
     def __post_init__(self):
@@ -90,13 +92,13 @@ class HubSettings:
             self.protocol()
 
     def terms(self, hub: str = "0" * 32) -> Terms:
-        """What devices are told; ``hub`` says by whom."""
+        """The terms that devices agree to when they enrol; ``hub`` is the hub's name, 32 hexadecimal digits."""
         if not self.n_features:
             raise ConfigError("n_features, the number of features of a document, must be given to make a hub.")
         return Terms(hub, **{name: getattr(self, name) for name in _terms()})
 
     def protocol(self) -> FoltrES:
-        """The protocol as the hub runs it: nobody sits in front of a hub, so its user never clicks."""
+        """The protocol as the hub runs it; its click model, which only a simulator uses, never clicks."""
         from fedrank.ranking.clicks.cascade import CascadeUser
         from fedrank.ranking.foltr_es import FoltrES
         from fedrank.ranking.rankers.linear import Linear
@@ -119,7 +121,7 @@ class HubSettings:
 
 
 def _terms() -> list[str]:
-    """Settings that are terms."""
+    """Names of the settings that are terms."""
     known = {f.name for f in dataclasses.fields(HubSettings)}
     return [f.name for f in dataclasses.fields(Terms) if f.name in known]
 
@@ -129,7 +131,7 @@ _LEARNING = ("relay", "learning_rate", "aggregate", "byzantine")
 
 
 def fingerprint(settings: HubSettings, hub: str) -> dict[str, Any]:
-    """What a checkpoint and a log belong to."""
+    """The settings that a checkpoint and a log belong to, JSON-able."""
     return {**settings.terms(hub).as_json(), **{name: getattr(settings, name) for name in _LEARNING}}
 
 
@@ -164,5 +166,5 @@ def read_settings(path: Path) -> HubSettings:
 
 
 def changed(old: HubSettings, new: HubSettings) -> list[str]:
-    """Names of settings that differ and that a hub with devices cannot change."""
+    """Names of settings that differ and that cannot change once devices have enrolled."""
     return [name for name in (*_terms(), *_LEARNING) if getattr(old, name) != getattr(new, name)]

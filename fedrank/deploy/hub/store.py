@@ -1,10 +1,10 @@
 """A hub's log: one SQLite file with devices' tokens (hashed), rounds, and the reports that were counted.
 
 What it holds about people: of each device the SHA-256 of its token and the day it enrolled; of each report the round,
-the device's number and the message as it came, a seed and privatised sums. No address, no time of a report, no query.
+the device's number and the message as it came (a seed and privatised sums). No address, no time of a report, no query.
 
-A report is there or is not: what was acknowledged had been committed, with ``synchronous = FULL`` in write-ahead mode,
-so that neither a killed process nor a power cut takes it back. One connection writes; it belongs to one thread.
+A report is acknowledged after it was committed, with ``synchronous = FULL`` in write-ahead mode, so that neither a
+killed process nor a power cut loses it. One connection writes; it belongs to one thread.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ _COLUMNS = "number, state, opened, closed, seconds, model, reports, reward, erro
 
 
 class StoreError(RunError):
-    """The log cannot be read or written: a full disk, wrong permissions, a damaged file. Nothing is half-written."""
+    """The log cannot be read or written (full disk, wrong permissions, damaged file). Nothing was written in part."""
 
 
 class CountedError(StoreError):
-    """A report is in the log already, although its writer did not know."""
+    """A report that was to be added is in the log already: another process wrote it."""
 
 
 @dataclass(frozen=True)
 class RoundRow:
-    """A round of the log; columns as in the tables above, but for the question."""
+    """A row of the table of rounds, without the question; columns as in the tables above."""
 
     number: int
     state: str
@@ -82,12 +82,12 @@ class Store:
     Args:
         path: The file; made with ``name`` if there is none.
         name: Name of a new hub; None: the file must be there.
-        settings: What a new hub's log belongs to, as text; kept to be compared with.
-        relay: Of a new hub: a coordinator opens its rounds, the first too.
-        read_only: Only look; the hub may be running.
+        settings: Settings that a new hub's log belongs to, as text; later starts compare theirs with it.
+        relay: Whether a coordinator opens the rounds of a new hub, including the first.
+        read_only: Open it for reading only; the hub may be running.
 
     Raises:
-        StoreError: Not a hub's log, of another version, or not there.
+        StoreError: The file is not a hub's log, is of another version, or is not there.
     """
 
     def __init__(
@@ -123,11 +123,11 @@ class Store:
     # ------------------------------------------------------------------------------------------------------ devices
 
     def devices(self) -> list[tuple[int, bytes]]:
-        """Number and token's SHA-256 of every device."""
+        """Number and SHA-256 of the token of every enrolled device."""
         return self._all("SELECT number, token FROM device")
 
     def last_device(self) -> int:
-        """The highest number that was ever given; 0 before the first."""
+        """The highest number that any device was given; 0 before the first."""
         rows = self._all("SELECT seq FROM sqlite_sequence WHERE name = 'device'")
         return rows[0][0] if rows else 0
 
@@ -136,7 +136,7 @@ class Store:
     def write(
         self, devices: Sequence[tuple[int, bytes]], gone: Sequence[int], reports: Iterable[tuple[int, int, bytes]]
     ) -> None:
-        """One group commit: new devices, devices that leave, reports; all of it or nothing.
+        """Write new devices, devices that leave, and reports in one transaction (group commit).
 
         Args:
             devices: Number and token's SHA-256 of new devices.
@@ -152,7 +152,7 @@ class Store:
             self._db.executemany("INSERT INTO report VALUES (?, ?, ?)", reports)
 
     def close_round(self, round_: int, seconds: float) -> None:
-        """OPEN → CLOSED: no report is added any more."""
+        """Close an open round (OPEN → CLOSED) after ``seconds``: no report is added to it any more."""
         with self._transaction():
             self._db.execute(
                 "UPDATE round SET state = 'closed', closed = :now, seconds = :seconds, "
@@ -162,11 +162,11 @@ class Store:
             )
 
     def apply_round(self, round_: int, reward: float | None, error: float | None, *, next_model: bytes | None) -> None:
-        """CLOSED → APPLIED, and the next round is open: one step; where it has been done it is not done again.
+        """Mark a closed round as applied (CLOSED → APPLIED) and open the next one, unless that was done before.
 
         Args:
-            round_: The round.
-            reward: Mean reward of its reports; None where nobody can tell.
+            round_: Number of the round.
+            reward: Mean reward of its reports; None where it cannot be estimated.
             error: Its standard error.
             next_model: SHA-256 of the weights that the next round asks about; None: no further round is opened.
         """
@@ -179,23 +179,23 @@ class Store:
                 _open_round(self._db, round_ + 1, next_model)
 
     def open_round(self, number: int, model: bytes, question: bytes | None = None) -> None:
-        """Open a round where none is open: training was over and goes on, or a coordinator asks.
+        """Open a round when none is open: training continues after its end, or a coordinator asks.
 
         Args:
-            number: Of the round.
-            model: SHA-256 of the weights that it asks about.
-            question: The coordinator's, as it is handed out.
+            number: Number of the round.
+            model: SHA-256 of the weights that devices are asked about.
+            question: The coordinator's request as it is handed out.
         """
         with self._transaction():
             _open_round(self._db, number, model, question)
 
     def set_model(self, number: int, model: bytes) -> None:
-        """Write down what the first round of a hub asks about, which is not known when its log is made."""
+        """Write the SHA-256 of the first round's weights, which are not known when the log is made."""
         with self._transaction():
             self._db.execute("UPDATE round SET model = ? WHERE number = ? AND model IS NULL", (model, number))
 
     def probe(self) -> None:
-        """Write something that changes nothing: whether the log can be written again."""
+        """Write without changing anything, to find out whether the log can be written again."""
         with self._transaction():
             self._db.execute("UPDATE hub SET name = name")
 
@@ -207,7 +207,7 @@ class Store:
         return RoundRow(*rows[0]) if rows else None
 
     def round(self, number: int) -> RoundRow | None:
-        """One round; None if it was never opened."""
+        """The row of a round; None if it was never opened."""
         rows = self._all(f"SELECT {_COLUMNS} FROM round WHERE number = ?", (number,))
         return RoundRow(*rows[0]) if rows else None
 
@@ -221,15 +221,15 @@ class Store:
         return self._all("SELECT coalesce(max(number), -1) FROM round WHERE number < ?", (number,))[0][0]
 
     def rounds(self) -> list[RoundRow]:
-        """All rounds, in order."""
+        """The rows of all rounds, by number."""
         return [RoundRow(*row) for row in self._all(f"SELECT {_COLUMNS} FROM round ORDER BY number")]
 
     def reports(self, round_: int) -> list[tuple[int, bytes]]:
-        """Device and message of each report of a round, in the order in which they are applied: by device."""
+        """Device and message of each report of a round, by device: the order in which they are applied."""
         return self._all("SELECT device, message FROM report WHERE round = ? ORDER BY device", (round_,))
 
     def reports_of_devices(self) -> dict[int, int]:
-        """How many reports of each device were counted in rounds that were applied."""
+        """Number of reports of each device in rounds that were applied."""
         applied = "SELECT number FROM round WHERE state = 'applied'"
         return dict(self._all(f"SELECT device, count(*) FROM report WHERE round IN ({applied}) GROUP BY device"))
 

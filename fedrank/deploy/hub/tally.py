@@ -1,6 +1,6 @@
-"""What a hub can say about itself: rounds, rewards, bytes, ε. For its status page and its metrics.
+"""A hub's status for its page and its metrics: rounds, rewards, bytes, ε.
 
-Everything follows from the log, so that a restart forgets nothing but what was counted since the start.
+Everything follows from the log, so that a restart loses nothing but the counts since the start.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from fedrank import __version__
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.store import RoundRow, Store
 
-#: Points of the curve that is shown; of longer histories, neighbours are put together.
+#: Most points of the curve that is shown; neighbouring rounds of longer histories are averaged.
 POINTS = 400
 
 
 class Tally:
-    """Counts of a hub; written by the hub's writer, read by anybody.
+    """Statistics of a hub's rounds; updated by the writer thread, read by any thread.
 
     Args:
-        settings: The hub's.
-        store: Its log, read once.
+        settings: Settings of the hub.
+        store: The hub's log, read once.
     """
 
     def __init__(self, settings: HubSettings, store: Store):
@@ -41,10 +41,10 @@ class Tally:
         self._history: list[dict[str, Any]] = _points(self._rows)
 
     def applied(self, row: RoundRow, devices: Any) -> None:
-        """A round was applied.
+        """Add a round that was applied.
 
         Args:
-            row: As the log has it.
+            row: Row of the round in the log.
             devices: Numbers of the devices that reported.
         """
         for device in devices:
@@ -55,11 +55,11 @@ class Tally:
         self._history = _points(self._rows)
 
     def _most(self, counted: Collection[int]) -> int:
-        """Messages of the device that sent most of those that counted, the open round's with them."""
+        """Most counted messages of one device, those of the open round included."""
         return max([self._top, *(self._messages.get(device, 0) + 1 for device in counted)])
 
     def _account(self, most: int) -> dict[str, Any]:
-        """ε of an interaction, of a message, and of a device that sent so many."""
+        """ε of an interaction, of a message, and of a device that sent ``most`` messages."""
         if self._epsilon.get("messages_most") == most:
             return self._epsilon
         report = self.protocol.account(most, self.settings.delta).as_json()
@@ -83,11 +83,11 @@ class Tally:
         """What the status page shows; JSON-able.
 
         Args:
-            round_: The round that is open, or the first that is not.
+            round_: Number of the open round, or of the next one.
             state: ``"open"``, ``"between"`` or ``"done"``.
-            devices: Enrolled devices.
+            devices: Number of enrolled devices.
             counted: Numbers of the devices whose reports count in the open round.
-            seconds_open: How long it has been open.
+            seconds_open: Seconds for which the round has been open.
         """
         s, t = self.settings, self.terms
         return {
@@ -123,7 +123,7 @@ class Tally:
 
 
 def _points(rows: list[RoundRow]) -> list[dict[str, Any]]:
-    """The curve: one point a round, or a point for every few rounds where there are many."""
+    """Points of the curve: one a round, or one for every few rounds where there are many."""
     stride = -(-len(rows) // POINTS) or 1
     return [_point(rows[i : i + stride]) for i in range(0, len(rows), stride)]
 

@@ -1,4 +1,4 @@
-"""What a platform's own application calls: who is there, what to show, what came of it.
+"""Client for a platform's own application: it reports visits, gets slates, and reports outcomes.
 
 ::
 
@@ -8,7 +8,7 @@
         ...
     client.outcome(0, slot=1, engagement=23.4)
 
-An application in another language sends the same JSON itself; see :mod:`fedrank.deploy.platforms.service`.
+An application in another language sends the same JSON; see :mod:`fedrank.deploy.platforms.service`.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from fedrank.core.errors import RunError
 from fedrank.deploy.http.client import ClientResponse, PersistentClient
 from fedrank.deploy.platforms.folder import PlatformFolder
 
-#: Pause before a platform that is away is asked again, in seconds.
+#: Pause before a platform that did not answer is asked again, in seconds.
 _PAUSE = 0.1
-#: Numbers of JSON in an answer.
+#: Largest body of a response in bytes.
 _LIMIT = 1 << 20
 
 
 class PlatformClient:
-    """A platform, as its application sees it; for one thread.
+    """A platform as its application sees it; for one thread.
 
     Args:
-        url: Address for the application, of this machine.
-        token: The application's.
-        patience: Seconds that a platform may be away before an error says so; infinite: it is waited for.
-        timeout: Longest silence in seconds.
+        url: The platform's URL for its application, on this machine.
+        token: Token of the application.
+        patience: Seconds for which a platform may not answer before an error is raised; may be infinite.
+        timeout: Longest silence of a connection, in seconds.
     """
 
     def __init__(self, url: str, token: str, *, patience: float = 30.0, timeout: float = 10.0):
@@ -45,53 +45,53 @@ class PlatformClient:
 
     @classmethod
     def of_folder(cls, folder: str | os.PathLike[str], **options: Any) -> PlatformClient:
-        """The platform that is served from a folder of this machine; options as the class.
+        """Client of the platform that is served from a folder of this machine; options as of the class.
 
         Raises:
-            RunError: None is.
+            RunError: No platform is served from it.
         """
         home = PlatformFolder(folder)
         return cls(home.url("application"), home.token("application"), **options)
 
     def state(self) -> dict[str, Any]:
-        """Where the platform is: ``next`` is the first round whose slate can still be made, and so on."""
+        """State of the platform; ``next`` is the first round whose slate can still be made."""
         return self._asked("GET", "/v1/state").json()
 
     def visit(self, number: int, candidates: Sequence[float], observed: float, newcomer: bool) -> None:
-        """A user is there.
+        """Report that a user has come.
 
         Args:
-            number: Of the round, the same at all platforms that the user comes to.
+            number: Number of the round, the same at all platforms that the user comes to.
             candidates: The feature of each of the N candidates that could be shown.
-            observed: What the platform sees of the user.
-            newcomer: It is another user than in this platform's last round.
+            observed: The platform's observation of the user.
+            newcomer: Whether it is another user than in this platform's last round.
 
         Raises:
-            RunError: The platform is away, or refuses; says why.
+            RunError: The platform does not answer, or refuses; says why.
         """
         said = {"candidates": [float(one) for one in candidates], "observed": float(observed), "newcomer": newcomer}
         self._asked("PUT", f"/v1/visit/{number}", said)
 
     def slate(self, number: int) -> list[int]:
-        """What to show: places among the candidates, in the order of the slate; errors as :meth:`visit`."""
+        """The slate to show: indices of candidates, in the order of the slate; errors as :meth:`visit`."""
         slate = self._asked("GET", f"/v1/slate/{number}").json().get("slate")
         if not isinstance(slate, list):
             raise RunError(f"platform at {self._client.url}: an answer without a slate.")
         return slate
 
     def outcome(self, number: int, slot: int | None = None, engagement: float = 0.0) -> None:
-        """What came of the slate; errors as :meth:`visit`.
+        """Report the outcome of a slate; errors as :meth:`visit`.
 
         Args:
-            number: Of the round.
-            slot: The place of the slate that was clicked; None: none, or it is not known here.
-            engagement: With what was clicked.
+            number: Number of the round.
+            slot: Slot of the slate that was clicked; None: none was, or it is not known here.
+            engagement: Engagement with the clicked item, at least 0.
         """
         said: dict[str, Any] = {} if slot is None else {"slot": slot, "engagement": float(engagement)}
         self._asked("PUT", f"/v1/outcome/{number}", said)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the platform."""
         self._client.close()
 
     def _asked(self, method: str, path: str, said: dict[str, Any] | None = None) -> ClientResponse:

@@ -1,4 +1,4 @@
-"""A platform as its coordinator sees it: asked until it answers, or until the coordinator's patience is at its end."""
+"""A platform as its coordinator sees it: asked until it answers or the time is up."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _log = logging.getLogger("fedrank.coordinator")
 
 #: First and longest pause before a platform is asked again, in seconds.
 _PAUSE, _LONGEST_PAUSE = 0.05, 2.0
-#: Bytes of a list of missing rounds.
+#: Largest list of missing rounds, in bytes.
 _MISSING = 1 << 20
-#: Reasons to come again.
+#: Reasons after which a request is sent again.
 _SOON = ("early-round", "unavailable", "too-many")
-#: Refusals that no waiting mends.
+#: Reasons of refusals for good.
 _FINAL = ("unauthorised", "malformed", "out-of-range", "not-found", "method", "too-large", "not-due", "not-finite")
 
 
 @dataclass(frozen=True)
 class Silence:
-    """No reply.
+    """A missing reply.
 
     Attributes:
-        reason: As the platform has it; ``"away"`` if it said nothing.
-        round: The next round that it can take part in, where it says so.
+        reason: Reason that the platform gave; ``"away"`` if it did not answer.
+        round: The next round in which it can take part, where it says so.
     """
 
     reason: str
@@ -38,14 +38,14 @@ class Silence:
 
 
 class Peer:
-    """One platform.
+    """The coordinator's connection to one platform.
 
     Args:
-        terms: What the coordinator has agreed to.
-        index: Which platform should be there.
-        client: Connection to it.
+        terms: The terms of the federation.
+        index: Number of the platform that should be there, from 0.
+        client: HTTP client of the platform.
         seeded: Whether it should draw from the run's seed.
-        stop: Set when nobody waits any more.
+        stop: Set when the coordinator stops.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class Peer:
         client.on_connect = self._check
 
     def exchange(self, number: int, place: int, body: bytes, patience: float) -> bytes | Silence:
-        """Ask a question of a round.
+        """Send the request of an exchange and wait for the reply.
 
         Args:
-            number: Of the round.
-            place: Of the exchange.
-            body: The question.
-            patience: Seconds; infinite: for ever.
+            number: Number of the round.
+            place: Index of the exchange in the protocol.
+            body: The request's bytes.
+            patience: Seconds to wait; may be infinite.
 
         Returns:
             The reply's bytes, of the right length; or why there is none.
@@ -78,7 +78,7 @@ class Peer:
         return answer.body
 
     def missing(self, number: int, patience: float) -> list[tuple[int, int]] | Silence:
-        """Rounds up to this one that it does not remember: first and last of each stretch; errors as above."""
+        """Rounds up to this one that the platform has no transition of, as ranges (first, last); errors as above."""
         answer = self._patiently("GET", f"/v1/missing/{number}", None, patience, _MISSING)
         if isinstance(answer, Silence):
             return answer
@@ -112,7 +112,7 @@ class Peer:
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _check(self) -> None:
-        """Over every new connection it says first who it is."""
+        """Check over a new connection that the platform is the expected one."""
         answer = self._client.ask("GET", "/v1/platform")
         if answer.status != 200:
             raise ConnectionError(self._refused(answer).reason)

@@ -1,20 +1,21 @@
-"""One platform: its network, its users' moments, its answers to the coordinator. No network connection in here.
+"""One platform: its neural network, its users' transitions, its replies to the coordinator; without HTTP.
 
-A round at a platform, whose number is that of the visit that its users' platforms count together::
+A round at a platform, with the number of the visit that all platforms of a user count together::
 
-    visit(r)      its application says who is there: candidates, what it sees of the user
-    answer(r, …)  the coordinator asks what it thinks (look) and sends federated values (recommend)
-    slate(r)      its application is told what to show
-    outcome(r)    its application says what came of it: now the round is a moment that can be learnt from
-    answer(r, …)  the coordinator has it learn, in some rounds
+    visit(r)      its application reports a user: candidates and observation
+    answer(r, …)  the coordinator asks for its values (look) and sends federated values (recommend)
+    slate(r)      its application gets the slate to show
+    outcome(r)    its application reports the outcome: the round is now a transition that can be learnt from
+    answer(r, …)  the coordinator runs the learning exchanges, in some rounds
 
-Everything has happened, or has not, when the process is killed: a change is in the file before anybody is told. What is
-asked again is answered with the same bytes, and nothing is done twice; so no noise is drawn anew for a second look, and
-no step is taken twice.
+Every change is committed to the file before it is acknowledged, so that a killed process loses none. A request that is
+repeated is answered with the same bytes, and nothing is done twice: no noise is drawn anew for a second look, and no
+step of learning is taken twice.
 
-**Moments of different platforms belong together by their number.** A platform keeps round r in place r mod its memory,
-and knows which round a place holds. A round that it did not live through is missing: it says so (:meth:`missing`), and
-is never asked to learn from it or from the moment before it, whose next state it does not know.
+**Transitions of different platforms correspond by their round.** A platform keeps that of round r at place r mod the
+capacity of its replay buffer, and knows which round a place holds. A round that did not take place here is missing: the
+platform says so (:meth:`missing`), and is never asked to learn from it or from the transition before it, whose next
+state it does not know.
 """
 
 from __future__ import annotations
@@ -52,22 +53,22 @@ _DIGEST = 32
 
 
 class Stage(enum.StrEnum):
-    """Where a platform is in its round."""
+    """Stage of a platform's round."""
 
-    NOBODY = "nobody"  #: No user has ever come.
+    NOBODY = "nobody"  #: No user has come yet.
     THERE = "there"  #: A user is there and waits for a slate.
-    SHOWN = "shown"  #: The slate is made.
-    LIVED = "lived"  #: It is known what came of it.
+    SHOWN = "shown"  #: The slate has been made.
+    LIVED = "lived"  #: The outcome is known.
 
 
 class Platform:
     """A platform; for one thread.
 
     Args:
-        terms: What everybody agreed on.
-        index: Which platform it is, from 0.
+        terms: Terms of the federation.
+        index: Number of the platform, from 0.
         store: Its database; a platform continues from what is in it.
-        seeded: Draw from the run's seed as a simulator does, and protect nobody.
+        seeded: Draw from the run's seed, as a simulator does; nothing is protected then.
 
     Raises:
         RunError: There is no such platform, or the file is damaged.
@@ -92,16 +93,16 @@ class Platform:
     # -- for its application ---------------------------------------------------------------------------------------
 
     def visit(self, number: int, candidates: Sequence[float], observed: float, newcomer: bool) -> None:
-        """A user is there.
+        """Begin a round with a user.
 
         Args:
-            number: Of the round.
+            number: Number of the round.
             candidates: The feature of each of the N candidates.
-            observed: What the platform sees of the user.
-            newcomer: It is another user than in the platform's last round.
+            observed: The platform's observation of the user.
+            newcomer: Whether it is another user than in the platform's last round.
 
         Raises:
-            RefusedError: Another user is there in this round, or the round is over.
+            RefusedError: Another visit was reported for this round, or the round is over.
         """
         documents = np.asarray(candidates, np.float32)
         digest = hashlib.sha256(packed((documents, np.float32(observed), np.bool_(newcomer)))).hexdigest()
@@ -113,7 +114,7 @@ class Platform:
         seen = jnp.float32(observed), jnp.asarray(documents)
         if self.stage is Stage.LIVED:
             own, row = left(self._s, own, self._chose, self._turn, *seen, jnp.bool_(newcomer))
-            pieces = self._moment(self.lived, row)
+            pieces = self._transition(self.lived, row)
         else:  # nothing is known of the round before, if there was one
             view = empty_view(self._s)._replace(first=own.view.first) if newcomer else own.view
             own = own._replace(view=view._replace(observed=seen[0], documents=seen[1]))
@@ -121,10 +122,10 @@ class Platform:
         self._commit(own, pieces, round=number, stage=Stage.THERE, _said=said)
 
     def slate(self, number: int) -> list[int]:
-        """What to show: candidates in the order of their places.
+        """The slate to show: indices of candidates, int [n], in the order of the slots.
 
         Raises:
-            NotYetError: The coordinator has not answered yet, or the visit is not known.
+            NotYetError: The coordinator has not sent federated values yet, or the visit was not reported.
             RefusedError: The round is over.
         """
         if number > self.round or (number == self.round and self.stage is Stage.THERE):
@@ -134,7 +135,7 @@ class Platform:
         return np.asarray(self._own.slate).tolist()
 
     def recommend_alone(self, number: int) -> list[int]:
-        """The same without waiting any longer: by the platform's own values, where no federated ones have come."""
+        """The slate as of :meth:`slate`, by the platform's own values where no federated ones have come."""
         if number == self.round and self.stage is Stage.THERE:
             place = self.terms.meeting
             self._end_rounds(number)
@@ -146,16 +147,16 @@ class Platform:
         return self.slate(number)
 
     def outcome(self, number: int, slot: int | None = None, engagement: float = 0.0) -> None:
-        """What came of the slate.
+        """End a round with the outcome of its slate.
 
         Args:
-            number: Of the round.
-            slot: The place that was clicked, from 0; None: none was, or this platform is not told.
-            engagement: With what was clicked, at least 0.
+            number: Number of the round.
+            slot: Slot that was clicked, from 0; None: none was, or this platform has no feedback.
+            engagement: Engagement with the clicked item, at least 0.
 
         Raises:
             NotYetError: There is no slate yet.
-            RefusedError: Something else was said before, or there is no such place.
+            RefusedError: Another outcome was reported before, or there is no such slot.
         """
         n = self._s.world.slate
         if (slot is not None and not 0 <= slot < n) or (slot is None and engagement):
@@ -172,7 +173,7 @@ class Platform:
             item = jnp.asarray(self._own.slate[slot], jnp.int32)
             turn = Turn(jnp.int32(slot), item, jnp.float32(engagement), jnp.float32(0.0))
         own, row = lived(self._s, self._own, turn, jnp.int32(number))
-        pieces = {**self._moment(number, row), "turn": packed(turn), "chose": packed(own.choice)}
+        pieces = {**self._transition(number, row), "turn": packed(turn), "chose": packed(own.choice)}
         said = {**self._said, "outcome": digest}
         self._commit(own, pieces, stage=Stage.LIVED, lived=number, _said=said, _turn=turn, _chose=own.choice)
         self._numbers[number % self._s.memory] = number
@@ -185,16 +186,16 @@ class Platform:
     # -- for the coordinator ---------------------------------------------------------------------------------------
 
     def answer(self, number: int, place: int, body: bytes) -> bytes:
-        """The reply to a question of the coordinator, as bytes.
+        """The reply to a request of the coordinator, as bytes.
 
         Args:
-            number: Of the round.
-            place: Of the exchange among the protocol's.
-            body: The question.
+            number: Number of the round.
+            place: Index of the exchange in the protocol.
+            body: The request's bytes.
 
         Raises:
-            NotYetError: The user is not there yet, or it is not known yet what came of the slate.
-            RefusedError: Not a question that a platform answers in this round.
+            NotYetError: The visit, or the outcome of the slate, has not been reported yet.
+            RefusedError: The platform does not answer this request in this round.
         """
         exchange = self._exchange(place)
         request = decoded(exchange, body)
@@ -224,14 +225,14 @@ class Platform:
         return data
 
     def missing(self, number: int) -> list[tuple[int, int]]:
-        """Rounds up to this one that should be remembered and are not: first and last of each stretch."""
+        """Rounds up to this one that have no transition in the replay buffer, as ranges (first, last)."""
         rounds = np.arange(max(0, number - self._s.memory + 1), number + 1)
         gone = rounds[self._numbers[rounds % self._s.memory] != rounds]
         parts = np.split(gone, np.flatnonzero(np.diff(gone) > 1) + 1) if gone.size else []
         return [(int(part[0]), int(part[-1])) for part in parts]
 
     def about(self) -> dict[str, Any]:
-        """Which platform it is, and where it is in its rounds."""
+        """Number, terms and state of the platform, for its coordinator and its application."""
         return {
             "platform": self.index,
             "platforms": self.terms.platforms,
@@ -244,7 +245,7 @@ class Platform:
         }
 
     def warm(self) -> None:
-        """Compile what will be asked, so that the first question does not take seconds."""
+        """Compile all exchanges, so that the first request does not take seconds."""
         for place, exchange in enumerate(self.terms.exchanges):
             if self._is_asked(exchange):
                 blank = decoded(exchange, blank_message(exchange.request))
@@ -257,7 +258,7 @@ class Platform:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _is_asked(self, exchange: Exchange) -> bool:
-        """Whether an exchange is ever with this platform; when it is its turn, the coordinator knows."""
+        """Whether an exchange is ever with this platform; the coordinator knows in which rounds."""
         told = not isinstance(exchange, FormTargets) or self._s.feedback[self.index]
         return not exchange.silent and told and getattr(exchange, "platform", self.index) == self.index
 
@@ -267,7 +268,7 @@ class Platform:
         return self.terms.exchanges[place]
 
     def _in_order(self, number: int, place: int, learns: bool) -> None:
-        """Raise unless it is this exchange's turn."""
+        """Raise unless this exchange is next in the round."""
         if not learns:
             if number > self.round:
                 raise NotYetError("early-round")
@@ -284,34 +285,34 @@ class Platform:
             raise RefusedError("out-of-order")
 
     def _sensible(self, request: Any, number: int, learns: bool) -> None:
-        """Raise if the question names another round, or moments that are not here."""
+        """Raise if the request names another round, or transitions that are not here."""
         if int(getattr(request, "round", number + learns)) != number + learns:
             raise RefusedError("out-of-range")
         ages = getattr(request, "ages", None)
         if ages is None:
             return
-        then = number - ages.astype(np.int64)  # each moment, and the one after it
+        then = number - ages.astype(np.int64)  # each transition, and the one after it
         if ages.min() < 1 or then.min() < 0 or ages.max() >= self._s.memory:
             raise RefusedError("out-of-range")
         both = np.concatenate([then, then + 1])
         if (self._numbers[both % self._s.memory] != both).any():
-            raise RefusedError("missing-moments")
+            raise RefusedError("missing-transitions")
 
     def _end_rounds(self, number: int) -> None:
-        """What everybody does by itself at the end of the rounds before this one."""
+        """Run the exchanges without messages at the end of the rounds before this one."""
         for exchange in self.terms.exchanges:
             if exchange.silent and any(exchange.due(past) for past in range(self._ended, number)):
                 request = decoded(exchange, blank_message(exchange.request))
                 self._own, _ = responded(exchange, request, self._own, ())
         self._ended = max(self._ended, number)
 
-    def _moment(self, number: int, row: Any) -> dict[str, bytes]:
-        return {f"moment/{number % self._s.memory:08}": number.to_bytes(8, "little") + packed(row)}
+    def _transition(self, number: int, row: Any) -> dict[str, bytes]:
+        return {f"transition/{number % self._s.memory:08}": number.to_bytes(8, "little") + packed(row)}
 
     def _commit(
         self, own: PlatformState, pieces: dict[str, bytes], without: Sequence[str] = (), **changes: Any
     ) -> None:
-        """Write what has changed, all at once; only then it is so."""
+        """Write all changes in one transaction, and only then apply them in memory."""
         parts = {f"own/{name}": packed(getattr(own, name)) for name in PlatformState._fields if name != "replay"}
         now = {
             name: changes.get(attribute, getattr(self, attribute))
@@ -346,7 +347,7 @@ class Platform:
         self._chose = unpacked(self._store.get("chose") or b"", self._chose)
         replay = jax.tree.map(lambda leaf: np.array(leaf), self._own.replay)
         like = jax.tree.map(lambda leaf: leaf[0], self._own.replay)
-        for name, data in self._store.below("moment/"):
+        for name, data in self._store.below("transition/"):
             place, row = int(name), unpacked(data[8:], like)
             self._numbers[place] = int.from_bytes(data[:8], "little")
             jax.tree.map(lambda kept, new, at=place: kept.__setitem__(at, new), replay, row)

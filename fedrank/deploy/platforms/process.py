@@ -1,4 +1,4 @@
-"""A platform's process and its coordinator's, from a folder until they are told to stop."""
+"""The processes of a platform and of the coordinator, each with a folder."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from fedrank.engine.checkpoint import write_atomically
 
 @dataclass(frozen=True)
 class ListenAt:
-    """Where and how a platform listens.
+    """Addresses and TLS of a platform's two servers.
 
     Attributes:
         host: Address for the coordinator; this machine only by default. The application's is always this machine's.
-        port: For the coordinator; 0: any that is free.
-        application_port: For the platform's own application; likewise.
+        port: TCP port for the coordinator; 0: any that is free.
+        application_port: TCP port for the platform's own application; 0: any that is free.
         certificate: PEM file of the certificate chain, for TLS to the coordinator.
         key: PEM file of its private key.
-        token_file: Holds the coordinator's token; None: ``coordinator.token`` in the folder, made where there is none.
-        patience: Seconds that a user waits for the coordinator; infinite: for ever.
+        token_file: File with the coordinator's token; None: ``coordinator.token`` in the folder, made if needed.
+        patience: Seconds that a user waits for the coordinator; may be infinite.
     """
 
     host: str = "127.0.0.1"
@@ -54,14 +54,14 @@ class ListenAt:
 def platform_servers(
     home: PlatformFolder, terms: Terms, index: int, at: ListenAt, *, seeded: bool = False
 ) -> Iterator[Servers]:
-    """A platform's servers, ready to run; its folder is nobody else's meanwhile.
+    """A platform's servers, ready to run; its folder is locked meanwhile.
 
     Args:
-        home: The platform's folder.
-        terms: What everybody agreed on.
-        index: Which platform it is.
+        home: Folder of the platform.
+        terms: Terms of the federation.
+        index: Number of the platform, from 0.
         at: Where it listens.
-        seeded: Draw from the run's seed as a simulator does, and protect nobody.
+        seeded: Draw from the run's seed, as a simulator does; nothing is protected then.
 
     Raises:
         RunError: Something in the folder cannot be used.
@@ -96,9 +96,9 @@ def run_platform(
     *,
     seeded: bool = False,
 ) -> None:
-    """Be a platform until SIGTERM or Ctrl-C; arguments and errors as :func:`platform_servers`.
+    """Serve a platform until SIGTERM or Ctrl-C; arguments and errors as :func:`platform_servers`.
 
-    ``on_ready`` is told the addresses for the coordinator and for the application once both are listened at.
+    ``on_ready`` is called with the URLs for the coordinator and for the application once both accept connections.
     """
     with platform_servers(home, terms, index, at, seeded=seeded) as servers:
 
@@ -114,12 +114,12 @@ def run_platform(
 
 @dataclass(frozen=True)
 class Asking:
-    """How a coordinator asks.
+    """Platforms that a coordinator asks, and how.
 
     Attributes:
-        platforms: Of each platform, in order, its address, or its folder on this machine.
-        token_files: Files with their tokens, as many, or one for all; none: those in the folders.
-        patience: Seconds that a platform may take; infinite: everybody is waited for.
+        platforms: Of each platform, in order, its URL, or its folder on this machine.
+        token_files: Files with their tokens, one each or one for all; empty: those in the folders.
+        patience: Seconds that a platform may take to answer; may be infinite.
         ca: File with the certificates to trust in place of the system's.
         allow_http: Let tokens and messages cross a network without TLS.
     """
@@ -131,7 +131,7 @@ class Asking:
     allow_http: bool = False
 
     def clients(self) -> list[PersistentClient]:
-        """A connection to each platform.
+        """An HTTP client of each platform.
 
         Raises:
             ConfigError: A token is missing, or an address cannot be used.
@@ -160,18 +160,18 @@ def coordinate(
     *,
     seeded: bool = False,
 ) -> Coordinator:
-    """Coordinate platforms until so many rounds are done, and leave what came out in the folder.
+    """Coordinate platforms until the given number of rounds is done, and write the results into the folder.
 
     Args:
-        home: The coordinator's folder; a run that is there is gone on with.
-        terms: What everybody agreed on.
-        asking: Whom, and how.
-        rounds: In all.
-        on_round: Is told of every round.
-        seeded: Draw from the run's seed as a simulator does.
+        home: Folder of the coordinator; a run that is there is continued.
+        terms: Terms of the federation.
+        asking: The platforms to ask, and how.
+        rounds: Total number of rounds.
+        on_round: Called with the result of every round.
+        seeded: Draw from the run's seed, as a simulator does.
 
     Returns:
-        The coordinator, which does nothing more.
+        The coordinator in its final state.
 
     Raises:
         RunError: A platform is another than it should be, or something in the folder cannot be used.
@@ -210,7 +210,7 @@ def _rounds(
 
 
 def _note(home: PlatformFolder, coordinator: Coordinator, seen: list[RoundSeen], begun: float) -> None:
-    """A line of ``rounds.jsonl`` about some rounds."""
+    """Add a line about some rounds to ``rounds.jsonl``."""
     state = coordinator.terms.protocol.watch(coordinator.state)
     row = {
         "round": seen[-1].number,
@@ -228,7 +228,7 @@ def _note(home: PlatformFolder, coordinator: Coordinator, seen: list[RoundSeen],
 
 
 def ledger_of(coordinator: Coordinator) -> Ledger:
-    """What crossed: one line an exchange for every ``evaluation.every`` rounds, as a simulator writes it."""
+    """The ledger of a run: one line an exchange for every ``evaluation.every`` rounds, as a simulator writes it."""
     ledger = Ledger()
     for first, counts in coordinator.crossed:
         for exchange, (requests, replies) in zip(coordinator.terms.exchanges, counts.tolist(), strict=True):
@@ -240,7 +240,7 @@ def ledger_of(coordinator: Coordinator) -> Ledger:
 
 
 def write_files(home: PlatformFolder, coordinator: Coordinator) -> None:
-    """``ledger.jsonl``, ``privacy.json`` and ``federated.safetensors``, Ω and its target network."""
+    """Write ``ledger.jsonl``, ``privacy.json`` and ``federated.safetensors`` (Ω and its target network)."""
     from safetensors.numpy import save
 
     promise: dict[str, Any] = coordinator.terms.protocol.account(
@@ -253,7 +253,7 @@ def write_files(home: PlatformFolder, coordinator: Coordinator) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """The same without infinite numbers, which JSON has no word for."""
+    """The same value with None for numbers that are not finite, which JSON cannot express."""
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, list | tuple):

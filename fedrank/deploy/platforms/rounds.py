@@ -1,17 +1,17 @@
-"""The coordinator's rounds: ask those whom the protocol asks, all at once, and tell it what they said.
+"""The coordinator's rounds: ask the platforms that the protocol asks, in parallel, and tell it their replies.
 
-**Who is not heard.** A platform that gives no values or takes no federated ones in time is not heard in that round; its
-values count as 0, and it shows a slate of its own making. It is asked nothing more in that round. A round in which
-nobody is heard is none, and is asked again. With unlimited patience everybody is waited for.
+**Platforms that are not heard.** A platform that does not answer in time is not heard in that round; its values count
+as 0, and it makes its slate alone. It gets no further request in that round. A round in which no platform is heard is
+repeated. With unlimited patience the coordinator waits for all platforms.
 
-**Learning needs moments that correspond one to one.** They do by the number of their round. Before a batch is drawn
-from rounds of which some may be missing somewhere, every platform says which; a batch is drawn from the others, with
-the next round of each, as if there were no others. While nothing is missing, that is the protocol's own batch. If no
-platform with feedback says what a batch was worth, nobody learns from it: without a target there is nothing to compare
-with.
+**Learning needs transitions that correspond one to one.** They correspond by the number of their round. Before a batch
+is drawn, every platform says which rounds it has no transition of; the batch is drawn from the others whose next round
+is not missing either. While nothing is missing, that is the protocol's own batch. If no platform with feedback gives
+the values of a batch, no platform learns from it, because there is no target.
 
-**Going on.** The state is written at the end of a round. Whoever is killed in the middle asks the same questions again,
-which are answered with the same bytes. Where platforms have gone on alone, a coordinator joins them at their round.
+**Resuming.** The state is written at the end of a round. A coordinator that was killed in the middle sends the same
+requests again, which are answered with the same bytes. Where platforms have continued alone, it joins them at their
+round.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from fedrank.slates.fedslate.messages import BatchAges
 from fedrank.slates.fedslate.state import CoordinatorState
 from fedrank.slates.learners.sampling import sample_without_replacement
 
-#: Seconds that a platform may take to answer, where nothing else is said.
+#: Seconds that a platform may take to answer by default.
 PATIENCE = 30.0
 
 
 @dataclass(frozen=True)
 class RoundSeen:
-    """What became of a round.
+    """Result of a round.
 
     Attributes:
-        number: The round.
+        number: Number of the round.
         heard: Which platforms took part, bool [K].
         learnt: Whether its learning exchanges took place; None: they were not due.
     """
@@ -58,19 +58,18 @@ class RoundSeen:
 
 
 class Coordinator:
-    """The coordinator; a context, in which its threads run.
+    """The coordinator; a context manager, in which its threads run.
 
     Args:
-        terms: What everybody agreed on.
+        terms: Terms of the federation.
         peers: The platforms, in order.
         store: The coordinator's database; it continues from what is in it.
-        patience: Seconds that a platform may take to answer; infinite: everybody is waited for.
-        seeded: Draw from the run's seed as a simulator does.
-        stop: Set when nobody waits any more.
+        patience: Seconds that a platform may take to answer; may be infinite.
+        seeded: Draw from the run's seed, as a simulator does.
+        stop: Set when the coordinator is to stop.
 
     Attributes:
-        state: The protocol's.
-        crossed: int64 [blocks, exchanges, 2], requests and replies of ``evaluation.every`` rounds each.
+        state: State of the protocol's server.
     """
 
     def __init__(
@@ -103,11 +102,11 @@ class Coordinator:
 
     @property
     def done(self) -> int:
-        """Rounds so far: the number of the next one."""
+        """Number of rounds that are done, which is the number of the next one."""
         return int(self.state.round)
 
     def run(self, rounds: int) -> Iterator[RoundSeen]:
-        """Rounds until so many are done, one by one; the state is written before each is shown."""
+        """Run rounds until ``rounds`` are done; the state is written before each result is yielded."""
         while self.done < rounds and not self._stop.is_set():
             seen = self.round()
             if seen is not None:
@@ -116,7 +115,7 @@ class Coordinator:
     # -- one round -------------------------------------------------------------------------------------------------
 
     def round(self) -> RoundSeen | None:
-        """One round; None if nobody was heard, or if the platforms are further: then their round is the next.
+        """Run one round; None if no platform was heard, or if they are in a later round, which is then the next.
 
         Raises:
             RunError: A platform is another than it should be, or the state cannot be written.
@@ -142,7 +141,7 @@ class Coordinator:
         return RoundSeen(number, heard, learnt)
 
     def _learn(self, state: Any, number: int, able: np.ndarray, crossed: np.ndarray) -> tuple[Any, bool]:
-        """The learning exchanges, and whether anybody learnt; ``able`` may still be asked."""
+        """Run the learning exchanges with the platforms in ``able``; returns state and whether any learnt."""
         feedback, learnt = np.asarray(self.terms.protocol.settings.feedback), False
         for place in range(self.terms.meeting + 1, len(self.terms.exchanges)):
             exchange = self.terms.exchanges[place]
@@ -157,7 +156,7 @@ class Coordinator:
             if not asked.any():
                 continue
             state, heard, silences = self._exchange(state, number, place, able, crossed, question)
-            if any(silence.reason == "missing-moments" for silence in silences.values()):
+            if any(silence.reason == "missing-transitions" for silence in silences.values()):
                 self._missing = None
             able = able & (heard | ~asked)
             if isinstance(exchange, Batch) and not (able & feedback).any():
@@ -170,7 +169,7 @@ class Coordinator:
     def _exchange(
         self, state: Any, number: int, place: int, able: np.ndarray, crossed: np.ndarray, question: Any = None
     ) -> tuple[Any, np.ndarray, dict[int, Silence]]:
-        """Ask those among ``able`` whom the exchange asks; the state told, who was heard, and why others were not."""
+        """Run an exchange with the platforms in ``able``; returns the state, who was heard, and why others were not."""
         exchange = self.terms.exchanges[place]
         asked = self._asked(exchange, state) & able
         request = _asked_of(exchange, state) if question is None else question
@@ -201,10 +200,10 @@ class Coordinator:
         asked = exchange.asked(state, self.terms.platforms)
         return np.ones(self.terms.platforms, bool) if asked is None else np.asarray(asked)
 
-    # -- moments ---------------------------------------------------------------------------------------------------
+    # -- transitions -----------------------------------------------------------------------------------------------
 
     def _batch(self, exchange: Batch, state: Any, number: int) -> BatchAges | None:
-        """Which moments to learn from; None: too few that everybody remembers."""
+        """The transitions to learn from; None: too few that all platforms have."""
         missing = self._missing_now(number)
         if missing is None:
             return None
@@ -220,9 +219,9 @@ class Coordinator:
         return BatchAges(np.asarray(state.round), chosen)
 
     def _missing_now(self, number: int) -> set[int] | None:
-        """Rounds that a batch must not name; None: somebody does not say.
+        """Rounds that a batch must not name; None: a platform did not answer.
 
-        The newest round is none of them: who has not lived through it yet will have before it answers for the batch.
+        The newest round is not among them: a platform completes it before it answers for the batch.
         """
         if self._missing is None:
             parts = [self._pool.submit(peer.missing, number - 1, self.patience) for peer in self._peers]
@@ -240,7 +239,7 @@ class Coordinator:
     # -- between rounds --------------------------------------------------------------------------------------------
 
     def _ended(self, state: Any, first: int, after: int) -> Any:
-        """The state after what everybody does by itself at the end of rounds ``first`` … ``after`` − 1."""
+        """The state after the exchanges without messages at the end of rounds ``first`` … ``after`` − 1."""
         for exchange in self.terms.exchanges:
             if exchange.silent and any(exchange.due(number) for number in range(first, after)):
                 nothing = exchange.reply.decode_all(blank_message(exchange.reply) * self.terms.platforms)
@@ -248,7 +247,7 @@ class Coordinator:
         return state
 
     def _join(self, number: int) -> None:
-        """Go on with the round that the platforms are in."""
+        """Continue with the round in which the platforms are."""
         state = self._ended(self.state, self.done, number)
         self._missing = None
         self._keep(
@@ -270,7 +269,7 @@ class Coordinator:
 
     @property
     def crossed(self) -> list[tuple[int, np.ndarray]]:
-        """First round, and int64 [exchanges, 2] requests and replies, of every ``evaluation.every`` rounds."""
+        """First round, and requests and replies as int64 [exchanges, 2], of every ``evaluation.every`` rounds."""
         return [(block * self._every, counts) for block, counts in sorted(self._counts.items())]
 
 

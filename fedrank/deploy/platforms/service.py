@@ -1,24 +1,25 @@
-"""The two HTTP faces of a platform: one for the coordinator, one for the platform's own application.
+"""The two HTTP applications of a platform: one for the coordinator, one for the platform's own application.
 
 For the coordinator:
 
 ==========================================  ======================================================================
-``GET /v1/platform``                        which platform this is, and where it is in its rounds
-``GET /v1/missing/<round>``                 rounds up to this one that it does not remember
-``POST /v1/exchange/<round>/<place>``       a question of the protocol, in the bytes of its layout; the reply likewise
+``GET /v1/platform``                        which platform this is, and the state of its rounds
+``GET /v1/missing/<round>``                 rounds up to this one of which it has no transition
+``POST /v1/exchange/<round>/<place>``       request of an exchange, in the bytes of its layout; the reply likewise
 ==========================================  ======================================================================
 
 For the application, on a port of this machine only, in JSON:
 
 ==========================================  ======================================================================
-``GET /v1/state``                           where the platform is in its rounds, N and n
+``GET /v1/state``                           state of the platform's rounds, N and n
 ``PUT /v1/visit/<round>``                   ``{"candidates": […], "observed": 0.5, "newcomer": false}``
 ``GET /v1/slate/<round>``                   ``{"slate": [2, 0, 7]}``, once there is one
-``PUT /v1/outcome/<round>``                 ``{"slot": 1, "engagement": 23.4}``, or ``{}`` where nothing is told
+``PUT /v1/outcome/<round>``                 ``{"slot": 1, "engagement": 23.4}``, or ``{}`` without feedback
 ==========================================  ======================================================================
 
-Both need a token, each its own. What depends on somebody else, such as a slate on the coordinator, is waited for, up to
-:data:`PATIENCE`; then the answer is 409 ``early-round`` and the asker comes again. Everything may be asked again.
+Each needs a token of its own. What depends on another party, such as a slate on the coordinator, is waited for up to
+:data:`PATIENCE` seconds; then the response is 409 ``early-round`` and the client asks again. Every request may be
+repeated.
 """
 
 from __future__ import annotations
@@ -39,40 +40,40 @@ from fedrank.deploy.platforms.terms import EXCHANGE_PATH
 
 T = TypeVar("T")
 
-#: Seconds that an answer waits for what has still to happen.
+#: Seconds that a response waits for what has still to happen.
 PATIENCE = 2.0
-#: Seconds that a user waits for the coordinator, where nothing else is said.
+#: Seconds that a user waits for the coordinator by default.
 USER_PATIENCE = 1.0
-#: Bytes of JSON that a candidate's feature may take, and of everything else in a visit.
+#: Most bytes of JSON of a candidate's feature, and of everything else in a visit.
 _NUMBER, _REST = 32, 1024
-#: Reasons that only platforms have: status and sentence.
+#: Reasons of refusals that only platforms have: status code and sentence.
 _REASONS = {
-    "conflict": (409, "Something else was said before; that holds."),
+    "conflict": (409, "Another request for the same was accepted before."),
     "out-of-order": (409, "It is not this exchange's turn."),
     "not-due": (409, "This exchange does not take place in this round."),
-    "missing-moments": (409, "Moments of rounds that were not lived through here."),
-    "not-finite": (500, "The platform's network has left all bounds."),
+    "missing-transitions": (409, "Transitions of rounds that did not take place here."),
+    "not-finite": (500, "The platform's network has numbers that are not finite."),
 }
 
 
 class Changes:
-    """Wakes those who wait for something to happen, in one event loop."""
+    """Wakes coroutines of one event loop that wait for a change of the platform."""
 
     def __init__(self):
         self._waiting: list[asyncio.Future[None]] = []
 
     def happened(self) -> None:
-        """Wake everybody."""
+        """Wake all who wait."""
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             if not one.done():
                 one.set_result(None)
 
     async def until(self, attempt: Callable[[], T], seconds: float) -> T:
-        """What ``attempt`` returns, tried again after every change.
+        """What ``attempt`` returns, tried again after every change for up to ``seconds``.
 
         Raises:
-            NotYetError: It was too early to the end.
+            NotYetError: It was still too early after the last try.
         """
         end = time.monotonic() + seconds
         while True:
@@ -105,7 +106,7 @@ class PlatformApp(HttpApp):
 
 
 def refused(error: RefusedError) -> HttpResponse:
-    """The answer to what a platform refuses."""
+    """The response to a request that the platform refuses."""
     if error.reason in _REASONS:
         code, detail = _REASONS[error.reason]
         return json_response(code, {"error": error.reason, "detail": detail, **error.more}, reason=error.reason)
@@ -113,12 +114,12 @@ def refused(error: RefusedError) -> HttpResponse:
 
 
 class CoordinatorApp(PlatformApp):
-    """What the coordinator sees.
+    """The HTTP application for the coordinator.
 
     Args:
         platform: The platform.
-        changes: Of the platform.
-        token: The coordinator's.
+        changes: Signals changes of the platform.
+        token: Token of the coordinator.
     """
 
     def __init__(self, platform: Platform, changes: Changes, token: str):
@@ -156,13 +157,13 @@ class CoordinatorApp(PlatformApp):
 
 
 class OwnApp(PlatformApp):
-    """What the platform's own application sees.
+    """The HTTP application for the platform's own application.
 
     Args:
         platform: The platform.
-        changes: Of the platform.
-        token: The application's.
-        patience: Seconds that a user waits for the coordinator before the slate is made without it; infinite: for ever.
+        changes: Signals changes of the platform.
+        token: Token of the application.
+        patience: Seconds that a user waits for the coordinator before the slate is made without it; may be infinite.
     """
 
     def __init__(self, platform: Platform, changes: Changes, token: str, patience: float = USER_PATIENCE):

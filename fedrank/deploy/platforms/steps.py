@@ -1,4 +1,4 @@
-"""What a platform computes: the protocol's own functions, compiled, and its questions read from bytes."""
+"""Steps of a platform: the protocol's functions, compiled, and its requests decoded from bytes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from fedrank.slates.world.satisfaction import Turn
 
 
 class RefusedError(Exception):
-    """A platform does not do what it was asked.
+    """A platform refuses a request.
 
     Attributes:
-        reason: As in the protocol.
-        more: What else the answer says.
+        reason: Reason in the HTTP protocol.
+        more: Further fields of the response's JSON.
     """
 
     def __init__(self, reason: str, **more: Any):
@@ -33,19 +33,19 @@ class RefusedError(Exception):
 
 
 class NotYetError(RefusedError):
-    """It will, once something else has happened."""
+    """A platform refuses a request now, but will not once something else has happened."""
 
 
 def blank_message(layout: Layout) -> bytes:
-    """A message of zeros."""
+    """A message of this layout whose numbers are all 0."""
     return bytes([WIRE_VERSION << 5 | layout.kind]) + bytes(layout.nbytes - 1)
 
 
 def decoded(exchange: Exchange, body: bytes) -> Any:
-    """The question of an exchange from its bytes.
+    """Decode the request of an exchange.
 
     Raises:
-        RefusedError: Another size or kind, or a number that is none.
+        RefusedError: It has another size or kind, or a number out of range.
     """
     layout = exchange.request
     if len(body) != layout.nbytes or body[0] != WIRE_VERSION << 5 | layout.kind:
@@ -58,7 +58,7 @@ def decoded(exchange: Exchange, body: bytes) -> Any:
 
 @partial(jax.jit, static_argnums=0)
 def responded(exchange: Exchange, request: Any, own: PlatformState, draws: Any) -> tuple[PlatformState, Any]:
-    """What a platform has after an exchange, and its reply."""
+    """The state of a platform after an exchange, and its reply."""
     party, reply = exchange.respond(request, Party(None, own), draws)
     return party.own, reply
 
@@ -71,7 +71,7 @@ def own_values(protocol: FedSlate, own: PlatformState) -> jax.Array:
 
 @partial(jax.jit, static_argnums=0)
 def lived(s: SlateSettings, own: PlatformState, turn: Turn, number: Any) -> tuple[PlatformState, Any]:
-    """A round is over; whether the user has left is not known before the next one comes."""
+    """End a round; whether the user has left is not known before the next visit. Returns state and transition."""
     return finish_round(s, own, turn, number, jnp.bool_(False))
 
 
@@ -79,9 +79,10 @@ def lived(s: SlateSettings, own: PlatformState, turn: Turn, number: Any) -> tupl
 def left(
     s: SlateSettings, own: PlatformState, chose: Any, turn: Turn, observed: Any, documents: Any, over: Any
 ) -> tuple[PlatformState, Any]:
-    """The next user, or the same one again: what the platform sees now, and the moment before with its end.
+    """Start the next visit: update the platform's view, and complete the transition of the round before.
 
-    What it saw of the round before it saw with the choice model of then, whatever it has learnt since.
+    The view of that round was computed with the choice model of that time, ``chose``. ``over`` says that the user of
+    that round has left. Returns state and transition.
     """
     row = transition_of(s, own, turn, over)
     view = next_view(s, own._replace(choice=chose), turn, observed, documents, over)

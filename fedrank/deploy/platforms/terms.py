@@ -1,6 +1,6 @@
-"""What platforms and their coordinator have to agree on before the first round: one configuration file.
+"""The terms that platforms and their coordinator agree on before the first round: one configuration file.
 
-A coordinator asks every platform for its :attr:`Terms.fingerprint`, and goes on with none that has another.
+A coordinator asks every platform for its :attr:`Terms.fingerprint`, and refuses platforms with another one.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from fedrank.slates.build import build_platforms
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.state import CoordinatorState, PlatformState
 
-#: Where a platform is asked: ``/v1/exchange/<round>/<place of the exchange among the protocol's>``.
+#: Path of requests to a platform: ``/v1/exchange/<round>/<index of the exchange in the protocol>``.
 EXCHANGE_PATH = "/v1/exchange/"
 
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """A configuration, and what follows from it.
+    """A configuration and its protocol.
 
     Attributes:
-        config: Resolved.
+        config: The configuration, resolved.
         protocol: The protocol.
 
     Raises:
-        ConfigError: Nothing of this configuration could cross between platforms.
+        ConfigError: The configuration has no platforms that exchange anything.
     """
 
     config: RunConfig
@@ -60,37 +60,37 @@ class Terms:
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits: everything that both sides compute with."""
+        """Hash of protocol and settings: 16 hexadecimal digits."""
         return hashlib.sha256(repr((self.protocol.name, self.protocol.settings)).encode()).hexdigest()[:16]
 
     @cached_property
     def exchanges(self) -> tuple[Exchange, ...]:
-        """The protocol's; the place of an exchange is its number on the wire."""
+        """The protocol's exchanges; the index of an exchange is its number on the wire."""
         return self.protocol.exchanges
 
     @cached_property
     def meeting(self) -> int:
-        """Place of the exchange after which users act; those behind it learn."""
+        """Index of the exchange after which users act; those after it learn."""
         return next(place for place, exchange in enumerate(self.exchanges) if exchange.encounter is not None)
 
     @property
     def platforms(self) -> int:
-        """K."""
+        """Number of platforms, K."""
         return self.protocol.settings.platforms
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What each exchange is called in words; with the platform, where it is of one."""
+        """Name of each exchange, with the number of the platform where it is with one only."""
         return tuple(
             f"{e.name}-{e.platform}" if hasattr(e, "platform") else e.name  # type: ignore[attr-defined]
             for e in self.exchanges
         )
 
-    # -- chance ----------------------------------------------------------------------------------------------------
+    # -- randomness ------------------------------------------------------------------------------------------------
 
     @cached_property
     def run_key(self) -> jax.Array:
-        """Key of a run that draws everything from its seed, as a simulator does."""
+        """Random key of a run that draws everything from its seed, as a simulator does."""
         return jax.random.key(self.config.seed)
 
     def coordinator_state(self, seeded: bool) -> CoordinatorState:
@@ -103,11 +103,11 @@ class Terms:
         return _first_state(self.protocol, key)
 
     def platform_own(self, platform: int, seeded: bool) -> PlatformState:
-        """What a platform has before its first user.
+        """A platform's state before its first user.
 
         Args:
             platform: Number of the platform, from 0.
-            seeded: As above.
+            seeded: Draw from the run's seed, as a simulator does.
         """
         key = key_from_os()
         if seeded:
@@ -115,13 +115,13 @@ class Terms:
         return _first_own(self.protocol, key, platform)
 
     def draws(self, place: int, platform: int, number: int, seeded: bool) -> Any:
-        """A platform's chance in an exchange: from the operating system, unless it is seeded.
+        """A platform's random draws in an exchange: from the operating system, unless it is seeded.
 
         Args:
-            place: Of the exchange.
+            place: Index of the exchange.
             platform: Number of the platform.
             number: Number of the round.
-            seeded: As above.
+            seeded: Draw from the run's seed, as a simulator does.
         """
         exchange = self.exchanges[place]
         if not seeded:
@@ -129,11 +129,11 @@ class Terms:
         return exchange.draw(jax.random.fold_in(party_key(self.run_key, number, platform), place))
 
     def world_key(self, number: int | None, seeded: bool) -> jax.Array:
-        """The key of what users do in a round: another at every call, unless it is seeded.
+        """Random key of the users' behaviour in a round: a new one at every call, unless it is seeded.
 
         Args:
-            number: The round; None: before the first.
-            seeded: As above.
+            number: Number of the round; None: before the first.
+            seeded: Draw from the run's seed, as a simulator does.
         """
         if not seeded:
             return key_from_os()
@@ -153,7 +153,7 @@ def _first_own(protocol: FedSlate, key: Any, platform: Any) -> PlatformState:
 
 
 def key_from_os() -> jax.Array:
-    """A key for what protects nobody, such as a first network."""
+    """A random key with 32 bits of entropy, for draws that protect nobody, such as initial weights."""
     import secrets
 
     return jax.random.key(secrets.randbits(32))

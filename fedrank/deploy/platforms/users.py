@@ -1,11 +1,11 @@
-"""Users who come to all platforms: the world of a simulator, played through what applications of platforms call.
+"""Simulated users who come to all platforms, through the interface for the platforms' applications.
 
-One process plays the users. It alone knows their state; a platform hears from it what an application of that platform
-would know: its candidates, what it can see of the user, and, if it has feedback, what was clicked. The order is that
-of :meth:`fedrank.slates.world.satisfaction.Satisfaction.round`: all platforms learn that the user is there, then each
-in its turn shows its slate and the user acts.
+One process simulates the users. It alone knows their state; a platform gets from it what an application of that
+platform would know: its candidates, its observation of the user, and, if it has feedback, what was clicked. The order
+is that of :meth:`fedrank.slates.world.satisfaction.Satisfaction.round`: all platforms learn that the user is there, then
+each in its turn shows its slate and the user acts.
 
-A platform that is away in a round is passed over; the user has that tick less.
+A platform that does not answer in a round is skipped; the user has one tick less.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Visited:
     """One round of a user.
 
     Attributes:
-        number: The round.
-        slates: What each platform showed; None: it was away.
-        engagement: float32 [K].
-        over: The user has left.
+        number: Number of the round.
+        slates: Slate that each platform showed; None: it did not answer.
+        engagement: Engagement at each platform, float32 [K].
+        over: Whether the user has left.
     """
 
     number: int
@@ -46,16 +46,16 @@ class Visited:
 
 
 def visits(terms: Terms, clients: Sequence[PlatformClient], rounds: int, *, seeded: bool = False) -> Iterator[Visited]:
-    """Users visit, until so many rounds are over; a new user comes where the platforms are.
+    """Let users visit until the given number of rounds is over, starting at the round in which the platforms are.
 
     Args:
-        terms: Their world.
-        clients: Of all platforms, in order.
-        rounds: In all, those of earlier processes included.
-        seeded: Users are those of the run's seed, as a simulator has them; otherwise new ones.
+        terms: Terms of the federation, which define the world.
+        clients: Clients of all platforms, in order.
+        rounds: Total number of rounds, those of earlier processes included.
+        seeded: Draw the users from the run's seed, as a simulator does.
 
     Raises:
-        RunError: There are not as many platforms as the world has, or no platform is there.
+        RunError: There are not as many platforms as the world has, or no platform answers.
     """
     world = terms.protocol.settings.world
     feedback = terms.protocol.settings.feedback
@@ -65,7 +65,7 @@ def visits(terms: Terms, clients: Sequence[PlatformClient], rounds: int, *, seed
     scene = _first(world, terms.world_key(number - 1 if number else None, seeded))
     strangers = [True] * world.platforms  # the platforms that have not seen this user yet
     while number < rounds:
-        here = [_told(client, number, scene, k, strangers[k]) for k, client in enumerate(clients)]
+        here = [_report_visit(client, number, scene, k, strangers[k]) for k, client in enumerate(clients)]
         if not any(here):
             raise RunError("no platform is there. Start them, then come again.")
         strangers = [stranger and not there for stranger, there in zip(strangers, here, strict=True)]
@@ -74,12 +74,12 @@ def visits(terms: Terms, clients: Sequence[PlatformClient], rounds: int, *, seed
         slates: list[list[int] | None] = [None] * world.platforms
         engagement, observed = np.zeros(world.platforms, np.float32), np.asarray(scene.observed).copy()
         for k in np.asarray(draws.order).tolist():
-            slate = slates[k] = _shown(clients[k], number) if here[k] else None
+            slate = slates[k] = _slate_of(clients[k], number) if here[k] else None
             if slate is None:
                 continue
             user, turn = _tick(world, user, scene.documents[k], jnp.asarray(slate, jnp.int32), _of(draws.ticks, k))
             engagement[k], observed[k] = turn.engagement, turn.observed
-            _say(clients[k], number, turn if feedback[k] else None, world.slate)
+            _report_outcome(clients[k], number, turn if feedback[k] else None, world.slate)
         scene, over = _after(world, user, jnp.asarray(observed), draws)
         if over:
             strangers = [True] * world.platforms
@@ -87,29 +87,29 @@ def visits(terms: Terms, clients: Sequence[PlatformClient], rounds: int, *, seed
         number += 1
 
 
-def _told(client: PlatformClient, number: int, scene: Scene, k: int, newcomer: bool) -> bool:
-    """Whether a platform has heard that the user is there."""
+def _report_visit(client: PlatformClient, number: int, scene: Scene, k: int, newcomer: bool) -> bool:
+    """Report a visit; returns whether the platform answered."""
     candidates = np.asarray(scene.documents[k], np.float64).tolist()
-    return _tried(lambda: client.visit(number, candidates, float(scene.observed[k]), newcomer)) is not _AWAY
+    return _if_there(lambda: client.visit(number, candidates, float(scene.observed[k]), newcomer)) is not _AWAY
 
 
-def _shown(client: PlatformClient, number: int) -> list[int] | None:
-    slate: Any = _tried(lambda: client.slate(number))
+def _slate_of(client: PlatformClient, number: int) -> list[int] | None:
+    slate: Any = _if_there(lambda: client.slate(number))
     return None if slate is _AWAY else slate
 
 
-def _say(client: PlatformClient, number: int, turn: Turn | None, n: int) -> None:
-    """What came of it; None: the platform is not told."""
+def _report_outcome(client: PlatformClient, number: int, turn: Turn | None, n: int) -> None:
+    """Report an outcome; None: the platform has no feedback."""
     if turn is None or int(turn.slot) == n:
-        _tried(lambda: client.outcome(number))
+        _if_there(lambda: client.outcome(number))
     else:
-        _tried(lambda: client.outcome(number, int(turn.slot), float(turn.engagement)))
+        _if_there(lambda: client.outcome(number, int(turn.slot), float(turn.engagement)))
 
 
 _AWAY = object()
 
 
-def _tried(act: Any) -> Any:
+def _if_there(act: Any) -> Any:
     try:
         return act()
     except RunError as error:
@@ -138,7 +138,7 @@ def _of(ticks: Any, k: int) -> Any:
 
 @partial(jax.jit, static_argnums=0)
 def _after(world: Satisfaction, user: Any, observed: Any, draws: Any) -> tuple[Scene, Any]:
-    """The next round's scene, and whether the user has left: then it is a new user's."""
+    """The next round's scene, of a new user if this one has left, and whether this user has left."""
     done = user.left <= 0
     new = world.new_user(draws.newcomer)
     user = jax.tree.map(lambda arriving, staying: jnp.where(done, arriving, staying), new, user)

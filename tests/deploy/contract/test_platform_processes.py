@@ -116,7 +116,7 @@ def test_platforms_and_coordinator_that_are_killed_learn_what_a_simulator_learns
         expected = np.asarray(getattr(simulator.server(states), name))[0]
         np.testing.assert_allclose(federated[name], expected, rtol=1e-5, atol=1e-5, err_msg=name)
     for index, home in enumerate(homes):
-        there = Platform(agreed, index, PlatformFolder(home).shelf(f"platform {index}", agreed, True), seeded=True)
+        there = Platform(agreed, index, PlatformFolder(home).open_store(f"platform {index}", agreed, True), seeded=True)
         there._end_rounds(ROUNDS)
         assert there.lived == ROUNDS - 1 and there.alone == 0
         for name in ("weights", "target", "mean"):

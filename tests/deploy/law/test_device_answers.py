@@ -21,7 +21,7 @@ def test_a_redirect_is_not_followed_and_no_token_goes_elsewhere(hub, make):
             hub.faults.append(Fault(where, status=307, headers={"Location": elsewhere.url + "/v1/model"}))
             device = make()
             assert device.sync().state == "RETRY"
-            device._conversation.backoff.over()
+            device._conversation.backoff.reset()
             device.sync()
         assert not elsewhere.seen
 
@@ -51,7 +51,7 @@ def test_pauses_double_up_to_an_hour_and_are_spread_evenly():
     assert 0 <= min(drawn) < 120 and 3480 < max(drawn) <= 3600
     # A uniform mean is 1800 ± 1039/√400; five standard errors.
     assert abs(statistics.fmean(drawn) - 1800) < 260
-    backoff.over()
+    backoff.reset()
     assert backoff.left() == 0 and backoff.later() <= 2
 
 
@@ -169,7 +169,7 @@ def test_whatever_fails_inside_stays_inside(make, monkeypatch):
 
     for name in ("end", "drop", "load"):
         monkeypatch.setattr(device._memory, name, fails)
-    monkeypatch.setattr(device._conversation, "hold", fails)
+    monkeypatch.setattr(device._conversation, "sync", fails)
     monkeypatch.setattr(device._memory.outbox, "ledger", fails)
     assert device.rank(X).order.tolist() == list(range(12))
     assert device.sync().state == "OFFLINE" and device.ledger() == [] and device.privacy() == {}

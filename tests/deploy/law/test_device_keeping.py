@@ -61,7 +61,7 @@ def test_a_hub_that_cannot_be_reached_is_told_later(hub, make, clock):
     device.close()
     clock[0] += 10
     device = make()
-    device._conversation.backoff.over()
+    device._conversation.backoff.reset()
     assert device.sync().state == "SILENT" and hub.tokens == []
     requests = len(hub.seen)
     device.sync()

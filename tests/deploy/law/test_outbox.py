@@ -103,7 +103,7 @@ def test_every_step_survives_the_end_of_the_process(tmp_path):
         hub.faults.append(Fault("POST /v1/report", lose=True))
         for _ in range(12):
             device = Device(hub.url, ENROLMENT, tmp_path)
-            device._conversation.backoff.over()
+            device._conversation.backoff.reset()
             sent += device.sync().sent
             if device.wants_clicks:
                 ranking = device.rank(np.ones((3, FEATURES)))
@@ -175,7 +175,7 @@ def test_a_disk_that_cannot_be_written_stops_messages_not_the_app(tmp_path, capl
         told = device.sync()
         assert told.state == "RETRY" and "cannot be written" in told.why
         assert not hub.reports and not hub.asked("POST /v1/report")  # no ledger, no message
-        device._conversation.backoff.over()
+        device._conversation.backoff.reset()
         hub.move_on()
         device.sync()
         assert sorted(device.rank(np.ones((3, FEATURES))).order) == [0, 1, 2]
@@ -229,7 +229,7 @@ sent = 0
 for _ in range(60):
     told = device.sync()
     assert told.lasting, told
-    device._conversation.backoff.over()
+    device._conversation.backoff.reset()
     sent += told.sent
     for _ in range(3):
         ranking = device.rank(random.random((5, 4)))

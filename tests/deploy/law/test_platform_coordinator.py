@@ -131,7 +131,7 @@ def test_two_platforms_over_http_say_what_the_protocols_functions_say_in_a_plain
 
 
 def a_platform_of(folder, agreed, index):
-    return Platform(agreed, index, PlatformFolder(folder).shelf(f"platform {index}", agreed, True), seeded=True)
+    return Platform(agreed, index, PlatformFolder(folder).open_store(f"platform {index}", agreed, True), seeded=True)
 
 
 # -- the coordinator -----------------------------------------------------------------------------------------------

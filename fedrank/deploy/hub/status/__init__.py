@@ -1,8 +1,8 @@
-"""The hub's status page: what is going on, in words and two pictures, for people.
+"""The hub's status page: the state of training in sentences, tables and two charts.
 
-The page is drawn here, whole, so that it can be read without JavaScript; a small script fetches it again and changes
-what has changed. It asks for nothing from anywhere else, and :data:`CSP` lets a browser refuse to. Text is escaped
-unless it was built here (:class:`Html`): there is no other way onto the page.
+The complete page is built here, so that it can be read without JavaScript; a small script fetches it again and replaces
+what has changed. It loads nothing from anywhere else, which :data:`CSP` lets a browser enforce. Text is escaped unless
+it is an :class:`Html` that was built here.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ CSP = (
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
-#: Rounds in the table.
+#: Number of rounds in the table.
 _LATEST = 10
 #: ε beyond which e^ε is no promise: a factor of 22,026 on the odds.
 _VOID = 10.0
 
-#: Why a request is refused, for people.
+#: Reasons of refused requests, and what they mean.
 _REASONS = {
     "malformed": "not a message of this protocol",
     "unauthorised": "no token, or an unknown one",
@@ -88,14 +88,14 @@ def _table(name: str, heads: Sequence[Html], rows: Sequence[Html]) -> Html:
 
 
 def page(status: dict, refused: dict[str, int]) -> str:
-    """The page.
+    """The status page.
 
     Args:
-        status: What :meth:`fedrank.deploy.hub.hub.Hub.status` returns.
-        refused: Refused requests since the hub was started, by reason.
+        status: Result of :meth:`fedrank.deploy.hub.hub.Hub.status`.
+        refused: Number of refused requests since the hub was started, by reason.
 
     Returns:
-        A whole HTML document; to be sent with :data:`CSP` and never to be cached.
+        A complete HTML document, to be sent with :data:`CSP` and not to be cached.
     """
     s, points = status, points_of(status["history"])
     drawn = pooled(points)
@@ -181,7 +181,7 @@ def _progress(s: dict) -> Html:
 
 
 def _caveat(s: dict) -> Html:
-    """What keeps reports from counting, or a round from filling."""
+    """A warning where reports do not count, or a round cannot fill."""
     devices, cohort = s["devices"], s["cohort"]
     if not s.get("healthy", True):
         return h("p", "The hub cannot write its log. Nothing is counted until it can.", class_="caveat")
@@ -241,7 +241,7 @@ def _epsilons(epsilon: dict, interactions: int) -> Html:
 
 
 def _odds(epsilon: float) -> str:
-    """What an ε means for somebody's guess about what it covers."""
+    """Meaning of an ε: the factor by which the odds of a guess may change, as a sentence."""
     if epsilon == 0:
         return "What is sent tells nothing about it: it would be as likely whatever had happened."
     if epsilon > _VOID:

@@ -1,4 +1,4 @@
-"""The pictures of the hub's status page: the reward of the rounds, and how long they were open."""
+"""The charts of the hub's status page: the reward of the rounds, and how long they were open."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 from fedrank.deploy.hub.status.text import Html, clock, finite, h, join, value_text
 
-#: Most points of a picture; of longer histories, neighbours are put together.
+#: Most points of a chart; neighbouring points of longer histories are averaged.
 _DRAWN = 80
-#: Fewest rounds that a picture is wide.
+#: Fewest rounds on the horizontal axis.
 _WIDE = 10
 
 
@@ -30,28 +30,28 @@ class Point:
 
     @property
     def numbers(self) -> str:
-        """Which rounds."""
+        """Number of the round, or range of the rounds, as text."""
         return f"{self.last:,}" if self.first == self.last else f"{self.first:,}–{self.last:,}"
 
     @property
     def where(self) -> str:
-        """Which rounds, in words."""
+        """The round or rounds, as a phrase."""
         return f"round {self.numbers}" if self.first == self.last else f"mean of rounds {self.numbers}"
 
     @property
     def interval(self) -> str:
-        """The 95 % interval; empty if there is none."""
+        """The 95 % interval as text; empty if there is none."""
         return "" if self.low is None or self.high is None else f"{value_text(self.low)} to {value_text(self.high)}"
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
-        """Reports, reward, interval, time: for a table."""
+        """Cells of a table: reports, reward, interval, time."""
         reward = "–" if self.reward is None else value_text(self.reward)
         return f"{self.reports:,}", reward, self.interval or "–", "–" if self.seconds is None else clock(self.seconds)
 
     @property
     def words(self) -> str:
-        """All of it, for a pointer."""
+        """The whole point as a sentence, for a tooltip."""
         reports, reward, interval, took = self.cells
         each = "open for" if self.first == self.last else "each open for"
         said = "no reward" if reward == "–" else f"{reward} ({interval})" if self.interval else reward
@@ -59,7 +59,7 @@ class Point:
 
 
 def points_of(history: Sequence[dict]) -> list[Point]:
-    """The history, whose points may be rounds or means of neighbouring rounds up to the one they name."""
+    """Points of a status's history; each is a round, or the mean of neighbouring rounds up to the one it names."""
     stride = history[1]["round"] - history[0]["round"] if len(history) > 1 else 1
     out: list[Point] = []
     for p in history:
@@ -70,7 +70,7 @@ def points_of(history: Sequence[dict]) -> list[Point]:
 
 
 def pooled(points: Sequence[Point]) -> list[Point]:
-    """Few enough points to be told apart: neighbours are put together, with the interval of their mean."""
+    """At most :data:`_DRAWN` points: neighbours are averaged, with the interval of their mean."""
     stride = -(-len(points) // _DRAWN)
     return [_mean(points[i : i + stride]) for i in range(0, len(points), stride)] if stride > 1 else list(points)
 
@@ -90,7 +90,7 @@ def _mean(block: Sequence[Point]) -> Point:
 
 @dataclass(frozen=True)
 class _Axis:
-    """From ``low`` to ``high``, both multiples of ``step``."""
+    """A vertical axis from ``low`` to ``high``, both multiples of ``step``."""
 
     low: float
     high: float
@@ -98,16 +98,16 @@ class _Axis:
 
     @classmethod
     def over(cls, low: float, high: float) -> _Axis:
-        """The smallest that holds both, with about five steps."""
+        """The smallest axis that contains both values, with about five steps."""
         step = _step((high - low) / 5)
         return cls(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, step)
 
     def at(self, value: float) -> float:
-        """Where a value lies in the picture: 0 at ``high``, 1 at ``low``, as pictures count from the top."""
+        """Vertical position of a value: 0 at ``high`` (top), 1 at ``low`` (bottom)."""
         return (self.high - value) / (self.high - self.low)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Where, and what stands there."""
+        """Position and label of each tick."""
         values = [self.low + i * self.step for i in range(round((self.high - self.low) / self.step) + 1)]
         digits = max(0, -math.floor(math.log10(self.step) + 1e-9))
         large = max(abs(self.low), abs(self.high)) >= 1e5
@@ -115,25 +115,25 @@ class _Axis:
 
 
 def _step(rough: float, factors: Sequence[float] = (1, 2, 5, 10)) -> float:
-    """The next of these factors of a power of ten."""
+    """The smallest of these multiples of a power of ten that is at least ``rough``."""
     power = 10.0 ** math.floor(math.log10(rough))
     return next(m * power for m in factors if m * power >= rough * 0.999)
 
 
 def _width(points: Sequence[Point]) -> tuple[int, int]:
-    """The first round of a picture, and how many it is wide."""
+    """First round of a chart, and number of rounds on its horizontal axis."""
     return points[0].first, max(_WIDE, points[-1].last - points[0].first + 1)
 
 
 def _columns(points: Sequence[Point]) -> list[tuple[float, float, float]]:
-    """Left, middle and right of each point, in shares of the picture's width: each as wide as it has rounds."""
+    """Left, middle and right of each point as fractions of the chart's width, in proportion to its rounds."""
     start, rounds = _width(points)
     edges = [((p.first - start) / rounds, (p.last + 1 - start) / rounds) for p in points]
     return [(left, (left + right) / 2, right) for left, right in edges]
 
 
 def reward_picture(name: str, points: Sequence[Point]) -> Html:
-    """The curve with its band, or words where there is none."""
+    """Chart of the reward with its 95 % band, or a sentence where there is none."""
     known = [(p, p.reward) for p in points if p.reward is not None]
     if not known:
         why = "These reports say nothing about the reward." if points else "The curve begins with the first round."
@@ -166,14 +166,14 @@ def reward_picture(name: str, points: Sequence[Point]) -> Html:
 
 
 def top_of(points: Sequence[Point]) -> float:
-    """Seconds that a picture should hold: one night without devices would flatten all else."""
+    """Largest time of the chart in seconds: outliers are cut, because one night would flatten all else."""
     times = sorted(p.seconds for p in points if p.seconds is not None)
     most = times[len(times) * 19 // 20]
     return times[-1] if times[-1] < 5 * most else 2 * most
 
 
 def seconds_picture(points: Sequence[Point]) -> Html | None:
-    """A bar a round; None before the first."""
+    """Bar chart of the time for which each round was open; None before the first."""
     times = [p.seconds for p in points if p.seconds is not None]
     if not times:
         return None
@@ -197,9 +197,9 @@ def _picture(
     drawn: Sequence[Html],
     marks: Sequence[Html | None],
 ) -> Html:
-    """Axes, what is drawn, and over each point a column that shows its mark and tells its words to a pointer.
+    """A chart: axes, drawing, and over each point a column with its mark and its tooltip.
 
-    All places are shares of the picture's size, so that it fits any width while its text stays as large as it is.
+    All positions are fractions of the chart's size, so that it fits any width while its text keeps its size.
     """
     axes = []
     for y, text in ticks:
@@ -222,7 +222,7 @@ def _dot(x: float, y: float) -> Html:
 
 
 def _runs(values: Sequence[Any]) -> list[list[Any]]:
-    """Stretches without a gap."""
+    """Runs of consecutive values that are not None."""
     out: list[list[Any]] = [[]]
     for value in values:
         if value is not None:

@@ -1,4 +1,4 @@
-"""Markup that is safe by construction, and numbers for people, for the hub's status page."""
+"""HTML that is escaped by construction, and formatted numbers, for the hub's status page."""
 
 from __future__ import annotations
 
@@ -6,51 +6,51 @@ import html
 import math
 from datetime import UTC, datetime
 
-#: A space that no line breaks at.
+#: A no-break space.
 JOINT = "\u00a0"
 
 
 class Html(str):
-    """Markup, as opposed to text."""
+    """A string of HTML, which is not escaped again."""
 
     __slots__ = ()
 
 
 def h(name: str, /, *children: object, **attributes: object) -> Html:
-    """An element; a trailing underscore of an attribute is dropped, others are hyphens."""
+    """An HTML element; in names of attributes a trailing underscore is dropped, others become hyphens."""
     head = "".join(f' {k.rstrip("_").replace("_", "-")}="{html.escape(str(v))}"' for k, v in attributes.items())
     return Html(f"<{name}{head}>{join(*children)}</{name}>")
 
 
 def join(*children: object) -> Html:
-    """Markup and text one after the other; text is escaped, None is left out."""
+    """HTML and text concatenated; text is escaped, None is left out."""
     return Html("".join(c if isinstance(c, Html) else html.escape(str(c)) for c in children if c is not None))
 
 
 def finite(value: float | None) -> float | None:
-    """The number, or None where there is none that can be shown."""
+    """The number, or None where it is missing or not finite."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def count(number: int, noun: str) -> str:
-    """So many of something."""
+    """A number with its noun, in the plural unless it is 1."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def value_text(reward: float) -> str:
-    """A reward for a reader."""
+    """A reward with three digits."""
     return f"{reward:.3f}" if abs(reward) < 1000 else f"{reward:.3g}"
 
 
 def epsilon_text(value: float) -> str:
-    """An ε for a reader: three digits, or whole."""
+    """An ε with two or three digits, or as a whole number from 100 on."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}" if value < 0.01 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def size(number: float) -> str:
-    """Bytes in decimal units."""
+    """A number of bytes in decimal units."""
     if number < 1000:
         return count(round(number), "byte")
     units = ("kB", "MB", "GB", "TB", "PB")
@@ -59,7 +59,7 @@ def size(number: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """As a clock beyond a minute, in days beyond two."""
+    """A duration: seconds, minutes and hours as a clock from a minute on, days and hours from two days on."""
     if seconds < 59.5:
         return f"{seconds:.2g}{JOINT}s" if seconds < 9.95 else f"{seconds:.0f}{JOINT}s"
     whole = round(seconds)
@@ -70,7 +70,7 @@ def clock(seconds: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """A setting's time, in its own unit."""
+    """A duration in the largest unit that divides it."""
     for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
         if seconds % length == 0 and seconds >= length * (2 if unit == "days" else 1):
             return f"{seconds / length:,.0f}{JOINT}{unit}"

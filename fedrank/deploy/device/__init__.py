@@ -190,7 +190,8 @@ class Device:
     def sync(self) -> Synced:
         """Synchronise with the hub: enrol, fetch the model, send messages.
 
-        Call it again after :attr:`Synced.next_in` seconds. Earlier calls are harmless; after a failure they do nothing until the pause is over.
+        Call it again after :attr:`Synced.next_in` seconds. Earlier calls are harmless; after a failure they do nothing
+        until the pause is over.
         """
         with self._memory.lock:
             if self._memory.closed or self._busy:

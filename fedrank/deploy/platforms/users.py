@@ -2,8 +2,8 @@
 
 One process simulates the users. It alone knows their state; a platform gets from it what an application of that
 platform would know: its candidates, its observation of the user, and, if it has feedback, what was clicked. The order
-is that of :meth:`fedrank.slates.world.satisfaction.Satisfaction.round`: all platforms learn that the user is there, then
-each in its turn shows its slate and the user acts.
+is that of :meth:`fedrank.slates.world.satisfaction.Satisfaction.round`: all platforms learn that the user has come,
+then each in turn shows its slate and the user acts.
 
 A platform that does not answer in a round is skipped; the user has one tick less.
 """

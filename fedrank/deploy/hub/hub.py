@@ -354,6 +354,7 @@ class Hub:
             self.model.tell(number, messages)
             self._told = number
         self.store.apply_round(number, *reward, next_model=None if last else self.model.digest())
+        self.healthy = True  # before anybody can see the next round
         row = RoundRow(number, "applied", 0.0, None, self._lasted, None, len(messages), *reward)
         self.tally.applied(row, self._counted)
         self._lasted = 0.0

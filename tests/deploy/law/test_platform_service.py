@@ -159,8 +159,8 @@ def test_a_round_that_was_not_lived_through_is_missing_and_never_learnt_from(tmp
         body = question(platform, BATCHES, round=np.uint32(8), ages=np.uint32(ages))
         return platform.answer(7, BATCHES, body)
 
-    assert refusal_of(lambda: ask(1, 3)) == "missing-moments", "round 4"
-    assert refusal_of(lambda: ask(1, 5)) == "missing-moments", "round 2, whose next state is of round 3"
+    assert refusal_of(lambda: ask(1, 3)) == "missing-transitions", "round 4"
+    assert refusal_of(lambda: ask(1, 5)) == "missing-transitions", "round 2, whose next state is of round 3"
     assert len(ask(1, 2)) > 0
     assert platform.missing(10) == [(4, 4), (8, 10)], "what is older than the memory is not asked for"
 

@@ -59,17 +59,16 @@ def main() -> None:
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Both, one after the other, in one process."""
     from fedrank.core.errors import FedrankError
-    from fedrank.experiments.config import RunConfig
     from fedrank.silos.bandit_grid import cells, play_cells
     from fedrank.silos.build import build_silos
-    from fedrank.silos.config import Network, Silos
+    from fedrank.silos.config import BanditFedAvgConfig, Network, Silos
 
     settings: dict[str, Any] = {"rounds": arguments.rounds, "seeds": arguments.seeds, "network": Network(widths=WIDTHS)}
     try:
-        config = RunConfig("bandit-fedavg", "heart-disease", silos=Silos(target="hungarian"), **settings)
+        config = BanditFedAvgConfig(data="heart-disease", silos=Silos(target="hungarian"), **settings)
         experiment = build_silos(config.resolved())
     except FedrankError:
-        config = RunConfig("bandit-fedavg", "generated", silos=Silos(target="target"), **settings)
+        config = BanditFedAvgConfig(silos=Silos(target="target"), **settings)
         experiment = build_silos(config.resolved())
     todo = cells(TABLE)
     before = time.perf_counter()

@@ -150,7 +150,8 @@ def changes(config: Any) -> dict[str, Any]:
     values = as_dict(config)
     if not isinstance(config, OldConfig):
         type(config).without_derived(values)
-    before = {name: value for name, value, _ in settings_of(type(config)())}
+    default = OldConfig(protocol=config.protocol) if isinstance(config, OldConfig) else type(config)()
+    before = {name: value for name, value, _ in settings_of(default)}
     flat = dict(_flat(values))
     return {name: value for name, value in flat.items() if name != "protocol" and _plain(before.get(name)) != value}
 

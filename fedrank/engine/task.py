@@ -57,11 +57,13 @@ class Task(abc.ABC, Generic[Config]):
         name: Name of its entry point.
         settings: Settings of a protocol that comes as an object and has none of its own.
         shown: What a finished run shows: a :class:`fedrank.report.run.Shown`.
+        simulated: Dotted names of settings that mean something in a simulation only, besides those of every run.
     """
 
     name: str
     shown: Any
     settings: type[Config]
+    simulated: tuple[str, ...] = ()
 
     @abc.abstractmethod
     def build(

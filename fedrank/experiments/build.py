@@ -11,7 +11,7 @@ from fedrank.engine.settings import with_setting
 from fedrank.experiments.config import RunConfig
 from fedrank.experiments.known import family
 from fedrank.ranking.build import Experiment
-from fedrank.silos.build import SiloExperiment, build_silos
+from fedrank.silos.build import SiloExperiment
 from fedrank.slates.build import SlateExperiment, build_platforms
 from fedrank.texts.build import TextExperiment, build_texts
 
@@ -20,7 +20,11 @@ def with_own_settings(config: RunConfig | NewConfig) -> RunConfig | NewConfig:
     """The same run with the settings class of its protocol, where the protocol has one."""
     if isinstance(config, NewConfig) or config.protocol not in method_names():
         return config
-    return with_setting(config, "protocol", config.protocol) if family(config.protocol).name == "devices" else config
+    return (
+        with_setting(config, "protocol", config.protocol)
+        if family(config.protocol).name in ("devices", "silos")
+        else config
+    )
 
 
 def build(
@@ -40,6 +44,4 @@ def build(
         return plugins.get("fedrank.tasks", method(config.protocol).task).build(config, folder)
     if config.of_texts:
         return build_texts(config, folder)
-    if config.of_platforms:
-        return build_platforms(config)
-    return build_silos(config, folder)
+    return build_platforms(config)

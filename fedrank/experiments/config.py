@@ -18,7 +18,7 @@ from fedrank.experiments.known import family, refuse_meaningless, step_size
 from fedrank.experiments.protocols import PROTOCOLS
 from fedrank.privacy.accountant import DELTA
 from fedrank.privacy.randomised_response import probability
-from fedrank.silos.config import Bandit, Network, Personal, Silos, check_own_file
+from fedrank.silos.config import Bandit, Network, Silos
 from fedrank.slates.config import Sharing, Slates, World, check_sharing
 from fedrank.slates.modes import resolved_slates
 from fedrank.texts.config import Sketch, Texts, Training, resolved_sketch
@@ -120,6 +120,21 @@ class Compute:
     checkpoint_seconds: float = setting(30.0, "Seconds between checkpoints, which a killed run resumes from.")
     debug: bool = setting(
         False, "Without jit, device by device: slow, but an error names exchange, device and arguments."
+    )
+
+
+@dataclass(frozen=True)
+class Personal:
+    """Settings of single methods that bandit-fedavg is compared with."""
+
+    pull: float = setting(1.0, "ditto: λ, how strongly a silo's model is pulled to everybody's.")
+    share: float = setting(0.5, "apfl: α, the part of a silo's own model before the first round.")
+    adaptive: bool = setting(True, "apfl: let every silo adapt it.")
+    downloads: int | None = setting(None, "fedfomo: how many models of others a silo is sent; without it all.")
+    explore: float = setting(0.3, "fedfomo: the chance that one of them is random.")
+    clusters: int = setting(2, "ifca: models that silos choose from.")
+    evidence: float = setting(
+        0.0, "leave-one-out: e-value at which a silo is dropped for good; 0: 20 times the number of silos."
     )
 
 
@@ -268,7 +283,6 @@ class RunConfig:
             ConfigError: A setting was changed that this protocol does not know.
         """
         refuse_meaningless(self, RunConfig(protocol=self.protocol))
-        check_own_file(self.data, self.silos)
         privacy = self.privacy
         if self.protocol == "foltr-es":
             if privacy.mechanism != "randomised-response":

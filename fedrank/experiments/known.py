@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from fedrank.core.errors import ConfigError
-from fedrank.silos.config import SILO_BASELINES, SILO_NEEDS, SILO_PROTOCOLS, SILO_RATE, SILO_ROUNDS
+from fedrank.silos.config import SILO_BASELINES
 from fedrank.slates.config import (
     PLATFORM_BASELINES,
     PLATFORM_EVERY,
@@ -27,6 +27,28 @@ from fedrank.texts.config import (
     TEXT_ROUNDS,
 )
 
+SILO_PROTOCOLS = (
+    *("bandit-fedavg", "fedavg", "fedavg-finetune", "local-only", "pooled", "fedper", "fedbn"),
+    *("ditto", "apfl", "fedfomo", "ifca", "leave-one-out"),
+)
+SILO_ROUNDS, SILO_RATE = 15, 0.05
+SILO_NEEDS = (
+    ("bandit.epsilon", "bandit.rule", ("epsilon-greedy",)),
+    ("bandit.c", "bandit.rule", ("ucb",)),
+    ("bandit.gamma", "bandit.rule", ("thompson", "bayesian-extreme-explore")),
+    ("bandit.fixed", "bandit.rule", ("fixed",)),
+    ("bandit.clusters", "bandit.arms", ("clusters",)),
+    ("silos.count", "data", ("generated", "own")),
+    ("silos.rows", "data", ("generated",)),
+    ("silos.gaps", "data", ("heart-disease",)),
+    ("personal.pull", "protocol", ("ditto",)),
+    ("personal.share", "protocol", ("apfl",)),
+    ("personal.adaptive", "protocol", ("apfl",)),
+    ("personal.downloads", "protocol", ("fedfomo",)),
+    ("personal.explore", "protocol", ("fedfomo",)),
+    ("personal.clusters", "protocol", ("ifca",)),
+    ("personal.evidence", "protocol", ("leave-one-out",)),
+)
 #: Rounds when neither rounds nor a budget is given: 2 million interactions of 2,000 devices with 4 each (the paper's).
 DEFAULT_ROUNDS = 250
 #: Step sizes of the papers: Kharitonov 2019; Wang et al. ECIR and ICTIR 2021; Yue & Joachims 2009; Schuth et al. 2016.

@@ -9,8 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from fedrank.experiments.build import build
-from fedrank.silos.build import SiloExperiment
-from fedrank.silos.run import SiloRunner
 from fedrank.slates.build import SlateExperiment
 from fedrank.slates.run import SlateRunner
 from fedrank.texts.build import TextExperiment
@@ -28,8 +26,6 @@ def _build(config: Any, folder: Any = None, *, protocol: Any = None, data: Any =
 
 
 def _runner(experiment: Any, home: Any, listener: Any) -> Any:
-    if isinstance(experiment, SiloExperiment):
-        return SiloRunner(experiment, home, listener)
     if isinstance(experiment, TextExperiment):
         return TextRunner(experiment, home, listener)
     assert isinstance(experiment, SlateExperiment)

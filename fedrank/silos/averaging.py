@@ -59,7 +59,7 @@ class ServerState(NamedTuple):
 
     round: UInt32[Array, ""]
     weights: Float[Array, "*models parameters"]
-    rows: Float[Array, "silos"]
+    rows: Float[Array, " silos"]
 
 
 class PersonalOwn(NamedTuple):
@@ -109,7 +109,7 @@ class PersonalisedProtocol(SiloProtocol):
         return (*((Pretrain(self),) if self.pretrain else ()), Train(self))
 
     @override
-    def parties(self, arrays: SiloArrays, splits: Sequence[int] | Int[np.ndarray, "runs"] | None = None) -> Party:
+    def parties(self, arrays: SiloArrays, splits: Sequence[int] | Int[np.ndarray, " runs"] | None = None) -> Party:
         party = super().parties(arrays, splits)
         silo = party.own
         shape = silo.model.shape[:-1]
@@ -135,12 +135,12 @@ class PersonalisedProtocol(SiloProtocol):
     def weights(self, state: Any) -> Float[Array, "*models parameters"]:
         return state.weights
 
-    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, "size"]:
+    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, " size"]:
         """The model that a silo would use, given the weights handed out after a round and what it has itself."""
         return self.whole_model(weights, party.own)
 
     def local_update(
-        self, start: Float[Array, "size"], party: Party, rng_bits: UInt32[Array, "epochs rows"]
+        self, start: Float[Array, " size"], party: Party, rng_bits: UInt32[Array, "epochs rows"]
     ) -> PersonalOwn:
         """A silo after its training of a round.
 
@@ -151,7 +151,7 @@ class PersonalisedProtocol(SiloProtocol):
         """
         return party.own._replace(model=self.train(start, party, rng_bits))
 
-    def remember_best(self, model: Float[Array, "size"], party: Party, when: bool | Bool[Array, ""] = True) -> Party:
+    def remember_best(self, model: Float[Array, " size"], party: Party, when: bool | Bool[Array, ""] = True) -> Party:
         """The silo with its best model so far, after it has judged one more; where AUC is undefined it has none."""
         own, value = party.own, self.performance(model, party)
         better = (value > own.best) & when
@@ -163,7 +163,7 @@ class PersonalisedProtocol(SiloProtocol):
         )
 
     @override
-    def models(self, state: Any, party: Party) -> dict[str, Float[Array, "size"]]:
+    def models(self, state: Any, party: Party) -> dict[str, Float[Array, " size"]]:
         last = self.personal_model(self.offer(state).weights, party)
         own = self.remember_best(last, party).own
         best = jnp.where(own.best > -jnp.inf, own.best_model, last)
@@ -206,7 +206,7 @@ class Train(SiloExchange, request=Model, reply=Trained):
         return party._replace(own=kept), Trained(s.shared_part(after.model), row_count(party))
 
     @override
-    def tell(self, state: Any, replies: Any, arrived: Bool[Array, "silos"]) -> Any:
+    def tell(self, state: Any, replies: Any, arrived: Bool[Array, " silos"]) -> Any:
         heard = arrived & is_finite(replies.weights)
         rows = update_rows(state.rows, replies.rows, heard)
         weights = average(replies.weights, rows, heard, state.weights)
@@ -215,7 +215,7 @@ class Train(SiloExchange, request=Model, reply=Trained):
 
 def average(
     models: Float[Array, "silos parameters"],
-    rows: Float[Array, "silos"],
+    rows: Float[Array, " silos"],
     which: Bool[Array, "*averages silos"],
     otherwise: Float[Array, "*averages parameters"],
 ) -> Float[Array, "*averages parameters"]:
@@ -235,7 +235,7 @@ def average(
     return jnp.where(total > 0, mean, otherwise)
 
 
-def loss_on(protocol: SiloProtocol, model: Float[Array, "size"], party: Party, part: Part) -> Float[Array, ""]:
+def loss_on(protocol: SiloProtocol, model: Float[Array, " size"], party: Party, part: Part) -> Float[Array, ""]:
     """Mean cross-entropy of a model on a silo's rows of a part; NaN without rows."""
     rows = rows_of(party, part)
     logits = protocol.network.logits(protocol.usable(model, party), rows.x)

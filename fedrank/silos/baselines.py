@@ -20,7 +20,7 @@ from fedrank.engine.simulator import Conditions, Simulator, run_keys
 from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits.rules import make_rule
 from fedrank.silos.build import SiloExperiment
-from fedrank.silos.party import SiloProtocol
+from fedrank.silos.party import Part, SiloProtocol
 
 #: By name of the baseline: the arm that is played, and a note for the reader.
 BASELINES = {
@@ -122,7 +122,8 @@ def evaluate_one(protocol: SiloProtocol, shared: Any, state: Any, own: Any, targ
     models = protocol.models(state, party)
     stacked = jnp.stack(list(models.values()))  # one program for all of them, not one a model
     out = {}
-    for part in ("vali", "test"):
+    parts: tuple[Part, ...] = ("vali", "test")
+    for part in parts:
         values = jax.vmap(lambda model, part=part: protocol.performance(model, party, part))(stacked)
         out |= {f"{part}: {name}": values[i] for i, name in enumerate(models)}
     return out

@@ -4,56 +4,69 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
-from fedrank.core.protocol import Party
+from fedrank.core.protocol import Party, Protocol
+from fedrank.engine.methods import method, method_names
 from fedrank.engine.simulator import Conditions
-from fedrank.experiments.config import RunConfig
-from fedrank.experiments.protocols import PROTOCOLS
 from fedrank.silos.bandit_fedavg import BanditFedAvg
-from fedrank.silos.bandits.rules import Rule, make_rule
-from fedrank.silos.config import SILO_BASELINES
+from fedrank.silos.config import ALL, SILO_BASELINES, SilosConfig
 from fedrank.silos.data.load import load_silos
 from fedrank.silos.data.splits import SiloArrays, Sizes, pooled, split_many, training_notes, undefined_auc
 from fedrank.silos.data.tables import SiloTable
-from fedrank.silos.fedfomo import FedFomo
-from fedrank.silos.ifca import Ifca
 from fedrank.silos.leave_one_out import LeaveOneOut
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork
 from fedrank.silos.party import SiloProtocol
-from fedrank.silos.personalised import Apfl, Ditto, FedAvg, FineTuned, LocalOnly, Pooled
+from fedrank.silos.personalised import Pooled
 
-#: E-value, times the number of silos, at which one is left out for good: a wrong one in 20 runs at most.
-_DROPPED = 20.0
-#: Clusters where no number is given.
-MOST_CLUSTERS = 8
 
-#: What a run can be for: every silo, one after the other.
-ALL = "all"
+@dataclass(frozen=True)
+class Parts:
+    """What a protocol of silos is made from, beside its own settings.
+
+    Attributes:
+        sgd: Local training, and the network.
+        silos: Number of silos.
+        most_rows: Training rows of the silo that has most.
+        measure: What models are judged by.
+        target: Number of the silo to personalise for; the first of several.
+    """
+
+    sgd: LocalSgd
+    silos: int
+    most_rows: int
+    measure: str
+    target: int
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """The arguments that every :class:`~fedrank.silos.party.SiloProtocol` takes."""
+        return {"sgd": self.sgd, "silos": self.silos, "most_rows": self.most_rows, "measure": self.measure}
 
 
 @dataclass(frozen=True, eq=False)
 class SiloExperiment:
-    """What a configuration of silos names.
+    """What a configuration of silos names, built.
 
     Attributes:
         config: The configuration, resolved.
-        table: Every silo's rows.
+        table: Rows of every silo.
         arrays: The same, divided and standardised: leading axes [seeds, silos].
         protocol: The protocol, for the first target.
         targets: Numbers of the silos that are measured; a bandit has a run for each.
         notes: What a reader must know about the data.
-        undefined: Silos of which AUC does not exist, a sentence each.
+        undefined: A sentence for each silo whose AUC does not exist.
         conditions: What happens to replies.
     """
 
-    config: RunConfig
+    config: SilosConfig
     table: SiloTable = field(repr=False)
     arrays: SiloArrays = field(repr=False)
     protocol: SiloProtocol
@@ -69,7 +82,7 @@ class SiloExperiment:
 
     @property
     def n_parties(self) -> int:
-        """How many silos there are."""
+        """Number of silos."""
         return self.table.n_silos
 
     @property
@@ -78,16 +91,16 @@ class SiloExperiment:
         return isinstance(self.protocol, BanditFedAvg)
 
     @property
-    def targets_of_runs(self) -> np.ndarray:
-        """int32 [runs]: the target of each run; of a protocol that personalises for all, −1 a seed."""
+    def targets_of_runs(self) -> Int[np.ndarray, " runs"]:
+        """The target of each run; −1 where a run is for all silos."""
         seeds = len(self.config.all_seeds)
         return (
             np.repeat(self.targets, seeds).astype(np.int32) if self.personalises_one else np.full(seeds, -1, np.int32)
         )
 
     @property
-    def seeds_of_runs(self) -> np.ndarray:
-        """int64 [runs]: the seed of each run; targets outside, seeds inside."""
+    def seeds_of_runs(self) -> Int[np.ndarray, " runs"]:
+        """The seed of each run; runs are ordered by target, then by seed."""
         times = len(self.targets) if self.personalises_one else 1
         return np.tile(self.config.all_seeds, times)
 
@@ -104,23 +117,32 @@ class SiloExperiment:
     def citations(self) -> tuple[str, ...]:
         """Keys of the publications that this experiment rests on."""
         crossing = {"local": "li2021fedbn", "head-local": "arivazhagan2019fedper"}
+        protocol = self.protocol
         keys = (
-            PROTOCOLS.entry(self.config.protocol).citation,
+            method(self.config.protocol).citation if self.config.protocol in method_names() else "",
             "mcmahan2017fedavg",
-            crossing.get(self.config.network.crossing, ""),
+            crossing.get(protocol.crossing, ""),
             self.table.citation,
-            "raj2017discounted" if self.personalises_one and self.config.bandit.gamma < 1 else "",
-            "waudbysmith2024betting" if isinstance(self.protocol, LeaveOneOut) else "",
+            "raj2017discounted" if isinstance(protocol, BanditFedAvg) and np.any(protocol.rule.gamma < 1) else "",
+            "waudbysmith2024betting" if isinstance(protocol, LeaveOneOut) else "",
         )
         return tuple(dict.fromkeys(key for key in keys if key))
 
 
-def build_silos(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> SiloExperiment:
+def build_silos(
+    config: SilosConfig,
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    protocol: Protocol | None = None,
+    data: SiloTable | None = None,
+) -> SiloExperiment:
     """Load the rows and set up everything.
 
     Args:
         config: The configuration, resolved.
         folder: Where data sets are looked for; by default ``FEDRANK_DATA`` or the platform's cache.
+        protocol: A protocol of the caller's own, instead of the one that the configuration names.
+        data: Rows of the caller's own, instead of those that the configuration names.
 
     Raises:
         FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
@@ -128,38 +150,47 @@ def build_silos(config: RunConfig, folder: str | os.PathLike[str] | None = None)
     for name in config.evaluation.baselines:
         if name not in SILO_BASELINES:
             raise UnknownNameError("baseline of silos", name, SILO_BASELINES)
-    table = load_table(config, folder)
+    if protocol is not None and not isinstance(protocol, SiloProtocol):
+        raise ConfigError(
+            f"a protocol of silos must be a fedrank.silos.party.SiloProtocol, got {type(protocol).__name__}."
+        )
+    table = load_table(config, folder) if data is None else prepared_table(config, data)
     arrays = split_many(table, config.all_seeds, sizes(config), config.silos.stratified)
-    sgd = LocalSgd(
-        network=TabularNetwork(table.n_features, config.network.widths, config.network.norm, config.network.momentum),
-        epochs=config.network.epochs,
-        batch=config.network.batch,
-        learning_rate=config.learning_rate,  # type: ignore[arg-type] - resolved
-        weight_decay=config.network.weight_decay,
-    )
     targets, undefined = _targets(config, table, arrays)
     first, *others = targets
-    if config.protocol == "pooled":
-        if others:
-            raise ConfigError("pooled learns from the rows of all for one silo; name it as silos.target.")
-        arrays = pooled(arrays, first)
-        table = dataclasses.replace(table, silos=(table.silos[first],))
-        first, targets = 0, (0,)
-    common = dict(
-        sgd=sgd,
+    network = config.network
+    parts = Parts(
+        sgd=LocalSgd(
+            network=TabularNetwork(table.n_features, network.widths, network.norm, network.momentum),
+            epochs=network.epochs,
+            batch=network.batch,
+            learning_rate=config.learning_rate,
+            weight_decay=network.weight_decay,
+        ),
         silos=table.n_silos,
         most_rows=arrays.train.x.shape[-2],
-        crossing=config.network.crossing,
         measure=config.silos.measure,
+        target=first,
     )
-    protocol = _PROTOCOLS[config.protocol](config, common, first)
+    if protocol is None:
+        made: Any = method(config.protocol).make(config, parts)
+        if isinstance(made, Pooled):  # it has the rows of all, as one silo's
+            if others:
+                raise ConfigError("pooled learns from the rows of all for one silo; name it as silos.target.")
+            arrays = pooled(arrays, first)
+            table = dataclasses.replace(table, silos=(table.silos[first],))
+            made = dataclasses.replace(made, silos=1, most_rows=arrays.train.x.shape[-2])
+            targets = (0,)
+        own: SiloProtocol = made
+    else:
+        own = protocol
     notes = (*table.notes, *training_notes(arrays, table.names))
     conditions = Conditions(dropout=config.devices.dropout)
-    return SiloExperiment(config, table, arrays, protocol, targets, notes, undefined, conditions)
+    return SiloExperiment(config, table, arrays, own, targets, notes, undefined, conditions)
 
 
-def load_table(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> SiloTable:
-    """The silos of a configuration, without those that are excluded, labels turned round where asked."""
+def load_table(config: SilosConfig, folder: str | os.PathLike[str] | None = None) -> SiloTable:
+    """The silos of a configuration, without those that are excluded, with inverted labels where asked for."""
     s = config.silos
     table = load_silos(
         config.data,
@@ -174,38 +205,27 @@ def load_table(config: RunConfig, folder: str | os.PathLike[str] | None = None) 
         drop=s.drop,
         categorical=s.categorical,
     )
+    return prepared_table(config, table)
+
+
+def prepared_table(config: SilosConfig, table: SiloTable) -> SiloTable:
+    """A table without the silos that are excluded, with inverted labels where asked for."""
+    s = config.silos
     for name in [table.names[table.index(name)] for name in s.exclude]:  # numbers are those of the whole table
         table = table.without(name)
     return table.with_inverted_labels(s.inverted) if s.inverted else table
 
 
-def sizes(config: RunConfig) -> Sizes:
-    """How many rows go where."""
+def sizes(config: SilosConfig) -> Sizes:
+    """How many rows of each silo go into which part."""
     s = config.silos
     if s.train >= 1:
         return Sizes(int(s.train), s.vali, "rest")
     return Sizes(s.train, s.vali * (1 - s.train), "rest")
 
 
-def rule_of(config: RunConfig) -> Rule:
-    """The decision rule of a configuration."""
-    b = config.bandit
-    return make_rule(
-        b.rule,
-        epsilon=b.epsilon,
-        c=b.c,
-        alpha=b.alpha,
-        gamma=b.gamma,
-        threshold=b.threshold,
-        initial=b.initial,
-        every=b.every,
-        chance=b.chance,
-        fixed=b.fixed,
-    )
-
-
-def _targets(config: RunConfig, table: SiloTable, arrays: SiloArrays) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Who is personalised for, and who cannot be: AUC needs both classes, in every seed's division."""
+def _targets(config: SilosConfig, table: SiloTable, arrays: SiloArrays) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Silos to personalise for, and sentences about those that cannot be: AUC needs both classes, for every seed."""
     asked = config.silos.target
     undefined = {} if config.silos.measure != "auc" else {u.silo: u.text for u in undefined_auc(arrays, table.names)}
     if asked == ALL and ALL not in table.names:
@@ -220,52 +240,3 @@ def _targets(config: RunConfig, table: SiloTable, arrays: SiloArrays) -> tuple[t
             "silos.measure = 'log-loss'."
         )
     return (target,), tuple(undefined.values())
-
-
-def _bandit(config: RunConfig, common: dict, target: int) -> BanditFedAvg:
-    b = config.bandit
-    return BanditFedAvg(
-        **common,
-        rule=rule_of(config),
-        target=target,
-        arms=b.arms,
-        alone=b.alone,
-        clusters=b.clusters or min(MOST_CLUSTERS, common["silos"] - 1),
-        delayed=b.delayed,
-        against=b.against,
-        target_weight=b.target_weight,
-        pretrain=b.pretrain,
-        probe=b.probe,
-        patience=b.patience,
-    )
-
-
-def _leave_one_out(config: RunConfig, common: dict, target: int) -> LeaveOneOut:
-    return LeaveOneOut(**common, evidence=config.personal.evidence or _DROPPED * common["silos"])
-
-
-def _crossing(common: dict, crossing: str) -> dict:
-    """The same with what a method is about; another choice of what crosses would be another method."""
-    if common["crossing"] not in ("average", crossing):
-        raise ConfigError(f"network.crossing = {common['crossing']!r} does not go with this method; leave it out.")
-    return {**common, "crossing": crossing}
-
-
-_PROTOCOLS: dict[str, Callable[[RunConfig, dict, int], SiloProtocol]] = {
-    "bandit-fedavg": _bandit,
-    "fedavg": lambda config, common, target: FedAvg(**common),
-    "fedavg-finetune": lambda config, common, target: FineTuned(**common),
-    "fedper": lambda config, common, target: FedAvg(**_crossing(common, "head-local")),
-    "fedbn": lambda config, common, target: FedAvg(**_crossing(common, "local")),
-    "ditto": lambda config, common, target: Ditto(**common, pull=config.personal.pull),
-    "apfl": lambda config, common, target: Apfl(
-        **common, share=config.personal.share, adaptive=config.personal.adaptive
-    ),
-    "fedfomo": lambda config, common, target: FedFomo(
-        **common, downloads=config.personal.downloads, epsilon=config.personal.explore
-    ),
-    "ifca": lambda config, common, target: Ifca(**common, clusters=config.personal.clusters),
-    "leave-one-out": _leave_one_out,
-    "local-only": lambda config, common, target: LocalOnly(**common),
-    "pooled": lambda config, common, target: Pooled(**common),
-}

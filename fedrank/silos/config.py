@@ -1,68 +1,39 @@
-"""Settings of runs in which silos average models: the tables ``[silos]``, ``[network]`` and ``[bandit]``."""
+"""Settings of protocols in which silos average models: one class a protocol, each with what it knows and no other."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
+from fedrank.engine.config import Evaluation, RunConfig
 
-#: Protocols in which silos average models.
-SILO_PROTOCOLS = (
-    "bandit-fedavg",
-    "fedavg",
-    "fedavg-finetune",
-    "local-only",
-    "pooled",
-    "fedper",
-    "fedbn",
-    "ditto",
-    "apfl",
-    "fedfomo",
-    "ifca",
-    "leave-one-out",
-)
-#: Rounds where none are given: Lundahl 2021, Section 8.2.1, "until peak performance".
-SILO_ROUNDS = 15
-#: Step size of local training; the thesis names none.
-SILO_RATE = 0.05
 #: What a target is compared with.
 SILO_BASELINES = ("alone", "everyone")
+#: Target of a run that personalises for every silo, one after the other.
+ALL = "all"
 #: Data that is no file of one's own.
 _SETS = ("generated", "heart-disease", "health-insurance")
-#: Settings that mean something only where another has one of these values.
-SILO_NEEDS = (
-    ("bandit.epsilon", "bandit.rule", ("epsilon-greedy",)),
-    ("bandit.c", "bandit.rule", ("ucb",)),
-    ("bandit.gamma", "bandit.rule", ("thompson", "bayesian-extreme-explore")),
-    ("bandit.fixed", "bandit.rule", ("fixed",)),
-    ("bandit.clusters", "bandit.arms", ("clusters",)),
-    ("silos.count", "data", ("generated", "own")),
-    ("silos.rows", "data", ("generated",)),
-    ("silos.gaps", "data", ("heart-disease",)),
-    ("personal.pull", "protocol", ("ditto",)),
-    ("personal.share", "protocol", ("apfl",)),
-    ("personal.adaptive", "protocol", ("apfl",)),
-    ("personal.downloads", "protocol", ("fedfomo",)),
-    ("personal.explore", "protocol", ("fedfomo",)),
-    ("personal.clusters", "protocol", ("ifca",)),
-    ("personal.evidence", "protocol", ("leave-one-out",)),
-)
 #: Settings of a file of one's own.
 OWN_FILE = ("silo", "label", "positive", "drop", "categorical")
 
 #: Validation rows to test rows of the thesis (Lundahl 2021, Section 7): 40 % and 59 %.
 VALIDATION = 40 / 99
 
+_NAME = "The protocol; see fedrank protocols."
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Silos:
-    """Who has which rows."""
+    """Which rows each silo has."""
 
     target: str = setting(
         "",
-        "Who is personalised for: name or number from 0 of a silo, or 'all', one after the other; empty: the first.",
+        "The silo to personalise for: its name or number from 0, or 'all', one after the other; empty: the first.",
     )
     train: float = setting(
         40.0, "Training rows of each silo: 1 or more is a number, below 1 a share of the silo's rows."
@@ -70,16 +41,18 @@ class Silos:
     vali: float = setting(VALIDATION, "Share of the other rows that models are chosen by; the rest is for the test.")
     measure: Literal["auc", "log-loss"] = setting("auc", "What models are judged by.")
     stratified: bool = setting(False, "Give every part a silo's share of positive labels; the thesis draws uniformly.")
-    inverted: str = setting("", "A silo whose labels are turned round: a poisoned one.")
+    inverted: str = setting("", "A silo whose labels are inverted: a poisoned one.")
     exclude: tuple[str, ...] = setting((), "Silos that are left out.")
-    gaps: Literal["drop", "impute"] = setting("drop", "Rows with missing values of heart-disease: left out, or filled.")
+    gaps: Literal["drop", "impute"] = setting(
+        "drop", "Rows with missing values of heart-disease: left out, or filled.", needs=("data", ("heart-disease",))
+    )
     silo: str = setting("silo", "Own file: the column that says whose row it is.")
     label: str = setting("label", "Own file: the column with the label.")
     positive: str | None = setting(None, "Own file: the value of the label that counts as 1.")
     drop: tuple[str, ...] = setting((), "Own file: columns that are no features, such as an id.")
     categorical: tuple[str, ...] = setting((), "Own file: columns of numbers that are names, one feature a value.")
-    count: int = setting(4, "Generated data: number of silos.")
-    rows: int = setting(400, "Generated data: rows of a silo.")
+    count: int = setting(4, "Generated data: number of silos.", needs=("data", ("generated", "own")))
+    rows: int = setting(400, "Generated data: rows of a silo.", needs=("data", ("generated",)))
 
     def __post_init__(self):
         if not (0 < self.train < 1 or (self.train >= 1 and float(self.train).is_integer())):
@@ -88,61 +61,64 @@ class Silos:
             raise ConfigError(f"silos.vali must be a share between 0 and 1, got {self.vali:g}.")
 
 
-@dataclass(frozen=True)
-class Network:
-    """What silos train, and how."""
+@dataclass(frozen=True, kw_only=True)
+class LocalNetwork:
+    """The network that silos train, and how they train it."""
 
     widths: tuple[int, ...] = setting((64, 32, 16), "Units of the hidden layers.")
     norm: Literal["batch", "layer", "none"] = setting("batch", "Normalisation between them.")
+    momentum: float = setting(0.1, "Part of a batch in the running statistics of batch norm.")
+    epochs: int = setting(6, "E, epochs of local training in a round.")
+    batch: int = setting(16, "Largest number of rows of a mini-batch; batches of a silo are nearly equal.")
+    weight_decay: float = setting(0.0, "λ of an L2 penalty λ/2·‖θ‖².")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network(LocalNetwork):
+    """The network that silos train, and which of its numbers cross."""
+
     crossing: Literal["average", "local", "recalibrate", "head-local"] = setting(
         "average",
         "What of a model crosses: all; all but the normalisations (FedBN); all but running statistics, which are "
         "estimated anew; all but the last layer (FedPer).",
     )
-    momentum: float = setting(0.1, "Part of a batch in the running statistics of batch norm.")
-    epochs: int = setting(6, "E, epochs of local training in a round.")
-    batch: int = setting(16, "Most rows of a mini-batch; batches of a silo are nearly equal.")
-    weight_decay: float = setting(0.0, "λ of an L2 penalty λ/2·‖θ‖².")
 
 
-@dataclass(frozen=True)
-class Personal:
-    """Settings of single methods that bandit-fedavg is compared with."""
-
-    pull: float = setting(1.0, "ditto: λ, how strongly a silo's model is pulled to everybody's.")
-    share: float = setting(0.5, "apfl: α, the part of a silo's own model before the first round.")
-    adaptive: bool = setting(True, "apfl: let every silo adapt it.")
-    downloads: int | None = setting(None, "fedfomo: how many models of others a silo is sent; without it all.")
-    explore: float = setting(0.3, "fedfomo: the chance that one of them is random.")
-    clusters: int = setting(2, "ifca: models that silos choose from.")
-    evidence: float = setting(
-        0.0, "leave-one-out: e-value at which a silo is dropped for good; 0: 20 times the number of silos."
-    )
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Bandit:
-    """bandit-fedavg: who is averaged with the target, and what is learnt from it."""
+    """Which silos are averaged with the target, and what is learnt from it."""
 
     rule: Literal["epsilon-greedy", "ucb", "thompson", "extreme-explore", "bayesian-extreme-explore", "fixed"] = (
         setting("extreme-explore", "Decision rule.")
     )
-    epsilon: float = setting(0.2, "epsilon-greedy: probability of another arm than the best.")
-    c: float = setting(0.05, "ucb: inclination to explore.")
+    epsilon: float = setting(
+        0.2, "epsilon-greedy: probability of another arm than the best.", needs=("bandit.rule", ("epsilon-greedy",))
+    )
+    c: float = setting(0.05, "ucb: inclination to explore.", needs=("bandit.rule", ("ucb",)))
     alpha: float | None = setting(None, "Weight of the newest reward in (0, 1]; without it the mean of all.")
-    gamma: float = setting(1.0, "thompson, bayesian-extreme-explore: discount of older rewards in (0, 1].")
+    gamma: float = setting(
+        1.0,
+        "thompson, bayesian-extreme-explore: discount of older rewards in (0, 1].",
+        needs=("bandit.rule", ("thompson", "bayesian-extreme-explore")),
+    )
     threshold: float | None = setting(
         None, "Reward 1 for an increment above it, else 0; without it the increment. thompson needs one: 0.025."
     )
     initial: float = setting(0.05, "Optimistic first estimate of every arm.")
     every: int = setting(0, "Every so many rounds, the first included, is an Extreme-Explore round; 0: none.")
     chance: float = setting(0.0, "Probability that a round is an Extreme-Explore round.")
-    fixed: int = setting(0, "fixed: number of the arm; 0 is the target alone where that is an arm.")
+    fixed: int = setting(
+        0, "fixed: number of the arm; 0 is the target alone where that is an arm.", needs=("bandit.rule", ("fixed",))
+    )
     arms: Literal["pairs", "all", "clusters", "everyone"] = setting(
         "pairs", "Sets that are tried: the target with one silo; all sets; clusters of silos; all silos at once."
     )
     alone: bool = setting(True, "pairs, everyone: the target alone is an arm, too.")
-    clusters: int = setting(0, "arms = clusters: how many; 0: 8, or one fewer than there are silos.")
+    clusters: int = setting(
+        0,
+        "arms = clusters: number of clusters; 0: 8, or one fewer than there are silos.",
+        needs=("bandit.arms", ("clusters",)),
+    )
     delayed: bool = setting(False, "extreme-explore: rewards a round late, for fewer messages.")
     against: Literal["own", "previous"] = setting(
         "own", "What an average must beat: the target's own model of the round, or the model of the round before."
@@ -153,13 +129,178 @@ class Bandit:
     probe: bool = setting(False, "Let the target judge every silo's first model: tells inverted labels.")
 
 
-def check_own_file(data: str, silos: Silos) -> None:
-    """Refuse settings of a file of one's own where the data is none.
+@dataclass(frozen=True, kw_only=True)
+class Devices:
+    """What happens to the silos' replies."""
 
-    Raises:
-        ConfigError: One was changed.
-    """
-    default = Silos()
-    changed = [name for name in OWN_FILE if getattr(silos, name) != getattr(default, name)]
-    if data.lower() in _SETS and changed:
-        raise ConfigError(f"silos.{changed[0]} is about a file of one's own; it means nothing to data = {data!r}.")
+    dropout: float = setting(0.0, "Probability that a silo is not heard in a round.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SilosEvaluation(Evaluation):
+    """What is measured about the models while they learn."""
+
+    baselines: tuple[str, ...] = setting(
+        SILO_BASELINES, "What the target is compared with: alone, training by itself; everyone, federated averaging."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SilosConfig(RunConfig):
+    """Settings that all protocols of silos have."""
+
+    data: str = setting(
+        "generated", "Name in the catalogue (fedrank data list), or a CSV or parquet file; or 'generated'."
+    )
+    data_seed: int = setting(0, "Seed of generated data.", low=0, high=2**63 - 1)
+    rounds: int = setting(15, "Rounds; a round is one step of the server.", low=1, high=10**6)
+    learning_rate: float = setting(0.05, "Step size of local training; the thesis names none.")
+    devices: Devices = field(default_factory=Devices)
+    evaluation: SilosEvaluation = field(default_factory=SilosEvaluation)
+    silos: Silos = field(default_factory=Silos)
+    network: LocalNetwork = field(default_factory=LocalNetwork)
+
+    @override
+    def resolved(self) -> Any:
+        super().resolved()
+        default = Silos()
+        changed = [name for name in OWN_FILE if getattr(self.silos, name) != getattr(default, name)]
+        if self.data.lower() in _SETS and changed:
+            raise ConfigError(
+                f"silos.{changed[0]} is about a file of one's own; it means nothing to data = {self.data!r}."
+            )
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class AveragingConfig(SilosConfig):
+    """Settings of protocols in which it can be chosen which numbers of a model cross."""
+
+    network: Network = field(default_factory=Network)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BanditFedAvgConfig(AveragingConfig):
+    """Settings of MAB-FL."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("bandit-fedavg", _NAME)
+    bandit: Bandit = field(default_factory=Bandit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAvgConfig(AveragingConfig):
+    """Settings of federated averaging."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("fedavg", _NAME)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTunedConfig(AveragingConfig):
+    """Settings of federated averaging with local training afterwards."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("fedavg-finetune", _NAME)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedPerConfig(SilosConfig):
+    """Settings of FedPer, whose last layer never crosses."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("fedper", _NAME)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedBnConfig(SilosConfig):
+    """Settings of FedBN, whose normalisations never cross."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("fedbn", _NAME)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalOnlyConfig(AveragingConfig):
+    """Settings of silos that train by themselves."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("local-only", _NAME)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PooledConfig(AveragingConfig):
+    """Settings of one learner on the rows of all silos."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("pooled", _NAME)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DittoSettings:
+    """What Ditto is told."""
+
+    pull: float = setting(1.0, "λ, how strongly a silo's model is pulled to everybody's.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DittoConfig(AveragingConfig):
+    """Settings of Ditto."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("ditto", _NAME)
+    personal: DittoSettings = field(default_factory=DittoSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApflSettings:
+    """What APFL is told."""
+
+    share: float = setting(0.5, "α, the part of a silo's own model before the first round.")
+    adaptive: bool = setting(True, "Let every silo adapt α.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApflConfig(AveragingConfig):
+    """Settings of APFL."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("apfl", _NAME)
+    personal: ApflSettings = field(default_factory=ApflSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedFomoSettings:
+    """What FedFomo is told."""
+
+    downloads: int | None = setting(None, "Number of other silos' models that a silo is sent; without it all.")
+    explore: float = setting(0.3, "Probability that one of them is random.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedFomoConfig(AveragingConfig):
+    """Settings of FedFomo."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("fedfomo", _NAME)
+    personal: FedFomoSettings = field(default_factory=FedFomoSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IfcaSettings:
+    """What IFCA is told."""
+
+    clusters: int = setting(2, "Number of models that silos choose from.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class IfcaConfig(AveragingConfig):
+    """Settings of IFCA."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("ifca", _NAME)
+    personal: IfcaSettings = field(default_factory=IfcaSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaveOneOutSettings:
+    """What leave-one-out is told."""
+
+    evidence: float = setting(0.0, "e-value at which a silo is dropped for good; 0: 20 times the number of silos.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaveOneOutConfig(AveragingConfig):
+    """Settings of the general model without the silos that harm it."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("leave-one-out", _NAME)
+    personal: LeaveOneOutSettings = field(default_factory=LeaveOneOutSettings)

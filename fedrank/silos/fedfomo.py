@@ -59,7 +59,7 @@ class FomoState(NamedTuple):
 
     round: UInt32[Array, ""]
     key: Key[Array, ""]
-    rows: Float[Array, "silos"]
+    rows: Float[Array, " silos"]
     models: Float[Array, "silos parameters"]
     newest: Float[Array, "silos parameters"]
     affinity: Float[Array, "silos silos"]
@@ -135,8 +135,8 @@ class FedFomo(PersonalisedProtocol):
         )
 
     def _choose_for(
-        self, affinity: Float[Array, "silos"], silo: Int[Array, ""], key: Key[Array, ""]
-    ) -> Int[Array, "models"]:
+        self, affinity: Float[Array, " silos"], silo: Int[Array, ""], key: Key[Array, ""]
+    ) -> Int[Array, " models"]:
         """Whose models one silo is sent."""
         tries, ties, luck = jax.random.split(key, 3)
         explore = jax.random.bernoulli(tries, self.epsilon, (self.sent_models,))
@@ -155,7 +155,7 @@ class FedFomo(PersonalisedProtocol):
         return state.models
 
     @override
-    def models(self, state: FomoState, party: Party) -> dict[str, Float[Array, "size"]]:
+    def models(self, state: FomoState, party: Party) -> dict[str, Float[Array, " size"]]:
         who = state.chosen[party.own.number]
         last = self.mix(who, state.models[who], party)[0]
         own = self.remember_best(last, party).own
@@ -167,8 +167,8 @@ class FedFomo(PersonalisedProtocol):
         return {"mixed": state.mixed, "affinity": state.affinity}
 
     def mix(
-        self, who: Int[Array, "models"], weights: Float[Array, "models parameters"], party: Party
-    ) -> tuple[Float[Array, "size"], Float[Array, "models"]]:
+        self, who: Int[Array, " models"], weights: Float[Array, "models parameters"], party: Party
+    ) -> tuple[Float[Array, " size"], Float[Array, " models"]]:
         """Equations 5 and 6.
 
         Args:
@@ -197,7 +197,7 @@ class FedFomo(PersonalisedProtocol):
 
     @override
     def local_update(
-        self, start: Float[Array, "size"], party: Party, rng_bits: UInt32[Array, "epochs rows"]
+        self, start: Float[Array, " size"], party: Party, rng_bits: UInt32[Array, "epochs rows"]
     ) -> PersonalOwn:
         # The next mix is compared with the model that the training started from.
         return party.own._replace(model=self.train(start, party, rng_bits), personal=start)
@@ -222,7 +222,7 @@ class PretrainAndSend(Pretrain, request=Model, reply=Trained):
         return party, Trained(s.shared_part(party.own.model), row_count(party))
 
     @override
-    def tell(self, state: FomoState, replies: Trained, arrived: Bool[Array, "silos"]) -> FomoState:
+    def tell(self, state: FomoState, replies: Trained, arrived: Bool[Array, " silos"]) -> FomoState:
         heard = arrived & is_finite(replies.weights)
         models = jnp.where(heard[:, None], replies.weights, state.models)
         return state._replace(models=models, newest=models, rows=update_rows(state.rows, replies.rows, heard))
@@ -243,7 +243,7 @@ class MixAndTrain(SiloExchange, request=Others, reply=TrainedOnMix):
     name = "train"
 
     @override
-    def asked(self, state: FomoState, parties: int) -> Bool[Array, "silos"] | None:
+    def asked(self, state: FomoState, parties: int) -> Bool[Array, " silos"] | None:
         return None if self.silo is None else jnp.arange(parties) == self.silo
 
     @override
@@ -269,7 +269,7 @@ class MixAndTrain(SiloExchange, request=Others, reply=TrainedOnMix):
         return party, TrainedOnMix(s.shared_part(party.own.model), row_count(party), mixed)
 
     @override
-    def tell(self, state: FomoState, replies: TrainedOnMix, arrived: Bool[Array, "silos"]) -> FomoState:
+    def tell(self, state: FomoState, replies: TrainedOnMix, arrived: Bool[Array, " silos"]) -> FomoState:
         s = self.settings
         heard = arrived & is_finite(replies.weights)
         row = jnp.arange(s.silos)[:, None]

@@ -72,11 +72,11 @@ class Ifca(PersonalisedProtocol):
         return jnp.argmin(jnp.where(jnp.isnan(losses), jnp.inf, losses)).astype(jnp.int32)
 
     @override
-    def starting_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, "size"]:
+    def starting_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, " size"]:
         return self.whole_model(weights[self.best_fit(weights, party)], party.own)
 
     @override
-    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, "size"]:
+    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, " size"]:
         return self.starting_model(weights, party)  # θ_ĵ, chosen anew
 
 
@@ -96,7 +96,7 @@ class TrainInCluster(Train, request=Models, reply=TrainedInCluster):
         return party, TrainedInCluster(trained.weights, trained.rows, chosen)
 
     @override
-    def tell(self, state: ServerState, replies: TrainedInCluster, arrived: Bool[Array, "silos"]) -> ServerState:
+    def tell(self, state: ServerState, replies: TrainedInCluster, arrived: Bool[Array, " silos"]) -> ServerState:
         heard = arrived & is_finite(replies.weights)
         rows = update_rows(state.rows, replies.rows, heard)
         number = jnp.arange(self.settings.clusters)[:, None]

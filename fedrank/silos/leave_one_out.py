@@ -70,16 +70,16 @@ class LeaveOneOutState(NamedTuple):
     """
 
     round: UInt32[Array, ""]
-    weights: Float[Array, "parameters"]
-    rows: Float[Array, "silos"]
-    active: Bool[Array, "silos"]
-    heard: Bool[Array, "silos"]
+    weights: Float[Array, " parameters"]
+    rows: Float[Array, " silos"]
+    active: Bool[Array, " silos"]
+    heard: Bool[Array, " silos"]
     models: Float[Array, "silos+1 parameters"]
     capital: Float[Array, "silos stakes"]
     judged: Float[Array, "silos+1"]
-    increments: Float[Array, "silos"]
+    increments: Float[Array, " silos"]
     best: Float[Array, ""]
-    best_weights: Float[Array, "parameters"]
+    best_weights: Float[Array, " parameters"]
 
 
 @dataclass(frozen=True)
@@ -133,11 +133,11 @@ class LeaveOneOut(PersonalisedProtocol):
         )
 
     @override
-    def remember_best(self, model: Float[Array, "size"], party: Party, when: bool | Bool[Array, ""] = True) -> Party:
+    def remember_best(self, model: Float[Array, " size"], party: Party, when: bool | Bool[Array, ""] = True) -> Party:
         return party  # the server knows what all silos judged and remembers the best model itself
 
     @override
-    def models(self, state: LeaveOneOutState, party: Party) -> dict[str, Float[Array, "size"]]:
+    def models(self, state: LeaveOneOutState, party: Party) -> dict[str, Float[Array, " size"]]:
         # Dropped silos may use the models, too.
         best = jnp.where(state.best > -jnp.inf, state.best_weights, state.weights)
         last, best = (self.usable(self.whole_model(w, party.own), party) for w in (state.weights, best))
@@ -152,7 +152,7 @@ class LeaveOneOut(PersonalisedProtocol):
             "active": state.active,
         }
 
-    def log_evidence(self, state: LeaveOneOutState) -> Float[Array, "silos"]:
+    def log_evidence(self, state: LeaveOneOutState) -> Float[Array, " silos"]:
         """Logarithm of each silo's e-value."""
         return jax.scipy.special.logsumexp(state.capital, axis=1) - jnp.log(jnp.float32(len(STAKES)))
 
@@ -173,11 +173,11 @@ class TrainActive(Train):
     """Every active silo trains; the server averages all of them, and all but each."""
 
     @override
-    def asked(self, state: LeaveOneOutState, parties: int) -> Bool[Array, "silos"]:
+    def asked(self, state: LeaveOneOutState, parties: int) -> Bool[Array, " silos"]:
         return state.active
 
     @override
-    def tell(self, state: LeaveOneOutState, replies: Any, arrived: Bool[Array, "silos"]) -> LeaveOneOutState:
+    def tell(self, state: LeaveOneOutState, replies: Any, arrived: Bool[Array, " silos"]) -> LeaveOneOutState:
         k = self.settings.silos
         heard = arrived & is_finite(replies.weights)
         rows = update_rows(state.rows, replies.rows, heard)
@@ -195,7 +195,7 @@ class JudgeAll(SiloExchange, request=Candidates, reply=Judged):
     trains = False
 
     @override
-    def asked(self, state: LeaveOneOutState, parties: int) -> Bool[Array, "silos"]:
+    def asked(self, state: LeaveOneOutState, parties: int) -> Bool[Array, " silos"]:
         return state.active
 
     @override
@@ -210,7 +210,7 @@ class JudgeAll(SiloExchange, request=Candidates, reply=Judged):
         return party, Judged(encode_undefined(own), encode_undefined(judged))
 
     @override
-    def tell(self, state: LeaveOneOutState, replies: Judged, arrived: Bool[Array, "silos"]) -> LeaveOneOutState:
+    def tell(self, state: LeaveOneOutState, replies: Judged, arrived: Bool[Array, " silos"]) -> LeaveOneOutState:
         s = self.settings
         values = jnp.where(arrived[:, None], decode_undefined(replies.models), jnp.nan)
         judged = jnp.nanmedian(values, axis=0)

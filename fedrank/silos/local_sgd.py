@@ -49,13 +49,13 @@ class LocalSgd:
 
     def train(
         self,
-        weights: Float[Array, "size"],
+        weights: Float[Array, " size"],
         rows: Rows,
         rng_bits: UInt32[Array, "epochs rows"],
         *,
-        penalty: Callable[[Float[Array, "trainable"]], Float[Array, ""]] | None = None,
-        frozen: Bool[Array, "trainable"] | None = None,
-    ) -> Float[Array, "size"]:
+        penalty: Callable[[Float[Array, " trainable"]], Float[Array, ""]] | None = None,
+        frozen: Bool[Array, " trainable"] | None = None,
+    ) -> Float[Array, " size"]:
         """The model after E epochs; a silo without rows returns the model that it got.
 
         Args:

@@ -80,7 +80,7 @@ class TabularNetwork:
         """Length of the vector."""
         return self.trainable + self.statistics
 
-    def initial(self, key: Key[Array, ""]) -> Float[Array, "size"]:
+    def initial(self, key: Key[Array, ""]) -> Float[Array, " size"]:
         """Fresh weights: W ~ N(0, 2 / inputs) (He et al. 2015), biases 0, normalisations the identity.
 
         The thesis says "normal" and no more; with a fixed variance of 1 the logits would be in the hundreds.
@@ -108,22 +108,22 @@ class TabularNetwork:
                 shapes += [(f"norm{number}.running_mean", (width,)), (f"norm{number}.running_var", (width,))]
         return shapes
 
-    def logits(self, weights: Float[Array, "size"], x: Float[Array, "rows features"]) -> Float[Array, "rows 2"]:
+    def logits(self, weights: Float[Array, " size"], x: Float[Array, "rows features"]) -> Float[Array, "rows 2"]:
         """Logits as a finished model gives them, with the running statistics."""
         return self._forward(weights[: self.trainable], x, running=weights[self.trainable :])[0]
 
-    def scores(self, weights: Float[Array, "size"], x: Float[Array, "rows features"]) -> Float[Array, "rows"]:
+    def scores(self, weights: Float[Array, " size"], x: Float[Array, "rows features"]) -> Float[Array, " rows"]:
         """The log-odds of label 1: the difference of the logits."""
         logits = self.logits(weights, x)
         return logits[..., 1] - logits[..., 0]
 
     def loss(
         self,
-        trainable: Float[Array, "trainable"],
+        trainable: Float[Array, " trainable"],
         x: Float[Array, "rows features"],
-        y: Float[Array, "rows"],
-        where: Bool[Array, "rows"],
-    ) -> tuple[Float[Array, ""], Float[Array, "statistics"]]:
+        y: Float[Array, " rows"],
+        where: Bool[Array, " rows"],
+    ) -> tuple[Float[Array, ""], Float[Array, " statistics"]]:
         """Mean cross-entropy of a batch, normalised by the batch's own statistics.
 
         Args:
@@ -141,8 +141,8 @@ class TabularNetwork:
         return jnp.sum(jnp.where(where, each, 0.0)) / jnp.maximum(jnp.sum(where), 1), statistics
 
     def recalibrated(
-        self, weights: Float[Array, "size"], x: Float[Array, "rows features"], where: Bool[Array, "rows"]
-    ) -> Float[Array, "size"]:
+        self, weights: Float[Array, " size"], x: Float[Array, "rows features"], where: Bool[Array, " rows"]
+    ) -> Float[Array, " size"]:
         """The same model with running statistics that are those of the rows ``x``; without batch norm, unchanged.
 
         An average of models has averaged means and variances, which are those of no data at all. Layer after layer,
@@ -156,11 +156,11 @@ class TabularNetwork:
 
     def _forward(
         self,
-        trainable: Float[Array, "trainable"],
+        trainable: Float[Array, " trainable"],
         x: Float[Array, "rows features"],
-        where: Bool[Array, "rows"] | None = None,
-        running: Float[Array, "statistics"] | None = None,
-    ) -> tuple[Float[Array, "rows 2"], Float[Array, "batch_statistics"]]:
+        where: Bool[Array, " rows"] | None = None,
+        running: Float[Array, " statistics"] | None = None,
+    ) -> tuple[Float[Array, "rows 2"], Float[Array, " batch_statistics"]]:
         """Logits, and the statistics of the batch; ``running`` ones are used instead where they are given."""
         at, seen, statistics = 0, 0, []
 
@@ -188,13 +188,13 @@ class TabularNetwork:
             x = jax.nn.relu(x)
         return x, jnp.concatenate(statistics) if statistics else jnp.zeros(0, jnp.float32)
 
-    def tensors(self, weights: Float[Array | np.ndarray, "size"] | Int[np.ndarray, "size"]) -> dict[str, np.ndarray]:
+    def tensors(self, weights: Float[Array | np.ndarray, " size"] | Int[np.ndarray, " size"]) -> dict[str, np.ndarray]:
         """The vector as named tensors, for a file: ``layer1.weight`` [inputs, outputs], ``layer1.bias``, and so on."""
         ends = np.cumsum([int(np.prod(shape)) for _, shape in self._shapes])
         parts = np.split(np.asarray(weights), ends[:-1])
         return {name: part.reshape(shape) for (name, shape), part in zip(self._shapes, parts, strict=True)}
 
-    def positions(self, what: Literal["norm", "statistics", "head"]) -> Int[np.ndarray, "positions"]:
+    def positions(self, what: Literal["norm", "statistics", "head"]) -> Int[np.ndarray, " positions"]:
         """Positions of a part of the network in the vector, ascending.
 
         Args:
@@ -212,7 +212,7 @@ class TabularNetwork:
 
 
 def _batch_moments(
-    x: Float[Array, "rows units"], where: Bool[Array, "rows"] | None
+    x: Float[Array, "rows units"], where: Bool[Array, " rows"] | None
 ) -> tuple[Float[Array, "1 units"], Float[Array, "1 units"], Float[Array, "1 units"]]:
     """Mean, variance and unbiased variance of the rows that count."""
     assert where is not None  # batch statistics are of a batch

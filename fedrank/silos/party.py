@@ -12,7 +12,7 @@ import abc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -88,6 +88,8 @@ class SiloProtocol(Protocol):
     crossing: str = "average"
     measure: str = "auc"
 
+    task: ClassVar[str] = "silos"
+
     def __post_init__(self):
         if self.silos < 1 or self.most_rows < 1:
             raise ConfigError(f"there must be a silo with a row to train on, got {self.silos} of {self.most_rows}.")
@@ -103,7 +105,7 @@ class SiloProtocol(Protocol):
         return self.sgd.network
 
     @cached_property
-    def crosses(self) -> Int[np.ndarray, "parameters"]:
+    def crosses(self) -> Int[np.ndarray, " parameters"]:
         """Positions of the numbers of a model that cross, ascending."""
         everything = np.arange(self.network.size)
         if self.crossing == "average":
@@ -120,7 +122,7 @@ class SiloProtocol(Protocol):
         """Lengths of the messages' axes."""
         return {"parameters": self.parameters}
 
-    def parties(self, arrays: SiloArrays, splits: Sequence[int] | Int[np.ndarray, "runs"] | None = None) -> Party:
+    def parties(self, arrays: SiloArrays, splits: Sequence[int] | Int[np.ndarray, " runs"] | None = None) -> Party:
         """All silos of a simulation.
 
         Args:
@@ -150,15 +152,15 @@ class SiloProtocol(Protocol):
         )
         return Party(jax.tree.map(jnp.asarray, arrays), own)
 
-    def first_model(self, key: Key[Array, ""]) -> Float[Array, "parameters"]:
+    def first_model(self, key: Key[Array, ""]) -> Float[Array, " parameters"]:
         """The numbers of a fresh network that cross."""
         return self.shared_part(self.network.initial(key))
 
-    def shared_part(self, model: Float[Array, "size"]) -> Float[Array, "parameters"]:
+    def shared_part(self, model: Float[Array, " size"]) -> Float[Array, " parameters"]:
         """The numbers of a model that cross."""
         return model if self.parameters == self.network.size else model[self.crosses]
 
-    def whole_model(self, weights: Float[Array, "parameters"], own: Any) -> Float[Array, "size"]:
+    def whole_model(self, weights: Float[Array, " parameters"], own: Any) -> Float[Array, " size"]:
         """A model from the numbers that crossed and those that the silo kept of its own."""
         return weights if self.parameters == self.network.size else own.model.at[self.crosses].set(weights)
 
@@ -166,31 +168,31 @@ class SiloProtocol(Protocol):
         """The message with which the server hands out what training starts from."""
         return Model(state.round, state.weights)
 
-    def starting_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, "size"]:
+    def starting_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, " size"]:
         """The model that a silo's training starts from, given the weights of :meth:`offer`."""
         return self.whole_model(weights, party.own)
 
     def train(
-        self, model: Float[Array, "size"], party: Party, rng_bits: UInt32[Array, "epochs rows"], **how: Any
-    ) -> Float[Array, "size"]:
+        self, model: Float[Array, " size"], party: Party, rng_bits: UInt32[Array, "epochs rows"], **how: Any
+    ) -> Float[Array, " size"]:
         """A model after the silo's local training; ``how`` as :meth:`LocalSgd.train` has it.
 
         Where the training diverges it is not finite. It cannot cross then and the silo is not heard; see :meth:`keep`.
         """
         return self.sgd.train(model, rows_of(party, "train"), rng_bits, **how)
 
-    def keep(self, party: Party, after: Float[Array, "size"]) -> Party:
+    def keep(self, party: Party, after: Float[Array, " size"]) -> Party:
         """The silo with its new local model; with its old one where training diverged."""
         return party._replace(own=party.own._replace(model=finite_or(after, party.own.model)))
 
-    def usable(self, model: Float[Array, "size"], party: Party) -> Float[Array, "size"]:
+    def usable(self, model: Float[Array, " size"], party: Party) -> Float[Array, " size"]:
         """A model as the silo would use it: where ``recalibrate``, with statistics of its own training rows."""
         if self.crossing != "recalibrate":
             return model
         rows = rows_of(party, "train")
         return self.network.recalibrated(model, rows.x, jnp.arange(rows.x.shape[0]) < rows.n)
 
-    def performance(self, model: Float[Array, "size"], party: Party, part: Part = "vali") -> Float[Array, ""]:
+    def performance(self, model: Float[Array, " size"], party: Party, part: Part = "vali") -> Float[Array, ""]:
         """The measure of a model on the silo's rows of a part, larger is better; NaN where it is undefined."""
         rows = rows_of(party, part)
         where = jnp.arange(rows.x.shape[0]) < rows.n
@@ -200,7 +202,7 @@ class SiloProtocol(Protocol):
         return -log_loss(self.network.logits(model, rows.x), rows.y, where)
 
     @abc.abstractmethod
-    def models(self, state: Any, party: Party) -> dict[str, Float[Array, "size"]]:
+    def models(self, state: Any, party: Party) -> dict[str, Float[Array, " size"]]:
         """The models that a silo could use now, by name: at least ``"last"``, that of the last round."""
 
     @abc.abstractmethod
@@ -249,7 +251,7 @@ class Pretrain(SiloExchange, request=Model, reply=Ready):
     def ask(self, state: Any) -> Any:
         return self.settings.offer(state)
 
-    def train(self, request: Any, party: Party, draws: Any) -> Float[Array, "size"]:
+    def train(self, request: Any, party: Party, draws: Any) -> Float[Array, " size"]:
         """The silo's first model."""
         return self.settings.train(self.settings.starting_model(request.weights, party), party, draws)
 
@@ -258,7 +260,7 @@ class Pretrain(SiloExchange, request=Model, reply=Ready):
         return self.settings.keep(party, self.train(request, party, draws)), Ready(row_count(party))
 
     @override
-    def tell(self, state: Any, replies: Any, arrived: Bool[Array, "silos"]) -> Any:
+    def tell(self, state: Any, replies: Any, arrived: Bool[Array, " silos"]) -> Any:
         return state._replace(rows=update_rows(state.rows, replies.rows, arrived))
 
 
@@ -275,8 +277,8 @@ def row_count(party: Party) -> UInt32[Array, ""]:
 
 
 def update_rows(
-    known: Float[Array, "silos"], told: UInt32[Array, "silos"], heard: Bool[Array, "silos"]
-) -> Float[Array, "silos"]:
+    known: Float[Array, " silos"], told: UInt32[Array, " silos"], heard: Bool[Array, " silos"]
+) -> Float[Array, " silos"]:
     """n_k as far as the server knows: what the silos that were heard said, else what was known before."""
     return jnp.where(heard, told.astype(jnp.float32), known)
 
@@ -286,6 +288,6 @@ def is_finite(models: Float[Array, "*lead size"]) -> Bool[Array, "*lead"]:
     return jnp.all(jnp.isfinite(models), axis=-1)
 
 
-def finite_or(after: Float[Array, "size"], before: Float[Array, "size"]) -> Float[Array, "size"]:
+def finite_or(after: Float[Array, " size"], before: Float[Array, " size"]) -> Float[Array, " size"]:
     """A model after training; the one before where training diverged."""
     return jnp.where(jnp.all(jnp.isfinite(after)), after, before)

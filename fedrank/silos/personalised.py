@@ -69,7 +69,7 @@ class FineTuned(PersonalisedProtocol):
     name = "fedavg-finetune"
 
     @override
-    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, "size"]:
+    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, " size"]:
         return party.own.model
 
 
@@ -96,18 +96,18 @@ class Ditto(PersonalisedProtocol):
             raise ConfigError(f"pull, Ditto's λ, must not be negative, got {self.pull}.")
 
     @override
-    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, "size"]:
+    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, " size"]:
         return party.own.personal
 
     @override
     def local_update(
-        self, start: Float[Array, "size"], party: Party, rng_bits: UInt32[Array, "epochs rows"]
+        self, start: Float[Array, " size"], party: Party, rng_bits: UInt32[Array, "epochs rows"]
     ) -> PersonalOwn:
         # θ_k from θ, then v ← v − η·(∇F_k(v) + λ·(v − θ)).
         epochs, cut = self.sgd.epochs, self.network.trainable
         model = self.train(start, party, rng_bits[:epochs])
 
-        def penalty(v: Float[Array, "trainable"]) -> Float[Array, ""]:
+        def penalty(v: Float[Array, " trainable"]) -> Float[Array, ""]:
             return 0.5 * self.pull * jnp.sum((v - start[:cut]) ** 2)
 
         personal = self.train(party.own.personal, party, rng_bits[epochs:], penalty=penalty)
@@ -145,13 +145,13 @@ class Apfl(PersonalisedProtocol):
         return self.share
 
     @override
-    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, "size"]:
+    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, " size"]:
         own = party.own
         return own.share * own.personal + (1 - own.share) * self.whole_model(weights, own)
 
     @override
     def local_update(
-        self, start: Float[Array, "size"], party: Party, rng_bits: UInt32[Array, "epochs rows"]
+        self, start: Float[Array, " size"], party: Party, rng_bits: UInt32[Array, "epochs rows"]
     ) -> PersonalOwn:
         # First α, then w from θ and v, step by step.
         own, cut = party.own, self.network.trainable
@@ -168,7 +168,7 @@ class Apfl(PersonalisedProtocol):
             model=jnp.concatenate([w, statistics[0]]), personal=jnp.concatenate([v, statistics[1]]), share=share
         )
 
-    def _adapted_share(self, w: Float[Array, "trainable"], party: Party) -> Float[Array, ""]:
+    def _adapted_share(self, w: Float[Array, " trainable"], party: Party) -> Float[Array, ""]:
         """α − η·⟨v − w, ∇F_k(α·v + (1 − α)·w)⟩, within [0, 1]; α where that is not finite."""
         own, rows = party.own, rows_of(party, "train")
         v, where = own.personal[: self.network.trainable], jnp.arange(rows.x.shape[0]) < rows.n
@@ -197,11 +197,11 @@ class _Mixture(TabularNetwork):
     @override
     def loss(
         self,
-        trainable: Float[Array, "trainable"],
+        trainable: Float[Array, " trainable"],
         x: Float[Array, "rows features"],
-        y: Float[Array, "rows"],
-        where: Bool[Array, "rows"],
-    ) -> tuple[Float[Array, ""], Float[Array, "statistics"]]:
+        y: Float[Array, " rows"],
+        where: Bool[Array, " rows"],
+    ) -> tuple[Float[Array, ""], Float[Array, " statistics"]]:
         # F(w) + F(α·v + (1 − α)·w); the second term moves v only.
         w, v = trainable[:-1].reshape(2, -1)
         share = trainable[-1]
@@ -231,7 +231,7 @@ class LocalOnly(PersonalisedProtocol):
         return ServerState(jnp.uint32(0), jnp.zeros(0, jnp.float32), jnp.zeros(self.silos, jnp.float32))
 
     @override
-    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, "size"]:
+    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, " size"]:
         return party.own.model
 
     @override
@@ -270,7 +270,7 @@ class TrainAlone(SiloExchange, request=Nothing, reply=Nothing):
         return s.remember_best(party.own.model, party), Nothing()
 
     @override
-    def tell(self, state: ServerState, replies: Nothing, arrived: Bool[Array, "silos"]) -> ServerState:
+    def tell(self, state: ServerState, replies: Nothing, arrived: Bool[Array, " silos"]) -> ServerState:
         return state._replace(round=state.round + 1)
 
 
@@ -302,5 +302,5 @@ class DrawNetwork(TrainAlone):
         return party._replace(own=party.own._replace(model=model)), Nothing()
 
     @override
-    def tell(self, state: ServerState, replies: Nothing, arrived: Bool[Array, "silos"]) -> ServerState:
+    def tell(self, state: ServerState, replies: Nothing, arrived: Bool[Array, " silos"]) -> ServerState:
         return state

@@ -25,13 +25,17 @@ from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
 from fedrank.engine.runner import Runner
 from fedrank.engine.simulator import Simulator, run_keys
+from fedrank.privacy.accountant import DELTA
 from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits import arms as sets
+from fedrank.silos.bandits.rules import KINDS
 from fedrank.silos.baselines import SiloBaseline, evaluate_one, run_baselines
-from fedrank.silos.build import ALL, SiloExperiment, sizes
+from fedrank.silos.build import SiloExperiment, sizes
+from fedrank.silos.config import ALL
 from fedrank.silos.data.splits import standards
 from fedrank.silos.evidence import against, evidence
 from fedrank.silos.party import SiloProtocol
+from fedrank.silos.personalised import Pooled
 
 #: How the models of :meth:`SiloProtocol.models` are called in a measure's name.
 MODELS = {"last": "", "best": ", best so far"}
@@ -268,7 +272,7 @@ class SiloRunner(Runner):
                 "silos": list(e.names),
                 "targets": [e.names[target] for target in e.targets],
                 "label": e.table.label,
-                "rule": c.bandit.rule if e.personalises_one else None,
+                "rule": KINDS[int(e.protocol.rule.kind)] if isinstance(e.protocol, BanditFedAvg) else None,
                 "arms": self._arm_names() if e.personalises_one else {},
                 "rows": {
                     silo.name: {
@@ -305,7 +309,7 @@ class SiloRunner(Runner):
     def write_crossed(self, done: int) -> None:
         """The ledger of the first run; what crossed in the others is in ``crossed.parquet``."""
         protocol = self.experiment.protocol
-        self.home.json("privacy.json", protocol.account(done, self.config.privacy.delta).as_json())
+        self.home.json("privacy.json", protocol.account(done, DELTA).as_json())
         exchanges = {exchange.name: exchange for exchange in protocol.exchanges}
         ledger = Ledger()
         seed, target = self._names(0)
@@ -371,7 +375,7 @@ class SiloRunner(Runner):
             seed = int(e.seeds_of_runs[run])
             for i, target in enumerate(self.judges[run]):
                 more = {}
-                if c.protocol != "pooled":  # whose rows were standardised silo by silo
+                if not isinstance(protocol, Pooled):  # whose rows were standardised silo by silo
                     mean, deviation = standards(e.table, seed, sizes(c), c.silos.stratified, int(target))
                     more = {"input.mean": mean, "input.deviation": deviation}
                 # A name comes from the user's file and must not lead out of the folder.

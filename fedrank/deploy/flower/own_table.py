@@ -18,9 +18,8 @@ import numpy as np
 
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError
 from fedrank.experiments.build import build
-from fedrank.experiments.config import RunConfig
 from fedrank.silos.build import SiloExperiment, sizes
-from fedrank.silos.config import Silos
+from fedrank.silos.config import Silos, SilosConfig
 from fedrank.silos.data.files import MISSING
 from fedrank.silos.data.splits import SiloArrays, split_many, undefined_auc
 from fedrank.silos.data.tables import Silo, SiloTable
@@ -31,7 +30,7 @@ _ROWS = 8
 _HASH = 8
 
 
-def stand_in(config: RunConfig, n_features: int) -> SiloExperiment:
+def stand_in(config: SilosConfig, n_features: int) -> SiloExperiment:
     """The experiment without anybody's rows: as many silos, as many features.
 
     Args:
@@ -139,7 +138,7 @@ def hash_of(names: tuple[str, ...]) -> bytes:
     return hashlib.sha256("\n".join(names).encode()).digest()[:_HASH]
 
 
-def own_rows(path: Path, config: RunConfig) -> tuple[SiloArrays, tuple[str, ...]]:
+def own_rows(path: Path, config: SilosConfig) -> tuple[SiloArrays, tuple[str, ...]]:
     """A silo's rows from its own file, divided and standardised by itself: leading axes [1, 1].
 
     Args:

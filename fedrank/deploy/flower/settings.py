@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.fields import setting
 from fedrank.engine.config import RunConfig
@@ -38,13 +39,13 @@ SIMULATED = {
     *("evaluation.baselines", "compute.checkpoint_seconds", "compute.debug"),
 }
 #: Tables of runs of silos, with tables and with texts; other runs have all settings but these.
-SILO_TABLES = ("silos", "network", "bandit", "personal")
 TEXT_TABLES = ("texts", "sketch", "training")
 #: Tables of runs of platforms that share users, which Flower does not carry: a round of theirs takes milliseconds.
 PLATFORM_TABLES = ("world", "slates", "sharing")
 # What runs of silos have beside their tables.
-_OF_SILOS = {"protocol", "data", "data_seed", "learning_rate", "rounds", "seed", "compute.chunk"}
-_OF_TEXTS = {*_OF_SILOS, "i_know", "privacy.delta"}
+_OF_TEXTS = {
+    *("protocol", "data", "data_seed", "learning_rate", "rounds", "seed", "compute.chunk", "i_know", "privacy.delta")
+}
 #: Names of settings that Flower has a word of its own for.
 _RENAMED = {"rounds": "num-server-rounds"}
 _YES = {"auto": None, "yes": True, "no": False}
@@ -148,10 +149,13 @@ def flat_names(cls: type) -> dict[str, str]:
     Args:
         cls: The settings of the run's protocol.
     """
+    simulated = SIMULATED
+    if issubclass(cls, RunConfig):
+        simulated = SIMULATED | {*plugins.get("fedrank.tasks", method(cls().protocol).task).simulated}
     return {
         _RENAMED.get(name, name.replace(".", "-").replace("_", "-")): name
         for name, _ in _leaves(cls)
-        if name not in SIMULATED
+        if name not in simulated
     }
 
 
@@ -183,11 +187,7 @@ def flatten(config: Any, settings: FlowerSettings | None = None) -> dict[str, Sc
 
 def _means_something(name: str, config: OldConfig) -> bool:
     table = name.split(".")[0]
-    if config.of_texts:
-        return table in TEXT_TABLES or name in _OF_TEXTS
-    # Of the two tables of methods a protocol has one.
-    others = "personal" if config.protocol == "bandit-fedavg" else "bandit"
-    return table != others and (table in SILO_TABLES or name in _OF_SILOS)
+    return table in TEXT_TABLES or name in _OF_TEXTS
 
 
 def read_run(values: Mapping[str, Scalar]) -> tuple[Any, FlowerSettings]:

@@ -241,7 +241,7 @@ class BanditFedAvg(SiloProtocol):
             explore = jnp.asarray(self.evaluates == "all")
         return state._replace(arm=arm, explore=explore)
 
-    def playable(self, state: ServerState) -> Bool[Array, "arms"]:
+    def playable(self, state: ServerState) -> Bool[Array, " arms"]:
         """Which arms can be played: a cluster that is the same set as an earlier one cannot."""
         if self.arms != "clusters":
             return jnp.ones(self.n_arms, bool)
@@ -253,11 +253,11 @@ class BanditFedAvg(SiloProtocol):
         return Unprotected(rounds, SEEN, revealed(self.measure, self.probe))
 
     @override
-    def weights(self, state: ServerState) -> Float[Array, "parameters"]:
+    def weights(self, state: ServerState) -> Float[Array, " parameters"]:
         return state.weights
 
     @override
-    def models(self, state: ServerState, party: Party) -> dict[str, Float[Array, "size"]]:
+    def models(self, state: ServerState, party: Party) -> dict[str, Float[Array, " size"]]:
         own = party.own
         # What does not cross belongs to the model that it was judged with.
         kept = own._replace(model=jnp.where(state.best > -jnp.inf, own.best_model, own.model))
@@ -281,7 +281,7 @@ class BanditFedAvg(SiloProtocol):
         }
 
     def average_weights(
-        self, members: Bool[Array, "arms silos"], state: ServerState, heard: Bool[Array, "silos"]
+        self, members: Bool[Array, "arms silos"], state: ServerState, heard: Bool[Array, " silos"]
     ) -> Float[Array, "arms silos"]:
         """Weight of each silo in each arm's average (Algorithm 1, step 3): of the silos that were heard, by rows."""
         here = members & heard[None]
@@ -323,8 +323,8 @@ class BanditFedAvg(SiloProtocol):
         self,
         state: ServerState,
         weights: Float[Array, "silos parameters"],
-        heard: Bool[Array, "silos"],
-        which: Bool[Array, "arms"],
+        heard: Bool[Array, " silos"],
+        which: Bool[Array, " arms"],
     ) -> ServerState:
         """Step 5 of Algorithm 7: the average of every arm, or of the one that is played.
 
@@ -342,7 +342,7 @@ class BanditFedAvg(SiloProtocol):
         return state._replace(models=jnp.where(there, models, state.weights[None]), complete=complete)
 
     def record_judgement(
-        self, state: ServerState, own: Float[Array, ""], judged: Float[Array, "arms"], heard: Bool[Array, ""]
+        self, state: ServerState, own: Float[Array, ""], judged: Float[Array, " arms"], heard: Bool[Array, ""]
     ) -> ServerState:
         """Steps 4 and 6: y₁ and y₂ as the target sent them, if it was heard; NaN where it was not asked."""
         return state._replace(
@@ -371,7 +371,7 @@ class BanditFedAvg(SiloProtocol):
     def update_best(
         self,
         state: ServerState,
-        weights: Float[Array, "parameters"],
+        weights: Float[Array, " parameters"],
         value: Float[Array, ""],
         number: Int[Array, ""] | UInt32[Array, ""],
     ) -> ServerState:

@@ -36,7 +36,7 @@ class PretrainAndSend(Pretrain, request=Model, reply=Trained):
         return s.keep(party, model), Trained(s.shared_part(model), row_count(party))
 
     @override
-    def tell(self, state: ServerState, replies: Trained, arrived: Bool[Array, "silos"]) -> ServerState:
+    def tell(self, state: ServerState, replies: Trained, arrived: Bool[Array, " silos"]) -> ServerState:
         s = self.settings
         arrived = arrived & is_finite(replies.weights)
         state = state._replace(rows=update_rows(state.rows, replies.rows, arrived))
@@ -66,7 +66,7 @@ class Probe(SiloExchange, request=Candidates, reply=Judged):
         return number == 0
 
     @override
-    def asked(self, state: ServerState, parties: int) -> Bool[Array, "silos"]:
+    def asked(self, state: ServerState, parties: int) -> Bool[Array, " silos"]:
         return jnp.arange(parties) == state.target
 
     @override
@@ -82,7 +82,7 @@ class Probe(SiloExchange, request=Candidates, reply=Judged):
         return party, self.settings.judge(request.models, party)
 
     @override
-    def tell(self, state: ServerState, replies: Judged, arrived: Bool[Array, "silos"]) -> ServerState:
+    def tell(self, state: ServerState, replies: Judged, arrived: Bool[Array, " silos"]) -> ServerState:
         known = state.heard & arrived[state.target]
         return state._replace(probe=jnp.where(known, decode_undefined(replies.models[state.target]), jnp.nan))
 
@@ -94,7 +94,7 @@ class Train(SiloExchange, request=Model, reply=Trained):
     name = "train"
 
     @override
-    def asked(self, state: ServerState, parties: int) -> Bool[Array, "silos"]:
+    def asked(self, state: ServerState, parties: int) -> Bool[Array, " silos"]:
         anybody = jnp.any(state.members & self.settings.playable(state)[:, None], axis=0)
         return jnp.where(state.explore, anybody, state.members[state.arm]) & ~state.stopped
 
@@ -119,7 +119,7 @@ class Train(SiloExchange, request=Model, reply=Trained):
         return s.keep(party, model), Trained(s.shared_part(model), row_count(party))
 
     @override
-    def tell(self, state: ServerState, replies: Any, arrived: Bool[Array, "silos"]) -> ServerState:
+    def tell(self, state: ServerState, replies: Any, arrived: Bool[Array, " silos"]) -> ServerState:
         s = self.settings
         heard = arrived & is_finite(replies.weights)
         state = s.start_round(state)._replace(rows=update_rows(state.rows, replies.rows, heard))
@@ -152,7 +152,7 @@ class Judge(SiloExchange, request=Candidates, reply=Judged):
         return {**self.settings.sizes, "models": 1 if self.which == "one" else self.settings.n_candidates}
 
     @override
-    def asked(self, state: ServerState, parties: int) -> Bool[Array, "silos"]:
+    def asked(self, state: ServerState, parties: int) -> Bool[Array, " silos"]:
         target = (jnp.arange(parties) == state.target) & ~state.stopped
         if self.settings.evaluates != "either":
             return target
@@ -175,7 +175,7 @@ class Judge(SiloExchange, request=Candidates, reply=Judged):
         return self.settings.record_best(party, judged, self.which == "all" and self.settings.has_alone), judged
 
     @override
-    def tell(self, state: ServerState, replies: Judged, arrived: Bool[Array, "silos"]) -> ServerState:
+    def tell(self, state: ServerState, replies: Judged, arrived: Bool[Array, " silos"]) -> ServerState:
         s, target = self.settings, state.target
         own, values = decode_undefined(replies.own[target]), decode_undefined(replies.models[target])
         if self.which == "one":
@@ -193,11 +193,11 @@ class TrainOthers(Train):
     name = "train-others"
 
     @override
-    def asked(self, state: ServerState, parties: int) -> Bool[Array, "silos"]:
+    def asked(self, state: ServerState, parties: int) -> Bool[Array, " silos"]:
         return super().asked(state, parties) & (jnp.arange(parties) != state.target)
 
     @override
-    def tell(self, state: ServerState, replies: Any, arrived: Bool[Array, "silos"]) -> ServerState:
+    def tell(self, state: ServerState, replies: Any, arrived: Bool[Array, " silos"]) -> ServerState:
         heard = arrived & is_finite(replies.weights)
         rows = update_rows(state.rows, replies.rows, heard)
         # The models are kept until the target is heard, too.
@@ -216,7 +216,7 @@ class TrainAndJudge(Train, request=ModelAndCandidates, reply=TrainedAndJudged):
         return {**self.settings.sizes, "models": self.settings.n_candidates}
 
     @override
-    def asked(self, state: ServerState, parties: int) -> Bool[Array, "silos"]:
+    def asked(self, state: ServerState, parties: int) -> Bool[Array, " silos"]:
         return (jnp.arange(parties) == state.target) & ~state.stopped
 
     @override
@@ -236,7 +236,7 @@ class TrainAndJudge(Train, request=ModelAndCandidates, reply=TrainedAndJudged):
         return party, TrainedAndJudged(reply.weights, reply.rows, judged.own, judged.models)
 
     @override
-    def tell(self, state: ServerState, replies: TrainedAndJudged, arrived: Bool[Array, "silos"]) -> ServerState:
+    def tell(self, state: ServerState, replies: TrainedAndJudged, arrived: Bool[Array, " silos"]) -> ServerState:
         s, target, before = self.settings, state.target, state
         # Rewards of the round before.
         own, values = decode_undefined(replies.own[target]), decode_undefined(replies.models[target])

@@ -131,7 +131,7 @@ def everyone(target: int, silos: int) -> Bool[np.ndarray, "1 silos"]:
     return _with_target(everyone_table(silos), target, silos)
 
 
-def code(members: Sequence[bool] | Bool[Array | np.ndarray, "silos"]) -> str:
+def code(members: Sequence[bool] | Bool[Array | np.ndarray, " silos"]) -> str:
     """The thesis' notation of an arm: a digit a silo, 1 if it is in.
 
     >>> code([False, True, True, False])
@@ -141,7 +141,7 @@ def code(members: Sequence[bool] | Bool[Array | np.ndarray, "silos"]) -> str:
 
 
 def name(
-    members: Sequence[bool] | Bool[Array | np.ndarray, "silos"], names: Sequence[str], target: int | None = None
+    members: Sequence[bool] | Bool[Array | np.ndarray, " silos"], names: Sequence[str], target: int | None = None
 ) -> str:
     """An arm in words.
 

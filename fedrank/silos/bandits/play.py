@@ -16,7 +16,7 @@ def play(
     key: Key[Array, ""],
     noise: float | Float[Array, ""] = 0.1,
     binary: bool | Bool[Array, ""] = False,
-) -> tuple[Int[Array, "rounds"], Float[Array, "rounds"]]:
+) -> tuple[Int[Array, " rounds"], Float[Array, " rounds"]]:
     """Play a bandit for so many rounds in one ``lax.scan``; ``vmap`` over rules and keys.
 
     In an Extreme-Explore round all arms are observed, and the arm of the round is that of the highest reward, as its

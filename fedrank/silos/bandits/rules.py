@@ -190,7 +190,7 @@ def reward(rule: Rule, increments: Float[Array, "*shape"]) -> Float[Array, "*sha
     return jnp.where(jnp.isnan(rule.threshold), increments, (increments > rule.threshold).astype(jnp.float32))
 
 
-def estimate(rule: Rule, estimates: Estimates) -> Float[Array, "arms"]:
+def estimate(rule: Rule, estimates: Estimates) -> Float[Array, " arms"]:
     """Estimated expected reward of every arm: q, or the posterior mean of Thompson sampling and Bayesian EE."""
     wins, losses = rule.wins0 + estimates.wins, rule.losses0 + estimates.losses
     bayesian = (rule.kind == _THOMPSON) | (rule.kind == _BAYESIAN)
@@ -200,7 +200,7 @@ def estimate(rule: Rule, estimates: Estimates) -> Float[Array, "arms"]:
 def choose(
     rule: Rule,
     estimates: Estimates,
-    playable: Bool[Array, "arms"],
+    playable: Bool[Array, " arms"],
     key: Key[Array, ""],
     kinds: Sequence[int] | None = None,
 ) -> Int[Array, ""]:
@@ -231,7 +231,7 @@ def choose(
     draws = jax.random.uniform(key, (2 * n + 1,), jnp.float32)
     coin, ties, which = draws[0], draws[1 : n + 1], draws[n + 1 :]
 
-    def largest(scores: Float[Array, "arms"]) -> Int[Array, ""]:
+    def largest(scores: Float[Array, " arms"]) -> Int[Array, ""]:
         scores = jnp.where(playable, scores, -jnp.inf)
         # A draw is never below 0, so −1 marks what is not a candidate.
         return jnp.argmax(jnp.where(playable & (scores == jnp.max(scores)), ties, -1.0)).astype(jnp.int32)
@@ -270,7 +270,7 @@ def choose(
 
 
 def update(
-    rule: Rule, estimates: Estimates, increments: Float[Array, "arms"], observed: Bool[Array, "arms"]
+    rule: Rule, estimates: Estimates, increments: Float[Array, " arms"], observed: Bool[Array, " arms"]
 ) -> Estimates:
     """Take in what a round showed: one arm of an ordinary round, or many of an Extreme-Explore round.
 
@@ -313,7 +313,7 @@ def explores(rule: Rule, round: int | Int[Array, ""], key: Key[Array, ""]) -> Bo
 
 
 def best(
-    rule: Rule, estimates: Estimates, increments: Float[Array, "arms"], observed: Bool[Array, "arms"]
+    rule: Rule, estimates: Estimates, increments: Float[Array, " arms"], observed: Bool[Array, " arms"]
 ) -> Int[Array, ""]:
     """The arm whose model becomes the global one after an Extreme-Explore round: that of the highest reward.
 

@@ -30,10 +30,10 @@ class Intervals(NamedTuple):
         n: Number of samples that were not NaN.
     """
 
-    mean: Float[np.ndarray, "columns"]
-    lower: Float[np.ndarray, "columns"]
-    upper: Float[np.ndarray, "columns"]
-    n: Int[np.ndarray, "columns"]
+    mean: Float[np.ndarray, " columns"]
+    lower: Float[np.ndarray, " columns"]
+    upper: Float[np.ndarray, " columns"]
+    n: Int[np.ndarray, " columns"]
 
 
 class Inverted(NamedTuple):
@@ -53,7 +53,7 @@ def differences(
     observed: Bool[np.ndarray, "rounds arms"],
     members: Bool[np.ndarray, "arms silos"],
     silo: int,
-) -> Float[np.ndarray, "rounds"]:
+) -> Float[np.ndarray, " rounds"]:
     """What a silo changed, round by round, all else equal.
 
     Every arm with the silo is compared with the arm of the same silos without it, where both were observed in the
@@ -155,7 +155,7 @@ def inverted(auc: float, positives: int, negatives: int, level: float = 0.05) ->
     return Inverted(min(p, 1.0), "labels look inverted" if p <= level else "no sign of inverted labels")
 
 
-def _mann_whitney(positives: int, negatives: int) -> Float[np.ndarray, "u_values"]:
+def _mann_whitney(positives: int, negatives: int) -> Float[np.ndarray, " u_values"]:
     """Probability of every U in 0 … positives · negatives if labels are shuffled and no scores are tied.
 
     The highest score of a + b rows is one of the a with probability a / (a + b), and then beats all b others (the

@@ -21,7 +21,7 @@ from fedrank.ranking.config import (
     FoltrPDGDPrivacy,
     MGDConfig,
 )
-from fedrank.silos.config import Bandit, Network, Silos
+from fedrank.silos.config import Bandit, BanditFedAvgConfig, Network, Silos
 from fedrank.texts.config import Sketch, Texts
 
 APPS = Path(__file__).resolve().parents[3] / "apps"
@@ -37,13 +37,12 @@ APPS = Path(__file__).resolve().parents[3] / "apps"
         ),
         MGDConfig(candidates=4, learning_rate=0.5, compute=Compute(kernels="off")),
         FoltrPDGDConfig(privacy=FoltrPDGDPrivacy(secure_sum=False)),
-        RunConfig(
-            protocol="bandit-fedavg",
+        BanditFedAvgConfig(
             data="own",
             silos=Silos(positive="no", exclude=("a", "b")),
             network=Network(widths=(8, 4)),
         ),
-        RunConfig(protocol="bandit-fedavg", bandit=Bandit(threshold=0.025, patience=3, alone=False), data="own"),
+        BanditFedAvgConfig(bandit=Bandit(threshold=0.025, patience=3, alone=False), data="own"),
         RunConfig(protocol="silo-sketch", data="own", texts=Texts(documents=9, grades=3), sketch=Sketch(epsilon=1.0)),
         RunConfig(protocol="silo-sketch", data="own", sketch=Sketch(mode="paper", z1=2), i_know=True),
     ],

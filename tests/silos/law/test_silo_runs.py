@@ -12,22 +12,21 @@ from scipy.stats import ttest_1samp
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.core.ledger import Ledger
 from fedrank.engine import runner
-from fedrank.engine.settings import from_dict, with_setting
-from fedrank.experiments.build import build
-from fedrank.experiments.config import Compute, Devices, Evaluation, RunConfig
+from fedrank.engine.config import Compute
 from fedrank.engine.run import Interrupted, resume, run
+from fedrank.engine.settings import from_dict, with_setting
 from fedrank.silos.bandit_grid import STATIONARY, cells, play_cells
 from fedrank.silos.build import build_silos
-from fedrank.silos.config import Bandit, Network, Silos
+from fedrank.silos.config import Bandit, BanditFedAvgConfig, Devices, Network, Silos, SilosEvaluation
+from fedrank.silos.task import TASK
 
-SMALL = RunConfig(
-    protocol="bandit-fedavg",
+SMALL = BanditFedAvgConfig(
     rounds=4,
     seeds=2,
     silos=Silos(target="all", train=20.0, count=3, rows=60),
     network=Network(widths=(4,), epochs=2),
     bandit=Bandit(arms="all", probe=True),
-    evaluation=Evaluation(baselines=()),
+    evaluation=SilosEvaluation(baselines=()),
 )
 #: What a run and one that was stopped must agree in; the others hold times.
 SAME = ("metrics.parquet", "arms.parquet", "crossed.parquet", "evidence.json", "ledger.jsonl", "privacy.json")
@@ -139,9 +138,9 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_files(folder, tmp_path, monk
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"protocol": "foltr-es"}, "silos.target means nothing"),
-        ({"clicks": "perfect"}, "clicks means nothing"),
-        ({"privacy.p": 0.5}, "privacy.p means nothing"),
+        ({"sillos.target": "x"}, "no setting named 'sillos'"),
+        ({"personal.pull": 0.5}, "personal means nothing to this protocol; it is a setting of apfl, ditto"),
+        ({"protocol": "ditto"}, "bandit means nothing to this protocol; it is a setting of bandit-fedavg"),
         ({"bandit.rule": "thompson"}, "threshold"),
         ({"bandit.arms": "clusters", "bandit.clusters": 3}, "clusters must be"),
         ({"silos.target": "nobody"}, "no silo named 'nobody'"),
@@ -150,7 +149,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_files(folder, tmp_path, monk
         ({"bandit.epsilon": 0.9}, "bandit.epsilon means nothing without bandit.rule"),
         ({"silos.label": "ill"}, "silos.label is about a file"),
         ({"evaluation.baselines": ["MSE"]}, "no baseline of silos named 'MSE'"),
-        ({"evaluation.measures": ["nDCG@10"]}, "evaluation.measures means nothing"),
+        ({"network.crossing": "local", "network.norm": "layer"}, "batch norm"),
     ],
 )
 def test_what_cannot_be_is_said(changed, said):
@@ -158,13 +157,13 @@ def test_what_cannot_be_is_said(changed, said):
     with pytest.raises((ConfigError, DataError), match=said):
         for key, value in changed.items():
             config = with_setting(config, key, value)
-        build(config)
+        TASK.build(config.resolved())
 
 
 @pytest.mark.slow
 def test_the_marks_are_runs_with_a_fixed_arm(tmp_path):
     one = dataclasses.replace(SMALL, silos=dataclasses.replace(SMALL.silos, target="0"))
-    marked = dataclasses.replace(one, evaluation=Evaluation())
+    marked = dataclasses.replace(one, evaluation=SilosEvaluation())
     marks = json.loads((run(marked, tmp_path / "marked") / "baselines.json").read_text())["baselines"]
     for mark, arm in zip(marks, (0, 1), strict=True):
         fixed = dataclasses.replace(one, bandit=Bandit(rule="fixed", arms="everyone", fixed=arm))
@@ -176,12 +175,13 @@ def test_the_marks_are_runs_with_a_fixed_arm(tmp_path):
                 assert said["value"] == pytest.approx(mine, abs=1e-5)
 
 
-def test_a_protocol_brings_its_own_defaults():
-    config = with_setting(RunConfig(), "protocol", "bandit-fedavg")
-    assert (config.rounds, config.evaluation.every, config.evaluation.measures) == (15, 1, ("AUC",))
-    kept = with_setting(RunConfig(rounds=7), "protocol", "bandit-fedavg")
-    assert kept.rounds == 7
-    assert from_dict({"protocol": "fedavg", "network": {"widths": [3, 2]}}).network.widths == (3, 2)
+def test_a_protocol_has_its_own_settings_and_keeps_those_that_another_knows():
+    assert (BanditFedAvgConfig().rounds, BanditFedAvgConfig().evaluation.every) == (15, 1)
+    config = from_dict({"protocol": "fedavg", "rounds": 7, "network": {"widths": [3, 2]}})
+    other = with_setting(config, "protocol", "ditto")
+    assert (other.rounds, other.network.widths, other.personal.pull) == (7, (3, 2), 1.0)
+    with pytest.raises(ConfigError, match=r"network.crossing means nothing"):
+        with_setting(with_setting(config, "network.crossing", "local"), "protocol", "fedbn")
 
 
 def test_table_3_has_forty_cells_that_are_thirty_seven_settings():
@@ -216,7 +216,8 @@ def test_a_table_of_rules_is_each_rule_by_itself():
     ["fedavg", "fedavg-finetune", "fedper", "fedbn", "ditto", "apfl", "fedfomo", "ifca", "leave-one-out", "local-only"],
 )
 def test_every_method_runs(protocol, tmp_path):
-    config = dataclasses.replace(SMALL, protocol=protocol, bandit=Bandit(), rounds=2, seeds=1)
+    plain = dataclasses.replace(SMALL, bandit=Bandit(), rounds=2, seeds=1)
+    config = with_setting(plain, "protocol", protocol)
     folder = run(config, tmp_path / protocol)
     frame = pl.read_parquet(folder / "metrics.parquet").filter(pl.col("split") == "test")
     assert frame["value"].is_between(0, 1).all()

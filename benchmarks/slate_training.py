@@ -18,8 +18,7 @@ import jax.numpy as jnp
 
 from fedrank.engine.settings import from_dict
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.experiments.build import build
-from fedrank.slates.build import SlateExperiment
+from fedrank.slates.build import experiment_of
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.world.policies import BASELINES
 from fedrank.slates.world.rollout import returns
@@ -90,9 +89,10 @@ def main() -> None:
     parser.add_argument("--at-least", type=float, default=0.0, help="episodes per second below which it fails")
     given = parser.parse_args()
     world = {"candidates": given.candidates, "slate": given.slate}
-    experiment = build(from_dict({"protocol": "vertical-slate", "seeds": given.seeds, "world": world}).resolved())
-    assert isinstance(experiment, SlateExperiment)
+    settings = from_dict({"protocol": "vertical-slate", "seeds": given.seeds, "world": world})
+    experiment = experiment_of(settings.resolved())
     protocol = experiment.protocol
+    assert isinstance(protocol, FedSlate)
 
     policy, keys = BASELINES.get("random")(experiment.world), jax.random.split(jax.random.key(0), 2000)
     returns(experiment.world, policy, keys).block_until_ready()

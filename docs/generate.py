@@ -255,20 +255,19 @@ def texts() -> dict[str, Any]:
 
 
 def platforms() -> dict[str, tuple[Any, int]]:
-    """The protocols of platforms that share users, each with how many there are: 10 candidates, 32 moments a batch."""
-    from fedrank.experiments.config import RunConfig
-    from fedrank.slates.build import build_platforms
-    from fedrank.slates.config import Sharing, Slates, World
+    """The protocols of platforms that share users, each with their number: 10 candidates, 32 transitions a batch."""
+    from fedrank.slates.build import experiment_of
+    from fedrank.slates.config import FederatedSlates, FedSlateConfig, Sharing, World
 
     def made(**sections: Any) -> Any:
-        return build_platforms(RunConfig(protocol="vertical-slate", **sections).resolved()).protocol
+        return experiment_of(FedSlateConfig(**sections).resolved()).protocol
 
-    corrected, moving = made(), made(slates=Slates(mode="published"))
+    corrected, moving = made(), made(slates=FederatedSlates(mode="published"))
     sums = made(world=World(platforms=3), sharing=Sharing(secure_sum=True))
     replies = [e.reply for e in corrected.exchanges]
     differ = types.SimpleNamespace(exchanges=[e for e in moving.exchanges if e.reply not in replies])
     return {
-        "FedSlate, two platforms; N = 10 candidates, B = 32 moments": (corrected, 2),
+        "FedSlate, two platforms; N = 10 candidates, B = 32 transitions": (corrected, 2),
         "FedSlate as published, with targets that move; what differs": (differ, 2),
         "FedSlate by sums, three platforms; a federated network of 1,251 numbers": (sums, 3),
     }

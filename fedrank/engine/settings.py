@@ -15,7 +15,6 @@ from fedrank.engine.config import settings_of
 from fedrank.engine.methods import known_by, method, method_names
 from fedrank.experiments.config import RunConfig as OldConfig
 from fedrank.experiments.known import family
-from fedrank.slates.modes import drop_bundle
 
 #: The protocol of a configuration that names none.
 DEFAULT_PROTOCOL = "foltr-es"
@@ -186,7 +185,6 @@ _RIVALS = {"rounds": "budget", "budget": "rounds", "privacy.p": "privacy.epsilon
 
 def drop_rivals(values: dict[str, Any], key: str) -> None:
     """Take out of a nested dictionary what says the same as a setting in another way, or follows from it, in place."""
-    drop_bundle(values, key)
     if key in _RIVALS:
         remove(values, _RIVALS[key])
 

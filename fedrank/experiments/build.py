@@ -12,7 +12,6 @@ from fedrank.experiments.config import RunConfig
 from fedrank.experiments.known import family
 from fedrank.ranking.build import Experiment
 from fedrank.silos.build import SiloExperiment
-from fedrank.slates.build import SlateExperiment, build_platforms
 from fedrank.texts.build import TextExperiment, build_texts
 
 
@@ -29,8 +28,8 @@ def with_own_settings(config: RunConfig | NewConfig) -> RunConfig | NewConfig:
 
 def build(
     config: RunConfig | NewConfig, folder: str | os.PathLike[str] | None = None
-) -> Experiment | SiloExperiment | TextExperiment | SlateExperiment:
-    """Load the data and set up everything, of silos, of platforms or of a ranker.
+) -> Experiment | SiloExperiment | TextExperiment:
+    """Load the data and set up everything, of silos or of a ranker.
 
     Args:
         config: The configuration.
@@ -42,6 +41,4 @@ def build(
     config = with_own_settings(config).resolved()
     if isinstance(config, NewConfig):
         return plugins.get("fedrank.tasks", method(config.protocol).task).build(config, folder)
-    if config.of_texts:
-        return build_texts(config, folder)
-    return build_platforms(config)
+    return build_texts(config, folder)

@@ -19,8 +19,6 @@ from fedrank.experiments.protocols import PROTOCOLS
 from fedrank.privacy.accountant import DELTA
 from fedrank.privacy.randomised_response import probability
 from fedrank.silos.config import Bandit, Network, Silos
-from fedrank.slates.config import Sharing, Slates, World, check_sharing
-from fedrank.slates.modes import resolved_slates
 from fedrank.texts.config import Sketch, Texts, Training, resolved_sketch
 
 #: p of FOLtR-ES when neither p nor ε is given: the paper's choice for its main results (Section 6.3).
@@ -228,9 +226,6 @@ class RunConfig:
     texts: Texts = field(default_factory=Texts)
     sketch: Sketch = field(default_factory=Sketch)
     training: Training = field(default_factory=Training)
-    world: World = field(default_factory=World)
-    slates: Slates = field(default_factory=Slates)
-    sharing: Sharing = field(default_factory=Sharing)
 
     def __post_init__(self):
         PROTOCOLS.entry(self.protocol)
@@ -304,12 +299,8 @@ class RunConfig:
             norm = "l2" if self.as_published else privacy.clip_norm
             privacy = dataclasses.replace(privacy, clip=clip, secure_sum=secure, clip_norm=norm)
         sketch = resolved_sketch(self.sketch, self.i_know) if self.of_texts else self.sketch
-        slates = self.slates
-        if self.of_platforms:
-            slates = resolved_slates(slates, self.rounds, self.protocol, self.world)
-            check_sharing(self.world, self.sharing)
-        rate = step_size(self.protocol, self.slates.mode) if self.learning_rate is None else self.learning_rate
-        return dataclasses.replace(self, privacy=privacy, sketch=sketch, slates=slates, learning_rate=rate)
+        rate = step_size(self.protocol) if self.learning_rate is None else self.learning_rate
+        return dataclasses.replace(self, privacy=privacy, sketch=sketch, learning_rate=rate)
 
     @property
     def of_silos(self) -> bool:
@@ -320,11 +311,6 @@ class RunConfig:
     def of_texts(self) -> bool:
         """Whether silos learn to rank over each other's texts."""
         return family(self.protocol).name == "texts"
-
-    @property
-    def of_platforms(self) -> bool:
-        """Whether platforms share users."""
-        return family(self.protocol).name == "platforms"
 
     def _evaluation(self) -> Evaluation:
         e, usual = self.evaluation, family(self.protocol)

@@ -7,16 +7,6 @@ from typing import Any, NamedTuple
 
 from fedrank.core.errors import ConfigError
 from fedrank.silos.config import SILO_BASELINES
-from fedrank.slates.config import (
-    PLATFORM_BASELINES,
-    PLATFORM_EVERY,
-    PLATFORM_KNOWN,
-    PLATFORM_MEASURES,
-    PLATFORM_NEEDS,
-    PLATFORM_PROTOCOLS,
-    PLATFORM_ROUNDS,
-)
-from fedrank.slates.modes import PLATFORM_RATES
 from fedrank.texts.config import (
     TEXT_BASELINES,
     TEXT_EVERY,
@@ -90,8 +80,7 @@ KNOWN_BY = {
     "data": (*_RANKING, *_SILOS, *_TEXTS),
     "data_seed": (*_RANKING, *_SILOS, *_TEXTS),
     "evaluation.measures": (*_RANKING, *_TEXTS),
-    "privacy.delta": (*_RANKING, *_TEXTS, *PLATFORM_KNOWN["sharing"]),
-    **PLATFORM_KNOWN,
+    "privacy.delta": (*_RANKING, *_TEXTS),
     "texts": _TEXTS,
     "sketch": _TEXTS,
     "training": _TEXTS,
@@ -133,11 +122,9 @@ class Family(NamedTuple):
 _DEVICES = Family("devices", DEFAULT_ROUNDS, 10, ("nDCG@10", "RR@10"), ("MSE",))
 _OF_SILOS = Family("silos", SILO_ROUNDS, 1, ("AUC",), SILO_BASELINES)
 _OF_TEXTS = Family("texts", TEXT_ROUNDS, TEXT_EVERY, TEXT_MEASURES, TEXT_BASELINES)
-_OF_PLATFORMS = Family("platforms", PLATFORM_ROUNDS, PLATFORM_EVERY, PLATFORM_MEASURES, PLATFORM_BASELINES)
 _FAMILIES = {
     **dict.fromkeys(SILO_PROTOCOLS, _OF_SILOS),
     **dict.fromkeys(TEXT_PROTOCOLS, _OF_TEXTS),
-    **dict.fromkeys(PLATFORM_PROTOCOLS, _OF_PLATFORMS),
 }
 
 
@@ -146,14 +133,13 @@ def family(protocol: str) -> Family:
     return _FAMILIES.get(protocol, _DEVICES)
 
 
-def step_size(protocol: str, mode: str) -> float:
+def step_size(protocol: str) -> float:
     """The step size of a protocol's paper.
 
     Args:
         protocol: The protocol.
-        mode: ``slates.mode``; only platforms have one.
     """
-    others = {"silos": SILO_RATE, "texts": TEXT_RATE, "platforms": PLATFORM_RATES[mode]}
+    others = {"silos": SILO_RATE, "texts": TEXT_RATE}
     return LEARNING_RATES[protocol] if protocol in LEARNING_RATES else others[family(protocol).name]
 
 
@@ -173,7 +159,7 @@ def refuse_meaningless(config: Any, default: Any) -> None:
                 f"{_changed(_value(config, name), _value(default, name), name)} means nothing to the protocol "
                 f"{config.protocol!r}; it is a setting of {', '.join(protocols)}. Leave it out."
             )
-    for name, where, needed in (*NEEDS, *SILO_NEEDS, *TEXT_NEEDS, *PLATFORM_NEEDS):
+    for name, where, needed in (*NEEDS, *SILO_NEEDS, *TEXT_NEEDS):
         if _value(config, name) == _value(default, name):
             continue
         given = _value(config, where)

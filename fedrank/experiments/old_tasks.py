@@ -9,8 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from fedrank.experiments.build import build
-from fedrank.slates.build import SlateExperiment
-from fedrank.slates.run import SlateRunner
 from fedrank.texts.build import TextExperiment
 from fedrank.texts.run import TextRunner
 
@@ -26,10 +24,8 @@ def _build(config: Any, folder: Any = None, *, protocol: Any = None, data: Any =
 
 
 def _runner(experiment: Any, home: Any, listener: Any) -> Any:
-    if isinstance(experiment, TextExperiment):
-        return TextRunner(experiment, home, listener)
-    assert isinstance(experiment, SlateExperiment)
-    return SlateRunner(experiment, home, listener)
+    assert isinstance(experiment, TextExperiment)
+    return TextRunner(experiment, home, listener)
 
 
 def _folder_name(config: Any) -> str:

@@ -1,7 +1,7 @@
-"""What fixed policies bring in: the marks that a run of platforms is compared with.
+"""Fixed policies: the baselines that a run of platforms is compared with.
 
 Each is played for the same fresh users, and for the users that each run is judged by, so that a difference between a
-run and a mark is one of slates and not of users.
+run and a baseline is one of slates and not of users.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from fedrank.slates.world.policies import BASELINES
 from fedrank.slates.world.rollout import Policy, returns
 from fedrank.slates.world.satisfaction import Satisfaction
 
-#: Fresh users of a mark.
-MARK_EPISODES = 2000
-#: The yardstick.
+#: Fresh users that a baseline is played for.
+BASELINE_EPISODES = 2000
+#: Name of the optimal policy among the baselines.
 OPTIMUM = "optimum"
-#: What is measured.
+#: Name of the measure.
 ENGAGEMENT = "engagement"
 
 #: Folds of a run's key that no round and no simulator uses.
-FRESH, USERS, PLATFORMS = 0xFFFFFFF0, 0xFFFFFFF1, 0xFFFFFFF2
+FRESH, USERS = 0xFFFFFFF0, 0xFFFFFFF1
 
 _NOTES = {
     "random": "Every slate is drawn at random.",
@@ -41,8 +41,8 @@ _NOTES = {
 
 
 @dataclass(frozen=True, eq=False)
-class SlateMark:
-    """One mark.
+class SlateBaseline:
+    """One baseline.
 
     Attributes:
         name: One of the baselines of the configuration.
@@ -116,7 +116,7 @@ def fresh_users(keys: jax.Array, episodes: int) -> jax.Array:
     return jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, FRESH), episodes))(keys)
 
 
-def marks(world: Satisfaction, names: Sequence[str], keys: jax.Array, seed: int) -> list[SlateMark]:
+def baselines(world: Satisfaction, names: Sequence[str], keys: jax.Array, seed: int) -> list[SlateBaseline]:
     """Play each.
 
     Args:
@@ -125,14 +125,14 @@ def marks(world: Satisfaction, names: Sequence[str], keys: jax.Array, seed: int)
         keys: :func:`fresh_users` of the runs.
         seed: Of the fresh users that all marks share, and of the optimum's samples.
     """
-    mine = jax.random.split(jax.random.fold_in(jax.random.key(seed), USERS), MARK_EPISODES)
+    mine = jax.random.split(jax.random.fold_in(jax.random.key(seed), USERS), BASELINE_EPISODES)
     together = jnp.concatenate([mine, keys.reshape(-1)])
     out = []
     for name in names:
         policy, solution = _policy(world, name, seed)
         found = np.asarray(returns(world, policy, together), np.float64)
-        of_runs = found[MARK_EPISODES:].reshape(*keys.shape, -1).mean(axis=1)
-        out.append(SlateMark(name, found[:MARK_EPISODES], of_runs, solution))
+        of_runs = found[BASELINE_EPISODES:].reshape(*keys.shape, -1).mean(axis=1)
+        out.append(SlateBaseline(name, found[:BASELINE_EPISODES], of_runs, solution))
     return out
 
 

@@ -1,17 +1,20 @@
-"""From a configuration to platforms that share users: their world, their networks, their protocol."""
+"""From settings to platforms that share users: their world, their networks, their protocol."""
 
 from __future__ import annotations
 
 import dataclasses
 import string
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import jax
+
 from fedrank.core.errors import UnknownNameError
-from fedrank.experiments.config import RunConfig
-from fedrank.experiments.protocols import PROTOCOLS
+from fedrank.core.protocol import Party
+from fedrank.engine.methods import method
+from fedrank.engine.simulator import Conditions, run_keys
 from fedrank.privacy.noise.values import ValueNoise
-from fedrank.slates.config import PLATFORM_BASELINES, Slates
+from fedrank.slates.config import BASELINES, PlatformsConfig
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.secure_sum import SecureSum
 from fedrank.slates.fedslate.settings import Exploration, SlateSettings
@@ -25,12 +28,15 @@ from fedrank.slates.fedslate_2024 import (
     PositionalQ,
 )
 from fedrank.slates.networks import FederatedQ, IdentityHead, ItemHead, ItemLinearHead, ItemQ, LocalQ
+from fedrank.slates.protocol import PlatformProtocol
 from fedrank.slates.world.choice import CHOICES
 from fedrank.slates.world.presets import PRESETS, preset
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: The others' part of a federated value before anything is learnt, where their item is the same.
 _SHARE = 0.5
+#: Fold of a run's key that gives the platforms' first networks.
+PLATFORMS = 0xFFFFFFF2
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,63 +47,95 @@ class SlateExperiment:
         config: The configuration, resolved.
         world: The users.
         protocol: The protocol, with its networks.
-        notes: What a reader must know.
+        notes: Sentences that a reader of the results must know.
+        conditions: What happens to replies on their way: nothing.
     """
 
-    config: RunConfig
+    config: PlatformsConfig
     world: Satisfaction
-    protocol: FedSlate
+    protocol: PlatformProtocol
     notes: tuple[str, ...]
+    conditions: Conditions = field(default_factory=Conditions)
 
     @property
     def n_parties(self) -> int:
-        """How many platforms there are."""
+        """Number of platforms."""
         return self.world.platforms
 
     @property
+    def parties(self) -> Party:
+        """The platforms of the first run before its first user: leaves of ``own`` are [K, ...]."""
+        party = self.first_parties(run_keys([self.config.seed]))
+        return party._replace(own=jax.tree.map(lambda leaf: leaf[0], party.own))
+
+    def first_parties(self, keys: Any) -> Party:
+        """The platforms of several runs before their first users: leaves of ``own`` are [runs, K, ...].
+
+        Args:
+            keys: The runs' keys, typed [runs].
+        """
+        return self.protocol.parties(jax.vmap(lambda key: jax.random.fold_in(key, PLATFORMS))(keys))
+
+    @property
     def names(self) -> tuple[str, ...]:
-        """What platforms are called: A, B, C and so on."""
+        """Names of the platforms: A, B, C and so on."""
         return tuple(string.ascii_uppercase[: self.n_parties])
 
     @property
     def faults(self) -> tuple[str, ...]:
         """Faults of the published code that are switched on, by the names of their settings."""
         slates = self.config.slates
-        return tuple(name for name in FAULTS if getattr(slates, name) == PUBLISHED[name])
+        return tuple(name for name in FAULTS if getattr(slates, name, None) == PUBLISHED[name])
 
     @property
     def citations(self) -> tuple[str, ...]:
         """Keys of the publications that this experiment rests on."""
         c = self.config
         keys = (
-            PROTOCOLS.entry(c.protocol).citation,
+            _citation(c.protocol),
             "ie2019slateq",
             "ie2019recsim",
             PRESETS.entry(c.world.preset).citation,
             CHOICES.entry(c.world.choice).citation,
-            "bonawitz2017secagg" if c.sharing.secure_sum else "",
+            "bonawitz2017secagg" if getattr(self._settings, "secure_sum", None) else "",
         )
         return tuple(dict.fromkeys(key for key in keys if key))
 
+    @property
+    def _settings(self) -> Any:
+        return getattr(self.protocol, "settings", None)
 
-def build_platforms(config: RunConfig) -> SlateExperiment:
+
+def _citation(protocol: str) -> str:
+    """Key of a protocol's publication; empty for a protocol that came as an object."""
+    try:
+        return method(protocol).citation
+    except UnknownNameError:
+        return ""
+
+
+def experiment_of(
+    config: PlatformsConfig, protocol: PlatformProtocol | None = None, world: Satisfaction | None = None
+) -> SlateExperiment:
     """Set up everything; there is no data to load.
 
     Args:
         config: The configuration, resolved.
+        protocol: A protocol of the caller's own instead of the one that ``config.protocol`` names.
+        world: Users of the caller's own instead of those that ``config.world`` describes.
 
     Raises:
         ConfigError: Settings contradict each other.
     """
     for name in config.evaluation.baselines:
-        if name not in PLATFORM_BASELINES:
-            raise UnknownNameError("baseline of platforms", name, PLATFORM_BASELINES)
-    world = world_of(config)
-    settings = settings_of(config, world)
-    return SlateExperiment(config, world, FedSlate(settings), _notes(config))
+        if name not in BASELINES:
+            raise UnknownNameError("baseline of platforms", name, BASELINES)
+    users = world_of(config) if world is None else world
+    made: Any = method(config.protocol).make(config, users) if protocol is None else protocol
+    return SlateExperiment(config, users, made, _notes(config))
 
 
-def world_of(config: RunConfig) -> Satisfaction:
+def world_of(config: PlatformsConfig) -> Satisfaction:
     """The users of a configuration, resolved."""
     w = config.world
     given = {
@@ -118,21 +156,25 @@ def world_of(config: RunConfig) -> Satisfaction:
     )
 
 
-def settings_of(config: RunConfig, world: Satisfaction) -> SlateSettings:
-    """What platforms and coordinator agree on.
+def protocol_of(config: PlatformsConfig, world: Satisfaction, *, silent: bool, central: bool) -> FedSlate:
+    """The protocol of a configuration, with its networks.
 
     Args:
         config: The configuration, resolved.
         world: Its users.
+        silent: Nothing crosses: each platform learns by itself.
+        central: Each platform sees the user as all of them do.
 
     Raises:
         ConfigError: Settings contradict each other.
     """
     s: Any = config.slates  # resolved: nothing is None that the protocol knows
+    federated = not silent
+    sharing, privacy = getattr(config, "sharing", None), getattr(config, "privacy", None)
     settings = SlateSettings(
         world=world,
         local=ItemQ(1, 1),  # its features follow from the other settings, and are put in below
-        head=_head(s, world) if config.protocol == "vertical-slate" else IdentityHead(),
+        head=_head(s, world) if federated else IdentityHead(),
         feedback=tuple(s.feedback == "all" or number == 0 for number in range(world.platforms)),
         discount=s.discount,
         learning_rate=config.learning_rate,  # type: ignore[arg-type] - resolved
@@ -146,57 +188,54 @@ def settings_of(config: RunConfig, world: Satisfaction) -> SlateSettings:
         target=s.target,
         choice=s.choice,
         objective=s.objective,
-        others=s.others or "aligned",
-        regress=s.regress,
+        others=s.others if federated else "aligned",
+        regress=s.regress if federated else "greedy",
         reward_scale=s.reward_scale,
         centred=s.centred,
-        silent=config.protocol != "vertical-slate",
-        central=config.protocol == "slateq-central",
-        secure_sum=SecureSum() if config.sharing.secure_sum else None,
-        noise=_noise(config),
+        silent=silent,
+        central=central,
+        noise=None if sharing is None or privacy is None else _noise(sharing, privacy.delta),
+        secure_sum=SecureSum() if sharing is not None and sharing.secure_sum else None,
         faults=Faults(
             ids=s.ids,
             raw=s.raw,
-            online_others=bool(s.online_others),
-            moving_targets=bool(s.moving_targets),
+            online_others=federated and s.online_others,
+            moving_targets=federated and s.moving_targets,
             endless=s.endless,
             past=s.past,
         ),
     )
     local = _local(s, settings.user_features, settings.item_features, world.candidates)
-    return dataclasses.replace(settings, local=local)
+    return FedSlate(dataclasses.replace(settings, local=local))
 
 
-def _local(s: Slates, user: int, item: int, candidates: int) -> LocalQ:
-    widths: Any = s.local_widths
+def _local(s: Any, user: int, item: int, candidates: int) -> LocalQ:
     if s.positional:
-        return PositionalQ(user, item, candidates, widths, bool(s.squash))
-    return ItemQ(user, item, widths)
+        return PositionalQ(user, item, candidates, s.local_widths, s.squash)
+    return ItemQ(user, item, s.local_widths)
 
 
-def _head(s: Slates, world: Satisfaction) -> FederatedQ:
-    widths: Any = s.head_widths
+def _head(s: Any, world: Satisfaction) -> FederatedQ:
     n, share = world.candidates, 0.0 if s.others == "pooled" else _SHARE
     if s.head == "linear":
         return PositionalLinearHead(n) if s.positional else ItemLinearHead(share)
-    return PositionalHead(n, widths, bool(s.squash)) if s.positional else ItemHead(widths, share=share)
+    return PositionalHead(n, s.head_widths, s.squash) if s.positional else ItemHead(s.head_widths, share=share)
 
 
-def _noise(config: RunConfig) -> ValueNoise | None:
-    s = config.sharing
-    if s.clip is None:
+def _noise(sharing: Any, delta: float) -> ValueNoise | None:
+    if sharing.clip is None:
         return None
-    return ValueNoise(s.clip, s.epsilon, config.privacy.delta, s.mechanism, s.centre)
+    return ValueNoise(sharing.clip, sharing.epsilon, delta, sharing.mechanism, sharing.centre)
 
 
-def _notes(config: RunConfig) -> tuple[str, ...]:
-    s = config.slates
+def _notes(config: PlatformsConfig) -> tuple[str, ...]:
+    s: Any = config.slates
     notes = ["Users and what they like are made up by a program."]
-    if s.positional and (s.local_widths, s.head_widths) != PUBLISHED_WIDTHS:
-        notes.append(
-            f"Hidden layers have {_layers(s.local_widths)} and {_layers(s.head_widths)} units; those of the published "
-            f"networks have {_layers(PUBLISHED_WIDTHS[0])} and {_layers(PUBLISHED_WIDTHS[1])}."
-        )
+    widths = s.local_widths, getattr(s, "head_widths", None)
+    if s.positional and widths != PUBLISHED_WIDTHS:
+        used = " and ".join(_layers(part) for part in widths)
+        published = " and ".join(_layers(part) for part in PUBLISHED_WIDTHS)
+        notes.append(f"Hidden layers have {used} units; those of the published networks have {published}.")
     if config.world.preset == "recsim" and config.world.semantics is None:
         notes.append("A high kaleness engages like chocolate, and users prefer a low one: RecSim's code has it so.")
     return tuple(notes)

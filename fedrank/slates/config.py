@@ -1,101 +1,107 @@
-"""Settings of runs in which platforms share users: the tables ``[world]``, ``[slates]`` and ``[sharing]``.
+"""Settings of runs in which platforms share users.
 
-What ``slates.mode`` makes of settings that are left out is in :mod:`fedrank.slates.modes`.
+``slates.mode`` is a bundle of settings: ``corrected`` has none of the faults of the published code, ``published`` has
+all of them (:mod:`fedrank.slates.fedslate_2024`). Settings whose default is None follow from the mode, and some also
+from the world and the number of rounds; :meth:`PlatformsConfig.resolved` fills them in. A setting that is given stands
+in either mode, so that one fault can be switched on or off alone.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
+from fedrank.engine import config as engine
+from fedrank.engine.config import RunConfig
+from fedrank.privacy.accountant import DELTA
 
-#: Protocols of platforms that share users.
-PLATFORM_PROTOCOLS = ("vertical-slate", "slateq", "slateq-central")
-#: Where one federated network joins the platforms' values; the others are what it is compared with.
-_FEDERATED = ("vertical-slate",)
-#: Rounds where none are given: 400 users of 61 rounds each.
-PLATFORM_ROUNDS = 24_400
-#: Rounds between evaluations: 20 users.
-PLATFORM_EVERY = 1220
-#: What is measured: the sum of engagement over a user's stay, in all and of each platform.
-PLATFORM_MEASURES = ("engagement",)
-#: What it is compared with: fixed policies, and the best that somebody who sees the user's mind can do.
-PLATFORM_BASELINES = ("random", "choc", "kale", "myopic", "optimum")
+#: Policies that a run can be compared with.
+BASELINES = ("random", "choc", "kale", "myopic", "optimum")
 #: Rounds of a user: 122 ticks of two platforms (TianYaDY/FedSlate).
 EPISODE = 61
+#: Part of the rounds after which ε is at its floor, where no decay is given.
+EXPLORING = 1 / 3
+#: The smallest ε that a decay leads to; below it, exploration counts as none.
+_NO_EXPLORATION = 0.01
 #: Largest bound of a value.
 _LARGEST = 1e6
 
-#: Settings of platforms that only some of their protocols know.
-PLATFORM_KNOWN = {
-    "world": PLATFORM_PROTOCOLS,
-    "slates": PLATFORM_PROTOCOLS,
-    "sharing": _FEDERATED,
-    "evaluation.episodes": PLATFORM_PROTOCOLS,
-    **{
-        f"slates.{name}": _FEDERATED
-        for name in ("others", "regress", "head", "head_widths", "online_others", "moving_targets")
-    },
+#: What settings of ``[slates]`` are where nothing is given and the mode is ``corrected``.
+CORRECTED: dict[str, Any] = {
+    "memory": 5000,
+    "burn_in": 500,
+    "explore": 0.1,
+    "decay": None,  # follows from the rounds
+    "floor": 0.05,
+    "snap": 0.0,
+    "choice": "true",
+    "others": None,  # follow from the world
+    "centred": None,
+    "local_widths": (64, 64),
+    "head_widths": (32, 32),
+    "reward_scale": 15.0,
+    "positional": False,
+    "squash": False,
+    "ids": False,
+    "raw": False,
+    "past": False,
+    "endless": False,
+    "fresh": True,
+    "online_others": False,
+    "moving_targets": False,
 }
-#: Settings that mean something only where another has one of these values, or any but its default.
-PLATFORM_NEEDS = (
-    ("sharing.mechanism", "sharing.epsilon", ()),
-    ("sharing.centre", "sharing.clip", ()),
-    ("slates.regress", "slates.feedback", ("first",)),
-)
+#: Step size where none is given and the mode is ``corrected``.
+CORRECTED_RATE = 3e-4
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class World:
     """The users that platforms share, and what platforms can show them."""
 
     preset: Literal["recsim", "paper", "tension"] = setting(
         "recsim",
-        "Choc and Kale: recsim as RecSim's code has it; paper as FedSlate's text has it, where users like chocolate; "
-        "tension: as recsim, but satisfaction follows consumption three times as closely, so that greed costs.",
+        "Choc and Kale: recsim as in RecSim's code; paper as in FedSlate's text, where users like chocolate; tension "
+        "as recsim, but satisfaction follows consumption three times as closely, so that greed costs.",
     )
-    candidates: int = setting(10, "N, items that a platform can choose from, new ones in every round.")
-    slate: int = setting(3, "n, items that it shows.")
-    platforms: int = setting(2, "K, platforms that share a user.")
+    candidates: int = setting(10, "N, items to choose from, new ones in every round.", low=1, high=10_000)
+    slate: int = setting(3, "n, items that are shown.", low=1)
+    platforms: int = setting(2, "K, platforms that share a user.", low=1, high=26)
     sensitivity: float | None = setting(
-        None, "τ, how strongly satisfaction follows consumption; without it the preset's."
+        None, "τ, how strongly satisfaction follows consumption. Default: the preset's.", low=0, high=100
     )
     memory_discount: float | None = setting(
-        None, "β, what is left of past consumption a tick later; without it the preset's, 0.9."
+        None, "β, the part of past consumption that is left after a tick. Default: the preset's, 0.9."
     )
     observation_noise: float | None = setting(
-        None, "Standard deviation of the noise on the satisfaction that platforms see; without it the preset's, 0.1."
+        None, "Standard deviation of the noise on observed satisfaction. Default: the preset's, 0.1.", low=0, high=100
     )
     semantics: Literal["recsim-code", "paper"] | None = setting(
-        None, "What a high kaleness is: chocolate (recsim-code) or kale (paper); without it the preset's."
+        None, "Whether a high kaleness is chocolate (recsim-code) or kale (paper). Default: the preset's."
     )
     choice: Literal["multinomial", "multinomial-no-click", "proportional", "cascade"] = setting(
         "multinomial", "How users choose from a slate."
     )
     shared_candidates: bool = setting(True, "All platforms have the same items in a round, or each its own.")
     turns: Literal["in-order", "shuffled"] | None = setting(
-        None, "Who comes first in a round: always the first platform, or by lot; without it the preset's."
+        None, "Whether the first platform acts first in every round, or one by lot. Default: the preset's."
     )
     time_budget: int | None = setting(
-        None, "Ticks that a user stays, a multiple of platforms; without it 61 rounds: 122 of two platforms."
+        None, "Ticks of a user, a multiple of platforms. Default: 61 rounds, 122 ticks of two platforms."
     )
 
     def __post_init__(self):
-        for name, value, low, high in (
-            ("candidates", self.candidates, 1, 10_000),
-            ("slate", self.slate, 1, self.candidates),
-            ("platforms", self.platforms, 1, 26),
-            ("time_budget", self.ticks, self.platforms, 10**6),
-            ("sensitivity", self.sensitivity or 0.0, 0, 100),
-            ("observation_noise", self.observation_noise or 0.0, 0, 100),
-        ):
-            if not low <= value <= high:
-                raise ConfigError(f"world.{name} must be in {low}..{high}, got {value}.")
+        if not 1 <= self.slate <= self.candidates:
+            raise ConfigError(f"world.slate must be in 1..{self.candidates}, got {self.slate}.")
+        if not self.platforms <= self.ticks <= 10**6:
+            raise ConfigError(f"world.time_budget must be in {self.platforms}..{10**6}, got {self.ticks}.")
         if self.memory_discount is not None and not 0 <= self.memory_discount < 1:
             raise ConfigError(f"world.memory_discount must be in [0, 1), got {self.memory_discount}.")
-        if self.ticks % self.platforms:
+        if self.platforms > 0 and self.ticks % self.platforms:
             raise ConfigError(
                 f"world.time_budget must be a multiple of world.platforms = {self.platforms}, got {self.ticks}: in a "
                 "round every platform has a tick."
@@ -103,153 +109,120 @@ class World:
 
     @property
     def ticks(self) -> int:
-        """Ticks that a user stays."""
+        """Ticks of a user."""
         return EPISODE * self.platforms if self.time_budget is None else self.time_budget
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Slates:
-    """How platforms learn which slates to show. What is None has the value of ``mode``."""
+    """How platforms learn which slates to show. Defaults in brackets follow from the mode: corrected, published."""
 
     mode: Literal["corrected", "published"] = setting(
-        "corrected",
-        "What settings are that are left out: corrected, or as in the published code, fault by fault (see the "
-        "reference). Networks are of reduced width in both.",
+        "corrected", "Settings that are left out: corrected, or fault by fault as in the published code."
     )
-    discount: float = setting(0.9, "γ, what the next round is worth.")
-    batch: int = setting(32, "Rounds that a step learns from.")
-    memory: int | None = setting(None, "Rounds that are kept to learn from. Corrected 5,000, published 2,000.")
-    burn_in: int | None = setting(None, "Rounds before the first step. Corrected 500, published 5,000.")
-    learn_every: int = setting(3, "Rounds between steps.")
-    copy_every: int = setting(500, "Rounds after which target networks are copied.")
+    discount: float = setting(0.9, "γ, weight of the next round.", low=0, high=1)
+    batch: int = setting(32, "Rounds that a step learns from.", low=1, high=10**5)
+    memory: int | None = setting(None, "Rounds in the replay buffer (5,000; 2,000).", low=2, high=10**7)
+    burn_in: int | None = setting(None, "Rounds before the first step (500; 5,000).", low=1, high=10**6)
+    learn_every: int = setting(3, "Rounds between steps.", low=1, high=10**6)
+    copy_every: int = setting(500, "Rounds between copies to the target networks.", low=1, high=10**6)
     explore: float | None = setting(
-        None,
-        "ε, chance of a random slate, in the first round; each platform for itself. Corrected 0.1: what "
-        "B is taught (eq. 15) takes A's slates for the best ones. Published 1.",
+        None, "ε of the first round, probability of a random slate at each platform (0.1; 1).", low=0, high=1
     )
     decay: float | None = setting(
-        None,
-        "Factor of ε from round to round. Corrected: such that a third of the rounds leads to the floor; published "
-        "0.99995.",
+        None, "Factor of ε a round (a third of the rounds leads to the floor; 0.99995).", low=0, high=1
     )
-    floor: float | None = setting(None, "Smallest ε. Corrected 0.05, published 0.")
-    snap: float | None = setting(None, "Once ε has fallen below this it is 0. Corrected 0: never; published 0.1.")
+    floor: float | None = setting(None, "Smallest ε (0.05; 0).", low=0, high=1)
+    snap: float | None = setting(None, "Once ε has fallen below this it is 0 (0, which is never; 0.1).", low=0, high=1)
     optimiser: Literal["top-k", "greedy", "exact"] = setting(
         "greedy", "How a slate is made of values: the largest, one by one (eq. 8), or the best of all slates."
     )
     target: Literal["sarsa", "greedy", "top-k", "optimal"] = setting(
-        "greedy", "Whose slate the next round is valued by: the one that is shown, or the one of an optimiser."
+        "greedy", "The slate that the next round is valued by: the shown one, or that of an optimiser."
     )
     choice: Literal["true", "learned", "published"] | None = setting(
-        None,
-        "What platforms believe of users' choices: the truth; what clicks have taught them; or as published, where "
-        "users like what they dislike, and may choose nothing.",
+        None, "The platforms' choice model: the users' own, learned from clicks, or upside down (true; published)."
     )
     feedback: Literal["first", "all"] = setting(
-        "first", "Who has clicks and engagement: the first platform only, or all (the extended algorithm)."
+        "first", "Which platforms have clicks and engagement: the first, or all (the extended algorithm)."
     )
     objective: Literal["own", "team"] = setting(
-        "own",
-        "What is maximised: a platform's own engagement, or the mean of all that see theirs; the same where only "
-        "the first does.",
-    )
-    others: Literal["aligned", "pooled"] | None = setting(
-        None,
-        "What the federated network gets of the others beside an item's own value: their mean value of the item in the "
-        "same place, or one number, their mean over all items. Without it aligned where all platforms have the same "
-        "items, and as published always.",
-    )
-    regress: Literal["greedy", "shown"] = setting(
-        "greedy",
-        "Whose value a platform without feedback fits: of the best slate by its values (eq. 15), or of the one that it "
-        "showed.",
-    )
-    head: Literal["residual", "linear"] = setting(
-        "residual", "The federated network: hidden layers, or a linear one (the paper's ablation)."
+        "own", "What is maximised: a platform's own engagement, or the mean of all platforms with feedback."
     )
     local_widths: tuple[int, ...] | None = setting(
-        None, "Units of a platform's hidden layers. Corrected 64, 64; published five of them, there of 4,096."
+        None, "Units of a platform's hidden layers (64, 64; 64 × 5, in the publication 4,096 × 5)."
     )
-    head_widths: tuple[int, ...] | None = setting(
-        None, "Units of the federated network's. Corrected 32, 32; published four of them, there of 2,048."
-    )
-    centred: bool | None = setting(
-        None,
-        "Engagement counts as what it is above or below a platform's mean so far. Without it where users always click; "
-        "published: no.",
-    )
-    reward_scale: float | None = setting(
-        None, "Engagement is divided by it. Corrected 15, about a round's; published 1: rewards as they are."
-    )
+    centred: bool | None = setting(None, "Engagement counts less its mean so far (yes, where users always click; no).")
+    reward_scale: float | None = setting(None, "Divisor of engagement (15, about a round's; 1).", low=1e-6, high=1e6)
     positional: bool | None = setting(
-        None, "One network over all places, although candidates change places; else one for every item. Published: yes."
+        None, "Published fault: one network over all places, although candidates change places (no; yes)."
     )
-    squash: bool | None = setting(None, "Values go through tanh, although targets are about 15. Published: yes.")
-    ids: bool | None = setting(None, "Networks see the numbers of items, which count up for ever. Published: yes.")
-    raw: bool | None = setting(None, "Networks get features as they are, neither centred nor scaled. Published: yes.")
+    squash: bool | None = setting(None, "Published fault: tanh on values, although targets are about 15 (no; yes).")
+    ids: bool | None = setting(None, "Published fault: networks get the items' ever growing numbers (no; yes).")
+    raw: bool | None = setting(None, "Published fault: features are neither centred nor scaled (no; yes).")
     past: bool | None = setting(
-        None, "Networks see the engagement with the last 5 slates, not fading sums of the whole stay. Published: yes."
+        None, "Published fault: networks get the last 5 slates' engagement, not fading sums (no; yes)."
     )
     endless: bool | None = setting(
-        None, "Platforms with feedback are never told that a user has left, and learn across users. Published: yes."
+        None, "Published fault: platforms with feedback learn across users, as if none had left (no; yes)."
     )
     fresh: bool | None = setting(
-        None, "Platforms see the user as the round begins, not as their own last turn left them. Published: no."
-    )
-    online_others: bool | None = setting(
-        None, "Targets take the others' values from networks that learn, of the round before. Published: yes."
-    )
-    moving_targets: bool | None = setting(
-        None, "Targets are no constants: the gradient passes through them. Published: yes."
+        None, "Platforms see users as the round begins; no: as their own last turn left them (yes; no)."
     )
 
     def __post_init__(self):
         if self.decay == 0:
             raise ConfigError("slates.decay must be above 0, got 0; for no exploration set slates.explore = 0.")
-        for name, low, high in (
-            ("discount", 0, 1),
-            ("batch", 1, 10**5),
-            ("memory", 2, 10**7),
-            ("burn_in", 1, 10**6),
-            ("learn_every", 1, 10**6),
-            ("copy_every", 1, 10**6),
-            ("explore", 0, 1),
-            ("decay", 0, 1),
-            ("floor", 0, 1),
-            ("snap", 0, 1),
-            ("reward_scale", 1e-6, 1e6),
-        ):
-            value = getattr(self, name)
-            if value is not None and not low <= value <= high:
-                raise ConfigError(f"slates.{name} must be in {low:g}..{high:g}, got {value}.")
-        for name in ("local_widths", "head_widths"):
-            for width in getattr(self, name) or ():
-                if not 1 <= width <= 65_536:
-                    raise ConfigError(f"slates.{name} must be numbers in 1..65536, got {width}.")
         if self.discount == 1:
             raise ConfigError("slates.discount must be below 1, got 1: values would have no bound.")
+        for name in ("local_widths", "head_widths"):
+            for width in getattr(self, name, None) or ():
+                if not 1 <= width <= 65_536:
+                    raise ConfigError(f"slates.{name} must be numbers in 1..65536, got {width}.")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class FederatedSlates(Slates):
+    """The same where one federated network joins the platforms' values."""
+
+    others: Literal["aligned", "pooled"] | None = setting(
+        None,
+        "What the federated network gets of the others: their mean value of the item in the same place, or one number, "
+        "their mean over all items (aligned where all have the same items; aligned).",
+    )
+    regress: Literal["greedy", "shown"] = setting(
+        "greedy",
+        "The slate whose value a platform without feedback fits: the best by its values (eq. 15), or the shown one.",
+        needs=("slates.feedback", ("first",)),
+    )
+    head: Literal["residual", "linear"] = setting(
+        "residual", "The federated network: hidden layers, or a linear one (the paper's ablation)."
+    )
+    head_widths: tuple[int, ...] | None = setting(
+        None, "Units of its hidden layers (32, 32; 32 × 4, in the publication 2,048 × 4)."
+    )
+    online_others: bool | None = setting(
+        None, "Published fault: targets take the others' values from online networks, a round early (no; yes)."
+    )
+    moving_targets: bool | None = setting(None, "Published fault: the gradient passes through the targets (no; yes).")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sharing:
     """What is done to values before they leave a platform."""
 
-    clip: float | None = setting(
-        None, "Values are cut to this range around centre before they cross, ±; without it they are sent as they are."
-    )
-    centre: float = setting(
-        0.0,
-        "Middle of that range: a number that everybody knows. Values are near 0 where engagement is centred, else "
-        "about 1/(1 − γ) of a scaled engagement.",
-    )
+    clip: float | None = setting(None, "Values are cut to this range around centre, ±. Default: sent as they are.")
+    centre: float = setting(0.0, "Middle of that range: a public number.", needs=("sharing.clip", ()))
     epsilon: float | None = setting(
-        None, "ε of each list of values that crosses, by noise on it; needs clip. Without it none."
+        None, "ε of each list of values that crosses, by noise on it; needs clip. Default: no noise."
     )
-    mechanism: Literal["gaussian", "laplace"] = setting("gaussian", "The noise; Gaussian noise at privacy.delta.")
+    mechanism: Literal["gaussian", "laplace"] = setting(
+        "gaussian", "The noise; Gaussian noise at privacy.delta.", needs=("sharing.epsilon", ())
+    )
     secure_sum: bool = setting(
         False,
         "The coordinator sees sums over the platforms only, and the federated network goes to them; needs three. "
-        "Simulated only: platforms as processes refuse it.",
+        "Simulated only.",
     )
 
     def __post_init__(self):
@@ -265,14 +238,192 @@ class Sharing:
             raise ConfigError("sharing.epsilon needs sharing.clip, the bound that noise is measured by.")
 
 
-def check_sharing(world: World, sharing: Sharing) -> None:
-    """Refuse what does not go together.
+@dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """What the account of noise assumes."""
+
+    delta: float = setting(DELTA, "δ of Gaussian noise, and of the tighter bound for a user over the whole run.")
+
+    def __post_init__(self):
+        if not 0 < self.delta < 1:
+            raise ConfigError(f"privacy.delta must be between 0 and 1, got {self.delta}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation(engine.Evaluation):
+    """What is measured of the networks while they learn: engagement of fresh users without exploration."""
+
+    every: int = setting(
+        20 * EPISODE,
+        "Rounds between evaluations; the first and the last networks are always evaluated.",
+        low=1,
+        high=10**7,
+    )
+    episodes: int = setting(128, "Fresh users that an evaluation averages over, in each run.", low=2, high=10**6)
+    baselines: tuple[str, ...] = setting(BASELINES, f"Policies to compare with: {', '.join(BASELINES)}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlatformsConfig(RunConfig):
+    """Settings of every protocol of platforms that share users."""
+
+    rounds: int = setting(
+        400 * EPISODE, "Rounds, in each of which every platform shows a slate; a user has 61.", low=1, high=10**6
+    )
+    learning_rate: float | None = setting(None, "Step size of Adam. Default: 0.0003; 0.01 as published.")
+    world: World = field(default_factory=World)
+    slates: Slates = field(default_factory=Slates)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+
+    @property
+    def delta(self) -> float:
+        """δ of the account of a run."""
+        return DELTA
+
+    def resolved(self) -> PlatformsConfig:
+        """The same with everything filled in that follows from the mode, the world and the rounds.
+
+        Raises:
+            ConfigError: Settings contradict each other.
+        """
+        super().resolved()
+        return dataclasses.replace(
+            self,
+            slates=resolved_slates(self.slates, self.rounds, self.world),
+            learning_rate=rate_of(self.slates.mode) if self.learning_rate is None else self.learning_rate,
+        )
+
+    @classmethod
+    def without_derived(cls, values: dict[str, Any]) -> None:
+        """Take out, in place, what the mode, the world and the rounds of a nested dictionary come to anyway."""
+        slates = values.get("slates")
+        if not isinstance(slates, dict) or slates.get("mode", "corrected") not in ("corrected", "published"):
+            return
+        mode, explore = slates.get("mode", "corrected"), slates.get("explore")
+        bundle = bundle_of(mode, explore, _world_of(values))
+        first = bundle["explore"] if explore is None else explore
+        if slates.get("decay") == decay_of(
+            first, slates.get("floor", bundle["floor"]), values.get("rounds", cls.rounds)
+        ):
+            slates.pop("decay")
+        for name, usual in bundle.items():
+            value = slates.get(name)
+            if value is not None and (tuple(value) if isinstance(value, list) else value) == usual:
+                slates.pop(name)
+        if values.get("learning_rate") == rate_of(mode):
+            values.pop("learning_rate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedSlateConfig(PlatformsConfig):
+    """FedSlate: platforms that share users learn which slates to show, one of them without feedback."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("vertical-slate", "The protocol; see fedrank protocols.")
+    slates: FederatedSlates = field(default_factory=FederatedSlates)
+    sharing: Sharing = field(default_factory=Sharing)
+    privacy: Privacy = field(default_factory=Privacy)
+
+    @property
+    def delta(self) -> float:
+        """δ of the account of a run."""
+        return self.privacy.delta
+
+    def resolved(self) -> FedSlateConfig:
+        """As :meth:`PlatformsConfig.resolved`."""
+        if self.sharing.secure_sum and self.world.platforms < 3:
+            raise ConfigError(
+                f"sharing.secure_sum needs three platforms, and world.platforms = {self.world.platforms}: the sum of "
+                "what one other platform sends is what it sends."
+            )
+        return super().resolved()  # type: ignore[return-value] - the same class
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlateQConfig(PlatformsConfig):
+    """SlateQ: platforms that share users learn each by itself."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("slateq", "The protocol; see fedrank protocols.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CentralSlateQConfig(PlatformsConfig):
+    """SlateQ at platforms that see the user as all of them do."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("slateq-central", "The protocol; see fedrank protocols.")
+
+
+# -- what follows from the mode ----------------------------------------------------------------------------------------
+
+
+def rate_of(mode: str) -> float:
+    """Step size of a mode."""
+    return CORRECTED_RATE if mode == "corrected" else _published().PUBLISHED_RATE
+
+
+def bundle_of(mode: str, explore: float | None, world: World) -> dict[str, Any]:
+    """What settings of ``[slates]`` are where nothing is given.
+
+    Args:
+        mode: ``corrected`` or ``published``.
+        explore: ε of the first round, if it is given: there is no floor above it.
+        world: The users: in the corrected mode it decides whose items are the same, and who always clicks.
+    """
+    bundle = CORRECTED if mode == "corrected" else _published().PUBLISHED
+    bundle = {**bundle, "floor": min(bundle["floor"], bundle["explore"] if explore is None else explore)}
+    if mode == "corrected":
+        from fedrank.slates.world.choice import CHOICES  # it needs JAX
+
+        bundle["others"] = "aligned" if world.shared_candidates else "pooled"
+        bundle["centred"] = CHOICES.get(world.choice)().always_clicks
+    return bundle
+
+
+def decay_of(explore: float, floor: float, rounds: int) -> float:
+    """The factor that brings ε from its start to its floor in a third of the rounds; 1 where it is there already.
+
+    >>> round(0.5 * decay_of(0.5, 0.05, 300) ** 100, 6)
+    0.05
+    """
+    if floor >= explore:
+        return 1.0
+    return float((max(floor, _NO_EXPLORATION) / explore) ** (1 / max(1.0, rounds * EXPLORING)))
+
+
+def resolved_slates(slates: Slates, rounds: int, world: World) -> Slates:
+    """Settings with those filled in that follow from the mode.
+
+    Args:
+        slates: As configured.
+        rounds: Rounds of the run, for the decay of ε.
+        world: The users.
 
     Raises:
-        ConfigError: Says what, and what to do.
+        ConfigError: Settings contradict each other.
     """
-    if sharing.secure_sum and world.platforms < 3:
+    known = {one.name for one in dataclasses.fields(slates)}
+    given = {name: value for name, value in vars(slates).items() if value is not None}
+    bundle = {name: value for name, value in bundle_of(slates.mode, slates.explore, world).items() if name in known}
+    filled: Any = dataclasses.replace(slates, **{**bundle, **given})
+    if filled.floor > filled.explore:
         raise ConfigError(
-            f"sharing.secure_sum needs three platforms, and world.platforms = {world.platforms}: the sum of what one "
-            "other platform sends is what it sends."
+            f"slates.floor must not be above slates.explore = {filled.explore:g}, got {filled.floor}: ε only falls."
         )
+    if filled.decay is None:
+        filled = dataclasses.replace(filled, decay=decay_of(filled.explore, filled.floor, rounds))
+    for name, value in (("slates.memory", filled.memory), ("slates.burn_in", filled.burn_in)):
+        if value <= filled.batch:  # the newest round has no next one yet
+            raise ConfigError(f"{name} must be above slates.batch = {filled.batch}, got {value}.")
+    return filled
+
+
+def _world_of(values: dict[str, Any]) -> World:
+    """The world of a nested dictionary, as far as a bundle depends on it."""
+    given, names = values.get("world"), ("shared_candidates", "choice")
+    return World(**{name: given[name] for name in names if name in given}) if isinstance(given, dict) else World()
+
+
+def _published() -> Any:
+    """The published code's settings; imported late, because help texts must not wait for JAX."""
+    from fedrank.slates import fedslate_2024
+
+    return fedslate_2024

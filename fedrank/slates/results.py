@@ -22,11 +22,11 @@ STAY = 2
 
 def about(experiment: SlateExperiment) -> dict[str, Any]:
     """What is known before anybody learns: the content of ``slates.json``, but for ``results``."""
-    e, world, settings = experiment, experiment.world, experiment.protocol.settings
+    e, world = experiment, experiment.world
     w = e.config.world
     return {
         "platforms": list(e.names),
-        "feedback": list(settings.feedback),
+        "feedback": list(e.protocol.feedback),
         "protocol": e.config.protocol,
         "mode": e.config.slates.mode,
         "faults": list(e.faults),

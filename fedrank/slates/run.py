@@ -18,15 +18,16 @@ from typing import Any
 import jax
 import numpy as np
 import polars as pl
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from fedrank.core.ledger import Ledger
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
 from fedrank.engine.runner import Runner
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.slates.baselines import ENGAGEMENT, PLATFORMS, by_measure, fresh_users, marks
+from fedrank.slates.baselines import ENGAGEMENT, baselines, by_measure, fresh_users
 from fedrank.slates.build import SlateExperiment
-from fedrank.slates.fedslate import FedSlate
+from fedrank.slates.protocol import PlatformProtocol
 from fedrank.slates.results import about, read_baselines, results
 
 #: Slates of all runs in one compiled call: they are learnt from at once, and take longer than other interactions.
@@ -46,7 +47,9 @@ _STAYING = "checkpoint/staying.parquet"
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def evaluated(protocol: FedSlate, states: Any, own: Any, keys: jax.Array) -> jax.Array:
+def evaluated(
+    protocol: PlatformProtocol, states: Any, own: Any, keys: PRNGKeyArray
+) -> Float[Array, "runs episodes platforms"]:
     """What platforms get of fresh users without exploration: float32 [runs, episodes, K].
 
     Args:
@@ -86,8 +89,7 @@ class SlateRunner(Runner):
 
     def start(self) -> tuple[jax.Array, Any, Any]:
         """As :meth:`Runner.start`; the networks of every run are its own."""
-        keys = jax.vmap(lambda key: jax.random.fold_in(key, PLATFORMS))(self.keys)
-        parties = self.experiment.protocol.parties(keys)
+        parties = self.experiment.first_parties(self.keys)
         return self.keys, *self.simulator.start(self.keys, parties, per_run=True)
 
     def _step(self) -> int:
@@ -170,7 +172,7 @@ class SlateRunner(Runner):
     @functools.cached_property
     def epsilon(self) -> float | None:
         """ε of a round; None where nothing is promised."""
-        found = self.experiment.protocol.account(1, self.config.privacy.delta).epsilon_round
+        found = self.experiment.protocol.account(1, self.config.delta).epsilon_round
         return found if np.isfinite(found) else None
 
     def _note_crossed(self, seen: dict[str, Any], rounds: int) -> np.ndarray:
@@ -258,15 +260,11 @@ class SlateRunner(Runner):
     def write_known(self) -> None:
         """The platforms and their users, and what fixed policies come to."""
         e, c = self.experiment, self.config
-        settings = e.protocol.settings
         self.home.json("environment.json", environment(c, e.citations, kernels=False))
         self.home.json(
             "model.json",
             {
-                "network": f"{type(settings.local).__name__} a platform, joined by {type(settings.head).__name__}",
-                "n_features": settings.user_features + settings.item_features,
-                "parameters": settings.local.size,
-                "federated_parameters": 0 if settings.silent else settings.head.size,
+                **e.protocol.describe(),
                 "data": f"Choc and Kale ({c.world.preset})",
                 "generated": True,
                 "notes": list(e.notes),
@@ -275,14 +273,14 @@ class SlateRunner(Runner):
         wanted = c.evaluation.baselines
         if wanted:
             self.listener.stage("Fixed policies, to compare with")
-        found = marks(e.world, wanted, self.users, c.seed)
-        self.home.json("baselines.json", {"baselines": [mark.as_json(e.names) for mark in found]})
+        found = baselines(e.world, wanted, self.users, c.seed)
+        self.home.json("baselines.json", {"baselines": [baseline.as_json(e.names) for baseline in found]})
         self.home.json("slates.json", about(e))
 
     def write_crossed(self, done: int) -> None:
         """The ledger of the first run, and what it promises."""
         protocol = self.experiment.protocol
-        self.home.json("privacy.json", protocol.account(done, self.config.privacy.delta).as_json())
+        self.home.json("privacy.json", protocol.account(done, self.config.delta).as_json())
         ledger, crossed, every = Ledger(), self._all_crossed()[:done], self.config.evaluation.every
         for first in range(0, done, every):
             counts = crossed[first : first + every].sum(axis=0, dtype=np.int64)
@@ -316,16 +314,20 @@ class SlateRunner(Runner):
         )
 
     def _write_models(self, states: Any, own: Any) -> None:
-        joint = np.asarray(self.simulator.server(states).weights)
-        each, choice = np.asarray(own.weights), np.asarray(own.choice)
+        protocol, names = self.experiment.protocol, self.experiment.names
+        joint = np.asarray(protocol.weights(self.simulator.server(states)))
+        tensors = {kind: np.asarray(values) for kind, values in protocol.platform_tensors(own).items()}
         for run, seed in enumerate(self.seeds):
-            more = {f"platform {name}": each[run, place] for place, name in enumerate(self.experiment.names)}
-            more |= {f"choice {name}": choice[run, place] for place, name in enumerate(self.experiment.names)}
-            self.home.weights(_Joint(), seed, joint[run], more=more)
+            more = {
+                f"{kind} {name}": values[run, place]
+                for kind, values in tensors.items()
+                for place, name in enumerate(names)
+            }
+            self.home.weights(_FederatedNetwork(), seed, joint[run], more=more)
 
 
-class _Joint:
-    """How the federated network is kept: as one vector, whose layout is :mod:`fedrank.slates.networks`'s."""
+class _FederatedNetwork:
+    """The federated network in a file: one vector, whose layout is :mod:`fedrank.slates.networks`'s."""
 
     def tensors(self, weights: np.ndarray) -> dict[str, np.ndarray]:
         return {"federated": weights}

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import string
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from fedrank.core.ledger import Entry, Ledger
+from fedrank.engine.methods import method
+from fedrank.engine.settings import to_toml
+from fedrank.slates.config import Evaluation, World
 
 #: What a user brings a platform, by policy; 61 rounds.
 POLICIES = {"random": 950.0, "choc": 1040.0, "kale": 870.0, "myopic": 1040.0, "optimum": 1050.0}
@@ -18,48 +22,6 @@ FAULTS = (
     "choice", "reward_scale", "positional", "squash", "ids", "raw", "past", "endless", "fresh", "online_others",
     "moving_targets",
 )  # fmt: skip
-
-CONFIG = """\
-protocol = "{protocol}"
-data = "generated"
-clicks = "navigational"
-clients = 2000
-rounds = {rounds}
-learning_rate = 0.001
-seeds = {seeds}
-seed = {seed}
-
-[privacy]
-delta = 1e-06
-mechanism = "randomised-response"
-
-[evaluation]
-every = {every}
-measures = ["engagement"]
-episodes = 128
-
-[silos]
-train = 40.0
-
-[texts]
-silos = 4
-
-[world]
-preset = "recsim"
-candidates = {candidates}
-slate = 3
-platforms = {platforms}
-{world}
-[slates]
-mode = "corrected"
-discount = 0.9
-batch = 32
-reward_scale = 15.0
-others = "aligned"
-
-[sharing]
-secure_sum = false
-"""
 
 
 def make_slate_run(
@@ -102,10 +64,13 @@ def make_slate_run(
     folder.mkdir(parents=True, exist_ok=True)
     names, all_seeds = string.ascii_uppercase[:platforms], list(range(first_seed, first_seed + seeds))
     gains = (*gains, *[gains[-1]] * platforms)[:platforms]
-    known = {"protocol": protocol, "rounds": users * STAY, "seeds": seeds, "seed": first_seed, "every": 20 * STAY}
-    given = "" if sensitivity is None else f"sensitivity = {sensitivity}\n"
-    shape = {"candidates": candidates, "platforms": platforms, "world": given}
-    (folder / "config.toml").write_text(CONFIG.format(**known, **shape))
+    world = World(candidates=candidates, platforms=platforms, sensitivity=sensitivity)
+    known: Any = {
+        "rounds": users * STAY, "seeds": seeds, "seed": first_seed, "world": world,
+        "evaluation": Evaluation(every=20 * STAY),
+    }  # fmt: skip
+    config = method(protocol).settings(**known).resolved()
+    (folder / "config.toml").write_text(to_toml(config))
     about = {"fedrank": "0.1.0", "seconds": 4.2, "command": "fedrank run it.toml", "citations": ["deng2024fedslate"]}
     (folder / "environment.json").write_text(json.dumps(about))
     rng = np.random.default_rng(7)

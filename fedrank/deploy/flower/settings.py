@@ -40,8 +40,6 @@ SIMULATED = {
 }
 #: Tables of runs of silos, with tables and with texts; other runs have all settings but these.
 TEXT_TABLES = ("texts", "sketch", "training")
-#: Tables of runs of platforms that share users, which Flower does not carry: a round of theirs takes milliseconds.
-PLATFORM_TABLES = ("world", "slates", "sharing")
 # What runs of silos have beside their tables.
 _OF_TEXTS = {
     *("protocol", "data", "data_seed", "learning_rate", "rounds", "seed", "compute.chunk", "i_know", "privacy.delta")

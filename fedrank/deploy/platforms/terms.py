@@ -16,9 +16,9 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Exchange
 from fedrank.core.rng import party_key
 from fedrank.engine import simulator as simulated
-from fedrank.experiments.config import RunConfig
-from fedrank.slates.baselines import PLATFORMS
-from fedrank.slates.build import build_platforms
+from fedrank.engine.config import RunConfig
+from fedrank.slates.build import PLATFORMS, experiment_of
+from fedrank.slates.config import FedSlateConfig, PlatformsConfig
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.state import CoordinatorState, PlatformState
 
@@ -38,25 +38,27 @@ class Terms:
         ConfigError: The configuration has no platforms that exchange anything.
     """
 
-    config: RunConfig
+    config: FedSlateConfig
     protocol: FedSlate
 
     def __post_init__(self):
-        if self.protocol.settings.silent:
-            raise ConfigError(
-                f"protocol {self.config.protocol!r}: its platforms tell each other nothing, so that there is nothing "
-                "to coordinate. Take vertical-slate."
-            )
         if self.config.sharing.secure_sum:
             raise ConfigError("sharing.secure_sum: only simulated platforms have a secure sum. Leave it out.")
 
     @classmethod
     def of(cls, config: RunConfig) -> Terms:
         """The terms of a configuration, resolved or not; errors as the class."""
-        config = config.resolved()
-        if not config.of_platforms:
+        if not isinstance(config, PlatformsConfig):
             raise ConfigError(f"protocol {config.protocol!r} has no platforms that share users. Take vertical-slate.")
-        return cls(config, build_platforms(config).protocol)
+        if not isinstance(config, FedSlateConfig):
+            raise ConfigError(
+                f"protocol {config.protocol!r}: its platforms tell each other nothing, so that there is nothing to "
+                "coordinate. Take vertical-slate."
+            )
+        config = config.resolved()
+        protocol = experiment_of(config).protocol
+        assert isinstance(protocol, FedSlate)
+        return cls(config, protocol)
 
     @cached_property
     def fingerprint(self) -> str:

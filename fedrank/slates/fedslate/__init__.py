@@ -59,13 +59,14 @@ platforms' own (``settings.noise``) is added before summing and protects values 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from typing_extensions import override
 
-from fedrank.core.protocol import Exchange, Party, Promise, Protocol
+from fedrank.core.protocol import Exchange, Party, Promise
 from fedrank.privacy.unprotected import Unprotected
 from fedrank.slates.fedslate.acting import Look, Recommend
 from fedrank.slates.fedslate.environment import GreedyPolicy
@@ -78,6 +79,7 @@ from fedrank.slates.fedslate.state import (
     first_platform_state,
 )
 from fedrank.slates.fedslate.summed import SummedBatch, SummedLearn, SummedLook, SummedRecommend, SummedTargets
+from fedrank.slates.protocol import PlatformProtocol
 from fedrank.slates.world.rollout import rollout
 
 _SEEN = "Q-values, targets and gradients of Q-values, as they are."
@@ -99,7 +101,7 @@ _NOT_COVERED_BY_SUMS = (
 
 
 @dataclass(frozen=True)
-class FedSlate(Protocol):
+class FedSlate(PlatformProtocol):
     """FedSlate.
 
     Attributes:
@@ -142,12 +144,8 @@ class FedSlate(Protocol):
         """
         return first_platform_state(self.settings, key, number)
 
+    @override
     def parties(self, keys: PRNGKeyArray) -> Party:
-        """All platforms of several runs: leaves of ``own`` are [runs, K, ...].
-
-        Args:
-            keys: Typed keys [runs].
-        """
         numbers = jnp.arange(self.settings.platforms)
 
         def of_run(key):
@@ -159,22 +157,35 @@ class FedSlate(Protocol):
     def weights(self, state: CoordinatorState) -> Float[Array, "*runs weights"]:
         return state.weights
 
+    @override
     def evaluated(
         self, states: CoordinatorState, own: PlatformState, keys: PRNGKeyArray
     ) -> Float[Array, "runs episodes platforms"]:
-        """Engagement in fresh episodes without exploration, summed over the rounds of each.
-
-        Args:
-            states: The coordinator's, leaves [runs, ...].
-            own: What the platforms have, leaves [runs, K, ...].
-            keys: Typed keys [runs, episodes].
-        """
 
         def of_run(weights, own, keys):
             policy = GreedyPolicy(self.settings, weights, own)
             return jax.vmap(lambda key: jnp.sum(rollout(self.settings.world, policy, key).engagement, axis=0))(keys)
 
         return jax.vmap(of_run)(states.weights, own, keys)
+
+    @property
+    @override
+    def feedback(self) -> tuple[bool, ...]:
+        return self.settings.feedback
+
+    @override
+    def describe(self) -> dict[str, Any]:
+        s = self.settings
+        return {
+            "network": f"{type(s.local).__name__} a platform, joined by {type(s.head).__name__}",
+            "n_features": s.user_features + s.item_features,
+            "parameters": s.local.size,
+            "federated_parameters": 0 if s.silent else s.head.size,
+        }
+
+    @override
+    def platform_tensors(self, own: PlatformState) -> dict[str, Float[Array, "runs platforms *shape"]]:
+        return {"platform": own.weights, "choice": own.choice}
 
     @override
     def watch(self, state: CoordinatorState) -> dict[str, Float[Array, ""]]:

@@ -21,7 +21,7 @@ from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.terms import Terms
 from fedrank.engine.settings import from_dict, to_toml
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.slates.baselines import PLATFORMS
+from fedrank.slates.build import PLATFORMS
 
 pytestmark = pytest.mark.slow
 

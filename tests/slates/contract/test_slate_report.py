@@ -22,12 +22,13 @@ from fedrank.report.load import load
 from fedrank.report.page import html_of, write_page
 from fedrank.report.study import StudyRuns, study_tables, write_study_page
 from fedrank.slates.baselines import ENGAGEMENT
-from fedrank.slates.config import PLATFORM_BASELINES, PLATFORM_KNOWN, PLATFORM_PROTOCOLS
-from fedrank.slates.modes import FAULTS as KNOWN_FAULTS
+from fedrank.slates.config import BASELINES
+from fedrank.slates.fedslate_2024 import FAULTS as KNOWN_FAULTS
 from fedrank.slates.report import files as slates
 from fedrank.slates.report import page as slate_page
 from fedrank.slates.report import published_metrics as slate_legacy
 from fedrank.slates.report import tables as slate_tables
+from fedrank.slates.report import words as platform_words
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +52,9 @@ def row_of(table, key, value):
 
 
 def test_names_of_protocols_policies_faults_and_measures_are_those_that_runs_write():
-    assert slates.PROTOCOLS == PLATFORM_PROTOCOLS and slates.ENGAGEMENT == ENGAGEMENT
-    assert set(slates.POLICIES) == set(PLATFORM_BASELINES) == set(POLICIES)
+    assert set(slates.PROTOCOLS) == {"vertical-slate", "slateq", "slateq-central"} and slates.ENGAGEMENT == ENGAGEMENT
+    assert set(slates.POLICIES) == set(BASELINES) == set(POLICIES)
     assert set(slates.FAULTS) == set(KNOWN_FAULTS) == set(FAULTS)
-    only = {key for key, protocols in PLATFORM_KNOWN.items() if protocols == PLATFORM_KNOWN["sharing"]}
-    assert only == set(describe._FEDERATED_ONLY) - {"privacy"}
 
 
 # -- what a reader gets ------------------------------------------------------------------------------------------------
@@ -244,7 +243,7 @@ def test_noise_on_values_is_a_number_and_targets_are_said_to_have_none(tmp_path)
 
 
 def test_a_policy_that_never_changes_has_an_optimal_reward_above_its_mean(one):
-    found = slate_legacy.fixed(one[0].slates, "A", 5000)
+    found = slate_legacy.fixed(one[0].details, "A", 5000)
     mean = 1040 * 60 / 61
     deviation = SPREAD * math.sqrt(60 / 61) / 10  # of a mean of 100 users
     assert found.mean == pytest.approx(mean)
@@ -252,7 +251,7 @@ def test_a_policy_that_never_changes_has_an_optimal_reward_above_its_mean(one):
     assert mean + 2 * deviation < found.reward.mean < mean + 3.5 * deviation
     assert found.reward.low < found.reward.mean < found.reward.high
     assert found.etror.low < 1200 and found.etror.high > 3800  # anywhere in the run
-    assert slate_legacy.fixed(one[0].slates, "A", 150) is None
+    assert slate_legacy.fixed(one[0].details, "A", 150) is None
 
 
 def test_the_legacy_box_says_what_it_is_not(one):

@@ -8,27 +8,34 @@ import polars as pl
 import pytest
 
 from fedrank.core.errors import ConfigError, FedrankError
+from fedrank.engine.config import Compute
 from fedrank.engine.progress import Listener
+from fedrank.engine.run import resume, run
 from fedrank.engine.run_folder import SCHEMA, RunFolder
 from fedrank.engine.settings import as_dict, from_dict, read_config, to_toml, with_setting
-from fedrank.experiments.config import Compute, Evaluation, RunConfig
-from fedrank.engine.run import resume, run
-from fedrank.slates.build import build_platforms
-from fedrank.slates.config import PLATFORM_PROTOCOLS, Slates, World
+from fedrank.slates.build import experiment_of
+from fedrank.slates.config import (
+    CORRECTED,
+    Evaluation,
+    FederatedSlates,
+    FedSlateConfig,
+    SlateQConfig,
+    World,
+)
 from fedrank.slates.fedslate.secure_sum import SecureSum
-from fedrank.slates.fedslate_2024 import FAULTS, PositionalHead, PositionalQ
-from fedrank.slates.modes import BUNDLES
+from fedrank.slates.fedslate_2024 import FAULTS, PUBLISHED, PositionalHead, PositionalQ
 from fedrank.slates.networks import ItemHead, ItemLinearHead, ItemQ
 from fedrank.slates.results import results
 from fedrank.slates.run import EPISODES, SlateRunner
+from fedrank.slates.task import TASK
 
-#: Users of five rounds, and networks of a blink.
-SMALL = RunConfig(
-    protocol="vertical-slate",
+BUNDLES = {"corrected": CORRECTED, "published": PUBLISHED}
+#: Users of five rounds, and networks of a few units.
+SMALL = FedSlateConfig(
     rounds=24,
     seeds=2,
     world=World(candidates=4, slate=2, time_budget=10),
-    slates=Slates(local_widths=(3,), head_widths=(2,), batch=2, memory=12, burn_in=5),
+    slates=FederatedSlates(local_widths=(3,), head_widths=(2,), batch=2, memory=12, burn_in=5),
     evaluation=Evaluation(every=8, episodes=3, baselines=()),
 )
 
@@ -40,26 +47,25 @@ def _config(**settings):
 # -- settings ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("protocol", PLATFORM_PROTOCOLS)
+@pytest.mark.parametrize("protocol", ["vertical-slate", "slateq", "slateq-central"])
 def test_a_mode_fills_what_is_left_out_and_nothing_else(protocol):
     for mode, rate in (("corrected", 3e-4), ("published", 0.01)):
         config = from_dict({"protocol": protocol, "slates": {"mode": mode, "memory": 777}}).resolved()
         assert config.learning_rate == rate and config.slates.memory == 777
-        unknown = (
-            set() if protocol == "vertical-slate" else {"others", "head_widths", "online_others", "moving_targets"}
-        )
-        assert {name for name, value in vars(config.slates).items() if value is None} == unknown
+        unknown = {"others", "head_widths", "online_others", "moving_targets"}
+        unknown = set() if protocol == "vertical-slate" else unknown
+        settings = vars(config.slates)
+        assert None not in settings.values() and not unknown & settings.keys()
         for name, value in BUNDLES[mode].items():
-            assert name in ("memory", "decay", *unknown) or value is None or getattr(config.slates, name) == value
+            assert name in ("memory", "decay", *unknown) or value is None or settings[name] == value
         assert config.resolved() == config
     assert (config.rounds, config.evaluation.every) == (24_400, 1220)
     assert config.evaluation.baselines == ("random", "choc", "kale", "myopic", "optimum")
 
 
 def test_both_modes_know_the_same_settings_and_all_of_them_are_settings():
-    corrected, published = BUNDLES["corrected"], BUNDLES["published"]
-    assert corrected.keys() == published.keys()
-    assert {name for name, value in vars(Slates()).items() if value is None} == set(corrected)
+    assert CORRECTED.keys() == PUBLISHED.keys()
+    assert {name for name, value in vars(FederatedSlates()).items() if value is None} == set(CORRECTED)
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -67,7 +73,7 @@ def test_every_fault_of_the_published_code_can_be_switched_on_alone(name):
     assert BUNDLES["published"][name] != BUNDLES["corrected"][name]
     needed = {"online_others": True} if name == "moving_targets" else {}  # target networks do not move
     alone = _config(slates={name: BUNDLES["published"][name], **needed})
-    assert set(build_platforms(alone).faults) == {name, *needed}
+    assert set(experiment_of(alone).faults) == {name, *needed}
     left_out = dict.fromkeys((name, *needed))
     assert dataclasses.asdict(alone.slates) | left_out == dataclasses.asdict(_config().slates) | left_out
 
@@ -83,22 +89,22 @@ def test_a_changed_mode_chooses_anew_what_was_nobodys_choice():
     assert with_setting(own, "slates.mode", "published").resolved().slates.memory == 900
     shorter = with_setting(mine.resolved(), "rounds", 1000)
     assert shorter.resolved() == with_setting(mine, "rounds", 1000).resolved()
-    assert with_setting(_config(), "protocol", "foltr-es").resolved() == RunConfig().resolved()
+    assert with_setting(_config(), "protocol", "slateq").resolved() == SlateQConfig().resolved()
 
 
 @pytest.mark.parametrize("rounds", [300, 24_400])
 def test_exploration_is_at_its_floor_after_a_third_of_the_rounds(rounds):
-    exploration = build_platforms(_config(rounds=rounds)).protocol.settings.exploration
+    exploration = experiment_of(_config(rounds=rounds)).protocol.settings.exploration
     at = rounds // 3
-    assert float(exploration.chance(0)) == pytest.approx(0.1)
-    assert float(exploration.chance(at - at // 10)) > 0.05
-    assert float(exploration.chance(at)) == pytest.approx(0.05, rel=1e-2)
-    assert float(exploration.chance(rounds)) == pytest.approx(0.05)
-    never = build_platforms(_config(slates={"explore": 0.0})).protocol.settings.exploration
-    assert float(never.chance(0)) == float(never.chance(rounds)) == 0.0
-    published = build_platforms(_config(slates={"mode": "published"})).protocol.settings.exploration
+    assert float(exploration.epsilon(0)) == pytest.approx(0.1)
+    assert float(exploration.epsilon(at - at // 10)) > 0.05
+    assert float(exploration.epsilon(at)) == pytest.approx(0.05, rel=1e-2)
+    assert float(exploration.epsilon(rounds)) == pytest.approx(0.05)
+    never = experiment_of(_config(slates={"explore": 0.0})).protocol.settings.exploration
+    assert float(never.epsilon(0)) == float(never.epsilon(rounds)) == 0.0
+    published = experiment_of(_config(slates={"mode": "published"})).protocol.settings.exploration
     # 0.99995 a round is below 0.1 for the first time in round 46,050, episode 755 of 61 rounds.
-    assert float(published.chance(46_040)) > 0.1 and float(published.chance(46_060)) == 0.0
+    assert float(published.epsilon(46_040)) > 0.1 and float(published.epsilon(46_060)) == 0.0
 
 
 def test_a_configuration_of_platforms_survives_a_file(tmp_path):
@@ -112,17 +118,11 @@ def test_a_configuration_of_platforms_survives_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"data": "mq2008"}, "data means nothing to the protocol 'vertical-slate'"),
-        ({"clicks": "perfect"}, "clicks means nothing"),
-        ({"clients": 7}, "clients means nothing"),
-        ({"evaluation": {"measures": ["nDCG@10"]}}, "evaluation.measures means nothing"),
-        ({"devices": {"dropout": 0.5}}, "devices.dropout means nothing"),
-        ({"protocol": "slateq", "sharing": {"clip": 1.0}}, "sharing.clip means nothing to the protocol 'slateq'"),
-        ({"protocol": "slateq", "slates": {"others": "pooled"}}, "slates.others means nothing"),
-        ({"protocol": "slateq-central", "slates": {"head": "linear"}}, "slates.head means nothing"),
-        ({"protocol": "foltr-es", "world": {"candidates": 5}}, "world.candidates means nothing"),
-        ({"protocol": "silo-sketch", "slates": {"batch": 5}}, "slates.batch means nothing"),
-        ({"protocol": "foltr-es", "evaluation": {"episodes": 5}}, "evaluation.episodes means nothing"),
+        ({"clients": 7}, "clients"),
+        ({"devices": {"dropout": 0.5}}, "devices"),
+        ({"protocol": "slateq", "sharing": {"clip": 1.0}}, "sharing means nothing to this protocol.*vertical-slate"),
+        ({"protocol": "slateq", "slates": {"others": "pooled"}}, "slates.others means nothing.*vertical-slate"),
+        ({"protocol": "slateq-central", "slates": {"head": "linear"}}, "slates.head means nothing.*vertical-slate"),
         ({"slates": {"mode": "printed"}}, "slates.mode"),
         ({"slates": {"discount": 1.0}}, "slates.discount must be below 1"),
         ({"slates": {"discount": -0.1}}, "slates.discount must be in 0..1"),
@@ -168,20 +168,20 @@ def test_settings_that_mean_nothing_or_cannot_be_are_refused(settings, said):
 )
 def test_what_does_not_go_together_is_said_before_anything_runs(settings, said):
     with pytest.raises(ConfigError, match=said):
-        build_platforms(_config(**settings))
+        experiment_of(_config(**settings))
 
 
 # -- what a configuration names ------------------------------------------------------------------------------------
 
 
 def test_modes_name_the_networks_and_the_users_that_they_are_about():
-    corrected = build_platforms(_config())
+    corrected = experiment_of(_config())
     assert corrected.faults == () and corrected.names == ("A", "B")
     settings = corrected.protocol.settings
     assert isinstance(settings.local, ItemQ) and settings.local.item_features == 1
     assert isinstance(settings.head, ItemHead) and settings.feedback == (True, False)
     assert corrected.world.rounds_per_episode == 61 and corrected.world.fresh
-    published = build_platforms(_config(slates={"mode": "published"}))
+    published = experiment_of(_config(slates={"mode": "published"}))
     settings = published.protocol.settings
     # The user, five slates of three engagements, ten candidates with a feature and a number: 1 + 2N + 5n.
     assert isinstance(settings.local, PositionalQ) and settings.local.squash
@@ -193,24 +193,24 @@ def test_modes_name_the_networks_and_the_users_that_they_are_about():
 
 
 def test_worlds_are_presets_with_what_was_said():
-    three = build_platforms(_config(world={"platforms": 3, "preset": "tension"}, slates={"feedback": "all"}))
+    three = experiment_of(_config(world={"platforms": 3, "preset": "tension"}, slates={"feedback": "all"}))
     assert (three.world.sensitivity, three.world.time_budget, three.names) == (0.03, 183, ("A", "B", "C"))
     assert three.protocol.settings.feedback == (True, True, True)
-    told = build_platforms(
+    told = experiment_of(
         _config(world={"preset": "tension", "sensitivity": 0.05, "semantics": "paper", "time_budget": 40})
     )
     assert (told.world.sensitivity, told.world.semantics, told.world.rounds_per_episode) == (0.05, "paper", 20)
-    assert isinstance(build_platforms(_config(slates={"head": "linear"})).protocol.settings.head, ItemLinearHead)
+    assert isinstance(experiment_of(_config(slates={"head": "linear"})).protocol.settings.head, ItemLinearHead)
     assert "deng2024fedslate" in told.citations and "ie2019slateq" in told.citations
 
 
 def test_what_leaves_a_platform_is_cut_and_noised_only_where_that_is_asked_for():
-    plain = build_platforms(_config())
+    plain = experiment_of(_config())
     assert plain.protocol.settings.noise is None and plain.protocol.settings.secure_sum is None
-    summed = build_platforms(_config(world={"platforms": 3}, sharing={"secure_sum": True}))
+    summed = experiment_of(_config(world={"platforms": 3}, sharing={"secure_sum": True}))
     assert summed.protocol.settings.secure_sum == SecureSum()
     sharing = {"clip": 3.0, "centre": 9.0, "epsilon": 2.0, "mechanism": "laplace"}
-    noise = build_platforms(_config(sharing=sharing)).protocol.settings.noise
+    noise = experiment_of(_config(sharing=sharing)).protocol.settings.noise
     assert noise is not None
     assert (noise.clip, noise.centre, noise.epsilon, noise.mechanism) == (3.0, 9.0, 2.0, "laplace")
 
@@ -222,7 +222,7 @@ def _runner(folder):
     config = SMALL.resolved()
     home = RunFolder(folder)
     home.create(config)
-    return SlateRunner(build_platforms(config), home, Listener())
+    return TASK.runner(TASK.build(config), home, Listener())
 
 
 def _rounds(rounds=24, runs=2, seed=0):
@@ -307,7 +307,7 @@ def test_the_ledger_has_every_message_and_a_line_an_interval(tmp_path):
 
 def test_regret_thresholds_and_legacy_metrics_are_what_the_curves_say():
     config = dataclasses.replace(SMALL, rounds=600, evaluation=Evaluation(every=200, episodes=3, baselines=()))
-    experiment = build_platforms(config.resolved())
+    experiment = experiment_of(config.resolved())
     curve = {0: (10.0, 20.0), 200: (70.0, 20.0), 400: (80.0, 60.0), 600: (90.0, 80.0)}  # of two seeds, each platform
     rows = [
         (seed, at, 0, 0, None, "test", measure, value * share)

@@ -1,0 +1,66 @@
+"""The protocols of platforms that share users, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedrank.core.protocol import Protocol
+from fedrank.engine.methods import Method
+from fedrank.slates.config import CentralSlateQConfig, FedSlateConfig, SlateQConfig
+
+_SLATEQ = "Ie et al.: SlateQ, a Tractable Decomposition for RL with Recommendation Sets, IJCAI 2019"
+
+
+def _fedslate(config: Any, world: Any) -> Protocol:
+    from fedrank.slates.build import protocol_of
+
+    return protocol_of(config, world, silent=False, central=False)
+
+
+def _slateq(config: Any, world: Any) -> Protocol:
+    from fedrank.slates.build import protocol_of
+
+    return protocol_of(config, world, silent=True, central=False)
+
+
+def _slateq_central(config: Any, world: Any) -> Protocol:
+    from fedrank.slates.build import protocol_of
+
+    return protocol_of(config, world, silent=True, central=True)
+
+
+VERTICAL_SLATE = Method(
+    name="vertical-slate",
+    task="slates",
+    settings=FedSlateConfig,
+    make=_fedslate,
+    summary="Platforms that share users learn which slates please them for long; one has no feedback (FedSlate).",
+    paper="Deng et al.: FedSlate, a Federated Deep RL Recommender System, arXiv 2409.14872, 2024",
+    crosses="values of candidates, and gradients of them",
+    file="fedrank/slates/fedslate/__init__.py",
+    citation="deng2024fedslate",
+)
+
+SLATEQ = Method(
+    name="slateq",
+    task="slates",
+    settings=SlateQConfig,
+    make=_slateq,
+    summary="Platforms that share users, each by itself (SlateQ).",
+    paper=_SLATEQ,
+    crosses="nothing",
+    file="fedrank/slates/fedslate/__init__.py",
+    citation="ie2019slateq",
+)
+
+SLATEQ_CENTRAL = Method(
+    name="slateq-central",
+    task="slates",
+    settings=CentralSlateQConfig,
+    make=_slateq_central,
+    summary="Platforms that see the user as all of them do, to compare with (SlateQ).",
+    paper=_SLATEQ,
+    crosses="everything: states, clicks and engagement",
+    file="fedrank/slates/fedslate/__init__.py",
+    citation="ie2019slateq",
+)

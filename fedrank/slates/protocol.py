@@ -1,0 +1,54 @@
+"""What a protocol of platforms has beside its exchanges, so that its runs can be played and measured."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import Any
+
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from fedrank.core.protocol import Party, Protocol
+
+
+class PlatformProtocol(Protocol):
+    """A protocol whose parties are platforms that show slates to the same users.
+
+    One of its exchanges has an :class:`~fedrank.core.protocol.Encounter` in which users act; what that shows of a round
+    has ``engagement``, float [K], and ``over``, whether the user has left.
+    """
+
+    @property
+    @abc.abstractmethod
+    def feedback(self) -> tuple[bool, ...]:
+        """Whether each platform sees clicks and engagement."""
+
+    @abc.abstractmethod
+    def parties(self, keys: PRNGKeyArray) -> Party:
+        """All platforms of several runs before the first user: leaves of ``own`` are [runs, K, ...].
+
+        Args:
+            keys: Typed keys [runs].
+        """
+
+    @abc.abstractmethod
+    def evaluated(self, states: Any, own: Any, keys: PRNGKeyArray) -> Float[Array, "runs episodes platforms"]:
+        """Engagement in fresh episodes without exploration, summed over the rounds of each.
+
+        Args:
+            states: The coordinator's, leaves [runs, ...].
+            own: What the platforms have, leaves [runs, K, ...].
+            keys: Typed keys [runs, episodes].
+        """
+
+    def describe(self) -> Mapping[str, Any]:
+        """Kinds and sizes of the networks, as ``model.json`` has them."""
+        return {"network": self.name}
+
+    def platform_tensors(self, own: Any) -> Mapping[str, Float[Array, "runs platforms *shape"]]:
+        """What is kept of each platform in the files of a finished run, by name.
+
+        Args:
+            own: What the platforms have, leaves [runs, K, ...].
+        """
+        return {}

@@ -1,0 +1,52 @@
+"""The task of platforms that share users: which slates to show them, so that they stay engaged in the long run."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from typing_extensions import override
+
+from fedrank.engine.progress import Listener
+from fedrank.engine.run_folder import RunFolder
+from fedrank.engine.task import Task
+from fedrank.slates.build import SlateExperiment, experiment_of
+from fedrank.slates.config import PlatformsConfig
+from fedrank.slates.report.shown import SHOWN
+from fedrank.slates.run import SlateRunner
+
+
+class SlatesTask(Task[PlatformsConfig]):
+    """Platforms that share users.
+
+    There is no data to load: users are generated. ``data`` of :meth:`build` is a
+    :class:`~fedrank.slates.world.satisfaction.Satisfaction` of the caller's own, ``protocol`` a
+    :class:`~fedrank.slates.protocol.PlatformProtocol`. ``make`` of a method gets the settings and the users.
+    """
+
+    name = "slates"
+    settings = PlatformsConfig
+    shown = SHOWN
+
+    @override
+    def build(
+        self,
+        config: PlatformsConfig,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        protocol: Any = None,
+        data: Any = None,
+    ) -> SlateExperiment:
+        return experiment_of(config, protocol, data)
+
+    @override
+    def runner(self, experiment: SlateExperiment, home: RunFolder, listener: Listener) -> SlateRunner:
+        return SlateRunner(experiment, home, listener)
+
+    @override
+    def folder_name(self, config: PlatformsConfig) -> str:
+        mode = "" if config.slates.mode == "corrected" else config.slates.mode
+        return "-".join(filter(None, (config.protocol, config.world.preset, mode)))
+
+
+TASK = SlatesTask()

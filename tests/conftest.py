@@ -4,6 +4,7 @@ This file is read before any test module, so before ``fedrank`` and ``jax`` are 
 the whole run, in every worker process.
 """
 
+import gc
 import os
 import re
 import sys
@@ -42,6 +43,22 @@ def _checked_modules() -> list[str]:
 
 
 jaxtyping.install_import_hook(_checked_modules(), "lazy_beartype.beartyped")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
+def pytest_collection_modifyitems(items):
+    from slow_list import slow_tests
+
+    listed = set(slow_tests())
+    for item in items:
+        if item.nodeid in listed or item.nodeid.partition("[")[0] in listed:
+            item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish():
+    """What imports and collection left stays for good: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

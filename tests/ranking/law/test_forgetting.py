@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError
-from fedrank.ranking.config import Attack, Evaluation, FoltrESConfig, FoltrESPrivacy
+from fedrank.ranking.config import Attack, Evaluation, FoltrESConfig, FoltrESPrivacy, PDGDConfig
 from fedrank.ranking.unlearning import forget
 
 
@@ -47,13 +47,17 @@ def test_replay_goes_astray_where_learning_has_ended(config):
     assert ways["replay"].distance.mean() > 2 * ways["as trained"].distance.mean()
 
 
+def test_other_protocols_have_no_log_to_replay(config):
+    with pytest.raises(ConfigError, match="log of seeds"):
+        forget(PDGDConfig(data=config.data), 0.1, 5)
+
+
 @pytest.mark.parametrize(
     ("changes", "share", "says"),
     [
-        ({"protocol": "pdgd", "attack": Liars()}, 0.1, "log of seeds"),
         ({"seeds": 1}, 0.4, "at least 2"),
         ({}, 0.1, "make them equal"),
-        ({"attack": Liars()}, 0.0, "some must go"),
+        ({"attack": Attack()}, 0.0, "some must go"),
     ],
 )
 def test_what_cannot_be_forgotten_is_said(config, changes, share, says):

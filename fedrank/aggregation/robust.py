@@ -28,7 +28,7 @@ from fedrank.core.registry import Registry
 Rule = Callable[[jax.Array, jax.Array, jax.Array, int], jax.Array]
 
 #: Rules by name.
-AGGREGATORS: Registry[Rule] = Registry("aggregator")
+AGGREGATORS: Registry[Rule] = Registry("aggregator", "fedrank.aggregation")
 
 # Blanchard et al. 2017, Proposition 1: 2f + 2 < n. Yin et al. 2018: a share of liars below one half.
 _FEWEST: dict[str, Callable[[int], int]] = {

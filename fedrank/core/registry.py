@@ -1,14 +1,18 @@
 """Names to things: protocols, click models, rankers, metrics, data sets.
 
-An entry carries one sentence for tables and help texts, and the key of the publication to cite for it.
+An entry carries one sentence for tables and help texts, and the key of the publication to cite for it. A registry with
+a group of entry points also has what other installed packages name there (:mod:`fedrank.core.plugins`): an
+:class:`Entry`, or the thing itself, whose docstring then begins with the sentence.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, UnknownNameError
 
 T = TypeVar("T")
@@ -46,8 +50,8 @@ class Registry(Generic[T]):
     fedrank.core.errors.UnknownNameError: There is no colour named 'rad'. Did you mean 'red'? Known: red.
     """
 
-    def __init__(self, kind: str):
-        self.kind = kind
+    def __init__(self, kind: str, group: str | None = None):
+        self.kind, self.group = kind, group
         self._entries: dict[str, Entry[T]] = {}
 
     def register(self, name: str, *, summary: str, citation: str = "") -> Callable[[S], S]:
@@ -71,20 +75,28 @@ class Registry(Generic[T]):
         Raises:
             UnknownNameError: No entry has that name.
         """
+        if name not in self._entries and name in self._named():
+            found = plugins.get(str(self.group), name)
+            summary = (inspect.getdoc(found) or name).partition("\n")[0]
+            self._entries[name] = found if isinstance(found, Entry) else Entry(name, found, summary)
         if name not in self._entries:
-            raise UnknownNameError(self.kind, name, self._entries)
+            raise UnknownNameError(self.kind, name, self.names())
         return self._entries[name]
+
+    def _named(self) -> list[str]:
+        """Names of the entry points of the registry's group."""
+        return [] if self.group is None else plugins.names(self.group)
 
     def get(self, name: str) -> T:
         """The thing of that name; errors as :meth:`entry`."""
         return self.entry(name).obj
 
     def names(self) -> list[str]:
-        """All names, in order of registration."""
-        return list(self._entries)
+        """All names: those registered in code in their order, then those of other packages."""
+        return list(dict.fromkeys([*self._entries, *self._named()]))
 
     def __iter__(self) -> Iterator[Entry[T]]:
-        return iter(self._entries.values())
+        return iter([self.entry(name) for name in self.names()])
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return name in self.names()

@@ -117,7 +117,7 @@ def rotation(fold: int) -> dict[str, tuple[str, ...]]:
 
 
 #: The data sets by name.
-CATALOGUE: Registry[DataSet] = Registry("data set")
+CATALOGUE: Registry[DataSet] = Registry("data set", "fedrank.data")
 
 
 def add(entry: DataSet, summary: str, citation: str) -> None:

@@ -196,7 +196,7 @@ class Runner(abc.ABC):
             )
             for part in online.partition_by("seed", "measure", maintain_order=True)
         ]
-        return pl.concat(parts).select(list(SCHEMA))
+        return pl.concat(parts).select(list(SCHEMA)) if parts else pl.DataFrame(schema=SCHEMA)
 
     def _save(self, states: Any, own: Any, done: int, seconds: float) -> None:
         self.write_crossed(done)

@@ -358,7 +358,8 @@ class Simulator:
             crossed.append(jnp.full(2, 0 if exchange.silent else jnp.sum(arrived), jnp.int32))
             me = Party(shared, jax.tree.map(lambda leaf: leaf[0], own))
             question = exchange.address(state, 0)
-            _, shapes = jax.eval_shape(exchange.answer, question, me, self._key(key, number, 0, index))
+            key_of_one = self._key(key, number, 0, index)
+            shapes = jax.eval_shape(lambda *of, answer=exchange.answer: answer(*of)[1], question, me, key_of_one)
             nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
             state = exchange.tell(state, _stacked([nothing if r is None else r for r in replies]), arrived)
             if exchange.encounter is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from cyclopts import Parameter
 
@@ -57,6 +57,8 @@ class Compute(engine.Compute):
 @dataclass(frozen=True, kw_only=True)
 class RankingConfig(RunConfig):
     """What all of them know: the data, who clicks, what ranks, and how much there is of it."""
+
+    task: ClassVar[str] = "ranking"
 
     rounds: int = setting(ROUNDS, "Rounds; a round is one step of the server.", low=1, high=10**6, replaces=("budget",))
     budget: int | None = setting(None, "Interactions of all devices in a run, instead of rounds.", replaces=("rounds",))

@@ -52,7 +52,9 @@ class RankingRunner(Runner):
         return keys, *self.simulator.start(keys, self.experiment.parties)
 
     def note(self, done: int, seen: dict[str, Any]) -> tuple[str, float]:
-        """What users experienced."""
+        """What users experienced, where the protocol says so."""
+        if not seen:
+            return "rounds", float(done)
         for i in range(len(next(iter(seen.values())))):
             scores = [
                 [Score("online", name, float(values[i, run])) for name, values in seen.items()]

@@ -64,7 +64,7 @@ class CascadeUser:
 MOST_GRADES = 5
 
 #: Click models by name; each makes the user for a number of grades.
-USERS: Registry[Callable[[int, int], CascadeUser]] = Registry("click model")
+USERS: Registry[Callable[[int, int], CascadeUser]] = Registry("click model", "fedrank.clicks")
 
 # Kharitonov 2019, Table 1 (3 grades); Wang et al. 2021 and Oosterhuis & de Rijke 2018 (5 grades).
 _TABLES = {

@@ -61,7 +61,7 @@ class Ranker(abc.ABC):
         return np.zeros(self.size, np.float32)
 
 
-RANKERS: Registry[type[Ranker]] = Registry("ranker")
+RANKERS: Registry[type[Ranker]] = Registry("ranker", "fedrank.rankers")
 
 
 def check_features(n_features: int) -> None:

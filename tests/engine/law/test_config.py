@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from fedrank.core.errors import ConfigError, RunError
+from fedrank.engine.run import run
 from fedrank.engine.settings import as_dict, from_dict, read_config, to_toml, with_setting
 from fedrank.engine.sweep import run_sweep
 from fedrank.engine.variations import parse_vary, variations
-from fedrank.engine.run import run
 from fedrank.ranking.config import Evaluation, FoltrESConfig, FoltrESPrivacy, FoltrPDGDConfig, FoltrPDGDPrivacy
 
 

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from fedrank.engine.settings import with_setting
 from fedrank.engine.run import run
+from fedrank.engine.settings import with_setting
 from fedrank.ranking.config import Evaluation, FoltrESConfig, FoltrESPrivacy
 
 pytestmark = [pytest.mark.slow, pytest.mark.realdata]

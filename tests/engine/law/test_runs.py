@@ -16,8 +16,8 @@ from fedrank.core.errors import ConfigError, DataError, RunError, UnknownNameErr
 from fedrank.core.ledger import Ledger
 from fedrank.engine import checkpoint
 from fedrank.engine.progress import Listener
-from fedrank.engine.settings import read_config, to_toml
 from fedrank.engine.run import Interrupted, resume, run
+from fedrank.engine.settings import read_config, to_toml
 from fedrank.ranking.config import Compute, Evaluation, FoltrESConfig, FoltrESPrivacy
 
 

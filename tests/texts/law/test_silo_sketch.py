@@ -15,9 +15,9 @@ from fedrank.core.messages import PUBLIC_AXES
 from fedrank.core.rng import party_key
 from fedrank.engine import runner
 from fedrank.engine import simulator as rounds_of
+from fedrank.engine.run import Interrupted, resume, run
 from fedrank.engine.settings import from_dict
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
-from fedrank.engine.run import Interrupted, resume, run
 from fedrank.texts.graded import GradedLearner
 from fedrank.texts.silo_sketch import SiloSketch
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI, SketchRows

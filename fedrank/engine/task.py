@@ -95,4 +95,4 @@ class Task(abc.ABC, Generic[Config]):
         return config.protocol
 
 
-RunnableTask = Task  # wings that are being moved
+Task = Task  # wings that are being moved

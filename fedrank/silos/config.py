@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from cyclopts import Parameter
 from typing_extensions import override
@@ -148,6 +148,8 @@ class SilosEvaluation(Evaluation):
 @dataclass(frozen=True, kw_only=True)
 class SilosConfig(RunConfig):
     """Settings that all protocols of silos have."""
+
+    task: ClassVar[str] = "silos"
 
     data: str = setting(
         "generated", "Name in the catalogue (fedrank data list), or a CSV or parquet file; or 'generated'."

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from cyclopts import Parameter
 
@@ -266,6 +266,8 @@ class Evaluation(engine.Evaluation):
 @dataclass(frozen=True, kw_only=True)
 class PlatformsConfig(RunConfig):
     """Settings of every protocol of platforms that share users."""
+
+    task: ClassVar[str] = "slates"
 
     rounds: int = setting(
         400 * EPISODE, "Rounds, in each of which every platform shows a slate; a user has 61.", low=1, high=10**6

@@ -236,12 +236,12 @@ def silos() -> dict[str, Any]:
 
 def texts() -> dict[str, Any]:
     """The protocol of silos with texts: 4 silos, at most 350 documents and 400 query words each, grades 0 to 4."""
-    from fedrank.experiments.config import RunConfig
-    from fedrank.texts.build import protocol_of
-    from fedrank.texts.config import Sketch
+    from fedrank.texts.build import FederationSizes, silo_sketch
+    from fedrank.texts.config import Sketch, TextsConfig
 
     def made(mode: Any) -> Any:
-        return protocol_of(RunConfig(protocol="silo-sketch", sketch=Sketch(mode=mode)).resolved(), 4, 5, 350, 400)
+        sizes = FederationSizes(silos=4, grades=5, documents=350, words=400)
+        return silo_sketch(TextsConfig(sketch=Sketch(mode=mode)).resolved(), sizes)
 
     published, asked = made("publish-once"), made("per-query").opening
     differ = [e for e in asked.exchanges if e.name in ("ask", "answer", "receive")]

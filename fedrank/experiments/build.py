@@ -12,7 +12,6 @@ from fedrank.experiments.config import RunConfig
 from fedrank.experiments.known import family
 from fedrank.ranking.build import Experiment
 from fedrank.silos.build import SiloExperiment
-from fedrank.texts.build import TextExperiment, build_texts
 
 
 def with_own_settings(config: RunConfig | NewConfig) -> RunConfig | NewConfig:
@@ -21,15 +20,13 @@ def with_own_settings(config: RunConfig | NewConfig) -> RunConfig | NewConfig:
         return config
     return (
         with_setting(config, "protocol", config.protocol)
-        if family(config.protocol).name in ("devices", "silos")
+        if family(config.protocol).name in ("devices", "silos", "texts")
         else config
     )
 
 
-def build(
-    config: RunConfig | NewConfig, folder: str | os.PathLike[str] | None = None
-) -> Experiment | SiloExperiment | TextExperiment:
-    """Load the data and set up everything, of silos or of a ranker.
+def build(config: RunConfig | NewConfig, folder: str | os.PathLike[str] | None = None) -> Experiment | SiloExperiment:
+    """Load the data and set up everything.
 
     Args:
         config: The configuration.
@@ -41,4 +38,4 @@ def build(
     config = with_own_settings(config).resolved()
     if isinstance(config, NewConfig):
         return plugins.get("fedrank.tasks", method(config.protocol).task).build(config, folder)
-    return build_texts(config, folder)
+    raise AssertionError(config.protocol)  # every protocol has settings of its own

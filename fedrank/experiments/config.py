@@ -19,7 +19,7 @@ from fedrank.experiments.protocols import PROTOCOLS
 from fedrank.privacy.accountant import DELTA
 from fedrank.privacy.randomised_response import probability
 from fedrank.silos.config import Bandit, Network, Silos
-from fedrank.texts.config import Sketch, Texts, Training, resolved_sketch
+from fedrank.texts.config import Sketch, Texts, Training
 
 #: p of FOLtR-ES when neither p nor ε is given: the paper's choice for its main results (Section 6.3).
 DEFAULT_P = 0.9
@@ -298,9 +298,8 @@ class RunConfig:
             secure = (noised and not self.as_published) if privacy.secure_sum is None else privacy.secure_sum
             norm = "l2" if self.as_published else privacy.clip_norm
             privacy = dataclasses.replace(privacy, clip=clip, secure_sum=secure, clip_norm=norm)
-        sketch = resolved_sketch(self.sketch, self.i_know) if self.of_texts else self.sketch
         rate = step_size(self.protocol) if self.learning_rate is None else self.learning_rate
-        return dataclasses.replace(self, privacy=privacy, sketch=sketch, learning_rate=rate)
+        return dataclasses.replace(self, privacy=privacy, learning_rate=rate)
 
     @property
     def of_silos(self) -> bool:

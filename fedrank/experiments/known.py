@@ -7,16 +7,10 @@ from typing import Any, NamedTuple
 
 from fedrank.core.errors import ConfigError
 from fedrank.silos.config import SILO_BASELINES
-from fedrank.texts.config import (
-    TEXT_BASELINES,
-    TEXT_EVERY,
-    TEXT_MEASURES,
-    TEXT_NEEDS,
-    TEXT_PROTOCOLS,
-    TEXT_RATE,
-    TEXT_ROUNDS,
-)
+from fedrank.texts.config import TextsConfig
 
+_TEXTS_CONFIG = TextsConfig()
+TEXT_PROTOCOLS = ("silo-sketch",)
 SILO_PROTOCOLS = (
     *("bandit-fedavg", "fedavg", "fedavg-finetune", "local-only", "pooled", "fedper", "fedbn"),
     *("ditto", "apfl", "fedfomo", "ifca", "leave-one-out"),
@@ -121,7 +115,13 @@ class Family(NamedTuple):
 
 _DEVICES = Family("devices", DEFAULT_ROUNDS, 10, ("nDCG@10", "RR@10"), ("MSE",))
 _OF_SILOS = Family("silos", SILO_ROUNDS, 1, ("AUC",), SILO_BASELINES)
-_OF_TEXTS = Family("texts", TEXT_ROUNDS, TEXT_EVERY, TEXT_MEASURES, TEXT_BASELINES)
+_OF_TEXTS = Family(
+    "texts",
+    _TEXTS_CONFIG.rounds,
+    _TEXTS_CONFIG.evaluation.every,
+    _TEXTS_CONFIG.evaluation.measures,
+    _TEXTS_CONFIG.evaluation.baselines,
+)
 _FAMILIES = {
     **dict.fromkeys(SILO_PROTOCOLS, _OF_SILOS),
     **dict.fromkeys(TEXT_PROTOCOLS, _OF_TEXTS),
@@ -139,7 +139,7 @@ def step_size(protocol: str) -> float:
     Args:
         protocol: The protocol.
     """
-    others = {"silos": SILO_RATE, "texts": TEXT_RATE}
+    others = {"silos": SILO_RATE, "texts": _TEXTS_CONFIG.learning_rate}
     return LEARNING_RATES[protocol] if protocol in LEARNING_RATES else others[family(protocol).name]
 
 
@@ -159,7 +159,7 @@ def refuse_meaningless(config: Any, default: Any) -> None:
                 f"{_changed(_value(config, name), _value(default, name), name)} means nothing to the protocol "
                 f"{config.protocol!r}; it is a setting of {', '.join(protocols)}. Leave it out."
             )
-    for name, where, needed in (*NEEDS, *SILO_NEEDS, *TEXT_NEEDS):
+    for name, where, needed in (*NEEDS, *SILO_NEEDS):
         if _value(config, name) == _value(default, name):
             continue
         given = _value(config, where)

@@ -4,30 +4,37 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
+from fedrank.core.protocol import Party, Protocol
+from fedrank.engine.methods import method
 from fedrank.engine.simulator import Conditions
-from fedrank.experiments.config import RunConfig
-from fedrank.experiments.protocols import PROTOCOLS
 from fedrank.metrics.offline import offline_metric
-from fedrank.texts.config import TEXT_BASELINES
+from fedrank.texts.config import BASELINES, TextsConfig
+from fedrank.texts.config import Texts as TextSettings
+from fedrank.texts.data.collection import Texts
 from fedrank.texts.data.corpus import Corpus, corpus_of
 from fedrank.texts.data.features import NAMES
 from fedrank.texts.data.load import load_texts
 from fedrank.texts.data.silos import Federation, cut, joined, split_queries
 from fedrank.texts.graded import GradedLearner
+from fedrank.texts.rows import EXACT, POOLED, SetupResults, run_setups
 from fedrank.texts.silo_sketch import SiloSketch
 from fedrank.texts.silo_sketch.setup import SketchSetup
 from fedrank.texts.silo_sketch.setup.rows import RowSettings, SiloTexts
+from fedrank.texts.silo_sketch.setup.settings import allowed_questions
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI
 from fedrank.texts.sketch import SketchShape
 from fedrank.texts.sketch.account import sketch_account
 from fedrank.texts.sketch.noise import SketchNoise
 from fedrank.texts.sketch.query_budget import plan
+from fedrank.texts.variants import Variant, variants_of
 
 #: Between the names of several collections.
 JOIN = "+"
@@ -36,32 +43,52 @@ _LARGEST_GRADE = 30
 _PARTS = {"train": TRAIN, "vali": VALI, "test": TEST}
 
 
+class FederationSizes(NamedTuple):
+    """Sizes that all silos have to know before anything crosses.
+
+    Attributes:
+        silos: Number of silos.
+        grades: Number of grades.
+        documents: Largest number of documents of a silo.
+        words: Largest number of different query words of a silo.
+        occurrences: Words of the longest document, for the privacy account.
+    """
+
+    silos: int
+    grades: int
+    documents: int
+    words: int
+    occurrences: int = 0
+
+
 @dataclass(frozen=True, eq=False)
 class TextExperiment:
-    """What a configuration of silos with texts names.
+    """What a configuration of silos with texts names, built.
 
     Attributes:
         config: The configuration, resolved.
-        federations: Who has what, one a seed: a collection is cut anew for each.
-        texts: Each silo's documents and queries with their parts, [seeds][silos].
-        protocol: The training, with its opening.
+        federations: Who has what, one for each seed: a collection is cut anew for each.
+        texts: Documents and queries of each silo with the parts of its queries, [seeds][silos].
+        protocol: The training, with its setup.
         measures: Names of offline measures as :func:`~fedrank.metrics.offline.offline_metric` takes them, by the names
             of the configuration.
         notes: What a reader must know about the data.
         conditions: What happens to replies.
+        citation: Key of the protocol's publication; empty if there is none.
     """
 
-    config: RunConfig
+    config: TextsConfig
     federations: tuple[Federation, ...] = field(repr=False)
     texts: tuple[tuple[SiloTexts, ...], ...] = field(repr=False)
     protocol: SiloSketch
     measures: dict[str, str]
     notes: tuple[str, ...]
     conditions: Conditions
+    citation: str = ""
 
     @property
     def opening(self) -> SketchSetup:
-        """How silos come to their rows."""
+        """The setup of the protocol."""
         opening = self.protocol.opening
         assert isinstance(opening, SketchSetup)
         return opening
@@ -73,15 +100,41 @@ class TextExperiment:
 
     @property
     def n_parties(self) -> int:
-        """How many silos there are."""
+        """Number of silos."""
         return len(self.names)
 
     @cached_property
+    def variants(self) -> tuple[Variant, ...]:
+        """The protocol and its controls; runs are variants × seeds."""
+        return variants_of(self.config.evaluation.baselines)
+
+    def setup_results(self, stage: Callable[[str], None] = lambda _: None) -> SetupResults:
+        """Results of the setups of all seeds; they are run at the first call.
+
+        A resumed run repeats them, with equal results.
+
+        Args:
+            stage: Called with what is being done.
+        """
+        if "_setup_results" not in self.__dict__:
+            exact = any(variant.features in (EXACT, POOLED) for variant in self.variants)
+            made = run_setups(self.opening, self.config.all_seeds, self.federations, self.texts, exact, stage)
+            self.__dict__["_setup_results"] = made
+        return self.__dict__["_setup_results"]
+
+    @cached_property
+    def parties(self) -> Party:
+        """All silos of all runs; leaves of ``own`` are [runs, silos, …]."""
+        beta = [self.protocol.beta if v.beta is None else v.beta for v in self.variants]
+        features, truth = [v.features for v in self.variants], [v.truth for v in self.variants]
+        return self.protocol.parties(self.setup_results().arrays.rows, beta, features, truth)
+
+    @cached_property
     def citations(self) -> tuple[str, ...]:
-        """Keys of the publications that this experiment rests on."""
+        """Keys of the publications that the experiment rests on."""
         sketch = self.config.sketch
         keys = (
-            PROTOCOLS.entry(self.config.protocol).citation,
+            self.citation,
             "wang2021csfltr",
             "charikar2002countsketch" if sketch.kind == "count" else "cormode2005countmin",
             "pagh2022countsketch" if sketch.mode == "publish-once" else "",
@@ -91,13 +144,23 @@ class TextExperiment:
         return tuple(dict.fromkeys(key for key in keys if key))
 
 
-def load_corpora(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> list[Corpus]:
-    """The collections that a configuration names, counted."""
-    c = config
-    corpora = [
-        corpus_of(load_texts(name.strip(), folder=folder, seed=c.data_seed), c.texts.stem, c.texts.stopwords)
-        for name in c.data.split(JOIN)
-    ]
+def load_corpora(
+    config: TextsConfig, folder: str | os.PathLike[str] | None = None, data: Texts | Sequence[Texts] | None = None
+) -> list[Corpus]:
+    """The collections that a configuration names, with their words counted.
+
+    Args:
+        config: The configuration.
+        folder: Where data sets are looked for.
+        data: Collections to take instead of those that the configuration names.
+    """
+    if data is None:
+        collections = [
+            load_texts(name.strip(), folder=folder, seed=config.data_seed) for name in config.data.split(JOIN)
+        ]
+    else:
+        collections = [data] if isinstance(data, Texts) else list(data)
+    corpora = [corpus_of(texts, config.texts.stem, config.texts.stopwords) for texts in collections]
     largest = max(corpus.max_grade for corpus in corpora)
     return [_on_scale(corpus, largest) for corpus in corpora]
 
@@ -112,32 +175,41 @@ def _on_scale(corpus: Corpus, largest: int) -> Corpus:
     return dataclasses.replace(corpus, grades=grades.astype(np.int32), notes=(*corpus.notes, note))
 
 
-def parts_of(corpus: Corpus, config: RunConfig, seed: int) -> SiloTexts:
-    """A silo's texts with the part of each of its queries."""
+def parts_of(corpus: Corpus, config: TextsConfig, seed: int) -> SiloTexts:
+    """A silo's texts with the part of each of its queries, which the seed draws."""
     part = np.full(corpus.n_queries, UNUSED, np.int8)
     for name, queries in split_queries(corpus, seed, config.texts.train, config.texts.vali).items():
         part[queries] = _PARTS[name]
     return SiloTexts(corpus, part)
 
 
-def build_texts(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> TextExperiment:
+def build_texts(
+    config: TextsConfig,
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    protocol: Protocol | None = None,
+    data: Texts | Sequence[Texts] | None = None,
+) -> TextExperiment:
     """Load the texts, cut them, and set up everything; nothing is sketched yet.
 
     Args:
         config: The configuration, resolved.
         folder: Where data sets are looked for; by default ``FEDRANK_DATA`` or the platform's cache.
+        protocol: A :class:`SiloSketch` of the caller's own; without a setup it gets the configuration's.
+        data: A collection to cut, or one for each silo, instead of what the configuration names.
 
     Raises:
         FedrankError: The configuration does not fit the data, or the data is not there.
     """
     for name in config.evaluation.baselines:
-        if name not in TEXT_BASELINES:
-            raise UnknownNameError("baseline of silos with texts", name, TEXT_BASELINES)
-    corpora = load_corpora(config, folder)
+        if name not in BASELINES:
+            raise UnknownNameError("baseline of silos with texts", name, BASELINES)
+    corpora = load_corpora(config, folder, data)
+    called = repr(config.data) if data is None else "the data"
     seeds = [config.data_seed + seed for seed in config.all_seeds]
     if len(corpora) > 1:
-        if config.texts.cut != "random" or config.texts.silos not in (RunConfig().texts.silos, len(corpora)):
-            raise ConfigError(f"{config.data!r} names {len(corpora)} silos; leave texts.silos and texts.cut out.")
+        if config.texts.cut != "random" or config.texts.silos not in (TextSettings().silos, len(corpora)):
+            raise ConfigError(f"{called} names {len(corpora)} silos; leave texts.silos and texts.cut out.")
         federations = [joined(corpora)] * len(seeds)
     else:
         federations = [cut(corpora[0], config.texts.silos, config.texts.cut, seed) for seed in seeds]
@@ -156,89 +228,99 @@ def build_texts(config: RunConfig, folder: str | os.PathLike[str] | None = None)
     grades = max(2, config.texts.grades, 1 + max(corpus.max_grade for corpus in corpora))
     if grades - 1 > _LARGEST_GRADE:
         raise DataError(
-            f"{config.data!r} has grades up to {grades - 1:,}; gains are 2^grade − 1, and {_LARGEST_GRADE} is the "
+            f"{called} has grades up to {grades - 1:,}; gains are 2^grade − 1, and {_LARGEST_GRADE} is the "
             "largest that measures take. Put the judgements on a smaller scale."
         )
     measures = {name: f"ERR(max_label={grades - 1})" if name == "ERR" else name for name in config.evaluation.measures}
     for name in measures.values():
         offline_metric(name)
     every = [one for own in texts for one in own]
-    most_documents = max(one.corpus.n_documents for one in every)
-    most_words = max(len(one.words) for one in every)
-    protocol = protocol_of(config, len(federations[0].names), grades, most_documents, most_words, _longest(every))
-    notes = tuple(dict.fromkeys(federations[0].notes))
-    return TextExperiment(
-        config, tuple(federations), texts, protocol, measures, notes, Conditions(dropout=config.devices.dropout)
+    sizes = FederationSizes(
+        silos=len(federations[0].names),
+        grades=grades,
+        documents=max(one.corpus.n_documents for one in every),
+        words=max(len(one.words) for one in every),
+        occurrences=max(int(one.corpus.lengths.sum(axis=1).max(initial=0)) for one in every),
     )
+    notes = tuple(dict.fromkeys(federations[0].notes))
+    conditions = Conditions(dropout=config.devices.dropout)
+    made = _protocol(config, sizes, protocol)
+    citation = method(config.protocol).citation if protocol is None else ""
+    return TextExperiment(config, tuple(federations), texts, made, measures, notes, conditions, citation)
 
 
-def protocol_of(
-    config: RunConfig, silos: int, grades: int, documents: int, words: int, occurrences: int = 0
-) -> SiloSketch:
-    """The protocol of a configuration, with its opening.
+def _protocol(config: TextsConfig, sizes: FederationSizes, given: Protocol | None) -> SiloSketch:
+    """The protocol that the configuration names, or the caller's own with a setup."""
+    made = method(config.protocol).make(config, sizes) if given is None else given
+    if not isinstance(made, SiloSketch):
+        raise ConfigError(
+            f"a protocol of silos with texts must be a SiloSketch, since runs keep its rankers and labels; got "
+            f"{type(made).__name__}. Derive from it and change what your protocol does otherwise."
+        )
+    if made.opening is None:
+        setup = sketch_setup(config, sizes)
+        made = dataclasses.replace(made, opening=setup, promise=setup.promise)
+    return made
+
+
+def silo_sketch(config: TextsConfig, sizes: FederationSizes) -> SiloSketch:
+    """The protocol of a configuration, with its setup.
 
     Args:
         config: The configuration, resolved.
-        silos: Number of silos.
-        grades: Number of grades.
-        documents: Most documents of a silo; the configuration's number where it has one.
-        words: Most different query words of a silo; likewise.
-        occurrences: Words of the longest document, for the account.
+        sizes: Sizes of the federation; ``texts.documents`` and ``texts.words`` of the configuration win over them.
 
     Raises:
         ConfigError: Settings contradict each other.
     """
-    t, how = config.texts, config.training
-    documents, words = t.documents or documents, t.words or words
-    opening = _opening(config, silos, documents, words, occurrences)
+    training, setup = config.training, sketch_setup(config, sizes)
     learner = GradedLearner(
         features=len(NAMES),
-        grades=grades,
-        loss=how.loss,
-        guess=how.labels,
-        l2=how.l2,
-        learning_rate=config.learning_rate,  # type: ignore[arg-type] - resolved
+        grades=sizes.grades,
+        loss=training.loss,
+        guess=training.labels,
+        l2=training.l2,
+        learning_rate=config.learning_rate,
     )
     return SiloSketch(
         learner=learner,
-        silos=silos,
-        promise=opening.promise,
-        local_steps=how.local_steps,
-        steps=how.steps,
-        batch=how.batch,
-        cross_batch=how.cross_batch,
-        beta=how.beta,
-        ramp=how.ramp,
-        plus_beta=how.plus_beta,
-        serial=how.serial,
-        opening=opening,
+        silos=sizes.silos,
+        promise=setup.promise,
+        local_steps=training.local_steps,
+        steps=training.steps,
+        batch=training.batch,
+        cross_batch=training.cross_batch,
+        beta=training.beta,
+        ramp=training.ramp,
+        plus_beta=training.plus_beta,
+        serial=training.serial,
+        opening=setup,
     )
 
 
-def _opening(config: RunConfig, silos: int, documents: int, words: int, occurrences: int) -> SketchSetup:
-    t, s = config.texts, config.sketch
-    asks, delta = s.mode in ("per-query", "paper"), config.privacy.delta
-    questions = words * (silos - 1)
-    epsilon, limit, answers = s.epsilon, np.inf, questions if asks else 0
+def sketch_setup(config: TextsConfig, sizes: FederationSizes) -> SketchSetup:
+    """The setup of a configuration; arguments and errors as :func:`silo_sketch` has them."""
+    t, s, delta = config.texts, config.sketch, config.privacy.delta
+    documents, words = t.documents or sizes.documents, t.words or sizes.words
+    asks, questions = s.mode in ("per-query", "paper"), words * (sizes.silos - 1)
+    epsilon, limit = s.epsilon, np.inf
     if s.mode == "per-query":
-        limit = float(s.epsilon)  # type: ignore[arg-type] - resolved
+        assert epsilon is not None  # the configuration is resolved
+        limit = epsilon
         # One answer more, for sizes and statistics.
         epsilon = s.answer_epsilon or plan(limit, questions + 1, s.noise, delta)
-    noise = SketchNoise(
-        s.mode,
-        epsilon,
-        s.z,
-        s.noise,
-        delta,
-        statistics_change=2 * s.statistics_z + 1,
+    noise = SketchNoise(s.mode, epsilon, s.z, s.noise, delta, statistics_change=2 * s.statistics_z + 1)
+    answers = min(questions, allowed_questions(noise, limit)) if asks else 0
+    promise = sketch_account(
+        noise, answers=answers, answers_of_querier=min(answers, words), occurrences=sizes.occurrences
     )
-    opening = SketchSetup(
-        silos=silos,
+    return SketchSetup(
+        silos=sizes.silos,
         shape=SketchShape(s.z, s.w, s.kind),
         statistics=SketchShape(s.statistics_z, s.statistics_w),
         noise=noise,
         rows=RowSettings(t.depth, t.negatives, t.foreign, t.candidates, t.scale, s.as_published, config.data_seed),
-        promise=None,
+        promise=promise,
         documents=documents,
         words=words if asks else 0,
         z1=s.z1,
@@ -246,13 +328,3 @@ def _opening(config: RunConfig, silos: int, documents: int, words: int, occurren
         estimate=s.estimate,
         limit=limit,
     )
-    if s.mode == "per-query":
-        answers = min(answers, opening.allowed)
-    promise = sketch_account(
-        noise, answers=answers, answers_of_querier=min(answers, words) if asks else 0, occurrences=occurrences
-    )
-    return dataclasses.replace(opening, promise=promise)
-
-
-def _longest(every: list[SiloTexts]) -> int:
-    return max(int(one.corpus.lengths.sum(axis=1).max(initial=0)) for one in every)

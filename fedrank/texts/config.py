@@ -1,57 +1,56 @@
-"""Settings of runs in which silos train over each other's texts: ``[texts]``, ``[sketch]`` and ``[training]``."""
+"""Settings of CS-F-LTR: who has which texts, how silos see each other's documents, how the ranker is trained."""
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
+from fedrank.engine import config as engine
+from fedrank.engine.config import RunConfig
+from fedrank.privacy.accountant import DELTA
 
-#: Protocols of organisations with texts.
-TEXT_PROTOCOLS = ("silo-sketch",)
-#: Rounds where none are given: Shi et al. 2021, Section 5.1, iterations of the collaborative training.
-TEXT_ROUNDS = 2000
-#: Step size of SGD; the papers name none.
-TEXT_RATE = 0.05
-#: Rounds between evaluations.
-TEXT_EVERY = 100
-#: What rankings are measured by; the papers' four, and average precision as everybody else has it.
-TEXT_MEASURES = ("nDCG@10", "nDCG", "ERR", "MAP", "MAP-JOS")
-#: What the federation is compared with.
-TEXT_BASELINES = ("bm25", "local", "local-plus", "global", "exact", "pooled")
-#: ε where none is given: of an occurrence for good; of one answer in paper mode, the ICDE paper's.
+#: Methods that the federation can be compared with.
+BASELINES = ("bm25", "local", "local-plus", "global", "exact", "pooled")
+#: ε where none is given: of an occurrence in total; of one answer in paper mode, the ICDE paper's.
 EPSILON, PAPER_EPSILON = 8.0, 0.5
-#: Rows and cells where none are given. Under noise few rows are best; decoys need many.
+#: Rows and cells of a document's sketch where none are given. Under noise few rows are best; decoys need many.
 SHAPES = {"publish-once": (1, 4096), "plain": (10, 120), "per-query": (10, 120), "paper": (10, 120)}
-#: Rows and cells of the statistics' sketches: noise-free, and with noise.
+#: Rows and cells of the statistics' sketches: without noise, and with noise.
 STATISTICS = ((5, 16384), (1, 16384))
-#: Settings that mean something only where another has one of these values.
-TEXT_NEEDS = (
-    ("texts.candidates", "sketch.mode", ("publish-once", "plain")),
-    ("sketch.z1", "sketch.mode", ("per-query", "paper")),
-    ("sketch.decoys", "sketch.mode", ("per-query", "paper")),
-    ("sketch.answer_epsilon", "sketch.mode", ("per-query",)),
-    ("i_know", "sketch.mode", ("paper",)),
-)
+
+_PUBLISHED = ("sketch.mode", ("publish-once", "plain"))
+_ASKED = ("sketch.mode", ("per-query", "paper"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Texts:
-    """Who has which documents and queries, and which pairs are learnt from."""
+    """Who has which documents and queries, and which query-document pairs are learnt from.
 
-    silos: int = setting(4, "Silos that one collection is cut into; several ('cranfield+cisi') are a silo each.")
+    Raises:
+        ConfigError: The shares of queries or the number of grades are out of range.
+    """
+
+    silos: int = setting(
+        4, "Silos that one collection is cut into; several ('cranfield+cisi') are a silo each.", low=2, high=255
+    )
     cut: Literal["random", "topic"] = setting("random", "How one collection is cut.")
     train: float = setting(0.6, "Share of a silo's judged queries that it learns from.")
     vali: float = setting(
         0.2, "Share that decides whether it adopts the federation's ranker; the rest is for the test."
     )
     depth: int = setting(30, "Own documents of a query: the best by BM25, and all judged ones.")
-    negatives: int = setting(10, "Own documents by lot beside them.")
+    negatives: int = setting(10, "Own documents, chosen at random, beside them.")
     foreign: int = setting(20, "Documents of each other silo: the best by BM25 of what is seen of them.")
     candidates: Literal["all", "reverse-top-k"] = setting(
-        "all", "publish-once, plain: choose them among all foreign documents, or those of reverse top-K lists."
+        "all",
+        "publish-once, plain: choose them among all foreign documents, or those of reverse top-K lists.",
+        needs=_PUBLISHED,
     )
     scale: Literal["silo", "federation", "query"] = setting(
         "silo",
@@ -60,9 +59,14 @@ class Texts:
     )
     stem: bool = setting(True, "Stem words (Snowball, English).")
     stopwords: bool = setting(True, "Leave out English stop words.")
-    documents: int = setting(0, "Most documents of a silo that everybody agrees on; 0: as many as there are.")
-    words: int = setting(0, "Most different query words of a silo that everybody agrees on; 0: as many as there are.")
-
+    documents: int = setting(
+        0, "Largest number of documents of a silo that everybody agrees on; 0: as many as there are.", low=0
+    )
+    words: int = setting(
+        0,
+        "Largest number of different query words of a silo that everybody agrees on; 0: as many as there are.",
+        low=0,
+    )
     grades: int = setting(
         0, "Number of grades that everybody agrees on, 0 included; 0: as many as there are, two at least."
     )
@@ -72,17 +76,11 @@ class Texts:
             raise ConfigError(
                 f"texts.train and texts.vali must be above 0 and together below 1, got {self.train:g}, {self.vali:g}."
             )
-        if not 2 <= self.silos <= 255:
-            raise ConfigError(f"texts.silos must be in 2..255, got {self.silos}.")
-        if self.documents < 0 or self.words < 0:
-            raise ConfigError(
-                f"texts.documents and texts.words must not be negative, got {self.documents}, {self.words}."
-            )
         if self.grades not in range(257) or self.grades == 1:
             raise ConfigError(f"texts.grades must be 0 or in 2..256, got {self.grades}.")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sketch:
     """How silos see each other's documents, and what protects these."""
 
@@ -95,33 +93,56 @@ class Sketch:
         None, "ε of one occurrence of a word, everything added up; of one answer in paper mode. Without it 8, and 0.5."
     )
     noise: Literal["laplace", "gaussian"] = setting("laplace", "Noise on cells; Gaussian noise at privacy.delta.")
-    z: int = setting(0, "Rows of a document's sketch; 0: 1 where published with noise, else 10.")
-    w: int = setting(0, "Cells of a row; 0: 4,096 where published with noise, else 120. Wider rows cost bytes, no ε.")
+    z: int = setting(0, "Rows of a document's sketch; 0: 1 where published with noise, else 10.", low=0)
+    w: int = setting(
+        0,
+        "Cells of a row; 0: 4,096 where published with noise, else 120. Wider rows cost bytes, no ε.",
+        low=0,
+    )
     kind: Literal["count", "count-min"] = setting("count", "Count Sketch, or Count-Min.")
     estimate: Literal["posterior", "median"] = setting(
         "posterior", "Counts from cells with noise: posterior mean given the statistics, or median as the paper has it."
     )
-    z1: int = setting(5, "per-query, paper: rows of a question that belong to its word; the others are decoys'.")
-    decoys: Literal["jos", "icde"] = setting("jos", "per-query, paper: scheme of decoys.")
-    answer_epsilon: float | None = setting(
-        None, "per-query: ε of one answer; without it what makes the budget last for all questions."
+    z1: int = setting(
+        5,
+        "per-query, paper: rows of a question that belong to its word; the others are decoys'.",
+        low=0,
+        needs=_ASKED,
     )
-    statistics_z: int = setting(0, "Rows of the sketches of document frequencies and of all words; 0: 5, with noise 1.")
-    statistics_w: int = setting(0, "Cells of a row of them; 0: 16,384.")
+    decoys: Literal["jos", "icde"] = setting("jos", "per-query, paper: scheme of decoys.", needs=_ASKED)
+    answer_epsilon: float | None = setting(
+        None,
+        "per-query: ε of one answer; without it what makes the budget last for all questions.",
+        needs=("sketch.mode", ("per-query",)),
+    )
+    statistics_z: int = setting(
+        0, "Rows of the sketches of document frequencies and of all words; 0: 5, with noise 1.", low=0
+    )
+    statistics_w: int = setting(0, "Cells of a row of them; 0: 16,384.", low=0)
     as_published: bool = setting(False, "Features as printed: tf in BM25, 0.8 · length for the different words.")
 
-    def __post_init__(self):
-        for name in ("z", "w", "z1", "statistics_z", "statistics_w"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"sketch.{name} must not be negative, got {getattr(self, name)}.")
+    def with_defaults(self) -> Sketch:
+        """The same with the defaults of its mode in place of 0 and None."""
+        z, w = SHAPES[self.mode]
+        epsilon = {"plain": None, "paper": PAPER_EPSILON}.get(self.mode, EPSILON)
+        statistics_z, statistics_w = STATISTICS[0 if self.mode in ("plain", "paper") else 1]
+        return dataclasses.replace(
+            self,
+            epsilon=epsilon if self.epsilon is None else self.epsilon,
+            z=self.z or z,
+            w=self.w or w,
+            statistics_z=self.statistics_z or statistics_z,
+            statistics_w=self.statistics_w or statistics_w,
+        )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Training:
     """How the ranker is trained (Algorithm 3)."""
 
     loss: Literal["classification", "regression", "pairwise", "listwise"] = setting(
-        "classification", "The paper's is cross-entropy over the grades; the others are its program's and future work."
+        "classification",
+        "The paper's is cross-entropy over the grades; pairwise and listwise losses are what it names as future work.",
     )
     labels: Literal["soft", "hard"] = setting(
         "soft", "Guessed labels: the distribution of the grade, or the likeliest grade as the paper has it."
@@ -137,31 +158,85 @@ class Training:
     serial: bool = setting(False, "One silo a round, in turn, instead of all at once.")
 
 
-def resolved_sketch(sketch: Sketch, i_know: bool) -> Sketch:
-    """The same with the defaults of its mode.
+@dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """At which δ the noise on sketches is stated; its ε is ``sketch.epsilon``.
 
     Raises:
-        ConfigError: A mode that does not protect, without the word that one knows; or an ε where there is no noise.
+        ConfigError: δ is not between 0 and 1.
     """
-    if sketch.mode == "paper" and not i_know:
-        raise ConfigError(
-            "sketch.mode = 'paper' does not protect the document owner from the querier: one noise variable is added "
-            "to all cells of an answer, and the querier takes it off again (see: fedrank attack sketch). Use "
-            "publish-once, or say that you know with --i-know."
-        )
-    if sketch.mode == "plain" and sketch.epsilon is not None:
-        raise ConfigError(
-            "sketch.mode = 'plain' has no noise, so that sketch.epsilon means nothing; leave one of them out."
-        )
-    z, w = SHAPES[sketch.mode]
-    default = {"plain": None, "paper": PAPER_EPSILON}.get(sketch.mode, EPSILON)
-    quiet = sketch.mode in ("plain", "paper")
-    statistics_z, statistics_w = STATISTICS[0 if quiet else 1]
-    return dataclasses.replace(
-        sketch,
-        epsilon=default if sketch.epsilon is None else sketch.epsilon,
-        z=sketch.z or z,
-        w=sketch.w or w,
-        statistics_z=sketch.statistics_z or statistics_z,
-        statistics_w=sketch.statistics_w or statistics_w,
+
+    delta: float = setting(DELTA, "δ of Gaussian noise, and of answers that are added up.")
+
+    def __post_init__(self):
+        if not 0 < self.delta < 1:
+            raise ConfigError(f"privacy.delta must be between 0 and 1, got {self.delta}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Devices:
+    """What happens to replies; by default all silos are heard."""
+
+    dropout: float = setting(0.0, "Probability that a silo is not heard in a round.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation(engine.Evaluation):
+    """What is measured about the rankers while they learn."""
+
+    every: int = setting(
+        100, "Rounds between evaluations; the first and the last model are always evaluated.", low=1, high=10**7
     )
+    measures: tuple[str, ...] = setting(
+        ("nDCG@10", "nDCG", "ERR", "MAP", "MAP-JOS"),
+        "Offline measures; MAP is average precision, MAP-JOS the paper's. The first decides who adopts the ranker.",
+    )
+    baselines: tuple[str, ...] = setting(BASELINES, f"Methods to compare with: {', '.join(BASELINES)}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextsConfig(RunConfig):
+    """One experiment of silos that train a ranker over each other's texts (CS-F-LTR), under several seeds.
+
+    Raises:
+        ConfigError: A setting is out of range or contradicts another.
+    """
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("silo-sketch", "The protocol; see fedrank protocols.")
+    data: str = setting(
+        "generated",
+        "Name in the catalogue (fedrank data list), or a folder of texts, or several of these joined by +; or "
+        "'generated'.",
+    )
+    data_seed: int = setting(
+        0, "Seed of generated data, of the cut and of the split of queries.", low=0, high=2**63 - 1
+    )
+    # Shi et al. 2021, Section 5.1: iterations of the collaborative training.
+    rounds: int = setting(2000, "Rounds of training.", low=1, high=10**6)
+    learning_rate: float = setting(0.05, "Step size of SGD; the papers name none.")
+    i_know: bool = setting(
+        False,
+        "That sketch.mode = 'paper' does not protect the owners of documents.",
+        needs=("sketch.mode", ("paper",)),
+    )
+    texts: Texts = field(default_factory=Texts)
+    sketch: Sketch = field(default_factory=Sketch)
+    training: Training = field(default_factory=Training)
+    privacy: Privacy = field(default_factory=Privacy)
+    devices: Devices = field(default_factory=Devices)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+
+    @override
+    def resolved(self) -> TextsConfig:
+        super().resolved()
+        if self.sketch.mode == "paper" and not self.i_know:
+            raise ConfigError(
+                "sketch.mode = 'paper' does not protect the document owner from the querier: one noise variable is "
+                "added to all cells of an answer, and the querier takes it off again (see: fedrank attack sketch). Use "
+                "publish-once, or say that you know with --i-know."
+            )
+        if self.sketch.mode == "plain" and self.sketch.epsilon is not None:
+            raise ConfigError(
+                "sketch.mode = 'plain' has no noise, so that sketch.epsilon means nothing; leave one of them out."
+            )
+        return dataclasses.replace(self, sketch=self.sketch.with_defaults())

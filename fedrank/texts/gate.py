@@ -1,7 +1,7 @@
-"""Do no harm: a silo adopts the federation's ranker only where its own validation queries are ranked better by it.
+"""The gate: a silo adopts the federation's ranker only if that ranks its own validation queries better.
 
-Both papers report silos that a federation made worse. Nobody but the silo knows its validation queries, and nothing
-crosses: the gate is a decision at home.
+Both papers report silos whose ranking a federation made worse. Only the silo knows its validation queries, and nothing
+crosses: the silo decides by itself.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Float, Integer
 
 from fedrank.texts.scores import UNTRAINED
 from fedrank.texts.silo_sketch import FEDERATED
@@ -17,25 +18,29 @@ from fedrank.texts.silo_sketch.state import TEST, VALI
 
 
 def gate(
-    values: Mapping[str, Any], part: np.ndarray, measure: str, seeds: Sequence[int], names: Sequence[str]
+    values: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]],
+    part: Integer[np.ndarray, "seeds silos queries"],
+    measure: str,
+    seeds: Sequence[int],
+    names: Sequence[str],
 ) -> dict[str, Any]:
-    """Who adopts the federation's ranker, and what that was worth on test queries.
+    """Which silos adopt the federation's ranker, and their gain on test queries.
 
     By itself a silo has its own ranker and plain BM25, and keeps whichever ranks its validation queries better. It
-    adopts the federation's ranker where that one is better still; a difference of 0 keeps what the silo has. All of it
-    on the silo's own documents: whether to show others' documents beside them, the gate does not decide.
+    adopts the federation's ranker where that is better still; where the difference is 0 it does not. This is about
+    ranking the silo's own documents; the gate does not decide whether to show documents of others.
 
     Args:
-        values: Method, scope and measure to float [seeds, silos, queries].
-        part: int [seeds, silos, queries]: which part each query belongs to.
-        measure: What decides.
-        seeds: Of the runs.
-        names: Of the silos.
+        values: Values of queries by method, scope and measure, float [seeds, silos, queries].
+        part: Part that each query belongs to.
+        measure: Name of the measure that decides.
+        seeds: Seeds of the runs.
+        names: Names of the silos.
 
     Returns:
-        The content of ``gate.json``: ``measure`` and ``decisions``, one a seed and silo: ``against``, what it has by
-        itself; what the federation's ranker gains over that on validation and on test queries, whether it is adopted,
-        and what the silo gains in the end.
+        The content of ``gate.json``: ``measure``, and in ``decisions`` for each seed and silo ``against`` (the better
+        of its own ranker and BM25), ``vali`` and ``test`` (gain of the federation's ranker over that), ``adopted``,
+        and ``kept`` (gain on test queries with the gate).
     """
     own = {name: values[name]["own"][measure] for name in ("Local", UNTRAINED) if name in values}
     if not own:
@@ -63,5 +68,6 @@ def gate(
     return {"measure": measure, "decisions": decisions}
 
 
-def _mean(values: np.ndarray, where: np.ndarray) -> float:
+def _mean(values: Float[np.ndarray, " queries"], where: Bool[np.ndarray, " queries"]) -> float:
+    """Mean of the values that are ``where``; NaN where there are none."""
     return float(values[where].mean()) if where.any() else float("nan")

@@ -1,8 +1,8 @@
-"""Linear rankers of graded documents, learnt from labels and from guessed labels: pointwise, pairwise and listwise.
+"""Linear rankers of graded documents, trained on labels and guessed labels: pointwise, pairwise and listwise losses.
 
 The rankers of CS-F-LTR (Shi et al., *Cross-silo Federated Learning-to-rank*, Journal of Software 2021): a linear model
 of 16 features, cross-entropy over the grades, an L2 penalty, mini-batch SGD. Its authors name pairwise and listwise
-losses as future work; here they are.
+losses as future work.
 
 A model is a flat vector. ``classification``: a matrix [features + 1, grades], whose softmax is the distribution of the
 grade; the score is its mean. ``regression``: a vector [features + 1], whose score is the grade itself. ``pairwise``
@@ -17,10 +17,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float32, Int32
 
 from fedrank.core.errors import ConfigError
 
-#: What is minimised.
+#: Loss functions.
 LOSSES = ("classification", "regression", "pairwise", "listwise")
 #: Whether a guessed label is the likeliest grade, or the whole distribution.
 LABELS = ("hard", "soft")
@@ -30,25 +31,25 @@ _POINTWISE = ("classification", "regression")
 
 
 class Batch(NamedTuple):
-    """Documents to learn from. Pointwise losses take single ones, the others whole lists.
+    """Documents to learn from: [n] of them for pointwise losses, [n, documents] in lists for the others.
 
     Attributes:
-        x: float32 [n, features], or [n, documents, features].
-        grades: float32 [n, grades], or [n, documents, grades]: the distribution of each document's grade.
-        where: bool [n] or [n, documents]: False on padding.
+        x: Features.
+        grades: Distribution of each document's grade.
+        where: False on padding.
     """
 
-    x: jax.Array
-    grades: jax.Array
-    where: jax.Array
+    x: Float32[Array, "*items features"]
+    grades: Float32[Array, "*items grades"]
+    where: Bool[Array, "*items"]
 
 
 @dataclass(frozen=True)
 class GradedLearner:
-    """Settings of a ranker and of what it learns by.
+    """A ranker's settings: its size, its loss, and how it is trained.
 
     Attributes:
-        features: Features of a document.
+        features: Number of features of a document.
         grades: Number of grades, at least 2.
         loss: One of :data:`LOSSES`.
         guess: One of :data:`LABELS`; the paper's labels are hard.
@@ -77,7 +78,7 @@ class GradedLearner:
 
     @property
     def pointwise(self) -> bool:
-        """Whether the loss is about single documents."""
+        """Whether the loss is over single documents, not lists."""
         return self.loss in _POINTWISE
 
     @property
@@ -86,39 +87,37 @@ class GradedLearner:
 
     @property
     def size(self) -> int:
-        """Length of a model."""
+        """Number of parameters of a model."""
         scorer = 0 if self.loss == "classification" else self._inputs
         classifier = 0 if self.loss == "regression" else self._inputs * self.grades
         return scorer + classifier
 
-    def initial(self) -> jax.Array:
-        """The model that knows nothing: zeros, float32 [size]. The losses are convex: there is nothing to draw."""
+    def initial(self) -> Float32[Array, " size"]:
+        """The untrained model: zeros. The losses are convex, so that a random start would gain nothing."""
         return jnp.zeros(self.size, jnp.float32)
 
-    def scores(self, model: jax.Array, x: jax.Array) -> jax.Array:
-        """What documents are ranked by.
+    def scores(self, model: Float32[Array, " size"], x: Float32[Array, "*items features"]) -> Float32[Array, "*items"]:
+        """Scores by which documents are ranked, the largest first.
 
         Args:
-            model: float32 [size].
-            x: float32 [..., features].
-
-        Returns:
-            float32 [...].
+            model: Parameters.
+            x: Features of the documents.
         """
         if self.loss == "classification":
             return jax.nn.softmax(self._logits(model, x)) @ self._values
         return x @ model[: self.features] + model[self.features]
 
-    def labels(self, model: jax.Array, x: jax.Array) -> jax.Array:
-        """The grades that a model guesses (Algorithm 3, line 5).
+    def labels(
+        self, model: Float32[Array, " size"], x: Float32[Array, "*items features"]
+    ) -> Float32[Array, "*items grades"]:
+        """Distributions of the grades that a model guesses (Algorithm 3, line 5).
+
+        A hard guess has all probability on one grade. The soft guess of a regression is the distribution over the two
+        nearest grades that has the predicted mean.
 
         Args:
-            model: float32 [size].
-            x: float32 [..., features].
-
-        Returns:
-            float32 [..., grades], a distribution: all on one grade where guesses are hard. A regression's soft guess is
-            the distribution over the two nearest grades that has its mean.
+            model: Parameters.
+            x: Features of the documents.
         """
         if self.loss == "regression":
             value = jnp.clip(self.scores(model, x), 0.0, self.grades - 1.0)
@@ -129,12 +128,12 @@ class GradedLearner:
             return jax.nn.softmax(logits)
         return jax.nn.one_hot(jnp.argmax(logits, axis=-1), self.grades)
 
-    def of_grades(self, y: jax.Array) -> jax.Array:
-        """Labels [...] as distributions [..., grades]; larger ones than the scale has count as its largest."""
+    def of_grades(self, y: Int32[Array, "*items"]) -> Float32[Array, "*items grades"]:
+        """Grades as distributions with all probability on one; grades beyond the scale count as its largest."""
         return jax.nn.one_hot(jnp.clip(y, 0, self.grades - 1), self.grades)
 
-    def loss_of(self, model: jax.Array, batch: Batch) -> jax.Array:
-        """The mean loss over a batch, float32; 0 of an empty one."""
+    def loss_of(self, model: Float32[Array, " size"], batch: Batch) -> Float32[Array, ""]:
+        """Mean loss over a batch; 0 for an empty batch."""
         if self.loss == "classification":
             return self._cross_entropy(model, batch)
         scores, grades = self.scores(model, batch.x), batch.grades @ self._values
@@ -143,17 +142,20 @@ class GradedLearner:
         ranked = _pairwise if self.loss == "pairwise" else _listwise
         return ranked(scores, grades, batch.where) + self._cross_entropy(model, batch)
 
-    def step(self, model: jax.Array, labelled: Batch, guessed: Batch, weight: jax.Array) -> jax.Array:
-        """One step of SGD on equation (9): the loss, β times that of guessed labels, and the penalty.
+    def step(
+        self,
+        model: Float32[Array, " size"],
+        labelled: Batch,
+        guessed: Batch,
+        weight: Float32[Array, ""],
+    ) -> Float32[Array, " size"]:
+        """The model after one SGD step on equation (9): the loss, β times that of guessed labels, and the penalty.
 
         Args:
-            model: float32 [size].
+            model: Parameters before.
             labelled: Documents with labels.
-            guessed: Documents with guessed ones.
-            weight: float32, β.
-
-        Returns:
-            The model after it, float32 [size].
+            guessed: Documents with guessed labels.
+            weight: β.
         """
 
         def objective(model):
@@ -166,39 +168,46 @@ class GradedLearner:
         return model - self.learning_rate * jax.grad(objective)(model)
 
     @property
-    def _values(self) -> jax.Array:
+    def _values(self) -> Float32[Array, " grades"]:
         return jnp.arange(self.grades, dtype=jnp.float32)
 
     @property
-    def _penalised(self) -> jax.Array:
-        """Which numbers of a model are no intercepts: bool [size]."""
+    def _penalised(self) -> Bool[Array, " size"]:
+        """Which parameters the penalty is on: all but intercepts."""
         parts = [] if self.loss == "classification" else [jnp.arange(self._inputs) < self.features]
         if self.loss != "regression":
             parts.append(jnp.arange(self._inputs * self.grades) < self.features * self.grades)
         return jnp.concatenate(parts)
 
-    def _logits(self, model: jax.Array, x: jax.Array) -> jax.Array:
-        """Of the classifier: [..., grades]."""
+    def _logits(
+        self, model: Float32[Array, " size"], x: Float32[Array, "*items features"]
+    ) -> Float32[Array, "*items grades"]:
+        """Logits of the classifier."""
         matrix = model[-self._inputs * self.grades :].reshape(self._inputs, self.grades)
         return x @ matrix[:-1] + _along(matrix[-1], x)
 
-    def _cross_entropy(self, model: jax.Array, batch: Batch) -> jax.Array:
+    def _cross_entropy(self, model: Float32[Array, " size"], batch: Batch) -> Float32[Array, ""]:
         return _mean(-jnp.sum(batch.grades * jax.nn.log_softmax(self._logits(model, batch.x)), axis=-1), batch.where)
 
 
-def _along(row: jax.Array, x: jax.Array) -> jax.Array:
-    """A row [n] with as many axes as x, to be added to what has n at the end."""
+def _along(row: Float32[Array, " n"], x: Float32[Array, " ..."]) -> Float32[Array, " ..."]:
+    """The row with leading axes of length 1, so that it has as many axes as x."""
     return row.reshape((1,) * (x.ndim - 1) + (-1,))
 
 
-def _mean(values: jax.Array, where: jax.Array) -> jax.Array:
+def _mean(values: Float32[Array, "*items"], where: Bool[Array, "*items"]) -> Float32[Array, ""]:
+    """Mean of the values that are ``where``; 0 where there are none."""
     return jnp.sum(jnp.where(where, values, 0.0)) / jnp.maximum(jnp.sum(where), 1)
 
 
-def _pairwise(scores: jax.Array, grades: jax.Array, where: jax.Array) -> jax.Array:
-    """A variant of RankNet (Burges et al. 2005): log(1 + e^−(sᵢ − sⱼ)), weighted by how far the two grades are apart.
+def _pairwise(
+    scores: Float32[Array, "lists documents"],
+    grades: Float32[Array, "lists documents"],
+    where: Bool[Array, "lists documents"],
+) -> Float32[Array, ""]:
+    """A variant of RankNet (Burges et al. 2005): log(1 + e^−(sᵢ − sⱼ)), weighted by the difference of the two grades.
 
-    A list in which all grades are the same teaches nothing.
+    Lists whose grades are all equal do not count.
     """
     apart = grades[..., :, None] - grades[..., None, :]
     both = where[..., :, None] & where[..., None, :]
@@ -208,11 +217,15 @@ def _pairwise(scores: jax.Array, grades: jax.Array, where: jax.Array) -> jax.Arr
     return _mean(per_list, jnp.any(weight > 0, axis=(-2, -1)))
 
 
-def _listwise(scores: jax.Array, grades: jax.Array, where: jax.Array) -> jax.Array:
+def _listwise(
+    scores: Float32[Array, "lists documents"],
+    grades: Float32[Array, "lists documents"],
+    where: Bool[Array, "lists documents"],
+) -> Float32[Array, ""]:
     """A variant of ListNet's top one (Cao et al. 2007): cross-entropy of the scores' softmax and shares of gain.
 
-    The shares are of 2^grade − 1, where Cao et al. take a softmax of grades: documents of grade 0 have none. A list
-    without a relevant document teaches nothing.
+    The shares are of 2^grade − 1, where Cao et al. take a softmax of grades: documents of grade 0 have none. Lists
+    without a relevant document do not count.
     """
     gain = jnp.where(where, 2.0**grades - 1.0, 0.0)
     total = jnp.sum(gain, axis=-1, keepdims=True)

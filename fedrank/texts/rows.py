@@ -1,8 +1,8 @@
-"""The rows of silos with texts, as arrays that training and evaluation take.
+"""The rows of silos with texts, as the arrays that training and evaluation take.
 
-As the silos see them; as a silo by itself has them, with the statistics of its own documents; and as they are, which
-nobody in a federation sees: exact features are a control that tells what sketches and noise cost, the labels of cross
-pairs one that tells what guessing costs.
+There are up to four sets of features: as the silos compute them from each other's sketches; as a silo by itself
+computes them, with the statistics of its own documents; and two controls that no federation has. Exact features tell
+what sketches and noise cost; the true labels of all judged pairs tell what guessing labels costs.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Float32, Int32, Int64
 
 from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Party
 from fedrank.engine.setup import run_opening
-from fedrank.texts.build import TextExperiment
-from fedrank.texts.data.features import statistics_of
+from fedrank.texts.data.features import Statistics, statistics_of
 from fedrank.texts.data.silos import Federation
 from fedrank.texts.silo_sketch.arrays import SETUP_SEED, Size, grown, silo_arrays, size_of
 from fedrank.texts.silo_sketch.setup import SketchSetup
@@ -33,7 +33,12 @@ from fedrank.texts.silo_sketch.setup.rows import (
     scale_of,
     scaled,
 )
+from fedrank.texts.silo_sketch.setup.settings import SetupState
 from fedrank.texts.silo_sketch.state import SketchRows
+
+#: Numbers of the feature sets, in order: from the silos' sketches; of a silo by itself; and, if wanted, exact ones, and
+#: exact ones with all judged documents of all silos.
+SKETCHED, ISOLATED, EXACT, POOLED = 0, 1, 2, 3
 
 #: Missed documents are padded to a multiple of this, so that runs of a sweep share a compiled program.
 _WIDTH = 16
@@ -44,24 +49,24 @@ class TextRows(NamedTuple):
 
     Attributes:
         rows: What silos train on.
-        found: bool [queries, documents]: own documents that a search by BM25 finds.
-        cross_found: bool [queries, foreign]: others' documents that it finds.
-        bm25: float32 [queries, documents].
-        cross_bm25: float32 [queries, foreign].
-        missed: int32 [queries, n]: grades of relevant documents, anywhere in the federation, that are in no list of
-            the query; 0 on padding.
+        found: Whether a search by BM25 finds an own document.
+        cross_found: Whether it finds a document of another silo.
+        bm25: BM25 of body and title together.
+        cross_bm25: The same of documents of other silos.
+        missed: Grades of relevant documents, anywhere in the federation, that are in no list of the query; 0 on
+            padding.
     """
 
     rows: SketchRows
-    found: np.ndarray
-    cross_found: np.ndarray
-    bm25: np.ndarray
-    cross_bm25: np.ndarray
-    missed: np.ndarray
+    found: Bool[np.ndarray, "sets seeds silos queries documents"]
+    cross_found: Bool[np.ndarray, "sets seeds silos queries foreign"]
+    bm25: Float32[np.ndarray, "sets seeds silos queries documents"]
+    cross_bm25: Float32[np.ndarray, "sets seeds silos queries foreign"]
+    missed: Int32[np.ndarray, "sets seeds silos queries missed"]
 
 
 class CountErrors(NamedTuple):
-    """How far off the counts are that silos use.
+    """Errors of the counts that silos estimate of each other's documents.
 
     Attributes:
         all: Mean absolute error over words of queries and documents of others.
@@ -76,78 +81,80 @@ class CountErrors(NamedTuple):
     true_held: float
 
 
-#: Feature sets, in order: as silos see them, as a silo by itself has them; and, if wanted, as they are, and the
-#: same with all judged documents of everybody.
-SEEN, ISOLATED, EXACT, POOLED = 0, 1, 2, 3
-
-
 @dataclass(frozen=True)
-class Opened:
-    """What the openings of all seeds came to.
+class SetupResults:
+    """Results of the setups of all seeds.
 
     Attributes:
         arrays: The rows.
-        queries: Of each seed and silo, the ids of its queries, in order.
+        queries: Ids of the queries of each seed and silo, in order.
         ledger: What crossed, of the first seed.
-        seen: Of each seed and silo, what an owner of documents knows of its budget: ``spent`` and ``answered``.
-        errors: Of each seed, what :func:`count_errors` says.
+        budgets: For each seed and silo, how much of its privacy budget an owner of documents has spent (``spent``) and
+            how many words of each silo it answered (``answered``); empty where nothing is asked.
+        errors: Errors of the counts, for each seed.
     """
 
     arrays: TextRows
     queries: list[list[list[str]]]
     ledger: Ledger
-    seen: list[list[dict[str, Any]]]
+    budgets: list[list[dict[str, np.ndarray]]]
     errors: list[CountErrors]
 
 
-def opened(experiment: TextExperiment, exact: bool, stage: Callable[[str], None]) -> Opened:
-    """Run the opening of every seed.
+def run_setups(
+    setup: SketchSetup,
+    seeds: Sequence[int],
+    federations: Sequence[Federation],
+    texts: Sequence[Sequence[SiloTexts]],
+    exact: bool,
+    stage: Callable[[str], None],
+) -> SetupResults:
+    """Run the setup of every seed.
 
     Args:
-        experiment: The experiment.
-        exact: Whether exact features are made, too: a third feature set.
-        stage: Is told what is done.
+        setup: The setup; the same for all seeds.
+        seeds: The seeds.
+        federations: Who has what, one for each seed.
+        texts: Documents and queries of each silo, for each seed.
+        exact: Whether the two controls are made, too.
+        stage: Called with what is being done.
 
     Raises:
-        FedrankError: What an opening raises.
+        FedrankError: A setup failed.
     """
-    sets: list[list[list[dict]]] = [[], [], [], []] if exact else [[], []]
-    ledger, seen, errors = Ledger(), [], []
-    for seed, federation, texts in zip(
-        experiment.config.all_seeds, experiment.federations, experiment.texts, strict=True
-    ):
+    sets: list[list[list[dict[str, np.ndarray]]]] = [[], [], [], []] if exact else [[], []]
+    ledger, budgets, errors = Ledger(), [], []
+    for seed, federation, silos in zip(seeds, federations, texts, strict=True):
         stage(f"Sketches of seed {seed}")
         rng = np.random.default_rng([seed, SETUP_SEED])
-        state, parties, crossed = run_opening(experiment.opening, experiment.opening.parties(list(texts)), rng)
+        state, parties, crossed = run_opening(setup, setup.parties(list(silos)), rng)
         ledger = ledger if len(ledger) else crossed
-        own = [rows_of_party(party) for party in parties]
-        sets[SEEN].append(own)
-        sets[ISOLATED].append(
-            [isolated_rows(one, experiment.opening.rows, rows) for one, rows in zip(texts, own, strict=True)]
-        )
-        seen.append([{k: party.own[k] for k in ("spent", "answered") if k in party.own} for party in parties])
-        errors.append(count_errors(experiment.opening, state, parties, federation))
+        rows = [rows_of_party(party) for party in parties]
+        sets[SKETCHED].append(rows)
+        sets[ISOLATED].append([isolated_rows(one, setup.rows, own) for one, own in zip(silos, rows, strict=True)])
+        budgets.append([{k: party.own[k] for k in ("spent", "answered") if k in party.own} for party in parties])
+        errors.append(count_errors(setup, state, parties, federation))
         if exact:
-            sets[EXACT].append(exact_rows(federation, texts, experiment.opening.rows))
-            sets[POOLED].append(exact_rows(federation, texts, experiment.opening.rows, everything=True))
-    arrays = _stacked(experiment.federations, sets)
-    queries = [[[one.corpus.query_ids[number] for number in one.used] for one in texts] for texts in experiment.texts]
-    return Opened(arrays, queries, ledger, seen, errors)
+            sets[EXACT].append(exact_rows(federation, silos, setup.rows))
+            sets[POOLED].append(exact_rows(federation, silos, setup.rows, everything=True))
+    arrays = _stacked(federations, sets)
+    queries = [[[one.corpus.query_ids[number] for number in one.used] for one in silos] for silos in texts]
+    return SetupResults(arrays, queries, ledger, budgets, errors)
 
 
 def exact_rows(
     federation: Federation, texts: Sequence[SiloTexts], settings: RowSettings, everything: bool = False
 ) -> list[dict[str, np.ndarray]]:
-    """Every silo's rows with exact counts and statistics, its candidates from them too.
+    """Rows of every silo with exact counts and statistics, which also choose the candidates.
 
     Args:
         federation: Who has what.
-        texts: Each silo's.
+        texts: Documents and queries of each silo.
         settings: Which rows.
-        everything: With all judged documents of the others, as somebody has them who has everybody's data.
+        everything: Add all judged documents of the other silos, as for somebody who has all data.
     """
 
-    def look(words: Sequence[str]) -> Any:
+    def statistics(words: Sequence[str]) -> Statistics:
         return statistics_of(federation.silos, words)
 
     foreign = [exact_foreign(silo) for silo in federation.silos]
@@ -155,7 +162,7 @@ def exact_rows(
     for number, one in enumerate(texts):
         others = [None if silo == number else other for silo, other in enumerate(foreign)]
         judged = _judged_abroad(federation, number, one) if everything else None
-        rows.append(own_rows(one, look, settings) | cross_rows(one, others, look, settings, judged))
+        rows.append(own_rows(one, statistics, settings) | cross_rows(one, others, statistics, settings, judged))
     if settings.scale != "federation":
         return [scaled(own, settings) for own in rows]
     counts, sums, squares = zip(*(moments(own) for own in rows), strict=True)
@@ -163,8 +170,8 @@ def exact_rows(
     return [scaled(own, settings, *scale) for own in rows]
 
 
-def _judged_abroad(federation: Federation, number: int, texts: SiloTexts) -> list[list[np.ndarray]]:
-    """Of each of a silo's queries, and of each silo, the numbers of the documents that were judged for it there."""
+def _judged_abroad(federation: Federation, number: int, texts: SiloTexts) -> list[list[Int64[np.ndarray, " judged"]]]:
+    """Numbers of the judged documents at each other silo, for each query of silo ``number``."""
     whole = federation.whole
     at, place = np.full(whole.n_documents, -1), np.zeros(whole.n_documents, np.int64)
     for silo, documents in enumerate(federation.documents):
@@ -177,32 +184,34 @@ def _judged_abroad(federation: Federation, number: int, texts: SiloTexts) -> lis
     return out
 
 
-def isolated_rows(texts: SiloTexts, settings: RowSettings, seen: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A silo's rows without a federation: its own documents, with its own statistics, and nobody else's.
+def isolated_rows(texts: SiloTexts, settings: RowSettings, federated: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A silo's rows without a federation: its own documents, with the statistics of these alone.
 
     Args:
-        texts: The silo's.
-        settings: Which rows; scaled by its own even where a federation scales by all silos'.
-        seen: The silo's rows in the federation, for the size of what there is none of.
+        texts: Documents and queries of the silo.
+        settings: Which rows; scaled by the silo's own even where a federation scales by all silos'.
+        federated: The silo's rows in the federation; cross rows have their shape and are empty.
     """
 
-    def look(words: Sequence[str]) -> Any:
+    def statistics(words: Sequence[str]) -> Statistics:
         return statistics_of((texts.corpus,), words)
 
-    nothing = {name: np.zeros_like(array) for name, array in seen.items() if name.startswith("cross_")}
+    nothing = {name: np.zeros_like(array) for name, array in federated.items() if name.startswith("cross_")}
     alone = dataclasses.replace(settings, scale="silo" if settings.scale == "federation" else settings.scale)
-    return scaled(own_rows(texts, look, settings) | nothing, alone)
+    return scaled(own_rows(texts, statistics, settings) | nothing, alone)
 
 
-def count_errors(opening: SketchSetup, state: Any, parties: Sequence[Party], federation: Federation) -> CountErrors:
-    """How far off the counts are that the first silo uses of the second's documents; NaN where there are none."""
-    request = Receive(opening).address(state, 0)
-    seen = foreign_documents(opening, parties[0], request)[1]
+def count_errors(
+    setup: SketchSetup, state: SetupState, parties: Sequence[Party], federation: Federation
+) -> CountErrors:
+    """Errors of the first silo's counts of the second silo's documents; NaN where there are none."""
+    request = Receive(setup).address(state, 0)
+    foreign = foreign_documents(setup, parties[0], request)[1]
     words = parties[0].shared.words
-    if seen is None or not words:
+    if foreign is None or not words:
         return CountErrors(*[float("nan")] * 4)
     true = exact_foreign(federation.silos[1]).counts(words)
-    off = np.abs(seen.counts(words) - true)
+    off = np.abs(foreign.counts(words) - true)
     held = true > 0
     if not held.any():
         return CountErrors(float(off.mean()), float("nan"), float(true.mean()), float("nan"))
@@ -210,7 +219,7 @@ def count_errors(opening: SketchSetup, state: Any, parties: Sequence[Party], fed
 
 
 def _stacked(federations: Sequence[Federation], sets: list[list[list[dict]]]) -> TextRows:
-    """All arrays at one size."""
+    """All arrays, padded to the same shape and stacked."""
     every = [own for seeds in sets for silos in seeds for own in silos]
     sizes = [size_of(own) for own in every]
     size = Size(*(max(one[axis] for one in sizes) for axis in range(len(Size._fields))))
@@ -240,7 +249,7 @@ def _stacked(federations: Sequence[Federation], sets: list[list[list[dict]]]) ->
 
 
 def _one(federation: Federation, number: int, own: dict[str, np.ndarray], size: Size) -> dict[str, Any]:
-    """A silo's arrays at full size, with what only the whole knows."""
+    """A silo's padded arrays, with the true labels and missed documents that only a simulation knows."""
     truth, missed = _truth(federation, number, own)
     q, d, c = size
     here = {name: grown(own[name], (q, d), 0) for name in ("found", "bm25")}
@@ -248,8 +257,10 @@ def _one(federation: Federation, number: int, own: dict[str, np.ndarray], size: 
     return {**silo_arrays(own, size, truth), **here, **abroad, "missed": grown(missed, (q, missed.shape[1]), 0)}
 
 
-def _truth(federation: Federation, number: int, own: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Grades of cross pairs, int32 [q, c], and of relevant documents in no list, int32 [q, n]."""
+def _truth(
+    federation: Federation, number: int, own: dict[str, np.ndarray]
+) -> tuple[Int32[np.ndarray, "queries foreign"], Int32[np.ndarray, "queries missed"]]:
+    """True grades of cross pairs, and of the relevant documents that are in no list."""
     whole = federation.whole
     truth = np.zeros(own["cross_where"].shape, np.int32)
     left: list[np.ndarray] = []

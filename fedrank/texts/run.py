@@ -2,10 +2,10 @@
 
 Beside what every run leaves (:mod:`fedrank.engine.run_folder`; ``interactions`` are messages here)::
 
-    federation.json   silos, rows, sketches, what an owner answered, errors of the counts, what a reader must know
+    federation.json   silos, rows, sketches, answers of owners, errors of the counts, notes on the data
     methods.parquet   long form: seed, round, method, silo, scope, split, measure, value (mean over queries)
     crossed.parquet   long form, of the first seed's run: round, exchange (its place), requests, replies
-    gate.json         of each seed and silo: does its validation prefer the federation's ranker, and what would it gain
+    gate.json         for each seed and silo: whether its validation prefers the federation's ranker, and the gain
 
 Runs are variants times seeds: the protocol, and controls that differ in β, features or labels, in one program.
 """
@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 import polars as pl
+from typing_extensions import override
 
 from fedrank.core.ledger import Ledger
-from fedrank.core.protocol import Party
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
 from fedrank.engine.runner import Runner
@@ -29,14 +29,14 @@ from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.texts.build import TextExperiment
 from fedrank.texts.data.features import NAMES
 from fedrank.texts.gate import gate
-from fedrank.texts.rows import EXACT, ISOLATED, POOLED, SEEN, Opened, opened
+from fedrank.texts.rows import EXACT, ISOLATED, SetupResults
 from fedrank.texts.scores import SCOPES, UNTRAINED, scored
 from fedrank.texts.silo_sketch import FEDERATED
 from fedrank.texts.silo_sketch.state import TEST, VALI
 
 #: Splits that are measured.
 _SPLITS = {"test": TEST, "vali": VALI}
-#: How a scope is called in a measure's name.
+#: What a scope adds to a measure's name.
 WHERE = {"own": "", "federation": ", all documents", "home": ", all documents, searched at home"}
 
 _METHODS = {
@@ -54,31 +54,6 @@ _METHODS = {
 _CROSSED = {"round": pl.Int64, "exchange": pl.Int64, "requests": pl.Int64, "replies": pl.Int64}
 
 
-class Variant(NamedTuple):
-    """The protocol, or a control of it.
-
-    Attributes:
-        name: As in the pages.
-        features: Feature set of :mod:`fedrank.texts.rows`.
-        beta: β; None for the protocol's.
-        truth: Whether cross pairs have their true labels.
-    """
-
-    name: str
-    features: int
-    beta: float | None
-    truth: bool
-
-
-#: Controls by the names of the configuration.
-CONTROLS = {
-    "local": Variant("Local", ISOLATED, 0.0, False),
-    "global": Variant("Global (β = 0)", SEEN, 0.0, False),
-    "exact": Variant("exact features", EXACT, None, False),
-    "pooled": Variant("pooled data", POOLED, 1.0, True),
-}
-
-
 class TextRunner(Runner):
     """A run of a :class:`TextExperiment`; arguments as :class:`Runner` has them."""
 
@@ -86,62 +61,50 @@ class TextRunner(Runner):
 
     def __init__(self, experiment: TextExperiment, home: RunFolder, listener: Listener):
         config, protocol = experiment.config, experiment.protocol
-        asked = config.evaluation.baselines
-        if "bm25" in asked and "local" not in asked:  # whose features BM25 takes: a silo's own statistics
-            asked = ("local", *asked)
-        wanted = [CONTROLS[name] for name in asked if name in CONTROLS]
-        self.variants = [Variant(FEDERATED, SEEN, None, False), *wanted]
-        runs = len(self.variants) * config.seeds
+        runs = len(experiment.variants) * config.seeds
         chunk = max(1, config.compute.chunk // runs)
         simulator = Simulator(protocol, chunk, config.compute.debug, experiment.conditions)
         work = experiment.n_parties * protocol.steps * (protocol.batch + protocol.cross_batch)
         super().__init__(config, home, listener, simulator, work)
-        self.experiment = experiment
+        self.experiment, self.variants = experiment, experiment.variants
         self.methods: list[pl.DataFrame] = []
         self.latest = float("nan")  # of the first measure on validation queries, mean over silos and seeds
-        self.crossed: list[tuple] = []  # round, exchange, requests, replies, of the first run
+        self.crossed: list[tuple[int, int, int, int]] = []  # round, exchange, requests, replies, of the first run
 
     @property
+    @override
     def runs(self) -> int:
-        """Variants times seeds."""
         return len(self.variants) * len(self.seeds)
 
     @cached_property
-    def opened(self) -> Opened:
-        """What the openings came to. Of a run that goes on they take place again, and come to the same."""
-        exact = any(variant.features in (EXACT, POOLED) for variant in self.variants)
-        return opened(self.experiment, exact, self.listener.stage)
-
-    @cached_property
-    def parties(self) -> Party:
-        """All silos of all runs."""
-        beta = [self.experiment.protocol.beta if v.beta is None else v.beta for v in self.variants]
-        features, truth = [v.features for v in self.variants], [v.truth for v in self.variants]
-        return self.experiment.protocol.parties(self.opened.arrays.rows, beta, features, truth)
+    def setups(self) -> SetupResults:
+        """Results of the setups of all seeds."""
+        return self.experiment.setup_results(self.listener.stage)
 
     @property
+    @override
     def shared(self) -> Any:
-        """The rows of all silos."""
-        return self.parties.shared
+        return self.experiment.parties.shared
 
+    @override
     def start(self) -> tuple[jax.Array, Any, Any]:
-        """As :meth:`Runner.start`; every variant of a seed has that seed's key."""
-        keys = run_keys(np.tile(self.seeds, len(self.variants)))
-        return keys, *self.simulator.start(keys, self.parties, per_run=True)
+        keys = run_keys(np.tile(self.seeds, len(self.variants)))  # every variant of a seed has that seed's key
+        self.setups  # noqa: B018 - run here, with the listener's stages
+        return keys, *self.simulator.start(keys, self.experiment.parties, per_run=True)
 
+    @override
     def note(self, done: int, seen: dict[str, Any]) -> tuple[str, float]:
-        """What crossed in the first run; nothing else is seen of a round."""
         crossed = np.asarray(seen["crossed"])[:, 0]  # [rounds, exchanges, 2]
         for number, exchange in np.argwhere(crossed.any(axis=2)).tolist():
             self.crossed.append((done + number, exchange, *crossed[number, exchange].tolist()))
         return next(iter(self.experiment.measures)), self.latest
 
+    @override
     def evaluate(self, states: Any, own: Any, done: int) -> None:
-        """All measures of all rankers, silos and variants."""
         if done == 0:  # nobody has trained yet
             return
         values = self.values(states, own)
-        part = np.asarray(self.opened.arrays.rows.part)[0]  # [seeds, silos, queries]
+        part = np.asarray(self.setups.arrays.rows.part)[0]  # [seeds, silos, queries]
         rows = []
         for method, scopes in values.items():
             for scope, measures in scopes.items():
@@ -158,8 +121,13 @@ class TextRunner(Runner):
         self.frames.append(self._summary(frame, done))
 
     def values(self, states: Any, own: Any) -> dict[str, dict[str, dict[str, np.ndarray]]]:
-        """Method, scope and measure to float [seeds, silos, queries]."""
-        arrays = self.opened.arrays
+        """Value of every query, by method, scope and measure: float [seeds, silos, queries].
+
+        Args:
+            states: Server states of all runs.
+            own: What the silos of all runs have for themselves.
+        """
+        arrays = self.setups.arrays
         names = {given: name for name, given in self.experiment.measures.items()}
         every = jax.device_get(
             scored(
@@ -182,7 +150,7 @@ class TextRunner(Runner):
             }
 
         for number, variant in enumerate(self.variants):
-            # Alone, a silo has what it learnt by itself, from features that nobody else had a part in.
+            # Alone, a silo has what it learnt by itself, with its own statistics.
             alone = variant.features == ISOLATED
             out[variant.name] = tables(number, "Local" if alone else FEDERATED, ("own", "home") if alone else SCOPES)
         wanted = self.config.evaluation.baselines
@@ -196,7 +164,7 @@ class TextRunner(Runner):
         return out
 
     def _summary(self, frame: pl.DataFrame, done: int) -> pl.DataFrame:
-        """Rows of ``metrics.parquet``: the mean over silos, each silo, gains, and what controls come to."""
+        """Rows of ``metrics.parquet``: the mean over silos, each silo, gains, and the values of controls."""
         sent = self._sent()
         out: list[tuple] = []
 
@@ -222,26 +190,26 @@ class TextRunner(Runner):
         return pl.DataFrame(out, schema=SCHEMA, orient="row")
 
     def _sent(self) -> tuple[int, int]:
-        """Messages and bytes up of one seed's run so far, opening included."""
+        """Messages and bytes that silos have sent in one seed's run so far, setup included."""
         ledger = self._ledger()
         return sum(entry.messages for entry in ledger), ledger.bytes_from("parties")
 
     def _ledger(self) -> Ledger:
-        ledger, exchanges = Ledger(self.opened.ledger), self.experiment.protocol.exchanges
+        ledger, exchanges = Ledger(self.setups.ledger), self.experiment.protocol.exchanges
         for number, which, requests, replies in self.crossed:
             exchange = exchanges[which]
             ledger.record(number, exchange.name, exchange.request, sender="server", messages=requests)
             ledger.record(number, exchange.name, exchange.reply, sender="parties", messages=replies)
         return ledger
 
+    @override
     def restore(self, done: int) -> None:
-        """As :meth:`Runner.restore`; what every method came to, too."""
         super().restore(done)
         self.methods = [self.home.read_table("methods.parquet", _METHODS).filter(pl.col("round") <= done)]
         self.crossed = self.home.read_table("crossed.parquet", _CROSSED).filter(pl.col("round") < done).rows()
 
+    @override
     def keep(self) -> None:
-        """As :meth:`Runner.keep`; what every method came to, too."""
         super().keep()
         self._write_methods()
 
@@ -251,8 +219,8 @@ class TextRunner(Runner):
         self.home.table("methods.parquet", frame)
         self.home.table("crossed.parquet", pl.DataFrame(self.crossed, schema=_CROSSED, orient="row"))
 
+    @override
     def write_known(self) -> None:
-        """The silos and what they have."""
         e, c = self.experiment, self.config
         self.home.json("environment.json", environment(c, e.citations, kernels=False))
         self.home.json(
@@ -272,13 +240,13 @@ class TextRunner(Runner):
         self.home.json("baselines.json", {"baselines": []})
 
     def _federation(self) -> dict[str, Any]:
-        e, opening, o = self.experiment, self.experiment.opening, self.opened
+        e, opening, o = self.experiment, self.experiment.opening, self.setups
         rows = jax.tree.map(np.asarray, o.arrays.rows)
         first = e.federations[0]
         silos = []
         for k, name in enumerate(e.names):
             part, corpus = rows.part[0, 0, k], first.silos[k]
-            owner = o.seen[0][k]
+            owner = o.budgets[0][k]
             silos.append(
                 {
                     "name": name,
@@ -308,31 +276,31 @@ class TextRunner(Runner):
             "notes": list(e.notes),
         }
 
+    @override
     def write_crossed(self, done: int) -> None:
-        """The ledger of the first seed: opening and rounds."""
         protocol, opening = self.experiment.protocol, self.experiment.opening
         self.home.json("privacy.json", protocol.account(done, self.config.privacy.delta).as_json())
         self.home.text("ledger.jsonl", self._ledger().text())
         self.home.json("messages.json", described((*opening.exchanges, *protocol.exchanges)))
 
+    @override
     def write_results(self, states: Any, own: Any, seconds: float, rate: float | None) -> None:
-        """Rankers, the gate, baselines, values query by query, and the speed."""
         values = self.values(states, own)
         self._write_methods()
         self.home.metrics(self.metrics())
         primary = next(iter(self.experiment.measures))
-        part = np.asarray(self.opened.arrays.rows.part)[0]
+        part = np.asarray(self.setups.arrays.rows.part)[0]
         self.home.json("gate.json", gate(values, part, primary, self.seeds, self.experiment.names))
         self._write_baselines()
         self._write_queries(values, part)
         models = np.asarray(self.simulator.server(states).weights)
         for number, seed in enumerate(self.seeds):
-            self.home.weights(_Named(), int(seed), models[number])
+            self.home.weights(_WholeVector(), int(seed), models[number])
         about = environment(self.config, self.experiment.citations, kernels=False)
         self.home.json("environment.json", {**about, "seconds": round(seconds, 3), "rows_per_second": rate})
 
     def _write_baselines(self) -> None:
-        """What every other method came to, mean over silos and seeds."""
+        """Values of every other method, mean over silos and seeds."""
         frame = self.methods[0].filter(pl.col("round") == self.config.rounds)
         written = []
         for method in dict.fromkeys(frame["method"].to_list()):
@@ -351,11 +319,11 @@ class TextRunner(Runner):
         self.home.json("baselines.json", {"baselines": written})
 
     def _write_queries(self, values: dict[str, Any], part: np.ndarray) -> None:
-        """Every test query's values, mean over the seeds in which it is one."""
+        """Values of every test query, mean over the seeds in which it is a test query."""
         primary = next(iter(self.experiment.measures))
         found: dict[str, dict[str, dict[str, list[float]]]] = {}
         for seed, silo, row in np.argwhere(part == TEST).tolist():
-            qid = self.opened.queries[seed][silo][row]
+            qid = self.setups.queries[seed][silo][row]
             for method, scopes in values.items():
                 for scope in SCOPES:
                     if primary in scopes.get(scope, {}):
@@ -373,8 +341,8 @@ class TextRunner(Runner):
         self.home.per_query(about, tables)
 
 
-class _Named:
-    """How a model is kept: as one vector, whose layout is the learner's."""
+class _WholeVector:
+    """Names of a model's tensors in a file: one vector, in the layout of the learner."""
 
     def tensors(self, weights: np.ndarray) -> dict[str, np.ndarray]:
         return {"weights": weights}

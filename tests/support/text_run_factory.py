@@ -25,17 +25,11 @@ WHERE = {"own": "", "federation": ", all documents", "home": ", all documents, s
 CONFIG = """\
 protocol = "silo-sketch"
 data = "{data}"
-clicks = "navigational"
-clients = 2000
 rounds = {rounds}
 seeds = {seeds}
 
 [privacy]
 delta = 1e-06
-mechanism = "randomised-response"
-
-[silos]
-train = 40.0
 
 [evaluation]
 every = {every}

@@ -18,8 +18,8 @@ from fedrank.core.errors import ConfigError, DataError
 from fedrank.data.catalogue_texts import TEXT_CATALOGUE
 from fedrank.deploy.flower.own_table import hash_of
 from fedrank.deploy.flower.settings import NodeSettings
-from fedrank.experiments.config import RunConfig
-from fedrank.texts.build import JOIN, TextExperiment, build_texts, parts_of, protocol_of
+from fedrank.texts.build import JOIN, FederationSizes, TextExperiment, build_texts, parts_of, silo_sketch
+from fedrank.texts.config import TextsConfig
 from fedrank.texts.data.corpus import corpus_of, tokenise
 from fedrank.texts.data.features import NAMES
 from fedrank.texts.data.files import read_texts
@@ -59,14 +59,14 @@ class Agreed(NamedTuple):
         return opening
 
 
-def is_known(config: RunConfig) -> bool:
+def is_known(config: TextsConfig) -> bool:
     """Whether the run names sets of the catalogue or generated ones, which every node then has: for tests."""
     names = (name.strip().lower() for name in config.data.split(JOIN))
     return all(name in (GENERATED, *TEXT_CATALOGUE.names()) for name in names)
 
 
 @functools.lru_cache(maxsize=4)
-def agreed(config: RunConfig, where: str | None = None) -> Agreed:
+def agreed(config: TextsConfig, where: str | None = None) -> Agreed:
     """Protocol and number of silos of a run.
 
     Args:
@@ -90,7 +90,7 @@ def agreed(config: RunConfig, where: str | None = None) -> Agreed:
     return found
 
 
-def _agreed(config: RunConfig, where: str | None) -> Agreed:
+def _agreed(config: TextsConfig, where: str | None) -> Agreed:
     if is_known(config):
         experiment = _whole(config, where)
         return Agreed(experiment.protocol, experiment.n_parties)
@@ -110,12 +110,13 @@ def _agreed(config: RunConfig, where: str | None) -> Agreed:
             f"silos with texts of their own must agree on {' and '.join(lacking)} beforehand, since nobody sees all "
             "texts; set them in the run, large enough for every silo."
         )
-    if t.cut != RunConfig().texts.cut:
+    if t.cut != TextsConfig().texts.cut:
         raise ConfigError("texts-cut says how one collection is cut; here each silo has its own. Leave it out.")
-    return Agreed(protocol_of(config, t.silos, t.grades, t.documents, t.words, _TYPICAL), t.silos)
+    sizes = FederationSizes(t.silos, t.grades, t.documents, t.words, _TYPICAL)
+    return Agreed(silo_sketch(config, sizes), t.silos)
 
 
-def texts_of(config: RunConfig, node: NodeSettings, where: str | None = None) -> SiloTexts:
+def texts_of(config: TextsConfig, node: NodeSettings, where: str | None = None) -> SiloTexts:
     """The texts of a node's silo: its own folder, or its part of a known set.
 
     Raises:
@@ -143,7 +144,7 @@ def texts_of(config: RunConfig, node: NodeSettings, where: str | None = None) ->
     return texts
 
 
-def refuse_misplaced(config: RunConfig, node: NodeSettings, silos: int) -> None:
+def refuse_misplaced(config: TextsConfig, node: NodeSettings, silos: int) -> None:
     """Refuse a node that the run has no place for: each node is one silo, with texts of its own or of a known set.
 
     Raises:
@@ -170,7 +171,7 @@ def refuse_misplaced(config: RunConfig, node: NodeSettings, silos: int) -> None:
         )
 
 
-def refuse_unprotected(config: RunConfig, node: NodeSettings, protocol: SiloSketch) -> None:
+def refuse_unprotected(config: TextsConfig, node: NodeSettings, protocol: SiloSketch) -> None:
     """Refuse a run that promises this node's silo less than those who run the node ask for.
 
     Raises:
@@ -196,13 +197,13 @@ def refuse_unprotected(config: RunConfig, node: NodeSettings, protocol: SiloSket
         )
 
 
-def cuts_words(config: RunConfig) -> bytes:
+def cuts_words(config: TextsConfig) -> bytes:
     """A short hash of how this node cuts a text into words, and of the features' names: equal where these are."""
     return hash_of((*tokenise([_PROBE], config.texts.stem, config.texts.stopwords)[0], *NAMES))
 
 
 @functools.lru_cache(maxsize=2)
-def _whole(config: RunConfig, where: str | None) -> TextExperiment:
+def _whole(config: TextsConfig, where: str | None) -> TextExperiment:
     experiment = build_texts(config, where)
     if len(experiment.config.all_seeds) != 1:
         raise ConfigError(f"over a network a run has one seed, got {np.size(experiment.config.all_seeds)}.")

@@ -31,8 +31,8 @@ from fedrank.deploy.flower.own_texts import (
     texts_of,
 )
 from fedrank.deploy.flower.settings import NodeSettings, about
-from fedrank.experiments.config import RunConfig
 from fedrank.metrics.offline import offline_metric
+from fedrank.texts.config import TextsConfig
 from fedrank.texts.silo_sketch import SiloSketch
 from fedrank.texts.silo_sketch.arrays import alone, setup_generator
 from fedrank.texts.silo_sketch.setup import SketchSetup
@@ -49,7 +49,7 @@ _VECTORS = 2
 
 
 def answer_texts(
-    config: RunConfig,
+    config: TextsConfig,
     node: NodeSettings,
     question: Question,
     memory: Memory | None = None,
@@ -117,7 +117,7 @@ def rows_of_party_in(store: Store) -> SketchRows:
 
 
 def _kept(
-    config: RunConfig,
+    config: TextsConfig,
     node: NodeSettings,
     common: Agreed,
     memory: Memory | None,

@@ -1,10 +1,10 @@
-"""Attacks on the counts in sketches: a querier against the owner of documents.
+"""Attacks on the counts in sketches, by a querier against the owner of documents.
 
-What a way of answering promises about one occurrence of a word, set beside what an attacker finds out. He knows the
-hashes and, at worst, every other word of the document; that is what the promise allows him.
+They compare what a mode promises about one occurrence of a word with what an attacker finds out. The attacker knows the
+hashes and, at worst, every other word of the document, as the promise assumes.
 
-* :func:`distinguish`: is the document d, or d′ with one more occurrence of the term? By the likelihood ratio, which no
-  other test beats (Neyman and Pearson). Under (ε, δ) he is right with probability (e^ε + δ)/(1 + e^ε) at most.
+* :func:`distinguish`: is the document d, or d′ with one more occurrence of the term? By the likelihood ratio, the most
+  powerful test (Neyman and Pearson). Under (ε, δ) it is right with probability (e^ε + δ)/(1 + e^ε) at most.
 * :func:`cancel`: with no knowledge of the document at all, the noise of an answer is estimated as the median of the
   cells that belong to the querier's own decoys, which mostly hold little else, and taken off.
 * :func:`repeat`: the same question again and again, so that noise averages out; with a ledger that keeps answers, with
@@ -20,8 +20,9 @@ import math
 from dataclasses import replace
 
 import numpy as np
+from jaxtyping import Bool, Float, Float64, Integer, Real
 
-from fedrank.texts.attacks.world import Answers, Finding, World, ask, mean_interval, share_interval
+from fedrank.texts.attacks.world import Finding, Questions, World, ask, mean_interval, share_interval
 from fedrank.texts.sketch import estimate
 from fedrank.texts.sketch.noise import SketchNoise, statistics_noise
 from fedrank.texts.sketch.query_budget import QueryBudget, composed
@@ -57,13 +58,13 @@ def distinguish(world: World, noise: SketchNoise, z1: int, trials: int, rng: np.
     else:
         evidence = _published(noise, cells[:, :, None], truth, asked, rng)
         how = "the published sketch, sizes and statistics together, by likelihood ratio"
-    return _told("distinguish", noise, noise.mode, evidence, truth, rng, how)
+    return _accuracy("distinguish", noise, noise.mode, evidence, truth, rng, how)
 
 
 def distinguish_unscaled(world: World, epsilon: float, z1: int, trials: int, rng: np.random.Generator) -> Finding:
-    """What were left if only the shared variable were mended: independent noise of scale 1/ε in each cell.
+    """The attack if only the shared variable were corrected: independent noise of scale 1/ε in each cell.
 
-    It leaves out that an occurrence changes many cells; noise of scale z/ε is needed.
+    An occurrence changes many cells, so that noise of scale z/ε is needed.
     """
     noise = SketchNoise("per-query", epsilon, 1)  # one cell's worth of noise
     asked = ask(world, z1, trials, rng)
@@ -72,11 +73,11 @@ def distinguish_unscaled(world: World, epsilon: float, z1: int, trials: int, rng
     answers = noise.answer(cells.reshape(-1, 1, 1), rng).reshape(cells.shape)
     evidence = _evidence(noise, "sketches", answers - asked.cells, asked.change)
     how = f"independent noise of scale 1/ε in each cell, {z1} of them the term's: it is z/ε that is needed"
-    return replace(_told("distinguish", noise, "independent 1/ε", evidence, truth, rng, how), control=True)
+    return replace(_accuracy("distinguish", noise, "independent 1/ε", evidence, truth, rng, how), control=True)
 
 
 def cancel(world: World, noise: SketchNoise, z1: int, trials: int, rng: np.random.Generator) -> Finding:
-    """Take the noise off with the cells of the querier's own decoys, knowing nothing of the document.
+    """Subtract the noise that the cells of the querier's own decoys show, without knowledge of the document.
 
     The measure is the mean absolute error of a count of a term that is there. In mode publish-once the same cells are
     read from the published sketch.
@@ -85,7 +86,7 @@ def cancel(world: World, noise: SketchNoise, z1: int, trials: int, rng: np.rando
         world: Documents and hashes.
         noise: The mode.
         z1: Own positions of a question; below z.
-        trials: Questions.
+        trials: Number of questions.
         rng: Generator.
     """
     asked = ask(world, z1, trials, rng, inside=True)
@@ -115,18 +116,19 @@ def cancel(world: World, noise: SketchNoise, z1: int, trials: int, rng: np.rando
 def repeat(
     world: World, noise: SketchNoise, times: int, limit: float, trials: int, rng: np.random.Generator
 ) -> list[Finding]:
-    """Ask the same again and again.
+    """Repeat a question, so that noise might average out.
 
     Args:
         world: Documents and hashes.
         noise: Mode per-query or publish-once.
-        times: How often a question is repeated.
-        limit: Largest ε of the ledger, for a querier who redraws his decoys.
-        trials: Documents, half of them d′.
+        times: Number of repetitions.
+        limit: Largest ε of the ledger, for a querier who draws decoys anew.
+        trials: Number of documents, half of them d′.
         rng: Generator.
 
     Returns:
-        Per-query: without a ledger, with one, and with one that is got round; publish-once: looked up again and again.
+        Per-query: without a ledger, with a ledger, and with decoys drawn anew to evade it; publish-once: repeated
+        reading of the published sketch.
     """
     asked = ask(world, world.shape.z, trials, rng)
     truth = rng.random(trials) < 0.5
@@ -134,7 +136,7 @@ def repeat(
     if noise.mode == "publish-once":
         once = _published(noise, cells[:, :, None], truth, asked, rng)
         how = f"looked up {times:,} times: a published number does not change"
-        return [_told("repeat", noise, noise.mode, times * once, truth, rng, how)]
+        return [_accuracy("repeat", noise, noise.mode, times * once, truth, rng, how)]
 
     def draw(which: np.ndarray) -> np.ndarray:
         return noise.answer(cells[which, None], rng)[:, 0]
@@ -159,19 +161,19 @@ def repeat(
         "count them"
     )
     again = f"asked {times:,} times: the ledger repeats its first answer"
-    round_it = (
+    evaded = (
         f"{redrawn} questions with decoys drawn anew to get round the ledger, which charges each of them and ends at "
         f"ε = {limit:.3g}"
     )
     return [
-        replace(_told("repeat", noise, "per-query, no ledger", fresh, truth, rng, alone), control=True),
-        _told("repeat", noise, "per-query, ledger", kept, truth, rng, again),
-        _told("repeat", noise, "per-query, new decoys", tracked, truth, rng, round_it, limit),
+        replace(_accuracy("repeat", noise, "per-query, no ledger", fresh, truth, rng, alone), control=True),
+        _accuracy("repeat", noise, "per-query, ledger", kept, truth, rng, again),
+        _accuracy("repeat", noise, "per-query, new decoys", tracked, truth, rng, evaded, limit),
     ]
 
 
 def accuracy_bound(epsilon: float, delta: float = 0.0) -> float:
-    """How often, at most, an attacker tells two equally likely neighbours apart: (e^ε + δ)/(1 + e^ε).
+    """Largest probability of telling two equally likely neighbours apart under (ε, δ): (e^ε + δ)/(1 + e^ε).
 
     >>> round(accuracy_bound(0.5), 3)
     0.622
@@ -180,9 +182,13 @@ def accuracy_bound(epsilon: float, delta: float = 0.0) -> float:
 
 
 def _published(
-    noise: SketchNoise, cells: np.ndarray, truth: np.ndarray, asked: Answers, rng: np.random.Generator
-) -> np.ndarray:
-    """The log likelihood ratio of all that is published, of which the attacker knows all but the occurrence."""
+    noise: SketchNoise,
+    cells: Integer[np.ndarray, "trials z 1"],
+    truth: Bool[np.ndarray, " trials"],
+    asked: Questions,
+    rng: np.random.Generator,
+) -> Float64[np.ndarray, " trials"]:
+    """Log likelihood ratio of all that is published, of which the attacker knows all but the occurrence."""
     sketch = noise.publish(cells, rng)[:, :, 0] - asked.cells
     total = _evidence(noise, "sketches", sketch, asked.change)
     for what in ("sizes", "statistics"):  # both grow by 1 everywhere if the word is new in the document
@@ -193,8 +199,10 @@ def _published(
     return total
 
 
-def _evidence(noise: SketchNoise, what: str, rest: np.ndarray, change: np.ndarray) -> np.ndarray:
-    """The log likelihood ratio log P(rest | d′) − log P(rest | d), of independent noise: [trials, cells] → [trials]."""
+def _evidence(
+    noise: SketchNoise, what: str, rest: Real[np.ndarray, "trials cells"], change: Integer[np.ndarray, "trials cells"]
+) -> Float64[np.ndarray, " trials"]:
+    """Log likelihood ratio log P(rest | d′) − log P(rest | d) under independent noise."""
     scale = noise.scale(what)
     assert scale is not None
     if noise.mechanism == "laplace":
@@ -202,17 +210,17 @@ def _evidence(noise: SketchNoise, what: str, rest: np.ndarray, change: np.ndarra
     return ((2.0 * rest - change) * change / (2.0 * scale**2)).sum(axis=1)
 
 
-def _told(
+def _accuracy(
     attack: str,
     noise: SketchNoise,
     mode: str,
-    evidence: np.ndarray,
-    truth: np.ndarray,
+    evidence: Float[np.ndarray, " trials"],
+    truth: Bool[np.ndarray, " trials"],
     rng: np.random.Generator,
     words: str,
     epsilon: float | None = None,
 ) -> Finding:
-    """How often the sign of the evidence is right; where there is none, a coin decides."""
+    """Share of trials in which the sign of the evidence is right; where it is 0, the guess is random."""
     guess = np.where(evidence == 0, rng.random(truth.size) < 0.5, evidence > 0)
     right = float((guess == truth).mean())
     low, high = share_interval(right, truth.size)

@@ -1,14 +1,13 @@
-"""Attacks on the words of a query: the owner of documents against the querier.
+"""Attacks on the words of a query, by the owner of documents against the querier.
 
-The owner knows the hashes and a dictionary. Of a question he sees z cells, of which z₁ belong to the term and the
-others to decoys (:mod:`fedrank.texts.sketch.decoys`).
+The owner knows the hashes and a dictionary. A question has z cells, of which z₁ belong to the term and the others to
+decoys (:mod:`fedrank.texts.sketch.decoys`).
 
-* :func:`dictionary`: he counts for every word in how many positions it fits, and names one of those that fit as a term
-  does.
-* :func:`intersection`: he compares two questions about a term. If only the decoys were drawn anew, the positions on
-  which they agree are the private index set PK.
-* :func:`two_silos`: he compares the questions of two silos about a term. Each has decoys of its own, so that the words
-  that fit both questions are the term and hardly another.
+* :func:`dictionary`: count for every word in how many positions it fits, and name one of those that fit as a term does.
+* :func:`intersection`: compare two questions about a term. If only the decoys are drawn anew, the positions on which
+  they agree are the private index set PK.
+* :func:`two_silos`: compare the questions of two silos about a term. Each has decoys of its own, so that hardly any
+  word but the term fits both questions.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ _ROUNDING = 1e-9
 def dictionary(world: World, z1: int, scheme: str, trials: int, rng: np.random.Generator) -> Finding:
     """Find the term of a question among all words of a dictionary.
 
-    The measure is the probability that he names the right word. With "icde" he chooses at random among the words that
-    fit best. With "jos" term and decoys fit in exactly z₁ positions, and he chooses among all words that do. What is
-    promised is one over the number of words that should look alike: all decoys and the term.
+    The measure is the probability of naming the right word. With "icde" the attacker chooses at random among the words
+    that fit best. With "jos" term and decoys fit in exactly z₁ positions, and he chooses among all words that do. The
+    promise is one over the number of words that should look alike: all decoys and the term.
 
     Args:
         world: Its vocabulary is the dictionary.
@@ -64,7 +63,7 @@ def two_silos(world: World, z1: int, trials: int, rng: np.random.Generator) -> F
 
     Each silo has its own secret, so its own positions and whole decoys ("jos"). The owner takes the words of his
     dictionary that fit both questions in z₁ positions, and chooses among them at random. The measure is the probability
-    that he names the term; what is promised is what decoys promise of one question, one over the term and its decoys.
+    of naming the term; the promise is that of one question, one over the number of decoys and the term.
 
     Args:
         world: Its vocabulary is the dictionary.
@@ -95,7 +94,7 @@ def intersection(world: World, z1: int, requests: int, redrawn: bool, trials: in
     """Find the private index set from several questions about one term.
 
     The owner takes the positions on which all questions agree; where they are more than z₁ he chooses among them at
-    random. The measure is the probability that his set is PK, and what is promised that of a guess.
+    random. The measure is the probability that his set is PK, and the promise is that of a guess.
 
     Args:
         world: Hashes and vocabulary.

@@ -1,4 +1,4 @@
-"""What attacks on sketches are made on, and what they find: generated documents, questions, findings with intervals."""
+"""Generated documents and questions to attack, and the results of attacks with their confidence intervals."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Float, Float64, Int32, Integer
+from scipy.sparse import csr_array
 
 from fedrank.core.errors import ConfigError
 from fedrank.texts.sketch import Hashes, SketchShape, encode, hash_terms
@@ -26,20 +28,20 @@ _QUANTILE = 2.5758
 
 @dataclass(frozen=True)
 class Finding:
-    """What one attack found.
+    """Result of one attack.
 
     Attributes:
-        attack: Its name.
-        mode: The mode, and how it was asked where there are several ways.
-        measure: What ``measured`` and ``promised`` are.
-        measured: What the attacker gets, over ``trials`` trials.
+        attack: Name of the attack.
+        mode: Name of the mode, and how it was asked where there are several ways.
+        measure: Name of the quantity in ``measured`` and ``promised``.
+        measured: Its mean over the trials.
         low: Lower end of its 99 % interval.
         high: Upper end.
-        promised: What the mode promises, or what its noise is meant to cost him.
+        promised: The bound that the mode promises, or the error that its noise is meant to cause.
         broken: Whether the promise does not hold.
-        trials: Trials.
-        words: A sentence.
-        control: Whether this is no mode that is offered, but what one would be without one of its parts.
+        trials: Number of trials.
+        words: Explanation in a sentence.
+        control: Whether the attacked mode is not offered, but leaves out a part of one that is.
     """
 
     attack: str
@@ -55,7 +57,7 @@ class Finding:
     control: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """The finding as plain values."""
         return asdict(self)
 
 
@@ -63,40 +65,40 @@ class World(NamedTuple):
     """Generated documents and their sketches.
 
     Attributes:
-        shape: Of the sketches.
+        shape: Rows and cells of the sketches.
         terms: The vocabulary.
-        hashes: Of the vocabulary.
-        counts: csr int32 [documents, terms].
-        sketches: int32 [documents, z, w].
-        chances: float64 [terms]: how often each term occurs.
+        hashes: Hashes of the vocabulary.
+        counts: Occurrences, int32 [documents, terms].
+        sketches: Sketches without noise.
+        frequencies: Probability of each term in a document.
     """
 
     shape: SketchShape
     terms: tuple[str, ...]
     hashes: Hashes
-    counts: Any
-    sketches: np.ndarray
-    chances: np.ndarray
+    counts: csr_array
+    sketches: Int32[np.ndarray, "documents z w"]
+    frequencies: Float64[np.ndarray, " terms"]
 
 
-class Answers(NamedTuple):
-    """What there is to ask about, one question a trial.
+class Questions(NamedTuple):
+    """Questions about documents, one for each trial, and their answers without noise.
 
     Attributes:
-        terms: int [trials]: the term.
-        documents: int [trials]: the document.
-        own: bool [trials, z]: positions that carry the term's own cells.
-        rows: int32 [trials, z]: the cells asked for.
-        cells: int32 [trials, z]: what they hold in the document.
-        change: int32 [trials, z]: what one more occurrence of the term adds to them.
+        terms: Number of the term.
+        documents: Number of the document.
+        own: Whether a position carries the term's own cell.
+        rows: The cells asked for.
+        cells: Their values in the document.
+        change: Change of these values by one more occurrence of the term.
     """
 
-    terms: np.ndarray
-    documents: np.ndarray
-    own: np.ndarray
-    rows: np.ndarray
-    cells: np.ndarray
-    change: np.ndarray
+    terms: Integer[np.ndarray, " trials"]
+    documents: Integer[np.ndarray, " trials"]
+    own: Bool[np.ndarray, "trials z"]
+    rows: Int32[np.ndarray, "trials z"]
+    cells: Int32[np.ndarray, "trials z"]
+    change: Int32[np.ndarray, "trials z"]
 
 
 def make_world(shape: SketchShape, vocabulary: int, seed: int) -> World:
@@ -105,35 +107,33 @@ def make_world(shape: SketchShape, vocabulary: int, seed: int) -> World:
     Raises:
         ConfigError: The vocabulary has fewer than 2 words.
     """
-    from scipy.sparse import csr_array
-
     if vocabulary < 2:
         raise ConfigError(f"vocabulary must have at least 2 words, got {vocabulary}.")
     rng = np.random.default_rng((seed, 0))
-    chances = np.arange(1, vocabulary + 1) ** -_ZIPF
-    chances /= chances.sum()
-    tokens = rng.choice(vocabulary, _DOCUMENTS * TOKENS, p=chances)
+    frequencies = np.arange(1, vocabulary + 1) ** -_ZIPF
+    frequencies /= frequencies.sum()
+    tokens = rng.choice(vocabulary, _DOCUMENTS * TOKENS, p=frequencies)
     at = (np.ones(tokens.size, np.int32), (np.repeat(np.arange(_DOCUMENTS), TOKENS), tokens))
     counts = csr_array(at, shape=(_DOCUMENTS, vocabulary))
     counts.sum_duplicates()
     terms = tuple(f"word{number}" for number in range(vocabulary))
     hashes = hash_terms(terms, shape, rng.bytes(32))
-    return World(shape, terms, hashes, counts, encode(counts, hashes, shape), chances)
+    return World(shape, terms, hashes, counts, encode(counts, hashes, shape), frequencies)
 
 
-def ask(world: World, z1: int, trials: int, rng: np.random.Generator, inside: bool = False) -> Answers:
+def ask(world: World, z1: int, trials: int, rng: np.random.Generator, inside: bool = False) -> Questions:
     """Questions with z₁ own positions and a word of its own in every other (equation 4 of the ICDE version).
 
     Args:
         world: Documents and hashes.
-        z1: Own positions; z for a querier who hides nothing and so sees most.
-        trials: Questions.
+        z1: Number of own positions; z for a querier who hides nothing and learns most.
+        trials: Number of questions.
         rng: Generator.
-        inside: Ask for terms that the document has; otherwise for words as frequent as they are in documents.
+        inside: Whether to ask about terms of the document; otherwise about words by their frequency in documents.
     """
     z = world.shape.z
     documents = rng.integers(len(world.sketches), size=trials)
-    terms = rng.choice(len(world.terms), trials, p=world.chances)
+    terms = rng.choice(len(world.terms), trials, p=world.frequencies)
     if inside:
         start, end = world.counts.indptr[documents], world.counts.indptr[documents + 1]
         terms = world.counts.indices[rng.integers(start, end)]
@@ -141,7 +141,7 @@ def ask(world: World, z1: int, trials: int, rng: np.random.Generator, inside: bo
     decoys = rng.integers(len(world.terms), size=(trials, z))
     rows = np.where(own, world.hashes.rows[terms], world.hashes.rows[decoys, np.arange(z)])
     change = np.where(rows == world.hashes.rows[terms], world.hashes.signs[terms], 0)
-    return Answers(terms, documents, own, rows, world.sketches[documents[:, None], np.arange(z), rows], change)
+    return Questions(terms, documents, own, rows, world.sketches[documents[:, None], np.arange(z), rows], change)
 
 
 def share_interval(share: float, trials: int) -> tuple[float, float]:
@@ -152,7 +152,7 @@ def share_interval(share: float, trials: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def mean_interval(values: np.ndarray) -> tuple[float, float]:
+def mean_interval(values: Float[np.ndarray, " trials"]) -> tuple[float, float]:
     """The normal 99 % interval of a mean; it may leave the range of the values."""
     mean, half = float(values.mean()), _QUANTILE * float(values.std()) / math.sqrt(values.size)
     return mean - half, mean + half

@@ -1,4 +1,4 @@
-"""Documents, queries and judgements as people wrote them: strings and grades, before any word is counted."""
+"""Documents, queries and judgements as strings and grades, before words are counted."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Int32, Integer
 
 from fedrank.core.errors import DataError, FormatError
 
@@ -18,16 +19,15 @@ class Texts:
 
     Attributes:
         name: Such as ``"cranfield"``.
-        document_ids: One id a document, each once.
-        titles: One a document; empty where there is none.
-        bodies: One a document, without the title; may be empty.
-        query_ids: One id a query, each once.
-        queries: One text a query.
-        judged_queries: int32 [judgements], places in ``query_ids``.
-        judged_documents: int32 [judgements], places in ``document_ids``.
-        grades: int32 [judgements]; 0 = judged not relevant, larger is better. What nobody judged is not here and
-            counts as 0.
-        topics: int32 [documents], the main topic of each document of a generated collection; None otherwise.
+        document_ids: Id of each document, each once.
+        titles: Title of each document; empty where there is none.
+        bodies: Text of each document without the title; may be empty.
+        query_ids: Id of each query, each once.
+        queries: Text of each query.
+        judged_queries: Place in ``query_ids`` of each judgement's query, int32.
+        judged_documents: Place in ``document_ids`` of its document, int32.
+        grades: Its grade, int32; 0 = not relevant, larger is better. Pairs that nobody judged count as 0.
+        topics: Main topic of each document of a generated collection; None otherwise.
         generated: True if the texts were made up by a program; said wherever their numbers appear.
         citation: Key in ``core/references.bib``; empty if there is nothing to cite.
         notes: What a reader of the numbers should know, one sentence each.
@@ -43,10 +43,10 @@ class Texts:
     bodies: tuple[str, ...]
     query_ids: tuple[str, ...]
     queries: tuple[str, ...]
-    judged_queries: np.ndarray
-    judged_documents: np.ndarray
-    grades: np.ndarray
-    topics: np.ndarray | None = None
+    judged_queries: Integer[np.ndarray, " judgements"]
+    judged_documents: Integer[np.ndarray, " judgements"]
+    grades: Integer[np.ndarray, " judgements"]
+    topics: Int32[np.ndarray, " documents"] | None = None
     generated: bool = False
     citation: str = ""
     notes: tuple[str, ...] = ()

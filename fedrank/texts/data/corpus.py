@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Int32, Int64, Integer
+from scipy.sparse import csr_array
 
 from fedrank.core.errors import DataError
 from fedrank.texts.data.collection import Texts, check_parts
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 #: The parts of a document, in the order of every array that has an axis of fields.
 FIELDS = ("body", "title")
@@ -29,13 +27,13 @@ class Corpus:
     Attributes:
         name: Such as ``"cranfield"`` or ``"cranfield/silo-1"``.
         vocabulary: Every term of the documents and the queries, in order; a term's number is its place here.
-        counts: For the body and for the title: int32 csr_array [documents, terms], how often a term occurs.
+        counts: Occurrences of each term in body and title: int32 [documents, terms] each.
         document_ids: One id a document, each once.
         query_ids: One id a query, each once.
-        queries: For each query its term numbers, int32; a repeated word stands repeatedly. May be empty.
-        judged_queries: int32 [judgements], numbers of queries.
-        judged_documents: int32 [judgements], numbers of documents.
-        grades: int32 [judgements], 0 or more, larger is better.
+        queries: Term numbers of each query; a repeated word stands repeatedly. May be empty.
+        judged_queries: Number of the query of each judgement, int32.
+        judged_documents: Number of its document, int32.
+        grades: Its grade, int32, 0 or more, larger is better.
         generated: True if the texts were made up by a program.
         citation: Key in ``core/references.bib``; empty if there is nothing to cite.
         notes: What a reader of the numbers should know, one sentence each.
@@ -47,13 +45,13 @@ class Corpus:
 
     name: str
     vocabulary: tuple[str, ...]
-    counts: tuple[Any, Any]
+    counts: tuple[csr_array, csr_array]
     document_ids: tuple[str, ...]
     query_ids: tuple[str, ...]
     queries: tuple[np.ndarray, ...]
-    judged_queries: np.ndarray
-    judged_documents: np.ndarray
-    grades: np.ndarray
+    judged_queries: Integer[np.ndarray, " judgements"]
+    judged_documents: Integer[np.ndarray, " judgements"]
+    grades: Integer[np.ndarray, " judgements"]
     generated: bool = False
     citation: str = ""
     notes: tuple[str, ...] = ()
@@ -83,13 +81,13 @@ class Corpus:
         return len(self.query_ids)
 
     @property
-    def lengths(self) -> np.ndarray:
-        """Words of each document and field: int64 [documents, 2]."""
+    def lengths(self) -> Int64[np.ndarray, "documents fields"]:
+        """Number of words of each document and field."""
         return np.stack([np.asarray(counts.sum(axis=1), np.int64) for counts in self.counts], axis=1)
 
     @property
-    def distinct(self) -> np.ndarray:
-        """Different words of each document and field: int64 [documents, 2]."""
+    def distinct(self) -> Int64[np.ndarray, "documents fields"]:
+        """Number of different words of each document and field."""
         return np.stack([np.diff(counts.indptr).astype(np.int64) for counts in self.counts], axis=1)
 
     @property
@@ -97,24 +95,29 @@ class Corpus:
         """The best grade that was given; 0 if nothing was judged."""
         return int(self.grades.max(initial=0))
 
-    def labels(self, query: int) -> np.ndarray:
-        """The grade of every document for one query: int32 [documents], 0 where nobody judged."""
+    def labels(self, query: int) -> Int32[np.ndarray, " documents"]:
+        """Grade of every document for one query; 0 where nobody judged."""
         labels = np.zeros(self.n_documents, np.int32)
         own = self.judged_queries == query
         labels[self.judged_documents[own]] = self.grades[own]
         return labels
 
-    def answered(self) -> np.ndarray:
-        """Numbers of the queries that have a relevant document here, ascending: int64."""
+    def answered(self) -> Int64[np.ndarray, " answered"]:
+        """Numbers of the queries that have a relevant document here, ascending."""
         return np.unique(self.judged_queries[self.grades > 0]).astype(np.int64)
 
-    def select(self, documents: np.ndarray, queries: np.ndarray, name: str) -> Corpus:
-        """A part that knows nothing of the rest: its own words, and judgements of its own documents only.
+    def select(
+        self,
+        documents: Integer[np.ndarray, " chosen_documents"],
+        queries: Integer[np.ndarray, " chosen_queries"],
+        name: str,
+    ) -> Corpus:
+        """A part of the corpus, with only its own words and the judgements of its own documents.
 
         Args:
             documents: Numbers of the documents to keep, in the order they shall have; each once.
             queries: The same for queries.
-            name: The part's name.
+            name: Name of the part.
 
         Raises:
             DataError: A number is out of range or stands twice, or nothing would be left.
@@ -123,8 +126,8 @@ class Corpus:
         counts = tuple(field[documents] for field in self.counts)
         words = [self.queries[number] for number in queries]
         used = np.zeros(len(self.vocabulary), bool)
-        for seen in (*(field.indices for field in counts), *words):
-            used[seen] = True
+        for numbers in (*(field.indices for field in counts), *words):
+            used[numbers] = True
         terms = np.flatnonzero(used)
         renumbered = np.full(len(used), -1, np.int32)
         renumbered[terms] = np.arange(len(terms), dtype=np.int32)
@@ -153,7 +156,7 @@ def tokenise(texts: Sequence[str], stem: bool = True, stopwords: bool = True) ->
     """The words of texts, in order; a text without any gives an empty list.
 
     Args:
-        texts: What to cut into words.
+        texts: The texts.
         stem: Whether to stem (Snowball, English).
         stopwords: Whether to leave out English stop words (bm25s's list).
     """
@@ -212,7 +215,7 @@ def corpus_of(texts: Texts, stem: bool = True, stopwords: bool = True) -> Corpus
 
 
 def _counted(words: Sequence[np.ndarray], n_terms: int) -> csr_array:
-    """How often each term occurs in each text: int32 csr_array [texts, terms]."""
+    """Occurrences of each term in each text: int32 [texts, terms]."""
     from scipy.sparse import coo_array
 
     rows = np.repeat(np.arange(len(words), dtype=np.int32), [len(own) for own in words])
@@ -222,7 +225,7 @@ def _counted(words: Sequence[np.ndarray], n_terms: int) -> csr_array:
 
 
 def _tidy(counts: csr_array) -> csr_array:
-    """Terms of a row ascending, each once: a row's stored entries are its different words."""
+    """The matrix with the terms of a row ascending, each once, so that its stored entries are the different words."""
     counts.sum_duplicates()
     return counts
 

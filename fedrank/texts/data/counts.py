@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Float32, Float64, Int32, Integer
 
 from fedrank.core.errors import DataError
 from fedrank.texts.data.corpus import Corpus
 from fedrank.texts.data.features import Statistics, text_features
 
-#: Stands for a word that the corpus does not have.
+#: Number of a word that the corpus does not have.
 NOT_HERE = -1
 
 
 class TermColumns:
-    """A corpus' counts laid out by term, where a corpus holds them by document: a term's documents are one slice.
+    """Counts of a corpus laid out by term, so that the documents of a term are one slice.
 
     Attributes:
         corpus: The documents.
@@ -30,24 +31,17 @@ class TermColumns:
         self._sizes = corpus.lengths, corpus.distinct
         self._places: dict[str, int] | None = None
 
-    def places(self, words: Sequence[str]) -> np.ndarray:
-        """The numbers of some words in this corpus' vocabulary, as another party's query needs them.
-
-        Returns:
-            int32 [words]; :data:`NOT_HERE` for a word that the corpus does not have.
-        """
+    def places(self, words: Sequence[str]) -> Int32[np.ndarray, " words"]:
+        """Numbers of words in this corpus' vocabulary; :data:`NOT_HERE` for a word that it does not have."""
         if self._places is None:
             self._places = {word: number for number, word in enumerate(self.corpus.vocabulary)}
         return np.array([self._places.get(word, NOT_HERE) for word in words], np.int32)
 
-    def counts(self, terms: np.ndarray) -> np.ndarray:
-        """How often each term stands in each document.
+    def counts(self, terms: Integer[np.ndarray, " terms"]) -> Float32[np.ndarray, "terms documents fields"]:
+        """Occurrences of each term in each document and field; whole numbers.
 
         Args:
-            terms: int [terms], numbers in the corpus' vocabulary or :data:`NOT_HERE`; a repeated one gets two rows.
-
-        Returns:
-            float32 [terms, documents, 2], whole numbers.
+            terms: Numbers in the corpus' vocabulary or :data:`NOT_HERE`; a repeated one gets two rows.
 
         Raises:
             DataError: A number is neither in the vocabulary nor :data:`NOT_HERE`.
@@ -68,21 +62,18 @@ class TermColumns:
 
     def features(
         self,
-        terms: np.ndarray,
+        terms: Integer[np.ndarray, " terms"],
         statistics: Statistics,
-        documents: np.ndarray | None = None,
+        documents: Integer[np.ndarray, " documents"] | None = None,
         as_published: bool = False,
-    ) -> np.ndarray:
+    ) -> Float64[np.ndarray, "documents features"]:
         """The 16 features of one query and some documents, without a sketch and without noise.
 
         Args:
             terms: As for :meth:`counts`.
-            statistics: Of the same terms, row by row.
-            documents: int [documents]; None for all.
+            statistics: Statistics of the same terms, row by row.
+            documents: Numbers of the documents; None for all.
             as_published: See :func:`~fedrank.texts.data.features.text_features`.
-
-        Returns:
-            float64 [documents, 16].
         """
         counts = self.counts(terms)
         lengths, distinct = self._sizes

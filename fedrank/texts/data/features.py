@@ -1,16 +1,16 @@
 """The 16 features of a query and a document: eight of the body, the same eight of the title.
 
 One definition serves a silo's own documents and, from sketches, those of others: the functions take counts, sizes and
-statistics of the federation, however they were come by. Exact ones give the exact features. Noisy ones may break
-what holds of true ones, and are put right where a formula needs it, so that every feature is finite:
+statistics of the federation, exact or estimated. Exact ones give the exact features. Noisy ones may have impossible
+values, which are corrected where a formula needs it, so that every feature is finite:
 
 - a count lies between 0 and the length of the field: an empty field holds no word;
 - a length is at least 0; the number of different words lies between 1 (or the length, if that is less) and the length;
-- a document frequency lies between 1 and the number of documents, so a word that nobody has counts as if one had it;
+- a document frequency lies between 1 and the number of documents, so a word in no document counts as in one;
 - a word occurs at least half a time in the collection, so that no language model gives a word the probability 0;
 - the number of documents and of tokens is at least 1.
 
-None of these changes a true value, but for a word that nobody has. An empty query has the sum over no word: 0 in all
+None of these changes a true value, except of a word in no document. An empty query has the sum over no word: 0 in all
 features but the two lengths. A word that stands twice in the query counts twice.
 
 Features and where they come from: Shi et al., Journal of Software 2021, section 5.1, after LETOR 4.0 (Qin & Liu 2013).
@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Float64, Integer, Real
 
 from fedrank.core.errors import DataError
 from fedrank.texts.data.corpus import FIELDS, Corpus
@@ -48,44 +49,41 @@ NAMES = tuple(f"{field} {feature}" for field in FIELDS for feature in OF_A_FIELD
 
 
 class Statistics(NamedTuple):
-    """What the features need to know of all documents of a federation, for some terms.
+    """Statistics of all documents of a federation about some terms, as the features need them.
 
     Attributes:
         documents: Number of documents, N.
-        document_frequency: float [terms, 2]; in how many documents' field the term stands.
-        collection: float [terms, 2]; occurrences of the term in the field, over all documents.
-        tokens: float [2]; occurrences of all terms in the field, over all documents.
+        document_frequency: Number of documents whose field holds the term.
+        collection: Occurrences of the term in the field, over all documents.
+        tokens: Occurrences of all terms in the field, over all documents.
     """
 
     documents: float
-    document_frequency: np.ndarray
-    collection: np.ndarray
-    tokens: np.ndarray
+    document_frequency: Float[np.ndarray, "terms fields"]
+    collection: Float[np.ndarray, "terms fields"]
+    tokens: Float[np.ndarray, " fields"]
 
     @property
-    def idf(self) -> np.ndarray:
-        """ln(N / document frequency), the latter between 1 and N: float64 [terms, 2], at least 0."""
+    def idf(self) -> Float64[np.ndarray, "*terms fields"]:
+        """ln(N / document frequency), the latter clipped to 1 … N; at least 0."""
         documents = max(float(self.documents), 1.0)
         return np.log(documents / np.clip(np.asarray(self.document_frequency, np.float64), 1.0, documents))
 
-    def of(self, terms: np.ndarray) -> Statistics:
-        """Those of some of the terms.
+    def of(self, terms: Integer[np.ndarray, " n"]) -> Statistics:
+        """The statistics of some of the terms.
 
         Args:
-            terms: int [...]; rows of ``document_frequency``, a repeated one repeatedly.
+            terms: Rows of ``document_frequency``, a repeated one repeatedly.
         """
         return self._replace(document_frequency=self.document_frequency[terms], collection=self.collection[terms])
 
 
 def statistics_of(corpora: Sequence[Corpus], terms: Sequence[str]) -> Statistics:
-    """The exact statistics of several parties' documents together; what a federation estimates in private.
+    """Exact statistics of the documents of several parties together, which a federation can only estimate.
 
     Args:
-        corpora: The parties.
-        terms: The words to report on; one that no party has gets zeros.
-
-    Returns:
-        Statistics, rows in the order of ``terms``.
+        corpora: The parties' documents.
+        terms: The words; one that no party has gets zeros.
     """
     frequency, collection = np.zeros((2, len(terms), len(FIELDS)))
     tokens = np.zeros(len(FIELDS))
@@ -100,25 +98,30 @@ def statistics_of(corpora: Sequence[Corpus], terms: Sequence[str]) -> Statistics
     return Statistics(float(sum(corpus.n_documents for corpus in corpora)), frequency, collection, tokens)
 
 
-class _Sound(NamedTuple):
-    """Counts, lengths and statistics after they are put right: see module."""
+class _Corrected(NamedTuple):
+    """Counts, lengths and statistics after the corrections that the module describes.
 
-    counts: np.ndarray  # [terms, documents, 2]
-    lengths: np.ndarray  # [documents, 2]
-    frequencies: np.ndarray  # tf: counts over lengths, 0 in an empty field; [terms, documents, 2]
-    idf: np.ndarray  # [terms, 1, 2]
-    probabilities: np.ndarray  # of the words in the collection; [terms, 1, 2]
-    mean_length: np.ndarray  # [2]
+    Attributes:
+        counts: Occurrences of each term.
+        lengths: Number of words.
+        frequencies: tf, counts over lengths; 0 in an empty field.
+        idf: Inverse document frequency.
+        probabilities: Probability of each term in the collection.
+        mean_length: Mean length over the collection.
+    """
+
+    counts: Float64[np.ndarray, "terms documents fields"]
+    lengths: Float64[np.ndarray, "documents fields"]
+    frequencies: Float64[np.ndarray, "terms documents fields"]
+    idf: Float64[np.ndarray, "terms 1 fields"]
+    probabilities: Float64[np.ndarray, "terms 1 fields"]
+    mean_length: Float64[np.ndarray, " fields"]
 
 
-def _sound(counts: np.ndarray, lengths: np.ndarray, statistics: Statistics) -> _Sound:
+def _corrected(counts: np.ndarray, lengths: np.ndarray, statistics: Statistics) -> _Corrected:
+    """Corrects the estimates; refuses shapes that do not fit."""
     counts, lengths = np.asarray(counts, np.float64), np.maximum(np.asarray(lengths, np.float64), 0.0)
     fields = len(FIELDS)
-    if counts.ndim != 3 or counts.shape[1:] != lengths.shape or lengths.shape[-1:] != (fields,):
-        raise DataError(
-            f"features need counts [terms, documents, {fields}] and lengths [documents, {fields}], "
-            f"got {list(counts.shape)} and {list(lengths.shape)}."
-        )
     for name in ("document_frequency", "collection"):
         if getattr(statistics, name).shape != (len(counts), fields):
             raise DataError(
@@ -129,7 +132,7 @@ def _sound(counts: np.ndarray, lengths: np.ndarray, statistics: Statistics) -> _
     documents = max(float(statistics.documents), 1.0)
     tokens = np.maximum(np.asarray(statistics.tokens, np.float64), 1.0)
     collection = np.clip(np.asarray(statistics.collection, np.float64), UNSEEN, tokens)
-    return _Sound(
+    return _Corrected(
         counts=counts,
         lengths=lengths,
         frequencies=counts / np.where(lengths > 0, lengths, 1.0),
@@ -139,13 +142,18 @@ def _sound(counts: np.ndarray, lengths: np.ndarray, statistics: Statistics) -> _
     )
 
 
-def _bm25(sound: _Sound, as_published: bool) -> np.ndarray:
-    amount = sound.frequencies if as_published else sound.counts
-    saturation = K1 * (1 - B + B * sound.lengths / sound.mean_length)
-    return (sound.idf * amount * (K1 + 1) / (amount + saturation)).sum(axis=0)
+def _bm25(corrected: _Corrected, as_published: bool) -> np.ndarray:
+    amount = corrected.frequencies if as_published else corrected.counts
+    saturation = K1 * (1 - B + B * corrected.lengths / corrected.mean_length)
+    return (corrected.idf * amount * (K1 + 1) / (amount + saturation)).sum(axis=0)
 
 
-def bm25(counts: np.ndarray, lengths: np.ndarray, statistics: Statistics, as_published: bool = False) -> np.ndarray:
+def bm25(
+    counts: Real[np.ndarray, "terms documents fields"],
+    lengths: Real[np.ndarray, "documents fields"],
+    statistics: Statistics,
+    as_published: bool = False,
+) -> Float64[np.ndarray, "documents fields"]:
     """BM25 of one query and each document, field by field (Robertson et al. 1995).
 
     The sum over the query's words of IDF · c (k₁ + 1) / (c + k₁ (1 − b + b · length / mean length)) with
@@ -158,18 +166,18 @@ def bm25(counts: np.ndarray, lengths: np.ndarray, statistics: Statistics, as_pub
         as_published: The paper's formula as printed, with c / length in place of the count c.
 
     Returns:
-        float64 [documents, 2]; 0 where no word of the query stands in the field.
+        0 where no word of the query stands in the field.
     """
-    return _bm25(_sound(counts, lengths, statistics), as_published)
+    return _bm25(_corrected(counts, lengths, statistics), as_published)
 
 
 def text_features(
-    counts: np.ndarray,
-    lengths: np.ndarray,
-    distinct: np.ndarray,
+    counts: Real[np.ndarray, "terms documents fields"],
+    lengths: Real[np.ndarray, "documents fields"],
+    distinct: Real[np.ndarray, "documents fields"],
     statistics: Statistics,
     as_published: bool = False,
-) -> np.ndarray:
+) -> Float64[np.ndarray, "documents features"]:
     """The 16 features of one query and each of some documents, named by :data:`NAMES`.
 
     With c the count of a word, tf = c / length and p its probability in the collection, summed over the query's words:
@@ -183,24 +191,22 @@ def text_features(
     the paper writes them with the other sign. In an empty field they are ln(δ p), ln p and ln(λ p).
 
     Args:
-        counts: float [terms, documents, 2]; how often each word of the query stands in each document's body and
-            title. A word that stands twice in the query has two rows. Fractions and negative numbers may occur.
-        lengths: float [documents, 2]; tokens of body and title.
-        distinct: float [documents, 2]; different words of body and title.
-        statistics: Of the same words, row by row (:meth:`Statistics.of`).
+        counts: Occurrences of each word of the query in each document's body and title. A word that stands twice in the
+            query has two rows. Fractions and negative numbers may occur.
+        lengths: Number of words of body and title.
+        distinct: Number of different words of body and title.
+        statistics: Statistics of the same words, row by row (:meth:`Statistics.of`).
         as_published: As the paper and its program have it: tf in place of the count in BM25, and 0.8 · length in
             place of ``distinct``.
 
     Returns:
-        float64 [documents, 16], finite.
+        The features, finite.
 
     Raises:
-        DataError: The shapes do not fit each other, or a number is not finite.
+        DataError: The statistics are not of the query's words, or a number is not finite.
     """
-    sound = _sound(counts, lengths, statistics)
-    if np.shape(distinct) != sound.lengths.shape:
-        raise DataError(f"features need distinct {list(sound.lengths.shape)}, got {list(np.shape(distinct))}.")
-    c, length, tf, idf, p, _ = sound
+    corrected = _corrected(counts, lengths, statistics)
+    c, length, tf, idf, p, _ = corrected
     divisor = np.where(length > 0, length, 1.0)
     # An empty field counts as one whose words are all different.
     words = np.clip(np.asarray(distinct, np.float64), np.minimum(length, 1.0), length)
@@ -210,7 +216,7 @@ def text_features(
         tf.sum(axis=0),
         np.broadcast_to(idf.sum(axis=0), length.shape),
         (tf * idf).sum(axis=0),
-        _bm25(sound, as_published),
+        _bm25(corrected, as_published),
         np.log(np.maximum(c - DELTA, 0.0) / divisor + DELTA * share * p).sum(axis=0),
         np.log((c + MU * p) / (length + MU)).sum(axis=0),
         np.log((1 - LAMBDA) * tf + LAMBDA * p).sum(axis=0),

@@ -1,7 +1,7 @@
-"""Made-up text collections, for machines without data.
+"""Generated text collections, for machines without data.
 
-They are no model of language, and no number measured on them says anything about a real collection. They are made so
-that the same things are hard: word frequencies fall off as in text (Zipf's law); documents mix topics; a query has a
+They are no model of language, and no number measured on them says anything about a real collection. They share what
+makes search difficult: word frequencies fall off as in text (Zipf's law); documents mix topics; a query has a
 few words of one topic, so that a relevant document need not hold all of them; relevance is partly the true share of
 the topic, which no word count shows exactly, partly the words themselves, partly chance. BM25 helps and is far from
 perfect: its nDCG@10 on the default collection is 0.56 to 0.61 with seeds 0 to 4, that of a random order 0.01 to 0.02.
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from jaxtyping import Float, Int64, Integer
 
 from fedrank.core.errors import ConfigError
 from fedrank.texts.data.collection import Texts
@@ -38,9 +39,11 @@ _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 
 @dataclass(frozen=True)
 class _Language:
+    """Words, and their probabilities in general and in each topic."""
+
     words: tuple[str, ...]
-    common: np.ndarray  # [words] probabilities
-    topics: np.ndarray  # [topics, words] probabilities
+    common: Float[np.ndarray, " words"]
+    topics: Float[np.ndarray, "topics words"]
 
 
 def generate_texts(
@@ -54,7 +57,7 @@ def generate_texts(
     """A generated collection with titles, bodies, and grades 0 to 2.
 
     Args:
-        seed: Of everything (NumPy's PCG64).
+        seed: Seed of all random choices (NumPy's PCG64).
         documents: Number of documents, at least 20.
         queries: Number of queries, at least 1; each has a relevant document.
         topics: Number of topics, at least 2.
@@ -87,16 +90,16 @@ def generate_federation(
 
     Args:
         silos: Number of silos, at least 2.
-        seed: Of everything.
-        documents: Documents a silo, at least 10.
-        queries: Queries a silo, at least 1.
+        seed: Seed of all random choices.
+        documents: Number of documents of a silo, at least 10.
+        queries: Number of queries of a silo, at least 1.
         topics: Number of topics of all silos together.
         words: Size of the vocabulary.
         length: Words of a body in the median.
         heterogeneity: 0: documents and queries lie at silos by chance; 1: documents of one main topic lie at one silo
             as far as there is room, and a query lies where most of its relevant documents do.
-        quality: For each silo a number in [0, 1]: how much of what its documents are about shows in their words. 1 for
-            all by default.
+        quality: For each silo a number in [0, 1]: the share of topical words that its documents keep. 1 for all by
+            default.
 
     Raises:
         ConfigError: A number is out of range.
@@ -137,8 +140,10 @@ def _check(documents: int, queries: int, topics: int, words: int, length: int) -
             raise ConfigError(f"{what} of a generated collection must be at least {least[what]}, got {value}.")
 
 
-def _placed(rng: np.random.Generator, home: np.ndarray, silos: int, heterogeneity: float) -> np.ndarray:
-    """Silos of equal size, each thing at its home with a probability, as far as there is room: int64 [things]."""
+def _placed(
+    rng: np.random.Generator, home: Int64[np.ndarray, " things"], silos: int, heterogeneity: float
+) -> Int64[np.ndarray, " things"]:
+    """Silo of each thing: its home with a probability, as far as silos of equal size have room, else a random one."""
     n = len(home)
     room = np.bincount(np.arange(n) % silos, minlength=silos)
     at = np.full(n, -1, np.int64)
@@ -189,10 +194,10 @@ def _collection(
     return Texts(
         name,
         tuple(f"d{number}" for number in range(1, n_documents + 1)),
-        tuple(_spoken(language, title) for title in titles),
-        tuple(_spoken(language, body) for body in bodies),
+        tuple(_text_of(language, title) for title in titles),
+        tuple(_text_of(language, body) for body in bodies),
         tuple(f"q{number}" for number in range(1, n_queries + 1)),
-        tuple(_spoken(language, query) for query in asked),
+        tuple(_text_of(language, query) for query in asked),
         judged[0],
         judged[1],
         judged[2],
@@ -216,7 +221,7 @@ def _language(rng: np.random.Generator, n_topics: int, n_words: int) -> _Languag
 
 
 def _word(number: int) -> str:
-    """A word of two syllables or more for each number, such as no stemmer changes and no list of stop words has."""
+    """A word of two syllables or more for each number, which no stemmer changes and no list of stop words contains."""
     syllables = [consonant + vowel for consonant in _CONSONANTS for vowel in _VOWELS]
     word = ""
     while number or len(word) < 4:
@@ -226,16 +231,20 @@ def _word(number: int) -> str:
 
 
 def _write(
-    rng: np.random.Generator, language: _Language, mixtures: np.ndarray, lengths: np.ndarray, about: np.ndarray
-) -> list[np.ndarray]:
-    """Numbers of the words of texts.
+    rng: np.random.Generator,
+    language: _Language,
+    mixtures: Float[np.ndarray, "texts topics"],
+    lengths: Integer[np.ndarray, " texts"],
+    about: Float[np.ndarray, " texts"],
+) -> list[Int64[np.ndarray, " _"]]:
+    """Numbers of the words of each text.
 
     Args:
-        rng: Of the words.
-        language: What there is to say.
-        mixtures: Shares of the topics in each text: [texts, topics].
-        lengths: Number of words of each: [texts].
-        about: Share of each text's words that come from its topics: [texts].
+        rng: Generator.
+        language: Words and topics.
+        mixtures: Shares of the topics in each text.
+        lengths: Number of words of each text.
+        about: Share of each text's words that come from its topics.
     """
     texts = []
     for mixture, length, own in zip(mixtures, lengths, about, strict=True):
@@ -244,19 +253,21 @@ def _write(
     return texts
 
 
-def _ask(rng: np.random.Generator, language: _Language, topic: int) -> np.ndarray:
-    """Different words of one topic, frequent ones a little more often: int64 [2 .. 5]."""
+def _ask(rng: np.random.Generator, language: _Language, topic: int) -> Int64[np.ndarray, " words"]:
+    """Two to five different words of one topic, frequent ones a little more often."""
     weights = np.sqrt(language.topics[topic])
     return rng.choice(len(weights), rng.integers(*_QUERY_LENGTH), replace=False, p=weights / weights.sum())
 
 
-def _grades(rng: np.random.Generator, share: np.ndarray, overlap: np.ndarray) -> np.ndarray:
-    """Grades 0, 1 and 2 of all documents for one query: int64 [documents].
+def _grades(
+    rng: np.random.Generator, share: Float[np.ndarray, " documents"], overlap: Float[np.ndarray, " documents"]
+) -> Int64[np.ndarray, " documents"]:
+    """Grades 0, 1 and 2 of all documents for one query.
 
     Args:
-        rng: Of the chance in it.
-        share: How much of each document is about the query's topic: [documents].
-        overlap: How much of the query each document has in words: [documents].
+        rng: Generator.
+        share: Share of the query's topic in each document.
+        overlap: Weighted number of the query's words in each document.
     """
     score = _BY_TOPIC * _standard(np.sqrt(share)) + _BY_WORDS * _standard(overlap)
     score += _BY_CHANCE * rng.standard_normal(len(share))
@@ -268,10 +279,12 @@ def _grades(rng: np.random.Generator, share: np.ndarray, overlap: np.ndarray) ->
     return grades
 
 
-def _standard(values: np.ndarray) -> np.ndarray:
+def _standard(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """The values with mean 0 and standard deviation 1; zeros where all are equal."""
     spread = values.std()
     return (values - values.mean()) / spread if spread > 0 else np.zeros_like(values)
 
 
-def _spoken(language: _Language, words: np.ndarray) -> str:
+def _text_of(language: _Language, words: Integer[np.ndarray, " words"]) -> str:
+    """The words as a text."""
     return " ".join(language.words[word] for word in words)

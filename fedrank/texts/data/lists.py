@@ -1,4 +1,4 @@
-"""Which documents a query is trained and judged on: candidate lists, and lists as padded arrays."""
+"""Candidate documents of a query for training and evaluation, and lists of them as padded arrays."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Float, Float32, Int32, Integer
 
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.texts.data.corpus import Corpus
@@ -14,20 +15,20 @@ from fedrank.texts.data.features import NAMES, Statistics, bm25
 
 
 class CandidateList(NamedTuple):
-    """One query's documents, in an order that tells nothing of the labels.
+    """Candidate documents of one query, in random order.
 
     Attributes:
-        query: Its number in the corpus.
-        documents: int32 [documents], different numbers in the corpus.
-        labels: int32 [documents]; 0 for a document that nobody judged.
+        query: Number of the query in the corpus.
+        documents: Different numbers of documents in the corpus.
+        labels: Their grades; 0 for a document that nobody judged.
     """
 
     query: int
-    documents: np.ndarray
-    labels: np.ndarray
+    documents: Int32[np.ndarray, " documents"]
+    labels: Int32[np.ndarray, " documents"]
 
 
-def search_list(scores: np.ndarray, depth: int) -> np.ndarray:
+def search_list(scores: Float[np.ndarray, " documents"], depth: int) -> Int32[np.ndarray, " best"]:
     """The documents of the highest scores, best first; of equal scores, the lower number first.
 
     Args:
@@ -46,22 +47,27 @@ def search_list(scores: np.ndarray, depth: int) -> np.ndarray:
 
 
 def own_lists(
-    corpus: Corpus, queries: np.ndarray, statistics: Statistics, depth: int, negatives: int, seed: int
+    corpus: Corpus,
+    queries: Integer[np.ndarray, " queries"],
+    statistics: Statistics,
+    depth: int,
+    negatives: int,
+    seed: int,
 ) -> tuple[CandidateList, ...]:
     """The candidates of a party's queries among its own documents.
 
     All documents that are judged for the query, whatever the grade; the first ``depth`` by BM25 of body and title
-    together; and ``negatives`` others, by lot. Each document stands once, in an order by lot.
+    together; and ``negatives`` others, chosen at random. Each document stands once, in random order.
 
     A query's list depends on the corpus, the seed and its own number, not on the other queries.
 
     Args:
         corpus: The party's documents, queries and judgements.
-        queries: int [queries]; numbers of the queries.
-        statistics: Of all terms of the corpus' vocabulary, in its order: of the party, or of the federation.
-        depth: Documents by BM25, or all if there are fewer; 0 for none.
-        negatives: Other documents, or as many as there are.
-        seed: Of the lots.
+        queries: Numbers of the queries.
+        statistics: Statistics, of the party or of the federation, of all terms of the corpus' vocabulary in its order.
+        depth: Number of documents by BM25, or all if there are fewer; 0 for none.
+        negatives: Number of other documents, or as many as there are.
+        seed: Seed of the random choices.
 
     Returns:
         One list for each query, in order. Empty if the corpus has no document.
@@ -82,23 +88,26 @@ def own_lists(
         chosen = np.zeros(corpus.n_documents, bool)
         chosen[corpus.judged_documents[corpus.judged_queries == query]] = True
         chosen[search_list(scores, depth)] = True
-        lots = np.random.default_rng([seed, query])
-        others = lots.permutation(np.flatnonzero(~chosen))[:negatives]
-        documents = lots.permutation(np.concatenate([np.flatnonzero(chosen), others])).astype(np.int32)
+        rng = np.random.default_rng([seed, query])
+        others = rng.permutation(np.flatnonzero(~chosen))[:negatives]
+        documents = rng.permutation(np.concatenate([np.flatnonzero(chosen), others])).astype(np.int32)
         lists.append(CandidateList(query, documents, corpus.labels(query)[documents].astype(np.int32)))
     return tuple(lists)
 
 
-def padded(lists: Sequence[CandidateList], features: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lists as arrays of one length, which training and the metrics want.
+def padded(
+    lists: Sequence[CandidateList], features: Sequence[np.ndarray]
+) -> tuple[
+    Float32[np.ndarray, "lists longest features"], Int32[np.ndarray, "lists longest"], Bool[np.ndarray, "lists longest"]
+]:
+    """Lists as arrays of one length, which training and the metrics take.
 
     Args:
         lists: The lists.
-        features: One array a list, float [documents, 16], in the order of its documents.
+        features: One array for each list, float [documents, 16], in the order of its documents.
 
     Returns:
-        ``(x, labels, where)``: float32 [lists, longest, 16], int32 [lists, longest] and bool [lists, longest];
-        zeros and False after a list's end.
+        ``(x, labels, where)``: features, grades, and False after a list's end, where the others are zeros.
 
     Raises:
         DataError: The features do not fit the lists.

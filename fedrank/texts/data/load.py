@@ -52,7 +52,7 @@ def load_texts(
             ``generated``, or a path: see :func:`~fedrank.texts.data.files.read_texts`. A name wins over a path: write
             ``./cisi`` for a folder of that name.
         folder: Where to look for a named collection instead of the cache folder: its own folder or one that holds it.
-        seed: Of the generated collection.
+        seed: Seed of the generated collection.
         documents: Number of documents of the generated collection.
         queries: Number of queries of the generated collection.
 
@@ -75,7 +75,7 @@ def load_texts(
 
 def _named(name: str, folder: Path | None) -> Texts:
     entry = TEXT_CATALOGUE.entry(name)
-    paths, unproved = _located(entry.obj, find(entry.obj, folder), _FILES[name])
+    paths, unverified = _located(entry.obj, find(entry.obj, folder), _FILES[name])
     if name in LAYOUTS:
         texts = read_smart(name, *paths, LAYOUTS[name])
     elif paths[2].name.startswith("rlv"):
@@ -83,15 +83,15 @@ def _named(name: str, folder: Path | None) -> Texts:
     else:
         texts = read_trec(name, *paths)
     notes = list(entry.obj.notes)
-    if unproved:
-        notes.append(f"No checksum is known for {', '.join(unproved)}; what was read was not verified.")
+    if unverified:
+        notes.append(f"No checksum is known for {', '.join(unverified)}; what was read was not verified.")
     return replace(texts, citation=entry.citation, notes=tuple(notes))
 
 
 def _located(
     entry: DataSet, place: Path, ways: Sequence[tuple[str, str, str]]
 ) -> tuple[tuple[Path, Path, Path], list[str]]:
-    """The files of a collection, proved where a checksum is known, and the names of those that are not."""
+    """The files of a collection, verified where a checksum is known, and the names of those that are not verified."""
     # Whatever the case of the names, and in a folder inside: archives often have one around.
     there = {path.name.lower(): path for path in sorted(place.rglob("*"), reverse=True) if path.is_file()}
     found = [
@@ -104,11 +104,11 @@ def _located(
     for way, paths in zip(ways, found, strict=True):
         if all(paths):
             documents, queries, judgements = (path for path in paths if path is not None)
-            proved = {
+            verified = {
                 name: verify(path, entry.checksums.get(name, ()))
                 for name, path in zip(way, (documents, queries, judgements), strict=True)
             }
-            return (documents, queries, judgements), [name for name, known in proved.items() if not known]
+            return (documents, queries, judgements), [name for name, known in verified.items() if not known]
     missing = [name for name, path in zip(ways[0], found[0], strict=True) if path is None]
     raise MissingDataError(
         f"there is no {' and no '.join(missing)}, plain or as .xz, .gz, .bz2. {entry.by_hand} Home: {entry.home}", place

@@ -6,15 +6,13 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import Int64
+from scipy.sparse import csr_array
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.texts.data.corpus import Corpus
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 #: How one collection is cut into silos.
 CUTS = ("random", "topic")
@@ -30,15 +28,15 @@ _PARTS = ("train", "vali", "test")
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """Silos with documents and queries of their own, and what they would be together.
+    """Silos with documents and queries of their own, and all of them together.
 
     Attributes:
-        whole: All documents and queries with all judgements: what nobody in the federation sees. For baselines and for
-            measuring.
-        silos: What each silo has: its own words, and judgements between its own queries and documents only.
-        documents: For each silo the numbers that its documents have in ``whole``, int64, in its own order.
+        whole: All documents and queries with all judgements, which nobody in the federation sees; for baselines and
+            measures.
+        silos: Texts of each silo, with its own words and the judgements between its own queries and documents only.
+        documents: For each silo the numbers that its documents have in ``whole``, in its own order.
         queries: The same for queries.
-        names: One name a silo.
+        names: Name of each silo.
         notes: What a reader of the numbers should know, one sentence each.
 
     Raises:
@@ -47,8 +45,8 @@ class Federation:
 
     whole: Corpus
     silos: tuple[Corpus, ...]
-    documents: tuple[np.ndarray, ...]
-    queries: tuple[np.ndarray, ...]
+    documents: tuple[Int64[np.ndarray, " _"], ...]
+    queries: tuple[Int64[np.ndarray, " _"], ...]
     names: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
@@ -67,7 +65,7 @@ class Federation:
 
     @property
     def name(self) -> str:
-        """Name of the whole."""
+        """Name of the federation: that of the whole collection."""
         return self.whole.name
 
     @property
@@ -105,13 +103,13 @@ class Federation:
 def federation_of(
     whole: Corpus, documents: Sequence[np.ndarray], queries: Sequence[np.ndarray], names: Sequence[str] = ()
 ) -> Federation:
-    """A federation from who holds what.
+    """A federation from the numbers of each silo's documents and queries.
 
     Args:
-        whole: Everything.
+        whole: All documents and queries.
         documents: For each silo the numbers of its documents.
         queries: For each silo the numbers of its queries.
-        names: One a silo; by default ``silo-1``, ``silo-2``, …
+        names: Name of each silo; by default ``silo-1``, ``silo-2``, …
 
     Raises:
         DataError: A silo would have no document or no query, or something lies at two silos.
@@ -142,9 +140,9 @@ def cut(corpus: Corpus, silos: int, how: str = "random", seed: int = 0) -> Feder
 
     Args:
         corpus: The collection.
-        silos: How many, at least 2.
+        silos: Number of silos, at least 2.
         how: One of :data:`CUTS`.
-        seed: Of the dealing and of k-means.
+        seed: Seed of the random assignment and of k-means.
 
     Raises:
         ConfigError: Fewer than two silos.
@@ -226,19 +224,21 @@ def joined(corpora: Sequence[Corpus]) -> Federation:
     return replace(federation, silos=silos, notes=tuple(notes))
 
 
-def split_queries(corpus: Corpus, seed: int, train: float = 0.6, vali: float = 0.2) -> dict[str, np.ndarray]:
-    """Deal a silo's judged queries out to train, validate and test.
+def split_queries(
+    corpus: Corpus, seed: int, train: float = 0.6, vali: float = 0.2
+) -> dict[str, Int64[np.ndarray, " _"]]:
+    """A random split of a silo's judged queries into training, validation and test queries.
 
     Only queries with a relevant document of the silo's own count. Of three and more, each part gets one at least.
 
     Args:
         corpus: The silo.
-        seed: Of the dealing.
+        seed: Seed of the split.
         train: Share to train on, above 0.
         vali: Share to validate on, at least 0; the rest, above 0, is for testing.
 
     Returns:
-        Numbers of queries, int64, ascending, under ``train``, ``vali`` and ``test``.
+        Numbers of queries, ascending, under ``train``, ``vali`` and ``test``.
 
     Raises:
         ConfigError: The shares are out of range.
@@ -255,13 +255,13 @@ def split_queries(corpus: Corpus, seed: int, train: float = 0.6, vali: float = 0
     return dict(zip(_PARTS, map(np.sort, parts), strict=True))
 
 
-def _dealt(rng: np.random.Generator, n: int, silos: int) -> np.ndarray:
-    """To which silo each of n things goes, so that no silo gets two more than another: int64 [n]."""
+def _dealt(rng: np.random.Generator, n: int, silos: int) -> Int64[np.ndarray, " n"]:
+    """Random silo of each of n things; sizes of silos differ by at most one."""
     return rng.permutation(np.arange(n) % silos)
 
 
-def _dealt_queries(rng: np.random.Generator, corpus: Corpus, silos: int) -> np.ndarray:
-    """As :func:`_dealt`, and evenly among the queries with a relevant document too: int64 [queries]."""
+def _dealt_queries(rng: np.random.Generator, corpus: Corpus, silos: int) -> Int64[np.ndarray, " queries"]:
+    """Random silo of each query, evenly also among the queries with a relevant document."""
     answered = np.isin(np.arange(corpus.n_queries), corpus.answered())
     order = rng.permutation(corpus.n_queries)
     order = np.concatenate([order[answered[order]], order[~answered[order]]])
@@ -270,8 +270,8 @@ def _dealt_queries(rng: np.random.Generator, corpus: Corpus, silos: int) -> np.n
     return at
 
 
-def _by_topic(corpus: Corpus, silos: int, seed: int) -> np.ndarray:
-    """To which silo each document goes: int64 [documents]."""
+def _by_topic(corpus: Corpus, silos: int, seed: int) -> Int64[np.ndarray, " documents"]:
+    """Silo of each document, by k-means clusters."""
     from sklearn.cluster import KMeans
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfTransformer
@@ -286,25 +286,27 @@ def _by_topic(corpus: Corpus, silos: int, seed: int) -> np.ndarray:
     return means.fit_predict(normalize(words)).astype(np.int64)
 
 
-def _queries_to_relevant(rng: np.random.Generator, corpus: Corpus, at: np.ndarray, silos: int) -> np.ndarray:
-    """To which silo each query goes, given where the documents are: int64 [queries]."""
+def _queries_to_relevant(
+    rng: np.random.Generator, corpus: Corpus, at: Int64[np.ndarray, " documents"], silos: int
+) -> Int64[np.ndarray, " queries"]:
+    """Silo of each query: the one with most of its relevant documents, given the silo of each document."""
     pairs = corpus.grades > 0
     relevant = np.zeros((corpus.n_queries, silos), np.int64)
     np.add.at(relevant, (corpus.judged_queries[pairs], at[corpus.judged_documents[pairs]]), 1)
     held = np.zeros(silos, np.int64)
-    whose = np.empty(corpus.n_queries, np.int64)
+    chosen = np.empty(corpus.n_queries, np.int64)
     # Queries without a choice first, so that those with one can make up for unevenness.
     order = rng.permutation(corpus.n_queries)
     choices = (relevant == relevant.max(axis=1, keepdims=True)).sum(axis=1)
     for query in order[np.argsort(choices[order], kind="stable")]:
         best = np.flatnonzero(relevant[query] == relevant[query].max())
-        whose[query] = best[np.argmin(held[best])]
-        held[whose[query]] += 1
-    return whose
+        chosen[query] = best[np.argmin(held[best])]
+        held[chosen[query]] += 1
+    return chosen
 
 
 def _stacked(corpora: Sequence[Corpus], places: Sequence[np.ndarray], field: int, n_terms: int) -> csr_array:
-    """One field's counts of all collections over the common vocabulary: int32 csr_array [documents, n_terms]."""
+    """Counts of one field of all collections over the common vocabulary: int32 [documents, n_terms]."""
     from scipy import sparse
 
     parts = []

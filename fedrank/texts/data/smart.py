@@ -46,7 +46,7 @@ class SmartLayout:
         by_place: Whether queries are named by their place in the file, from 1, not by the number after ``.I``.
         document_column: Column of a judgement, from 0, with the document; the query is in column 0.
         grade_column: Column with the grade; None if every row means relevant.
-        grades: What becomes of the numbers there; empty if they are grades already.
+        grades: Grade of each number in that column; empty if the numbers are grades already.
         repeated_titles: Whether the text of a document begins with its title.
     """
 
@@ -76,7 +76,7 @@ def read_smart(name: str, documents: Path, queries: Path, judgements: Path, layo
         documents: The file of documents, plain or packed.
         queries: The file of queries.
         judgements: The file of judgements.
-        layout: What is special about it.
+        layout: How the collection differs from others.
 
     Raises:
         FormatError: A line cannot be used, a number stands twice, or a judgement names what is not there.
@@ -124,11 +124,12 @@ def _records(path: Path) -> Iterator[tuple[str, int, dict[str, list[str]]]]:
 
 
 def _joined(parts: list[str]) -> str:
-    """The sections of one letter as one text, without line ends; what was typed twice stands once."""
+    """The sections of one letter as one text, without line ends; a section that stands twice is taken once."""
     return " ".join(dict.fromkeys(text for text in (" ".join(part.split()) for part in parts) if text))
 
 
 def _without(title: str, body: str) -> str:
+    """The body without the title at its beginning."""
     while title and body.startswith(title):  # one document of Cranfield has it twice there
         body = body[len(title) :].lstrip()
     return body

@@ -84,6 +84,7 @@ class SiloSketch(Protocol):
     opening: Protocol | None = field(default=None, compare=False)
 
     name = "silo-sketch"
+    task = "texts"
 
     def __post_init__(self):
         for what, value in (
@@ -117,7 +118,7 @@ class SiloSketch(Protocol):
         return SketchState(jnp.uint32(0), first, first)
 
     @override
-    def weights(self, state: SketchState) -> Float32[Array, ...]:
+    def weights(self, state: SketchState) -> Float32[Array, " ..."]:
         return state.weights
 
     @override
@@ -165,20 +166,20 @@ class SiloSketch(Protocol):
         )
         return Party(jax.tree.map(jnp.asarray, rows), own)
 
-    def models(self, state: SketchState, party: Party) -> dict[str, Float32[Array, ...]]:
+    def models(self, state: SketchState, party: Party) -> dict[str, Float32[Array, " ..."]]:
         """The rankers that a silo could use, by name: the common one, Local and Local+."""
         return {FEDERATED: state.weights, "Local": party.own.local, "Local+": party.own.plus}
 
     def trained(
         self,
-        model: Float32[Array, size],
+        model: Float32[Array, " size"],
         party: Party,
         guessed: Float32[Array, "queries foreign grades"],
-        rng_bits: UInt32[Array, 2],
+        rng_bits: UInt32[Array, " 2"],
         first: int | Float32[Array, ""],
         steps: int,
         beta: Float32[Array, ""],
-    ) -> Float32[Array, size]:
+    ) -> Float32[Array, " size"]:
         """A ranker after some SGD steps at one silo.
 
         Args:
@@ -212,7 +213,7 @@ class SiloSketch(Protocol):
         x: Float32[Array, "queries documents features"],
         grades: Float32[Array, "queries documents grades"],
         where: Bool[Array, "queries documents"],
-        places: Int32[Array, rows],
+        places: Int32[Array, " rows"],
         rows: SketchRows,
         which: int,
         size: int,
@@ -238,11 +239,11 @@ class _Training(Exchange):
     settings: SiloSketch
 
     @override
-    def draw(self, key: Any) -> UInt32[Array, 2]:
+    def draw(self, key: Any) -> UInt32[Array, " 2"]:
         return jax.random.bits(key, (2,), jnp.uint32)
 
     @override
-    def draw_from_os(self) -> UInt32[Array, 2]:
+    def draw_from_os(self) -> UInt32[Array, " 2"]:
         return jnp.asarray(os_words((2,)))  # which rows make a batch protects nobody
 
 
@@ -260,7 +261,7 @@ class TrainAlone(_Training, request=Begin, reply=LocalModel):
         return Begin(state.round)
 
     @override
-    def respond(self, request: Begin, party: Party, draws: UInt32[Array, 2]) -> tuple[Party, LocalModel]:
+    def respond(self, request: Begin, party: Party, draws: UInt32[Array, " 2"]) -> tuple[Party, LocalModel]:
         """Train Local, and Local+ from it; Local is sent, both are kept."""
         s, own = self.settings, party.own
         rows = rows_of(party)
@@ -273,7 +274,7 @@ class TrainAlone(_Training, request=Begin, reply=LocalModel):
         return party, LocalModel(local, rows.counts[0].astype(jnp.uint32))
 
     @override
-    def tell(self, state: SketchState, replies: LocalModel, arrived: Bool[Array, silos]) -> SketchState:
+    def tell(self, state: SketchState, replies: LocalModel, arrived: Bool[Array, " silos"]) -> SketchState:
         mean = _mean(replies.weights, arrived, state.weights)
         return state._replace(weights=mean, labeller=mean)
 
@@ -292,7 +293,7 @@ class LabelPairs(_Training, request=Labeller, reply=Labelled):
         return Labeller(state.round, state.labeller)
 
     @override
-    def respond(self, request: Labeller, party: Party, draws: UInt32[Array, 2]) -> tuple[Party, Labelled]:
+    def respond(self, request: Labeller, party: Party, draws: UInt32[Array, " 2"]) -> tuple[Party, Labelled]:
         s, rows = self.settings, rows_of(party)
         guessed = s.learner.labels(jnp.asarray(request.weights), rows.cross_x)
         # A control of simulations takes the true labels instead.
@@ -301,7 +302,7 @@ class LabelPairs(_Training, request=Labeller, reply=Labelled):
         return party, Labelled(rows.counts[1].astype(jnp.uint32))
 
     @override
-    def tell(self, state: SketchState, replies: Labelled, arrived: Bool[Array, silos]) -> SketchState:
+    def tell(self, state: SketchState, replies: Labelled, arrived: Bool[Array, " silos"]) -> SketchState:
         return state
 
 
@@ -311,7 +312,7 @@ class TakeSteps(_Training, request=Ranker, reply=Change):
     name = "step"
 
     @override
-    def asked(self, state: SketchState, parties: int) -> Bool[Array, silos] | None:
+    def asked(self, state: SketchState, parties: int) -> Bool[Array, " silos"] | None:
         if not self.settings.serial:
             return None
         return jnp.arange(parties) == state.round.astype(jnp.int32) % parties
@@ -325,27 +326,27 @@ class TakeSteps(_Training, request=Ranker, reply=Change):
         return Ranker(state.round, state.weights)
 
     @override
-    def respond(self, request: Ranker, party: Party, draws: UInt32[Array, 2]) -> tuple[Party, Change]:
+    def respond(self, request: Ranker, party: Party, draws: UInt32[Array, " 2"]) -> tuple[Party, Change]:
         s, before = self.settings, jnp.asarray(request.weights)
         done = jnp.asarray(request.round).astype(jnp.float32) * s.steps
         after = s.trained(before, party, party.own.guessed, draws, done, s.steps, party.own.beta)
         return party, Change(after - before)
 
     @override
-    def tell(self, state: SketchState, replies: Change, arrived: Bool[Array, silos]) -> SketchState:
+    def tell(self, state: SketchState, replies: Change, arrived: Bool[Array, " silos"]) -> SketchState:
         weights = state.weights + _mean(replies.weights, arrived, jnp.zeros_like(state.weights))
         return state._replace(round=state.round + jnp.uint32(1), weights=weights)
 
 
 def _mean(
-    rows: Float32[Array, "silos size"], arrived: Bool[Array, silos], otherwise: Float32[Array, size]
-) -> Float32[Array, size]:
+    rows: Float32[Array, "silos size"], arrived: Bool[Array, " silos"], otherwise: Float32[Array, " size"]
+) -> Float32[Array, " size"]:
     """Mean of the rows that arrived and are finite; ``otherwise`` where there are none."""
     good = jnp.asarray(arrived) & jnp.all(jnp.isfinite(rows), axis=-1)
     total = jnp.sum(jnp.where(good[:, None], rows, 0.0), axis=0)
     return jnp.where(jnp.any(good), total / jnp.maximum(jnp.sum(good), 1), otherwise)
 
 
-def _for_each_silo(values: Shaped[np.ndarray, runs], silos: int, dtype: Any) -> Shaped[Array, "runs silos"]:
+def _for_each_silo(values: Shaped[np.ndarray, " runs"], silos: int, dtype: Any) -> Shaped[Array, "runs silos"]:
     """The value of each run, repeated for its silos."""
     return jnp.broadcast_to(jnp.asarray(values, dtype)[:, None], (len(values), silos))

@@ -1,4 +1,4 @@
-"""From the rows that a silo made in the opening to the arrays that training takes; and the opening's chance."""
+"""Arrays for training, from the rows that a silo made in the setup; and the generators of a simulated setup."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Integer, Shaped
 
 from fedrank.texts.silo_sketch.state import TRAIN, UNUSED, SketchRows
 
-#: Keeps the chance of a simulated opening apart from other uses of a run's seed.
+#: Keeps the random numbers of a simulated setup apart from other uses of a run's seed.
 SETUP_SEED = 0x5E7C
 
 
 class Size(NamedTuple):
-    """How many rows arrays have room for.
+    """Shape of the arrays that hold a silo's rows.
 
     Attributes:
-        queries: Queries of a silo.
-        documents: Own documents of a query.
-        foreign: Others' documents of a query.
+        queries: Number of queries of a silo.
+        documents: Number of own documents of a query.
+        foreign: Number of others' documents of a query.
     """
 
     queries: int
@@ -28,10 +29,10 @@ class Size(NamedTuple):
 
 
 def setup_generator(seed: int, exchange: int, party: int) -> np.random.Generator:
-    """A simulated silo's chance in one exchange of the opening: the generator that a simulator of it makes.
+    """The generator of a simulated silo in one exchange of the setup, as the simulator makes it.
 
     Args:
-        seed: The run's.
+        seed: Seed of the run.
         exchange: Number of the exchange, from 0.
         party: Number of the silo, from 0.
     """
@@ -39,20 +40,22 @@ def setup_generator(seed: int, exchange: int, party: int) -> np.random.Generator
 
 
 def size_of(own: Mapping[str, np.ndarray]) -> Size:
-    """The room that a silo's rows need; ``own`` is what :func:`.exchange_sketches.rows_of_party` returns."""
+    """The smallest shape that holds a silo's rows, which are those of :func:`.exchange_sketches.rows_of_party`."""
     return Size(own["part"].size, own["where"].shape[1], own["cross_where"].shape[1])
 
 
-def silo_arrays(own: Mapping[str, np.ndarray], size: Size, truth: np.ndarray | None = None) -> dict[str, np.ndarray]:
+def silo_arrays(
+    own: Mapping[str, np.ndarray], size: Size, truth: Integer[np.ndarray, "queries foreign"] | None = None
+) -> dict[str, np.ndarray]:
     """One silo's fields of :class:`~fedrank.texts.silo_sketch.state.SketchRows`, without leading axes.
 
     Args:
-        own: Its rows by name, as the opening leaves them.
-        size: Room for rows; padding is not ``where``, and its queries are of no part.
-        truth: True grades of its cross pairs, int [queries, foreign], which only a simulation knows; None: zeros.
+        own: Its rows by name, as the setup leaves them.
+        size: Shape to pad to; padding is not ``where``, and its queries are of no part.
+        truth: True grades of its cross pairs, which only a simulation knows; None for zeros.
 
     Returns:
-        Arrays by the names of the fields. ``rows``, ``cross_rows`` and ``queries`` are as long as there are any.
+        Arrays by the names of the fields. ``rows``, ``cross_rows`` and ``queries`` are not padded.
     """
     q, d, c = size
     out = {
@@ -73,15 +76,15 @@ def silo_arrays(own: Mapping[str, np.ndarray], size: Size, truth: np.ndarray | N
 
 
 def alone(own: Mapping[str, np.ndarray]) -> SketchRows:
-    """The rows of a deployed silo, which has only its own: leaves have the leading axes [1, 1, 1]."""
+    """Rows of a deployed silo, which has only its own; leaves have the leading axes [1, 1, 1]."""
     arrays = silo_arrays(own, size_of(own))
     for name in ("rows", "cross_rows", "queries"):
         arrays[name] = grown(arrays[name], (max(1, len(arrays[name])),), 0)
     return SketchRows(**{name: arrays[name][None, None, None] for name in SketchRows._fields})
 
 
-def grown(array: np.ndarray, shape: tuple[int, ...], value: Any) -> np.ndarray:
-    """The array with its first axes grown to a shape, filled with ``value``."""
+def grown(array: Shaped[np.ndarray, " ..."], shape: tuple[int, ...], value: Any) -> Shaped[np.ndarray, " ..."]:
+    """The array with its first axes padded to ``shape`` by ``value``."""
     out = np.full((*shape, *array.shape[len(shape) :]), value, array.dtype)
     out[tuple(slice(0, n) for n in array.shape[: len(shape)])] = array
     return out

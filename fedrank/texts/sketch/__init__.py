@@ -23,9 +23,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float32, Int32, Int64, Integer, Real
+from scipy.sparse import csr_array
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 
@@ -45,8 +47,8 @@ class SketchShape:
     """Size and kind of a sketch.
 
     Args:
-        z: Rows (independent hashes of a term), at least 1.
-        w: Cells of a row, at least 2.
+        z: Number of rows (independent hashes of a term), at least 1.
+        w: Number of cells of a row, at least 2.
         kind: One of :data:`KINDS`.
 
     Raises:
@@ -65,23 +67,23 @@ class SketchShape:
 
     @property
     def cells(self) -> int:
-        """Cells of one document's sketch, z · w."""
+        """Number of cells of one document's sketch, z · w."""
         return self.z * self.w
 
 
 class Hashes(NamedTuple):
-    """Where terms go: term i adds ``signs[i, a]`` to cell ``rows[i, a]`` of row a.
+    """Cells and signs of terms: term i adds ``signs[i, a]`` to cell ``rows[i, a]`` of row a.
 
     Attributes:
-        rows: int32 [terms, z], in 0 … w − 1: h_a(t).
-        signs: int32 [terms, z], +1 or −1: g_a(t). All +1 for count-min.
+        rows: h_a(t), in 0 … w − 1.
+        signs: g_a(t), +1 or −1. All +1 for count-min.
     """
 
-    rows: np.ndarray
-    signs: np.ndarray
+    rows: Int32[np.ndarray, "terms z"]
+    signs: Int32[np.ndarray, "terms z"]
 
-    def select(self, terms: Any) -> Hashes:
-        """The hashes of some of the terms; ``terms`` int [n], a repeated number repeatedly."""
+    def select(self, terms: Integer[np.ndarray, " n"] | Sequence[int]) -> Hashes:
+        """The hashes of the terms with these numbers, in this order."""
         return Hashes(self.rows[terms], self.signs[terms])
 
 
@@ -116,13 +118,11 @@ def hash_terms(terms: Sequence[str], shape: SketchShape, secret: bytes) -> Hashe
     return Hashes(rows, 1 - 2 * (words & np.uint64(1)).astype(np.int32))
 
 
-def hash_matrix(hashes: Hashes, shape: SketchShape) -> Any:
-    """The linear map from counts to sketches: scipy ``csr_array`` int32 [terms, z · w] with z signed ones a row.
+def hash_matrix(hashes: Hashes, shape: SketchShape) -> csr_array:
+    """The linear map from counts to sketches: int32 [terms, z · w] with z signed ones in each row.
 
     ``(counts @ hash_matrix(...)).toarray().reshape(-1, z, w)`` is :func:`encode`, only slower.
     """
-    from scipy.sparse import csr_array
-
     terms = len(hashes.rows)
     return csr_array(
         (hashes.signs.ravel(), flat_cells(hashes.rows, shape).ravel(), np.arange(terms + 1) * shape.z),
@@ -130,22 +130,22 @@ def hash_matrix(hashes: Hashes, shape: SketchShape) -> Any:
     )
 
 
-def flat_cells(rows: np.ndarray, shape: SketchShape) -> np.ndarray:
-    """Numbers of cells in a flattened sketch, a · w + h_a(t): int64 [..., z] of rows int [..., z]."""
+def flat_cells(rows: Integer[np.ndarray, "*terms z"], shape: SketchShape) -> Int64[np.ndarray, "*terms z"]:
+    """Numbers of cells in a flattened sketch, a · w + h_a(t)."""
     return np.arange(shape.z, dtype=np.int64) * shape.w + rows
 
 
-def encode(counts: Any, hashes: Hashes, shape: SketchShape) -> np.ndarray:
+def encode(counts: csr_array, hashes: Hashes, shape: SketchShape) -> Int32[np.ndarray, "documents z w"]:
     """The sketches of documents (equation 2).
 
     Args:
-        counts: scipy ``csr_array`` [documents, terms] of occurrences. Its terms are those of ``hashes``, in order.
+        counts: Occurrences, integers [documents, terms]. Its terms are those of ``hashes``, in order.
         hashes: From :func:`hash_terms`.
         shape: Rows and cells.
 
     Returns:
-        int32 [documents, z, w]. It takes 4 · z · w bytes a document, more than sparse counts take; encode a part of
-        the documents at a time where that is too much.
+        4 · z · w bytes a document, more than sparse counts take; encode a part of the documents at a time where that is
+        too much.
 
     Raises:
         DataError: Counts and hashes are not of the same terms, or counts are not whole numbers.
@@ -161,16 +161,13 @@ def encode(counts: Any, hashes: Hashes, shape: SketchShape) -> np.ndarray:
     )
 
 
-def encode_totals(totals: np.ndarray, hashes: Hashes, shape: SketchShape) -> np.ndarray:
+def encode_totals(totals: Real[np.ndarray, " terms"], hashes: Hashes, shape: SketchShape) -> Int64[np.ndarray, "z w"]:
     """The sketch of one virtual document, such as document frequencies or the counts of a whole collection.
 
     Args:
-        totals: int [terms], how often each term "occurs".
+        totals: Whole numbers: how often each term "occurs".
         hashes: From :func:`hash_terms`.
         shape: Rows and cells.
-
-    Returns:
-        int64 [z, w].
 
     Raises:
         DataError: Totals and hashes are not of the same terms.
@@ -188,16 +185,16 @@ class Cells:
     cell's documents together it is z runs of memory.
 
     Args:
-        sketches: [documents, z, w], integers or floats (with noise on them). Kept as int32 or float32.
+        sketches: Integers, or floats with noise. Kept as int32 or float32.
 
     Raises:
         DataError: Integers do not fit into 32 bits, or the array has not three axes.
 
     Attributes:
-        values: [z · w, documents].
+        values: int32 or float32 [z · w, documents].
     """
 
-    def __init__(self, sketches: np.ndarray):
+    def __init__(self, sketches: Real[np.ndarray, "documents z w"]):
         if sketches.ndim != 3:
             raise DataError(f"sketches have three axes (documents, z, w), got {sketches.ndim}.")
         from fedrank.texts.sketch.kernel import transposed
@@ -205,14 +202,11 @@ class Cells:
         self.n_documents, self.z, self.w = sketches.shape
         self.values = transposed(_narrow(sketches).reshape(self.n_documents, self.z * self.w))
 
-    def look_up(self, rows: np.ndarray) -> np.ndarray:
-        """What a document's owner reads for questions, without noise.
+    def look_up(self, rows: Integer[np.ndarray, "questions z"]) -> Real[np.ndarray, "questions documents z"]:
+        """The cells that questions ask for, without noise.
 
         Args:
-            rows: int32 [questions, z], a cell of each row.
-
-        Returns:
-            [questions, documents, z], of the cells' type.
+            rows: A cell of each row.
 
         Raises:
             DataError: A number of a cell is not in 0 … w − 1.
@@ -222,23 +216,24 @@ class Cells:
         return self.values[np.arange(self.z) * self.w + rows].swapaxes(1, 2)
 
 
-def estimate(answers: np.ndarray, signs: np.ndarray, kind: str = "count") -> np.ndarray:
+def estimate(
+    answers: Real[np.ndarray, "*#lead z"], signs: Real[np.ndarray, "*#lead z"], kind: str = "count"
+) -> Float32[np.ndarray, " ..."]:
     """Counts from answers: equations 3 and 6, with the sign that both papers omit.
 
-    The median of an even number of values is the mean of the two middle ones.
-
     Args:
-        answers: [..., z'], the cells at the positions that belong to the term; drop those of decoys before.
-        signs: [..., z'], +1 or −1; the leading axes broadcast.
+        answers: The cells at the positions that belong to the term, without those of decoys.
+        signs: +1 or −1; leading axes broadcast.
         kind: One of :data:`KINDS`.
 
     Returns:
-        float32 [...]: median over the last axis of sign · cell, or the minimum for count-min. Not clipped.
+        Median over the last axis of sign · cell, or the minimum for count-min. It is not clipped. The median of an even
+        number of values is the mean of the two middle ones.
 
     Raises:
         DataError: There are no positions.
     """
-    from fedrank.texts.sketch.kernel import middles
+    from fedrank.texts.sketch.kernel import medians
 
     if kind not in KINDS:
         raise UnknownNameError("kind of sketch", kind, KINDS)
@@ -248,26 +243,27 @@ def estimate(answers: np.ndarray, signs: np.ndarray, kind: str = "count") -> np.
         raise DataError("an estimate needs the answer at one position at least, got none.")
     lead = signed.shape[:-1]
     values = np.moveaxis(signed, -1, 0).reshape(positions, -1)
-    return middles(values, kind == "count-min").reshape(lead)
+    return medians(values, kind == "count-min").reshape(lead)
 
 
 def counts_of(
-    cells: Cells, hashes: Hashes, shape: SketchShape, at_least: float = 0.0, positions: np.ndarray | None = None
-) -> np.ndarray:
-    """The estimate of every term in every document, in one fused pass.
+    cells: Cells,
+    hashes: Hashes,
+    shape: SketchShape,
+    at_least: float = 0.0,
+    positions: Integer[np.ndarray, "terms positions"] | None = None,
+) -> Float32[np.ndarray, "terms documents"]:
+    """The estimated count of every term in every document, in one fused pass.
 
     Equals ``estimate(cells.look_up(rows), signs)`` without an array of [terms, documents, z].
 
     Args:
         cells: Sketches of documents, with or without noise.
-        hashes: Of the terms asked about.
+        hashes: Hashes of the terms asked about.
         shape: Rows and cells.
         at_least: Estimates below are raised to it; ``-inf`` leaves them as they are. A count is not negative, and
             clipping noise at 0 makes the mean of small counts too large.
-        positions: int [terms, z'], the positions to use of each term; all of them where None.
-
-    Returns:
-        float32 [terms, documents].
+        positions: The positions to use of each term; all of them where None.
 
     Raises:
         DataError: Cells and hashes are not of the shape.
@@ -293,8 +289,8 @@ def _check_terms(terms: int, hashes: Hashes, shape: SketchShape) -> None:
         raise DataError(f"hashes name cells outside of 0 to {shape.w - 1}: they are of another shape.")
 
 
-def _narrow(array: np.ndarray) -> np.ndarray:
-    """The array as int32 or float32: the two types that kernels are compiled for."""
+def _narrow(array: Real[np.ndarray, " ..."]) -> Real[np.ndarray, " ..."]:
+    """The array as int32 or float32, the two types that kernels are compiled for."""
     if array.dtype in (np.int32, np.float32):
         return array
     if not np.issubdtype(array.dtype, np.integer):

@@ -1,4 +1,4 @@
-"""The account of sketches: what a silo's counts, handed out with noise, promise about one occurrence of a word.
+"""Privacy account of sketches: the ε of one occurrence of a word in the noisy counts that a silo hands out.
 
 The unit is one appearance of one word in one document, added or removed (:mod:`fedrank.texts.sketch.noise`). What
 silos do with each other's counts, features and training included, is post-processing of what was handed out. What a
@@ -21,14 +21,14 @@ _LITTLE = 3.0
 
 
 class MeasuredAttack(NamedTuple):
-    """What an attack on paper mode comes to: is one more occurrence of a word in a document?
+    """Result of an attack on paper mode that asks whether a document has one more occurrence of a word.
 
     Attributes:
-        command: What measures it; everything random follows from its seed.
+        command: Command that measures it, with a fixed seed.
         epsilon: ε as printed, of one answer.
-        trials: Answers.
-        accuracy: How often the attacker is right.
-        allowed: How often he could be if ε held, (e^ε)/(1 + e^ε).
+        trials: Number of answers.
+        accuracy: Share of trials in which the attacker is right.
+        allowed: Largest share if ε held, (e^ε)/(1 + e^ε).
     """
 
     command: str
@@ -38,7 +38,7 @@ class MeasuredAttack(NamedTuple):
     allowed: float
 
     def in_words(self) -> str:
-        """As a sentence."""
+        """The result as a sentence for a page."""
         return (
             f"Measured: from one answer an attacker tells whether a document has one more occurrence of a word in "
             f"{self.accuracy:.0%} of {self.trials:,} trials, where ε = {self.epsilon:g} would allow "
@@ -192,14 +192,14 @@ def sketch_account(
     occurrences: int = 0,
     training: bool = True,
 ) -> SketchReport:
-    """What a mode promises.
+    """The privacy account of a mode.
 
     Args:
         noise: The mode and its settings.
-        answers: Different answers about one sketch, to all queriers together. Matters where questions are answered. The
-            sketch that was asked about most often counts: :class:`fedrank.texts.sketch.query_budget.QueryBudget`.
-        answers_of_querier: Those of one querier; all of them if None.
-        occurrences: Words of the longest document, or of one to be told about.
+        answers: Number of different answers about one sketch, to all queriers together, where questions are answered.
+            The sketch with most answers counts: :class:`fedrank.texts.sketch.query_budget.QueryBudget`.
+        answers_of_querier: Number of those to one querier; all of them if None.
+        occurrences: Number of words of the longest document.
         training: Whether silos send models trained on their own documents.
 
     Raises:
@@ -246,7 +246,7 @@ def sketch_account(
 
 
 def _part(noise: SketchNoise, what: str) -> float:
-    """ε of something that is handed out once."""
+    """ε of what is handed out once: sketches, sizes or statistics."""
     if noise.epsilon is None or noise.mode == "paper":
         return math.inf
     if noise.mechanism == "laplace":

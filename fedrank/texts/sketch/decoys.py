@@ -30,7 +30,7 @@ from jaxtyping import Float32, Int32, Int64, Integer, Shaped, UInt64
 
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.texts.sketch import SECRET_BYTES, Hashes, SketchShape, estimate
-from fedrank.texts.sketch.sizing import chance_of_overlap, decoys_of
+from fedrank.texts.sketch.sizing import decoys_of, overlap_probability
 
 _PERSON = b"fedrank decoys 1"
 _DIGEST, _WORD = 64, 8
@@ -50,9 +50,9 @@ class Question(NamedTuple):
         among: Terms that fit in exactly as many positions, the asked one included, by construction. Stays at home.
     """
 
-    rows: Int32[np.ndarray, z]
-    own: Int32[np.ndarray, z1]
-    signs: Int32[np.ndarray, z1]
+    rows: Int32[np.ndarray, " z"]
+    own: Int32[np.ndarray, " z1"]
+    signs: Int32[np.ndarray, " z1"]
     among: int
 
 
@@ -67,7 +67,7 @@ class Obfuscator:
         secret: The silo's own, 16 … 64 bytes, kept as long as it asks. Not the secret of the hashes: other silos have
             that one.
         overlap: b, 0 … z₁ − 1: positions of PK that a decoy fits as well. A larger b makes room for more
-            decoys and makes words that fit rare (:func:`fedrank.texts.sketch.sizing.chance_of_overlap`).
+            decoys and makes words that fit rare (:func:`fedrank.texts.sketch.sizing.overlap_probability`).
         candidates: Numbers of terms that decoys may be drawn from, int [n]; all where None.
 
     Raises:
@@ -83,7 +83,7 @@ class Obfuscator:
         hashes: Hashes,
         secret: bytes,
         overlap: int = 0,
-        candidates: Integer[np.ndarray, candidates] | None = None,
+        candidates: Integer[np.ndarray, " candidates"] | None = None,
     ):
         if not 1 <= z1 <= shape.z:
             raise ConfigError(f"z1 must be in 1..{shape.z} (rows of the sketch), got {z1}.")
@@ -130,9 +130,9 @@ class Obfuscator:
         self,
         term: str,
         number: int,
-        own: Integer[np.ndarray, z1],
-        others: Integer[np.ndarray, others],
-        sent: Int32[np.ndarray, z],
+        own: Integer[np.ndarray, " z1"],
+        others: Integer[np.ndarray, " others"],
+        sent: Int32[np.ndarray, " z"],
         drawn: Iterator[int],
     ) -> None:
         """Write decoys into their blocks of positions, and single words into the positions that are left.
@@ -167,8 +167,8 @@ class Obfuscator:
             else:
                 raise DataError(
                     f"only {decoy - 1} of {len(blocks)} decoys for the term {term!r} were found among "
-                    f"{len(self._candidates)} words (one in {1 / self._chance():,.0f} fits). Take a smaller overlap, a "
-                    "larger w, a larger z1 or more candidates."
+                    f"{len(self._candidates)} words (one in {1 / self._fit_probability():,.0f} fits). Take a smaller "
+                    "overlap, a larger w, a larger z1 or more candidates."
                 )
             planted[decoy], sent[block] = row, row[block]
         for position in left:
@@ -179,15 +179,15 @@ class Obfuscator:
                 raise DataError(f"no word fits the last positions of the term {term!r}; take a larger w.")
             sent[position] = self._rows[candidate, position]
 
-    def _chance(self) -> float:
+    def _fit_probability(self) -> float:
         """Probability that a random word fits as the first decoy."""
         rest = (1 - 1 / self.shape.w) ** (self.z1 - self.overlap)
-        return chance_of_overlap(self.z1, self.shape.w, self.overlap) * rest
+        return overlap_probability(self.z1, self.shape.w, self.overlap) * rest
 
 
 def read(
     question: Question, answers: Shaped[np.ndarray, "documents z"], kind: str = "count"
-) -> Float32[np.ndarray, documents]:
+) -> Float32[np.ndarray, " documents"]:
     """The term's estimated count in each document (Algorithm 2, last step; equation 6, with the sign).
 
     Args:
@@ -198,7 +198,7 @@ def read(
     return estimate(answers[:, question.own], question.signs[None], kind)
 
 
-def fits(rows: Int32[np.ndarray, z], hashes: Hashes) -> Int64[np.ndarray, terms]:
+def fits(rows: Int32[np.ndarray, " z"], hashes: Hashes) -> Int64[np.ndarray, " terms"]:
     """In how many positions each word of a dictionary fits a question; what the owner of the documents can find out.
 
     Args:
@@ -208,7 +208,7 @@ def fits(rows: Int32[np.ndarray, z], hashes: Hashes) -> Int64[np.ndarray, terms]
     return np.count_nonzero(hashes.rows == rows, axis=1)
 
 
-def _draws(secret: bytes, term: str, candidates: Integer[np.ndarray, candidates], number: int) -> Iterator[int]:
+def _draws(secret: bytes, term: str, candidates: Integer[np.ndarray, " candidates"], number: int) -> Iterator[int]:
     """Numbers of candidates other than ``number``, in an order that the secret and the term fix; ends at some time."""
     if not (candidates != number).any():
         return
@@ -223,7 +223,7 @@ def _draws(secret: bytes, term: str, candidates: Integer[np.ndarray, candidates]
                 yield candidate
 
 
-def _stream(secret: bytes, purpose: bytes, term: str) -> Iterator[UInt64[np.ndarray, words]]:
+def _stream(secret: bytes, purpose: bytes, term: str) -> Iterator[UInt64[np.ndarray, " words"]]:
     """Endless 64-bit words in pieces of a digest: keyed BLAKE2b of purpose, counter and term."""
     counter = 0
     while True:
@@ -233,6 +233,6 @@ def _stream(secret: bytes, purpose: bytes, term: str) -> Iterator[UInt64[np.ndar
         counter += 1
 
 
-def _take(stream: Iterator[UInt64[np.ndarray, words]], count: int) -> UInt64[np.ndarray, count]:
+def _take(stream: Iterator[UInt64[np.ndarray, " words"]], count: int) -> UInt64[np.ndarray, " count"]:
     """The next words of a stream; of the last digest, words beyond ``count`` are dropped."""
     return np.concatenate([next(stream) for _ in range(-(-count * _WORD // _DIGEST))])[:count]

@@ -1,4 +1,4 @@
-"""The exact distribution of a Count Sketch's error for a given document, and its mean absolute value.
+"""Exact distribution of a Count Sketch's error for a given document, and its mean absolute value.
 
 A row's error is a sum of independent parts: each other term of the document falls into the asked cell with probability
 1/w, with a random sign, and the cell has its noise. Parts add, so their characteristic functions multiply, and one
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from jaxtyping import Float64, Integer
 
 from fedrank.core.errors import ConfigError
 
@@ -19,17 +20,19 @@ _LARGEST_SCALE = 60.0  # noise beyond is computed in coarser units
 _DEVIATIONS = 12.0  # of a row's error on either side that are kept
 
 
-def row_error(counts: np.ndarray, w: int, mechanism: str = "laplace", noise: float = 0.0) -> np.ndarray:
-    """Probabilities of one row's error for a term that the counts do not hold.
+def row_error(
+    counts: Integer[np.ndarray, " terms"], w: int, mechanism: str = "laplace", noise: float = 0.0
+) -> Float64[np.ndarray, " errors"]:
+    """Probabilities of the errors −L … L of one row, for a term that the counts do not hold.
 
     Args:
         counts: Counts of the other terms, whole numbers.
-        w: Cells of a row.
+        w: Number of cells of a row.
         mechanism: "laplace" (discrete, of scale ``noise``) or "gaussian" (discrete, of deviation ``noise``).
         noise: 0 for none.
 
     Returns:
-        float64 [2L + 1]: of errors −L … L, symmetric, with a sum of 1.
+        2L + 1 probabilities, symmetric, with a sum of 1.
 
     Raises:
         ConfigError: There is no such mechanism.
@@ -48,28 +51,25 @@ def row_error(counts: np.ndarray, w: int, mechanism: str = "laplace", noise: flo
         away = np.minimum(np.arange(size), size - np.arange(size))
         weights = np.exp(-away / noise if mechanism == "laplace" else -0.5 * (away / noise) ** 2)
         transform = transform * np.fft.rfft(weights / weights.sum()).real
-    chances = np.maximum(np.fft.irfft(transform, size), 0.0)
+    probabilities = np.maximum(np.fft.irfft(transform, size), 0.0)
     half = size // 2 - 1
-    chances = np.concatenate([chances[-half:], chances[: half + 1]])
-    return chances / chances.sum()
+    probabilities = np.concatenate([probabilities[-half:], probabilities[: half + 1]])
+    return probabilities / probabilities.sum()
 
 
-def mean_median(chances: np.ndarray, rows: int) -> float:
-    """Mean absolute value of the median of independent draws.
+def mean_median(probabilities: Float64[np.ndarray, " errors"], rows: int) -> float:
+    """E|median| of independent draws.
 
     Args:
-        chances: Probabilities of −L … L.
-        rows: Draws; of an even number, the median is the mean of the two middle ones.
-
-    Returns:
-        E|median|.
+        probabilities: Probabilities of −L … L.
+        rows: Number of draws; of an even number, the median is the mean of the two middle ones.
     """
-    half = len(chances) // 2
-    below = np.clip(np.cumsum(chances), 0.0, 1.0)  # Pr[X ≤ x]
+    half = len(probabilities) // 2
+    below = np.clip(np.cumsum(probabilities), 0.0, 1.0)  # Pr[X ≤ x]
     low, high = (rows + 1) // 2, rows // 2 + 1  # which of the sorted draws are in the middle
 
-    def at_most(order: int) -> np.ndarray:
-        """Pr[the order-th smallest ≤ x]: that many draws at least are ≤ x."""
+    def at_most(order: int) -> Float64[np.ndarray, " errors"]:
+        """Pr[the order-th smallest draw ≤ x], for every x."""
         return sum(math.comb(rows, k) * below**k * (1 - below) ** (rows - k) for k in range(order, rows + 1))  # type: ignore[return-value]
 
     first, second = at_most(low), at_most(high)
@@ -89,7 +89,9 @@ def mean_median(chances: np.ndarray, rows: int) -> float:
     return float((mass * middle).sum() / mass.sum())
 
 
-def expected_error(counts: np.ndarray, rows: int, w: int, mechanism: str = "laplace", noise: float = 0.0) -> float:
+def expected_error(
+    counts: Integer[np.ndarray, " terms"], rows: int, w: int, mechanism: str = "laplace", noise: float = 0.0
+) -> float:
     """Expected absolute error of an estimated count, over hashes and noise; exact but for strong noise.
 
     Noise of a scale above 60 is computed in coarser units, in which counts are whole numbers no longer: they are left
@@ -98,8 +100,8 @@ def expected_error(counts: np.ndarray, rows: int, w: int, mechanism: str = "lapl
 
     Args:
         counts: Counts of the document's other terms.
-        rows: Rows whose median is taken (z, or z₁ where only those are used).
-        w: Cells of a row.
+        rows: Number of rows whose median is taken (z, or z₁ where only those are used).
+        w: Number of cells of a row.
         mechanism: "laplace" or "gaussian".
         noise: Scale or deviation of the noise on a cell; independent between cells.
     """

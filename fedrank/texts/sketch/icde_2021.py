@@ -55,9 +55,9 @@ class IcdeObfuscator(Obfuscator):
         self,
         term: str,
         number: int,
-        own: Integer[np.ndarray, z1],
-        others: Integer[np.ndarray, others],
-        sent: Int32[np.ndarray, z],
+        own: Integer[np.ndarray, " z1"],
+        others: Integer[np.ndarray, " others"],
+        sent: Int32[np.ndarray, " z"],
         drawn: Iterator[int],
     ) -> None:
         for position in others:
@@ -97,8 +97,8 @@ class ReverseTopK:
         return self.documents.shape[1]
 
     def query(
-        self, rows: Int32[np.ndarray, z], signs: Int32[np.ndarray, z], beta: float, k: int
-    ) -> tuple[Int32[np.ndarray, found], Float32[np.ndarray, found]]:
+        self, rows: Int32[np.ndarray, " z"], signs: Int32[np.ndarray, " z"], beta: float, k: int
+    ) -> tuple[Int32[np.ndarray, " found"], Float32[np.ndarray, " found"]]:
         """The documents that probably hold a term most often (Algorithm 5, with the sign).
 
         Args:
@@ -148,8 +148,8 @@ class ReverseTopK:
         return found[best].astype(np.int32), estimates[best]
 
     def top_documents(
-        self, hashes: Hashes, idf: Float[np.ndarray, terms], beta: float, k: int
-    ) -> Int32[np.ndarray, found]:
+        self, hashes: Hashes, idf: Float[np.ndarray, " terms"], beta: float, k: int
+    ) -> Int32[np.ndarray, " found"]:
         """Documents by the sum of idf · estimate over a query's terms, from the lists alone.
 
         Args:

@@ -1,4 +1,4 @@
-"""The loops of sketches, compiled with Numba: building, turning and reading cells.
+"""The inner loops of sketches, compiled with Numba: building, transposing and reading cells.
 
 The median of z numbers is found for many documents at once: a fixed network of "smaller one here, larger one there"
 steps (Batcher's odd-even merge sort, Knuth volume 3, 5.2.2, Algorithm M), of which only the steps that the middle
@@ -14,12 +14,13 @@ import functools
 
 import numba
 import numpy as np
+from jaxtyping import Float32, Int32, Int64, Integer, Real, Shaped
 
 from fedrank.core.kernels import ONE_AT_A_TIME, fixed
 
-#: Documents handled together: 30 rows of them fit into a core's nearest memory.
+#: Documents handled together: 30 rows of them fit into a core's first cache.
 _BLOCK = 512
-#: Side of the squares in which a matrix is turned.
+#: Side of the squares in which a matrix is transposed.
 _TILE = 64
 
 _f32 = np.float32
@@ -35,19 +36,23 @@ def _build(starts, terms, values, lines, signs, out):
                 sketch[lines[term, a]] += signs[term, a] * count
 
 
-def build(starts, terms, values, lines, signs, cells: int) -> np.ndarray:
+def build(
+    starts: Integer[np.ndarray, " documents+1"],
+    terms: Integer[np.ndarray, " entries"],
+    values: Integer[np.ndarray, " entries"],
+    lines: Integer[np.ndarray, "terms z"],
+    signs: Integer[np.ndarray, "terms z"],
+    cells: int,
+) -> Int32[np.ndarray, "documents cells"]:
     """Sketches of the rows of a sparse matrix.
 
     Args:
-        starts: int64 [documents + 1]: ``indptr`` of a ``csr_array``.
-        terms: int32 [entries]: its ``indices``.
-        values: int32 [entries]: its ``data``.
-        lines: int64 [terms, z], numbers of cells.
-        signs: int32 [terms, z].
-        cells: Cells of a sketch.
-
-    Returns:
-        int32 [documents, cells].
+        starts: ``indptr`` of a ``csr_array``.
+        terms: Its ``indices``.
+        values: Its ``data``.
+        lines: Numbers of the terms' cells in a flattened sketch.
+        signs: The terms' signs.
+        cells: Number of cells of a sketch.
     """
     out = np.zeros((len(starts) - 1, cells), np.int32)
     with ONE_AT_A_TIME:
@@ -69,8 +74,8 @@ def _transpose(source, out):
                     out[j, i] = source[i, j]
 
 
-def transposed(array: np.ndarray) -> np.ndarray:
-    """A matrix turned, as a contiguous copy: [columns, rows] of [rows, columns]."""
+def transposed(array: Shaped[np.ndarray, "rows columns"]) -> Shaped[np.ndarray, "columns rows"]:
+    """The transposed matrix, as a contiguous copy."""
     out = np.empty(array.shape[::-1], array.dtype)
     with ONE_AT_A_TIME:
         _transpose(fixed(array, array.dtype), out)
@@ -78,15 +83,15 @@ def transposed(array: np.ndarray) -> np.ndarray:
 
 
 @functools.lru_cache
-def network(size: int, minimum: bool) -> tuple[np.ndarray, int, int]:
-    """Steps that bring the middle, or the smallest, of ``size`` numbers to known places.
+def network(size: int, minimum: bool) -> tuple[Int64[np.ndarray, "steps 2"], int, int]:
+    """Steps of a sorting network that bring the median, or the minimum, of ``size`` numbers to known places.
 
     Args:
-        size: Numbers, at least 1.
-        minimum: The smallest is wanted, not the middle.
+        size: Number of values, at least 1.
+        minimum: Whether the minimum is wanted instead of the median.
 
     Returns:
-        int64 [steps, 2]: places i < j to put in order, one after another; and the two places whose mean is wanted.
+        Pairs of places i < j to put in order, one after another; and the two places whose mean is the result.
     """
     if minimum:
         return fixed([(0, j) for j in range(1, size)] or np.empty((0, 2)), np.int64), 0, 0
@@ -133,18 +138,21 @@ def _counts(cells, lines, signs, steps, low, high, at_least, out):
             target[d] = middle if middle > at_least else at_least
 
 
-def counts(cells, lines, signs, minimum: bool, at_least: float) -> np.ndarray:
-    """Middles of signed cells.
+def counts(
+    cells: Int32[np.ndarray, "lines documents"] | Float32[np.ndarray, "lines documents"],
+    lines: Integer[np.ndarray, "terms positions"],
+    signs: Real[np.ndarray, "terms positions"],
+    minimum: bool,
+    at_least: float,
+) -> Float32[np.ndarray, "terms documents"]:
+    """Medians of signed cells.
 
     Args:
-        cells: int32 or float32 [lines, documents].
-        lines: int [terms, positions], which lines of ``cells`` a term reads.
-        signs: [terms, positions].
-        minimum: The smallest is wanted, not the middle.
+        cells: Cells of all documents.
+        lines: Which lines of ``cells`` a term reads.
+        signs: Sign of each.
+        minimum: Whether the minimum is wanted instead of the median.
         at_least: Smaller results are raised to it.
-
-    Returns:
-        float32 [terms, documents].
     """
     out = np.empty((len(lines), cells.shape[1]), np.float32)
     steps, low, high = network(lines.shape[1], minimum)
@@ -156,7 +164,7 @@ def counts(cells, lines, signs, minimum: bool, at_least: float) -> np.ndarray:
     return out
 
 
-def middles(values: np.ndarray, minimum: bool) -> np.ndarray:
-    """The middle (or smallest) of each column: float32 [columns] of float32 [rows, columns]."""
+def medians(values: Real[np.ndarray, "rows columns"], minimum: bool) -> Float32[np.ndarray, " columns"]:
+    """The median of each column, or its minimum."""
     rows = len(values)
     return counts(np.asarray(values, np.float32), np.arange(rows)[None], np.ones((1, rows)), minimum, -np.inf)[0]

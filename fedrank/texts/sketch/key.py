@@ -1,4 +1,4 @@
-"""How silos agree on the secret of their sketches through a server that must not have it.
+"""Key agreement: silos agree on the secret of their sketches through a server that must not learn it.
 
 Every silo contributes 32 random bytes, and the secret is a hash of all contributions that arrived: it is unpredictable
 as long as one silo drew honestly. Two exchanges, both relayed by the server::
@@ -37,6 +37,7 @@ from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 import numpy as np
+from jaxtyping import UInt8
 
 from fedrank.core.errors import ConfigError, SecureSumError
 from fedrank.privacy.secure_sum import crypto as crypto
@@ -65,8 +66,8 @@ class Agreement:
     Args:
         silos: Silos that may take part, 2 … 255.
         number: This silo's number, from 0.
-        draw: Makes so many random bytes. Anything but the operating system's is for simulations, whose secrets then
-            follow from their seed and protect nobody.
+        draw: Function from a number to that many random bytes. Anything but the operating system's is for simulations,
+            whose secrets then follow from their seed and protect nobody.
 
     Raises:
         ConfigError: A number is out of range.
@@ -83,8 +84,8 @@ class Agreement:
         self._keys = b""  # the roster, after it was shown
 
     @property
-    def public(self) -> np.ndarray:
-        """What this silo sends first: uint8 [32]."""
+    def public(self) -> UInt8[np.ndarray, "32"]:
+        """This silo's public key, which it sends first."""
         return to_array(crypto.public_key(self._private))
 
     @property
@@ -92,14 +93,14 @@ class Agreement:
         """Numbers of the silos on the roster that was shown, this one included; empty before."""
         return tuple(silo for silo, key in enumerate(rows(to_array(self._keys), KEY)) if any(key))
 
-    def contribute(self, keys: np.ndarray) -> np.ndarray:
+    def contribute(self, keys: UInt8[np.ndarray, " key_bytes"]) -> UInt8[np.ndarray, " sealed_bytes"]:
         """The contribution, sealed for each other silo on the roster.
 
         Args:
-            keys: uint8 [silos · 32], the public keys in the silos' order; zeros where a silo is gone.
+            keys: Public keys of 32 bytes in the silos' order; zeros where a silo is gone.
 
         Returns:
-            uint8 [silos · 48], a sealed contribution for each silo; zeros for this one and those that are gone.
+            A sealed contribution of 48 bytes for each silo; zeros for this one and those that are gone.
 
         Raises:
             SecureSumError: The roster is not of the form, does not hold this silo's own key at its place, lists a key
@@ -127,11 +128,11 @@ class Agreement:
         ]
         return to_array(b"".join(sealed))
 
-    def secret(self, sealed: np.ndarray) -> bytes:
-        """The secret of all who contributed.
+    def secret(self, sealed: UInt8[np.ndarray, " sealed_bytes"]) -> bytes:
+        """The common secret of all who contributed.
 
         Args:
-            sealed: uint8 [silos · 48], what each silo sealed for this one; zeros where nothing arrived.
+            sealed: The contribution of 48 bytes that each silo sealed for this one; zeros where nothing arrived.
 
         Returns:
             32 bytes, the same in every silo that was shown the same roster and was handed contributions of the same
@@ -165,8 +166,8 @@ class Agreement:
         roster = hashlib.blake2b(self._keys, digest_size=KEY, person=_PERSON).digest()
         return hashlib.blake2b(text, digest_size=KEY, key=roster, person=_PERSON).digest()
 
-    def state(self) -> dict[str, np.ndarray]:
-        """Everything this silo has to remember between messages, as arrays of uint8. It holds the private key."""
+    def state(self) -> dict[str, UInt8[np.ndarray, " _"]]:
+        """All that this silo has to remember between messages, the private key included."""
         return {
             "place": to_array(_number(self.silos) + _number(self.number)),
             "private": to_array(self._private),
@@ -209,30 +210,8 @@ class Agreement:
         raise SecureSumError(f"silo {self.number} refuses to agree on a secret: {why}.")
 
 
-def relay(sealed: Mapping[int, np.ndarray], silos: int) -> dict[int, np.ndarray]:
-    """The server's part of the second exchange: to each silo, what all sealed for it.
-
-    Args:
-        sealed: Silo → what its :meth:`Agreement.contribute` returned; those that are gone are missing.
-        silos: Silos in all.
-
-    Returns:
-        Silo → uint8 [silos · 48].
-    """
-    parcels = {silo: rows(octets, SEALED) for silo, octets in sealed.items()}
-    nothing = [bytes(SEALED)] * silos
-    return {
-        silo: to_array(b"".join(parcels.get(other, nothing)[silo] for other in range(silos))) for silo in range(silos)
-    }
-
-
-def roster(keys: Mapping[int, np.ndarray], silos: int) -> np.ndarray:
-    """The server's part of the first exchange: all public keys in order, uint8 [silos · 32], zeros for who is gone."""
-    return to_array(b"".join(to_bytes(keys[silo]) if silo in keys else bytes(KEY) for silo in range(silos)))
-
-
 def fingerprint(secret: bytes) -> str:
-    """Twenty letters and digits that two people can compare by telephone; equal exactly if their secrets are.
+    """Twenty letters and digits that people can compare by telephone; they are equal only if the secrets are.
 
     100 bits, through a slow hash: a server that sits between two silos and looks for two secrets of one fingerprint
     while they wait would need about 2⁵⁰ trials of a few hundredths of a second each. The letters say nothing about the

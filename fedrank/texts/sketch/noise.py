@@ -1,4 +1,4 @@
-"""Noise for sketches of documents: what a silo adds before another silo may look at its counts.
+"""Noise for sketches of documents, which a silo adds before another silo may read its counts.
 
 What is protected is **one occurrence**: one appearance of one word in one document is added or removed (Definition 5 of
 Shi et al., 2021). It lies in one field of one document. It changes
@@ -12,8 +12,8 @@ A word replaced by another is two occurrences and costs twice ε. A whole docume
 
 Four modes:
 
-*publish-once*   Every sketch gets noise once and is handed out. Whoever has it looks up what he likes: that is
-                 post-processing and costs nothing more. ε is that of an occurrence, once and for all; three shares of
+*publish-once*   Every sketch gets noise once and is handed out. Whatever is looked up in it is post-processing and
+                 costs nothing more. ε is that of an occurrence, once and for all; three shares of
                  it go to sketches, sizes and statistics (after Pagh and Thorup, *Improved Utility Analysis of Private
                  CountSketch*, NeurIPS 2022).
 
@@ -41,6 +41,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from jaxtyping import Float64, Int32, Int64, Integer, Real
 
 from fedrank.core.errors import ConfigError
 from fedrank.privacy.accountant import DELTA
@@ -80,8 +81,6 @@ class SketchNoise:
             they are shares of ρ.
         statistics_change: L1 distance by which an occurrence changes a silo's statistics, each by 1 at most; 2z + 1 if
             None.
-        reduced_w: Columns w, to draw paper mode's noise with the reduced scale of Corollary 1; None to leave it. The
-            corollary covers terms other than the one asked about, and nothing else.
 
     Raises:
         ConfigError: A setting is unknown, out of range or contradicts the mode.
@@ -94,7 +93,6 @@ class SketchNoise:
     delta: float = DELTA
     shares: Mapping[str, float] = field(default_factory=lambda: dict(SHARES), hash=False)
     statistics_change: int | None = None
-    reduced_w: int | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in MODES or self.mechanism not in MECHANISMS:
@@ -114,16 +112,11 @@ class SketchNoise:
             )
         if self.mode == "paper" and self.mechanism != "laplace":
             raise ConfigError("Paper mode has Laplace noise, as printed. Leave mechanism at 'laplace'.")
-        if self.reduced_w is not None and (self.mode != "paper" or self.reduced_w < 2):
-            raise ConfigError(
-                f"reduced_w is the width w ≥ 2 of Corollary 1 and for mode paper alone, got {self.reduced_w} in mode "
-                f"{self.mode}."
-            )
         if self.statistics_change is not None and self.statistics_change < 1:
             raise ConfigError(f"statistics_change must be at least 1, got {self.statistics_change}.")
 
     def change(self, what: str) -> int:
-        """By how much one occurrence changes something, in L1; its square root is the distance in L2.
+        """L1 sensitivity to one occurrence; its square root is the L2 sensitivity.
 
         Args:
             what: ``"sketches"``, ``"sizes"`` or ``"statistics"``.
@@ -132,14 +125,18 @@ class SketchNoise:
         return {"sketches": self.z, "sizes": SIZES_CHANGE, "statistics": statistics}[what]
 
     def part(self, what: str) -> float:
-        """The part of ε (of ρ, for Gaussian noise) that something costs when it goes out once, or in one answer."""
+        """The part of ε (of ρ, for Gaussian noise) that one release costs: all of ``what``, or one answer.
+
+        Args:
+            what: ``"sketches"``, ``"sizes"`` or ``"statistics"``.
+        """
         if self.mode == "publish-once":
             return self.shares[what]
         # Sizes and statistics together cost as much as one answer.
         return 1.0 if what == "sketches" else self.shares[what] / (self.shares["sizes"] + self.shares["statistics"])
 
     def scale(self, what: str = "sketches") -> float | None:
-        """Scale of Laplace noise, or σ of Gaussian noise, in each number of something; None where there is no noise.
+        """Scale of Laplace noise, or σ of Gaussian noise, in each number of ``what``; None where there is no noise.
 
         Args:
             what: ``"sketches"`` (cells, published or answered), ``"sizes"`` or ``"statistics"``.
@@ -151,21 +148,20 @@ class SketchNoise:
         if self.epsilon is None or (self.mode == "paper" and what != "sketches"):
             return None
         if self.mode == "paper":
-            return 1.0 / (self.epsilon if self.reduced_w is None else reduced_epsilon(self.epsilon, self.reduced_w))
+            return 1.0 / self.epsilon
         if self.mechanism == "laplace":
             return laplace_scale(self.epsilon * self.part(what), distance)
         # σ² of a part p of ρ is σ²/p: ρ = (Δ/σ)²/2.
         return _sigma(self.epsilon, self.delta, math.sqrt(distance / self.part(what)))
 
-    def publish(self, sketches: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
-        """Sketches with noise, to be handed out once and never drawn again.
+    def publish(
+        self, sketches: Integer[np.ndarray, "documents z w"], rng: np.random.Generator | None = None
+    ) -> Int32[np.ndarray, "documents z w"]:
+        """Sketches with noise, to be handed out once and never drawn again; values are clipped to 32 bits.
 
         Args:
-            sketches: int [documents, z, w] of one field.
+            sketches: Sketches of one field.
             rng: A simulation's generator; None for the operating system's randomness.
-
-        Returns:
-            int32 as ``sketches``; what does not fit is cut to what does.
 
         Raises:
             ConfigError: The mode answers questions instead, or the sketches have another number of rows.
@@ -178,19 +174,21 @@ class SketchNoise:
         some = max(1, _AT_ONCE * len(sketches) // max(1, sketches.size))
         for start in range(0, len(sketches), some):  # noise of all at once would take twice their memory
             part = slice(start, start + some)
-            noisy = sketches[part] + self._noise("sketches", sketches[part].shape, rng)
+            noisy = sketches[part] + self.draw("sketches", sketches[part].shape, rng)
             published[part] = np.clip(noisy, _INT32.min, _INT32.max)
         return published
 
-    def answer(self, cells: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+    def answer(
+        self, cells: Integer[np.ndarray, "questions documents z"], rng: np.random.Generator | None = None
+    ) -> Real[np.ndarray, "questions documents z"]:
         """Answers with fresh noise.
 
         Args:
-            cells: int [questions, documents, z]: raw cells.
+            cells: Cells without noise.
             rng: A simulation's generator; None for the operating system's randomness.
 
         Returns:
-            As ``cells``: int64 with noise of its own in each cell (per-query), float64 with one variable for the z
+            int64 with noise of its own in each cell (per-query), float64 with one variable for the z
             cells of an answer (paper), as it is (plain).
 
         Raises:
@@ -204,21 +202,27 @@ class SketchNoise:
             scale = self.scale()
             assert scale is not None
             return cells + continuous_laplace(scale, cells.shape[:2], rng)[:, :, None]
-        return cells + self._noise("sketches", cells.shape, rng)
+        return cells + self.draw("sketches", cells.shape, rng)
 
-    def sizes(self, sizes: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
-        """Lengths and numbers of different words with noise, to be handed out once.
+    def sizes(
+        self, sizes: Integer[np.ndarray, "*lead 2"], rng: np.random.Generator | None = None
+    ) -> Int64[np.ndarray, "*lead 2"]:
+        """Lengths and numbers of different words with noise, to be handed out once; they may be negative.
 
         Args:
-            sizes: int [..., 2]: length and number of different words of fields of documents.
+            sizes: Length and number of different words of fields of documents.
             rng: A simulation's generator; None for the operating system's randomness.
-
-        Returns:
-            int64 as ``sizes``; may be negative, cut it at will.
         """
-        return sizes + self._noise("sizes", sizes.shape, rng)
+        return sizes + self.draw("sizes", sizes.shape, rng)
 
-    def _noise(self, what: str, shape: tuple[int, ...], rng: np.random.Generator | None) -> np.ndarray:
+    def draw(self, what: str, shape: tuple[int, ...], rng: np.random.Generator | None) -> Int64[np.ndarray, " ..."]:
+        """Noise alone; zeros where the mode has none.
+
+        Args:
+            what: ``"sketches"``, ``"sizes"`` or ``"statistics"``.
+            shape: Shape of what it is added to.
+            rng: A simulation's generator; None for the operating system's randomness.
+        """
         scale = self.scale(what)
         if scale is None:
             return np.zeros(shape, np.int64)
@@ -234,47 +238,29 @@ def _sigma(epsilon: float, delta: float, distance: float) -> float:
 
 def statistics_noise(
     noise: SketchNoise, shape: int | tuple[int, ...], rng: np.random.Generator | None = None
-) -> np.ndarray:
-    """What a silo adds to its statistics (sketches of document frequencies and occurrences, token total) by itself.
+) -> Int64[np.ndarray, " ..."]:
+    """Noise that a silo adds to its statistics (sketches of document frequencies and occurrences, number of words).
 
-    Each silo adds all of the noise that protects its own occurrences, before a secure sum or without one. The sum then
+    Each silo adds all of the noise that protects its own occurrences, with a secure sum or without one. The sum then
     has the noise of all silos, and no silo has to trust another to add its part.
 
     Args:
         noise: The mode and its settings.
         shape: Shape of the statistics, all of them or a part; parts are drawn independently at the same scale.
         rng: A simulation's generator; None for the operating system's randomness.
-
-    Returns:
-        int64 ``shape``; zeros in modes paper and plain.
     """
-    return noise._noise("statistics", (shape,) if isinstance(shape, int) else shape, rng)
+    return noise.draw("statistics", (shape,) if isinstance(shape, int) else shape, rng)
 
 
-def reduced_epsilon(epsilon: float, w: int) -> float:
-    """ε′ = ln(1 + w (e^ε − 1)) of Corollary 1 (Shi et al., 2021): noise of scale 1/ε′ instead of 1/ε.
-
-    The proof has the noise act only where another term happens to fall into the same column, with probability 1/w. For
-    the very term that is asked about it gives ε′, not ε.
-
-    >>> [round(reduced_epsilon(0.5, w), 2) for w in (60, 120, 200)]
-    [3.69, 4.37, 4.87]
-    """
-    if w < 2:
-        raise ConfigError(f"w must be at least 2, got {w}.")
-    return math.log1p(w * math.expm1(epsilon))
-
-
-def continuous_laplace(scale: float, shape: tuple[int, ...], rng: np.random.Generator | None = None) -> np.ndarray:
-    """Continuous Laplace noise as papers print it. Its lowest bits tell what it was added to (Mironov, CCS 2012).
+def continuous_laplace(
+    scale: float, shape: tuple[int, ...], rng: np.random.Generator | None = None
+) -> Float64[np.ndarray, " ..."]:
+    """Continuous Laplace noise as papers print it; its lowest bits reveal what it was added to (Mironov, CCS 2012).
 
     Args:
         scale: Scale > 0.
         shape: Shape wanted.
         rng: A simulation's generator; None for the operating system's randomness.
-
-    Returns:
-        float64 ``shape``.
     """
     if rng is not None:
         return rng.laplace(0.0, scale, shape)

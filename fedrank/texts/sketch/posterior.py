@@ -1,7 +1,7 @@
-"""Counts from noisy cells, given what is known beforehand: most words do not stand in most documents.
+"""Posterior means of counts from noisy cells, with the federation's statistics as prior.
 
-A median of noisy cells takes every value for equally likely. But how many documents hold a word, and how often it
-stands in them, the federation knows from its statistics; so the mean of the posterior is taken instead::
+A median of noisy cells treats every value as equally likely. But the federation's statistics tell how many documents
+hold a word, and how often it stands in them; so the mean of the posterior is taken instead::
 
     P(c = 0) = 1 − p,   P(c) = p (1 − r) r^(c − 1) for c ≥ 1        a word's prior in a document of mean length
     P(x | c) ∝ Π over rows a of f(g_a x_a − c)                      f the noise's density; collisions are left out
@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 
 import numpy as np
+from jaxtyping import Float, Float32, Integer, Real
 
 from fedrank.core.errors import ConfigError
 from fedrank.texts.sketch import Hashes
 
-#: Counts that are considered: 0 … this.
+#: Largest count that is considered.
 LARGEST = 24
 #: A prior's share of documents is kept in this range: noisy statistics can be anything.
 _SHARE = (1e-4, 0.9)
@@ -31,28 +33,28 @@ _MEAN = (1.05, 8.0)
 
 
 def posterior_counts(
-    cells: np.ndarray,
-    signs: np.ndarray,
-    share: np.ndarray,
-    mean: np.ndarray,
-    lengths: np.ndarray,
+    cells: Real[np.ndarray, "terms documents z"],
+    signs: Integer[np.ndarray, "terms z"],
+    share: Float[np.ndarray, " terms"],
+    mean: Float[np.ndarray, " terms"],
+    lengths: Real[np.ndarray, " documents"],
     mechanism: str,
     scale: float,
-) -> np.ndarray:
+) -> Float32[np.ndarray, "terms documents"]:
     """The posterior mean of every count.
 
     Args:
-        cells: [terms, documents, z]: noisy cells of the terms' own positions.
-        signs: int [terms, z], +1 or −1.
-        share: float [terms]: share of documents that hold a term.
-        mean: float [terms]: its mean count where it stands.
-        lengths: float [documents]: words of each document; zero or less counts as one.
+        cells: Noisy cells at the terms' own positions.
+        signs: +1 or −1.
+        share: Share of documents that hold a term.
+        mean: Mean count of a term in these.
+        lengths: Words of each document; zero or less counts as one.
         mechanism: ``"laplace"`` or ``"gaussian"``.
         scale: Scale of the noise in a cell, or σ.
 
     Returns:
-        float32 [terms, documents], from 0 on. Where the cells' mean is beyond :data:`LARGEST`, it is that mean: there
-        the prior has nothing to add.
+        Counts from 0 on. Where the cells' mean is beyond :data:`LARGEST`, it is that mean: the prior has nothing to add
+        there.
 
     Raises:
         ConfigError: The scale is not positive.
@@ -75,8 +77,8 @@ def posterior_counts(
 
 
 @functools.cache
-def _kernel():
-    """Compiled when it is first needed."""
+def _kernel() -> Callable[..., np.ndarray]:
+    """The loop over terms and documents, compiled when it is first needed."""
     import numba
 
     low, high = _SHARE
@@ -116,16 +118,15 @@ def _kernel():
     return posterior
 
 
-def own_cells(values: np.ndarray, hashes: Hashes, w: int) -> np.ndarray:
+def own_cells(
+    values: Real[np.ndarray, "documents z w"], hashes: Hashes, w: int
+) -> Real[np.ndarray, "terms documents z"]:
     """The cells of terms in published sketches.
 
     Args:
-        values: [documents, z, w].
-        hashes: Of the terms.
-        w: Cells of a row.
-
-    Returns:
-        [terms, documents, z].
+        values: The sketches.
+        hashes: Hashes of the terms.
+        w: Number of cells of a row.
     """
     z = hashes.rows.shape[1]
     flat = values.reshape(len(values), z * w)

@@ -1,4 +1,4 @@
-"""The ledger of per-query noise: every answer costs, repetitions do not, and what is spent is refused.
+"""Privacy budget of mode per-query: each new answer costs, repeated ones do not, and beyond the budget none is given.
 
 One answer is the z cells of one question about one sketch, each with noise of its own. It costs an occurrence in that
 document and field ε. Answers add up over all queriers, who may talk to each other, and over all questions, which may be
@@ -19,27 +19,23 @@ himself.
 from __future__ import annotations
 
 import functools
-import json
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
+from jaxtyping import Float64, Int64, Integer, Real
 
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.privacy.accountant import DELTA
 from fedrank.privacy.calibration import concentrated_epsilon, gaussian_sigma
 from fedrank.texts.sketch.noise import MECHANISMS
 
-#: Version of the ledger's JSON.
-_VERSION = 1
-
 #: Most answers that a ledger counts.
 _MOST = 2**40
 
 
 def answer_rho(epsilon: float, mechanism: str = "laplace", delta: float = DELTA) -> float:
-    """ρ of one answer: ε²/2 of Laplace noise, that of the σ which has ε at δ of Gaussian noise."""
+    """ρ of one answer: ε²/2 for Laplace noise; for Gaussian noise that of the σ which has ε at δ."""
     _check(epsilon, mechanism, delta)
     return 0.5 * epsilon**2 if mechanism == "laplace" else 0.5 / gaussian_sigma(epsilon, delta, 1.0) ** 2
 
@@ -64,7 +60,7 @@ def composed(epsilon: float, answers: int, mechanism: str = "laplace", delta: fl
 
 
 def answers_within(limit: float, epsilon: float, mechanism: str = "laplace", delta: float = DELTA) -> int:
-    """How many answers of ε each keep an occurrence's total within a limit.
+    """Number of answers, ε each, that keep an occurrence's total within a limit.
 
     Args:
         limit: Largest total ε, > 0.
@@ -86,7 +82,7 @@ def answers_within(limit: float, epsilon: float, mechanism: str = "laplace", del
 
 
 def plan(limit: float, questions: int, mechanism: str = "laplace", delta: float = DELTA) -> float:
-    """The ε of one answer that lasts for so many questions about one sketch.
+    """The ε of one answer that makes a budget last for a number of questions about one sketch.
 
     Args:
         limit: Largest total ε of an occurrence, > 0.
@@ -121,7 +117,7 @@ class BudgetSpentError(ConfigError):
 
 
 class QueryBudget:
-    """What a silo has answered about each of its sketches, to whom, and what it may still answer.
+    """Answers that a silo has given about each of its sketches, to each querier, and how many it may still give.
 
     Args:
         epsilon: ε of one answer.
@@ -132,9 +128,9 @@ class QueryBudget:
         delta: δ of the total.
 
     Attributes:
-        seen: int64 [queriers, sketches]: different answers that each querier has.
-        answers: int64 [sketches]: different answers given at all.
-        allowed: Different answers about one sketch within the limit.
+        given: int64 [queriers, sketches]: number of different answers that each querier has.
+        answers: int64 [sketches]: number of different answers given to anybody.
+        allowed: Number of different answers about one sketch within the limit.
 
     Raises:
         ConfigError: A number is out of range, or not even one answer fits the limit.
@@ -158,33 +154,37 @@ class QueryBudget:
                 f"an answer costs ε = {epsilon:.4g}, and a limit of {limit:.4g} leaves room for none. Lower the ε of "
                 "an answer; fedrank.texts.sketch.query_budget.plan gives one that lasts."
             )
-        self.seen = np.zeros((queriers, sketches), np.int64)
+        self.given = np.zeros((queriers, sketches), np.int64)
         self.answers = np.zeros(sketches, np.int64)
         self._cache: dict[bytes, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
     def ask(
-        self, querier: int, rows: np.ndarray, sketches: np.ndarray, draw: Callable[[np.ndarray], np.ndarray]
-    ) -> np.ndarray:
-        """Answer a question about some sketches, from what was answered before or anew.
+        self,
+        querier: int,
+        rows: Integer[np.ndarray, " z"],
+        sketches: Integer[np.ndarray, " n"],
+        draw: Callable[[np.ndarray], np.ndarray],
+    ) -> Real[np.ndarray, "n z"]:
+        """Answer a question about some sketches, with earlier answers where there are any.
 
         All of it is answered or nothing: a refusal charges nothing and draws no noise.
 
         Args:
-            querier: Who asks.
-            rows: int [z]: the cells asked for, one in each row.
-            sketches: int [n]: numbers of different sketches, of one field or of several.
-            draw: Makes noisy answers [m, z] for the sketches int [m] that are left. Called at most once.
+            querier: Number of the querier.
+            rows: The cells asked for, one in each row.
+            sketches: Numbers of different sketches, of one field or of several.
+            draw: Makes noisy answers [m, z] for the sketches int [m] without an earlier answer. Called at most once.
 
         Returns:
-            [n, z]: the answers, in the order of ``sketches``.
+            The answers, in the order of ``sketches``.
 
         Raises:
             BudgetSpentError: The budget of a sketch is spent.
             DataError: There is no such querier or sketch, or a sketch is named twice.
         """
         total = self.answers.size
-        if not 0 <= querier < len(self.seen):
-            raise DataError(f"querier must be in 0..{len(self.seen) - 1}, got {querier}.")
+        if not 0 <= querier < len(self.given):
+            raise DataError(f"querier must be in 0..{len(self.given) - 1}, got {querier}.")
         if sketches.size and (
             sketches.min() < 0 or sketches.max() >= total or np.unique(sketches).size < sketches.size
         ):
@@ -192,7 +192,7 @@ class QueryBudget:
         question = np.ascontiguousarray(rows, np.int64).tobytes()
         known, told, kept = self._cache.get(question) or (
             np.zeros(total, bool),
-            np.zeros(self.seen.shape, bool),
+            np.zeros(self.given.shape, bool),
             np.empty((total, 0)),
         )
         new = sketches[~known[sketches]]
@@ -213,63 +213,25 @@ class QueryBudget:
             self._cache[question] = (known, told, kept)
         first = sketches[~told[querier, sketches]]
         told[querier, first] = True
-        self.seen[querier, first] += 1
+        self.given[querier, first] += 1
         return kept[sketches]
 
-    def spent(self, querier: int | None = None, basic: bool = False) -> np.ndarray:
+    def spent(self, querier: int | None = None, basic: bool = False) -> Float64[np.ndarray, " sketches"]:
         """ε of an occurrence so far.
 
         Args:
-            querier: Against this querier alone; None for all of them together, who may pool what they have.
+            querier: Against this querier alone; None for all of them together, who may pool their answers.
             basic: By adding up: at δ = 0 with Laplace noise, else at δ for each answer.
-
-        Returns:
-            float64 [sketches].
         """
-        counts = self.answers if querier is None else self.seen[querier]
+        counts = self.answers if querier is None else self.given[querier]
         if basic:
             return counts * self.epsilon
         different, place = np.unique(counts, return_inverse=True)
         return np.array([composed(self.epsilon, int(n), self.mechanism, self.delta) for n in different])[place]
 
-    def left(self) -> np.ndarray:
-        """Different answers that each sketch may still give: int64 [sketches]."""
+    def left(self) -> Int64[np.ndarray, " sketches"]:
+        """Number of different answers that may still be given about each sketch."""
         return self.allowed - self.answers
-
-    def as_json(self) -> dict[str, Any]:
-        """The counts and settings. Kept answers are not among them: asked again after a restart, they cost again."""
-        return {
-            "version": _VERSION,
-            "epsilon": self.epsilon,
-            "limit": self.limit,
-            "mechanism": self.mechanism,
-            "delta": self.delta,
-            "answers": self.answers.tolist(),
-            "seen": self.seen.tolist(),
-        }
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any] | str) -> QueryBudget:
-        """A ledger from :meth:`as_json`, or from that as text.
-
-        Raises:
-            DataError: It is not such a ledger, or its counts contradict each other.
-        """
-        try:
-            read = json.loads(content) if isinstance(content, str) else content
-            if read["version"] != _VERSION:
-                raise DataError(f"a ledger of version {_VERSION} is needed, got {read['version']}.")
-            seen, answers = np.array(read["seen"], np.int64), np.array(read["answers"], np.int64)
-            budget = cls(read["epsilon"], read["limit"], answers.size, len(seen), read["mechanism"], read["delta"])
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, DataError):
-                raise
-            raise DataError(f"this is no ledger of answers: {type(error).__name__}: {error}.") from error
-        many = seen.ndim != 2 or seen.shape[1] != answers.size
-        if many or (seen < 0).any() or (seen > answers).any() or (answers > seen.sum(0)).any():
-            raise DataError("a ledger's answers to one querier must be between none and all answers that were given.")
-        budget.seen, budget.answers = seen, answers
-        return budget
 
 
 def _check(epsilon: float, mechanism: str, delta: float) -> None:

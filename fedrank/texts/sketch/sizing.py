@@ -1,4 +1,4 @@
-"""How large a sketch should be: variance, error bounds, expected errors, and how well a question hides its term.
+"""Choosing a sketch's size: variance, error bounds, expected errors, and how well a question hides its term.
 
 Notation: z rows of w cells; z₁ of the rows belong to the term (all z where the noisy sketch itself is handed over); f a
 document's counts, F₂ the sum of their squares. Equations and theorems are those of CS-F-LTR (Journal of Software 2021
@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Int64, Integer, Real
 
 from fedrank.core.errors import ConfigError
 from fedrank.texts.sketch.error import expected_error
@@ -31,32 +32,19 @@ ROWS = (1, 2, 3, 4, 5, 7, 10, 15, 20, 30)
 GOOD_ROW = 5 / 8
 
 
-def residual(counts: np.ndarray, heaviest: int) -> float:
-    """F₂ of all but the ``heaviest`` largest counts: what is left to collide, F₂^Res of Theorem 2."""
+def residual(counts: Real[np.ndarray, " terms"], heaviest: int) -> float:
+    """F₂^Res of Theorem 2: the sum of squares of all but the ``heaviest`` largest counts."""
     rest = np.sort(np.abs(np.asarray(counts, np.float64)))[::-1][heaviest:]
     return float(rest @ rest)
 
 
-def zipf_residual(largest: float, exponent: float, w: int) -> float:
-    """Theorem 2's bound on F₂^Res where the k-th largest count is ``largest`` / k^exponent.
-
-    F₂^Res ≤ largest² · (r − 1)^(1 − 2·exponent) / (2·exponent − 1), r = w/8 the rank from which on terms may collide.
-
-    Raises:
-        ConfigError: The exponent is not above 1/2, or w is not above 8.
-    """
-    if exponent <= 0.5 or w <= 8:
-        raise ConfigError(f"the bound needs an exponent above 0.5 and w above 8, got {exponent} and {w}.")
-    return largest**2 * (w / 8 - 1) ** (1 - 2 * exponent) / (2 * exponent - 1)
-
-
-def row_variance(others: np.ndarray, w: int, noise_variance: float = 0.0) -> float:
+def row_variance(others: Real[np.ndarray, " terms"], w: int, noise_variance: float = 0.0) -> float:
     """Variance of one row's estimate, over the drawing of hashes and noise (proof of Theorem 2).
 
     Args:
         others: Counts of all *other* terms of the document.
-        w: Cells of a row.
-        noise_variance: Of the noise on one cell: 2/ε² for Laplace noise of scale 1/ε.
+        w: Number of cells of a row.
+        noise_variance: Variance of the noise on one cell: 2/ε² for Laplace noise of scale 1/ε.
     """
     return residual(others, 0) / w + noise_variance
 
@@ -64,14 +52,14 @@ def row_variance(others: np.ndarray, w: int, noise_variance: float = 0.0) -> flo
 def theorem_2(f2_residual: float, w: int, epsilon: float = math.inf, terms: int = 1) -> float:
     """The error that Theorem 2 (one term) and Theorem 3 (the sum over ``terms``) promise with high probability.
 
-    √(16·terms/ε² + 64·terms·F₂^Res/w), for noise of scale 1/ε on every cell. How likely it fails says
-    :func:`failure`.
+    √(16·terms/ε² + 64·terms·F₂^Res/w), for noise of scale 1/ε on every cell. :func:`failure` is the probability that
+    it does not hold.
     """
     return math.sqrt(16 * terms / epsilon**2 + 64 * terms * f2_residual / w)
 
 
 def failure(z1: int, shared_noise: bool = False) -> float:
-    """How often Theorem 2's bound may be missed: the chance that half of z₁ rows or more are bad.
+    """Probability that Theorem 2's bound does not hold: that half of z₁ rows or more are bad.
 
     Rows are good with probability 5/8 each, by the theorem's proof. The noise that the paper draws once for all z cells
     is not made smaller by more rows: with it, the chance never falls below that of a Laplace variable of scale 1/ε
@@ -103,7 +91,7 @@ def cell_noise(z: int, mechanism: str, strength: float) -> float:
 
 
 def noise_deviation(z: int, mechanism: str, strength: float) -> float:
-    """Deviation that the noise alone leaves in the median of z rows, for large z.
+    """Standard deviation of the median of z rows that is due to the noise alone, for large z.
 
     The median of z draws of density p has deviation 1/(2·p(0)·√z): √z/ε for Laplace noise of scale z/ε, and
     √(π/2) · strength for Gaussian noise, whatever z is. The truth is more under Laplace noise (√2 times at z = 1, 1.13
@@ -114,34 +102,34 @@ def noise_deviation(z: int, mechanism: str, strength: float) -> float:
     return 1 / (2 * density * math.sqrt(z))
 
 
-def chance_of_overlap(z1: int, w: int, overlap: int) -> float:
-    """Pr[cd(t, t′) = b]: that another term agrees with t in exactly b of t's z₁ positions."""
+def overlap_probability(z1: int, w: int, overlap: int) -> float:
+    """Pr[cd(t, t′) = b], the probability that another term agrees with t in exactly b of t's z₁ positions."""
     return math.comb(z1, overlap) * w**-overlap * (1 - 1 / w) ** (z1 - overlap)
 
 
-def chance_of_matching(z: int, w: int, z1: int) -> float:
-    """Pr[Bin(z, 1/w) ≥ z₁]: that an unrelated term fits a question in z₁ or more positions."""
+def match_probability(z: int, w: int, z1: int) -> float:
+    """Pr[Bin(z, 1/w) ≥ z₁], the probability that an unrelated term fits a question in z₁ or more positions."""
     return sum(math.comb(z, k) * w**-k * (1 - 1 / w) ** (z - k) for k in range(z1, z + 1))
 
 
 def decoys_of(z: int, z1: int, overlap: int = 0) -> int:
-    """Decoys that a question of the Journal of Software's scheme holds: ⌊(z − z₁)/(z₁ − b)⌋."""
+    """Number of decoys in a question of the Journal of Software's scheme: ⌊(z − z₁)/(z₁ − b)⌋."""
     return (z - z1) // (z1 - overlap)
 
 
 def anonymity_set(z: int, w: int, z1: int, vocabulary: int, scheme: str = "jos", overlap: int = 0) -> float:
-    """Terms among which a question's term hides from the owner of the documents, who tries a whole dictionary.
+    """Number of terms among which a question's term hides from an owner of documents who tries a whole dictionary.
 
     The owner knows the hashes. Of every word it counts in how many positions it fits the question; the true term fits
     in z₁ or more. "icde" draws every other position from another word, so only words that fit by chance are left
     beside the term: 1 + words · Pr[Bin(z, 1/w) ≥ z₁]. "jos" adds whole decoys that fit in z₁ positions as well: ⌊z/z₁⌋
-    in all for b = 0. Neither says how *likely* each word of the set is: a rare word among common ones convinces nobody.
+    in all for b = 0. Neither says how *likely* each word of the set is: a rare word among common ones hides nothing.
 
     Args:
-        z: Rows.
-        w: Cells of a row.
-        z1: Positions that belong to the term.
-        vocabulary: Words in the owner's dictionary.
+        z: Number of rows.
+        w: Number of cells of a row.
+        z1: Number of positions that belong to the term.
+        vocabulary: Number of words in the owner's dictionary.
         scheme: "jos" or "icde".
         overlap: b, positions of the term that each decoy of "jos" fits as well.
 
@@ -149,15 +137,15 @@ def anonymity_set(z: int, w: int, z1: int, vocabulary: int, scheme: str = "jos",
         Expected size of the set, the term included.
     """
     planted = decoys_of(z, z1, overlap) if scheme == "jos" else 0
-    return 1 + planted + vocabulary * chance_of_matching(z, w, z1)
+    return 1 + planted + vocabulary * match_probability(z, w, z1)
 
 
 class Advice(NamedTuple):
-    """One way to divide cells.
+    """A shape of a sketch and the errors to expect with it.
 
     Attributes:
-        z: Rows.
-        w: Cells of a row.
+        z: Number of rows.
+        w: Number of cells of a row.
         error: Expected absolute error of a count, noise and collisions together.
         collisions: The same without noise.
         noise: Parameter of the noise on a cell (scale or deviation); 0 without noise.
@@ -172,12 +160,12 @@ class Advice(NamedTuple):
 
 def advise(
     cells: int,
-    counts: np.ndarray,
+    counts: Integer[np.ndarray, " terms"],
     mechanism: str = "laplace",
     strength: float = math.inf,
     rows: Sequence[int] = ROWS,
 ) -> list[Advice]:
-    """Ways to divide a number of cells into rows, best first, for a sketch that is published once.
+    """Shapes with a given number of cells, best first, for a sketch that is published once.
 
     Args:
         cells: z · w may not be more.
@@ -206,17 +194,17 @@ def advise(
     return sorted(found, key=lambda advice: (advice.error, advice.z))
 
 
-def zipf_document(tokens: int, exponent: float = 1.07, distinct: float = 0.61) -> np.ndarray:
+def zipf_document(tokens: int, exponent: float = 1.07, distinct: float = 0.61) -> Int64[np.ndarray, " words"]:
     """Counts of a typical document: Zipf's law over its different words.
 
     Args:
-        tokens: Words in it.
-        exponent: Of Zipf's law.
+        tokens: Number of words.
+        exponent: Exponent of Zipf's law.
         distinct: Different words as a share of all words (0.61 at 300 words of a generated collection with a
             vocabulary of 50,000).
 
     Returns:
-        int64 [words], each at least 1, with a sum near ``tokens``.
+        Counts of at least 1 with a sum near ``tokens``.
     """
     ranks = np.arange(1, max(1, round(distinct * tokens)) + 1, dtype=np.float64)
     low, high = 1e-9, float(tokens)

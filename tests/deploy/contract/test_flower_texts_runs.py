@@ -12,7 +12,6 @@ from text_folders import ROUNDS, SILOS, experiment_of, table, write_folders
 from fedrank.core.ledger import Ledger
 from fedrank.deploy.flower.opening_answers import Remembered
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.texts.rows import opened
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +21,7 @@ def test_four_silos_learn_over_each_others_texts_what_a_simulator_learns(tmp_pat
     folders = write_folders(tmp_path)
     values = table(tmp_path, round_timeout=90.0)  # a process that Flower loses on a busy machine is asked again
     experiment = experiment_of(values, folders)
-    seen = opened(experiment, False, lambda _: None)
+    seen = experiment.setup_results()
     simulator, keys = Simulator(experiment.protocol), run_keys([0])
     parties = experiment.protocol.parties(seen.arrays.rows)
     states, own = simulator.start(keys, parties, per_run=True)

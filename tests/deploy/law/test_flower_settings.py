@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.flower import settings as flat
 from fedrank.engine.settings import from_dict
-from fedrank.experiments.config import RunConfig
 from fedrank.ranking.config import (
     Compute,
     Devices,
@@ -22,7 +21,7 @@ from fedrank.ranking.config import (
     MGDConfig,
 )
 from fedrank.silos.config import Bandit, BanditFedAvgConfig, Network, Silos
-from fedrank.texts.config import Sketch, Texts
+from fedrank.texts.config import Sketch, Texts, TextsConfig
 
 APPS = Path(__file__).resolve().parents[3] / "apps"
 
@@ -43,8 +42,8 @@ APPS = Path(__file__).resolve().parents[3] / "apps"
             network=Network(widths=(8, 4)),
         ),
         BanditFedAvgConfig(bandit=Bandit(threshold=0.025, patience=3, alone=False), data="own"),
-        RunConfig(protocol="silo-sketch", data="own", texts=Texts(documents=9, grades=3), sketch=Sketch(epsilon=1.0)),
-        RunConfig(protocol="silo-sketch", data="own", sketch=Sketch(mode="paper", z1=2), i_know=True),
+        TextsConfig(data="own", texts=Texts(documents=9, grades=3), sketch=Sketch(epsilon=1.0)),
+        TextsConfig(data="own", sketch=Sketch(mode="paper", z1=2), i_know=True),
     ],
 )
 def test_a_runs_table_and_back(config):

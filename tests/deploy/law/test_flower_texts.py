@@ -21,7 +21,6 @@ from fedrank.deploy.flower.serving import serve
 from fedrank.deploy.flower.text_answers import SHOWN, answer_texts, rows_of_party_in
 from fedrank.engine.setup import run_opening
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.texts.rows import opened
 from fedrank.texts.silo_sketch.setup.exchange_sketches import rows_of_party
 from fedrank.texts.silo_sketch.state import SketchRows
 
@@ -142,7 +141,7 @@ def test_an_opening_over_nodes_comes_to_a_simulators_statistics_and_rows(shared,
 def test_a_silos_rows_alone_are_its_part_of_everybodys(folders, tmp_path):
     values = table(tmp_path)
     over_nodes(values, everybody(values, folders, tmp_path))
-    whole = opened(experiment_of(values, folders), False, lambda _: None).arrays.rows
+    whole = experiment_of(values, folders).setup_results().arrays.rows
     for number in range(SILOS):
         mine = rows_of_party_in(FileStore(next((tmp_path / f"node{number}").glob("opening-*.npz"))))
         for name in SketchRows._fields:
@@ -302,7 +301,7 @@ def test_silos_with_their_own_folders_learn_what_a_simulator_learns(settings, fo
     with caplog.at_level("INFO", "fedrank.flower"):
         state = serve(values, Nodes(nodes))  # goes on
     experiment, keys = experiment_of(values, folders), run_keys([0])
-    seen = opened(experiment, False, lambda _: None)
+    seen = experiment.setup_results()
     parties, simulator = experiment.protocol.parties(seen.arrays.rows), Simulator(experiment.protocol)
     states, own = simulator.start(keys, parties, per_run=True)
     first = np.asarray(states.weights)[0]

@@ -26,17 +26,17 @@ from fedrank.report.budget import budget_table
 from fedrank.report.compare import comparison_table, labelled, write_comparison
 from fedrank.report.load import load
 from fedrank.report.study import StudyRuns, study_tables, write_study_page
-from fedrank.texts.config import TEXT_PROTOCOLS
 from fedrank.texts.report import files as texts
 from fedrank.texts.report import gate as text_gate
 from fedrank.texts.report import privacy as text_privacy
 from fedrank.texts.report import queries as text_queries
 from fedrank.texts.report import tables as text_tables
 from fedrank.texts.report.verdicts import verdicts
-from fedrank.texts.run import CONTROLS, WHERE
+from fedrank.texts.run import WHERE
 from fedrank.texts.scores import UNTRAINED
 from fedrank.texts.silo_sketch import FEDERATED
 from fedrank.texts.sketch.noise import MODES
+from fedrank.texts.variants import CONTROLS
 
 
 def test_names_of_methods_modes_and_measures_are_those_that_runs_write():
@@ -44,7 +44,6 @@ def test_names_of_methods_modes_and_measures_are_those_that_runs_write():
     ours = {FEDERATED, "Local+", UNTRAINED, f"{UNTRAINED}, exact", *(variant.name for variant in CONTROLS.values())}
     assert set(texts.METHODS) == set(METHODS) == ours and texts.BM25 == UNTRAINED
     assert texts.SCOPES == WHERE and set(texts.MODES) == set(MODES)
-    assert TEXT_PROTOCOLS == ("silo-sketch",)
 
 
 def test_the_gain_and_what_it_rests_on_come_first(one):

@@ -1,6 +1,5 @@
 """Laws of the ledger of answers: what is spent is refused, repetitions are free, totals hold for all queriers."""
 
-import json
 import math
 
 import numpy as np
@@ -93,38 +92,6 @@ def test_many_small_answers_cost_less_than_their_sum_and_more_answers_never_less
     totals = [composed(0.01, n) for n in (1, 10, 1000, 100_000)]
     assert totals == sorted(totals) and totals[0] == 0.01 and totals[-1] < 0.1 * 1000
     assert answer_rho(0.5) == 0.125
-
-
-def test_a_ledger_survives_as_json_and_keeps_counting():
-    budget, draw = QueryBudget(0.5, 1.5, 3, 2, "gaussian", 1e-5), Source()
-    budget.ask(0, rows(1), ALL[:2], draw)
-    budget.ask(1, rows(2), ALL, draw)
-    again = QueryBudget.from_json(json.dumps(budget.as_json()))
-    assert again.as_json() == budget.as_json() and again.allowed == budget.allowed
-    assert np.array_equal(again.spent(), budget.spent()) and np.array_equal(again.seen, [[1, 1, 0], [1, 1, 1]])
-    again.ask(0, rows(1), ALL[:1], draw)  # its answers are not kept in the file
-    assert again.answers.tolist() == [3, 2, 1]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"version": 2},
-        {"answers": [1, 0]},
-        {"seen": [[2, 0, 0]]},
-        {"seen": [[-1, 0, 0]]},
-        {"seen": [[0, 0, 0]]},
-        {"seen": None},
-        {"epsilon": -1.0},
-    ],
-)
-def test_a_file_that_is_no_ledger_is_refused(change):
-    budget = QueryBudget(0.5, 1.0, 3)
-    budget.ask(0, rows(1), ALL[:1], Source())
-    with pytest.raises(DataError):
-        QueryBudget.from_json({**budget.as_json(), **change})
-    with pytest.raises(DataError, match="no ledger"):
-        QueryBudget.from_json("[]")
 
 
 def test_arguments_out_of_range_are_refused():

@@ -7,7 +7,19 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedrank.core.errors import ConfigError, SecureSumError
-from fedrank.texts.sketch.key import SEALED, Agreement, fingerprint, relay, roster
+from fedrank.texts.sketch.key import KEY, SEALED, Agreement, fingerprint
+
+
+def roster(keys, silos):
+    """What a server sends first: the public keys by number, zeros for silos that are gone."""
+    return np.concatenate([keys.get(silo, np.zeros(KEY, np.uint8)) for silo in range(silos)])
+
+
+def relay(sealed, silos):
+    """What a server passes on to each silo: the contributions that the others sealed for it."""
+    nothing = np.zeros((silos, SEALED), np.uint8)
+    parts = [sealed[silo].reshape(silos, SEALED) if silo in sealed else nothing for silo in range(silos)]
+    return {silo: np.concatenate([part[silo] for part in parts]) for silo in range(silos)}
 
 
 def agree(silos=4, gone_before=(), gone_after=(), stored=False):

@@ -34,7 +34,7 @@ def words_of(corpus: Corpus, query: int) -> list[str]:
     return [corpus.vocabulary[term] for term in corpus.queries[query]]
 
 
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_a_part_has_its_own_words_and_judgements_and_nothing_else(data):
     whole = collection()

@@ -9,7 +9,7 @@ from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.texts.sketch import Cells, SketchShape, counts_of, encode, hash_terms
 from fedrank.texts.sketch.decoys import fits, read
 from fedrank.texts.sketch.icde_2021 import SCHEMES
-from fedrank.texts.sketch.sizing import anonymity_set, chance_of_overlap, decoys_of
+from fedrank.texts.sketch.sizing import anonymity_set, decoys_of, overlap_probability
 
 HASHED, OWN = bytes(range(32)), bytes(range(1, 33))
 TERMS = [f"word{i}" for i in range(4000)]
@@ -138,7 +138,7 @@ def test_words_that_overlap_are_as_rare_as_the_formula_says():
     rows = hash_terms(TERMS, SketchShape(5, 12), HASHED).rows
     shared = (rows[:, None] == rows[None, :200]).sum(axis=2)[200:]
     for overlap in (0, 1, 2):
-        assert (shared == overlap).mean() == pytest.approx(chance_of_overlap(5, 12, overlap), rel=0.03)
+        assert (shared == overlap).mean() == pytest.approx(overlap_probability(5, 12, overlap), rel=0.03)
 
 
 def test_scarce_decoys_are_an_error_never_a_smaller_set():

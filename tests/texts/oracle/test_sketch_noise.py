@@ -14,7 +14,6 @@ from fedrank.texts.sketch.noise import (
     SHARES,
     SketchNoise,
     continuous_laplace,
-    reduced_epsilon,
     statistics_noise,
 )
 
@@ -71,15 +70,7 @@ def test_in_the_other_modes_an_answer_costs_epsilon_and_sizes_and_statistics_as_
     assert 2 / noise.scale("sizes") + 100 / noise.scale("statistics") == pytest.approx(0.5)
     paper = SketchNoise("paper", 0.5, 30)
     assert paper.scale() == 2.0 and paper.scale("sizes") is None and paper.scale("statistics") is None
-    assert SketchNoise("paper", 0.5, 30, reduced_w=60).scale() == pytest.approx(1 / 3.69, rel=1e-3)
     assert SketchNoise("plain", None, 30).scale() is None
-
-
-def test_the_reduced_epsilon_solves_the_equation_of_corollary_1():
-    for epsilon, w in ((0.5, 60), (0.1, 120), (2.0, 2)):
-        assert 1 - 1 / w + math.exp(reduced_epsilon(epsilon, w)) / w == pytest.approx(math.exp(epsilon))
-    with pytest.raises(ConfigError, match="at least 2"):
-        reduced_epsilon(0.5, 1)
 
 
 @pytest.mark.parametrize("rng", [None, np.random.default_rng(3)], ids=["system", "simulated"])
@@ -168,7 +159,6 @@ def test_what_does_not_fit_32_bits_is_cut_and_does_not_wrap():
         (dict(mode="publish-once", epsilon=1.0, z=2, shares={"sketches": 1.0}), "shares"),
         (dict(mode="publish-once", epsilon=1.0, z=2, shares={"sketches": 0.9, "sizes": 0.1, "statistics": 0.1}), "sum"),
         (dict(mode="paper", epsilon=1.0, z=2, mechanism="gaussian"), "as printed"),
-        (dict(mode="per-query", epsilon=1.0, z=2, reduced_w=60), "mode paper alone"),
         (dict(mode="publish-once", epsilon=1.0, z=2, statistics_change=0), "statistics_change"),
     ],
 )

@@ -13,15 +13,14 @@ from fedrank.texts.sketch.sizing import (
     advise,
     anonymity_set,
     cell_noise,
-    chance_of_matching,
     decoys_of,
     failure,
+    match_probability,
     noise_deviation,
     residual,
     row_variance,
     theorem_2,
     zipf_document,
-    zipf_residual,
 )
 
 DOCUMENT = np.array([9, 6, 4, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1])
@@ -146,22 +145,13 @@ def test_the_failure_probability_is_a_binomial_tail_with_a_floor_under_shared_no
     assert failure(400, shared_noise=True) == pytest.approx(shared.mean(), rel=0.1)
 
 
-def test_zipfs_residual_is_bounded_by_the_formula():
-    ranks = np.arange(1, 2000)
-    for exponent, w in ((1.07, 120), (0.9, 80), (1.5, 200)):
-        counts = 40 / ranks**exponent
-        assert residual(counts, w // 8 - 1) <= zipf_residual(40, exponent, w) < 2.5 * residual(counts, w // 8 - 1)
-    with pytest.raises(ConfigError, match="above 8"):
-        zipf_residual(40, 1.0, 8)
-
-
 def test_the_anonymity_sets_of_the_papers_settings():
     # z = 30, w = 200, a dictionary of 50,000 words: 1.0, 1.02, 24 words fit an ICDE question at z1 = 10, 5, 3.
     icde = [anonymity_set(30, 200, z1, 50_000, "icde") for z1 in (10, 5, 3)]
     assert icde == [pytest.approx(value, rel=0.005) for value in (1.0, 1.02, 23.93)]
     assert [1 + decoys_of(30, z1) for z1 in (10, 5, 3)] == [3, 6, 10] == [30 // z1 for z1 in (10, 5, 3)]
     for z, w, z1 in ((30, 200, 3), (10, 5, 2)):
-        assert chance_of_matching(z, w, z1) == pytest.approx(stats.binom.sf(z1 - 1, z, 1 / w))
+        assert match_probability(z, w, z1) == pytest.approx(stats.binom.sf(z1 - 1, z, 1 / w))
     assert anonymity_set(30, 200, 5, 0, overlap=3) == 1 + 25 // 2
 
 

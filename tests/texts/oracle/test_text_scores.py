@@ -10,10 +10,10 @@ from silo_worlds import QUICK
 from text_worlds import SILOS, Collection, alone, opening_of, small_federation, small_texts
 
 from fedrank.engine.simulator import Conditions
-from fedrank.experiments.config import RunConfig
 from fedrank.texts.build import TextExperiment
+from fedrank.texts.config import TextsConfig
 from fedrank.texts.graded import GradedLearner
-from fedrank.texts.rows import EXACT, ISOLATED, SEEN, exact_rows, opened
+from fedrank.texts.rows import EXACT, ISOLATED, SKETCHED, exact_rows
 from fedrank.texts.scores import UNTRAINED, depth_of, scored
 from fedrank.texts.silo_sketch import FEDERATED, SiloSketch
 from fedrank.texts.silo_sketch.state import SketchState
@@ -29,7 +29,7 @@ def world():
     learner = GradedLearner(16, 3, "regression")
     protocol = SiloSketch(learner, SILOS, None, opening=opening)
     experiment = TextExperiment(
-        RunConfig(protocol="silo-sketch", seeds=1),
+        TextsConfig(seeds=1),
         (small_federation(),),
         (tuple(small_texts()),),
         protocol,
@@ -37,8 +37,8 @@ def world():
         (),
         Conditions(),
     )
-    data = opened(experiment, True, lambda stage: None)
-    parties = protocol.parties(data.arrays.rows, [0.3, 0.3], [SEEN, EXACT], [False, True])
+    data = experiment.setup_results()
+    parties = protocol.parties(data.arrays.rows, [0.3, 0.3], [SKETCHED, EXACT], [False, True])
     more, rng = tuple(data.arrays[1:]), np.random.default_rng(5)
 
     def models(*shape):
@@ -115,7 +115,7 @@ def test_every_scope_is_a_plain_ranking_of_what_is_found_against_all_that_is_rel
                 query = federation.queries[number][row]
                 words = collection.queries[query]
                 labels, own, cross = _documents(collection, rows, number, q, query)
-                features = (SEEN, EXACT)[variant]
+                features = (SKETCHED, EXACT)[variant]
                 x, cross_x = (np.asarray(a[features, 0, number, q], float) for a in (stacked.x, stacked.cross_x))
                 every = labels[labels > 0].tolist()
                 lost += len(every) - sum(g > 0 for _, g, found in own if found) - sum(g > 0 for _, g in cross)
@@ -153,7 +153,7 @@ def test_rows_of_a_run_hold_the_truth_of_the_whole_collection(world):
     data = world[0]
     federation, rows = small_federation(), data.arrays.rows
     np.testing.assert_allclose(
-        rows.x[SEEN], rows.x[EXACT], rtol=1e-4, atol=1e-4
+        rows.x[SKETCHED], rows.x[EXACT], rtol=1e-4, atol=1e-4
     )  # wide sketches without noise are exact
     for number in range(SILOS):
         used = np.flatnonzero(small_texts()[number].part >= 0)
@@ -181,8 +181,8 @@ def test_counts_without_noise_have_no_error(world):
 def test_a_silo_by_itself_has_its_own_statistics_and_nobody_elses_documents(world):
     rows, missed = world[0].arrays.rows, world[0].arrays.missed
     assert not rows.cross_where[ISOLATED].any() and not rows.counts[ISOLATED, 0, :, 1].any()
-    np.testing.assert_array_equal(rows.where[ISOLATED], rows.where[SEEN])
-    assert not np.allclose(rows.x[ISOLATED], rows.x[SEEN], atol=1e-3)  # a word's IDF is another among all documents
+    np.testing.assert_array_equal(rows.where[ISOLATED], rows.where[SKETCHED])
+    assert not np.allclose(rows.x[ISOLATED], rows.x[SKETCHED], atol=1e-3)  # a word's IDF is another among all documents
     # What is relevant anywhere counts in all feature sets alike.
     for number in range(SILOS):
         for q in range(rows.part.shape[3]):
@@ -194,7 +194,7 @@ def test_a_silo_by_itself_has_its_own_statistics_and_nobody_elses_documents(worl
                         *missed[s, 0, number, q],
                     ]
                 )
-                for s in (SEEN, ISOLATED)
+                for s in (SKETCHED, ISOLATED)
             ]
             assert [g for g in found[0] if g] == [g for g in found[1] if g]
 

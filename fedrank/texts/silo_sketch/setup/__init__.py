@@ -63,7 +63,7 @@ class SketchSetup(SetupSettings, Protocol):
         return SetupState(self.silos, {}, (Server(self.terms), {}))
 
     @override
-    def weights(self, state: SetupState) -> Int32[np.ndarray, totals] | None:
+    def weights(self, state: SetupState) -> Int32[np.ndarray, " totals"] | None:
         return state.totals  # there is no model
 
     @override

@@ -89,7 +89,7 @@ class Agree(HostExchange, request=wire.DeliveredParts, reply=wire.Agreed):
         return with_fields(party, secret=np.frombuffer(secret, np.uint8)), wire.Agreed(np.frombuffer(letters, np.uint8))
 
     @override
-    def tell(self, state: SetupState, replies: wire.Agreed, arrived: Bool[np.ndarray, silos]) -> SetupState:
+    def tell(self, state: SetupState, replies: wire.Agreed, arrived: Bool[np.ndarray, " silos"]) -> SetupState:
         """Refuse to go on where silos have different secrets: they could not read each other's sketches.
 
         Raises:
@@ -135,7 +135,7 @@ class SumStep(HostExchange):
         return self._step.reply
 
     @override
-    def asked(self, state: SetupState, parties: int) -> Bool[np.ndarray, silos] | None:
+    def asked(self, state: SetupState, parties: int) -> Bool[np.ndarray, " silos"] | None:
         if self.step == 0:
             return None
         _, messages = _sum_of(state)
@@ -165,7 +165,7 @@ class SumStep(HostExchange):
         return with_fields(party, sum=np.frombuffer(me.packed(), np.uint8)), reply
 
     @override
-    def tell(self, state: SetupState, replies: Any, arrived: Bool[np.ndarray, silos]) -> SetupState:
+    def tell(self, state: SetupState, replies: Any, arrived: Bool[np.ndarray, " silos"]) -> SetupState:
         """The state after the server's step of the secure sum; after the last step it holds the sum.
 
         Raises:

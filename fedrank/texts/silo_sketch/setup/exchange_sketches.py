@@ -146,7 +146,7 @@ class Answer(HostExchange, request=wire.Questions, reply=wire.Cells):
         self,
         budget: QueryBudget | None,
         silo: int,
-        rows: Integer[np.ndarray, z],
+        rows: Integer[np.ndarray, " z"],
         raw: Shaped[np.ndarray, "sketches z"],
         rng: np.random.Generator | None,
     ) -> Shaped[np.ndarray, "sketches z"]:
@@ -289,7 +289,7 @@ def _obfuscator(s: SetupSettings, party: Party) -> Obfuscator:
     return SCHEMES[s.decoys](s.shape, s.z1, terms, hashes, party.own["decoys"].tobytes())
 
 
-def _only(there: Bool[np.ndarray, silos], array: Any) -> Shaped[np.ndarray, "silos ..."]:
+def _only(there: Bool[np.ndarray, " silos"], array: Any) -> Shaped[np.ndarray, "silos ..."]:
     """The rows of the silos that are there; zeros for the others."""
     array = np.asarray(array)
     return np.where(there.reshape(-1, *(1,) * (array.ndim - 1)), array, np.zeros((), array.dtype))

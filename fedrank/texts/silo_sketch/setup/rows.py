@@ -1,4 +1,4 @@
-"""A silo's rows: its queries with its own documents, labelled, and with others' documents, from what they let it see.
+"""A silo's rows: its queries with its own documents, labelled, and with the documents that others let it see.
 
 One definition of the features serves both (:mod:`fedrank.texts.data.features`). Everything here happens at the silo.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from jaxtyping import Float, Float64, Int8, Int64, Real
 
 from fedrank.core.errors import ConfigError
 from fedrank.texts.data.corpus import FIELDS, Corpus
@@ -18,17 +19,18 @@ from fedrank.texts.data.features import NAMES, Statistics, bm25, statistics_of, 
 from fedrank.texts.data.lists import own_lists, padded, search_list
 from fedrank.texts.silo_sketch.state import TRAIN, UNUSED
 
-#: By what features are centred and scaled: all silos' labelled training rows, the silo's own, or the query's own list.
+#: Rows by which features are centred and scaled: the labelled training rows of all silos, those of the silo, or the
+#: query's own list.
 SCALES = ("federation", "silo", "query")
 
 #: Which foreign documents BM25 chooses among: all of them, or those that reverse top-K lists give (ICDE 2021).
 CANDIDATES = ("all", "reverse-top-k")
 
-#: Places of BM25 among the features.
+#: Columns of BM25 among the features.
 _BM25 = [NAMES.index(f"{field} BM25") for field in FIELDS]
-#: A feature whose variance is below this part of its squared mean is left unscaled: at home, and where sums have
-#: crossed in single precision.
-_STILL, _STILL_CROSSED = 1e-12, 1e-6
+#: A feature whose variance is below this part of its squared mean is left unscaled: computed at home, and from sums
+#: that have crossed in single precision.
+_CONSTANT, _CONSTANT_CROSSED = 1e-12, 1e-6
 
 
 @dataclass(frozen=True)
@@ -36,13 +38,16 @@ class RowSettings:
     """Which rows a silo makes.
 
     Attributes:
-        depth: Own documents of a query, the best by BM25; judged ones come in addition.
-        negatives: Own documents by lot.
-        foreign: Documents of each other silo, the best by BM25 of what is seen of them.
+        depth: Number of own documents of a query, the best by BM25; judged ones come in addition.
+        negatives: Number of own documents chosen at random.
+        foreign: Number of documents of each other silo, the best by BM25 of what is seen of them.
         candidates: One of :data:`CANDIDATES`.
         scale: One of :data:`SCALES`.
         as_published: Features as printed; see :func:`~fedrank.texts.data.features.text_features`.
-        seed: Of the lots.
+        seed: Seed of the random choices.
+
+    Raises:
+        ConfigError: A setting is unknown or out of range.
     """
 
     depth: int = 30
@@ -66,18 +71,18 @@ class RowSettings:
 
 
 class SiloTexts(NamedTuple):
-    """What a silo has before anything crosses.
+    """Texts of one silo.
 
     Attributes:
         corpus: Its documents, queries and judgements.
-        part: int8 [queries]: which part each query belongs to; -1 for none.
+        part: Part that each query belongs to; -1 for none.
     """
 
     corpus: Corpus
-    part: np.ndarray
+    part: Int8[np.ndarray, " queries"]
 
     @property
-    def used(self) -> np.ndarray:
+    def used(self) -> Int64[np.ndarray, " used"]:
         """Numbers of the queries that belong to a part, ascending."""
         return np.flatnonzero(self.part != UNUSED)
 
@@ -89,57 +94,56 @@ class SiloTexts(NamedTuple):
 
 
 class ForeignDocuments(NamedTuple):
-    """What a silo sees of another's documents.
+    """A silo's view of the documents of another silo.
 
     Attributes:
-        counts: Words of a query, str [terms], to their counts, float [terms, documents, 2].
-        lengths: float [documents, 2].
-        distinct: float [documents, 2].
-        likely: Words and their IDF, float [terms, 2], to the documents that hold them most, int [n]; None where there
-            are no lists of them.
+        counts: Function from words of a query to their counts, float [terms, documents, fields].
+        lengths: Number of words of each field of each document.
+        distinct: Number of different words of each field.
+        likely: Function from words and their IDF, float [terms, fields], to the numbers of the documents that hold them
+            most, int [n]; None where all documents are candidates.
     """
 
     counts: Callable[[Sequence[str]], np.ndarray]
-    lengths: np.ndarray
-    distinct: np.ndarray
+    lengths: Real[np.ndarray, "documents fields"]
+    distinct: Real[np.ndarray, "documents fields"]
     likely: Callable[[Sequence[str], np.ndarray], np.ndarray] | None = None
 
 
-#: Words to the federation's statistics of them.
-Look = Callable[[Sequence[str]], Statistics]
+#: A function from words to the statistics of all documents about them.
+StatisticsOf: TypeAlias = Callable[[Sequence[str]], Statistics]
 
 
 def exact_foreign(corpus: Corpus) -> ForeignDocuments:
-    """Another silo's documents as they are: a control that no federation has."""
+    """The documents of another silo with their exact counts: a control that no federation has."""
     columns = TermColumns(corpus)
     return ForeignDocuments(lambda words: columns.counts(columns.places(words)), corpus.lengths, corpus.distinct)
 
 
-def own_rows(texts: SiloTexts, look: Look, settings: RowSettings) -> dict[str, np.ndarray]:
+def own_rows(texts: SiloTexts, statistics: StatisticsOf, settings: RowSettings) -> dict[str, np.ndarray]:
     """The silo's queries with its own documents.
 
     Which documents a query has is decided by the statistics of the silo's own ones: it is the same with and without a
     federation.
 
     Args:
-        texts: The silo's.
-        look: The federation's statistics.
+        texts: Documents and queries of the silo.
+        statistics: The federation's statistics.
         settings: Which rows.
 
     Returns:
-        ``queries`` int32 [q] and ``part`` int32 [q]; ``documents`` int32 [q, d], ``x`` float32 [q, d, 16], ``y`` int32
-        [q, d] and ``where`` bool [q, d]; ``found`` bool [q, d]: among the best by BM25, so that a search finds it;
-        ``bm25`` float32 [q, d], of body and title together.
+        Arrays by name, for q queries with d documents each: ``queries`` int32 [q], ``part`` int32 [q], ``documents``
+        int32 [q, d], ``x`` float32 [q, d, 16], ``y`` int32 [q, d], ``where`` bool [q, d], ``found`` bool [q, d] (a
+        search by BM25 finds the document), ``bm25`` float32 [q, d] (of body and title together).
     """
     corpus, used = texts.corpus, texts.used
-    alone, statistics = statistics_of((corpus,), corpus.vocabulary), look(corpus.vocabulary)
+    alone, federated = statistics_of((corpus,), corpus.vocabulary), statistics(corpus.vocabulary)
     lists = own_lists(corpus, used, alone, settings.depth, settings.negatives, settings.seed)
     columns = TermColumns(corpus)
     features, found = [], []
     for one in lists:
         terms = corpus.queries[one.query]
-        mine = statistics.of(terms)
-        features.append(columns.features(terms, mine, one.documents, settings.as_published))
+        features.append(columns.features(terms, federated.of(terms), one.documents, settings.as_published))
         scores = bm25(columns.counts(terms), corpus.lengths, alone.of(terms)).sum(axis=-1)
         best = search_list(scores, settings.depth)
         found.append(np.isin(one.documents, best))
@@ -155,28 +159,28 @@ def own_rows(texts: SiloTexts, look: Look, settings: RowSettings) -> dict[str, n
 def cross_rows(
     texts: SiloTexts,
     others: Sequence[ForeignDocuments | None],
-    look: Look,
+    statistics: StatisticsOf,
     settings: RowSettings,
     judged: Sequence[Sequence[np.ndarray]] | None = None,
 ) -> dict[str, np.ndarray]:
-    """The silo's queries with others' documents: of each other silo the best by BM25 of what is seen.
+    """The silo's queries with documents of other silos: of each silo, the best by BM25 of the counts that are seen.
 
     Args:
-        texts: The silo's.
+        texts: Documents and queries of the silo.
         others: By the number of a silo; None for itself and for who was not heard.
-        look: The federation's statistics.
+        statistics: The federation's statistics.
         settings: Which rows.
-        judged: Of each of these queries and each silo, documents that are taken in addition, int [n]: only somebody who
-            has everybody's judgements knows them.
+        judged: Numbers of documents to add, for each of these queries and each silo, int [n]; only somebody who has all
+            judgements knows them.
 
     Returns:
-        ``cross_x`` float32 [q, c, 16], ``cross_where`` bool [q, c], ``cross_silo`` and ``cross_document`` int32 [q, c],
-        -1 on padding; ``cross_found`` bool [q, c]: by BM25, and not in addition; ``cross_bm25`` float32 [q, c].
-        Queries as :func:`own_rows` has them, c = silos · documents of a silo.
+        Arrays by name, for the q queries of :func:`own_rows` and c = silos · documents of a silo: ``cross_x`` float32
+        [q, c, 16], ``cross_where`` bool [q, c], ``cross_silo`` and ``cross_document`` int32 [q, c] (-1 on padding),
+        ``cross_found`` bool [q, c] (found by BM25, not added), ``cross_bm25`` float32 [q, c].
     """
     corpus, used = texts.corpus, texts.used
     place = {word: number for number, word in enumerate(texts.words)}
-    known = look(texts.words)
+    known = statistics(texts.words)
     more = max((len(one) for query in judged or () for one in query), default=0)
     room = settings.foreign + more
     shape = (len(used), len(others) * room)
@@ -185,15 +189,15 @@ def cross_rows(
     found = np.zeros(shape, bool)
     for row, query in enumerate(used):
         words = [corpus.vocabulary[term] for term in corpus.queries[query]]
-        statistics = known.of(np.array([place[word] for word in words], np.int64))
+        of_query = known.of(np.array([place[word] for word in words], np.int64))
         for number, other in enumerate(others):
             if other is None or not len(other.lengths):
                 continue
             counts = other.counts(words)
-            scores = bm25(counts, other.lengths, statistics).sum(axis=-1)
+            scores = bm25(counts, other.lengths, of_query).sum(axis=-1)
             if other.likely is not None:
                 chosen = np.zeros(len(scores), bool)
-                chosen[other.likely(words, statistics.idf)] = True
+                chosen[other.likely(words, of_query.idf)] = True
                 scores = np.where(chosen, scores, -1.0)  # BM25 is never negative
             best = search_list(scores, settings.foreign)
             found[row, number * room : number * room + len(best)] = True
@@ -201,49 +205,57 @@ def cross_rows(
                 best = np.concatenate([best, np.setdiff1d(judged[row][number], best).astype(np.int32)])
             places = slice(number * room, number * room + len(best))
             x[row, places] = text_features(
-                counts[:, best], other.lengths[best], other.distinct[best], statistics, settings.as_published
+                counts[:, best], other.lengths[best], other.distinct[best], of_query, settings.as_published
             )
             where[row, places], silo[row, places], document[row, places] = True, number, best
     out = {"cross_x": x, "cross_where": where, "cross_silo": silo, "cross_document": document, "cross_found": found}
     return {**out, "cross_bm25": x[..., _BM25].sum(axis=-1)}
 
 
-def moments(rows: dict[str, np.ndarray]) -> tuple[int, np.ndarray, np.ndarray]:
-    """Number, sums and sums of squares of the labelled training rows: float64 [16] each."""
+def moments(
+    rows: dict[str, np.ndarray],
+) -> tuple[int, Float64[np.ndarray, " features"], Float64[np.ndarray, " features"]]:
+    """Number of the labelled training rows, and sum and sum of squares of each feature over them."""
     x = _training(rows)
     return len(x), x.sum(axis=0), (x**2).sum(axis=0)
 
 
 def scale_of(
-    count: float, sums: np.ndarray, squares: np.ndarray, crossed: bool = False
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation from moments; 0 and 1 where there are no rows, 1 for what does not vary.
+    count: float,
+    sums: Float64[np.ndarray, " features"],
+    squares: Float64[np.ndarray, " features"],
+    crossed: bool = False,
+) -> tuple[Float64[np.ndarray, " features"], Float64[np.ndarray, " features"]]:
+    """Mean and standard deviation of each feature; 0 and 1 where there are no rows, deviation 1 for a constant feature.
 
     Args:
-        count: Rows.
-        sums: float64 [features].
-        squares: float64 [features], sums of squares.
+        count: Number of rows.
+        sums: Sum of each feature.
+        squares: Sum of each feature's square.
         crossed: Whether the sums have crossed in single precision, which hides small variances.
     """
     if not count:
         return np.zeros_like(sums), np.ones_like(sums)
     means = sums / count
     variances = np.maximum(squares / count - means**2, 0.0)
-    least = _STILL_CROSSED if crossed else _STILL
-    still = variances <= least * np.maximum(means**2, least)
-    return means, np.where(still, 1.0, np.sqrt(variances))
+    least = _CONSTANT_CROSSED if crossed else _CONSTANT
+    constant = variances <= least * np.maximum(means**2, least)
+    return means, np.where(constant, 1.0, np.sqrt(variances))
 
 
 def scaled(
-    rows: dict[str, np.ndarray], settings: RowSettings, means: Any = None, deviations: Any = None
+    rows: dict[str, np.ndarray],
+    settings: RowSettings,
+    means: Float[np.ndarray, " features"] | None = None,
+    deviations: Float[np.ndarray, " features"] | None = None,
 ) -> dict[str, np.ndarray]:
-    """The rows with centred and scaled features; others' documents by the same numbers as own ones.
+    """The rows with centred and scaled features; documents of others by the same numbers as own ones.
 
     Args:
-        rows: As :func:`own_rows` and :func:`cross_rows` made them, together.
-        settings: By what to scale.
-        means: float [16], of all silos; where ``settings.scale`` is ``federation``.
-        deviations: float [16].
+        rows: Own and cross rows, as :func:`own_rows` and :func:`cross_rows` make them.
+        settings: Which rows to scale by.
+        means: Mean of each feature over all silos; where ``settings.scale`` is ``federation``.
+        deviations: Its standard deviation.
     """
     x, where = rows["x"].astype(np.float64), rows["where"]
     if settings.scale == "query":
@@ -262,5 +274,6 @@ def scaled(
     return out
 
 
-def _training(rows: dict[str, np.ndarray]) -> np.ndarray:
+def _training(rows: dict[str, np.ndarray]) -> Float64[np.ndarray, "rows features"]:
+    """Features of the labelled training rows."""
     return rows["x"][rows["where"] & (rows["part"] == TRAIN)[:, None]].astype(np.float64)

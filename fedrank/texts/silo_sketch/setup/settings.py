@@ -46,11 +46,11 @@ class SetupState:
     """
 
     silos: int
-    replies: dict[str, tuple[Any, Bool[np.ndarray, silos]]]
+    replies: dict[str, tuple[Any, Bool[np.ndarray, " silos"]]]
     sum: tuple[Server, dict[int, Any]] | None = None
-    totals: Int32[np.ndarray, totals] | None = None
+    totals: Int32[np.ndarray, " totals"] | None = None
 
-    def with_replies(self, name: str, replies: Any, arrived: Bool[np.ndarray, silos]) -> SetupState:
+    def with_replies(self, name: str, replies: Any, arrived: Bool[np.ndarray, " silos"]) -> SetupState:
         """The state with the replies of one more exchange."""
         return dataclasses.replace(self, replies={**self.replies, name: (replies, np.asarray(arrived, bool))})
 
@@ -213,7 +213,7 @@ class HostExchange(Exchange):
         return None  # every step asks the operating system where it draws something
 
     @override
-    def tell(self, state: SetupState, replies: Any, arrived: Bool[np.ndarray, silos]) -> SetupState:
+    def tell(self, state: SetupState, replies: Any, arrived: Bool[np.ndarray, " silos"]) -> SetupState:
         return state.with_replies(self.name, replies, arrived)
 
 

@@ -1,0 +1,52 @@
+"""Learning to rank over each other's texts, as the engine knows it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from typing_extensions import override
+
+from fedrank.core.protocol import Protocol
+from fedrank.engine.progress import Listener
+from fedrank.engine.run_folder import RunFolder
+from fedrank.engine.task import Task
+from fedrank.texts.build import TextExperiment, build_texts
+from fedrank.texts.config import TextsConfig
+from fedrank.texts.data.collection import Texts
+from fedrank.texts.report.shown import SHOWN
+from fedrank.texts.run import TextRunner
+
+
+class TextsTask(Task[TextsConfig]):
+    """Organisations train a ranker over each other's texts. ``data`` is a collection to cut, or one for each silo."""
+
+    name = "texts"
+    settings = TextsConfig
+    shown = SHOWN
+    simulated = ("evaluation.every", "evaluation.measures")  # over a network nobody holds documents to measure on
+
+    @override
+    def build(
+        self,
+        config: TextsConfig,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        protocol: Protocol | None = None,
+        data: Texts | Sequence[Texts] | None = None,
+    ) -> TextExperiment:
+        return build_texts(config, folder, protocol=protocol, data=data)
+
+    @override
+    def runner(self, experiment: TextExperiment, home: RunFolder, listener: Listener) -> TextRunner:
+        return TextRunner(experiment, home, listener)
+
+    @override
+    def folder_name(self, config: TextsConfig) -> str:
+        data = re.sub(r"[^a-z0-9]+", "-", Path(config.data).name.lower()).strip("-")
+        return f"{config.protocol}-{data}-{config.sketch.mode}"
+
+
+TASK = TextsTask()

@@ -1,0 +1,64 @@
+"""The task of silos with texts: own data and own protocols are built, and run as named ones are."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import text_worlds
+
+from fedrank.core.errors import ConfigError
+from fedrank.engine.methods import method, task_of
+from fedrank.texts.config import Evaluation, Sketch, Texts, TextsConfig
+from fedrank.texts.data.generate import generate_texts
+from fedrank.texts.graded import GradedLearner
+from fedrank.texts.methods import SILO_SKETCH
+from fedrank.texts.silo_sketch import SiloSketch
+from fedrank.texts.task import TASK
+
+CONFIG = TextsConfig(
+    seeds=2,
+    texts=Texts(silos=3, depth=4, negatives=1, foreign=2),
+    sketch=Sketch(mode="plain", z=2, w=64, statistics_z=2, statistics_w=256),
+    evaluation=Evaluation(baselines=("local", "exact")),
+).resolved()
+
+
+class Halved(SiloSketch):
+    """Somebody's own variant."""
+
+    name = "halved"
+
+
+def _texts(seed, documents=36):
+    return generate_texts(seed, documents=documents, queries=18, topics=3, words=500, length=12)
+
+
+def test_the_protocol_and_its_task_are_found_by_name():
+    assert task_of("silo-sketch") is TASK and method("silo-sketch") is SILO_SKETCH
+    assert TextsConfig().protocol == SILO_SKETCH.name and TASK.folder_name(CONFIG) == "silo-sketch-generated-plain"
+
+
+def test_a_collection_of_the_callers_own_is_cut_into_silos_and_several_are_one_each():
+    one = TASK.build(CONFIG, data=_texts(1))
+    assert one.n_parties == 3 and sum(silo.n_documents for silo in one.federations[0].silos) == 36
+    several = [dataclasses.replace(_texts(seed), name=name) for seed, name in ((1, "north"), (2, "south"))]
+    config = dataclasses.replace(CONFIG, texts=Texts(depth=4, negatives=1, foreign=2))
+    assert TASK.build(config, data=several).names == ("north", "south")
+
+
+def test_a_protocol_of_the_callers_own_gets_the_setup_of_the_settings():
+    mine = Halved(GradedLearner(16, 3), silos=3, promise=None, local_steps=2)
+    experiment = TASK.build(CONFIG, protocol=mine, data=_texts(1))
+    made = experiment.protocol
+    assert isinstance(made, Halved) and made.local_steps == 2 and made.account(4, 1e-6).mode == "plain"
+    assert "shi2021csfltr" not in experiment.citations
+    own, shared = experiment.parties.own, experiment.parties.shared
+    assert own.local.shape == (6, 3, made.learner.size)  # three variants of two seeds
+    assert shared.x.shape[:3] == (4, 2, 3)
+    np.testing.assert_array_equal(own.features, np.repeat([[0], [1], [2]], 2, axis=0).repeat(3, axis=1))
+    assert experiment.setup_results() is experiment.setup_results()
+
+
+def test_another_kind_of_protocol_is_refused():
+    with pytest.raises(ConfigError, match="must be a SiloSketch"):
+        TASK.build(CONFIG, protocol=text_worlds.opening_of("plain"), data=_texts(1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from cyclopts import Parameter
 from typing_extensions import override
@@ -201,6 +201,8 @@ class TextsConfig(RunConfig):
     Raises:
         ConfigError: A setting is out of range or contradicts another.
     """
+
+    task: ClassVar[str] = "texts"
 
     protocol: Annotated[str, Parameter(show=False)] = setting("silo-sketch", "The protocol; see fedrank protocols.")
     data: str = setting(

@@ -269,11 +269,12 @@ def block(parties: int, partition: int, partitions: int) -> range:
 
 def _leaves(cls: type, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Dotted name and type of every setting."""
-    for name, hint in typing.get_type_hints(cls).items():
-        if dataclasses.is_dataclass(hint):
-            yield from _leaves(typing.cast(type, hint), f"{prefix}{name}.")
+    hints = typing.get_type_hints(cls)
+    for name in (field.name for field in dataclasses.fields(cls)):
+        if dataclasses.is_dataclass(hints[name]):
+            yield from _leaves(typing.cast(type, hints[name]), f"{prefix}{name}.")
         else:
-            yield prefix + name, hint
+            yield prefix + name, hints[name]
 
 
 def _value(config: Any, name: str) -> Any:

@@ -201,7 +201,9 @@ def layouts() -> dict[str, list[Layout]]:
     return {
         # Two exchanges may have a message in common; it is shown once.
         title: list(
-            dict.fromkeys(m for e in p.exchanges for m in (e.request, e.reply, *(c[2] for c in e.carriers(parties))))
+            dict.fromkeys(
+                m for e in p.exchanges for m in (e.request, e.reply, *(c[2] for c in e.extra_messages(parties)))
+            )
         )
         for title, (p, parties) in (of_devices | of_platforms).items()
     }

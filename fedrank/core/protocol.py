@@ -9,8 +9,9 @@ server is told the replies::
         party, reply = exchange.answer(request, party, key)   # at ONE party: the only code that sees its data
         state        = exchange.tell(state, replies, arrived) # parties -> server; who was heard in time
 
-``answer`` is a pure function of arrays for *one* party, in two steps: ``draw`` its chance, ``respond``. A simulator
-draws from keys and maps ``answer`` over a cohort with ``jax.vmap``; a deployed party draws from its operating system.
+``answer`` is a pure function of arrays for *one* party, in two steps: ``draw`` its random numbers, ``respond``. A
+simulator draws from keys and maps ``answer`` over a cohort with ``jax.vmap``; a deployed party draws from its operating
+system.
 Where a simulator also plays the party's user, a protocol keeps that apart from what privatises and reports, so that a
 device calls the latter with what its own user did. Requests and replies are messages (:mod:`fedrank.core.messages`);
 what leaves a party is a type.
@@ -80,7 +81,7 @@ M = TypeVar("M")
 
 
 class Party(NamedTuple):
-    """What a party keeps. It never leaves.
+    """What a party keeps: its data and its local state, which never leave it.
 
     Attributes:
         shared: Data that a simulator holds once for all its parties, such as the queries of a collection; a deployed
@@ -93,36 +94,36 @@ class Party(NamedTuple):
     own: Any
 
 
-class Encounter(abc.ABC):
+class Environment(abc.ABC):
     """What happens to all parties at once between two exchanges, such as the visits of users that they share.
 
-    Only a simulator plays it. Deployed, it is life: nothing of it crosses, and no server sees it.
+    Only a simulator runs it. In a deployment it happens by itself: no message of it crosses, and no server sees it.
     """
 
     @abc.abstractmethod
     def begin(self, key: Any, own: Any) -> tuple[Any, Any]:
-        """Before the first round.
+        """The state before the first round.
 
         Args:
             key: Consumed.
             own: What each party has for itself; leaves [parties, ...].
 
         Returns:
-            The world's state, and ``own``.
+            The environment's state, and ``own``.
         """
 
     @abc.abstractmethod
     def happen(self, world: Any, own: Any, key: Any, number: Any) -> tuple[Any, Any, dict[str, Any]]:
-        """One round's.
+        """What happens in one round.
 
         Args:
-            world: The world's state.
-            own: As above.
+            world: The environment's state.
+            own: What each party has for itself; leaves [parties, ...].
             key: Consumed.
             number: Number of the round, from 0; may be traced.
 
         Returns:
-            The world's state, ``own``, and what a simulator's curves show of it: arrays by name.
+            The environment's state, ``own``, and what a simulator's curves show of it: arrays by name.
         """
 
 
@@ -148,14 +149,14 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
         host: It computes on the host, with NumPy, for one party at a time: text, keys and hashes are no work for a
             compiled program. Its ``draw`` gets a ``numpy.random.Generator``, its ``draw_from_os`` returns None.
         personal: ``ask`` returns a question for each party: leaves with a leading axis of parties.
-        encounter: What happens among the parties once the exchange, which must be due in every round, is over.
+        environment: What happens among the parties once the exchange, which must be due in every round, is over.
     """
 
     name: str
     silent: bool = False
     host: bool = False
     personal: bool = False
-    encounter: Encounter | None = None
+    environment: Environment | None = None
 
     def __init_subclass__(cls, request: type | None = None, reply: type | None = None, **more: Any):
         super().__init_subclass__(**more)
@@ -225,12 +226,12 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
         """Who is asked: bool [parties], or None for everybody. Nothing crosses to or from the others."""
         return None
 
-    def most(self, parties: int) -> int:
+    def max_asked(self, parties: int) -> int:
         """An upper bound of how many :meth:`asked` asks, so that a simulator need not answer for the others."""
         return parties
 
-    def carriers(self, parties: int) -> tuple[tuple[str, str, Layout], ...]:
-        """What else crosses so that the reply can: keys and shares of a secure sum, for instance.
+    def extra_messages(self, parties: int) -> tuple[tuple[str, str, Layout], ...]:
+        """Messages that cross in addition to request and reply, such as the keys and shares of a secure sum.
 
         Args:
             parties: Parties of the round.
@@ -251,7 +252,7 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
         return self.respond(request, party, self.draw(key))
 
     def draw(self, key: Any) -> Any:
-        """All of a simulated party's chance in a round, from its key: a pytree of random words; by default none."""
+        """All random numbers of a simulated party in a round, from its key: a pytree of arrays; by default none."""
         return ()
 
     def draw_from_os(self) -> Any:
@@ -260,7 +261,7 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
 
     @abc.abstractmethod
     def respond(self, request: Request, party: Party, draws: Any) -> tuple[Party, Reply]:
-        """:meth:`answer` with its chance given; arguments as there, ``draws`` as :meth:`draw` returns them."""
+        """:meth:`answer` with its random numbers given; arguments as there, ``draws`` as :meth:`draw` returns them."""
 
     @abc.abstractmethod
     def tell(self, state: State, replies: Reply, arrived: Any) -> State:

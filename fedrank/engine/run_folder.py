@@ -225,12 +225,12 @@ class RunFolder:
     def ledger(self, protocol: Protocol, rounds: int, parties: int) -> None:
         """Write the ledger of one seed's rounds, and the message types."""
         ledger = Ledger()
-        exchanges = [(e.name, e.request, e.reply, e.carriers(parties)) for e in protocol.exchanges]
+        exchanges = [(e.name, e.request, e.reply, e.extra_messages(parties)) for e in protocol.exchanges]
         for number in range(rounds):
-            for name, request, reply, carriers in exchanges:
+            for name, request, reply, extra in exchanges:
                 ledger.record(number, name, request, sender="server", messages=parties)
                 ledger.record(number, name, reply, sender="parties", messages=parties)
-                for step, sender, layout in carriers:
+                for step, sender, layout in extra:
                     ledger.record(number, step, layout, sender=sender, messages=parties)
         write_atomically(self.path / "ledger.jsonl", ledger.text().encode())
         layouts = [
@@ -253,7 +253,7 @@ def described(exchanges: Iterable[Exchange]) -> dict[str, list]:
 
 def bytes_up(protocol: Protocol, parties: int) -> int:
     """Bytes that each of so many parties sends in a round."""
-    carried = (c for exchange in protocol.exchanges for c in exchange.carriers(parties))
+    carried = (c for exchange in protocol.exchanges for c in exchange.extra_messages(parties))
     replies = sum(exchange.reply.nbytes for exchange in protocol.exchanges)
     return replies + sum(layout.nbytes for _, sender, layout in carried if sender == "parties")
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from fedrank.core.errors import AnswerError, ConfigError
 from fedrank.core.messages import register_with_jax
-from fedrank.core.protocol import Encounter, Exchange, Party, Protocol
+from fedrank.core.protocol import Environment, Exchange, Party, Protocol
 from fedrank.core.rng import party_key
 from fedrank.engine.attackers import Attack
 from fedrank.engine.chunks import in_chunks, leading
@@ -32,7 +32,7 @@ INIT, _FATE, _LIES, WORLD = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD, 0xFFFFFFFC
 
 
 class Inhabited(NamedTuple):
-    """What a simulator carries where parties meet in a world (:class:`fedrank.core.protocol.Encounter`).
+    """What a simulator carries where parties meet in a world (:class:`fedrank.core.protocol.Environment`).
 
     Attributes:
         server: The server's state, with past questions beside it where replies are late.
@@ -126,7 +126,7 @@ class _Answered:
 
     def _replies(self, own: Any, request: Any, asked: Any) -> tuple[Any, Any]:
         parties, chunk = leading(own), self.simulator.chunk
-        most = min(parties, self.exchange.most(parties))
+        most = min(parties, self.exchange.max_asked(parties))
         if asked is None or most == parties:
             after, replies = in_chunks(partial(self._answers, request), own, self.late, chunk)
             if asked is not None:  # who was not asked did nothing
@@ -190,9 +190,9 @@ class Simulator:
         register_with_jax()  # messages of a protocol that was imported without JAX
 
     @property
-    def world(self) -> Encounter | None:
+    def world(self) -> Environment | None:
         """What happens among the parties in a round, if anything does."""
-        found = [e.encounter for e in self.protocol.exchanges if e.encounter is not None]
+        found = [e.environment for e in self.protocol.exchanges if e.environment is not None]
         if len(found) > 1:
             raise ConfigError(f"parties meet after one exchange of a round, not after {len(found)}.")
         return found[0] if found else None
@@ -247,7 +247,7 @@ class Simulator:
         Returns:
             New states, new ``own``, and the parties' mean experience: name -> float32 [rounds, runs]. Beside it
             ``"watched"``, what the protocol's :meth:`~fedrank.core.protocol.Protocol.watch` has to say, and
-            ``"world"``, what its parties' encounter showed, leaves [rounds, runs, ...]; and, of a :func:`selective`
+            ``"world"``, what its parties' environment showed, leaves [rounds, runs, ...]; and, of a :func:`selective`
             protocol, ``"crossed"``: int32 [rounds, runs, exchanges, 2], how many requests and replies crossed. With
             ``record`` there is also ``"replies"``: those of each exchange, and ``"arrived"``, with leading axes
             [rounds, runs, parties].
@@ -297,8 +297,8 @@ class Simulator:
                 state, own, replies, count = jax.lax.cond(due, answered, answered.not_due, state, own, request)
             kept.append(replies)
             crossed.append(count)
-            if exchange.encounter is not None:
-                world, own, lived = exchange.encounter.happen(world, own, party_key(key, number, WORLD), number)
+            if exchange.environment is not None:
+                world, own, lived = exchange.environment.happen(world, own, party_key(key, number, WORLD), number)
         if c.late:
             newest = jax.tree.map(lambda old, now: jnp.concatenate([old[1:], now[None]]), past, tuple(asked))
         seen = self._seen(state, shared, own, jnp.stack(crossed), lived)
@@ -362,8 +362,8 @@ class Simulator:
             shapes = jax.eval_shape(lambda *of, answer=exchange.answer: answer(*of)[1], question, me, key_of_one)
             nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
             state = exchange.tell(state, _stacked([nothing if r is None else r for r in replies]), arrived)
-            if exchange.encounter is not None:
-                world, own, lived = exchange.encounter.happen(world, own, party_key(key, number, WORLD), number)
+            if exchange.environment is not None:
+                world, own, lived = exchange.environment.happen(world, own, party_key(key, number, WORLD), number)
         seen = self._seen(state, shared, own, jnp.stack(crossed), lived)
         return (state if world is None else Inhabited(state, world)), own, seen
 

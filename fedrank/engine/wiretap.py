@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fedrank.core.messages import Layout
-from fedrank.core.protocol import Encounter, Exchange, Party, Promise, Protocol
+from fedrank.core.protocol import Environment, Exchange, Party, Promise, Protocol
 
 
 class Overheard(NamedTuple):
@@ -42,9 +42,9 @@ class Tapped(Exchange):
     personal = property(lambda self: self.inner.personal)  # type: ignore[assignment]
 
     @property
-    def encounter(self) -> Encounter | None:  # type: ignore[override] - elsewhere an attribute of the class
+    def environment(self) -> Environment | None:  # type: ignore[override] - elsewhere an attribute of the class
         """As inside."""
-        return self.inner.encounter
+        return self.inner.environment
 
     @property
     def request(self) -> Layout:
@@ -68,9 +68,9 @@ class Tapped(Exchange):
         """As inside."""
         return self.inner.asked(state, parties)
 
-    def most(self, parties: int) -> int:
+    def max_asked(self, parties: int) -> int:
         """As inside."""
-        return self.inner.most(parties)
+        return self.inner.max_asked(parties)
 
     def draw(self, key: Any) -> Any:
         """As inside."""

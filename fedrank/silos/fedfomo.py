@@ -247,7 +247,7 @@ class MixAndTrain(SiloExchange, request=Others, reply=TrainedOnMix):
         return None if self.silo is None else jnp.arange(parties) == self.silo
 
     @override
-    def most(self, parties: int) -> int:
+    def max_asked(self, parties: int) -> int:
         return parties if self.silo is None else 1
 
     @override

@@ -14,8 +14,8 @@ from fedrank.core.protocol import Party, Protocol
 class PlatformProtocol(Protocol):
     """A protocol whose parties are platforms that show slates to the same users.
 
-    One of its exchanges has an :class:`~fedrank.core.protocol.Encounter` in which users act; what that shows of a round
-    has ``engagement``, float [K], and ``over``, whether the user has left.
+    One of its exchanges has an :class:`~fedrank.core.protocol.Environment` in which users act; what that shows of a
+    round has ``engagement``, float [K], and ``over``, whether the user has left.
     """
 
     @property

@@ -190,7 +190,7 @@ class SlateRunner(Runner):
         return np.array(
             [
                 exchange.reply.nbytes
-                + sum(layout.nbytes for _, who, layout in exchange.carriers(k) if who == "parties")
+                + sum(layout.nbytes for _, who, layout in exchange.extra_messages(k) if who == "parties")
                 for exchange in self.experiment.protocol.exchanges
             ],
             np.int64,
@@ -289,7 +289,7 @@ class SlateRunner(Runner):
                     ledger.record(first, exchange.name, exchange.request, sender="server", messages=requests)
                 if replies:
                     ledger.record(first, exchange.name, exchange.reply, sender="parties", messages=replies)
-                    for step, sender, layout in exchange.carriers(self.experiment.n_parties):
+                    for step, sender, layout in exchange.extra_messages(self.experiment.n_parties):
                         ledger.record(first, step, layout, sender=sender, messages=replies)
         self.home.text("ledger.jsonl", ledger.text())
         self.home.json("messages.json", described(one for one in protocol.exchanges if not one.silent))

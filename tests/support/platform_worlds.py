@@ -136,7 +136,7 @@ def as_simulated(agreed, rounds):
     own = jax.tree.map(
         lambda *leaves: jnp.stack(leaves), *(agreed.platform_own(index, seeded=True) for index in range(k))
     )
-    visits = next(e.encounter for e in protocol.exchanges if e.encounter is not None)
+    visits = next(e.environment for e in protocol.exchanges if e.environment is not None)
     scene, own = jax.jit(visits.begin)(jax.random.fold_in(key, WORLD), own)
     happen, crossed, engagement = jax.jit(visits.happen), {}, []
     for number in range(rounds):
@@ -156,7 +156,7 @@ def as_simulated(agreed, rounds):
                         crossed[number, place, index] = sent, exchange.reply.encode(replies[index])
                 replies = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *replies)
                 state = _told(exchange, state, replies, jnp.asarray(asked))
-            if exchange.encounter is not None:
+            if exchange.environment is not None:
                 scene, own, lived = happen(scene, own, party_key(key, number, WORLD), jnp.uint32(number))
                 engagement.append(np.asarray(lived["engagement"]))
     return crossed, state, own, np.stack(engagement)

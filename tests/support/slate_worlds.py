@@ -219,7 +219,7 @@ def played(loud: tuple[bool, ...] = (False,) * K) -> tuple[Round, ...]:
                 continue
             told[called(e)] = one = asked(e, state, own, key)
             state, own = one.state, one.own
-            if e.encounter is not None:
+            if e.environment is not None:
                 scene, own, turns, over = _lived(scene, own, key, number, jnp.asarray(loud))
                 happened = {"shown": own.slate, "turns": turns, "over": over, "after": scene}
         plain = partial(jax.tree.map, np.asarray)

@@ -139,7 +139,7 @@ def block_of(config: Settings, node: NodeSettings) -> Block:
             "Start the SuperNode with its own: --node-config 'data=\"/its/own/queries.txt\"'."
         )
     whole = built(without_shares(dataclasses.replace(config, data=node.data)) if node.data else config, where)
-    refuse_carriers(whole.protocol)
+    refuse_extra_messages(whole.protocol)
     numbers = block(whole.n_parties, node.partition_id, node.num_partitions)
     if node.data:
         mine = dataclasses.replace(config, data=node.data)
@@ -250,12 +250,12 @@ def _agree(protocol: Protocol, config: Settings, node: NodeSettings) -> None:
         )
 
 
-def refuse_carriers(protocol: Protocol) -> None:
+def refuse_extra_messages(protocol: Protocol) -> None:
     """Raise ConfigError for a protocol that needs more than requests and replies, such as a secure sum, or nothing."""
     for exchange in protocol.exchanges:
         if exchange.silent:
             raise ConfigError(f"in {protocol.name} nothing crosses; there is nothing to serve.")
-        if exchange.carriers(2):
+        if exchange.extra_messages(2):
             raise ConfigError(
                 f"{exchange.name!r} of {protocol.name} needs more to cross than requests and replies (a secure sum's "
                 "keys and shares), which the Flower adapter does not carry. Leave privacy-secure-sum and "

@@ -36,7 +36,7 @@ from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Exchange
 from fedrank.deploy.checkpoints import Checkpoints
-from fedrank.deploy.flower.answers import built, refuse_carriers, without_shares
+from fedrank.deploy.flower.answers import built, refuse_extra_messages, without_shares
 from fedrank.deploy.flower.opening_rounds import OpeningRounds, as_rows
 from fedrank.deploy.flower.own_table import stand_in
 from fedrank.deploy.flower.own_texts import Agreed, agreed
@@ -70,7 +70,7 @@ def serve(values: Mapping[str, Scalar], network: Network) -> Any:
     """
     config, settings = read_run(values)
     experiment = agreed(config) if task_of(config) == "texts" else experiment_of(config, settings.n_features)
-    refuse_carriers(experiment.protocol)
+    refuse_extra_messages(experiment.protocol)
     if isinstance(experiment, Agreed):
         state = experiment.protocol.init(jax.random.key(config.seed))
     else:

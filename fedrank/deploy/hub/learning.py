@@ -49,7 +49,7 @@ class Learning:
     """
 
     def __init__(self, protocol: Protocol):
-        if len(protocol.exchanges) != 1 or protocol.exchanges[0].carriers(2):
+        if len(protocol.exchanges) != 1 or protocol.exchanges[0].extra_messages(2):
             raise ConfigError(
                 f"a hub hears one message of a device in a round; {protocol.name} needs more. Run it on Flower."
             )

@@ -73,7 +73,7 @@ class Terms:
     @cached_property
     def meeting(self) -> int:
         """Index of the exchange after which users act; those after it learn."""
-        return next(place for place, exchange in enumerate(self.exchanges) if exchange.encounter is not None)
+        return next(place for place, exchange in enumerate(self.exchanges) if exchange.environment is not None)
 
     @property
     def platforms(self) -> int:

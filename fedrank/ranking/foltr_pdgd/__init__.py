@@ -52,7 +52,7 @@ from fedrank.privacy.noise.discrete import enough_parties, laplace_shares
 from fedrank.privacy.noise.simulated import LARGEST_SCALE, gamma_shares, simulated_laplace_shares
 from fedrank.privacy.quantise import GridTooFineError, check_sum, clip_to_norm, dequantise, quantise
 from fedrank.privacy.randomised_response import os_words
-from fedrank.privacy.secure_sum.carriers import carriers
+from fedrank.privacy.secure_sum.extra_messages import extra_messages
 from fedrank.privacy.unprotected import Unprotected
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
@@ -264,9 +264,9 @@ class LearnLocally(Exchange, request=Request):
         """Four bytes a weight, and two that say how many interactions they come from."""
         return self.layout(SumReply if self.settings.secure_sum else WeightsReply)
 
-    def carriers(self, parties: int) -> tuple[tuple[str, str, Layout], ...]:
+    def extra_messages(self, parties: int) -> tuple[tuple[str, str, Layout], ...]:
         """Keys, sealed shares and what takes the masks out again, where there is a secure sum."""
-        return carriers(self.settings.ranker.size, parties) if self.settings.secure_sum else ()
+        return extra_messages(self.settings.ranker.size, parties) if self.settings.secure_sum else ()
 
     def ask(self, state: ServerState) -> Request:
         """The current model."""

@@ -70,7 +70,7 @@ class Probe(SiloExchange, request=Candidates, reply=Judged):
         return jnp.arange(parties) == state.target
 
     @override
-    def most(self, parties: int) -> int:
+    def max_asked(self, parties: int) -> int:
         return 1
 
     @override
@@ -99,7 +99,7 @@ class Train(SiloExchange, request=Model, reply=Trained):
         return jnp.where(state.explore, anybody, state.members[state.arm]) & ~state.stopped
 
     @override
-    def most(self, parties: int) -> int:
+    def max_asked(self, parties: int) -> int:
         s = self.settings
         if s.evaluates != "one" or s.arms == "clusters":
             return parties
@@ -159,7 +159,7 @@ class Judge(SiloExchange, request=Candidates, reply=Judged):
         return target & (state.explore == (self.which == "all"))
 
     @override
-    def most(self, parties: int) -> int:
+    def max_asked(self, parties: int) -> int:
         return 1
 
     @override
@@ -220,7 +220,7 @@ class TrainAndJudge(Train, request=ModelAndCandidates, reply=TrainedAndJudged):
         return (jnp.arange(parties) == state.target) & ~state.stopped
 
     @override
-    def most(self, parties: int) -> int:
+    def max_asked(self, parties: int) -> int:
         return 1
 
     @override

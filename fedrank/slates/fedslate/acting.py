@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Integer, PRNGKeyArray
 from typing_extensions import override
 
-from fedrank.core.protocol import Encounter, Exchange
+from fedrank.core.protocol import Environment, Exchange
 from fedrank.slates.fedslate.environment import UserVisits
 from fedrank.slates.fedslate.equations import federated_values, values_now
 from fedrank.slates.fedslate.messages import Done, LocalValues, RoundStart, SharedValues
@@ -101,7 +101,7 @@ class Recommend(SlateExchange, request=SharedValues, reply=Done):
     personal = True
 
     @property
-    def encounter(self) -> Encounter:  # type: ignore[override] - elsewhere an attribute of the class
+    def environment(self) -> Environment:  # type: ignore[override] - elsewhere an attribute of the class
         """Users come to each platform and look at its slate."""
         return UserVisits(self.settings)
 

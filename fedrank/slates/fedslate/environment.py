@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 from typing_extensions import override
 
-from fedrank.core.protocol import Encounter
+from fedrank.core.protocol import Environment
 from fedrank.slates.fedslate.equations import federated_values_with_noise, local_values
 from fedrank.slates.fedslate.platform import (
     best_slate,
@@ -32,7 +32,7 @@ from fedrank.slates.world.satisfaction import Scene, Turn
 
 
 @dataclass(frozen=True)
-class UserVisits(Encounter):
+class UserVisits(Environment):
     """One user visits all platforms, round by round; a new one comes when the time is over.
 
     Attributes:

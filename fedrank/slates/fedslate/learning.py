@@ -121,7 +121,7 @@ class FormTargets(LearningExchange, request=NextValues):
         return None if all(self.settings.feedback) else jnp.asarray(self.settings.feedback)
 
     @override
-    def most(self, parties):
+    def max_asked(self, parties):
         return sum(self.settings.feedback)
 
     @override
@@ -222,7 +222,7 @@ class CompareToTargets(LearningExchange, request=LossInputs):
         return (jnp.arange(parties) == self.platform) & state.learnable
 
     @override
-    def most(self, parties):
+    def max_asked(self, parties):
         return 1
 
     @override
@@ -298,7 +298,7 @@ class Step(LearningExchange, request=ValueGradient):
         return (jnp.arange(parties) == self.platform) & state.compared[self.platform]
 
     @override
-    def most(self, parties):
+    def max_asked(self, parties):
         return 1
 
     @override

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from fedrank.core.messages import Layout
 from fedrank.privacy.quantise import clip_to_norm
-from fedrank.privacy.secure_sum.carriers import carriers
+from fedrank.privacy.secure_sum.extra_messages import extra_messages
 from fedrank.slates.fedslate.acting import Look, Recommend
 from fedrank.slates.fedslate.equations import (
     adam_step,
@@ -54,9 +54,9 @@ class SummedReplies:
         assert self.settings.secure_sum is not None
         return self.settings.secure_sum
 
-    def carriers(self, parties: int) -> tuple[tuple[str, str, Layout], ...]:
+    def extra_messages(self, parties: int) -> tuple[tuple[str, str, Layout], ...]:
         """What else crosses so that the replies are summed in secret."""
-        return carriers(length(self.reply), parties) if self.reply.fields else ()
+        return extra_messages(length(self.reply), parties) if self.reply.fields else ()
 
     def drawn(self, draws: Any) -> Int32[Array, "..."] | None:
         """Noise in steps as an exchange drew it; None without any."""
@@ -132,7 +132,7 @@ class SummedTargets(SummedReplies, FormTargets, request=NextValueSum):
         return None
 
     @override
-    def most(self, parties):
+    def max_asked(self, parties):
         return parties
 
     @override

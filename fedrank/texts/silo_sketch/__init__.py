@@ -318,7 +318,7 @@ class TakeSteps(_Training, request=Ranker, reply=Change):
         return jnp.arange(parties) == state.round.astype(jnp.int32) % parties
 
     @override
-    def most(self, parties: int) -> int:
+    def max_asked(self, parties: int) -> int:
         return 1 if self.settings.serial else parties
 
     @override

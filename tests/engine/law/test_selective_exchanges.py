@@ -67,7 +67,7 @@ class Say(Exchange, request=Number, reply=Number):
             return every == turn
         return (every == turn) | (every == (2 * turn) % parties)
 
-    def most(self, parties):
+    def max_asked(self, parties):
         return parties if self.bound is None else self.bound
 
     def ask(self, state):

@@ -110,7 +110,7 @@ def crossing(protocol, parties):
         if not e.silent and e.name != "copy":
             for layout, sender in ((e.request, "server"), (e.reply, "parties")):
                 entry = ledger[e.due(0) is not True]
-                entry.record(0, e.name, layout, sender=sender, messages=e.most(parties))
+                entry.record(0, e.name, layout, sender=sender, messages=e.max_asked(parties))
     return tuple(sum(entry.bytes for entry in ledger[learns]) for learns in (False, True))
 
 
@@ -138,7 +138,7 @@ def test_platforms_with_feedback_learn_first_and_only_who_goes_before_others_sen
     steps = [e for e in THREE.exchanges if e.name in ("compare", "step")]
     assert [called(e) for e in steps] == [f"{what} {p}" for p in (0, 2, 1) for what in ("compare", "step")]
     assert [bool(e.reply.fields) for e in steps if e.name == "step"] == [True, True, False]
-    assert exchange("targets", THREE).most(3) == 2
+    assert exchange("targets", THREE).max_asked(3) == 2
     asked = jax.jit(lambda: exchange("targets", THREE).asked(THREE.init(jax.random.key(0)), 3), compiler_options=QUICK)
     assert np.asarray(asked()).tolist() == [True, False, True]
 
@@ -264,7 +264,7 @@ def test_a_simulator_plays_what_is_played_by_hand():
     np.testing.assert_array_equal(np.asarray(seen["world"]["over"])[:, 0], [h.over for h in by_hand[:-1]])
     crossed = np.asarray(seen["crossed"])
     for index, e in enumerate(PROTOCOL.exchanges):
-        expected = [e.most(K) * bool(e.due(r)) * (e.name != "copy") for r in range(ROUNDS)]
+        expected = [e.max_asked(K) * bool(e.due(r)) * (e.name != "copy") for r in range(ROUNDS)]
         for run, way in np.ndindex(2, 2):
             assert crossed[:, run, index, way].tolist() == expected
 

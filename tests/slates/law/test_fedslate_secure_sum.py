@@ -118,7 +118,7 @@ def test_a_real_secure_sum_tells_the_coordinator_the_same():
     jax.tree.map(np.testing.assert_array_equal, _raw(told), _raw(by_sum))
     assert np.any(whole.total)
     carried = {"server": 0, "parties": look.reply.nbytes}
-    for _, sender, layout in look.carriers(K):
+    for _, sender, layout in look.extra_messages(K):
         carried[sender] += layout.nbytes
     # The reply stands for the masked vector, which names its session and its sender in 20 bytes more.
     assert set(whole.bytes_up.tolist()) == {carried["parties"] + 20}
@@ -240,7 +240,7 @@ def test_with_feedback_everywhere_and_aims_of_ones_own_no_target_crosses():
     ):
         e = exchange("targets", summed(**given))
         assert [f.name for f in e.reply.fields] == (["targets", "choice"] if crosses else [])
-        assert bool(e.carriers(K)) is crosses
+        assert bool(e.extra_messages(K)) is crosses
 
 
 def test_targets_of_several_are_a_mean_and_everybody_keeps_its_own():
@@ -337,11 +337,11 @@ def test_messages_go_over_the_wire_and_have_no_axis_of_raw_data():
             for field in layout.fields:
                 np.testing.assert_array_equal(getattr(back, field.name), np.asarray(getattr(message, field.name)))
             kinds.add((layout.name, layout.kind))
-        if e.carriers(K):
+        if e.extra_messages(K):
             assert all(field.dtype == "u4" for field in e.reply.fields)
             jax.tree.map(np.testing.assert_array_equal, from_vector(e.reply, as_vector(reply)), reply)
     assert len({kind for _, kind in kinds}) == len(kinds)
-    assert {e.name for e in PROTOCOL.exchanges if e.carriers(K)} == {"look", "batch", "targets", "learn"}
+    assert {e.name for e in PROTOCOL.exchanges if e.extra_messages(K)} == {"look", "batch", "targets", "learn"}
 
 
 @pytest.mark.slow

@@ -253,7 +253,7 @@ class Add(Exchange, request=Number, reply=Number):
     def asked(self, state, parties):
         return jnp.arange(parties) != 1 if self.personal else None
 
-    def most(self, parties):
+    def max_asked(self, parties):
         return parties - 1 if self.personal else parties
 
     def ask(self, state):

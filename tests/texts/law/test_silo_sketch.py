@@ -260,12 +260,12 @@ def test_silos_in_turn_step_one_a_round_and_a_silent_one_changes_nothing(lossy, 
 def test_in_turn_one_silo_is_asked_and_all_at_once_everybody():
     protocol = _protocol(serial=True)
     step, state = protocol.exchanges[2], protocol.init(None)
-    assert step.most(SILOS) == 1 and protocol.exchanges[0].asked(state, SILOS) is None
+    assert step.max_asked(SILOS) == 1 and protocol.exchanges[0].asked(state, SILOS) is None
     for number in range(5):
         asked = step.asked(state._replace(round=jnp.uint32(number)), SILOS)
         assert np.flatnonzero(asked).tolist() == [number % SILOS]
     at_once = _protocol().exchanges[2]
-    assert at_once.asked(state, SILOS) is None and at_once.most(SILOS) == SILOS
+    assert at_once.asked(state, SILOS) is None and at_once.max_asked(SILOS) == SILOS
 
 
 def test_a_silo_that_is_not_heard_has_no_part_in_the_labeller():

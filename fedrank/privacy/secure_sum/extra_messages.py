@@ -9,7 +9,7 @@ from fedrank.privacy.secure_sum.messages import message_sizes
 NEIGHBOURS = 20
 
 
-def carriers(parameters: int, parties: int) -> tuple[tuple[str, str, Layout], ...]:
+def extra_messages(parameters: int, parties: int) -> tuple[tuple[str, str, Layout], ...]:
     """What else crosses for a secure sum: keys, sealed shares, and what takes the masks out again.
 
     Args:

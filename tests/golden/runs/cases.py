@@ -18,7 +18,6 @@ class Case:
         name: Key in the recording; stays the same when the command line changes.
         commands: Command lines, run in this order. One that leaves a run's directory writes to ``@``.
         files: Files that are written to the case's folder first, by relative path.
-        quick: Whether the quick tests run this case.
         real: Whether the case needs real data (the environment variable ``FEDRANK_DATA``).
         prints: The kind that numbers on standard output belong to, or "" if they are not recorded.
     """
@@ -26,7 +25,6 @@ class Case:
     name: str
     commands: tuple[str, ...]
     files: Mapping[str, str] = field(default_factory=dict)
-    quick: bool = False
     real: bool = False
     prints: str = ""
 
@@ -76,16 +74,16 @@ _SOME = "--evaluation.baselines random --evaluation.baselines choc"
 _NONE = "--evaluation.empty-baselines"
 
 
-def _ranking(name: str, protocol: str, flags: str = "", quick: bool = False, runs: str = _DEVICES) -> Case:
-    return Case(name, (f"run {protocol} {flags} {runs}",), files=_LETOR, quick=quick)
+def _ranking(name: str, protocol: str, flags: str = "", runs: str = _DEVICES) -> Case:
+    return Case(name, (f"run {protocol} {flags} {runs}",), files=_LETOR)
 
 
-def _run(name: str, command: str, quick: bool = False) -> Case:
-    return Case(name, (f"run {command}",), quick=quick)
+def _run(name: str, command: str) -> Case:
+    return Case(name, (f"run {command}",))
 
 
 _RANKING = [
-    _ranking("es-linear", "foltr-es", quick=True),
+    _ranking("es-linear", "foltr-es"),
     _ranking("es-kernels-off", "foltr-es", "--compute.kernels off"),
     _ranking("es-kernels-on", "foltr-es", "--compute.kernels on"),
     _ranking("es-debug", "foltr-es", "--compute.debug --evaluation.empty-baselines"),
@@ -152,7 +150,6 @@ _TABLES = [
     _run(
         "bandit-extreme-all",
         f"bandit-fedavg --silos.target all --bandit.arms all --bandit.probe {_SILOS} {_NONE}",
-        quick=True,
     ),
     _run(
         "bandit-greedy",
@@ -191,7 +188,7 @@ _TABLES = [
 ]
 
 _DOCUMENTS = [
-    _run("sketch-plain", f"silo-sketch --sketch.mode plain {_SMALL} {_TEXTS}", quick=True),
+    _run("sketch-plain", f"silo-sketch --sketch.mode plain {_SMALL} {_TEXTS}"),
     _run(
         "sketch-published", f"silo-sketch --sketch.epsilon 8 --sketch.w 256 --sketch.statistics-w 512 {_TEXTS} {_NONE}"
     ),
@@ -218,7 +215,7 @@ _DOCUMENTS = [
 ]
 
 _SLATES = [
-    _run("slates-two", f"vertical-slate {_TWO} {_PLATFORMS} {_SOME}", quick=True),
+    _run("slates-two", f"vertical-slate {_TWO} {_PLATFORMS} {_SOME}"),
     _run("slates-baselines", f"vertical-slate --world.preset tension {_TWO} {_PLATFORMS}"),
     _run("slates-published", f"vertical-slate --slates.mode published {_TWO} {_PLATFORMS} {_SOME}"),
     _run(
@@ -368,3 +365,6 @@ _REAL = [
 ]
 
 CASES: tuple[Case, ...] = (*_RANKING, *_TABLES, *_DOCUMENTS, *_SLATES, *_ATTACKS, *_PRIVACY, *_PAGES, *_REAL)
+
+#: Cases that take about a second or two each, one of each wing but slates; the quick tests run these.
+QUICK = ("es-kernels-off", "local-only", "sketch-gaussian", "privacy")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 from cyclopts import Parameter
 
@@ -58,6 +59,19 @@ def protocol_of(source: str) -> str:
     return source
 
 
+def _evaluate_annotations(cls: type) -> None:
+    """Replace the annotations of a dataclass's constructor, which are strings, by types.
+
+    The command line looks names up in the module of the class; those of inherited fields stand in that of the base.
+    """
+    types = get_type_hints(cls, include_extras=True)
+    names = [one.name for one in dataclasses.fields(cls) if one.init]
+    cls.__init__.__annotations__ = {**{name: types[name] for name in names}, "return": None}
+    for name in names:
+        if dataclasses.is_dataclass(types[name]):
+            _evaluate_annotations(types[name])
+
+
 def command_of(name: str, protocol: str) -> Callable[..., None]:
     """The command ``run`` or ``sweep`` with one protocol's settings as its flags.
 
@@ -66,6 +80,7 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
         protocol: The protocol.
     """
     cls = settings_class(protocol)
+    _evaluate_annotations(cls)
     known = Annotated[cls, Parameter(name="*")]
     default = cls(protocol=protocol)
 

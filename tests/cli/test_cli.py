@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedrank.cli.main import call
+from fedrank.engine.methods import method_names
 
 TINY = ["--clients", "6", "--rounds", "4", "--seeds", "2", "--evaluation.every", "2", "--quiet"]
 
@@ -173,6 +174,18 @@ def test_protocols_are_listed(capsys):
     silos += ["leave-one-out", "local-only", "pooled", "silo-sketch"]
     assert [row["name"] for row in rows] == [*devices, *silos, "vertical-slate", "slateq", "slateq-central"]
     assert all(Path(row["file"]).exists() and row["crosses"] for row in rows)
+
+
+@pytest.mark.parametrize("protocol", method_names())
+def test_every_protocol_reads_its_flags(protocol, tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr("fedrank.engine.run.run", lambda config, folder, **_: told.append(config))
+    monkeypatch.setattr("fedrank.cli.experiment._show", lambda folder, as_json: None)
+    out = str(tmp_path / "run")
+    assert (
+        call(["run", protocol, "--rounds", "3", "--compute.chunk", "7", "--evaluation.every", "2", "--out", out]) == 0
+    )
+    assert [(c.protocol, c.rounds, c.compute.chunk, c.evaluation.every) for c in told] == [(protocol, 3, 7, 2)]
 
 
 @pytest.mark.parametrize(

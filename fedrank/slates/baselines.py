@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Key
 
 from fedrank.metrics.returns import mean_interval
 from fedrank.slates.world.optimum import OptimalPolicy, solve
@@ -46,14 +47,15 @@ class SlateBaseline:
 
     Attributes:
         name: One of the baselines of the configuration.
-        engagement: float64 [episodes, K], what each fresh user brought each platform.
-        runs: float64 [runs, K], mean over the users that each run is judged by.
-        solution: Of the optimum: its mean engagement of a user in all as computed, and the standard error of that.
+        engagement: Engagement of each fresh user at each platform.
+        runs: Mean over the users that each run is evaluated with.
+        solution: Of the optimum: its computed mean engagement of a user, all platforms together, and the standard error
+            of that.
     """
 
     name: str
-    engagement: np.ndarray
-    runs: np.ndarray
+    engagement: Float[np.ndarray, "episodes platforms"]
+    runs: Float[np.ndarray, "runs platforms"]
     solution: tuple[float, float] | None = None
 
     def as_json(self, names: Sequence[str]) -> dict[str, Any]:
@@ -82,15 +84,14 @@ def measures(names: Sequence[str]) -> tuple[str, ...]:
     return (ENGAGEMENT, *(f"{ENGAGEMENT} ({name})" for name in names))
 
 
-def by_measure(engagement: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Values of all measures.
+def by_measure(
+    engagement: Float[np.ndarray, "*shape platforms"], names: Sequence[str]
+) -> dict[str, Float[np.ndarray, "*shape"]]:
+    """Values of all measures, by measure.
 
     Args:
-        engagement: [..., K].
+        engagement: Of each platform.
         names: Of the platforms.
-
-    Returns:
-        Measure -> float64 [...].
     """
     each = np.asarray(engagement, np.float64)
     return dict(zip(measures(names), (each.sum(axis=-1), *np.moveaxis(each, -1, 0)), strict=True))
@@ -106,8 +107,8 @@ def interval(values: Any) -> dict[str, float | None]:
     }
 
 
-def fresh_users(keys: jax.Array, episodes: int) -> jax.Array:
-    """Keys of the users that runs are judged by, typed [runs, episodes]: always the same, and never those of training.
+def fresh_users(keys: Key[Array, " runs"], episodes: int) -> Key[Array, "runs episodes"]:
+    """Keys of the users that runs are evaluated with: always the same, and never those of training.
 
     Args:
         keys: The runs' keys.
@@ -116,14 +117,16 @@ def fresh_users(keys: jax.Array, episodes: int) -> jax.Array:
     return jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, FRESH), episodes))(keys)
 
 
-def baselines(world: Satisfaction, names: Sequence[str], keys: jax.Array, seed: int) -> list[SlateBaseline]:
-    """Play each.
+def baselines(
+    world: Satisfaction, names: Sequence[str], keys: Key[Array, "runs episodes"], seed: int
+) -> list[SlateBaseline]:
+    """Play every baseline.
 
     Args:
         world: The users.
         names: Baselines of the configuration.
         keys: :func:`fresh_users` of the runs.
-        seed: Of the fresh users that all marks share, and of the optimum's samples.
+        seed: Of the fresh users that all baselines share, and of the optimum's samples.
     """
     mine = jax.random.split(jax.random.fold_in(jax.random.key(seed), USERS), BASELINE_EPISODES)
     together = jnp.concatenate([mine, keys.reshape(-1)])

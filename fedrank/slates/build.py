@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+from jaxtyping import Array, Key
 
 from fedrank.core.errors import UnknownNameError
 from fedrank.core.protocol import Party
@@ -68,7 +69,7 @@ class SlateExperiment:
         party = self.first_parties(run_keys([self.config.seed]))
         return party._replace(own=jax.tree.map(lambda leaf: leaf[0], party.own))
 
-    def first_parties(self, keys: Any) -> Party:
+    def first_parties(self, keys: Key[Array, " runs"]) -> Party:
         """The platforms of several runs before their first users: leaves of ``own`` are [runs, K, ...].
 
         Args:

@@ -6,7 +6,7 @@ import abc
 from collections.abc import Mapping
 from typing import Any
 
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key
 
 from fedrank.core.protocol import Party, Protocol
 
@@ -24,7 +24,7 @@ class PlatformProtocol(Protocol):
         """Whether each platform sees clicks and engagement."""
 
     @abc.abstractmethod
-    def parties(self, keys: PRNGKeyArray) -> Party:
+    def parties(self, keys: Key[Array, " runs"]) -> Party:
         """All platforms of several runs before the first user: leaves of ``own`` are [runs, K, ...].
 
         Args:
@@ -32,7 +32,9 @@ class PlatformProtocol(Protocol):
         """
 
     @abc.abstractmethod
-    def evaluated(self, states: Any, own: Any, keys: PRNGKeyArray) -> Float[Array, "runs episodes platforms"]:
+    def evaluated(
+        self, states: Any, own: Any, keys: Key[Array, "runs episodes"]
+    ) -> Float[Array, "runs episodes platforms"]:
         """Engagement in fresh episodes without exploration, summed over the rounds of each.
 
         Args:

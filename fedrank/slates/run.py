@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 import polars as pl
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key
 
 from fedrank.core.ledger import Ledger
 from fedrank.engine.progress import Listener
@@ -48,7 +48,7 @@ _STAYING = "checkpoint/staying.parquet"
 
 @functools.partial(jax.jit, static_argnums=0)
 def evaluated(
-    protocol: PlatformProtocol, states: Any, own: Any, keys: PRNGKeyArray
+    protocol: PlatformProtocol, states: Any, own: Any, keys: Key[Array, "runs episodes"]
 ) -> Float[Array, "runs episodes platforms"]:
     """What platforms get of fresh users without exploration: float32 [runs, episodes, K].
 

@@ -63,7 +63,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 from typing_extensions import override
 
 from fedrank.core.protocol import Exchange, Party, Promise
@@ -145,7 +145,7 @@ class FedSlate(PlatformProtocol):
         return first_platform_state(self.settings, key, number)
 
     @override
-    def parties(self, keys: PRNGKeyArray) -> Party:
+    def parties(self, keys: Key[Array, " runs"]) -> Party:
         numbers = jnp.arange(self.settings.platforms)
 
         def of_run(key):
@@ -159,7 +159,7 @@ class FedSlate(PlatformProtocol):
 
     @override
     def evaluated(
-        self, states: CoordinatorState, own: PlatformState, keys: PRNGKeyArray
+        self, states: CoordinatorState, own: PlatformState, keys: Key[Array, "runs episodes"]
     ) -> Float[Array, "runs episodes platforms"]:
 
         def of_run(weights, own, keys):

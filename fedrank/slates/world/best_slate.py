@@ -1,4 +1,4 @@
-"""The slate that is worth most to somebody who knows the user's choice model.
+"""The slate of the highest expected value for a policy that knows the user's choice model.
 
 A click on item i is worth q_i, no click q_⊥. For models in which the odds of two items do not depend on what else is
 shown (multinomial, proportional), the value Σ P(i|A) q_i is a ratio of sums, and Dinkelbach's method finds its maximum
@@ -11,25 +11,29 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
 
 from fedrank.slates.world.choice import Cascade, SlateChoice
 
 #: More steps than Dinkelbach's method, which converges faster than linearly, was ever seen to take.
-_MOST_STEPS = 30
+_MAX_STEPS = 30
 
 
-def best_slate(choice: SlateChoice, scores: jax.Array, worth: jax.Array, n: int, nothing: jax.Array) -> jax.Array:
-    """The n candidates, in slot order, that maximise the expected worth of what is clicked.
+def best_slate(
+    choice: SlateChoice,
+    scores: Float[Array, " candidates"],
+    worth: Float[Array, " candidates"],
+    n: int,
+    nothing: Float[Array, ""],
+) -> Int[Array, " slots"]:
+    """The n candidates, in slot order, that maximise the expected value of what is clicked.
 
     Args:
-        choice: What the user clicks of a slate.
-        scores: float32 [N], the user's scores of the candidates.
-        worth: float32 [N], what a click on each is worth.
+        choice: The user's choice model.
+        scores: The user's scores of the candidates.
+        worth: Value of a click on each.
         n: Length of the slate, at most N.
-        nothing: float32 scalar, what it is worth if nothing is clicked.
-
-    Returns:
-        int32 [n].
+        nothing: Value of no click.
     """
     gain = worth - nothing  # probabilities sum to 1: what all share makes no difference
     if isinstance(choice, Cascade):
@@ -38,7 +42,11 @@ def best_slate(choice: SlateChoice, scores: jax.Array, worth: jax.Array, n: int,
     return _best_ratio(weights[:-1], gain, weights[-1], n)
 
 
-def _best_ratio(v: jax.Array, gain: jax.Array, v0: jax.Array, n: int) -> jax.Array:
+def _best_ratio(
+    v: Float[Array, " candidates"], gain: Float[Array, " candidates"], v0: Float[Array, ""], n: int
+) -> Int[Array, " slots"]:
+    """The slate of the highest Σ v gain / (v0 + Σ v), by Dinkelbach's method."""
+
     def select(ratio):
         slate = jax.lax.top_k(v * (gain - ratio), n)[1]
         chosen = v[slate]
@@ -46,7 +54,7 @@ def _best_ratio(v: jax.Array, gain: jax.Array, v0: jax.Array, n: int) -> jax.Arr
 
     def improves(state):
         step, _, ratio, before = state
-        return (ratio > before) & (step < _MOST_STEPS)
+        return (ratio > before) & (step < _MAX_STEPS)
 
     def improve(state):
         step, slate, ratio, _ = state
@@ -59,7 +67,10 @@ def _best_ratio(v: jax.Array, gain: jax.Array, v0: jax.Array, n: int) -> jax.Arr
     return jax.lax.while_loop(improves, improve, start)[1]
 
 
-def _best_cascade(click: jax.Array, gain: jax.Array, n: int) -> jax.Array:
+def _best_cascade(
+    click: Float[Array, " candidates"], gain: Float[Array, " candidates"], n: int
+) -> Int[Array, " slots"]:
+    """The slate of the highest expected gain for a user who examines slots in order, by dynamic programming."""
     # Best value of the slots from here on, by the number of slots still to fill; items in ascending worth, so that
     # every new item goes in front of those already placed.
     order = jnp.argsort(gain)

@@ -12,8 +12,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.registry import Registry
@@ -27,14 +28,13 @@ class SlateChoice(ABC):
     """A user who clicks one item of a slate, or nothing. Hashable: a static argument of ``jax.jit``."""
 
     @abstractmethod
-    def weights(self, scores: jax.Array) -> jax.Array:
-        """How likely each slot is, and nothing, up to a common factor.
+    def weights(self, scores: Float[Array, " slots"]) -> Float[Array, " slots+1"]:
+        """Probabilities of a click on each slot, and of no click as the last entry, up to a common factor.
+
+        None is negative, and at least one is positive.
 
         Args:
-            scores: float32 [n], in slot order.
-
-        Returns:
-            float32 [n + 1], not negative, at least one of them positive; the last entry is for nothing.
+            scores: In slot order.
         """
 
     @property
@@ -42,27 +42,23 @@ class SlateChoice(ABC):
     def always_clicks(self) -> bool:
         """Whether the model has no option to click nothing."""
 
-    def probabilities(self, scores: jax.Array) -> jax.Array:
-        """The probability of a click on each slot, and of no click.
+    def probabilities(self, scores: Float[Array, " slots"]) -> Float[Array, " slots+1"]:
+        """The probability of a click on each slot, and of no click as the last entry; they sum to 1.
 
         Args:
-            scores: float32 [n], in slot order; what a score means is the model's matter.
-
-        Returns:
-            float32 [n + 1], sums to 1; the last entry is the probability that nothing is clicked.
+            scores: In slot order.
         """
         weights = self.weights(scores)
         return weights / jnp.sum(weights)
 
-    def choose(self, scores: jax.Array, uniform: jax.Array) -> jax.Array:
-        """The slot that is clicked, by inversion of the distribution function in slot order.
+    def choose(self, scores: Float[Array, " slots"], uniform: Float[Array, ""]) -> Int[Array, ""]:
+        """The slot that is clicked, by inversion of the distribution function in slot order; n if nothing is clicked.
+
+        A slot of probability 0 is never chosen.
 
         Args:
-            scores: float32 [n], in slot order.
-            uniform: float32 scalar in [0, 1).
-
-        Returns:
-            int32 scalar: 0 … n − 1, or n if nothing is clicked. A slot of probability 0 is never chosen.
+            scores: In slot order.
+            uniform: Random number in [0, 1).
         """
         weights = self.weights(scores)
         running, total = [], jnp.zeros((), jnp.float32)
@@ -85,12 +81,12 @@ class Multinomial(SlateChoice):
     no_click: float | None = None
 
     @property
+    @override
     def always_clicks(self) -> bool:
-        """Whether there is no option to click nothing."""
         return self.no_click is None
 
-    def weights(self, scores: jax.Array) -> jax.Array:
-        """exp(score − highest), float32 [n + 1]."""
+    @override
+    def weights(self, scores):
         nothing = jnp.full((1,), -jnp.inf if self.no_click is None else self.no_click, jnp.float32)
         logits = jnp.concatenate([scores, nothing])
         return jnp.exp(logits - jnp.max(logits))
@@ -118,12 +114,12 @@ class Proportional(SlateChoice):
             )
 
     @property
+    @override
     def always_clicks(self) -> bool:
-        """Whether there is no option to click nothing."""
         return self.no_click is None
 
-    def weights(self, scores: jax.Array) -> jax.Array:
-        """max(score − minimum, 0), float32 [n + 1]."""
+    @override
+    def weights(self, scores):
         shown = jnp.maximum(scores - self.minimum, 0.0)
         if self.no_click is None:
             nothing = jnp.where(jnp.sum(shown) > 0, 0.0, 1.0)
@@ -135,7 +131,7 @@ class Proportional(SlateChoice):
 
 @dataclass(frozen=True)
 class Cascade(SlateChoice):
-    """The user looks at the slots in order and clicks the first that pleases.
+    """The user looks at the slots in order and clicks, or does not click, each in turn until the first click.
 
     An examined slot is clicked with probability attention · scaling · score, where the score is exp(x)
     (``"exponential"``) or x − minimum (``"proportional"``), and scaling · score is kept within [0, 1].
@@ -161,12 +157,12 @@ class Cascade(SlateChoice):
             raise ConfigError(f"A cascade user's score is 'exponential' or 'proportional', got {self.score!r}.")
 
     @property
+    @override
     def always_clicks(self) -> bool:
-        """False: a cascade may end without a click."""
         return False
 
-    def weights(self, scores: jax.Array) -> jax.Array:
-        """The probabilities themselves, float32 [n + 1]."""
+    @override
+    def weights(self, scores):
         value = jnp.exp(scores) if self.score == "exponential" else scores - self.minimum
         click = self.attention * jnp.clip(self.scaling * value, 0.0, 1.0)
         looking, slots = jnp.ones((), jnp.float32), []

@@ -1,4 +1,4 @@
-"""The optimum of a world by dynamic programming: the yardstick for regret.
+"""The optimum of a world by dynamic programming, which regret is measured against.
 
 The best total engagement of all platforms together that anybody could reach who knows the world and sees the user's
 exposure at every tick. With x the exposure before a tick and u = 1 − 2c the step that a click on chocolate c gives it::
@@ -20,19 +20,22 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 from numpy.polynomial.chebyshev import chebpts1, chebvander
+from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
 from fedrank.slates.world.best_slate import best_slate
 from fedrank.slates.world.choice import Cascade
 from fedrank.slates.world.policies import expected_exposure
 from fedrank.slates.world.rollout import QUICK, Policy
-from fedrank.slates.world.satisfaction import Satisfaction, Scene
+from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Terms of the series in u.
 _DEGREES = 8
@@ -49,26 +52,23 @@ class Solution(NamedTuple):
     """The value of every moment of an episode, all platforms together.
 
     Attributes:
-        series: float32 [ticks + 1, grid], Chebyshev series of the value over exposure / bound, by ticks left.
-        bound: float32, the grid covers exposures in ± this.
-        total: float32, mean return of a new user.
-        error: float32, standard error of ``total``, from drawing candidates.
+        series: Chebyshev series of the value over exposure / bound, by ticks left: 0, 1, …
+        bound: The grid covers exposures in ± this.
+        total: Mean return of a new user.
+        error: Standard error of ``total``, from drawing candidates.
     """
 
-    series: jax.Array
-    bound: jax.Array
-    total: jax.Array
-    error: jax.Array
+    series: Float[Array, "ticks grid"]
+    bound: Float[Array, ""]
+    total: Float[Array, ""]
+    error: Float[Array, ""]
 
-    def value(self, exposure: Any, left: Any = -1) -> jax.Array:
+    def value(self, exposure: Float[ArrayLike, "*shape"], left: Shaped[ArrayLike, ""] = -1) -> Float[Array, "*shape"]:
         """The mean engagement to come.
 
         Args:
-            exposure: float32, any shape; clipped to the grid.
-            left: Ticks left, an integer; −1: all of them.
-
-        Returns:
-            float32 of the shape of ``exposure``.
+            exposure: Clipped to the grid.
+            left: Ticks left; −1: all of them.
         """
         row = self.series[left]
         basis = _chebyshev(jnp.asarray(exposure, jnp.float32) / self.bound, row.shape[0])
@@ -76,21 +76,21 @@ class Solution(NamedTuple):
 
 
 class _Operators(NamedTuple):
-    """All of a world that is linear algebra; G nodes in x, D terms in u; float32.
+    """The linear operators of a world: on values at the nodes of a grid in x, with series of ``terms`` terms in u.
 
     Attributes:
-        series: [G, G], values at the nodes to their series in x.
-        now: [G, D], series in u of the expected engagement.
-        onward: [G, D, G], values after the tick to the series in u of what is to come.
-        nothing: [G, G], values after the tick to what is to come if nothing is clicked.
-        newcomers: [G], mean over new users.
+        series: From values at the nodes to their series in x.
+        now: Series in u of the expected engagement.
+        onward: From values after the tick to the series in u of what is to come.
+        nothing: From values after the tick to what is to come if nothing is clicked.
+        newcomers: Mean over new users.
     """
 
-    series: jax.Array
-    now: jax.Array
-    onward: jax.Array
-    nothing: jax.Array
-    newcomers: jax.Array
+    series: Float[Array, "grid grid"]
+    now: Float[Array, "grid terms"]
+    onward: Float[Array, "grid terms grid"]
+    nothing: Float[Array, "grid grid"]
+    newcomers: Float[Array, " grid"]
 
 
 def solve(world: Satisfaction, grid: int = 65, samples: int = 256, seed: int = 0) -> Solution:
@@ -107,7 +107,7 @@ def solve(world: Satisfaction, grid: int = 65, samples: int = 256, seed: int = 0
     """
     if grid < 4 or samples < 2:
         raise ConfigError(f"The optimum needs at least 4 grid nodes and 2 samples, got {grid} and {samples}.")
-    # What is a number in the operators is none of the compiled program's business: one program for all sensitivities.
+    # Settings that only change numbers in the operators are left out: one compiled program for all sensitivities.
     kept = ("candidates", "slate", "platforms", "time_budget", "semantics", "choice", "shared_candidates")
     shape = Satisfaction(**{name: getattr(world, name) for name in kept})
     series, total, error = _solve(shape, samples, _operators(world, grid), jax.random.key(seed))
@@ -124,7 +124,7 @@ def kale_threshold(world: Satisfaction, discount: float = 1.0, team: bool = True
     only has weight γ^r at j = K r, r rounds later, and 0 between; a team counts every tick, with γ^r as well.
 
     Args:
-        world: The world; its sensitivity is not looked at.
+        world: The world; its sensitivity is not used.
         discount: γ in [0, 1], of one round.
         team: All platforms' engagement counts, or only that of the platform that decides.
 
@@ -152,7 +152,7 @@ def kale_threshold(world: Satisfaction, discount: float = 1.0, team: bool = True
 
 
 def _bound(world: Satisfaction) -> float:
-    """No exposure is further from 0, but for an innovation out of a million."""
+    """Bound of the exposure's absolute value that practically no user passes."""
     beta = world.memory_discount
     return 1.0 / (1.0 - beta) + _MARGIN * world.innovation / (1.0 - beta**2) ** 0.5
 
@@ -185,7 +185,7 @@ def _operators(world: Satisfaction, grid: int) -> _Operators:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), compiler_options=QUICK)
-def _solve(world: Satisfaction, samples: int, operators: _Operators, key: jax.Array) -> tuple[jax.Array, ...]:
+def _solve(world: Satisfaction, samples: int, operators: _Operators, key: PRNGKeyArray) -> tuple[Array, ...]:
     def one_tick(candidates, later):
         """Values [G, S] before a tick, from those after it."""
         level = jnp.mean(later)  # passes through as it is; taken off, it costs no digits
@@ -218,17 +218,17 @@ class _Candidates(NamedTuple):
     """Lists of candidates, S of them.
 
     Attributes:
-        scores: float32 [S, N], the user's scores.
-        terms: float32 [D, S, N], T_d(u) of each candidate.
-        moments: float32 [D + 1, S, N], Σ P(i|A) T_d(u_i) of the N runs A of neighbours, then P(nothing|A).
+        scores: The user's scores.
+        terms: T_d(u) of each candidate.
+        moments: Σ P(i|A) T_d(u_i) of the N runs A of neighbours, then P(nothing|A).
     """
 
-    scores: jax.Array
-    terms: jax.Array
-    moments: jax.Array
+    scores: Float[Array, "lists candidates"]
+    terms: Float[Array, "terms lists candidates"]
+    moments: Float[Array, "terms+1 lists candidates"]
 
 
-def _candidates(world: Satisfaction, kaleness: jax.Array) -> _Candidates:
+def _candidates(world: Satisfaction, kaleness: Float[Array, "lists candidates"]) -> _Candidates:
     kaleness = jnp.sort(kaleness, axis=1)
     scores = world.appeal(kaleness)
     terms = jnp.moveaxis(_chebyshev(1.0 - 2.0 * world.chocolate(kaleness), _DEGREES), -1, 0)
@@ -241,8 +241,13 @@ def _candidates(world: Satisfaction, kaleness: jax.Array) -> _Candidates:
     return _Candidates(scores, terms, jnp.concatenate([sums[:-1], nothing[None]]) / all_together[None])
 
 
-def _best_values(world: Satisfaction, candidates: _Candidates, worth: jax.Array, nothing: jax.Array) -> jax.Array:
-    """The value of the best slate of each list at each node, [G, S]; ``worth`` is [G, S, D], ``nothing`` [G, S]."""
+def _best_values(
+    world: Satisfaction,
+    candidates: _Candidates,
+    worth: Float[Array, "grid lists terms"],
+    nothing: Float[Array, "grid lists"],
+) -> Float[Array, "grid lists"]:
+    """The value of the best slate of each list at each node."""
     if not isinstance(world.choice, Cascade):
         series = jnp.concatenate([worth, nothing[:, :, None]], axis=2)
         return jnp.max(jnp.einsum("gsd,dsn->gsn", series, candidates.moments, precision=_EXACT), axis=2)
@@ -257,7 +262,7 @@ def _best_values(world: Satisfaction, candidates: _Candidates, worth: jax.Array,
     return jax.vmap(every_list, (None, None, 0, 0))(candidates.scores, candidates.terms, worth, nothing)
 
 
-def _chebyshev(x: jax.Array, terms: int) -> jax.Array:
+def _chebyshev(x: Float[Array, "*shape"], terms: int) -> Float[Array, "*shape terms"]:
     """T_0 … T_{terms−1} of values that are clipped to [−1, 1], as a last axis."""
     angle = jnp.arccos(jnp.clip(x, -1.0, 1.0))
     degrees = jnp.arange(terms, dtype=jnp.float32).reshape((1,) * angle.ndim + (terms,))
@@ -282,12 +287,12 @@ class OptimalPolicy(Policy):
     solution: Solution
 
     @property
+    @override
     def name(self) -> str:
-        """``"optimum"``."""
         return "optimum"
 
-    def act(self, memory, scene: Scene, key: jax.Array) -> jax.Array:
-        """The slates, int32 [K, n]."""
+    @override
+    def act(self, memory, scene, key):
         world, nodes = self.world, chebpts1(_DEGREES)
         in_u = jnp.asarray(np.linalg.inv(chebvander(nodes, _DEGREES - 1)), jnp.float32)
         steps = jnp.asarray(np.append(nodes, 0.0), jnp.float32)  # of each node, and of nothing

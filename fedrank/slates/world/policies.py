@@ -1,4 +1,4 @@
-"""Baselines: chance, one feature, the best slate for now, and slates that never change."""
+"""Baselines: random slates, slates by one feature, and the best slate for the current tick."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
+from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.registry import Registry
 from fedrank.slates.world.best_slate import best_slate
 from fedrank.slates.world.rollout import Policy
-from fedrank.slates.world.satisfaction import NEUTRAL, Satisfaction, Scene
+from fedrank.slates.world.satisfaction import NEUTRAL, Satisfaction
 
 _NAMES = {1: "choc", -1: "kale", 0: "random"}
 
@@ -41,53 +43,30 @@ class TopFeature(Policy):
             )
 
     @property
-    def name(self) -> str:
-        """``"choc"``, ``"kale"``, ``"random"``, or one of them a platform: ``"choc/kale"``."""
+    @override
+    def name(self) -> str:  # choc, kale, random, or one of them a platform: choc/kale
         names = [_NAMES[int(sign)] for sign in self.signs]
         return names[0] if len(set(names)) == 1 else "/".join(names)
 
-    def act(self, memory, scene: Scene, key: jax.Array) -> jax.Array:
-        """The slates, int32 [K, n]; the best candidate first."""
+    @override
+    def act(self, memory, scene, key):
         slates = []
         # One platform at a time: selecting from [users, N] is several times faster on a CPU than from [users, K, N].
         for place, kaleness in enumerate(scene.documents):
             sign = jnp.asarray(self.signs[place], jnp.float32)
-            chance = jax.random.uniform(jax.random.fold_in(key, place), kaleness.shape)
-            score = jnp.where(sign == 0, chance, sign * self.world.chocolate(kaleness))
+            uniform = jax.random.uniform(jax.random.fold_in(key, place), kaleness.shape)
+            score = jnp.where(sign == 0, uniform, sign * self.world.chocolate(kaleness))
             slates.append(jax.lax.top_k(score, self.world.slate)[1])
         return jnp.stack(slates)
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["slates"], meta_fields=["world"])
-@dataclass(frozen=True)
-class Constant(Policy):
-    """The same places of the list in every round, whatever stands there: what a saturated positional network does.
-
-    Attributes:
-        world: The world.
-        slates: int32 [K, n].
-    """
-
-    world: Satisfaction
-    slates: jax.Array
-
-    @property
-    def name(self) -> str:
-        """``"constant"``."""
-        return "constant"
-
-    def act(self, memory, scene: Scene, key: jax.Array) -> jax.Array:
-        """The slates, int32 [K, n]."""
-        return self.slates
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["world"])
 @dataclass(frozen=True)
 class Myopic(Policy):
-    """A yardstick: the slate with the highest expected engagement in this tick.
+    """The slate with the highest expected engagement in this tick, of a policy that knows the world and the user.
 
-    It knows the world and sees the exposure; before a platform's turn, what is expected of it after the slates of those
-    before.
+    It uses the user's exposure, which no platform sees; of a platform that acts later in a round, the exposure that is
+    expected after the slates of the platforms before it.
 
     Attributes:
         world: The world.
@@ -96,12 +75,12 @@ class Myopic(Policy):
     world: Satisfaction
 
     @property
+    @override
     def name(self) -> str:
-        """``"myopic"``."""
         return "myopic"
 
-    def act(self, memory, scene: Scene, key: jax.Array) -> jax.Array:
-        """The slates, int32 [K, n]."""
+    @override
+    def act(self, memory, scene, key):
         world = self.world
 
         def one_platform(exposure, kaleness):
@@ -112,13 +91,15 @@ class Myopic(Policy):
         return jax.lax.scan(one_platform, scene.user.exposure, scene.documents)[1]
 
 
-def expected_exposure(world: Satisfaction, shown: jax.Array, exposure: jax.Array) -> jax.Array:
+def expected_exposure(
+    world: Satisfaction, shown: Float[Array, " slots"], exposure: Float[Array, ""]
+) -> Float[Array, ""]:
     """The expected exposure after a tick.
 
     Args:
         world: The world.
-        shown: float32 [n], kaleness of the slate, in slot order.
-        exposure: float32 scalar, before the tick.
+        shown: Kaleness of the slate, in slot order.
+        exposure: Exposure before the tick.
     """
     chances = world.choice.probabilities(world.appeal(shown))[:-1]
     chocolate = jnp.sum(chances * (world.chocolate(shown) - NEUTRAL))

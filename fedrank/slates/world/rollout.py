@@ -1,4 +1,4 @@
-"""Policies of the platforms together, and what they bring in.
+"""Policies of the platforms together, and the engagement that they get.
 
 A policy fills the slates of all platforms at the beginning of a round. Policies are pytrees: numbers that may vary
 (which feature, a table of values) are leaves, settings are structure, so that one compiled program serves all policies
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from fedrank.metrics.returns import max_of_moving_mean
 from fedrank.slates.world.satisfaction import Satisfaction, Scene, Turn
@@ -23,64 +24,61 @@ QUICK = {"xla_backend_optimization_level": 1}
 
 
 class Policy(abc.ABC):
-    """What the platforms show. A pytree, so that it can be an argument of a jitted function."""
+    """A rule for the slates of all platforms. A pytree, so that it can be an argument of a jitted function."""
 
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """What tables call it."""
+        """Name in tables."""
 
     def begin(self) -> Any:
-        """What is remembered when an episode begins: a pytree of arrays, empty unless a policy says otherwise."""
+        """The policy's memory when an episode begins: a pytree of arrays, by default empty."""
         return ()
 
     @abc.abstractmethod
-    def act(self, memory: Any, scene: Scene, key: jax.Array) -> jax.Array:
-        """The slates of one round.
+    def act(self, memory: Any, scene: Scene, key: PRNGKeyArray) -> Int[Array, "platforms slots"]:
+        """The slates of one round: candidates in slot order.
 
         Args:
-            memory: What is remembered.
-            scene: The round's beginning. A platform in the field knows ``observed`` and ``documents``; a policy that
-                looks at ``user`` is a yardstick, and says so.
+            memory: The policy's memory.
+            scene: The round's beginning. A real platform knows ``observed`` and ``documents``; a policy that uses
+                ``user`` is only there to compare with, and says so.
             key: Typed JAX key, consumed.
-
-        Returns:
-            int32 [K, n], candidates in slot order.
         """
 
-    def notice(self, memory: Any, scene: Scene, slates: jax.Array, turns: Turn) -> Any:
-        """What is remembered after a round.
+    def notice(self, memory: Any, scene: Scene, slates: Int[Array, "platforms slots"], turns: Turn) -> Any:
+        """The policy's memory after a round.
 
         Args:
-            memory: What was remembered.
+            memory: Its memory before.
             scene: The round's beginning.
-            slates: int32 [K, n], what was shown.
-            turns: What came of it, entries [K].
+            slates: What was shown.
+            turns: The outcome, entries [K].
         """
         del scene, slates, turns
         return memory
 
 
 class Episode(NamedTuple):
-    """What happened to one user, T rounds and K platforms.
+    """What one user did in each round at each platform.
 
     Attributes:
-        engagement: float32 [T, K]; 0 where nothing was clicked.
-        items: int32 [T, K], the clicked candidate; −1: nothing.
-        kaleness: float32 [T, K] of the clicked candidate; NaN where nothing was clicked.
+        engagement: 0 where nothing was clicked.
+        items: The clicked candidate; −1: nothing.
+        kaleness: Of the clicked candidate; NaN where nothing was clicked.
     """
 
-    engagement: jax.Array
-    items: jax.Array
-    kaleness: jax.Array
+    engagement: Float[Array, "rounds platforms"]
+    items: Int[Array, "rounds platforms"]
+    kaleness: Float[Array, "rounds platforms"]
 
 
-def rollout(world: Satisfaction, policy: Policy, key: jax.Array) -> Episode:
+def rollout(world: Satisfaction, policy: Policy, key: PRNGKeyArray) -> Episode:
     """One episode, from a new user's first round to the last.
 
     Args:
         world: The world.
-        policy: Who fills the slates.
+        policy: Fills the slates.
         key: Typed JAX key of this episode.
     """
 
@@ -100,32 +98,29 @@ def rollout(world: Satisfaction, policy: Policy, key: jax.Array) -> Episode:
 
 
 @functools.partial(jax.jit, static_argnames="world", compiler_options=QUICK)
-def returns(world: Satisfaction, policy: Policy, keys: jax.Array) -> jax.Array:
+def returns(world: Satisfaction, policy: Policy, keys: Key[Array, " episodes"]) -> Float[Array, "episodes platforms"]:
     """Undiscounted return of every platform in every episode.
 
     Args:
         world: The world; one compiled program for each.
-        policy: Who fills the slates; one compiled program for each kind.
-        keys: Typed JAX keys [E], one an episode.
-
-    Returns:
-        float32 [E, K].
+        policy: Fills the slates; one compiled program for each kind.
+        keys: Typed JAX keys [episodes].
     """
     return jax.vmap(lambda key: jnp.sum(rollout(world, policy, key).engagement, axis=0))(keys)
 
 
 class LegacyReport(NamedTuple):
-    """What published tables would say of a policy that never changes; R training runs, K platforms.
+    """What published tables would say of a policy that never changes.
 
     Attributes:
-        mean: float64 [K], the true mean return.
-        optimal_reward: float64 [K, R], maximum of the moving mean of each run.
-        etror: int64 [K, R], the episode of that maximum: no policy improves here, so it measures nothing.
+        mean: The true mean return.
+        optimal_reward: Maximum of the moving mean of each run.
+        etror: The episode of that maximum: no policy improves here, so it measures nothing.
     """
 
-    mean: np.ndarray
-    optimal_reward: np.ndarray
-    etror: np.ndarray
+    mean: Float[np.ndarray, " platforms"]
+    optimal_reward: Float[np.ndarray, "platforms runs"]
+    etror: Int[np.ndarray, "platforms runs"]
 
 
 def constant_policy_demonstration(

@@ -36,6 +36,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.rng import uniform as to_uniform
@@ -43,11 +45,11 @@ from fedrank.slates.world.choice import Multinomial, SlateChoice
 
 #: Noise on an observed satisfaction is truncated at ± this.
 OBSERVATION_BOUND = 1.0
-#: A share of chocolate that leaves the exposure alone, and what a tick without a click counts as.
+#: Share of chocolate that leaves the exposure as it is; a tick without a click counts as this.
 NEUTRAL = 0.5
 #: Candidates are drawn by 16-bit arithmetic in :meth:`Satisfaction.random_slates`.
-MOST_CANDIDATES = 2**16
-#: The user's choice where nothing else is said.
+MAX_CANDIDATES = 2**16
+#: The default choice model.
 ALWAYS_CLICKS = Multinomial()
 SEMANTICS = ("recsim-code", "paper")
 TURNS = ("in-order", "shuffled")
@@ -57,76 +59,76 @@ class User(NamedTuple):
     """The user's state.
 
     Attributes:
-        exposure: float32, net kale exposure.
-        left: int32, ticks until the user leaves.
+        exposure: Net kale exposure.
+        left: Ticks until the user leaves.
     """
 
-    exposure: jax.Array
-    left: jax.Array
+    exposure: Float[Array, "*users"]
+    left: Int[Array, "*users"]
 
 
 class Draws(NamedTuple):
-    """The chance of one tick; each entry float32.
+    """The random numbers of one tick.
 
     Attributes:
-        choice: Uniform in [0, 1): which slot is clicked.
-        engagement: Standard normal.
-        innovation: Standard normal: how the exposure wanders.
-        observation: Noise on the satisfaction that is seen after the tick, scaled and truncated already.
+        choice: Decides which slot is clicked; uniform in [0, 1).
+        engagement: Noise on the log-engagement; standard normal.
+        innovation: Noise on the exposure; standard normal.
+        observation: Noise on the satisfaction that is observed after the tick, scaled and truncated already.
     """
 
-    choice: jax.Array
-    engagement: jax.Array
-    innovation: jax.Array
-    observation: jax.Array
+    choice: Float[Array, "*ticks"]
+    engagement: Float[Array, "*ticks"]
+    innovation: Float[Array, "*ticks"]
+    observation: Float[Array, "*ticks"]
 
 
 class Turn(NamedTuple):
-    """What came of one tick.
+    """The outcome of one tick.
 
     Attributes:
-        slot: int32, the slot that was clicked; n: nothing.
-        item: int32, the candidate that was clicked; −1: nothing.
-        engagement: float32; 0 if nothing was clicked.
-        observed: float32, the satisfaction right after the tick, with noise.
+        slot: The slot that was clicked; n: nothing.
+        item: The candidate that was clicked; −1: nothing.
+        engagement: Engagement with it; 0 if nothing was clicked.
+        observed: The satisfaction right after the tick, with noise.
     """
 
-    slot: jax.Array
-    item: jax.Array
-    engagement: jax.Array
-    observed: jax.Array
+    slot: Int[Array, "*ticks"]
+    item: Int[Array, "*ticks"]
+    engagement: Float[Array, "*ticks"]
+    observed: Float[Array, "*ticks"]
 
 
 class Scene(NamedTuple):
-    """What is there when a round begins.
+    """User, candidates and observations when a round begins.
 
     Attributes:
         user: The user; platforms do not see this.
-        documents: float32 [K, N], kaleness of each platform's candidates.
-        observed: float32 [K], what each platform sees of the satisfaction.
+        documents: Kaleness of each platform's candidates, in [0, 1].
+        observed: The satisfaction that each platform observes.
     """
 
     user: User
-    documents: jax.Array
-    observed: jax.Array
+    documents: Float[Array, "platforms candidates"]
+    observed: Float[Array, " platforms"]
 
 
 class RoundDraws(NamedTuple):
-    """The chance of one round.
+    """The random numbers of one round.
 
     Attributes:
         ticks: :class:`Draws` with entries [K], one a platform.
-        documents: float32 [K, N], uniform in [0, 1): the candidates of the *next* round.
-        observation: float32 [K], noise on what is seen when the next round begins.
-        newcomer: float32, uniform in [0, 1): the exposure of the next user, if this one leaves.
-        order: int32 [K], the platforms in the order in which they act.
+        documents: Kaleness of the candidates of the *next* round, uniform in [0, 1).
+        observation: Noise on what is observed when the next round begins.
+        newcomer: Decides the exposure of the next user, if this one leaves; uniform in [0, 1).
+        order: The platforms in the order in which they act.
     """
 
     ticks: Draws
-    documents: jax.Array
-    observation: jax.Array
-    newcomer: jax.Array
-    order: jax.Array
+    documents: Float[Array, "platforms candidates"]
+    observation: Float[Array, " platforms"]
+    newcomer: Float[Array, ""]
+    order: Int[Array, " platforms"]
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ class Satisfaction:
         slate: n, items a platform shows.
         platforms: K.
         memory_discount: β in [0, 1): what is left of the exposure after a tick.
-        sensitivity: τ ≥ 0: how strongly the satisfaction follows the exposure.
+        sensitivity: τ ≥ 0, how strongly the satisfaction follows the exposure.
         innovation: η ≥ 0, standard deviation of the exposure's wandering in a tick.
         choc_mean: μ_choc, location of the log-engagement of pure chocolate at full satisfaction.
         choc_sd: σ_choc ≥ 0.
@@ -180,8 +182,8 @@ class Satisfaction:
         for name in ("candidates", "slate", "platforms"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"A world needs {name} of at least 1, got {getattr(self, name)}.")
-        if self.candidates > MOST_CANDIDATES:
-            raise ConfigError(f"A world has at most {MOST_CANDIDATES:,} candidates, got {self.candidates:,}.")
+        if self.candidates > MAX_CANDIDATES:
+            raise ConfigError(f"A world has at most {MAX_CANDIDATES:,} candidates, got {self.candidates:,}.")
         if self.slate > self.candidates:
             raise ConfigError(
                 f"A slate of {self.slate} items cannot be filled from {self.candidates} candidates; "
@@ -206,54 +208,61 @@ class Satisfaction:
 
     @property
     def rounds_per_episode(self) -> int:
-        """Rounds a user stays."""
+        """Rounds of an episode: of one user."""
         return self.time_budget // self.platforms
 
-    def chocolate(self, kaleness: jax.Array) -> jax.Array:
-        """What a candidate has of chocolate, in [0, 1]: high engages and costs; float32 of the argument's shape."""
+    def chocolate(self, kaleness: Float[ArrayLike, "*shape"]) -> Float[ArrayLike, "*shape"]:
+        """The share of chocolate of candidates, in [0, 1]: the higher, the more engaging now and costly later."""
         return kaleness if self.semantics == "recsim-code" else 1.0 - kaleness
 
-    def appeal(self, kaleness: jax.Array) -> jax.Array:
-        """The user's score of a candidate, 1 − kaleness; float32 of the argument's shape.
+    def appeal(self, kaleness: Float[ArrayLike, "*shape"]) -> Float[ArrayLike, "*shape"]:
+        """The user's score of candidates, 1 − kaleness.
 
         Equation 17 and RecSim's code agree on it. Under ``"paper"`` it draws users to chocolate, under
         ``"recsim-code"``, where a high kaleness is chocolate, away from it.
         """
         return 1.0 - kaleness
 
-    def satisfaction(self, exposure: jax.Array) -> jax.Array:
+    def satisfaction(self, exposure: Float[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
         """Equation 16: the logistic function of τ · exposure, in (0, 1)."""
         return jax.nn.sigmoid(self.sensitivity * exposure)
 
-    def _log_engagement(self, chocolate: jax.Array, exposure: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _log_engagement(
+        self, chocolate: Float[ArrayLike, "..."], exposure: Float[ArrayLike, "..."]
+    ) -> tuple[Float[Array, "..."], Float[ArrayLike, "..."]]:
+        """Mean and standard deviation of the log-engagement; shapes broadcast."""
         location = chocolate * self.choc_mean + (1.0 - chocolate) * self.kale_mean
         return location * self.satisfaction(exposure), chocolate * self.choc_sd + (1.0 - chocolate) * self.kale_sd
 
-    def mean_engagement(self, kaleness: jax.Array, exposure: jax.Array) -> jax.Array:
+    def mean_engagement(
+        self, kaleness: Float[ArrayLike, "..."], exposure: Float[ArrayLike, "..."]
+    ) -> Float[Array, "..."]:
         """The expected engagement of a clicked candidate, exp(mu + sd²/2) of equation 18; shapes broadcast."""
         mean, sd = self._log_engagement(self.chocolate(kaleness), exposure)
         return jnp.exp(mean + sd * sd / 2)
 
-    def new_user(self, uniform: jax.Array) -> User:
+    def new_user(self, uniform: Float[ArrayLike, "*users"]) -> User:
         """A user with all the time left and an exposure uniform in ± ½ / (1 − β); ``uniform`` is in [0, 1)."""
         exposure = (uniform - 0.5) / (1.0 - self.memory_discount)
         return User(jnp.asarray(exposure, jnp.float32), jnp.full(jnp.shape(uniform), self.time_budget, jnp.int32))
 
-    def observe(self, user: User, noise: jax.Array) -> jax.Array:
-        """The user's satisfaction with noise on it, float32; shapes broadcast."""
+    def observe(self, user: User, noise: Float[Array, "*observations"]) -> Float[Array, "*observations"]:
+        """The user's satisfaction with noise on it, one observation for each number of noise."""
         return self.satisfaction(user.exposure) + noise
 
-    def step(self, user: User, kaleness: jax.Array, slate: jax.Array, draws: Draws) -> tuple[User, Turn]:
+    def step(
+        self, user: User, kaleness: Float[Array, " candidates"], slate: Int[Array, " slots"], draws: Draws
+    ) -> tuple[User, Turn]:
         """One tick: one platform shows a slate, the user clicks, engages and changes.
 
         Args:
             user: The user before.
-            kaleness: float32 [N], the platform's candidates.
-            slate: int32 [n], candidates in slot order.
-            draws: The tick's chance.
+            kaleness: Of the platform's candidates.
+            slate: Candidates in slot order.
+            draws: The tick's random numbers.
 
         Returns:
-            The user after, and what the platform gets out of it. The tick counts whether or not anything is clicked.
+            The user after, and the outcome. The tick counts whether or not anything is clicked.
         """
         shown = kaleness[slate]
         size = slate.shape[-1]
@@ -270,8 +279,8 @@ class Satisfaction:
         item = jnp.where(clicked, slate[place], -1)
         return after, Turn(slot, item, engagement, self.observe(after, draws.observation))
 
-    def draw(self, key: jax.Array) -> RoundDraws:
-        """The chance of one round, all from one block of random words.
+    def draw(self, key: PRNGKeyArray) -> RoundDraws:
+        """The random numbers of one round, all from one block of random bits.
 
         Args:
             key: Typed JAX key; a new one for every round and user.
@@ -294,8 +303,8 @@ class Satisfaction:
             order=jnp.argsort(order).astype(jnp.int32) if self.turns == "shuffled" else jnp.arange(k, dtype=jnp.int32),
         )
 
-    def random_slates(self, key: jax.Array) -> jax.Array:
-        """A slate of distinct candidates for every platform, every ordered choice equally likely; int32 [K, n].
+    def random_slates(self, key: PRNGKeyArray) -> Int[Array, "platforms slots"]:
+        """A slate of distinct candidates for every platform, every ordered choice equally likely.
 
         The i-th item is drawn by its rank among the candidates that are left, then moved up past those taken before:
         n² comparisons instead of a sort of all N. A rank is ⌊r · left / 2³²⌋ of a 32-bit word r, so that a candidate's
@@ -315,7 +324,7 @@ class Satisfaction:
             ascending = [*kept, passing]
         return jnp.stack(slates, axis=-1)
 
-    def _noise(self, symmetric: jax.Array) -> jax.Array:
+    def _noise(self, symmetric: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         """Normal noise of standard deviation ``observation_noise``, truncated at ± 1, by inversion."""
         if self.observation_noise == 0.0:
             return jnp.zeros_like(symmetric)
@@ -328,13 +337,15 @@ class Satisfaction:
         user = self.new_user(draws.newcomer)
         return Scene(user, draws.documents, self.observe(user, draws.observation))
 
-    def round(self, scene: Scene, slates: jax.Array, draws: RoundDraws) -> tuple[Scene, Turn, jax.Array]:
+    def round(
+        self, scene: Scene, slates: Int[Array, "platforms slots"], draws: RoundDraws
+    ) -> tuple[Scene, Turn, Bool[Array, ""]]:
         """Every platform acts once.
 
         Args:
             scene: The round's beginning.
-            slates: int32 [K, n], candidates in slot order.
-            draws: The round's chance.
+            slates: Candidates in slot order.
+            draws: The round's random numbers.
 
         Returns:
             The next round's scene, the turns with entries [K] by platform, and whether the user left (bool). When the
@@ -360,17 +371,17 @@ class Satisfaction:
         return Scene(user, draws.documents, observed), turns, done
 
 
-def _below(words: jax.Array, bound: int) -> jax.Array:
-    """uint32 words to int32 in 0 … bound − 1: the upper half of the product, from two halves of 16 bits."""
+def _below(words: UInt32[Array, "*shape"], bound: int) -> Int[Array, "*shape"]:
+    """Random words to integers in 0 … bound − 1: the upper half of the product, from two halves of 16 bits."""
     high, low = words >> 16, words & 0xFFFF
     return ((high * bound + (low * bound >> 16)) >> 16).astype(jnp.int32)
 
 
-def _symmetric(words: jax.Array) -> jax.Array:
-    """uint32 words to float32 in the open interval (−1, 1): odd multiples of 2⁻²³, exact and symmetric about 0."""
+def _symmetric(words: UInt32[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """Random words to numbers in the open interval (−1, 1): odd multiples of 2⁻²³, exact and symmetric about 0."""
     return (2.0 * (words >> 9).astype(jnp.float32) + 1.0) * 2.0**-23 - 1.0
 
 
-def _normal(symmetric: jax.Array) -> jax.Array:
+def _normal(symmetric: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """Uniform in (−1, 1) to standard normal, by inversion."""
     return math.sqrt(2.0) * jax.lax.erf_inv(symmetric)

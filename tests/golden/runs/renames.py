@@ -7,7 +7,22 @@ measure, an exchange, a silo), a tensor, a key of a JSON file.
 
 from __future__ import annotations
 
-RENAMES: dict[str, str] = {}
+RENAMES: dict[str, str] = {
+    # messages of FedSlate
+    "RoundStart": "Turn",
+    "BatchAges": "Moments",
+    "NextValues": "Following",
+    "LossInputs": "Compare",
+    "LossGradient": "ValueGradient",
+    "MovingTargets": "TargetsThatMove",
+    "MovingGradient": "GradientThatMoves",
+    "ValueSummands": "ValueWords",
+    "BatchSummands": "BatchWords",
+    "TargetSummands": "TargetWords",
+    "GradientSummands": "GradientWords",
+    "NextValueSum": "FollowingSum",
+    "BatchSum": "LearnSum",
+}
 
 
 def recorded(name: str) -> str:

@@ -327,13 +327,13 @@ class Protocol(abc.ABC, Generic[State]):
         name: Short name, as in the registry.
         task: Name of the task that it is a protocol of, where it is handed to the engine as an object.
         sizes: Lengths of the axes and largest values that its messages leave open, by name.
-        opening: What takes place once, before the first round: a protocol of exchanges on the host, of one round.
+        setup: What takes place once, before the first round: a protocol of exchanges on the host, of one round.
     """
 
     name: str
     task: str = "ranking"
     sizes: Mapping[str, int] = {}
-    opening: Protocol | None = None
+    setup: Protocol | None = None
 
     @property
     @abc.abstractmethod

@@ -1,4 +1,4 @@
-"""A protocol's opening, simulated: exchanges on the host, party after party, every message written down.
+"""A protocol's setup, simulated: exchanges on the host, party after party, every message written down.
 
 The same ``ask``, ``respond`` and ``tell`` as in a deployment; a deployed party draws from its operating system.
 """
@@ -15,8 +15,8 @@ from fedrank.core.messages import Layout
 from fedrank.core.protocol import Party, Protocol
 
 
-def run_opening(
-    opening: Protocol,
+def run_setup(
+    setup: Protocol,
     parties: list[Party],
     rng: np.random.Generator,
     *,
@@ -27,7 +27,7 @@ def run_opening(
     """One round of exchanges on the host.
 
     Args:
-        opening: The protocol.
+        setup: The protocol.
         parties: Its parties.
         rng: The simulation's chance; each party gets a generator of its own for each exchange.
         absent: Exchange and party that is not heard there, nor in what follows.
@@ -40,10 +40,10 @@ def run_opening(
     Raises:
         FedrankError: What an exchange raises; too few parties are left, for instance.
     """
-    state, parties, ledger = opening.init(None), list(parties), Ledger()
-    seeds = rng.bit_generator.seed_seq.spawn(len(opening.exchanges))  # type: ignore[attr-defined]
+    state, parties, ledger = setup.init(None), list(parties), Ledger()
+    seeds = rng.bit_generator.seed_seq.spawn(len(setup.exchanges))  # type: ignore[attr-defined]
     gone: set[int] = set()
-    for exchange, seed in zip(opening.exchanges, seeds, strict=True):
+    for exchange, seed in zip(setup.exchanges, seeds, strict=True):
         if heard is not None:
             heard(exchange.name)
         draws = [np.random.default_rng(own) for own in seed.spawn(len(parties))]

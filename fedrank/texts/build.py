@@ -87,11 +87,11 @@ class TextExperiment:
     citation: str = ""
 
     @property
-    def opening(self) -> SketchSetup:
+    def setup(self) -> SketchSetup:
         """The setup of the protocol."""
-        opening = self.protocol.opening
-        assert isinstance(opening, SketchSetup)
-        return opening
+        setup = self.protocol.setup
+        assert isinstance(setup, SketchSetup)
+        return setup
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ class TextExperiment:
         """
         if "_setup_results" not in self.__dict__:
             exact = any(variant.features in (EXACT, POOLED) for variant in self.variants)
-            made = run_setups(self.opening, self.config.all_seeds, self.federations, self.texts, exact, stage)
+            made = run_setups(self.setup, self.config.all_seeds, self.federations, self.texts, exact, stage)
             self.__dict__["_setup_results"] = made
         return self.__dict__["_setup_results"]
 
@@ -257,9 +257,9 @@ def _protocol(config: TextsConfig, sizes: FederationSizes, given: Protocol | Non
             f"a protocol of silos with texts must be a SiloSketch, since runs keep its rankers and labels; got "
             f"{type(made).__name__}. Derive from it and change what your protocol does otherwise."
         )
-    if made.opening is None:
+    if made.setup is None:
         setup = sketch_setup(config, sizes)
-        made = dataclasses.replace(made, opening=setup, promise=setup.promise)
+        made = dataclasses.replace(made, setup=setup, promise=setup.promise)
     return made
 
 
@@ -294,7 +294,7 @@ def silo_sketch(config: TextsConfig, sizes: FederationSizes) -> SiloSketch:
         ramp=training.ramp,
         plus_beta=training.plus_beta,
         serial=training.serial,
-        opening=setup,
+        setup=setup,
     )
 
 

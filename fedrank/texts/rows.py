@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float32, Int32, Int64
 
 from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Party
-from fedrank.engine.setup import run_opening
+from fedrank.engine.setup import run_setup
 from fedrank.texts.data.features import Statistics, statistics_of
 from fedrank.texts.data.silos import Federation
 from fedrank.texts.silo_sketch.arrays import SETUP_SEED, Size, grown, silo_arrays, size_of
@@ -127,7 +127,7 @@ def run_setups(
     for seed, federation, silos in zip(seeds, federations, texts, strict=True):
         stage(f"Sketches of seed {seed}")
         rng = np.random.default_rng([seed, SETUP_SEED])
-        state, parties, crossed = run_opening(setup, setup.parties(list(silos)), rng)
+        state, parties, crossed = run_setup(setup, setup.parties(list(silos)), rng)
         ledger = ledger if len(ledger) else crossed
         rows = [rows_of_party(party) for party in parties]
         sets[SKETCHED].append(rows)

@@ -240,7 +240,7 @@ class TextRunner(Runner):
         self.home.json("baselines.json", {"baselines": []})
 
     def _federation(self) -> dict[str, Any]:
-        e, opening, o = self.experiment, self.experiment.opening, self.setups
+        e, setup, o = self.experiment, self.experiment.setup, self.setups
         rows = jax.tree.map(np.asarray, o.arrays.rows)
         first = e.federations[0]
         silos = []
@@ -258,17 +258,17 @@ class TextRunner(Runner):
                     "answered": [int(n) for n in owner["answered"]] if "answered" in owner else None,
                 }
             )
-        noise, error = opening.noise, np.array(o.errors, float)
+        noise, error = setup.noise, np.array(o.errors, float)
         return {
             "silos": silos,
             "words": [len(one.words) for one in e.texts[0]],
             "foreign_share": first.foreign_share(),
             "mode": noise.mode,
-            "sketch": {"z": opening.shape.z, "w": opening.shape.w, "kind": opening.shape.kind},
-            "statistics": {"z": opening.statistics.z, "w": opening.statistics.w},
-            "z1": opening.z1 if opening.asks else None,
-            "decoys": opening.decoys if opening.asks else None,
-            "allowed": opening.allowed if noise.mode == "per-query" else None,
+            "sketch": {"z": setup.shape.z, "w": setup.shape.w, "kind": setup.shape.kind},
+            "statistics": {"z": setup.statistics.z, "w": setup.statistics.w},
+            "z1": setup.z1 if setup.asks else None,
+            "decoys": setup.decoys if setup.asks else None,
+            "allowed": setup.allowed if noise.mode == "per-query" else None,
             "count_error": {"all": error[:, 0].tolist(), "held": error[:, 1].tolist()},
             "true_count": {"all": error[:, 2].tolist(), "held": error[:, 3].tolist()},
             "beta": e.protocol.beta,
@@ -278,10 +278,10 @@ class TextRunner(Runner):
 
     @override
     def write_crossed(self, done: int) -> None:
-        protocol, opening = self.experiment.protocol, self.experiment.opening
+        protocol, setup = self.experiment.protocol, self.experiment.setup
         self.home.json("privacy.json", protocol.account(done, self.config.privacy.delta).as_json())
         self.home.text("ledger.jsonl", self._ledger().text())
-        self.home.json("messages.json", described((*opening.exchanges, *protocol.exchanges)))
+        self.home.json("messages.json", described((*setup.exchanges, *protocol.exchanges)))
 
     @override
     def write_results(self, states: Any, own: Any, seconds: float, rate: float | None) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from fedrank.engine.setup import run_opening
+from fedrank.engine.setup import run_setup
 from fedrank.texts.data.generate import generate_federation
 from fedrank.texts.silo_sketch.setup import SketchSetup
 from fedrank.texts.silo_sketch.setup.rows import RowSettings, SiloTexts
@@ -68,7 +68,7 @@ def opening_of(mode="plain", texts=None, **settings):
 def run(opening, texts=None, seed=0, **how):
     """Its state, parties and ledger."""
     texts = small_texts() if texts is None else texts
-    return run_opening(opening, opening.parties(list(texts)), np.random.default_rng(seed), **how)
+    return run_setup(opening, opening.parties(list(texts)), np.random.default_rng(seed), **how)
 
 
 class Collection:

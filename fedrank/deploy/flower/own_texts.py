@@ -52,11 +52,11 @@ class Agreed(NamedTuple):
     n_parties: int
 
     @property
-    def opening(self) -> SketchSetup:
+    def setup(self) -> SketchSetup:
         """How silos come to their rows."""
-        opening = self.protocol.opening
-        assert isinstance(opening, SketchSetup)
-        return opening
+        setup = self.protocol.setup
+        assert isinstance(setup, SketchSetup)
+        return setup
 
 
 def is_known(config: TextsConfig) -> bool:
@@ -79,7 +79,7 @@ def agreed(config: TextsConfig, where: str | None = None) -> Agreed:
         DataError: A known set is not there.
     """
     found = _agreed(config, where)
-    for exchange in (*found.opening.exchanges, *found.protocol.exchanges):
+    for exchange in (*found.setup.exchanges, *found.protocol.exchanges):
         for layout in (exchange.request, exchange.reply):
             if layout.nbytes > MOST_BYTES:
                 raise ConfigError(

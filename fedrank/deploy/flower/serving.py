@@ -125,7 +125,7 @@ def experiment_of(config: Settings, n_features: int = 0) -> Experiment | SiloExp
 
 def _opened(experiment: Agreed, network: Network, settings: FlowerSettings, kept: Kept) -> list[Tally]:
     log.info("opening: %d silos agree on keys and show each other what they show", experiment.n_parties)
-    _, tallies = OpeningRounds(experiment.opening, experiment.n_parties, network, settings, kept).open()
+    _, tallies = OpeningRounds(experiment.setup, experiment.n_parties, network, settings, kept).open()
     return tallies
 
 
@@ -185,9 +185,9 @@ class Kept(Log):
     def opened(self, state: Any, tallies: list[Tally]) -> None:
         """The opening is over; what it was about is written down, and the run goes on from here if it is stopped."""
         protocol = self._experiment.protocol
-        assert isinstance(protocol, SiloSketch) and protocol.opening is not None
+        assert isinstance(protocol, SiloSketch) and protocol.setup is not None
         learner = protocol.learner
-        self._home.json("messages.json", described((*protocol.opening.exchanges, *protocol.exchanges)))
+        self._home.json("messages.json", described((*protocol.setup.exchanges, *protocol.exchanges)))
         self._home.json(
             "model.json",
             {

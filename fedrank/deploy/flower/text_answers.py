@@ -78,10 +78,10 @@ def answer_texts(
     number = node.partition_id
     if not question.request:
         if question.opening:  # what does not fit is told before anything crosses
-            common.opening.party(texts_of(config, node, where), number)
+            common.setup.party(texts_of(config, node, where), number)
         return Answer.of(number, np.ones(1, bool), cuts_words(config) if node.data else b"")
     if question.opening:
-        opening = common.opening
+        opening = common.setup
         party = opening.party(texts_of(config, node, where), number)
         seeded = node.chance == "seed"
         draws = setup_generator(config.seed, question.exchange, number) if seeded else None

@@ -63,7 +63,7 @@ class SiloSketch(Protocol):
         ramp: Number of steps in which β grows linearly from 0.
         plus_beta: β of Local+.
         serial: One silo a round, in turn, instead of all at once.
-        opening: The setup that makes the silos' rows; None where they have rows.
+        setup: The protocol that makes the silos' rows; None where they have rows.
 
     Raises:
         ConfigError: A number is out of range.
@@ -81,7 +81,7 @@ class SiloSketch(Protocol):
     ramp: int = 200
     plus_beta: float = 0.3
     serial: bool = False
-    opening: Protocol | None = field(default=None, compare=False)
+    setup: Protocol | None = field(default=None, compare=False)
 
     name = "silo-sketch"
     task = "texts"

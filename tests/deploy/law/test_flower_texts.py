@@ -19,7 +19,7 @@ from fedrank.deploy.flower.opening_answers import FileStore, Remembered, opening
 from fedrank.deploy.flower.opening_rounds import OpeningRounds
 from fedrank.deploy.flower.serving import serve
 from fedrank.deploy.flower.text_answers import SHOWN, answer_texts, rows_of_party_in
-from fedrank.engine.setup import run_opening
+from fedrank.engine.setup import run_setup
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.texts.silo_sketch.setup.exchange_sketches import rows_of_party
 from fedrank.texts.silo_sketch.state import SketchRows
@@ -45,7 +45,7 @@ def remembered(folder, number):
 
 def names_of(values):
     """The opening's exchanges."""
-    return [exchange.name for exchange in own_texts.agreed(flat.read_run(values)[0]).opening.exchanges]
+    return [exchange.name for exchange in own_texts.agreed(flat.read_run(values)[0]).setup.exchanges]
 
 
 def gone_from(values, nodes, name):
@@ -63,7 +63,7 @@ def over_nodes(values, nodes):
     """The server's state after the opening, the log, the network and the tallies."""
     config, told = flat.read_run(values)
     network, log = Nodes(nodes), Heard()
-    state, tallies = OpeningRounds(own_texts.agreed(config).opening, SILOS, network, told, log).open()
+    state, tallies = OpeningRounds(own_texts.agreed(config).setup, SILOS, network, told, log).open()
     return state, log, network, tallies
 
 
@@ -71,8 +71,8 @@ def simulated(values, folders, absent=()):
     """The same in a simulator: the server's state, each silo's rows and what crossed."""
     experiment = experiment_of(values, folders)
     rng = np.random.default_rng([experiment.config.seed, 0x5E7C])
-    parties = experiment.opening.parties(list(experiment.texts[0]))
-    state, parties, ledger = run_opening(experiment.opening, parties, rng, absent=absent)
+    parties = experiment.setup.parties(list(experiment.texts[0]))
+    state, parties, ledger = run_setup(experiment.setup, parties, rng, absent=absent)
     return state, [rows_of_party(party) for party in parties], ledger
 
 
@@ -208,7 +208,7 @@ def test_a_server_that_unmasks_twice_gets_nothing(shared, folders):
     """For other survivors the shares would show a single silo's vector."""
     config, _ = flat.read_run(shared.values)
     step = names_of(shared.values).index("sum-unmasking")
-    exchange = own_texts.agreed(config).opening.exchanges[step]
+    exchange = own_texts.agreed(config).setup.exchanges[step]
     question = shared.questions[0, "sum-unmasking"]
     request = exchange.request.decode(question.request)
     fewer = dataclasses.replace(request, survived=np.array([1, 0, 0], np.uint8))

@@ -27,7 +27,7 @@ def world():
     """A run's arrays of two feature sets, and rankers of three variants drawn by lot: nobody trains."""
     opening = opening_of("plain")
     learner = GradedLearner(16, 3, "regression")
-    protocol = SiloSketch(learner, SILOS, None, opening=opening)
+    protocol = SiloSketch(learner, SILOS, None, setup=opening)
     experiment = TextExperiment(
         TextsConfig(seeds=1),
         (small_federation(),),

@@ -68,7 +68,7 @@ def wait_for(home: HubFolder, process: subprocess.Popen, seconds: float = 60.0) 
 def random_replies(terms: Terms, count: int, seed: int) -> list[bytes]:
     """Reports that honest devices may send."""
     random, layout = np.random.default_rng(seed), terms.reply
-    most = terms.each * terms.metric.largest
+    most = terms.per_half * terms.metric.largest
     made = layout.message(
         random.integers(0, 2**32, count, np.uint32),
         random.integers(0, most + 1, count).astype(np.int32),

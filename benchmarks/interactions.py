@@ -153,7 +153,7 @@ class _NumpyLoop:
             for sign in (1, -1):
                 w = self.weights + sign * protocol.sigma * noise
                 total = 0.0
-                for _ in range(protocol.each):
+                for _ in range(protocol.per_half):
                     query = random.integers(queries.n_queries)
                     first, last = queries.offsets[query], queries.offsets[query + 1]
                     x = queries.features[first:last]
@@ -222,7 +222,7 @@ def _parts(arguments: argparse.Namespace, ranker: str) -> dict[str, float]:
     from fedrank.core.kernels import weighted_sum_kernel
     from fedrank.core.rng import party_key
     from fedrank.ranking.on_device.messages import Reply
-    from fedrank.ranking.sessions.kernel import play
+    from fedrank.ranking.sessions.kernel import run_sessions
 
     whole = _Simulated(arguments, ranker, "on", 10)
     protocol, (data, _) = whole.experiment.protocol, whole.experiment.parties.shared
@@ -237,14 +237,14 @@ def _parts(arguments: argparse.Namespace, ranker: str) -> dict[str, float]:
 
     def session(seed, queries, clicks, ties):
         steps = (protocol.sigma, -protocol.sigma)
-        return play(
+        return run_sessions(
             protocol.ranker, protocol.users, jnp.int32(0), data, center, seed, steps, queries, clicks, ties, False
         )
 
     def gradient(seeds, coefficients):
         return weighted_sum_kernel(seeds, coefficients, protocol.ranker.size)
 
-    shape = (parties, protocol.halves, protocol.each)
+    shape = (parties, protocol.halves, protocol.per_half)
     queries = jnp.asarray(random.integers(0, whole.experiment.splits.train.n_queries, shape), jnp.int32)
     center = jnp.asarray(random.normal(size=protocol.ranker.size), jnp.float32)
     seeds, sums = words(parties), words(2, parties) >> 20

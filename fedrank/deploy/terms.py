@@ -109,9 +109,9 @@ class Terms:
             raise ConfigError(
                 f"randomised-response needs p in [1/{metric.n}, 1] and no epsilon, got {self.p} and {self.epsilon}."
             )
-        if self.each * metric.largest >= 2**24:
+        if self.per_half * metric.largest >= 2**24:
             raise ConfigError(
-                f"a sum of {self.each} values of {metric.name} may exceed 24 bits; use less interactions."
+                f"a sum of {self.per_half} values of {metric.name} may exceed 24 bits; use less interactions."
             )
 
     @functools.cached_property
@@ -121,7 +121,7 @@ class Terms:
         return metric if self.reward_values is None else discretised(metric, self.reward_values)
 
     @property
-    def each(self) -> int:
+    def per_half(self) -> int:
         """Number of interactions under θ + σv, and of those under θ − σv."""
         return self.interactions // 2
 
@@ -138,7 +138,7 @@ class Terms:
     @functools.cached_property
     def clicks_to_reply(self) -> ClicksToReply:
         """What turns a user's clicks into a reply, on a device as in a simulation."""
-        return ClicksToReply(self.metric, self.each, True, self.p, self.mechanism == "laplace")
+        return ClicksToReply(self.metric, self.per_half, True, self.p, self.mechanism == "laplace")
 
     @functools.cached_property
     def reply(self) -> Layout[Any]:

@@ -1,4 +1,4 @@
-"""What label-trained rankers reach on the same data, measured by the same evaluator: the marks to compare with."""
+"""What label-trained rankers reach on the same data, measured by the same evaluator: the baselines to compare with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedrank.ranking.rankers.linear import Linear
 
 
 @dataclass(frozen=True, eq=False)
-class Mark:
+class Baseline:
     """One label-trained ranker and its values.
 
     Attributes:
@@ -31,14 +31,14 @@ class Mark:
     notes: tuple[str, ...]
 
 
-def marks(
+def baselines(
     names: tuple[str, ...],
     splits: Splits,
     metric: OnlineMetric,
     users: tuple[CascadeUser, ...],
     measures: tuple[str, ...],
     tie_orders: int,
-) -> list[Mark]:
+) -> list[Baseline]:
     """Train and evaluate each; what was done before in this process is remembered, for sweeps.
 
     Args:
@@ -52,34 +52,34 @@ def marks(
     Raises:
         FedrankError: No such baseline, or it cannot be trained on this data.
     """
-    return [_mark(name, splits, metric, users, measures, tie_orders) for name in names]
+    return [_baseline(name, splits, metric, users, measures, tie_orders) for name in names]
 
 
 # Splits are compared by identity: the runs of a sweep that have the same data have the same object.
 @functools.lru_cache(maxsize=16)
-def _trained(name: str, splits: _Same) -> Model:
+def _trained(name: str, splits: _ByIdentity) -> Model:
     return fit_baseline(name, splits.splits)
 
 
-def _mark(name, splits, metric, users, measures, tie_orders) -> Mark:
-    return _measured(name, _Same(splits), metric, users, measures, tie_orders)
+def _baseline(name, splits, metric, users, measures, tie_orders) -> Baseline:
+    return _measured(name, _ByIdentity(splits), metric, users, measures, tie_orders)
 
 
-class _Same:
+class _ByIdentity:
     """Splits as a key: equal where they are the same object, which the key keeps alive."""
 
     def __init__(self, splits: Splits):
         self.splits = splits
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.splits is other.splits
+        return isinstance(other, _ByIdentity) and self.splits is other.splits
 
     def __hash__(self) -> int:
         return id(self.splits)
 
 
 @functools.lru_cache(maxsize=64)
-def _measured(name, same: _Same, metric, users, measures, tie_orders) -> Mark:
+def _measured(name, same: _ByIdentity, metric, users, measures, tie_orders) -> Baseline:
     model = _trained(name, same)
 
     def scored(queries: QuerySet) -> QuerySet:
@@ -89,4 +89,4 @@ def _measured(name, same: _Same, metric, users, measures, tie_orders) -> Mark:
     # A model's scores are data with one feature, ranked by the linear ranker of weight 1.
     evaluator = Evaluator(same.splits.map(scored), Linear(1), metric, users, measures, tie_orders)
     values = evaluator.per_query(np.ones((1, 1), np.float32))
-    return Mark(name, {measure: rows[0] for measure, rows in values.items()}, model.notes)
+    return Baseline(name, {measure: rows[0] for measure, rows in values.items()}, model.notes)

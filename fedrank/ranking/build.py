@@ -22,7 +22,7 @@ from fedrank.engine.simulator import Conditions
 from fedrank.metrics.online import REWARDS, OnlineMetric, discretised
 from fedrank.privacy.quantise import GridTooFineError
 from fedrank.ranking.central import Central
-from fedrank.ranking.clicks.cascade import MOST_GRADES, USERS, CascadeUser
+from fedrank.ranking.clicks.cascade import MAX_GRADES, USERS, CascadeUser
 from fedrank.ranking.clicks.poison import inverted_user
 from fedrank.ranking.config import (
     Attack,
@@ -97,7 +97,9 @@ class Experiment:
         """Keys of the publications that this experiment rests on."""
         c = self.config
         population, attack = _population(c)
-        defended = isinstance(c, DefendedConfig) and c.aggregate != "mean"
+        rule = ()
+        if isinstance(c, DefendedConfig) and c.aggregate != "mean":
+            rule = _citations(_rules(c), c.aggregate)
         keys = [
             method(c.protocol).citation if c.protocol in method_names() else "",
             *_citations(RANKERS, c.ranker),
@@ -107,7 +109,7 @@ class Experiment:
             "kingma2015adam" if isinstance(c, FoltrESConfig) else "",
             "wang2022noniid" if (isinstance(c, DeviceConfig) and c.share in ("topic", "labels")) else "",
             "wang2022noniid" if population.users else "",
-            *(_citations(_rules(c), c.aggregate) if defended else ()),
+            *rule,
             *_citations(ATTACKS, attack.kind),
             "bonawitz2017secagg" if isinstance(c, FoltrPDGDConfig) and c.privacy.secure_sum else "",
         ]
@@ -162,7 +164,7 @@ def load_splits(
 ) -> Splits:
     """The data of a run; the runs of a sweep share it. ``cache`` is where sets are looked for without a folder."""
     del cache
-    splits = load(data, fold=fold, normalise=normalise, seed=seed, folder=folder, max_label=MOST_GRADES - 1)
+    splits = load(data, fold=fold, normalise=normalise, seed=seed, folder=folder, max_label=MAX_GRADES - 1)
     return splits.hold_out(holdout, seed)
 
 

@@ -42,12 +42,12 @@ from fedrank.privacy.unprotected import Unprotected
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks
-from fedrank.ranking.learners.dueling import DuelWords, dueling_steps
-from fedrank.ranking.learners.pdgd import Learnt, PdgdWords, pdgd_steps
+from fedrank.ranking.learners.dueling import DuelDraws, dueling_steps
+from fedrank.ranking.learners.pdgd import Learned, PdgdDraws, pdgd_steps
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.devices import chosen, remember
+from fedrank.ranking.sessions.devices import draw_queries, record_experience
 
 #: The learners, with the learning rate of published experiments.
 LEARNERS = {"pdgd": 0.1, "dbgd": 0.01, "mgd": 0.01}
@@ -58,8 +58,8 @@ CANDIDATES = 9
 #: Standard deviation of the weights that PDGD starts a network from: at zero its gradient is zero, and stays so.
 _INITIAL = 0.1
 
-#: Words of chance are drawn for a whole round at once.
-_MOST_INTERACTIONS = 10**6
+#: Random bits are drawn for a whole round at once.
+_MAX_INTERACTIONS = 10**6
 
 
 @message(kind=2)
@@ -70,12 +70,12 @@ class Reply:
 
 
 class Draws(NamedTuple):
-    """The chance of one round; no word serves two purposes.
+    """The random bits of one round; none is used twice.
 
     Attributes:
         queries: uint32 [K]: which query an interaction is about.
-        learner: The chance of its K steps, :class:`~fedrank.ranking.learners.pdgd.PdgdWords` or
-            :class:`~fedrank.ranking.learners.dueling.DuelWords`.
+        learner: Random bits of its K steps, :class:`~fedrank.ranking.learners.pdgd.PdgdDraws` or
+            :class:`~fedrank.ranking.learners.dueling.DuelDraws`.
     """
 
     queries: Any
@@ -109,7 +109,7 @@ class Central(RankingProtocol):
         ranker: Features to scores.
         user: Who clicks.
         others: Further users; the service meets one of them only, as :meth:`devices` is told.
-        metric: For the curve of what users experience; nothing is learnt from it.
+        metric: For the curve of what users experience; nothing is learned from it.
         interactions: K, most interactions of a round; as many as all devices of a federated round together.
         learning_rate: Length of a step: of PDGD along its gradient, of the others along a unit direction. None: 0.1
             for PDGD, 0.01 for the others.
@@ -137,8 +137,8 @@ class Central(RankingProtocol):
     def __post_init__(self):
         if self.learner not in LEARNERS:
             raise ConfigError(f"learner must be one of {', '.join(LEARNERS)}, got {self.learner!r}.")
-        if not 1 <= self.interactions <= _MOST_INTERACTIONS:
-            raise ConfigError(f"interactions must be in 1..{_MOST_INTERACTIONS:,}, got {self.interactions:,}.")
+        if not 1 <= self.interactions <= _MAX_INTERACTIONS:
+            raise ConfigError(f"interactions must be in 1..{_MAX_INTERACTIONS:,}, got {self.interactions:,}.")
         if not 0 < self.rate < 1e30:
             raise ConfigError(f"learning_rate must be positive and finite, got {self.learning_rate}.")
         if not 0 < self.decay <= 1:
@@ -192,7 +192,7 @@ class Central(RankingProtocol):
         del delta
         return Unprotected(rounds, IN_THE_CLEAR)
 
-    def devices(self, data: Any, shares: Shares, which: Any = None, amounts: Any = None) -> Party:
+    def devices(self, data: Any, shares: Shares, user_index: Any = None, amounts: Any = None) -> Party:
         """The service, as the only party; see :func:`fedrank.ranking.sessions.devices.devices`.
 
         Raises:
@@ -205,7 +205,7 @@ class Central(RankingProtocol):
         if isinstance(data, FeatureBlocks) != self.kernels:
             layout = "blocks" if self.kernels else "padded"
             raise ConfigError(f"kernels = {self.kernels} takes data as queries.{layout}(), got {type(data).__name__}.")
-        return super().devices(data, shares, which, amounts)
+        return super().devices(data, shares, user_index, amounts)
 
 
 @dataclass(frozen=True)
@@ -221,43 +221,43 @@ class ServeAndLearn(Exchange, request=Request, reply=Reply):
         return Request(state.round, state.weights)
 
     def draw(self, key: Any) -> Draws:
-        """All chance of a round, from the key: the learner's and the simulated users'."""
-        return self._cut(jax.random.bits(key, (self._words,), jnp.uint32))
+        """All random bits of a round, from the key: the learner's and the simulated users'."""
+        return self._cut(jax.random.bits(key, (self._n_bits,), jnp.uint32))
 
     def draw_from_os(self) -> Draws:
         """The same from the operating system."""
-        return self._cut(jnp.asarray(os_words((self._words,))))
+        return self._cut(jnp.asarray(os_words((self._n_bits,))))
 
     @property
     def _widths(self) -> list[int]:
-        """Words of one interaction, purpose by purpose, the query's first."""
+        """Number of random integers of one interaction, purpose by purpose, the query's first."""
         depth, compared = self.settings.user.depth, self.settings.compared
         return [1, 2, depth] if self.settings.learner == "pdgd" else [1, compared, depth, depth, depth]
 
     @property
-    def _words(self) -> int:
+    def _n_bits(self) -> int:
         return self.settings.interactions * sum(self._widths)
 
-    def _cut(self, words: jax.Array) -> Draws:
+    def _cut(self, rng_bits: jax.Array) -> Draws:
         k = self.settings.interactions
-        parts = jnp.split(words, (k * np.cumsum(self._widths[:-1])).tolist())
+        parts = jnp.split(rng_bits, (k * np.cumsum(self._widths[:-1])).tolist())
         first, *others = (part.reshape(k, -1) for part in parts)
-        return Draws(first[:, 0], PdgdWords(*others) if self.settings.learner == "pdgd" else DuelWords(*others))
+        return Draws(first[:, 0], PdgdDraws(*others) if self.settings.learner == "pdgd" else DuelDraws(*others))
 
     def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, Reply]:
         """Serve the users of a round and learn from each of them."""
         s, own = self.settings, party.own
         active = jnp.arange(s.interactions) < own.amount
-        learnt = self._learn(request, party, draws, active)
-        numerators = jnp.asarray(s.metric.numerators, jnp.int32)[jnp.asarray(s.metric.index)[learnt.seen.patterns]]
+        learned = self._learn(request, party, draws, active)
+        numerators = jnp.asarray(s.metric.numerators, jnp.int32)[jnp.asarray(s.metric.index)[learned.sessions.patterns]]
         values = numerators.astype(jnp.float32) / s.metric.scale
-        return party._replace(own=remember(own, values, learnt.seen, active)), Reply(learnt.weights)
+        return party._replace(own=record_experience(own, values, learned.sessions, active)), Reply(learned.weights)
 
-    def _learn(self, request: Request, party: Party, draws: Draws, active: jax.Array) -> Learnt:
+    def _learn(self, request: Request, party: Party, draws: Draws, active: jax.Array) -> Learned:
         s, own = self.settings, party.own
         data, queries = party.shared
         rate = jnp.float32(s.rate) * jnp.float32(s.decay) ** jnp.asarray(request.round, jnp.float32)
-        about = chosen(queries, own, draws.queries)
+        about = draw_queries(queries, own, draws.queries)
         start = jnp.asarray(request.weights)
         if s.learner == "pdgd":
             return pdgd_steps(s.ranker, s.users, own.user, data, start, rate, about, active, draws.learner, s.batch)
@@ -266,5 +266,5 @@ class ServeAndLearn(Exchange, request=Request, reply=Reply):
         )
 
     def tell(self, state: ServerState, replies: Reply, arrived: jax.Array) -> ServerState:
-        """Keep the weights of the round; what did not arrive is as if it had not been learnt."""
+        """Keep the weights of the round; what did not arrive is as if it had not been learned."""
         return ServerState(state.round + 1, jnp.where(arrived[0], replies.weights[0], state.weights))

@@ -20,7 +20,7 @@ from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import PaddedQueries, concatenate
 from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.expected import expected_rewards, rankings, tie_order_words
+from fedrank.ranking.sessions.expected import expected_rewards, rankings, tie_order_bits
 
 #: A collection whose padded features stay below this many numbers is evaluated as one array (256 MiB).
 _ONE_ARRAY = 2**26
@@ -29,7 +29,7 @@ _SMALLEST = 64
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Measures:
     """What is to be measured; equal ones share a compiled program, so that the runs of a sweep compile it once."""
 
     ranker: Ranker
@@ -37,10 +37,10 @@ class _Asked:
     users: tuple[CascadeUser, ...]
     measures: tuple[str, ...]
 
-    def of(self, weights: jax.Array, data: PaddedQueries, words: jax.Array | None) -> dict[str, jax.Array]:
-        if words is None:
+    def per_query(self, weights: jax.Array, data: PaddedQueries, rng_bits: jax.Array | None) -> dict[str, jax.Array]:
+        if rng_bits is None:
             return self._ranked(data, rankings(self.ranker, data, weights))
-        shuffled = jax.lax.map(lambda w: self._ranked(data, rankings(self.ranker, data, weights, w)), words)
+        shuffled = jax.lax.map(lambda w: self._ranked(data, rankings(self.ranker, data, weights, w)), rng_bits)
         return jax.tree.map(lambda values: jnp.mean(values, axis=0), shuffled)
 
     def _ranked(self, data: PaddedQueries, order: jax.Array) -> dict[str, jax.Array]:
@@ -56,8 +56,10 @@ class _Asked:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _values(asked: _Asked, models: jax.Array, data: PaddedQueries, words: jax.Array | None) -> dict[str, jax.Array]:
-    return jax.vmap(asked.of, in_axes=(0, None, None))(models, data, words)
+def _values(
+    measures: _Measures, models: jax.Array, data: PaddedQueries, rng_bits: jax.Array | None
+) -> dict[str, jax.Array]:
+    return jax.vmap(measures.per_query, in_axes=(0, None, None))(models, data, rng_bits)
 
 
 class Evaluator:
@@ -87,11 +89,11 @@ class Evaluator:
         padded = everything.n_queries * everything.longest * everything.n_features
         self._buckets = everything.buckets(everything.longest if padded <= _ONE_ARRAY else _SMALLEST)
         self._judged = everything.judged
-        words = tie_order_words(tie_orders, everything.n_queries) if tie_orders else None
-        self._words = [None if words is None else jnp.asarray(words[:, chosen]) for chosen, _ in self._buckets]
+        rng_bits = tie_order_bits(tie_orders, everything.n_queries) if tie_orders else None
+        self._tie_bits = [None if rng_bits is None else jnp.asarray(rng_bits[:, chosen]) for chosen, _ in self._buckets]
         for name in measures:
             offline_metric(name)  # a misspelt name is told before anything is trained
-        self._asked = _Asked(ranker, metric, users, measures)
+        self._measures = _Measures(ranker, metric, users, measures)
 
     @property
     def queries(self) -> dict[str, list]:
@@ -113,8 +115,8 @@ class Evaluator:
         """
         models = jnp.asarray(weights, jnp.float32)
         out: dict[str, np.ndarray] = {}
-        for (chosen, data), words in zip(self._buckets, self._words, strict=True):
-            for name, values in _values(self._asked, models, data, words).items():
+        for (chosen, data), rng_bits in zip(self._buckets, self._tie_bits, strict=True):
+            for name, values in _values(self._measures, models, data, rng_bits).items():
                 out.setdefault(name, np.zeros((len(models), len(self._judged))))[:, chosen] = values
         return out
 
@@ -137,6 +139,6 @@ class Evaluator:
             for name, table in values.items():
                 for model, row in enumerate(table[:, part]):
                     scores[model].append(Score(split, name, float(row.mean())))
-                    if name in self._asked.measures and judged.any():  # no mean over no queries
+                    if name in self._measures.measures and judged.any():  # no mean over no queries
                         scores[model].append(Score(split, f"{name} (judged)", float(row[judged].mean())))
         return scores

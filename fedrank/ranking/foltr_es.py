@@ -49,25 +49,25 @@ from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.on_device.reply import ClicksToReply
 from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.devices import chosen, remember
+from fedrank.ranking.sessions.devices import draw_queries, record_experience
 from fedrank.ranking.sessions.published import published_sessions, published_weighted_sum
-from fedrank.ranking.sessions.seen import Seen
-from fedrank.ranking.sessions.sessions import check_ties, play
+from fedrank.ranking.sessions.results import SessionResults
+from fedrank.ranking.sessions.sessions import check_ties, run_sessions
 
 #: Noise exceeds so many scales with a probability of e⁻⁴⁰.
 _TAIL = 40
 
 
 class Draws(NamedTuple):
-    """A device's chance in one round; no two fields share a word.
+    """A device's random bits in one round; none is used twice.
 
     Attributes:
         seed: uint32: of the perturbation; the only one that is sent.
-        queries: uint32 [halves, each]: which query an interaction is about.
-        clicks: uint32 [halves, each, depth]: the user's chance at each rank.
-        ties: uint32 [halves, each]: order of equal scores.
-        privacy: uint32 [halves, each, 2]: the lies.
-        noise: int32 [halves]: what is added to the sums; zero where interactions are lied about.
+        queries: uint32 [halves, per_half]: which query an interaction is about.
+        clicks: uint32 [halves, per_half, depth]: random bits for the user's decision at each rank.
+        ties: uint32 [halves, per_half]: order of equal scores.
+        privacy: uint32 [halves, per_half, 2]: for randomised response.
+        noise: int32 [halves]: what is added to the sums; zero with randomised response.
     """
 
     seed: Any
@@ -161,10 +161,10 @@ class FoltrES(RankingProtocol):
             )
         if self.user.depth != self.metric.depth:
             raise ConfigError(f"{self.metric.name} looks at {self.metric.depth} ranks, the user at {self.user.depth}.")
-        if self.each * self.metric.largest >= 2**24:
+        if self.per_half * self.metric.largest >= 2**24:
             most = (2**24 - 1) // self.metric.largest
             less = f"at most {most * self.halves} interactions a round" if most else "fewer values of the reward"
-            raise ConfigError(f"a sum of {self.each} values of {self.metric.name} may exceed 24 bits; use {less}.")
+            raise ConfigError(f"a sum of {self.per_half} values of {self.metric.name} may exceed 24 bits; use {less}.")
         ES_DEFENCES.entry(self.aggregate)
         if self.aggregate != "mean" and not self.antithetic:
             raise ConfigError(f"aggregate = {self.aggregate!r} works on differences; it needs antithetic halves.")
@@ -187,14 +187,14 @@ class FoltrES(RankingProtocol):
         return 2 if self.antithetic else 1
 
     @property
-    def each(self) -> int:
+    def per_half(self) -> int:
         """Interactions with each of them."""
         return self.interactions // self.halves
 
     @property
     def clicks_to_reply(self) -> ClicksToReply:
         """What turns clicks into a reply, here and on real devices."""
-        return ClicksToReply(self.metric, self.each, self.antithetic, self.p, self.noise is not None)
+        return ClicksToReply(self.metric, self.per_half, self.antithetic, self.p, self.noise is not None)
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
@@ -212,18 +212,18 @@ class FoltrES(RankingProtocol):
         weights = jnp.asarray(self.ranker.initial())
         return ServerState(jnp.uint32(0), weights, self.optimiser.init(weights))
 
-    def devices(self, data: Any, shares: Shares, which: Any = None, amounts: Any = None) -> Party:
+    def devices(self, data: Any, shares: Shares, user_index: Any = None, amounts: Any = None) -> Party:
         """All devices of a simulation; see :func:`fedrank.ranking.sessions.devices.devices`."""
-        if self.as_published and not (which is None and amounts is None):
+        if self.as_published and not (user_index is None and amounts is None):
             raise ConfigError("as_published simulates devices that are all alike; give no users or amounts.")
         if amounts is not None and np.any(np.asarray(amounts) % self.halves):
             raise ConfigError("amounts of interactions must be even with antithetic halves.")
-        return super().devices(data, shares, which, amounts)
+        return super().devices(data, shares, user_index, amounts)
 
     def account(self, rounds: int, delta: float) -> Promise:
         """What a device is promised over so many rounds."""
         if self.noise is not None:
-            return self.noise.account(self.each, self.halves, rounds, delta)
+            return self.noise.account(self.per_half, self.halves, rounds, delta)
         return account(
             p=self.p,
             n=self.metric.n,
@@ -257,31 +257,31 @@ class TryPerturbation(Exchange, request=Request):
         return Request(state.round, state.weights)
 
     def draw(self, key: Any) -> Draws:
-        """All of a simulated device's chance in a round, from its key."""
-        words = jax.random.bits(key, (self._words,), jnp.uint32)
+        """A simulated device's random bits of a round, from its key."""
+        rng_bits = jax.random.bits(key, (self._n_bits,), jnp.uint32)
         noise = self.settings.noise
         if noise is None:
-            return self._cut(words, jnp.zeros(self.settings.halves, jnp.int32))
-        return self._cut(words, noise.draw(jax.random.fold_in(key, 1), (self.settings.halves,)))
+            return self._cut(rng_bits, jnp.zeros(self.settings.halves, jnp.int32))
+        return self._cut(rng_bits, noise.draw(jax.random.fold_in(key, 1), (self.settings.halves,)))
 
     def draw_from_os(self) -> Draws:
-        """All of a real device's chance in a round, from the operating system.
+        """A real device's random bits of a round, from the operating system.
 
-        A key's words would do in a simulation, where nobody is to be protected. On a device the server sees the seed,
-        which must then say nothing about the words that the lies are made of.
+        A key would do in a simulation, where nobody is to be protected. On a device the server sees the seed, which
+        must then say nothing about the bits that the randomised response is made of.
         """
         shape, noise = (self.settings.halves,), self.settings.noise
         drawn = jnp.zeros(shape, jnp.int32) if noise is None else noise.draw_from_os(shape)
-        return self._cut(jnp.asarray(os_words((self._words,))), drawn)
+        return self._cut(jnp.asarray(os_words((self._n_bits,))), drawn)
 
     @property
-    def _words(self) -> int:
+    def _n_bits(self) -> int:
         return 1 + self.settings.interactions * (self.settings.user.depth + 4)
 
-    def _cut(self, words: jax.Array, noise: jax.Array) -> Draws:
+    def _cut(self, rng_bits: jax.Array, noise: jax.Array) -> Draws:
         s = self.settings
-        shape, b, depth = (s.halves, s.each), s.interactions, s.user.depth
-        seed, queries, clicks, ties, privacy = jnp.split(words, np.cumsum([1, b, b * depth, b]).tolist())
+        shape, b, depth = (s.halves, s.per_half), s.interactions, s.user.depth
+        seed, queries, clicks, ties, privacy = jnp.split(rng_bits, np.cumsum([1, b, b * depth, b]).tolist())
         return Draws(
             seed[0],
             queries.reshape(shape),
@@ -294,26 +294,26 @@ class TryPerturbation(Exchange, request=Request):
     def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, Any]:
         """Let the user try the perturbation and report the privatised quality."""
         s = self.settings
-        seen = self._simulate(request, party, draws)
-        active = jnp.arange(s.each) < -(-party.own.amount // s.halves)
-        active = jnp.broadcast_to(active, (s.halves, s.each))
+        sessions = self._simulate(request, party, draws)
+        active = jnp.arange(s.per_half) < -(-party.own.amount // s.halves)
+        active = jnp.broadcast_to(active, (s.halves, s.per_half))
         metric = s.observed or s.metric
-        values = jnp.asarray(metric.values, jnp.float32)[jnp.asarray(metric.index)[seen.patterns]]
-        own = remember(party.own, values, seen, active)
-        return party._replace(own=own), self.report(draws, seen.patterns, active)
+        values = jnp.asarray(metric.values, jnp.float32)[jnp.asarray(metric.index)[sessions.patterns]]
+        own = record_experience(party.own, values, sessions, active)
+        return party._replace(own=own), self.report(draws, sessions.patterns, active)
 
-    def _simulate(self, request: Request, party: Party, draws: Draws) -> Seen:
-        """What a simulated user does, [halves, each]."""
+    def _simulate(self, request: Request, party: Party, draws: Draws) -> SessionResults:
+        """What a simulated user does, [halves, per_half]."""
         s = self.settings
         (data, queries), own = party.shared, party.own
         # Section 3.2: rank with θ + σv and θ − σv, v made from the seed.
         steps = (s.sigma, -s.sigma)[: s.halves]
         if s.as_published:
             return published_sessions(
-                s.ranker, s.user, data, request.weights, draws.seed, steps, queries, own.first, own.count, s.each
+                s.ranker, s.user, data, request.weights, draws.seed, steps, queries, own.first, own.count, s.per_half
             )
-        about = chosen(queries, own, draws.queries)
-        return play(
+        about = draw_queries(queries, own, draws.queries)
+        return run_sessions(
             s.ranker,
             s.users,
             own.user,
@@ -332,8 +332,8 @@ class TryPerturbation(Exchange, request=Request):
 
         Args:
             draws: The device's random numbers; of them, the seed that was tried and those of the privatisation.
-            patterns: int32 [halves, each]: the clicks, bit i for rank i + 1.
-            active: bool [halves, each]: which interactions took place; None: all. The others add nothing to the sums.
+            patterns: int32 [halves, per_half]: the clicks, bit i for rank i + 1.
+            active: bool [halves, per_half]: which interactions took place, the others add nothing; None: all.
 
         Returns:
             The reply; see :class:`~fedrank.ranking.on_device.reply.ClicksToReply`, which a device calls as well.
@@ -350,13 +350,13 @@ class TryPerturbation(Exchange, request=Request):
         else:
             difference, spread = replies.plus.astype(jnp.int32), s.sigma
         # Equations (4)–(6), (θ − φ)/σ² = v/σ: v·(m⁺ − m⁻)/(2σ), or v·m/σ; the mean over devices.
-        most = s.each * s.metric.largest
+        most = s.per_half * s.metric.largest
         # A message that no honest device can send (but for noise beyond e⁻⁴⁰) is no message.
         tail = 0 if s.noise is None else math.ceil(_TAIL * s.noise.scale)
         minus = replies.minus + tail if s.antithetic else None
         arrived = arrived & in_range(replies.plus + tail, minus, most + 2 * tail)
         weighed = coefficients(s.aggregate, difference.astype(jnp.float32), arrived, most, s.byzantine)
-        weighed = weighed / jnp.float32(s.each * s.metric.scale * spread)
+        weighed = weighed / jnp.float32(s.per_half * s.metric.scale * spread)
         add = published_weighted_sum if s.as_published else weighted_sum_kernel if s.kernels else weighted_sum
         gradients = jax.vmap(lambda c: add(replies.seed, c, size))(weighed)
         gradient = (

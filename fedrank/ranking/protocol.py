@@ -48,20 +48,20 @@ class RankingProtocol(Protocol):
         return {"parameters": self.ranker.size}
 
     def devices(
-        self, data: PaddedQueries | FeatureBlocks, shares: Shares, which: Any = None, amounts: Any = None
+        self, data: PaddedQueries | FeatureBlocks, shares: Shares, user_index: Any = None, amounts: Any = None
     ) -> Party:
         """All devices of a simulation.
 
         Args:
             data: The queries.
             shares: Who asks about which queries.
-            which: int [parties], number of each device's user; None: the first everywhere.
+            user_index: int [parties], number of each device's user; None: the first everywhere.
             amounts: int [parties], interactions of each device in a round; None: ``interactions``.
 
         Raises:
             ConfigError: See :func:`fedrank.ranking.sessions.devices.devices`; or what the protocol cannot do.
         """
-        return devices(self.ranker, self.users, data, shares, self.interactions, which, amounts)
+        return devices(self.ranker, self.users, data, shares, self.interactions, user_index, amounts)
 
     @override
     def weights(self, state: Any) -> jax.Array:

@@ -12,7 +12,7 @@ from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder, Score, bytes_up, environment, rows
 from fedrank.engine.runner import Runner
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.ranking.baselines import Mark, marks
+from fedrank.ranking.baselines import Baseline, baselines
 from fedrank.ranking.build import Experiment
 from fedrank.ranking.evaluate import Evaluator
 
@@ -93,20 +93,20 @@ class RankingRunner(Runner):
         self.listener.stage("Training the baselines")
         written = [
             {
-                "name": mark.name,
-                "notes": list(mark.notes),
+                "name": one.name,
+                "notes": list(one.notes),
                 "values": [
                     vars(score)
-                    for score in self.evaluator.means({name: row[None] for name, row in mark.per_query.items()})[0]
+                    for score in self.evaluator.means({name: row[None] for name, row in one.per_query.items()})[0]
                 ],
             }
-            for mark in self._marks()
+            for one in self._baselines()
         ]
         self.home.json("baselines.json", {"baselines": written})
 
-    def _marks(self) -> list[Mark]:
+    def _baselines(self) -> list[Baseline]:
         e, asked = self.experiment, self.config.evaluation
-        return marks(asked.baselines, e.splits, e.metric, e.users, asked.measures, asked.tie_orders)
+        return baselines(asked.baselines, e.splits, e.metric, e.users, asked.measures, asked.tie_orders)
 
     def write_crossed(self, done: int) -> None:
         """The ledger and the privacy of the rounds that took place, not of those that were planned."""
@@ -119,8 +119,10 @@ class RankingRunner(Runner):
         weights = self._weights(states)
         for seed, row in zip(self.seeds, weights, strict=True):
             self.home.weights(self.experiment.ranker, seed, row)
-        learnt = {name: np.mean(values, axis=0) for name, values in self.evaluator.per_query(weights).items()}
-        self.home.per_query(self.evaluator.queries, {"learnt": learnt, **{m.name: m.per_query for m in self._marks()}})
+        learned = {name: np.mean(values, axis=0) for name, values in self.evaluator.per_query(weights).items()}
+        self.home.per_query(
+            self.evaluator.queries, {"learnt": learned, **{m.name: m.per_query for m in self._baselines()}}
+        )
         self.home.metrics(pl.concat([self.metrics(), self.totals()]))
         about = environment(self.config, self.experiment.citations, self.experiment.kernels)
         about |= {"seconds": round(seconds, 3), "interactions_per_second": rate}

@@ -55,7 +55,7 @@ def message(hub: Hub, seed: int, plus: int, minus: int) -> bytes:
 def some_messages(hub: Hub, count: int, seed: int = 0) -> list[bytes]:
     """Reports that honest devices may send."""
     random = np.random.default_rng(seed)
-    most = hub.terms.each * hub.terms.metric.largest
+    most = hub.terms.per_half * hub.terms.metric.largest
     return [
         message(hub, int(random.integers(2**32)), *(int(v) for v in random.integers(0, most + 1, 2)))
         for _ in range(count)

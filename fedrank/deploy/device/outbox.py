@@ -256,7 +256,7 @@ class Outbox:
             kept = (self.trial(shown.hub, shown.round) if written else held) or Trial(
                 shown.hub, shown.round, shown.seed
             )
-            if kept.seed != shown.seed or kept.done[half] >= terms.each:
+            if kept.seed != shown.seed or kept.done[half] >= terms.per_half:
                 return kept, False
             trial = kept.after(terms, half, over.pattern, words)
             if trial.complete(terms):

@@ -117,7 +117,7 @@ class Trial:
 
     def complete(self, terms: Terms) -> bool:
         """Whether all B interactions took place."""
-        return min(self.done) >= terms.each
+        return min(self.done) >= terms.per_half
 
 
 class Round:

@@ -30,7 +30,7 @@ from fedrank.data.places import GENERATED
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.deploy.flower.own_table import hash_of, own_rows, refuse_undefined, stand_in
-from fedrank.deploy.flower.settings import NodeSettings, Settings, about, block, task_of
+from fedrank.deploy.flower.settings import NodeSettings, Settings, about, block, delta_of, task_of
 from fedrank.experiments.build import build
 from fedrank.ranking.build import Experiment
 from fedrank.silos.build import SiloExperiment
@@ -243,7 +243,7 @@ def _agree(protocol: Protocol, config: Settings, node: NodeSettings) -> None:
     """Refuse a run that promises this node's parties less than those who run the node ask for."""
     if node.most_epsilon < 0:
         return
-    promised = protocol.account(1, config.privacy.delta).epsilon_round
+    promised = protocol.account(1, delta_of(config)).epsilon_round
     if not promised <= node.most_epsilon:
         raise ConfigError(
             f"a round of this run has ε = {promised:.4g}; this node agrees to {node.most_epsilon:.4g} (most-epsilon)."

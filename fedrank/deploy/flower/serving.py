@@ -41,7 +41,7 @@ from fedrank.deploy.flower.opening_rounds import OpeningRounds, as_rows
 from fedrank.deploy.flower.own_table import stand_in
 from fedrank.deploy.flower.own_texts import Agreed, agreed
 from fedrank.deploy.flower.rounds import HELLO, Log, Network, Rounds, Tally
-from fedrank.deploy.flower.settings import FlowerSettings, Scalar, Settings, about, read_run, task_of
+from fedrank.deploy.flower.settings import FlowerSettings, Scalar, Settings, about, delta_of, read_run, task_of
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.run_folder import RunFolder, described
 from fedrank.engine.settings import to_toml
@@ -241,7 +241,7 @@ class Kept(Log):
     def _promise(self) -> None:
         """What was asked counts, whether or not an answer was of use: it may have left its party."""
         if self._questions:
-            account = self._experiment.protocol.account(max(self._questions.values()), self._config.privacy.delta)
+            account = self._experiment.protocol.account(max(self._questions.values()), delta_of(self._config))
             self._home.json("privacy.json", account.as_json())
 
 

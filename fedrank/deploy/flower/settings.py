@@ -28,6 +28,7 @@ from fedrank.engine.methods import method
 from fedrank.engine.settings import DEFAULT_PROTOCOL, as_dict, from_dict, settings_class
 from fedrank.experiments.config import RunConfig as OldConfig
 from fedrank.experiments.known import family
+from fedrank.privacy.accountant import DELTA
 
 Scalar = bool | int | float | str
 #: Settings of a run.
@@ -139,6 +140,11 @@ def task_of(config: Any) -> str:
     if isinstance(config, RunConfig):
         return method(config.protocol).task
     return {"devices": "ranking", "platforms": "slates"}.get(family(config.protocol).name, family(config.protocol).name)
+
+
+def delta_of(config: Any) -> float:
+    """δ of the bound over the whole run; its default where the run's protocol has no such setting."""
+    return config.privacy.delta if hasattr(config, "privacy") else DELTA
 
 
 def flat_names(cls: type) -> dict[str, str]:

@@ -61,7 +61,7 @@ class CascadeUser:
 
 
 #: Grades of the finest table below; labels beyond are of no use to any user here.
-MOST_GRADES = 5
+MAX_GRADES = 5
 
 #: Click models by name; each makes the user for a number of grades.
 USERS: Registry[Callable[[int, int], CascadeUser]] = Registry("click model", "fedrank.clicks")
@@ -168,7 +168,7 @@ def decision_tables(users: tuple[CascadeUser, ...]) -> tuple[np.ndarray, np.ndar
     return np.stack(click), np.stack(leave)
 
 
-def sample_pattern(user: CascadeUser, labels: jax.Array, where: jax.Array, words: jax.Array) -> jax.Array:
+def sample_pattern(user: CascadeUser, labels: jax.Array, where: jax.Array, rng_bits: jax.Array) -> jax.Array:
     """The pattern of one session, from given draws: one uniform number u a rank.
 
     u < P(stop)·P(click) is a click after which the user stops, u < P(click) a click after which the user reads on:
@@ -178,23 +178,23 @@ def sample_pattern(user: CascadeUser, labels: jax.Array, where: jax.Array, words
         user: The user.
         labels: int32 [..., k], labels of the shown documents, best rank first; k ≤ ``user.depth``.
         where: bool [..., k].
-        words: uint32 [..., k]: the draw at each rank.
+        rng_bits: uint32 [..., k]: random bits for each rank.
 
     Returns:
         int32 [...]: bit i is set when the document at rank i + 1 was clicked.
     """
     click, leave = map(jnp.asarray, decision_table(user))
-    return pattern_from(click[labels], leave[labels], where, words)
+    return pattern_from(click[labels], leave[labels], where, rng_bits)
 
 
-def pattern_from(click: jax.Array, leave: jax.Array, where: jax.Array, words: jax.Array) -> jax.Array:
+def pattern_from(click: jax.Array, leave: jax.Array, where: jax.Array, rng_bits: jax.Array) -> jax.Array:
     """:func:`sample_pattern` with what the draws are compared with given at each rank, float32 [..., k]."""
-    chance = uniform(words, jnp)
-    clicks = where & (chance < click)
-    leaves = where & (chance < leave)
+    u = uniform(rng_bits, jnp)
+    clicks = where & (u < click)
+    leaves = where & (u < leave)
     # A rank is read if the user left at no rank above it.
     left_before = jnp.cumsum(leaves, axis=-1) - leaves
-    bits = jnp.asarray(1 << np.arange(words.shape[-1]), jnp.int32)
+    bits = jnp.asarray(1 << np.arange(rng_bits.shape[-1]), jnp.int32)
     return jnp.sum(jnp.where(clicks & (left_before == 0), bits, 0), axis=-1, dtype=jnp.int32)
 
 

@@ -20,7 +20,7 @@ deployment each vector is masked so that the masks cancel in the sum (:mod:`fedr
 are left out: :meth:`LearnLocally.tell` uses nothing of the vectors but their sum modulo 2³², which has no part of them.
 How many interactions a device made is public.
 
-ε is that of one round for one device: whatever else it had learnt, what the server is shown would be about as likely.
+ε is that of one round for one device: whatever else it had learned, what the server is shown would be about as likely.
 Two vectors clipped to an L1 norm of s differ by up to 2s in that norm, and that is what the noise is made for. An L2
 norm of s may be an L1 norm of √n·s, which takes much more noise. Rounding to the grid is allowed for.
 
@@ -58,11 +58,11 @@ from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.foltr_pdgd.messages import Draws, ServerState, SumReply, WeightsReply
-from fedrank.ranking.learners.pdgd import Learnt, PdgdWords, pdgd_steps
+from fedrank.ranking.learners.pdgd import Learned, PdgdDraws, pdgd_steps
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.devices import chosen, remember
+from fedrank.ranking.sessions.devices import draw_queries, record_experience
 
 #: Noise that a device adds: none; Gamma shares to what the server sees; Pólya shares to what is summed in secret.
 NOISES, NORMS = ("none", "gamma", "polya"), ("l1", "l2")
@@ -83,7 +83,7 @@ class FoltrPDGD(RankingProtocol):
         ranker: Features to scores.
         user: Who clicks (in simulation; on a real device, the person who holds it).
         others: Further users of a simulation whose devices are not all alike; ``user`` is number 0.
-        metric: For the curve of what users experience; nothing is learnt from it.
+        metric: For the curve of what users experience; nothing is learned from it.
         interactions: B, most interactions a device makes in a round.
         learning_rate: η, of each local step.
         decay: What η is multiplied by after each round, in (0, 1].
@@ -214,7 +214,7 @@ class FoltrPDGD(RankingProtocol):
             weights = weights + (0.01 / length if self.as_published and linear else _INITIAL) * noise
         return ServerState(jnp.uint32(0), weights)
 
-    def devices(self, data: Any, shares: Shares, which: Any = None, amounts: Any = None) -> Party:
+    def devices(self, data: Any, shares: Shares, user_index: Any = None, amounts: Any = None) -> Party:
         """All devices of a simulation; see :func:`fedrank.ranking.sessions.devices.devices`.
 
         Raises:
@@ -229,7 +229,7 @@ class FoltrPDGD(RankingProtocol):
             self._check_secure_sum(shares.parties)
         if self.noise != "none" and shares.parties < self.enough:
             raise ConfigError(f"noise is shared by {self.enough} devices or more, there are {shares.parties}.")
-        return super().devices(data, shares, which, amounts)
+        return super().devices(data, shares, user_index, amounts)
 
     def account(self, rounds: int, delta: float) -> Promise:
         """The account of a run: of noise in sums, or that there is none."""
@@ -273,18 +273,18 @@ class LearnLocally(Exchange, request=Request):
         return Request(state.round, state.weights)
 
     def draw(self, key: Any) -> Draws:
-        """All of a simulated device's chance in a round, from its key."""
+        """A simulated device's random bits of a round, from its key."""
         s, noise = self.settings, None
         words_key, noise_key = jax.random.split(key)
-        words = jax.random.bits(words_key, (self._words,), jnp.uint32)
+        rng_bits = jax.random.bits(words_key, (self._n_bits,), jnp.uint32)
         if s.noise == "gamma":
             noise = gamma_shares(noise_key, (s.ranker.size,), s.scale, s.enough)
         elif s.noise == "polya":
             noise = simulated_laplace_shares(noise_key, (s.ranker.size,), s.scale, s.enough)
-        return self._cut(words, noise)
+        return self._cut(rng_bits, noise)
 
     def draw_from_os(self) -> Draws:
-        """All of a real device's chance in a round, from the operating system.
+        """A real device's random bits of a round, from the operating system.
 
         Pólya shares are exact. Gamma shares, in floating point, never are; they come from a generator with a key of the
         operating system.
@@ -295,29 +295,29 @@ class LearnLocally(Exchange, request=Request):
             noise = gamma_shares(key, (s.ranker.size,), s.scale, s.enough)
         elif s.noise == "polya":
             noise = jnp.asarray(laplace_shares(s.scale, s.enough, s.ranker.size).astype(np.int32))
-        return self._cut(jnp.asarray(os_words((self._words,))), noise)
+        return self._cut(jnp.asarray(os_words((self._n_bits,))), noise)
 
     @property
-    def _words(self) -> int:
+    def _n_bits(self) -> int:
         return self.settings.interactions * (self.settings.user.depth + 3)
 
-    def _cut(self, words: jax.Array, noise: Any) -> Draws:
+    def _cut(self, rng_bits: jax.Array, noise: Any) -> Draws:
         b, depth = self.settings.interactions, self.settings.user.depth
-        queries, documents, clicks = jnp.split(words, [b, 3 * b])
+        queries, documents, clicks = jnp.split(rng_bits, [b, 3 * b])
         return Draws(queries, documents.reshape(b, 2), clicks.reshape(b, depth), noise)
 
     def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, Any]:
         """Let the ranker learn from the user and report what it has come to."""
         metric, own = self.settings.metric, party.own
-        learnt = self.learn(request, party, draws)
-        values = jnp.asarray(metric.values, jnp.float32)[jnp.asarray(metric.index)[learnt.seen.patterns]]
-        after = remember(own, values, learnt.seen, self._active(own.amount))
-        return party._replace(own=after), self.report(learnt.weights, own.amount, draws.noise)
+        learned = self.learn(request, party, draws)
+        values = jnp.asarray(metric.values, jnp.float32)[jnp.asarray(metric.index)[learned.sessions.patterns]]
+        after = record_experience(own, values, learned.sessions, self._active(own.amount))
+        return party._replace(own=after), self.report(learned.weights, own.amount, draws.noise)
 
     def _active(self, amount: Any) -> jax.Array:
         return jnp.arange(self.settings.interactions) < amount
 
-    def learn(self, request: Request, party: Party, draws: Draws) -> Learnt:
+    def learn(self, request: Request, party: Party, draws: Draws) -> Learned:
         """PDGD with a simulated user, one step an interaction."""
         s = self.settings
         (data, queries), own = party.shared, party.own
@@ -329,9 +329,9 @@ class LearnLocally(Exchange, request=Request):
             data,
             request.weights,
             rate,
-            chosen(queries, own, draws.queries),
+            draw_queries(queries, own, draws.queries),
             self._active(own.amount),
-            PdgdWords(draws.documents, draws.clicks),
+            PdgdDraws(draws.documents, draws.clicks),
         )
 
     def report(self, weights: jax.Array, amount: Any, noise: Any = None) -> Any:

@@ -35,12 +35,12 @@ class SumReply:
 
 
 class Draws(NamedTuple):
-    """A device's chance in one round; no two fields share a word.
+    """A device's random bits in one round; none is used twice.
 
     Attributes:
         queries: uint32 [B]: which query an interaction is about.
-        documents: uint32 [B, 2]: makes the words that a ranking is drawn with.
-        clicks: uint32 [B, depth]: the user's chance at each rank.
+        documents: uint32 [B, 2]: makes the random bits that a ranking is drawn with.
+        clicks: uint32 [B, depth]: random bits for the user's decision at each rank.
         noise: The device's share: float32 [n] for weights, int32 [n] for integers; None without noise.
     """
 

@@ -1,9 +1,9 @@
-"""A random word for every document of a query, from two words an interaction.
+"""32 random bits for every document of a query, from 64 random bits of an interaction.
 
-Queries have different numbers of documents, and a party's chance in a round is drawn before it is known which query is
-meant. So an interaction's chance holds two words, and the documents' words are made from them where they are used:
-Threefry-2x32 with 20 rounds, key ``(w0, w1)`` and, for block ``b``, counter ``(b, 0)`` gives the words of the documents
-``2b`` and ``2b + 1``. Equal pairs of words give equal words for the documents; a pair must therefore serve one purpose
+Queries have different numbers of documents, and a party's random bits of a round are drawn before it is known which
+query is meant. So an interaction has two integers of 32 bits, and the documents' bits are made from them where they are
+used: Threefry-2x32 with 20 rounds, key ``(w0, w1)`` and, for block ``b``, counter ``(b, 0)`` gives those of the
+documents ``2b`` and ``2b + 1``. Equal pairs give equal bits for the documents; a pair must therefore serve one purpose
 in one interaction.
 """
 
@@ -20,13 +20,13 @@ _u32 = np.uint32
 _PARITY = np.uint32(0x1BD11BDA)
 
 
-def document_words(w0: jax.Array, w1: jax.Array, documents: int) -> jax.Array:
-    """The words of a query's documents, in JAX.
+def document_bits(w0: jax.Array, w1: jax.Array, documents: int) -> jax.Array:
+    """Random bits of a query's documents, in JAX.
 
     Args:
         w0: uint32 [...].
         w1: uint32 [...].
-        documents: How many words d.
+        documents: Number of documents d.
 
     Returns:
         uint32 [..., d].
@@ -64,8 +64,8 @@ def _block(k0, k1, k2, number):
 
 
 @numba.njit(cache=True, nogil=True)
-def fill_document_words(w0, w1, out):
-    """:func:`document_words` into ``out`` (uint32 [d], filled in place), for CPU kernels."""
+def fill_document_bits(w0, w1, out):
+    """:func:`document_bits` into ``out`` (uint32 [d], filled in place), for CPU kernels."""
     k0, k1 = _u32(w0), _u32(w1)
     k2 = k0 ^ k1 ^ _PARITY
     for block in range(out.size // 2):

@@ -36,20 +36,20 @@ from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.learners.dueling_kernel import duels
 from fedrank.ranking.learners.multileaving import CLOSE, assignment, credit, document_weights, multileave
-from fedrank.ranking.learners.pdgd import Learnt
+from fedrank.ranking.learners.pdgd import Learned
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.reference import rank, watch
-from fedrank.ranking.sessions.seen import Seen
+from fedrank.ranking.sessions.reference import rank, simulate_clicks
+from fedrank.ranking.sessions.results import SessionResults
 
 
-class DuelWords(NamedTuple):
-    """The chance of K interactions; no two fields share a word.
+class DuelDraws(NamedTuple):
+    """The random bits of K interactions; none is used twice.
 
     Attributes:
         directions: uint32 [K, candidates]: seeds of the directions u.
         assign: uint32 [K, depth]: which ranker gives the document at each rank.
         pick: uint32 [K, depth]: which of its documents.
-        clicks: uint32 [K, depth]: the user's chance at each rank.
+        clicks: uint32 [K, depth]: random bits for the user's decision at each rank.
     """
 
     directions: Any
@@ -75,7 +75,7 @@ def direction(seed: jax.Array, size: int) -> jax.Array:
 def dueling_steps(
     ranker: Ranker,
     users: tuple[CascadeUser, ...],
-    which: jax.Array,
+    user_index: jax.Array,
     data: PaddedQueries | FeatureBlocks,
     weights: jax.Array,
     step: jax.Array | float,
@@ -83,14 +83,14 @@ def dueling_steps(
     candidates: int,
     queries: jax.Array,
     active: jax.Array,
-    words: DuelWords,
-) -> Learnt:
+    rng_bits: DuelDraws,
+) -> Learned:
     """One party's K interactions, one after another, each with a step of DBGD or MGD.
 
     Args:
         ranker: The ranker.
         users: Who may click. Labels of the data must be below their ``grades``.
-        which: int32, the number of the user who is at this party.
+        user_index: int32, the number of the user who is at this party.
         data: The queries.
         weights: float32 [n], before the first interaction.
         step: float32, length of a step; 0.01 in published experiments.
@@ -98,7 +98,7 @@ def dueling_steps(
         candidates: 1 for DBGD; 9 or 49 in published experiments with MGD.
         queries: int32 [K]: which query each interaction is about.
         active: bool [K]: one that does not take place changes nothing, and is seen as no click and no quality.
-        words: The chance of the interactions.
+        rng_bits: Random bits of the interactions.
 
     Returns:
         Weights after the last interaction, and what happened.
@@ -106,38 +106,38 @@ def dueling_steps(
     Raises:
         ConfigError: There are not as many directions as candidates, or fewer than one.
     """
-    if candidates < 1 or words.directions.shape[-1] != candidates:
+    if candidates < 1 or rng_bits.directions.shape[-1] != candidates:
         raise ConfigError(
             f"candidates must be at least 1 and have a direction each, got {candidates} candidates and "
-            f"{words.directions.shape[-1]} directions."
+            f"{rng_bits.directions.shape[-1]} directions."
         )
-    which, step = jnp.asarray(which, jnp.int32), jnp.asarray(step, jnp.float32)
+    user_index, step = jnp.asarray(user_index, jnp.int32), jnp.asarray(step, jnp.float32)
     if isinstance(data, FeatureBlocks):
-        learnt, *seen = duels(ranker, users, which, data, weights, step, radius, queries, active, *words)
-        return Learnt(learnt, Seen(*seen))
+        learned, *sessions = duels(ranker, users, user_index, data, weights, step, radius, queries, active, *rng_bits)
+        return Learned(learned, SessionResults(*sessions))
 
     def interact(weights, interaction):
-        query, active, chance = interaction
-        learnt, seen = _interaction(ranker, users, which, data, weights, step, radius, query, chance)
-        seen = jax.tree.map(lambda x: jnp.where(active, x, jnp.zeros_like(x)), seen)
-        return jnp.where(active, learnt, weights), seen
+        query, active, bits = interaction
+        learned, sessions = _interaction(ranker, users, user_index, data, weights, step, radius, query, bits)
+        sessions = jax.tree.map(lambda x: jnp.where(active, x, jnp.zeros_like(x)), sessions)
+        return jnp.where(active, learned, weights), sessions
 
-    return Learnt(*jax.lax.scan(interact, weights, (queries, active, words)))
+    return Learned(*jax.lax.scan(interact, weights, (queries, active, rng_bits)))
 
 
 def _interaction(
     ranker: Ranker,
     users: tuple[CascadeUser, ...],
-    which: jax.Array,
+    user_index: jax.Array,
     data: PaddedQueries,
     weights: jax.Array,
     step: jax.Array,
     radius: float,
     query: jax.Array,
-    words: DuelWords,
-) -> tuple[jax.Array, Seen]:
-    """One interaction, of which ``words`` is the chance: the weights after it, and what happened."""
-    u = jax.vmap(lambda seed: direction(seed, ranker.size))(words.directions)
+    rng_bits: DuelDraws,
+) -> tuple[jax.Array, SessionResults]:
+    """One interaction, with its random bits: the weights after it, and what happened."""
+    u = jax.vmap(lambda seed: direction(seed, ranker.size))(rng_bits.directions)
     rankers = jnp.concatenate([weights[None], weights[None] + jnp.float32(radius) * u])  # the current one first
     features, labels, where = data.features[query], data.labels[query], data.where[query]
     scores = jax.vmap(ranker.scores, in_axes=(0, None))(rankers, features)
@@ -147,11 +147,11 @@ def _interaction(
 
     depth = min(users[0].depth, documents)
     chances = document_weights(rankings, where)
-    shown = multileave(rankings, chances, where, words.assign[:depth], words.pick[:depth])
-    seen = watch(users, which, labels, where, shown, words.clicks)
-    clicked = (seen.patterns >> jnp.arange(depth)) & 1 == 1
+    shown = multileave(rankings, chances, where, rng_bits.assign[:depth], rng_bits.pick[:depth])
+    sessions = simulate_clicks(users, user_index, labels, where, shown, rng_bits.clicks)
+    clicked = (sessions.patterns >> jnp.arange(depth)) & 1 == 1
 
     credits = credit(assignment(chances, where, shown), clicked)
     wins = (credits[1:] > credits[0] + CLOSE).astype(jnp.float32)
     towards = jnp.sum(wins[:, None] * u, axis=0) / jnp.maximum(jnp.sum(wins), 1)
-    return weights + step * towards, seen
+    return weights + step * towards, sessions

@@ -24,8 +24,8 @@ from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.learners.multileaving import CLOSE, rank_weights
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.kernel import (
-    arrays_of,
     fill_scores,
+    kernel_arrays,
     kernel_shape,
     list_ndcg,
     quality_tables,
@@ -70,10 +70,10 @@ def fill_ranks(scores, length, ranks, ranking):
 
 
 @numba.njit(cache=True, nogil=True)
-def fill_list(rankings, ranks, length, by_rank, assign, pick, taken, left, chance, top):
+def fill_list(rankings, ranks, length, by_rank, assign, pick, taken, left, probability, top):
     """Draw a list from the rankers into ``top``; returns its length.
 
-    ``chance`` [L, depth] becomes P(d | l) of each document that is drawn; ``taken`` [d], ``left`` [L] are scratch.
+    ``probability`` [L, depth] becomes P(d | l) of each document that is drawn; ``taken`` [d], ``left`` [L] are scratch.
     """
     rankers = ranks.shape[0]
     shown = min(top.size, length)
@@ -99,22 +99,22 @@ def fill_list(rankings, ranks, length, by_rank, assign, pick, taken, left, chanc
         top[i] = document
         for l in range(rankers):
             weight = by_rank[ranks[l, document]]
-            chance[l, i] = weight / left[l]
+            probability[l, i] = weight / left[l]
             left[l] -= weight
     return shown
 
 
 @numba.njit(cache=True, nogil=True)
-def fill_credit(pattern, shown, chance, credit):
+def fill_credit(pattern, shown, probability, credit):
     """Each ranker's expected number of clicks into ``credit`` [L]."""
     credit[:] = 0.0
     for i in range(shown):
         if pattern >> i & 1:
             total = 0.0
             for l in range(credit.size):
-                total += chance[l, i]
+                total += probability[l, i]
             for l in range(credit.size):
-                credit[l] += chance[l, i] / total
+                credit[l] += probability[l, i] / total
 
 
 @numba.njit(cache=True, nogil=True, parallel=True)
@@ -122,7 +122,7 @@ def _duels(
     values, start, stride, labels, label_start, length,
     n_features, hidden, click, leave, table, by_rank, ideal, discounts, gains, radius,
     models, run, users, steps, queries, active, directions, assign, pick, clicks,
-    learnt, patterns, quality,
+    learned, patterns, quality,
 ):  # fmt: skip
     parties, interactions = queries.shape
     candidates, depth = directions.shape[2], assign.shape[2]
@@ -133,9 +133,9 @@ def _duels(
         scores, unit = np.empty(widest, np.float32), np.empty((2, widest), np.float32)
         ranks, rankings = np.empty((rankers, widest), np.int32), np.empty((rankers, widest), np.int32)
         taken, left = np.empty(widest, np.bool_), np.empty(rankers, np.float64)
-        chance, credit = np.empty((rankers, depth), np.float64), np.empty(rankers, np.float64)
+        probability, credit = np.empty((rankers, depth), np.float64), np.empty(rankers, np.float64)
         top = np.empty(depth, np.int32)
-        user, weights = users[party], learnt[party]
+        user, weights = users[party], learned[party]
         weights[:] = models[run[party]]
         for k in range(interactions):
             if not active[party, k]:
@@ -152,13 +152,13 @@ def _duels(
                 fill_scores(block, width, candidate, n_features, hidden, unit, scores)
                 fill_ranks(scores, documents, ranks[c + 1], rankings[c + 1])
             shown = fill_list(
-                rankings, ranks, documents, by_rank, assign[party, k], pick[party, k], taken, left, chance, top
+                rankings, ranks, documents, by_rank, assign[party, k], pick[party, k], taken, left, probability, top
             )
             grades = labels[label_start[query] :]
             pattern = sample_clicks(grades, top, shown, click[user], leave[user], clicks[party, k])
             patterns[party, k] = pattern
             quality[party, k] = list_ndcg(grades, top, shown, ideal[query], discounts, gains)
-            fill_credit(pattern, shown, chance, credit)
+            fill_credit(pattern, shown, probability, credit)
             winners = 0
             for c in range(candidates):
                 winners += credit[c + 1] > credit[0] + _CLOSE
@@ -171,34 +171,48 @@ def _duels(
 
 
 def _host_duels(
-    weights, which, step, queries, active, directions, assign, pick, clicks, *, blocks, hidden, click, leave, radius
+    weights,
+    user_index,
+    step,
+    queries,
+    active,
+    directions,
+    assign,
+    pick,
+    clicks,
+    *,
+    blocks,
+    hidden,
+    click,
+    leave,
+    radius,
 ):
     once, twice = (weights, queries, active), (directions, assign, pick, clicks)
     leads = [a.shape[:-1] for a in once] + [a.shape[:-2] for a in twice]
-    lead = np.broadcast_shapes(which.shape, step.shape, *leads)
+    lead = np.broadcast_shapes(user_index.shape, step.shape, *leads)
     cohort = Cohort(lead)
     (models, run), flat = cohort.models(weights), cohort.flat
     queries = flat(queries, np.int32)
-    learnt = np.empty((cohort.parties, models.shape[1]), np.float32)
+    learned = np.empty((cohort.parties, models.shape[1]), np.float32)
     patterns, quality = np.zeros(queries.shape, np.int32), np.zeros(queries.shape, np.float32)
     tables = (normal_table(), rank_weights(int(blocks.length.max())), *quality_tables(blocks, clicks.shape[-1]))
     by_seed, by_rank, ideal, discounts, gains = (fixed(table, table.dtype) for table in tables)
     with ONE_AT_A_TIME:
         _duels(
-            *arrays_of(blocks), blocks.n_features, hidden, fixed(click, np.float32), fixed(leave, np.float32),
+            *kernel_arrays(blocks), blocks.n_features, hidden, fixed(click, np.float32), fixed(leave, np.float32),
             by_seed, by_rank, ideal, discounts, gains, np.float32(radius),
-            models, run, flat(which, np.int32), flat(step, np.float32),
+            models, run, flat(user_index, np.int32), flat(step, np.float32),
             queries, flat(active, np.bool_),
             flat(directions, np.uint32), flat(assign, np.uint32), flat(pick, np.uint32), flat(clicks, np.uint32),
-            learnt, patterns, quality,
+            learned, patterns, quality,
         )  # fmt: skip
-    return tuple(out.reshape(*lead, *out.shape[1:]) for out in (learnt, patterns, quality))
+    return tuple(out.reshape(*lead, *out.shape[1:]) for out in (learned, patterns, quality))
 
 
 def duels(
     ranker: Ranker,
     users: tuple[CascadeUser, ...],
-    which: jax.Array,
+    user_index: jax.Array,
     data: FeatureBlocks,
     weights: jax.Array,
     step: jax.Array,
@@ -226,6 +240,6 @@ def duels(
         jax.ShapeDtypeStruct(queries.shape, jnp.float32),
     )
     return jax.pure_callback(
-        host, shapes, weights, which, step, queries, active, directions, assign, pick, clicks,
+        host, shapes, weights, user_index, step, queries, active, directions, assign, pick, clicks,
         vmap_method="expand_dims",
     )  # fmt: skip

@@ -1,8 +1,8 @@
 """Probabilistic multileaving: one list from several rankers, and what its clicks say about each.
 
-A ranker l is a distribution over the documents of a query: the document at its rank r has a chance of 1/r^τ, so that it
-mostly proposes its best and may propose any (Hofmann, Whiteson, de Rijke, CIKM 2011, for two rankers; Schuth et al.,
-SIGIR 2015, for more)::
+A ranker l is a distribution over the documents of a query: the document at its rank r has a probability of 1/r^τ, so
+that it mostly proposes its best and may propose any (Hofmann, Whiteson, de Rijke, CIKM 2011, for two rankers; Schuth et
+al., SIGIR 2015, for more)::
 
     P(d | l) = rank_l(d)^(−τ) / Σ over documents e not yet taken of rank_l(e)^(−τ)
 
@@ -112,9 +112,9 @@ def assignment(weights: jax.Array, where: jax.Array, shown: jax.Array) -> jax.Ar
     place = jnp.full(weights.shape[1], shown.shape[0]).at[shown].set(ranks)  # of each document in the list
     left = where[None] & (place[None] >= ranks[:, None])  # [k, d]: not yet taken when this rank was filled
     total = jnp.sum(jnp.where(left[None], weights[:, None], 0.0), axis=-1)
-    chance = weights[:, shown] / jnp.where(total > 0, total, 1.0)  # P(d | l)
-    of_all = jnp.sum(chance, axis=0, keepdims=True)
-    return chance / jnp.where(of_all > 0, of_all, 1.0)
+    probability = weights[:, shown] / jnp.where(total > 0, total, 1.0)  # P(d | l)
+    of_all = jnp.sum(probability, axis=0, keepdims=True)
+    return probability / jnp.where(of_all > 0, of_all, 1.0)
 
 
 def credit(assigned: jax.Array, clicked: jax.Array) -> jax.Array:

@@ -35,98 +35,98 @@ import numpy as np
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.learners import pdgd_kernel
-from fedrank.ranking.learners.draws import document_words
+from fedrank.ranking.learners.draws import document_bits
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.reference import rank, watch
-from fedrank.ranking.sessions.seen import Seen
+from fedrank.ranking.sessions.reference import rank, simulate_clicks
+from fedrank.ranking.sessions.results import SessionResults
 
 
-class PdgdWords(NamedTuple):
-    """A party's chance in K interactions; no word serves two purposes.
+class PdgdDraws(NamedTuple):
+    """A party's random bits for K interactions; none is used twice.
 
     Attributes:
-        documents: uint32 [K, 2]: makes a random word for every document, for drawing a ranking.
-        clicks: uint32 [K, depth]: the user's chance at each rank.
+        documents: uint32 [K, 2]: makes random bits for every document, for drawing a ranking.
+        clicks: uint32 [K, depth]: random bits for the user's decision at each rank.
     """
 
     documents: Any
     clicks: Any
 
 
-class Learnt(NamedTuple):
+class Learned(NamedTuple):
     """What came out of a party's interactions.
 
     Attributes:
         weights: float32 [n]: the ranker's weights afterwards.
-        seen: The clicks and the quality of what was shown, [K] each; 0 where no interaction took place.
+        sessions: The clicks and the quality of what was shown, [K] each; 0 where no interaction took place.
     """
 
     weights: Any
-    seen: Seen
+    sessions: SessionResults
 
 
 def pdgd_steps(
     ranker: Ranker,
     users: tuple[CascadeUser, ...],
-    which: Any,
+    user_index: Any,
     data: PaddedQueries | FeatureBlocks,
     weights: jax.Array,
     rate: Any,
     queries: jax.Array,
     active: jax.Array,
-    words: PdgdWords,
+    rng_bits: PdgdDraws,
     batch: bool = False,
-) -> Learnt:
+) -> Learned:
     """K interactions of one party, one after another, with a ranker that learns from them.
 
     Args:
         ranker: The ranker.
         users: Who may click, all down to one depth. Labels of the data must be below their ``grades``.
-        which: int32, the number of the user who is at this party.
+        user_index: int32, the number of the user who is at this party.
         data: The queries: feature blocks go to the CPU kernel, padded queries to JAX.
         weights: float32 [n], at the start.
         rate: float32, learning rate η.
         queries: int32 [K]: which query each interaction is about.
         active: bool [K]: which interactions take place; the others change nothing.
-        words: The party's chance.
+        rng_bits: The party's random bits.
         batch: False: the weights move by η times the gradient after each interaction. True: all gradients are taken at
             the starting weights, and the weights move by η times their sum.
 
     Returns:
-        The weights afterwards, and what was seen. The nDCG is that of the ranking which was drawn and shown.
+        The weights afterwards, and what happened. The nDCG is that of the ranking which was drawn and shown.
 
     Raises:
         ConfigError: Users do not fit each other, or the kernel does not know the ranker.
     """
-    rate, which = jnp.asarray(rate, jnp.float32), jnp.asarray(which, jnp.int32)
+    rate, user_index = jnp.asarray(rate, jnp.float32), jnp.asarray(user_index, jnp.int32)
     if isinstance(data, FeatureBlocks):
         weights, patterns, ndcg = pdgd_kernel.steps(
-            ranker, users, which, data, weights, rate, queries, active, words.documents, words.clicks, batch
+            ranker, users, user_index, data, weights, rate, queries, active, rng_bits.documents, rng_bits.clicks, batch
         )
-        return Learnt(weights, Seen(patterns, ndcg))
+        return Learned(weights, SessionResults(patterns, ndcg))
 
-    def interact(weights: jax.Array, each: Any) -> tuple[jax.Array, Seen]:
-        query, takes_place, document_pair, click_words = each
+    def interact(weights: jax.Array, each: Any) -> tuple[jax.Array, SessionResults]:
+        query, takes_place, document_pair, click_bits = each
         features, labels, where = (jnp.asarray(a)[query] for a in (data.features, data.labels, data.where))
-        noise = document_words(document_pair[0], document_pair[1], where.shape[0])
+        noise = document_bits(document_pair[0], document_pair[1], where.shape[0])
         ranking = sample_ranking(ranker.scores(weights, features), where, noise, users[0].depth)
-        seen = watch(users, which, labels, where, ranking, click_words)
-        gradient = pdgd_gradient(ranker, weights, features, where, ranking, seen.patterns)
-        return jax.tree.map(lambda leaf: jnp.where(takes_place, leaf, jnp.zeros_like(leaf)), (gradient, seen))
+        sessions = simulate_clicks(users, user_index, labels, where, ranking, click_bits)
+        gradient = pdgd_gradient(ranker, weights, features, where, ranking, sessions.patterns)
+        return jax.tree.map(lambda leaf: jnp.where(takes_place, leaf, jnp.zeros_like(leaf)), (gradient, sessions))
 
-    each = (queries, active, words.documents, words.clicks)
+    each = (queries, active, rng_bits.documents, rng_bits.clicks)
     if batch:
-        gradients, seen = jax.vmap(lambda one: interact(weights, one))(each)
-        return Learnt(weights + rate * jnp.sum(gradients, axis=0), seen)
+        gradients, sessions = jax.vmap(lambda one: interact(weights, one))(each)
+        return Learned(weights + rate * jnp.sum(gradients, axis=0), sessions)
 
-    def step(weights: jax.Array, one: Any) -> tuple[jax.Array, Seen]:
-        gradient, seen = interact(weights, one)
-        return weights + rate * gradient, seen
+    def step(weights: jax.Array, one: Any) -> tuple[jax.Array, SessionResults]:
+        gradient, sessions = interact(weights, one)
+        return weights + rate * gradient, sessions
 
-    return Learnt(*jax.lax.scan(step, weights, each))
+    return Learned(*jax.lax.scan(step, weights, each))
 
 
-def sample_ranking(scores: jax.Array, where: jax.Array, words: jax.Array, depth: int) -> jax.Array:
+def sample_ranking(scores: jax.Array, where: jax.Array, rng_bits: jax.Array, depth: int) -> jax.Array:
     """The first ranks of a ranking drawn from the Plackett–Luce model of the scores, (1).
 
     An exponential race: with E(d) exponentially distributed, documents by rising E(d)/e^{s(d)} are in Plackett–Luce
@@ -135,14 +135,14 @@ def sample_ranking(scores: jax.Array, where: jax.Array, words: jax.Array, depth:
     Args:
         scores: float32 [d].
         where: bool [d], False on padding.
-        words: uint32 [d], a random word a document.
+        rng_bits: uint32 [d], random bits of each document.
         depth: Ranks wanted; cut to d.
 
     Returns:
         int32 [min(depth, d)]: indices of documents, padding last.
     """
     # Small values of E decide who comes first; −log(1 − u) has them down to 2⁻³³, where −log u would stop at 2⁻²⁴.
-    unit = (words.astype(jnp.float32) + 0.5) * np.float32(2.0**-32)
+    unit = (rng_bits.astype(jnp.float32) + 0.5) * np.float32(2.0**-32)
     race = -jnp.log1p(-jnp.minimum(unit, np.float32(1 - 2.0**-24)))
     best = jnp.max(jnp.where(where, scores, -jnp.inf))
     index = jnp.arange(scores.shape[0], dtype=jnp.uint32)

@@ -19,12 +19,12 @@ import numpy as np
 from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, fixed
 from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables
 from fedrank.ranking.data.queries import FeatureBlocks
-from fedrank.ranking.learners.draws import fill_document_words
+from fedrank.ranking.learners.draws import fill_document_bits
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.kernel import (
-    arrays_of,
     fill_scores,
     fill_top,
+    kernel_arrays,
     kernel_shape,
     list_ndcg,
     quality_tables,
@@ -42,13 +42,13 @@ _WIDE = 600.0
 
 
 @numba.njit(cache=True, nogil=True)
-def fill_race(scores, length, words, race):
+def fill_race(scores, length, rng_bits, race):
     """Scores less the best one, plus Gumbel noise, into ``race``; returns the best score."""
     best = scores[0]
     for d in range(1, length):
         best = max(best, scores[d])
     for d in range(length):
-        unit = min((_f32(words[d]) + _f32(0.5)) * _STEP, _LARGEST)
+        unit = min((_f32(rng_bits[d]) + _f32(0.5)) * _STEP, _LARGEST)
         race[d] = (scores[d] - best) - np.log(-np.log1p(-unit))
     return best
 
@@ -153,15 +153,15 @@ def add_gradient(block, width, weights, n_features, hidden, top, coefficients, o
 def _steps(
     values, start, stride, labels, label_start, length,
     n_features, hidden, click, leave, ideal, discounts, gains,
-    models, run, users, rates, queries, active, document_words, click_words, batch, out, patterns, quality,
+    models, run, users, rates, queries, active, document_bits, click_bits, batch, out, patterns, quality,
 ):  # fmt: skip
     parties, interactions = queries.shape
-    depth = click_words.shape[2]
+    depth = click_bits.shape[2]
     widest = stride.max()
     size = models.shape[1]
     for party in numba.prange(parties):
         scores, unit = np.empty(widest, np.float32), np.empty((2, widest), np.float32)
-        words, race = np.empty(widest, np.uint32), np.empty(widest, np.float32)
+        rng_bits, race = np.empty(widest, np.uint32), np.empty(widest, np.float32)
         top, top_score, top_tie = np.empty(depth, np.int32), np.empty(depth, np.float32), np.empty(depth, np.uint32)
         rest, relative, pairs = np.empty(widest), np.empty((depth, depth)), np.empty(depth)
         row, step = np.empty(n_features, np.float32), np.zeros(size, np.float32)
@@ -175,10 +175,10 @@ def _steps(
             block = values[start[query] : start[query] + n_features * width]
             grades = labels[label_start[query] :]
             fill_scores(block, width, weights, n_features, hidden, unit, scores)
-            fill_document_words(document_words[party, k, 0], document_words[party, k, 1], words[:documents])
-            best = fill_race(scores, documents, words, race)
+            fill_document_bits(document_bits[party, k, 0], document_bits[party, k, 1], rng_bits[:documents])
+            best = fill_race(scores, documents, rng_bits, race)
             shown = fill_top(race, documents, _u32(0), False, top, top_score, top_tie)
-            pattern = sample_clicks(grades, top, shown, click[user], leave[user], click_words[party, k])
+            pattern = sample_clicks(grades, top, shown, click[user], leave[user], click_bits[party, k])
             patterns[party, k] = pattern
             quality[party, k] = list_ndcg(grades, top, shown, ideal[query], discounts, gains)
             if pattern == 0:
@@ -201,23 +201,23 @@ def _steps(
 
 
 def _host_steps(
-    which, weights, rate, queries, active, document_words, click_words, *, blocks, hidden, click, leave, batch
+    user_index, weights, rate, queries, active, document_bits, click_bits, *, blocks, hidden, click, leave, batch
 ):
     lead = np.broadcast_shapes(
-        which.shape, weights.shape[:-1], rate.shape, queries.shape[:-1], active.shape[:-1],
-        document_words.shape[:-2], click_words.shape[:-2],
+        user_index.shape, weights.shape[:-1], rate.shape, queries.shape[:-1], active.shape[:-1],
+        document_bits.shape[:-2], click_bits.shape[:-2],
     )  # fmt: skip
     cohort = Cohort(lead)
     (models, run), flat = cohort.models(weights), cohort.flat
     queries = flat(queries, np.int32)
     out = np.empty((cohort.parties, models.shape[1]), np.float32)
     patterns, quality = np.zeros(queries.shape, np.int32), np.zeros(queries.shape, np.float32)
-    ideal, discounts, gains = quality_tables(blocks, click_words.shape[-1])
+    ideal, discounts, gains = quality_tables(blocks, click_bits.shape[-1])
     with ONE_AT_A_TIME:
         _steps(
-            *arrays_of(blocks), blocks.n_features, hidden, click, leave, ideal, discounts, gains,
-            models, run, flat(which, np.int32), flat(rate, np.float32), queries,
-            flat(active, np.bool_), flat(document_words, np.uint32), flat(click_words, np.uint32), batch,
+            *kernel_arrays(blocks), blocks.n_features, hidden, click, leave, ideal, discounts, gains,
+            models, run, flat(user_index, np.int32), flat(rate, np.float32), queries,
+            flat(active, np.bool_), flat(document_bits, np.uint32), flat(click_bits, np.uint32), batch,
             out, patterns, quality,
         )  # fmt: skip
     return tuple(array.reshape(*lead, *array.shape[1:]) for array in (out, patterns, quality))
@@ -226,14 +226,14 @@ def _host_steps(
 def steps(
     ranker: Ranker,
     users: tuple[CascadeUser, ...],
-    which: jax.Array,
+    user_index: jax.Array,
     data: FeatureBlocks,
     weights: jax.Array,
     rate: jax.Array,
     queries: jax.Array,
     active: jax.Array,
-    document_words: jax.Array,
-    click_words: jax.Array,
+    document_bits: jax.Array,
+    click_bits: jax.Array,
     batch: bool,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Interactions; arguments as in :func:`fedrank.ranking.learners.pdgd.pdgd_steps`.
@@ -255,5 +255,5 @@ def steps(
         jax.ShapeDtypeStruct(queries.shape, jnp.float32),
     )
     return jax.pure_callback(
-        host, shapes, which, weights, rate, queries, active, document_words, click_words, vmap_method="expand_dims"
+        host, shapes, user_index, weights, rate, queries, active, document_bits, click_bits, vmap_method="expand_dims"
     )

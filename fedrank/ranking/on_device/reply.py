@@ -1,7 +1,7 @@
 """From a user's clicks to the reply: the one piece of FOLtR-ES that a real device and a simulated one both run.
 
 A simulator maps it over its devices with JAX, a device calls it with NumPy after each interaction; ``xp`` is the array
-module, ``numpy`` or ``jax.numpy``, that the arguments belong to. Only what it is told differs: a device has the words
+module, ``numpy`` or ``jax.numpy``, that the arguments belong to. Only what it is told differs: a device has random bits
 of its operating system and the clicks of its user. Section numbers are those of Kharitonov 2019.
 """
 
@@ -22,14 +22,14 @@ class ClicksToReply:
 
     Attributes:
         metric: What an interaction is worth: a function of its clicks with n values.
-        each: Interactions in a half.
+        per_half: Interactions in a half.
         antithetic: There are two halves; otherwise one, θ + σv.
         p: Probability that randomised response lets a value stand; 1 sends all values as they are.
         noisy: Noise is added to the sums of the halves.
     """
 
     metric: OnlineMetric
-    each: int
+    per_half: int
     antithetic: bool = True
     p: float = 1.0
     noisy: bool = False
@@ -39,14 +39,14 @@ class ClicksToReply:
         """How the reply is written."""
         if self.noisy:
             return Layout(NoisyReply)
-        return Layout(Reply if self.antithetic else PlainReply, largest_sum=self.each * self.metric.largest)
+        return Layout(Reply if self.antithetic else PlainReply, largest_sum=self.per_half * self.metric.largest)
 
-    def rewards(self, patterns: Any, words: Any, xp: Any) -> Any:
+    def rewards(self, patterns: Any, rng_bits: Any, xp: Any) -> Any:
         """What each interaction adds to the sum of its half: its metric value, privatised by itself (Section 3.3).
 
         Args:
             patterns: int32 [...]: the clicks, bit i for rank i + 1, below 2**depth.
-            words: uint32 [..., 2]: fresh random words for randomised response; not used with p = 1.
+            rng_bits: uint32 [..., 2]: fresh random bits for randomised response; not used with p = 1.
             xp: ``numpy`` or ``jax.numpy``.
 
         Returns:
@@ -54,22 +54,22 @@ class ClicksToReply:
         """
         index = xp.asarray(self.metric.index)[patterns]
         if self.p < 1:
-            index = privatise(index, words, self.p, self.metric.n)
+            index = privatise(index, rng_bits, self.p, self.metric.n)
         return xp.asarray(self.metric.numerators, xp.int32)[index]
 
-    def sums(self, patterns: Any, words: Any, active: Any, xp: Any) -> Any:
+    def sums(self, patterns: Any, rng_bits: Any, active: Any, xp: Any) -> Any:
         """What interactions add to the sums of their halves.
 
         Args:
             patterns: int32 [halves, interactions], as for :meth:`rewards`.
-            words: uint32 [halves, interactions, 2], as for :meth:`rewards`.
+            rng_bits: uint32 [halves, interactions, 2], as for :meth:`rewards`.
             active: bool [halves, interactions]: which of them took place, the others add nothing; None: all.
             xp: ``numpy`` or ``jax.numpy``.
 
         Returns:
             int32 [halves].
         """
-        rewards = self.rewards(patterns, words, xp)
+        rewards = self.rewards(patterns, rng_bits, xp)
         if active is not None:
             rewards = xp.where(active, rewards, 0)
         return xp.sum(rewards, axis=-1, dtype=xp.int32)

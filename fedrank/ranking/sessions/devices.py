@@ -15,7 +15,7 @@ from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.seen import Seen
+from fedrank.ranking.sessions.results import SessionResults
 from fedrank.ranking.sessions.sessions import check_fit
 
 
@@ -45,7 +45,7 @@ def devices(
     data: PaddedQueries | FeatureBlocks,
     shares: Shares,
     interactions: int,
-    which: Any = None,
+    user_index: Any = None,
     amounts: Any = None,
 ) -> Party:
     """All devices of a simulation: the collection once, one share of it each.
@@ -56,7 +56,7 @@ def devices(
         data: The queries.
         shares: Who asks about which queries.
         interactions: Most interactions of a device in a round.
-        which: int [parties], number of each device's user; None: the first everywhere.
+        user_index: int [parties], number of each device's user; None: the first everywhere.
         amounts: int [parties], interactions of each device in a round; None: ``interactions``.
 
     Returns:
@@ -79,7 +79,7 @@ def devices(
     own = Device(
         jnp.asarray(shares.first, jnp.int32),
         jnp.asarray(shares.count, jnp.int32),
-        numbers(which, 0, "numbers of users", 0, len(users) - 1),
+        numbers(user_index, 0, "numbers of users", 0, len(users) - 1),
         numbers(amounts, interactions, "interactions in a round", 1, interactions),
         jnp.zeros(parties, jnp.float32),
         jnp.zeros(parties, jnp.float32),
@@ -87,20 +87,20 @@ def devices(
     return Party((data, jnp.asarray(shares.queries, jnp.int32)), own)
 
 
-def chosen(queries: jax.Array, device: Device, words: jax.Array) -> jax.Array:
-    """The query that each word means to a device: int32, of the words' shape."""
-    return queries[device.first + below(words, device.count.astype(jnp.uint32))]
+def draw_queries(queries: jax.Array, device: Device, rng_bits: jax.Array) -> jax.Array:
+    """The query that each of some random integers stands for at a device: int32, of the shape of ``rng_bits``."""
+    return queries[device.first + below(rng_bits, device.count.astype(jnp.uint32))]
 
 
-def remember(device: Device, values: jax.Array, seen: Seen, active: jax.Array) -> Device:
+def record_experience(device: Device, values: jax.Array, sessions: SessionResults, active: jax.Array) -> Device:
     """The device after its interactions, with the means for a simulator's curves.
 
     Args:
         device: Before.
         values: float32 [...], true metric value of each interaction.
-        seen: The same interactions.
+        sessions: The same interactions.
         active: bool [...]: which of them took place.
     """
     n = jnp.maximum(jnp.sum(active), 1)
-    mean = [jnp.sum(jnp.where(active, x, 0.0)) / n for x in (values, seen.ndcg)]
+    mean = [jnp.sum(jnp.where(active, x, 0.0)) / n for x in (values, sessions.ndcg)]
     return device._replace(reward=mean[0], ndcg=mean[1])

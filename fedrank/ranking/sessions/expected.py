@@ -20,7 +20,7 @@ from fedrank.ranking.sessions.reference import rank, tie_breakers
 _BATCH = 256
 
 
-def expected_of_labels(user: CascadeUser, metric: OnlineMetric, labels: jax.Array, where: jax.Array) -> jax.Array:
+def expected_metric(user: CascadeUser, metric: OnlineMetric, labels: jax.Array, where: jax.Array) -> jax.Array:
     """Expected metric of shown lists.
 
     Args:
@@ -36,21 +36,21 @@ def expected_of_labels(user: CascadeUser, metric: OnlineMetric, labels: jax.Arra
     return jnp.einsum("...p,p->...", pattern_probabilities(user, labels, where), values, precision="highest")
 
 
-def rankings(ranker: Ranker, data: PaddedQueries, weights: jax.Array, tie_words: jax.Array | None = None) -> jax.Array:
+def rankings(ranker: Ranker, data: PaddedQueries, weights: jax.Array, tie_bits: jax.Array | None = None) -> jax.Array:
     """The full ranking of every query.
 
     Args:
         ranker: The ranker.
         data: q queries of at most d documents.
         weights: float32 [n].
-        tie_words: uint32 [q] to shuffle equal scores; None keeps the order of the data.
+        tie_bits: uint32 [q] to shuffle equal scores; None keeps the order of the data.
 
     Returns:
         int32 [q, d]: documents from the first rank on, padding last.
     """
     scores = ranker.scores(weights, jnp.asarray(data.features))
-    words = jnp.zeros(scores.shape[:-1], jnp.uint32) if tie_words is None else tie_words
-    breakers = tie_breakers(words, scores.shape[-1], tie_words is not None)
+    rng_bits = jnp.zeros(scores.shape[:-1], jnp.uint32) if tie_bits is None else tie_bits
+    breakers = tie_breakers(rng_bits, scores.shape[-1], tie_bits is not None)
     return rank(scores, data.where, breakers, scores.shape[-1])
 
 
@@ -70,10 +70,10 @@ def expected_rewards(user: CascadeUser, metric: OnlineMetric, data: PaddedQuerie
     labels = jnp.take_along_axis(data.labels, order, axis=-1)
     where = jnp.take_along_axis(data.where, order, axis=-1)
     return jax.lax.map(
-        lambda shown: expected_of_labels(user, metric, *shown), (labels, where), batch_size=min(_BATCH, len(labels))
+        lambda shown: expected_metric(user, metric, *shown), (labels, where), batch_size=min(_BATCH, len(labels))
     )
 
 
-def tie_order_words(orders: int, queries: int) -> np.ndarray:
-    """Fixed words for ``orders`` shuffles of equal scores, uint32 [orders, queries]; the same in every evaluation."""
+def tie_order_bits(orders: int, queries: int) -> np.ndarray:
+    """Random bits for shuffles of equal scores, the same in every evaluation: uint32 [orders, queries]."""
     return np.random.Generator(np.random.PCG64(20190211)).integers(0, 2**32, (orders, queries), dtype=np.uint32)

@@ -22,7 +22,7 @@ from fedrank.core.rng import normal_table
 from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables
 from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.seen import Seen
+from fedrank.ranking.sessions.results import SessionResults
 
 _u32 = np.uint32
 _f32 = np.float32
@@ -139,15 +139,27 @@ def fill_top(scores, length, tie_word, random_ties, top, top_score, top_tie):
 
 
 @numba.njit(cache=True, nogil=True)
-def sample_clicks(labels, top, shown, click, leave, words):
-    """The click pattern on the documents at the first ranks; ``labels`` are the query's, ``words`` one a rank."""
+def sample_clicks(labels, top, shown, click, leave, rng_bits):
+    """The click pattern on the documents at the first ranks.
+
+    Args:
+        labels: int32, labels of the query's documents.
+        top: int32 [shown or more], the documents at the first ranks.
+        shown: How many are shown.
+        click: float32 [grades], P(click | label).
+        leave: float32 [grades], P(click and stop | label).
+        rng_bits: uint32 [shown or more].
+
+    Returns:
+        An integer whose bit i is set when the document at rank i + 1 was clicked.
+    """
     pattern = 0
     for rank in range(shown):
         label = labels[top[rank]]
-        chance = _f32(words[rank] >> _u32(8)) * _UNIT
-        if chance < click[label]:
+        u = _f32(rng_bits[rank] >> _u32(8)) * _UNIT
+        if u < click[label]:
             pattern |= 1 << rank
-            if chance < leave[label]:
+            if u < leave[label]:
                 break
     return pattern
 
@@ -175,7 +187,7 @@ def quality_tables(data: FeatureBlocks, depth: int) -> tuple[np.ndarray, np.ndar
     return fixed(ideal, np.float32), fixed(discounts, np.float32), fixed(gains, np.float32)
 
 
-def arrays_of(
+def kernel_arrays(
     data: FeatureBlocks,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Values, start, stride, labels, label_start and length, as kernels take them."""
@@ -189,10 +201,10 @@ def arrays_of(
 def _sessions(
     values, start, stride, labels, label_start, length,
     n_features, hidden, click, leave, random_ties, table, ideal, discounts, gains,
-    models, run, users, seeds, steps, queries, click_words, tie_words, out, quality,
+    models, run, users, seeds, steps, queries, click_bits, tie_bits, out, quality,
 ):  # fmt: skip
     parties, halves, each = queries.shape
-    depth = click_words.shape[3]
+    depth = click_bits.shape[3]
     widest = stride.max()
     size = models.shape[1]
     for party in numba.prange(parties):
@@ -210,18 +222,18 @@ def _sessions(
                 width = stride[query]
                 block = values[start[query] : start[query] + n_features * width]
                 fill_scores(block, width, weights, n_features, hidden, unit, scores)
-                shown = fill_top(scores, length[query], tie_words[party, half, k], random_ties, top, top_score, top_tie)
+                shown = fill_top(scores, length[query], tie_bits[party, half, k], random_ties, top, top_score, top_tie)
                 grades = labels[label_start[query] :]
                 out[party, half, k] = sample_clicks(
-                    grades, top, shown, click[users[party]], leave[users[party]], click_words[party, half, k]
+                    grades, top, shown, click[users[party]], leave[users[party]], click_bits[party, half, k]
                 )
                 quality[party, half, k] = list_ndcg(grades, top, shown, ideal[query], discounts, gains)
 
 
 def _host_sessions(
-    center, which, seeds, queries, click_words, tie_words, *, blocks, hidden, click, leave, random_ties, steps
+    center, user_index, seeds, queries, click_bits, tie_bits, *, blocks, hidden, click, leave, random_ties, steps
 ):
-    lead = np.broadcast_shapes(center.shape[:-1], seeds.shape, which.shape)
+    lead = np.broadcast_shapes(center.shape[:-1], seeds.shape, user_index.shape)
     cohort = Cohort(lead)
     (models, run), flat = cohort.models(center), cohort.flat
     queries = flat(queries, np.int32)
@@ -229,10 +241,10 @@ def _host_sessions(
     if out.size:
         with ONE_AT_A_TIME:
             _sessions(
-                *arrays_of(blocks), blocks.n_features, hidden, click, leave, random_ties, normal_table(),
-                *quality_tables(blocks, click_words.shape[-1]),
-                models, run, flat(which, np.int32), flat(seeds, np.uint32), steps,
-                queries, flat(click_words, np.uint32), flat(tie_words, np.uint32), out, quality,
+                *kernel_arrays(blocks), blocks.n_features, hidden, click, leave, random_ties, normal_table(),
+                *quality_tables(blocks, click_bits.shape[-1]),
+                models, run, flat(user_index, np.int32), flat(seeds, np.uint32), steps,
+                queries, flat(click_bits, np.uint32), flat(tie_bits, np.uint32), out, quality,
             )  # fmt: skip
     return out.reshape(*lead, *out.shape[1:]), quality.reshape(*lead, *out.shape[1:])
 
@@ -249,20 +261,20 @@ def kernel_shape(ranker: Ranker) -> tuple[int, int]:
     return shape
 
 
-def play(
+def run_sessions(
     ranker: Ranker,
     users: tuple[CascadeUser, ...],
-    which: jax.Array,
+    user_index: jax.Array,
     data: FeatureBlocks,
     center: jax.Array,
     seed: jax.Array,
     steps: tuple[float, ...],
     queries: jax.Array,
-    click_words: jax.Array,
-    tie_words: jax.Array,
+    click_bits: jax.Array,
+    tie_bits: jax.Array,
     random_ties: bool,
-) -> Seen:
-    """Sessions; arguments as in :func:`fedrank.ranking.sessions.sessions.play`.
+) -> SessionResults:
+    """Sessions; arguments as in :func:`fedrank.ranking.sessions.sessions.run_sessions`.
 
     ``vmap`` over parties (and over runs) becomes one call of the kernel.
     """
@@ -278,8 +290,8 @@ def play(
         steps=fixed(steps, np.float32),
     )
     shapes = (jax.ShapeDtypeStruct(queries.shape, jnp.int32), jax.ShapeDtypeStruct(queries.shape, jnp.float32))
-    which = jnp.asarray(which, jnp.int32)
+    user_index = jnp.asarray(user_index, jnp.int32)
     out = jax.pure_callback(
-        host, shapes, center, which, seed, queries, click_words, tie_words, vmap_method="expand_dims"
+        host, shapes, center, user_index, seed, queries, click_bits, tie_bits, vmap_method="expand_dims"
     )
-    return Seen(*out)
+    return SessionResults(*out)

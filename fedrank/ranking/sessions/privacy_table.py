@@ -1,8 +1,8 @@
 """How private clicks already are: the exact ε of a metric under a click model.
 
 Randomised response promises ε = log(p (n − 1) / (1 − p)) whatever people do. If people click by a known
-model, chance protects them further, and the ε of one interaction can be computed: over all pairs of result
-lists and all reports, the largest log ratio of the report's probabilities (the paper's equation 9). The paper
+model, the randomness of clicks protects them further, and the ε of one interaction can be computed: over all pairs of
+result lists and all reports, the largest log ratio of the report's probabilities (the paper's equation 9). The paper
 does so for MaxRR and all 3⁵ placements of three labels in a list of length 5.
 """
 

@@ -30,8 +30,15 @@ from fedrank.core.kernels import ONE_AT_A_TIME, fixed
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.kernel import arrays_of, fill_scores, fill_top, kernel_shape, list_ndcg, quality_tables
-from fedrank.ranking.sessions.seen import Seen
+from fedrank.ranking.sessions.kernel import (
+    fill_scores,
+    fill_top,
+    kernel_arrays,
+    kernel_shape,
+    list_ndcg,
+    quality_tables,
+)
+from fedrank.ranking.sessions.results import SessionResults
 
 _u32 = np.uint32
 
@@ -172,11 +179,11 @@ def _host_sessions(
     quality = np.zeros(out.shape, np.float32)
     with ONE_AT_A_TIME:
         _sessions(
-            *arrays_of(blocks), blocks.n_features, hidden, fixed(user.click, np.float64), fixed(user.stop, np.float64),
-            user.depth, *quality_tables(blocks, user.depth), steps, fixed(np.reshape(queries, -1), np.int32),
+            *kernel_arrays(blocks), blocks.n_features, hidden,
+            fixed(user.click, np.float64), fixed(user.stop, np.float64), user.depth,
+            *quality_tables(blocks, user.depth), steps, fixed(np.reshape(queries, -1), np.int32),
             flat(first, np.int32), flat(count, np.int32),
-            flat(weights, np.float32, weights.shape[-1]), flat(seeds, np.uint32), out,
-            quality,
+            flat(weights, np.float32, weights.shape[-1]), flat(seeds, np.uint32), out, quality,
         )  # fmt: skip
     return out.reshape(*lead, len(steps), each), quality.reshape(*lead, len(steps), each)
 
@@ -204,8 +211,8 @@ def published_sessions(
     first: jax.Array,
     count: jax.Array,
     each: int,
-) -> Seen:
-    """One device's sessions, all of its chance from the seed's stream.
+) -> SessionResults:
+    """One device's sessions, all random numbers from the seed's stream.
 
     Args:
         ranker: The ranker.
@@ -213,7 +220,7 @@ def published_sessions(
         data: The queries, as blocks (this runs on the CPU only).
         center: float32 [n], the model that is perturbed.
         seed: uint32.
-        steps: H steps along the perturbation, as in :func:`fedrank.ranking.sessions.sessions.play`.
+        steps: H steps along the perturbation, as in :func:`fedrank.ranking.sessions.sessions.run_sessions`.
         queries: int32 [m], the list of all shares' queries.
         first: int32, start of the device's share in that list.
         count: int32, its length.
@@ -232,7 +239,9 @@ def published_sessions(
         _host_sessions, blocks=data, hidden=hidden, user=user, each=each, steps=fixed(steps, np.float32)
     )
     shapes = tuple(jax.ShapeDtypeStruct((len(steps), each), dtype) for dtype in (jnp.int32, jnp.float32))
-    return Seen(*jax.pure_callback(host, shapes, queries, first, count, center, seed, vmap_method="expand_dims"))
+    return SessionResults(
+        *jax.pure_callback(host, shapes, queries, first, count, center, seed, vmap_method="expand_dims")
+    )
 
 
 def published_weighted_sum(seeds: jax.Array, coefficients: jax.Array, size: int) -> jax.Array:

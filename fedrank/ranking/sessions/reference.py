@@ -16,29 +16,29 @@ from fedrank.core.rng import perturbation_jax
 from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables, pattern_from
 from fedrank.ranking.data.queries import PaddedQueries
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.seen import Seen
+from fedrank.ranking.sessions.results import SessionResults
 
 
-def mix32(words: jax.Array) -> jax.Array:
-    """A bijection of 32-bit words that scatters neighbours (the finaliser of MurmurHash3)."""
-    words = (words ^ (words >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-    words = (words ^ (words >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return words ^ (words >> np.uint32(16))
+def mix32(rng_bits: jax.Array) -> jax.Array:
+    """A bijection of 32-bit integers that scatters neighbours (the finaliser of MurmurHash3)."""
+    rng_bits = (rng_bits ^ (rng_bits >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    rng_bits = (rng_bits ^ (rng_bits >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return rng_bits ^ (rng_bits >> np.uint32(16))
 
 
-def tie_breakers(words: jax.Array, documents: int, random: bool) -> jax.Array:
+def tie_breakers(rng_bits: jax.Array, documents: int, random: bool) -> jax.Array:
     """Among documents with equal scores the one with the smaller tie breaker ranks first.
 
     Args:
-        words: uint32 [...], one word an interaction; not used when ``random`` is False.
+        rng_bits: uint32 [...], random bits of each interaction; not used when ``random`` is False.
         documents: Number of documents d.
         random: Shuffle equal scores anew in each interaction, or keep the order of the data.
 
     Returns:
         uint32 [..., d], no two equal in a list.
     """
-    index = jnp.broadcast_to(jnp.arange(documents, dtype=np.uint32), (*words.shape, documents))
-    return mix32(words[..., None] ^ mix32(index)) if random else index
+    index = jnp.broadcast_to(jnp.arange(documents, dtype=np.uint32), (*rng_bits.shape, documents))
+    return mix32(rng_bits[..., None] ^ mix32(index)) if random else index
 
 
 def rank(scores: jax.Array, where: jax.Array, breakers: jax.Array, depth: int) -> jax.Array:
@@ -78,42 +78,47 @@ def shown_ndcg(labels: jax.Array, where: jax.Array, order: jax.Array) -> jax.Arr
     return jnp.where(ideal > 0, found / jnp.where(ideal > 0, ideal, 1.0), 0.0)
 
 
-def watch(
-    users: tuple[CascadeUser, ...], which: jax.Array, labels: jax.Array, where: jax.Array, order: jax.Array, words: Any
-) -> Seen:
+def simulate_clicks(
+    users: tuple[CascadeUser, ...],
+    user_index: jax.Array,
+    labels: jax.Array,
+    where: jax.Array,
+    order: jax.Array,
+    rng_bits: Any,
+) -> SessionResults:
     """What a user does with shown lists.
 
     Args:
         users: All users.
-        which: int32, the number of the one who sits here.
+        user_index: int32, number of the user who sees the lists.
         labels: int32 [..., d] of the queries' documents.
         where: bool [..., d].
         order: int32 [..., k], the documents shown.
-        words: uint32 [..., depth]: the user's chance at each rank.
+        rng_bits: uint32 [..., depth]: random bits for the user's decision at each rank.
     """
-    click, leave = (jnp.asarray(table)[which] for table in decision_tables(users))
+    click, leave = (jnp.asarray(table)[user_index] for table in decision_tables(users))
     shown, grades = (jnp.take_along_axis(a, order, axis=-1) for a in (where, labels))
-    patterns = pattern_from(click[grades], leave[grades], shown, words[..., : order.shape[-1]])
-    return Seen(patterns, shown_ndcg(labels, where, order))
+    patterns = pattern_from(click[grades], leave[grades], shown, rng_bits[..., : order.shape[-1]])
+    return SessionResults(patterns, shown_ndcg(labels, where, order))
 
 
-def play(
+def run_sessions(
     ranker: Ranker,
     users: tuple[CascadeUser, ...],
-    which: jax.Array,
+    user_index: jax.Array,
     data: PaddedQueries,
     center: jax.Array,
     seed: jax.Array,
     steps: tuple[float, ...],
     queries: jax.Array,
-    click_words: jax.Array,
-    tie_words: jax.Array,
+    click_bits: jax.Array,
+    tie_bits: jax.Array,
     random_ties: bool,
-) -> Seen:
-    """Sessions; arguments as in :func:`fedrank.ranking.sessions.sessions.play`."""
+) -> SessionResults:
+    """Sessions; arguments as in :func:`fedrank.ranking.sessions.sessions.run_sessions`."""
     noise = perturbation_jax(seed, ranker.size)
     weights = center[None] + jnp.asarray(steps, jnp.float32)[:, None] * noise[None]
     features, labels, where = data.features[queries], data.labels[queries], data.where[queries]
     scores = jax.vmap(ranker.scores)(weights, features)
-    order = rank(scores, where, tie_breakers(tie_words, scores.shape[-1], random_ties), users[0].depth)
-    return watch(users, which, labels, where, order, click_words)
+    order = rank(scores, where, tie_breakers(tie_bits, scores.shape[-1], random_ties), users[0].depth)
+    return simulate_clicks(users, user_index, labels, where, order, click_bits)

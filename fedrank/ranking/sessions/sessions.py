@@ -16,13 +16,13 @@ from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions import kernel, reference
-from fedrank.ranking.sessions.seen import Seen
+from fedrank.ranking.sessions.results import SessionResults
 
 #: How equal scores are ordered: as the documents stand in the data, or shuffled anew in each interaction.
 TIES = ("fixed", "random")
 
-#: A device's chance picks one of its queries with 16-bit arithmetic.
-MOST_QUERIES = 65_535
+#: Most queries of a device: one of them is drawn with 16-bit arithmetic.
+MAX_QUERIES = 65_535
 
 
 def check_ties(ties: str) -> bool:
@@ -56,9 +56,9 @@ def check_fit(
             f"the {user.name} user knows labels 0..{user.grades - 1}, the data has labels up to {largest}."
         )
     first, count, queries = (np.asarray(a, np.int64) for a in (shares.first, shares.count, shares.queries))
-    if count.min() < 1 or count.max() > MOST_QUERIES:
+    if count.min() < 1 or count.max() > MAX_QUERIES:
         raise ConfigError(
-            f"a device's share must hold 1 to {MOST_QUERIES:,} queries, got {count.min():,} to {count.max():,}. "
+            f"a device's share must hold 1 to {MAX_QUERIES:,} queries, got {count.min():,} to {count.max():,}. "
             "Give each device a share of its own, or use a part of the data."
         )
     if first.min() < 0 or (first + count).max() > len(queries):
@@ -68,19 +68,19 @@ def check_fit(
         raise ConfigError(f"shares name queries up to {queries.max()}, the data has {known}.")
 
 
-def play(
+def run_sessions(
     ranker: Ranker,
     users: tuple[CascadeUser, ...],
-    which: jax.Array,
+    user_index: jax.Array,
     data: PaddedQueries | FeatureBlocks,
     center: jax.Array,
     seed: jax.Array,
     steps: tuple[float, ...],
     queries: jax.Array,
-    click_words: jax.Array,
-    tie_words: jax.Array,
+    click_bits: jax.Array,
+    tie_bits: jax.Array,
     ties: str = "fixed",
-) -> Seen:
+) -> SessionResults:
     """One party's sessions with a model that is perturbed along one direction: H steps along it, K queries at each.
 
     The model of step h is ``center + steps[h] · perturbation(seed)``.
@@ -88,14 +88,14 @@ def play(
     Args:
         ranker: The ranker.
         users: Who may click. Labels of the data must be below their ``grades``.
-        which: int32, the number of the user who is at this party.
+        user_index: int32, the number of the user who is at this party.
         data: The queries.
         center: float32 [n], the model that is perturbed.
         seed: uint32, seed of the perturbation.
         steps: H numbers, such as (σ, −σ) for antithetic halves.
         queries: int32 [H, K]: which query each interaction is about.
-        click_words: uint32 [H, K, depth]: the user's chance at each rank.
-        tie_words: uint32 [H, K]: the order of equal scores; used when ``ties="random"``.
+        click_bits: uint32 [H, K, depth]: random bits for the user's decision at each rank.
+        tie_bits: uint32 [H, K]: the order of equal scores; used when ``ties="random"``.
         ties: ``"fixed"`` or ``"random"``.
 
     Returns:
@@ -103,4 +103,6 @@ def play(
     """
     path = kernel if isinstance(data, FeatureBlocks) else reference
     random = check_ties(ties)
-    return path.play(ranker, users, which, data, center, seed, steps, queries, click_words, tie_words, random)  # type: ignore[arg-type]
+    return path.run_sessions(
+        ranker, users, user_index, data, center, seed, steps, queries, click_bits, tie_bits, random
+    )  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ from fedrank.deploy.hub.settings import HubSettings
 from fedrank.engine.run_folder import RunFolder
 from fedrank.experiments.build import build
 from fedrank.ranking.clicks.cascade import decision_table
-from fedrank.ranking.sessions.devices import chosen
+from fedrank.ranking.sessions.devices import draw_queries
 
 DEVICES, ROUNDS, B = 4, 3, 4
 TESTS = Path(__file__).resolve().parents[1]
@@ -57,7 +57,7 @@ def draws_of(experiment, device: int) -> dict:
         privacy = np.asarray(drawn.privacy)
         words += [privacy[k % 2, k // 2] for k in range(B)]
         clicks.append(np.asarray(drawn.clicks))
-        asked.append(np.asarray(chosen(parties.shared[1], mine, drawn.queries)))
+        asked.append(np.asarray(draw_queries(parties.shared[1], mine, drawn.queries)))
     click, leave = decision_table(protocol.user)
     return dict(
         rounds=ROUNDS,

@@ -118,12 +118,12 @@ def test_the_simulated_device_makes_the_report(case):
     names = ("n_features", "ranker", "hidden", "reward", "reward_values", "depth", "interactions", "sigma", "p")
     settings = {name: getattr(terms, name) for name in (*names, "mechanism", "epsilon")}
     exchange = HubSettings(**settings).protocol().exchanges[0]
-    zeros = jnp.zeros((2, terms.each), jnp.uint32)
+    zeros = jnp.zeros((2, terms.per_half), jnp.uint32)
 
     def halves(key):
         """[B, …] in turns, + − + − …, to [halves, B/2, …]."""
         turns = np.array([search[key] for search in case["interactions"]], np.int64).astype(np.uint32)
-        return jnp.asarray(turns.reshape(terms.each, 2, -1).swapaxes(0, 1))
+        return jnp.asarray(turns.reshape(terms.per_half, 2, -1).swapaxes(0, 1))
 
     noise = jnp.asarray(case["noise"] or [0, 0], jnp.int32)
     draws = Draws(jnp.uint32(case["seed"]), zeros, zeros[..., None], zeros, halves("words"), noise)
@@ -143,7 +143,7 @@ def test_the_hub_takes_the_report_and_no_other_length_or_number(case):
         bytes([report[0] ^ 64]) + report[1:],
     ):
         assert check(wrong) == "malformed"
-    most = terms.each * terms.metric.largest
+    most = terms.per_half * terms.metric.largest
     if terms.mechanism == "randomised-response":
         width = (len(report) - 5) // 2
         beyond = report[:5] + (most + 1).to_bytes(width, "little") + report[5 + width :]

@@ -117,7 +117,7 @@ def verdict(terms: Terms, message: bytes) -> str | None:
 def test_a_report_is_judged_as_its_layout_does(data, name):
     terms = TERMS[name]
     head = st.sampled_from([1 << 5 | terms.reply.kind, 0, 1 << 5, 2 << 5 | terms.reply.kind, 255])
-    near = st.integers(-2, 2).map(lambda d: (terms.each * terms.metric.largest + d) % 2**24)
+    near = st.integers(-2, 2).map(lambda d: (terms.per_half * terms.metric.largest + d) % 2**24)
     number = st.one_of(near.map(lambda v: struct.pack("<I", v)), st.binary(min_size=4, max_size=4))
     message = bytes([data.draw(head)]) + b"".join(
         data.draw(number)[: field.nbytes] if field.nbytes <= 4 else b"" for field in terms.reply.fields

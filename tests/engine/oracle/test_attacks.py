@@ -56,7 +56,7 @@ AVERAGING = create_autospec(
 def es_messages(antithetic=True, parties=N, features=FEATURES, **settings):
     protocol = tiny_protocol(antithetic=antithetic, **settings)
     random = np.random.default_rng(1)
-    largest = protocol.each * protocol.metric.largest
+    largest = protocol.per_half * protocol.metric.largest
     plus, minus = jnp.asarray(random.integers(0, largest + 1, (2, parties)), jnp.int32)
     seeds = jnp.asarray(random.integers(0, 2**32, parties), jnp.uint32)
     request = Request(jnp.uint32(3), jnp.asarray(random.normal(size=features), jnp.float32))
@@ -131,7 +131,7 @@ def test_runs_are_mapped(name):
 def test_random_values_are_uniform():
     """20,000 lies on 0 .. largest: mean and variance of the discrete uniform within 5 standard errors."""
     protocol, request, replies = es_messages(parties=20_000)
-    largest = protocol.each * protocol.metric.largest
+    largest = protocol.per_half * protocol.metric.largest
     sent = tamper(RandomMetric(), protocol, request, replies, np.ones(20_000, bool))
     for sums in (sent.plus, sent.minus):
         share = np.asarray(sums) / largest
@@ -153,7 +153,7 @@ def test_random_values_reach_both_ends():
 @pytest.mark.parametrize("antithetic", [True, False])
 def test_inverted_values(antithetic):
     protocol, request, replies = es_messages(antithetic)
-    largest = protocol.each * protocol.metric.scale  # MaxRR of 1 in all interactions
+    largest = protocol.per_half * protocol.metric.scale  # MaxRR of 1 in all interactions
     sent = tamper(InvertedMetric(), protocol, request, replies, mask(2, 7))
     for party in (2, 7):
         assert sent.plus[party] == largest - replies.plus[party]
@@ -180,7 +180,7 @@ def test_seeds_are_as_good_as_a_search_can_make_them(searched):
     cosines = v @ target / np.linalg.norm(v, axis=1) / np.linalg.norm(target)
     assert abs(cosines.mean() - expected_largest_cosine(features, searched)) < 5 * cosines.std() / math.sqrt(parties)
     assert len(np.unique(sent.seed)) == parties
-    largest = protocol.each * protocol.metric.largest
+    largest = protocol.per_half * protocol.metric.largest
     assert (sent.plus == largest).all() and (sent.minus == 0).all()
 
 
@@ -197,7 +197,7 @@ def test_reverse_target_points_back():
 def test_targeted_seeds_without_halves():
     protocol, request, replies = es_messages(antithetic=False)
     sent = tamper(TargetedSeeds(4), protocol, request, replies, mask(3))
-    assert sent.plus[3] == protocol.each * protocol.metric.largest and sent.seed[3] != replies.seed[3]
+    assert sent.plus[3] == protocol.per_half * protocol.metric.largest and sent.seed[3] != replies.seed[3]
 
 
 def test_largest_step():

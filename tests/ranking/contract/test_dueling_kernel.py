@@ -9,7 +9,7 @@ from worlds import FEATURES, tiny_queries
 from fedrank.core.errors import ConfigError
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.queries import QuerySet
-from fedrank.ranking.learners.dueling import DuelWords, dueling_steps
+from fedrank.ranking.learners.dueling import DuelDraws, dueling_steps
 from fedrank.ranking.learners.dueling_kernel import fill_ranks
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
@@ -21,7 +21,7 @@ USERS = (cascade("informational"), cascade("perfect"))
 def chance(shape, interactions, candidates, seed=0):
     random = np.random.default_rng(seed)
     words = random.integers(0, 2**32, (*shape, interactions, candidates + 30), dtype=np.uint32)
-    return DuelWords(words[..., :candidates], *np.split(words[..., candidates:], 3, axis=-1))
+    return DuelDraws(words[..., :candidates], *np.split(words[..., candidates:], 3, axis=-1))
 
 
 def both(queries, ranker, weights, candidates, parties=64, interactions=6, radius=1.0):
@@ -42,7 +42,7 @@ def both(queries, ranker, weights, candidates, parties=64, interactions=6, radiu
         steps = jnp.asarray([0.1, 0.3], jnp.float32)
         out.append(jax.tree.map(np.asarray, over_runs(weights, steps, which, about, active, words)))
     for learnt in out:  # what does not take place is not seen
-        assert (learnt.seen.patterns[~active] == 0).all() and (learnt.seen.ndcg[~active] == 0).all()
+        assert (learnt.sessions.patterns[~active] == 0).all() and (learnt.sessions.ndcg[~active] == 0).all()
     return out
 
 
@@ -56,11 +56,11 @@ def start(ranker):
 def test_equal_draws_lead_to_equal_lists_clicks_and_steps(name, candidates):
     ranker = RANKERS[name]
     kernel, reference = both(tiny_queries(), ranker, start(ranker), candidates)
-    np.testing.assert_array_equal(kernel.seen.patterns, reference.seen.patterns)
-    np.testing.assert_allclose(kernel.seen.ndcg, reference.seen.ndcg, rtol=1e-6)
+    np.testing.assert_array_equal(kernel.sessions.patterns, reference.sessions.patterns)
+    np.testing.assert_allclose(kernel.sessions.ndcg, reference.sessions.ndcg, rtol=1e-6)
     np.testing.assert_allclose(kernel.weights, reference.weights, atol=3e-6)
     moved = np.abs(kernel.weights - np.asarray(start(ranker))[:, None]).max(-1) > 0.05
-    assert moved.mean() > 0.4 and len(np.unique(kernel.seen.patterns)) > 20  # something happened
+    assert moved.mean() > 0.4 and len(np.unique(kernel.sessions.patterns)) > 20  # something happened
 
 
 @pytest.mark.parametrize("name", RANKERS)
@@ -68,7 +68,7 @@ def test_candidates_that_tie_with_the_current_ranker_win_nothing(name):
     """Radius 0: all rankers are the same, with many equal scores; nobody has more credit than the current one."""
     ranker = RANKERS[name]
     learnt = both(tiny_queries(), ranker, start(ranker), 3, radius=0.0)
-    np.testing.assert_array_equal(learnt[0].seen.patterns, learnt[1].seen.patterns)
+    np.testing.assert_array_equal(learnt[0].sessions.patterns, learnt[1].sessions.patterns)
     for one in learnt:
         np.testing.assert_array_equal(one.weights, np.broadcast_to(start(ranker)[:, None], one.weights.shape))
 

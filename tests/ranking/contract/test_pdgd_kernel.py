@@ -12,7 +12,7 @@ from worlds import FEATURES, tiny_queries
 from fedrank.core.errors import ConfigError
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.queries import QuerySet
-from fedrank.ranking.learners.pdgd import PdgdWords, pdgd_steps
+from fedrank.ranking.learners.pdgd import PdgdDraws, pdgd_steps
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
 
@@ -33,7 +33,7 @@ def queries():
 def chance(shape=(PARTIES, K), seed=0, active=0.8):
     """Queries, which interactions take place, and words, for parties [..., K]."""
     random = np.random.default_rng(seed)
-    words = PdgdWords(
+    words = PdgdDraws(
         *(jnp.asarray(random.integers(0, 2**32, (*shape, n), dtype=np.uint32)) for n in (2, USERS[0].depth))
     )
     about = jnp.asarray(random.integers(0, queries().n_queries, shape), jnp.int32)
@@ -64,12 +64,12 @@ def learner(name, layout, batch=False):
 def test_kernel_and_reference_agree(name, batch):
     weights = start(name)
     kernel, reference = (learner(name, layout, batch)(weights, *chance()) for layout in LAYOUTS)
-    same = (kernel.seen.patterns == reference.seen.patterns).all(axis=1)
+    same = (kernel.sessions.patterns == reference.sessions.patterns).all(axis=1)
     assert same.mean() > 0.98  # two nearly equal numbers of a race may change places
     np.testing.assert_allclose(kernel.weights[same], reference.weights[same], rtol=1e-4, atol=2e-6)
-    np.testing.assert_allclose(kernel.seen.ndcg[same], reference.seen.ndcg[same], rtol=1e-6)
+    np.testing.assert_allclose(kernel.sessions.ndcg[same], reference.sessions.ndcg[same], rtol=1e-6)
     assert np.abs(kernel.weights - np.asarray(weights)).max() > 0.1
-    assert len(np.unique(kernel.seen.patterns)) > 50
+    assert len(np.unique(kernel.sessions.patterns)) > 50
 
 
 def test_scores_that_are_far_apart():
@@ -77,7 +77,7 @@ def test_scores_that_are_far_apart():
     weights = start("linear", 3000.0)
     kernel, reference = (learner("linear", layout)(weights, *chance()) for layout in LAYOUTS)
     assert np.isfinite(kernel.weights).all() and np.isfinite(reference.weights).all()
-    same = (kernel.seen.patterns == reference.seen.patterns).all(axis=1)
+    same = (kernel.sessions.patterns == reference.sessions.patterns).all(axis=1)
     assert same.mean() > 0.98
     moved, moved2 = (out.weights[same] - np.asarray(weights) for out in (kernel, reference))
     np.testing.assert_allclose(moved, moved2, atol=2e-3)  # in single precision, next to weights of thousands
@@ -89,11 +89,11 @@ def test_interactions_that_do_not_take_place_change_nothing(layout):
     learn, weights = learner("linear", layout), start("linear")
     about, active, words = chance()
     out = learn(weights, about, active, words)
-    assert not out.seen.patterns[~np.asarray(active)].any() and not out.seen.ndcg[~np.asarray(active)].any()
+    assert not out.sessions.patterns[~np.asarray(active)].any() and not out.sessions.ndcg[~np.asarray(active)].any()
     # Other queries and other words where nothing takes place.
     other, _, others = chance(seed=5)
     about = jnp.where(active, about, other)
-    words = PdgdWords(*(jnp.where(active[..., None], a, b) for a, b in zip(words, others, strict=True)))
+    words = PdgdDraws(*(jnp.where(active[..., None], a, b) for a, b in zip(words, others, strict=True)))
     np.testing.assert_array_equal(out.weights, learn(weights, about, active, words).weights)
     none = learn(weights, about, jnp.zeros_like(active), words)
     np.testing.assert_array_equal(none.weights, np.broadcast_to(weights, none.weights.shape))
@@ -115,8 +115,8 @@ def test_without_a_preference_there_is_no_step(layout):
 
     out = learn(about, active, words)
     np.testing.assert_array_equal(out.weights, np.broadcast_to(start("linear"), out.weights.shape))
-    np.testing.assert_array_equal(out.seen.patterns, np.tile([1, 0, 31], (40, 1)))
-    np.testing.assert_allclose(out.seen.ndcg, np.tile([1.0, 0.0, 1.0], (40, 1)), rtol=1e-6)
+    np.testing.assert_array_equal(out.sessions.patterns, np.tile([1, 0, 31], (40, 1)))
+    np.testing.assert_allclose(out.sessions.ndcg, np.tile([1.0, 0.0, 1.0], (40, 1)), rtol=1e-6)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

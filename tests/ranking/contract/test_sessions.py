@@ -10,7 +10,7 @@ from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
-from fedrank.ranking.sessions.sessions import play
+from fedrank.ranking.sessions.sessions import run_sessions
 
 RANKERS = {"linear": Linear(FEATURES), "two-layer": TwoLayer(FEATURES, 3), "even": TwoLayer(FEATURES, 2)}
 
@@ -21,15 +21,15 @@ def both(queries, ranker, center, steps, ties, parties=64, each=3, seed=0):
     seeds = random.integers(0, 2**32, parties, dtype=np.uint32)
     chosen = random.integers(0, queries.n_queries, shape).astype(np.int32)
     clicks = random.integers(0, 2**32, (*shape, 10), dtype=np.uint32)
-    tie_words = random.integers(0, 2**32, shape, dtype=np.uint32)
+    tie_bits = random.integers(0, 2**32, shape, dtype=np.uint32)
     users, which = (cascade("informational"), cascade("perfect")), np.arange(parties, dtype=np.int32) % 2
     out = []
     for data in (queries.blocks(), queries.padded()):
 
-        def one(which, seed, chosen, clicks, tie_words, data=data):
-            return play(ranker, users, which, data, center, seed, steps, chosen, clicks, tie_words, ties)
+        def one(which, seed, chosen, clicks, tie_bits, data=data):
+            return run_sessions(ranker, users, which, data, center, seed, steps, chosen, clicks, tie_bits, ties)
 
-        out.append(jax.jit(jax.vmap(one))(which, seeds, chosen, clicks, tie_words))
+        out.append(jax.jit(jax.vmap(one))(which, seeds, chosen, clicks, tie_bits))
     return out
 
 
@@ -69,11 +69,11 @@ def test_random_ties_shuffle_and_fixed_ties_do_not():
     for data in (one.blocks(), one.padded()):
         chosen = jnp.zeros((1, n), jnp.int32)
         seed = jnp.uint32(0)
-        fixed, _ = play(
+        fixed, _ = run_sessions(
             Linear(FEATURES), (user,), jnp.int32(0), data, center, seed, (0.0,), chosen, words, ties, "fixed"
         )
         assert set(np.asarray(fixed).ravel().tolist()) == {1}
-        random, _ = play(
+        random, _ = run_sessions(
             Linear(FEATURES), (user,), jnp.int32(0), data, center, seed, (0.0,), chosen, words, ties, "random"
         )
         # The document is at each of ten shown ranks with probability 1/14, and not shown with 4/14.
@@ -89,7 +89,7 @@ def test_scores_that_are_not_numbers_rank_last():
     center = jnp.asarray([np.inf, 1], jnp.float32)  # 0·∞ is not a number: documents 1 and 2
     user = cascade("perfect")
     for data in (queries.blocks(), queries.padded()):
-        pattern, _ = play(
+        pattern, _ = run_sessions(
             Linear(2), (user,), jnp.int32(0), data, center, jnp.uint32(0), (0.0,), jnp.zeros((1, 1), jnp.int32),
             jnp.zeros((1, 1, 10), jnp.uint32), jnp.zeros((1, 1), jnp.uint32), "fixed",
         )  # fmt: skip

@@ -113,7 +113,7 @@ def test_a_round_climbs():
 def gradients(protocol, replies, size):
     """Each message's own gradient estimate, from the paper's equation (6)."""
     noise = np.stack([perturbation(int(s), size) for s in replies.seed]).astype(float)
-    unit = protocol.each * protocol.metric.scale
+    unit = protocol.per_half * protocol.metric.scale
     if protocol.antithetic:
         return noise * ((replies.plus - replies.minus) / (2 * protocol.sigma * unit))[:, None]
     return noise * (replies.plus / (protocol.sigma * unit))[:, None]

@@ -20,10 +20,10 @@ from fedrank.metrics.online import max_rr
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.partition import uniform
 from fedrank.ranking.foltr_pdgd import FoltrPDGD, ServerState, SumReply, WeightsReply
-from fedrank.ranking.learners.pdgd import PdgdWords, pdgd_steps
+from fedrank.ranking.learners.pdgd import PdgdDraws, pdgd_steps
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
-from fedrank.ranking.sessions.devices import chosen
+from fedrank.ranking.sessions.devices import draw_queries
 
 PARTIES = 8
 AMOUNTS = (1, 2, 3, 4, 4, 3, 2, 1)
@@ -96,16 +96,16 @@ def test_one_device_is_pdgd(kernels):
     draws = exchange.draw(key)
     after, reply = exchange.answer(exchange.ask(state), Party(everyone.shared, own), key)
     learnt = pdgd_steps(
-        protocol.ranker, protocol.users, 0, data, state.weights, 0.1 * 0.5**2, chosen(held, own, draws.queries),
-        jnp.ones(6, bool), PdgdWords(draws.documents, draws.clicks),
+        protocol.ranker, protocol.users, 0, data, state.weights, 0.1 * 0.5**2, draw_queries(held, own, draws.queries),
+        jnp.ones(6, bool), PdgdDraws(draws.documents, draws.clicks),
     )  # fmt: skip
     told = exchange.tell(state, jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], reply), everybody(1))
     np.testing.assert_array_equal(told.weights, learnt.weights)
     assert int(told.round) == 3 and np.abs(told.weights - state.weights).max() > 1e-4
-    np.testing.assert_allclose(after.own.ndcg, np.mean(learnt.seen.ndcg), rtol=1e-6)
+    np.testing.assert_allclose(after.own.ndcg, np.mean(learnt.sessions.ndcg), rtol=1e-6)
     metric = max_rr()
     np.testing.assert_allclose(
-        after.own.reward, np.mean(metric.values[metric.index[np.asarray(learnt.seen.patterns)]]), rtol=1e-6
+        after.own.reward, np.mean(metric.values[metric.index[np.asarray(learnt.sessions.patterns)]]), rtol=1e-6
     )
 
 

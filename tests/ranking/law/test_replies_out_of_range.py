@@ -19,7 +19,7 @@ def told(protocol, plus, minus, arrived):
 @pytest.mark.parametrize("beyond", [(1, 0), (0, 1)], ids=["plus", "minus"])
 def test_a_sum_beyond_the_largest_is_as_if_it_had_not_arrived(beyond):
     protocol = tiny_protocol()
-    most = protocol.each * protocol.metric.largest
+    most = protocol.per_half * protocol.metric.largest
     plus, minus = [most, 0, most + beyond[0]], [0, most, most + beyond[1]]
     with_lie = told(protocol, plus, minus, [True, True, True])
     without = told(protocol, plus, minus, [True, True, False])

@@ -12,8 +12,8 @@ from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.evaluate import Evaluator
 from fedrank.ranking.rankers.linear import Linear
-from fedrank.ranking.sessions.expected import expected_of_labels
-from fedrank.ranking.sessions.sessions import play
+from fedrank.ranking.sessions.expected import expected_metric
+from fedrank.ranking.sessions.sessions import run_sessions
 
 USER = cascade("navigational")
 
@@ -45,7 +45,7 @@ def test_expected_rewards_of_all_short_lists():
     for name in ("perfect", "navigational", "informational"):
         user = cascade(name)
         for metric, formula, tolerance in ((max_rr(), expected_max_rr, 1e-6), (click_dcg(), expected_click_dcg, 1e-4)):
-            found = expected_of_labels(user, metric, jnp.asarray(lists), where)
+            found = expected_metric(user, metric, jnp.asarray(lists), where)
             np.testing.assert_allclose(found, [formula(labels, user) for labels in lists], atol=tolerance)
 
 
@@ -112,7 +112,7 @@ def test_expectation_is_the_mean_of_simulated_sessions():
     weights = jnp.asarray([0.5, 0.5, 0, 0, 0], jnp.float32)
     words = jax.random.bits(jax.random.key(0), (1, n, 10), jnp.uint32)
     for number, labels in enumerate(list(ranked_labels(queries, np.asarray(weights)))[:4]):
-        patterns, _ = play(
+        patterns, _ = run_sessions(
             Linear(FEATURES), (USER,), jnp.int32(0), queries.blocks(), weights, jnp.uint32(0), (0.0,),
             jnp.full((1, n), number, jnp.int32), words, jnp.zeros((1, n), jnp.uint32),
         )  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import QuerySet
-from fedrank.ranking.learners.dueling import DuelWords, direction, dueling_steps
+from fedrank.ranking.learners.dueling import DuelDraws, direction, dueling_steps
 from fedrank.ranking.learners.multileaving import assignment, credit, document_weights, multileave
 from fedrank.ranking.rankers.linear import Linear
 
@@ -166,10 +166,10 @@ def learnt_from(data, candidates, radius, query, words):
 def duel(data, query, candidates, count=500, radius=1.0):
     """The weights after one interaction, ``count`` times with new chance; the directions tried; the clicks."""
     words = np.random.default_rng(0).integers(0, 2**32, (count, 1, candidates + 6), dtype=np.uint32)
-    cut = DuelWords(words[..., :candidates], *np.split(words[..., candidates:], 3, axis=-1))
+    cut = DuelDraws(words[..., :candidates], *np.split(words[..., candidates:], 3, axis=-1))
     learnt = learnt_from(data, candidates, radius, jnp.int32(query), cut)
     u = jax.vmap(jax.vmap(lambda s: direction(s, 3)))(cut.directions[:, 0])
-    return np.asarray(learnt.weights), np.asarray(u), np.asarray(learnt.seen.patterns)[:, 0]
+    return np.asarray(learnt.weights), np.asarray(u), np.asarray(learnt.sessions.patterns)[:, 0]
 
 
 @pytest.mark.parametrize("data", LAYOUTS)

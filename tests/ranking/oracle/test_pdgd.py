@@ -10,8 +10,8 @@ import pytest
 
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import QuerySet
-from fedrank.ranking.learners.draws import document_words, fill_document_words
-from fedrank.ranking.learners.pdgd import PdgdWords, pair_weights, pdgd_gradient, pdgd_steps, sample_ranking
+from fedrank.ranking.learners.draws import document_bits, fill_document_bits
+from fedrank.ranking.learners.pdgd import PdgdDraws, pair_weights, pdgd_gradient, pdgd_steps, sample_ranking
 from fedrank.ranking.learners.pdgd_kernel import fill_pair_weights, fill_relative
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
@@ -167,7 +167,7 @@ def test_the_two_layer_gradient_against_differences(where):
 def words(parties, seed=0, depth=10):
     random = np.random.default_rng(seed)
     pair, clicks = (random.integers(0, 2**32, (parties, 1, n), dtype=np.uint32) for n in (2, depth))
-    return PdgdWords(jnp.asarray(pair), jnp.asarray(clicks))
+    return PdgdDraws(jnp.asarray(pair), jnp.asarray(clicks))
 
 
 @pytest.mark.parametrize("layout", ["kernel", "jax"])
@@ -230,13 +230,13 @@ def test_rankings_come_with_plackett_luce_probabilities():
 def test_words_of_documents():
     """The first block of Threefry-2x32-20 with key 0 and counter 0, from the known answers of Random123."""
     known = [0x6B200159, 0x99BA4EFE]
-    assert document_words(jnp.uint32(0), jnp.uint32(0), 2).tolist() == known
+    assert document_bits(jnp.uint32(0), jnp.uint32(0), 2).tolist() == known
     from fedrank.core.rng import threefry_2x32
 
     key = tuple(np.array([k], np.uint32) for k in (123, 4_000_000_000))
     blocks = np.stack(threefry_2x32(key, (np.arange(61, dtype=np.uint32), np.zeros(61, np.uint32))), axis=1).ravel()
     for documents in (1, 2, 7, 121):
         out = np.empty(documents, np.uint32)
-        fill_document_words(key[0][0], key[1][0], out)
+        fill_document_bits(key[0][0], key[1][0], out)
         np.testing.assert_array_equal(out, blocks[:documents])
-        np.testing.assert_array_equal(document_words(*map(jnp.asarray, key), documents)[0], blocks[:documents])
+        np.testing.assert_array_equal(document_bits(*map(jnp.asarray, key), documents)[0], blocks[:documents])

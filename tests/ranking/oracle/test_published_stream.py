@@ -34,7 +34,7 @@ def test_sessions_follow_the_order_of_its_draws(antithetic):
     found = jax.vmap(
         lambda seed, own: published.published_sessions(
             protocol.ranker, user, data, jnp.asarray(center), seed, (0.5, -0.5)[: protocol.halves],
-            chosen, own.first, own.count, protocol.each,
+            chosen, own.first, own.count, protocol.per_half,
         )
     )(jnp.asarray(seeds), parties.own)  # fmt: skip
     for seed, patterns in zip(seeds, np.asarray(found.patterns), strict=True):
@@ -42,7 +42,7 @@ def test_sessions_follow_the_order_of_its_draws(antithetic):
         chance = np.random.RandomState(seed)
         for half, sign in enumerate((1, -1)[: protocol.halves]):
             weights = center + np.float32(sign * 0.5) * noise
-            for k in range(protocol.each):
+            for k in range(protocol.per_half):
                 query = chance.randint(0, queries.n_queries)
                 rows = slice(queries.offsets[query], queries.offsets[query + 1])
                 scores = queries.features[rows].astype(np.float64) @ weights.astype(np.float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 
-class Seen(NamedTuple):
+class SessionResults(NamedTuple):
     """What a user did with lists of results, and how good the lists were.
 
     Attributes:

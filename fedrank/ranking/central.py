@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Float, UInt32
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Array, f4, field, message
@@ -39,6 +40,7 @@ from fedrank.core.protocol import Exchange, Party
 from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.privacy.randomised_response import os_words
 from fedrank.privacy.unprotected import Unprotected
+from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks
@@ -78,8 +80,8 @@ class Draws(NamedTuple):
             :class:`~fedrank.ranking.learners.dueling.DuelDraws`.
     """
 
-    queries: Any
-    learner: Any
+    queries: UInt32[AnyArray, "interactions"]
+    learner: PdgdDraws | DuelDraws
 
 
 class ServerState(NamedTuple):
@@ -90,8 +92,8 @@ class ServerState(NamedTuple):
         weights: float32 [parameters].
     """
 
-    round: Any
-    weights: Any
+    round: UInt32[AnyArray, ""]
+    weights: Float[AnyArray, "parameters"]
 
 
 #: What a central service can promise.
@@ -265,6 +267,6 @@ class ServeAndLearn(Exchange, request=Request, reply=Reply):
             s.ranker, s.users, own.user, data, start, rate, s.radius, s.compared, about, active, draws.learner
         )
 
-    def tell(self, state: ServerState, replies: Reply, arrived: jax.Array) -> ServerState:
+    def tell(self, state: ServerState, replies: Reply, arrived: Bool[AnyArray, "parties"]) -> ServerState:
         """Keep the weights of the round; what did not arrive is as if it had not been learned."""
         return ServerState(state.round + 1, jnp.where(arrived[0], replies.weights[0], state.weights))

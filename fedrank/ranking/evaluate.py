@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from fedrank.engine.run_folder import Score
 from fedrank.metrics.offline import offline_metric
 from fedrank.metrics.online import OnlineMetric
+from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import PaddedQueries, concatenate
 from fedrank.ranking.data.splits import Splits
@@ -104,7 +106,9 @@ class Evaluator:
             "judged": self._judged.tolist(),
         }
 
-    def per_query(self, weights: np.ndarray) -> dict[str, np.ndarray]:
+    def per_query(
+        self, weights: Float[AnyArray, "models parameters"]
+    ) -> dict[str, Float[np.ndarray, "models queries"]]:
         """Every measure of every query of all parts, one after another.
 
         Args:
@@ -120,7 +124,7 @@ class Evaluator:
                 out.setdefault(name, np.zeros((len(models), len(self._judged))))[:, chosen] = values
         return out
 
-    def __call__(self, weights: np.ndarray) -> list[list[Score]]:
+    def __call__(self, weights: Float[AnyArray, "models parameters"]) -> list[list[Score]]:
         """The scores of each model.
 
         Args:

@@ -33,6 +33,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jaxtyping import Bool, Float, Int, UInt32
 
 from fedrank.aggregation.differences import ES_DEFENCES, coefficients, in_range, median_of_means
 from fedrank.core.errors import ConfigError
@@ -43,6 +44,7 @@ from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.privacy.accountant import DELTA, account
 from fedrank.privacy.noise.sums import NoisyValues
 from fedrank.privacy.randomised_response import os_words
+from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.on_device.messages import Request
@@ -70,12 +72,12 @@ class Draws(NamedTuple):
         noise: int32 [halves]: what is added to the sums; zero with randomised response.
     """
 
-    seed: Any
-    queries: Any
-    clicks: Any
-    ties: Any
-    privacy: Any
-    noise: Any
+    seed: UInt32[AnyArray, ""]
+    queries: UInt32[AnyArray, "halves per_half"]
+    clicks: UInt32[AnyArray, "halves per_half depth"]
+    ties: UInt32[AnyArray, "halves per_half"]
+    privacy: UInt32[AnyArray, "halves per_half 2"]
+    noise: Int[AnyArray, "halves"]
 
 
 class ServerState(NamedTuple):
@@ -87,9 +89,9 @@ class ServerState(NamedTuple):
         optimiser: Adam's moments.
     """
 
-    round: Any
-    weights: Any
-    optimiser: Any
+    round: UInt32[AnyArray, ""]
+    weights: Float[AnyArray, "parameters"]
+    optimiser: optax.OptState
 
 
 @dataclass(frozen=True)
@@ -327,7 +329,12 @@ class TryPerturbation(Exchange, request=Request):
             s.ties,
         )
 
-    def report(self, draws: Draws, patterns: jax.Array, active: jax.Array | None = None) -> Any:
+    def report(
+        self,
+        draws: Draws,
+        patterns: Int[AnyArray, "halves per_half"],
+        active: Bool[AnyArray, "halves per_half"] | None = None,
+    ) -> Any:
         """The reply about interactions that have taken place, each privatised by itself (Section 3.3).
 
         Args:
@@ -341,7 +348,7 @@ class TryPerturbation(Exchange, request=Request):
         to_reply = self.settings.clicks_to_reply
         return to_reply.message(draws.seed, to_reply.sums(patterns, draws.privacy, active, jnp), draws.noise, jnp)
 
-    def tell(self, state: ServerState, replies: Any, arrived: jax.Array) -> ServerState:
+    def tell(self, state: ServerState, replies: Any, arrived: Bool[AnyArray, "parties"]) -> ServerState:
         """Estimate the gradient from the replies that arrived and take one step of Adam uphill."""
         s = self.settings
         size = s.ranker.size

@@ -16,13 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.registry import Registry
 from fedrank.core.rng import uniform
+from fedrank.ranking.arrays import AnyArray
 
 
 @dataclass(frozen=True)
@@ -132,13 +133,15 @@ def cascade(name: str, grades: int = 3, depth: int = 10) -> CascadeUser:
     return USERS.get(name)(grades, depth)
 
 
-def decision_table(user: CascadeUser) -> tuple[np.ndarray, np.ndarray]:
+def decision_table(user: CascadeUser) -> tuple[Float[np.ndarray, "grades"], Float[np.ndarray, "grades"]]:
     """What a draw u is compared with: P(click | label) and P(click and stop | label), float32 [grades] each."""
     click = np.asarray(user.click, np.float64)
     return click.astype(np.float32), (click * np.asarray(user.stop, np.float64)).astype(np.float32)
 
 
-def ranked_probabilities(user: CascadeUser, labels: jax.Array, where: jax.Array) -> tuple[jax.Array, jax.Array]:
+def ranked_probabilities(
+    user: CascadeUser, labels: Int[AnyArray, "*lists ranks"], where: Bool[AnyArray, "*lists ranks"]
+) -> tuple[Float[Array, "*lists ranks"], Float[Array, "*lists ranks"]]:
     """P(click) and P(stop) at each rank.
 
     Args:
@@ -153,7 +156,9 @@ def ranked_probabilities(user: CascadeUser, labels: jax.Array, where: jax.Array)
     return jnp.where(where, click[labels], 0.0), jnp.where(where, stop[labels], 0.0)
 
 
-def decision_tables(users: tuple[CascadeUser, ...]) -> tuple[np.ndarray, np.ndarray]:
+def decision_tables(
+    users: tuple[CascadeUser, ...],
+) -> tuple[Float[np.ndarray, "users grades"], Float[np.ndarray, "users grades"]]:
     """:func:`decision_table` of several users, float32 [users, grades] each.
 
     Raises:
@@ -168,7 +173,12 @@ def decision_tables(users: tuple[CascadeUser, ...]) -> tuple[np.ndarray, np.ndar
     return np.stack(click), np.stack(leave)
 
 
-def sample_pattern(user: CascadeUser, labels: jax.Array, where: jax.Array, rng_bits: jax.Array) -> jax.Array:
+def sample_pattern(
+    user: CascadeUser,
+    labels: Int[AnyArray, "*lists ranks"],
+    where: Bool[AnyArray, "*lists ranks"],
+    rng_bits: UInt32[AnyArray, "*lists ranks"],
+) -> Int[Array, "*lists"]:
     """The pattern of one session, from given draws: one uniform number u a rank.
 
     u < P(stop)·P(click) is a click after which the user stops, u < P(click) a click after which the user reads on:
@@ -187,7 +197,12 @@ def sample_pattern(user: CascadeUser, labels: jax.Array, where: jax.Array, rng_b
     return pattern_from(click[labels], leave[labels], where, rng_bits)
 
 
-def pattern_from(click: jax.Array, leave: jax.Array, where: jax.Array, rng_bits: jax.Array) -> jax.Array:
+def pattern_from(
+    click: Float[AnyArray, "*lists ranks"],
+    leave: Float[AnyArray, "*lists ranks"],
+    where: Bool[AnyArray, "*lists ranks"],
+    rng_bits: UInt32[AnyArray, "*lists ranks"],
+) -> Int[Array, "*lists"]:
     """:func:`sample_pattern` with what the draws are compared with given at each rank, float32 [..., k]."""
     u = uniform(rng_bits, jnp)
     clicks = where & (u < click)
@@ -198,7 +213,9 @@ def pattern_from(click: jax.Array, leave: jax.Array, where: jax.Array, rng_bits:
     return jnp.sum(jnp.where(clicks & (left_before == 0), bits, 0), axis=-1, dtype=jnp.int32)
 
 
-def pattern_probabilities(user: CascadeUser, labels: jax.Array, where: jax.Array) -> jax.Array:
+def pattern_probabilities(
+    user: CascadeUser, labels: Int[AnyArray, "*lists ranks"], where: Bool[AnyArray, "*lists ranks"]
+) -> Float[Array, "*lists patterns"]:
     """The probability of every click pattern, in closed form.
 
     Rank by rank, the probability of each pattern so far splits in two: the user is still reading, or has left. A rank

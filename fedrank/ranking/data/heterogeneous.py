@@ -20,6 +20,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+from jaxtyping import Float, Int32
 
 from fedrank.core.errors import ConfigError
 from fedrank.ranking.data.partition import Shares
@@ -121,7 +122,7 @@ def by_labels(queries: QuerySet, parties: int, labels_each: int, seed: int = 0) 
     return concatenate(parts, name), _shares([held[party] for party in range(parties)])
 
 
-def users_of_parties(parties: int, kinds: int, seed: int = 0) -> np.ndarray:
+def users_of_parties(parties: int, kinds: int, seed: int = 0) -> Int32[np.ndarray, "{parties}"]:
     """Which of several users sits at each party: all kinds equally often (but for one), in random order.
 
     Args:
@@ -143,7 +144,7 @@ def users_of_parties(parties: int, kinds: int, seed: int = 0) -> np.ndarray:
 
 def amounts(
     parties: int, most: int, kinds: tuple[int, ...] = (1, 3, 5, 7, 9), *, even: bool = False, seed: int = 0
-) -> np.ndarray:
+) -> Int32[np.ndarray, "{parties}"]:
     """Interactions of each party in a round, from a few amounts that occur equally often.
 
     Args:
@@ -169,7 +170,7 @@ def amounts(
     return scaled[_kinds(parties, len(kinds), _generator(seed, _AMOUNTS))]
 
 
-def zipf_amounts(parties: int, most: int, *, even: bool = False, seed: int = 0) -> np.ndarray:
+def zipf_amounts(parties: int, most: int, *, even: bool = False, seed: int = 0) -> Int32[np.ndarray, "{parties}"]:
     """Interactions of each party in a round by Zipf's law: the r-th busiest makes most / r of them.
 
     Args:
@@ -215,7 +216,7 @@ def shuffled_like(shares: Shares, seed: int = 0) -> Shares:
     return _shares(held)
 
 
-def query_means(queries: QuerySet) -> np.ndarray:
+def query_means(queries: QuerySet) -> Float[np.ndarray, "queries features"]:
     """Mean of each query's feature vectors: float64 [q, f]."""
     sums = np.add.reduceat(queries.features.astype(np.float64), queries.offsets[:-1], axis=0)
     return sums / queries.lengths[:, None]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Int
 
 #: Blocks are padded to a multiple of this many documents: eight float32 are one 256-bit register.
 LANES = 8
@@ -63,13 +64,17 @@ class FeatureBlocks:
     length: np.ndarray = field(repr=False)
     n_features: int
 
-    def block(self, query: int) -> np.ndarray:
+    def block(self, query: int) -> Float[np.ndarray, "features stride"]:
         """The block of one query: float32 [f, stride], a view."""
         start, stride = int(self.start[query]), int(self.stride[query])
         return self.values[start : start + self.n_features * stride].reshape(self.n_features, stride)
 
 
-def pad(features: np.ndarray, labels: np.ndarray, lengths: np.ndarray) -> PaddedQueries:
+def pad(
+    features: Float[np.ndarray, "documents features"],
+    labels: Int[np.ndarray, "documents"],
+    lengths: Int[np.ndarray, "queries"],
+) -> PaddedQueries:
     """Rectangular arrays from rows that lie below one another.
 
     Args:
@@ -84,7 +89,11 @@ def pad(features: np.ndarray, labels: np.ndarray, lengths: np.ndarray) -> Padded
     return PaddedQueries(jnp.asarray(padded), jnp.asarray(grades), jnp.asarray(lengths, jnp.int32))
 
 
-def feature_blocks(features: np.ndarray, labels: np.ndarray, offsets: np.ndarray) -> FeatureBlocks:
+def feature_blocks(
+    features: Float[np.ndarray, "documents features"],
+    labels: Int[np.ndarray, "documents"],
+    offsets: Int[np.ndarray, "queries+1"],
+) -> FeatureBlocks:
     """Feature-major blocks from rows that lie below one another.
 
     Args:

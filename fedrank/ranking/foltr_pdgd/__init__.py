@@ -40,6 +40,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
 from fedrank.aggregation import robust
 from fedrank.core.errors import ConfigError
@@ -54,6 +55,7 @@ from fedrank.privacy.quantise import GridTooFineError, check_sum, clip_to_norm, 
 from fedrank.privacy.randomised_response import os_words
 from fedrank.privacy.secure_sum.extra_messages import extra_messages
 from fedrank.privacy.unprotected import Unprotected
+from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks
@@ -334,7 +336,12 @@ class LearnLocally(Exchange, request=Request):
             PdgdDraws(draws.documents, draws.clicks),
         )
 
-    def report(self, weights: jax.Array, amount: Any, noise: Any = None) -> Any:
+    def report(
+        self,
+        weights: Float[AnyArray, "parameters"],
+        amount: Int[AnyArray, ""],
+        noise: Float[AnyArray, "parameters"] | Int[AnyArray, "parameters"] | None = None,
+    ) -> SumReply | WeightsReply:
         """The reply with the weights that a device has come to: clipped, with its share of noise.
 
         Args:
@@ -360,7 +367,7 @@ class LearnLocally(Exchange, request=Request):
             steps = steps + noise
         return SumReply(steps.astype(jnp.uint32), amount)
 
-    def tell(self, state: ServerState, replies: Any, arrived: jax.Array) -> ServerState:
+    def tell(self, state: ServerState, replies: Any, arrived: Bool[AnyArray, "parties"]) -> ServerState:
         """The mean of the devices' weights, each counting as its interactions; or what ``aggregate`` makes of them."""
         s = self.settings
         if s.secure_sum:

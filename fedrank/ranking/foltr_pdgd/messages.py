@@ -5,9 +5,12 @@ The server sends a :class:`~fedrank.ranking.on_device.messages.Request`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from jaxtyping import Float, Int, UInt32
 
 from fedrank.core.messages import Array, f4, field, message, u2, u4
+from fedrank.ranking.arrays import AnyArray
 
 
 @message(kind=2)
@@ -44,10 +47,10 @@ class Draws(NamedTuple):
         noise: The device's share: float32 [n] for weights, int32 [n] for integers; None without noise.
     """
 
-    queries: Any
-    documents: Any
-    clicks: Any
-    noise: Any
+    queries: UInt32[AnyArray, "interactions"]
+    documents: UInt32[AnyArray, "interactions 2"]
+    clicks: UInt32[AnyArray, "interactions depth"]
+    noise: Float[AnyArray, "parameters"] | Int[AnyArray, "parameters"] | None
 
 
 class ServerState(NamedTuple):
@@ -58,5 +61,5 @@ class ServerState(NamedTuple):
         weights: float32 [parameters].
     """
 
-    round: Any
-    weights: Any
+    round: UInt32[AnyArray, ""]
+    weights: Float[AnyArray, "parameters"]

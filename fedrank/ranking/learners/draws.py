@@ -9,18 +9,21 @@ in one interaction.
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numba
 import numpy as np
+from jaxtyping import Array, UInt32
 
 from fedrank.core.rng import threefry_2x32
+from fedrank.ranking.arrays import AnyArray
 
 _u32 = np.uint32
 _PARITY = np.uint32(0x1BD11BDA)
 
 
-def document_bits(w0: jax.Array, w1: jax.Array, documents: int) -> jax.Array:
+def document_bits(
+    w0: UInt32[AnyArray, "*interactions"], w1: UInt32[AnyArray, "*interactions"], documents: int
+) -> UInt32[Array, "*interactions {documents}"]:
     """Random bits of a query's documents, in JAX.
 
     Args:

@@ -25,13 +25,15 @@ feature-major blocks to :mod:`fedrank.ranking.learners.dueling_kernel`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.rng import perturbation_jax
+from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.learners.dueling_kernel import duels
@@ -52,13 +54,13 @@ class DuelDraws(NamedTuple):
         clicks: uint32 [K, depth]: random bits for the user's decision at each rank.
     """
 
-    directions: Any
-    assign: Any
-    pick: Any
-    clicks: Any
+    directions: UInt32[AnyArray, "interactions candidates"]
+    assign: UInt32[AnyArray, "interactions depth"]
+    pick: UInt32[AnyArray, "interactions depth"]
+    clicks: UInt32[AnyArray, "interactions depth"]
 
 
-def direction(seed: jax.Array, size: int) -> jax.Array:
+def direction(seed: UInt32[AnyArray, ""], size: int) -> Float[Array, "{size}"]:
     """A direction, uniform on the unit sphere: the perturbation of a seed, brought to length 1.
 
     Args:
@@ -75,14 +77,14 @@ def direction(seed: jax.Array, size: int) -> jax.Array:
 def dueling_steps(
     ranker: Ranker,
     users: tuple[CascadeUser, ...],
-    user_index: jax.Array,
+    user_index: Int[AnyArray, ""] | int,
     data: PaddedQueries | FeatureBlocks,
-    weights: jax.Array,
-    step: jax.Array | float,
+    weights: Float[AnyArray, "parameters"],
+    step: Float[AnyArray, ""] | float,
     radius: float,
     candidates: int,
-    queries: jax.Array,
-    active: jax.Array,
+    queries: Int[AnyArray, "interactions"],
+    active: Bool[AnyArray, "interactions"],
     rng_bits: DuelDraws,
 ) -> Learned:
     """One party's K interactions, one after another, each with a step of DBGD or MGD.

@@ -29,8 +29,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Float64, Int, UInt32
 
 from fedrank.core.rng import below, uniform
+from fedrank.ranking.arrays import AnyArray
 
 #: τ: how much a ranker prefers its first document, as in all published experiments.
 TAU = 3
@@ -40,7 +42,7 @@ TAU = 3
 CLOSE = 1e-5
 
 
-def rank_weights(documents: int) -> np.ndarray:
+def rank_weights(documents: int) -> Float64[np.ndarray, "{documents}"]:
     """1/r^τ of each rank r from 1: float64 [documents].
 
     >>> rank_weights(3).round(3).tolist()
@@ -49,7 +51,9 @@ def rank_weights(documents: int) -> np.ndarray:
     return 1 / np.arange(1, documents + 1, dtype=np.float64) ** TAU
 
 
-def document_weights(rankings: jax.Array, where: jax.Array) -> jax.Array:
+def document_weights(
+    rankings: Int[AnyArray, "rankers documents"], where: Bool[AnyArray, "documents"]
+) -> Float[Array, "rankers documents"]:
     """1/r^τ of each document in each ranking; 0 on padding.
 
     Args:
@@ -65,8 +69,12 @@ def document_weights(rankings: jax.Array, where: jax.Array) -> jax.Array:
 
 
 def multileave(
-    rankings: jax.Array, weights: jax.Array, where: jax.Array, assign: jax.Array, pick: jax.Array
-) -> jax.Array:
+    rankings: Int[AnyArray, "rankers documents"],
+    weights: Float[AnyArray, "rankers documents"],
+    where: Bool[AnyArray, "documents"],
+    assign: UInt32[AnyArray, "ranks"],
+    pick: UInt32[AnyArray, "ranks"],
+) -> Int[Array, "ranks"]:
     """Draw a list.
 
     Args:
@@ -97,7 +105,11 @@ def multileave(
     return jax.lax.scan(take, jnp.zeros(documents, bool), (numbers, assign, pick))[1]
 
 
-def assignment(weights: jax.Array, where: jax.Array, shown: jax.Array) -> jax.Array:
+def assignment(
+    weights: Float[AnyArray, "rankers documents"],
+    where: Bool[AnyArray, "documents"],
+    shown: Int[AnyArray, "ranks"],
+) -> Float[Array, "rankers ranks"]:
     """P(l | d): the probability that ranker l was the one chosen at a rank, given the list.
 
     Args:
@@ -117,7 +129,7 @@ def assignment(weights: jax.Array, where: jax.Array, shown: jax.Array) -> jax.Ar
     return probability / jnp.where(of_all > 0, of_all, 1.0)
 
 
-def credit(assigned: jax.Array, clicked: jax.Array) -> jax.Array:
+def credit(assigned: Float[AnyArray, "rankers ranks"], clicked: Bool[AnyArray, "ranks"]) -> Float[Array, "rankers"]:
     """Each ranker's expected number of clicks.
 
     Args:

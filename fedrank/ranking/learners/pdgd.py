@@ -31,7 +31,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
+from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.learners import pdgd_kernel
@@ -49,8 +51,8 @@ class PdgdDraws(NamedTuple):
         clicks: uint32 [K, depth]: random bits for the user's decision at each rank.
     """
 
-    documents: Any
-    clicks: Any
+    documents: UInt32[AnyArray, "interactions 2"]
+    clicks: UInt32[AnyArray, "interactions depth"]
 
 
 class Learned(NamedTuple):
@@ -61,19 +63,19 @@ class Learned(NamedTuple):
         sessions: The clicks and the quality of what was shown, [K] each; 0 where no interaction took place.
     """
 
-    weights: Any
+    weights: Float[AnyArray, "parameters"]
     sessions: SessionResults
 
 
 def pdgd_steps(
     ranker: Ranker,
     users: tuple[CascadeUser, ...],
-    user_index: Any,
+    user_index: Int[AnyArray, ""] | int,
     data: PaddedQueries | FeatureBlocks,
-    weights: jax.Array,
-    rate: Any,
-    queries: jax.Array,
-    active: jax.Array,
+    weights: Float[AnyArray, "parameters"],
+    rate: Float[AnyArray, ""] | float,
+    queries: Int[AnyArray, "interactions"],
+    active: Bool[AnyArray, "interactions"],
     rng_bits: PdgdDraws,
     batch: bool = False,
 ) -> Learned:
@@ -126,7 +128,12 @@ def pdgd_steps(
     return Learned(*jax.lax.scan(step, weights, each))
 
 
-def sample_ranking(scores: jax.Array, where: jax.Array, rng_bits: jax.Array, depth: int) -> jax.Array:
+def sample_ranking(
+    scores: Float[AnyArray, "documents"],
+    where: Bool[AnyArray, "documents"],
+    rng_bits: UInt32[AnyArray, "documents"],
+    depth: int,
+) -> Int[Array, "ranks"]:
     """The first ranks of a ranking drawn from the Plackett–Luce model of the scores, (1).
 
     An exponential race: with E(d) exponentially distributed, documents by rising E(d)/e^{s(d)} are in Plackett–Luce
@@ -150,8 +157,13 @@ def sample_ranking(scores: jax.Array, where: jax.Array, rng_bits: jax.Array, dep
 
 
 def pdgd_gradient(
-    ranker: Ranker, weights: jax.Array, features: jax.Array, where: jax.Array, ranking: jax.Array, pattern: jax.Array
-) -> jax.Array:
+    ranker: Ranker,
+    weights: Float[AnyArray, "parameters"],
+    features: Float[AnyArray, "documents features"],
+    where: Bool[AnyArray, "documents"],
+    ranking: Int[AnyArray, "ranks"],
+    pattern: Int[AnyArray, ""] | int,
+) -> Float[Array, "parameters"]:
     """The gradient of one interaction, given what was shown and what was clicked: (4).
 
     Args:
@@ -171,7 +183,12 @@ def pdgd_gradient(
     return backward(jnp.zeros_like(scores).at[ranking].add(coefficients))[0]
 
 
-def pair_weights(scores: jax.Array, where: jax.Array, ranking: jax.Array, pattern: jax.Array) -> jax.Array:
+def pair_weights(
+    scores: Float[AnyArray, "documents"],
+    where: Bool[AnyArray, "documents"],
+    ranking: Int[AnyArray, "ranks"],
+    pattern: Int[AnyArray, ""] | int,
+) -> Float[Array, "ranks"]:
     """What each shown document's ∇s(d) is multiplied by: Σ of its pairs' weights, + as preferred, − as the other.
 
     Args:

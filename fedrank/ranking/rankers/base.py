@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import abc
 
-import jax
 import numpy as np
+from jaxtyping import Array, Float, Float32
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.registry import Registry
+from fedrank.ranking.arrays import AnyArray
 
 
 class Ranker(abc.ABC):
@@ -32,7 +33,9 @@ class Ranker(abc.ABC):
         """Number of weights."""
 
     @abc.abstractmethod
-    def scores(self, weights: jax.Array, features: jax.Array) -> jax.Array:
+    def scores(
+        self, weights: Float[AnyArray, "parameters"], features: Float[AnyArray, "*documents features"]
+    ) -> Float[Array, "*documents"]:
         """Scores of documents; a higher score ranks first.
 
         Args:
@@ -44,7 +47,7 @@ class Ranker(abc.ABC):
         """
 
     @abc.abstractmethod
-    def tensors(self, weights: np.ndarray) -> dict[str, np.ndarray]:
+    def tensors(self, weights: Float[AnyArray, "parameters"]) -> dict[str, np.ndarray]:
         """The flat vector as named arrays, for files that other programs read."""
 
     @classmethod
@@ -56,7 +59,7 @@ class Ranker(abc.ABC):
     def kernel_shape(self) -> tuple[int, int] | None:
         """``(f, hidden units)`` for the CPU kernel, 0 hidden units for linear; None if the kernel cannot compute it."""
 
-    def initial(self) -> np.ndarray:
+    def initial(self) -> Float32[np.ndarray, "parameters"]:
         """The weights at the start: all zero, as in the paper (Section 5). float32 [size]."""
         return np.zeros(self.size, np.float32)
 

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
+from typing_extensions import override
 
+from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.rankers.base import RANKERS, Ranker, check_features
 
 
@@ -29,12 +32,14 @@ class Linear(Ranker):
         """Number of weights: f."""
         return self.n_features
 
-    def scores(self, weights: jax.Array, features: jax.Array) -> jax.Array:
-        """Scores [...] of features [..., f]; see :class:`~fedrank.ranking.rankers.base.Ranker`."""
+    @override
+    def scores(
+        self, weights: Float[AnyArray, "parameters"], features: Float[AnyArray, "*documents features"]
+    ) -> Float[Array, "*documents"]:
         # Full precision: reduced-precision matrix units of accelerators would reorder documents with close scores.
         return jnp.einsum("...f,f->...", features, weights, precision=jax.lax.Precision.HIGHEST)
 
-    def tensors(self, weights: np.ndarray) -> dict[str, np.ndarray]:
+    def tensors(self, weights: Float[AnyArray, "parameters"]) -> dict[str, np.ndarray]:
         """``{"weight": [1, f]}``: one output unit, as a dense layer stores it."""
         return {"weight": np.asarray(weights, np.float32).reshape(1, self.n_features)}
 

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
+from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
+from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.rankers.base import RANKERS, Ranker, check_features
 
 
@@ -42,14 +45,16 @@ class TwoLayer(Ranker):
         h, f = self.hidden, self.n_features
         return weights[: h * f].reshape(h, f), weights[h * f : h * f + h], weights[h * f + h :]
 
-    def scores(self, weights: jax.Array, features: jax.Array) -> jax.Array:
-        """Scores [...] of features [..., f]; see :class:`~fedrank.ranking.rankers.base.Ranker`."""
+    @override
+    def scores(
+        self, weights: Float[AnyArray, "parameters"], features: Float[AnyArray, "*documents features"]
+    ) -> Float[Array, "*documents"]:
         into, bias, out = self._split(weights)
         hidden = jnp.einsum("...f,hf->...h", features, into, precision=jax.lax.Precision.HIGHEST)
         hidden = jax.nn.relu(hidden + jnp.broadcast_to(bias, hidden.shape))
         return jnp.einsum("...h,h->...", hidden, out, precision=jax.lax.Precision.HIGHEST)
 
-    def tensors(self, weights: np.ndarray) -> dict[str, np.ndarray]:
+    def tensors(self, weights: Float[AnyArray, "parameters"]) -> dict[str, np.ndarray]:
         """``hidden.weight`` [h, f], ``hidden.bias`` [h], ``output.weight`` [1, h]."""
         into, bias, out = self._split(np.asarray(weights, np.float32))
         return {"hidden.weight": into, "hidden.bias": bias, "output.weight": out.reshape(1, -1)}

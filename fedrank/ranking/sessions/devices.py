@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party
 from fedrank.core.rng import below
+from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
@@ -31,12 +33,12 @@ class Device(NamedTuple):
         ndcg: float32: mean nDCG of what was shown in the last round; as reward.
     """
 
-    first: Any
-    count: Any
-    user: Any
-    amount: Any
-    reward: Any
-    ndcg: Any
+    first: Int[AnyArray, "*parties"]
+    count: Int[AnyArray, "*parties"]
+    user: Int[AnyArray, "*parties"]
+    amount: Int[AnyArray, "*parties"]
+    reward: Float[AnyArray, "*parties"]
+    ndcg: Float[AnyArray, "*parties"]
 
 
 def devices(
@@ -87,12 +89,19 @@ def devices(
     return Party((data, jnp.asarray(shares.queries, jnp.int32)), own)
 
 
-def draw_queries(queries: jax.Array, device: Device, rng_bits: jax.Array) -> jax.Array:
+def draw_queries(
+    queries: Int[AnyArray, "held"], device: Device, rng_bits: UInt32[AnyArray, "*interactions"]
+) -> Int[Array, "*interactions"]:
     """The query that each of some random integers stands for at a device: int32, of the shape of ``rng_bits``."""
     return queries[device.first + below(rng_bits, device.count.astype(jnp.uint32))]
 
 
-def record_experience(device: Device, values: jax.Array, sessions: SessionResults, active: jax.Array) -> Device:
+def record_experience(
+    device: Device,
+    values: Float[AnyArray, "*interactions"],
+    sessions: SessionResults,
+    active: Bool[AnyArray, "*interactions"],
+) -> Device:
     """The device after its interactions, with the means for a simulator's curves.
 
     Args:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from fedrank.metrics.online import OnlineMetric
+from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.clicks.cascade import CascadeUser, pattern_probabilities
 from fedrank.ranking.data.queries import PaddedQueries
 from fedrank.ranking.rankers.base import Ranker
@@ -20,7 +22,12 @@ from fedrank.ranking.sessions.reference import rank, tie_breakers
 _BATCH = 256
 
 
-def expected_metric(user: CascadeUser, metric: OnlineMetric, labels: jax.Array, where: jax.Array) -> jax.Array:
+def expected_metric(
+    user: CascadeUser,
+    metric: OnlineMetric,
+    labels: Int[AnyArray, "*lists ranks"],
+    where: Bool[AnyArray, "*lists ranks"],
+) -> Float[Array, "*lists"]:
     """Expected metric of shown lists.
 
     Args:
@@ -36,7 +43,12 @@ def expected_metric(user: CascadeUser, metric: OnlineMetric, labels: jax.Array, 
     return jnp.einsum("...p,p->...", pattern_probabilities(user, labels, where), values, precision="highest")
 
 
-def rankings(ranker: Ranker, data: PaddedQueries, weights: jax.Array, tie_bits: jax.Array | None = None) -> jax.Array:
+def rankings(
+    ranker: Ranker,
+    data: PaddedQueries,
+    weights: Float[AnyArray, "parameters"],
+    tie_bits: UInt32[AnyArray, "queries"] | None = None,
+) -> Int[Array, "queries documents"]:
     """The full ranking of every query.
 
     Args:
@@ -54,7 +66,9 @@ def rankings(ranker: Ranker, data: PaddedQueries, weights: jax.Array, tie_bits: 
     return rank(scores, data.where, breakers, scores.shape[-1])
 
 
-def expected_rewards(user: CascadeUser, metric: OnlineMetric, data: PaddedQueries, order: jax.Array) -> jax.Array:
+def expected_rewards(
+    user: CascadeUser, metric: OnlineMetric, data: PaddedQueries, order: Int[AnyArray, "queries documents"]
+) -> Float[Array, "queries"]:
     """Exact expected metric of each query.
 
     Args:
@@ -74,6 +88,6 @@ def expected_rewards(user: CascadeUser, metric: OnlineMetric, data: PaddedQuerie
     )
 
 
-def tie_order_bits(orders: int, queries: int) -> np.ndarray:
+def tie_order_bits(orders: int, queries: int) -> UInt32[np.ndarray, "{orders} {queries}"]:
     """Random bits for shuffles of equal scores, the same in every evaluation: uint32 [orders, queries]."""
     return np.random.Generator(np.random.PCG64(20190211)).integers(0, 2**32, (orders, queries), dtype=np.uint32)

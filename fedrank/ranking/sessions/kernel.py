@@ -15,10 +15,12 @@ import jax
 import jax.numpy as jnp
 import numba
 import numpy as np
+from jaxtyping import Float, Int, UInt32
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, fill_perturbation, fixed
 from fedrank.core.rng import normal_table
+from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables
 from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.rankers.base import Ranker
@@ -264,14 +266,14 @@ def kernel_shape(ranker: Ranker) -> tuple[int, int]:
 def run_sessions(
     ranker: Ranker,
     users: tuple[CascadeUser, ...],
-    user_index: jax.Array,
+    user_index: Int[AnyArray, ""] | int,
     data: FeatureBlocks,
-    center: jax.Array,
-    seed: jax.Array,
+    center: Float[AnyArray, "parameters"],
+    seed: UInt32[AnyArray, ""],
     steps: tuple[float, ...],
-    queries: jax.Array,
-    click_bits: jax.Array,
-    tie_bits: jax.Array,
+    queries: Int[AnyArray, "halves interactions"],
+    click_bits: UInt32[AnyArray, "halves interactions depth"],
+    tie_bits: UInt32[AnyArray, "halves interactions"],
     random_ties: bool,
 ) -> SessionResults:
     """Sessions; arguments as in :func:`fedrank.ranking.sessions.sessions.run_sessions`.

@@ -6,27 +6,29 @@ must give the same clicks from the same draws; :mod:`fedrank.ranking.sessions.se
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from fedrank.core.rng import perturbation_jax
+from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables, pattern_from
 from fedrank.ranking.data.queries import PaddedQueries
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.results import SessionResults
 
 
-def mix32(rng_bits: jax.Array) -> jax.Array:
+def mix32(rng_bits: UInt32[AnyArray, "..."]) -> UInt32[AnyArray, "..."]:
     """A bijection of 32-bit integers that scatters neighbours (the finaliser of MurmurHash3)."""
     rng_bits = (rng_bits ^ (rng_bits >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     rng_bits = (rng_bits ^ (rng_bits >> np.uint32(13))) * np.uint32(0xC2B2AE35)
     return rng_bits ^ (rng_bits >> np.uint32(16))
 
 
-def tie_breakers(rng_bits: jax.Array, documents: int, random: bool) -> jax.Array:
+def tie_breakers(
+    rng_bits: UInt32[AnyArray, "*lists"], documents: int, random: bool
+) -> UInt32[Array, "*lists {documents}"]:
     """Among documents with equal scores the one with the smaller tie breaker ranks first.
 
     Args:
@@ -41,7 +43,12 @@ def tie_breakers(rng_bits: jax.Array, documents: int, random: bool) -> jax.Array
     return mix32(rng_bits[..., None] ^ mix32(index)) if random else index
 
 
-def rank(scores: jax.Array, where: jax.Array, breakers: jax.Array, depth: int) -> jax.Array:
+def rank(
+    scores: Float[AnyArray, "*lists documents"],
+    where: Bool[AnyArray, "*lists documents"],
+    breakers: UInt32[AnyArray, "*lists documents"],
+    depth: int,
+) -> Int[Array, "*lists ranks"]:
     """The documents at the first ``depth`` ranks: by falling score, then by rising tie breaker; padding last.
 
     Args:
@@ -60,7 +67,11 @@ def rank(scores: jax.Array, where: jax.Array, breakers: jax.Array, depth: int) -
     return order[..., :depth]
 
 
-def shown_ndcg(labels: jax.Array, where: jax.Array, order: jax.Array) -> jax.Array:
+def shown_ndcg(
+    labels: Int[AnyArray, "*lists documents"],
+    where: Bool[AnyArray, "*lists documents"],
+    order: Int[AnyArray, "*lists ranks"],
+) -> Float[Array, "*lists"]:
     """NDCG of lists as they are shown, cut where the screen ends; 0 for a query without a relevant document.
 
     Args:
@@ -80,11 +91,11 @@ def shown_ndcg(labels: jax.Array, where: jax.Array, order: jax.Array) -> jax.Arr
 
 def simulate_clicks(
     users: tuple[CascadeUser, ...],
-    user_index: jax.Array,
-    labels: jax.Array,
-    where: jax.Array,
-    order: jax.Array,
-    rng_bits: Any,
+    user_index: Int[AnyArray, ""] | int,
+    labels: Int[AnyArray, "*lists documents"],
+    where: Bool[AnyArray, "*lists documents"],
+    order: Int[AnyArray, "*lists ranks"],
+    rng_bits: UInt32[AnyArray, "*lists depth"],
 ) -> SessionResults:
     """What a user does with shown lists.
 
@@ -105,14 +116,14 @@ def simulate_clicks(
 def run_sessions(
     ranker: Ranker,
     users: tuple[CascadeUser, ...],
-    user_index: jax.Array,
+    user_index: Int[AnyArray, ""] | int,
     data: PaddedQueries,
-    center: jax.Array,
-    seed: jax.Array,
+    center: Float[AnyArray, "parameters"],
+    seed: UInt32[AnyArray, ""],
     steps: tuple[float, ...],
-    queries: jax.Array,
-    click_bits: jax.Array,
-    tie_bits: jax.Array,
+    queries: Int[AnyArray, "halves interactions"],
+    click_bits: UInt32[AnyArray, "halves interactions depth"],
+    tie_bits: UInt32[AnyArray, "halves interactions"],
     random_ties: bool,
 ) -> SessionResults:
     """Sessions; arguments as in :func:`fedrank.ranking.sessions.sessions.run_sessions`."""

@@ -1,8 +1,12 @@
-"""What happened in sessions."""
+"""What a user did with lists of results, and how good the lists were."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from jaxtyping import Float, Int
+
+from fedrank.ranking.arrays import AnyArray
 
 
 class SessionResults(NamedTuple):
@@ -14,5 +18,5 @@ class SessionResults(NamedTuple):
             relevant document. From the labels, which nobody outside a simulation has.
     """
 
-    patterns: Any
-    ndcg: Any
+    patterns: Int[AnyArray, "*interactions"]
+    ndcg: Float[AnyArray, "*interactions"]

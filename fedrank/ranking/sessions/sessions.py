@@ -7,10 +7,11 @@ draw.
 
 from __future__ import annotations
 
-import jax
 import numpy as np
+from jaxtyping import Float, Int, UInt32
 
 from fedrank.core.errors import ConfigError
+from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
@@ -71,14 +72,14 @@ def check_fit(
 def run_sessions(
     ranker: Ranker,
     users: tuple[CascadeUser, ...],
-    user_index: jax.Array,
+    user_index: Int[AnyArray, ""] | int,
     data: PaddedQueries | FeatureBlocks,
-    center: jax.Array,
-    seed: jax.Array,
+    center: Float[AnyArray, "parameters"],
+    seed: UInt32[AnyArray, ""],
     steps: tuple[float, ...],
-    queries: jax.Array,
-    click_bits: jax.Array,
-    tie_bits: jax.Array,
+    queries: Int[AnyArray, "halves interactions"],
+    click_bits: UInt32[AnyArray, "halves interactions depth"],
+    tie_bits: UInt32[AnyArray, "halves interactions"],
     ties: str = "fixed",
 ) -> SessionResults:
     """One party's sessions with a model that is perturbed along one direction: H steps along it, K queries at each.

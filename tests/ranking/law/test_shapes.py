@@ -1,0 +1,51 @@
+"""Public functions of the wing refuse arrays of a wrong shape or dtype before they compute anything."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import TypeCheckError
+
+from fedrank.metrics.online import max_rr
+from fedrank.ranking.clicks.cascade import cascade, sample_pattern
+from fedrank.ranking.data.layouts import pad
+from fedrank.ranking.learners.multileaving import credit
+from fedrank.ranking.learners.pdgd import pair_weights
+from fedrank.ranking.rankers.linear import Linear
+from fedrank.ranking.sessions.expected import expected_metric
+from fedrank.ranking.sessions.reference import rank
+
+USER = cascade("perfect", depth=4)
+SCORES, WHERE, ORDER = jnp.zeros(6), jnp.ones(6, bool), jnp.arange(6, dtype=jnp.uint32)
+LABELS, SHOWN, BITS = jnp.zeros(4, jnp.int32), jnp.ones(4, bool), jnp.zeros(4, jnp.uint32)
+
+RIGHT = {
+    "rank": (rank, (SCORES, WHERE, ORDER, 4)),
+    "sample_pattern": (sample_pattern, (USER, LABELS, SHOWN, BITS)),
+    "expected_metric": (expected_metric, (USER, max_rr(4), LABELS, SHOWN)),
+    "pair_weights": (pair_weights, (SCORES, WHERE, jnp.arange(4), jnp.int32(1))),
+    "credit": (credit, (jnp.zeros((3, 4)), SHOWN)),
+    "scores": (Linear(3).scores, (jnp.zeros(3), jnp.zeros((6, 3)))),
+    "pad": (pad, (np.zeros((6, 3), np.float32), np.zeros(6, np.int32), np.array([4, 2]))),
+}
+WRONG = {
+    "rank": [(1, WHERE[:5]), (2, ORDER[None]), (0, SCORES.astype(jnp.int32)), (2, ORDER.astype(jnp.int32))],
+    "sample_pattern": [(1, LABELS[:3]), (3, BITS.astype(jnp.float32)), (2, SHOWN[None])],
+    "expected_metric": [(3, SHOWN[:2]), (2, LABELS.astype(jnp.float32))],
+    "pair_weights": [(1, WHERE[:3]), (2, jnp.arange(4)[None]), (3, jnp.zeros(2, jnp.int32))],
+    "credit": [(1, SHOWN[:3]), (0, jnp.zeros(4))],
+    "scores": [(0, jnp.zeros((1, 3))), (1, jnp.zeros((6, 3), jnp.int32))],
+    "pad": [(1, np.zeros(5, np.int32)), (0, np.zeros(6, np.float32))],
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_shape_is_taken(name):
+    function, arguments = RIGHT[name]
+    function(*arguments)
+
+
+@pytest.mark.parametrize(("name", "place", "wrong"), [(n, p, w) for n, cases in WRONG.items() for p, w in cases])
+def test_a_wrong_shape_is_refused(name, place, wrong):
+    function, arguments = RIGHT[name]
+    with pytest.raises(TypeCheckError):
+        function(*arguments[:place], wrong, *arguments[place + 1 :])

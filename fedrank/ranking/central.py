@@ -1,4 +1,4 @@
-"""Online learning to rank with one service that sees everything: what federated learners are compared with.
+"""Online learning to rank with one service that sees everything: what federated learners are n_candidates with.
 
 **Nothing is federated here.** One service has the queries of all users, ranks them, sees what they click, and learns
 after every interaction; queries, results and clicks are in the clear at the service. Three learners, one setting:
@@ -33,6 +33,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, UInt32
+from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Array, f4, field, message
@@ -85,7 +86,7 @@ class Draws(NamedTuple):
 
 
 class ServerState(NamedTuple):
-    """What the service keeps between rounds.
+    """The service's state between rounds.
 
     Attributes:
         round: uint32.
@@ -96,7 +97,7 @@ class ServerState(NamedTuple):
     weights: Float[AnyArray, "parameters"]
 
 
-#: What a central service can promise.
+#: What a central service says about privacy.
 IN_THE_CLEAR = (
     "Nothing is federated: who asks, the queries, the results and the clicks are in the clear at the service."
 )
@@ -117,7 +118,7 @@ class Central(RankingProtocol):
             for PDGD, 0.01 for the others.
         decay: What it is multiplied by after each round, in (0, 1].
         radius: DBGD, MGD: distance of the candidates from the current ranker.
-        candidates: MGD: rankers that are compared with the current one in each interaction. None: 9.
+        candidates: MGD: rankers that are n_candidates with the current one in each interaction. None: 9.
         batch: PDGD: sum the gradients of a round, taken at the weights of its start.
         kernels: Use the compiled CPU kernels, which take data as ``queries.blocks()``; otherwise JAX, which takes
             ``queries.padded()``. Equal draws, sums equal to about 1e-6.
@@ -147,7 +148,7 @@ class Central(RankingProtocol):
             raise ConfigError(f"decay must be in (0, 1], got {self.decay}.")
         if not 1e-30 < self.radius < 1e30:
             raise ConfigError(f"radius must be positive and finite, got {self.radius}.")
-        if self.learner == "mgd" and not 1 <= self.compared <= 1000:
+        if self.learner == "mgd" and not 1 <= self.n_candidates <= 1000:
             raise ConfigError(f"candidates of mgd must be in 1..1000, got {self.candidates}.")
         if self.learner != "mgd" and self.candidates not in (None, 1):
             raise ConfigError(f"candidates = {self.candidates} is a setting of mgd; {self.learner} has at most one.")
@@ -158,7 +159,7 @@ class Central(RankingProtocol):
 
     @property
     def name(self) -> str:  # type: ignore[override] - a run is called by its learner
-        """The learner's name."""
+        """Name of the learner: ``pdgd``, ``dbgd`` or ``mgd``."""
         return self.learner
 
     @property
@@ -167,15 +168,15 @@ class Central(RankingProtocol):
         return LEARNERS[self.learner] if self.learning_rate is None else self.learning_rate
 
     @property
-    def compared(self) -> int:
+    def n_candidates(self) -> int:
         """Rankers that DBGD and MGD compare with the current one in each interaction."""
         if self.candidates is not None:
             return self.candidates
         return CANDIDATES if self.learner == "mgd" else 1
 
     @property
+    @override
     def exchanges(self) -> tuple[Exchange, ...]:
-        """The one exchange: serve and learn."""
         return (ServeAndLearn(self),)
 
     def init(self, key: Any) -> ServerState:
@@ -190,7 +191,7 @@ class Central(RankingProtocol):
         return ServerState(jnp.uint32(0), weights)
 
     def account(self, rounds: int, delta: float) -> Unprotected:
-        """Nothing is promised to anybody."""
+        """No privacy: the service sees all queries, results and clicks."""
         del delta
         return Unprotected(rounds, IN_THE_CLEAR)
 
@@ -212,14 +213,14 @@ class Central(RankingProtocol):
 
 @dataclass(frozen=True)
 class ServeAndLearn(Exchange, request=Request, reply=Reply):
-    """The exchange of :class:`Central`, from the service to itself."""
+    """The exchange of :class:`Central`: the service serves a round's interactions and learns from each."""
 
     settings: Central
 
     name = "serve-and-learn"
 
+    @override
     def ask(self, state: ServerState) -> Request:
-        """The current model."""
         return Request(state.round, state.weights)
 
     def draw(self, key: Any) -> Draws:
@@ -233,8 +234,8 @@ class ServeAndLearn(Exchange, request=Request, reply=Reply):
     @property
     def _widths(self) -> list[int]:
         """Number of random integers of one interaction, purpose by purpose, the query's first."""
-        depth, compared = self.settings.user.depth, self.settings.compared
-        return [1, 2, depth] if self.settings.learner == "pdgd" else [1, compared, depth, depth, depth]
+        depth, n_candidates = self.settings.user.depth, self.settings.n_candidates
+        return [1, 2, depth] if self.settings.learner == "pdgd" else [1, n_candidates, depth, depth, depth]
 
     @property
     def _n_bits(self) -> int:
@@ -264,7 +265,7 @@ class ServeAndLearn(Exchange, request=Request, reply=Reply):
         if s.learner == "pdgd":
             return pdgd_steps(s.ranker, s.users, own.user, data, start, rate, about, active, draws.learner, s.batch)
         return dueling_steps(
-            s.ranker, s.users, own.user, data, start, rate, s.radius, s.compared, about, active, draws.learner
+            s.ranker, s.users, own.user, data, start, rate, s.radius, s.n_candidates, about, active, draws.learner
         )
 
     def tell(self, state: ServerState, replies: Reply, arrived: Bool[AnyArray, "parties"]) -> ServerState:

@@ -298,7 +298,7 @@ class FoltrPDGDPrivacy(Privacy):
 
 @dataclass(frozen=True, kw_only=True)
 class FoltrPDGDConfig(DefendedConfig):
-    """Settings of FPDGD."""
+    """Settings of FPDGD (``foltr-pdgd``); the defaults are the paper's, without noise."""
 
     protocol: Annotated[str, Parameter(show=False)] = setting("foltr-pdgd", "The protocol.")
     learning_rate: float = setting(0.1, "Step size of each local step.")
@@ -340,7 +340,7 @@ class CentralConfig(RankingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PDGDConfig(CentralConfig):
-    """Settings of central PDGD."""
+    """Settings of PDGD at one central service (``pdgd``)."""
 
     protocol: Annotated[str, Parameter(show=False)] = setting("pdgd", "The protocol.")
     learning_rate: float = setting(0.1, "Step size.")
@@ -349,7 +349,7 @@ class PDGDConfig(CentralConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DBGDConfig(CentralConfig):
-    """Settings of DBGD."""
+    """Settings of dueling bandit gradient descent at one central service (``dbgd``)."""
 
     protocol: Annotated[str, Parameter(show=False)] = setting("dbgd", "The protocol.")
     radius: float = setting(1.0, "Distance of the candidate from the current ranker.")
@@ -357,7 +357,7 @@ class DBGDConfig(CentralConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MGDConfig(CentralConfig):
-    """Settings of MGD."""
+    """Settings of multileave gradient descent at one central service (``mgd``)."""
 
     protocol: Annotated[str, Parameter(show=False)] = setting("mgd", "The protocol.")
     radius: float = setting(1.0, "Distance of the candidates from the current ranker.")

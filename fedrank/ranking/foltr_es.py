@@ -34,6 +34,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Bool, Float, Int, UInt32
+from typing_extensions import override
 
 from fedrank.aggregation.differences import ES_DEFENCES, coefficients, in_range, median_of_means
 from fedrank.core.errors import ConfigError
@@ -81,12 +82,12 @@ class Draws(NamedTuple):
 
 
 class ServerState(NamedTuple):
-    """What the server keeps between rounds: nothing about any device.
+    """The server's state between rounds; nothing in it is about a single device.
 
     Attributes:
         round: uint32.
         weights: float32 [parameters].
-        optimiser: Adam's moments.
+        optimiser: State of Adam: step count, first and second moments.
     """
 
     round: UInt32[AnyArray, ""]
@@ -101,14 +102,14 @@ class FoltrES(RankingProtocol):
     Attributes:
         ranker: Features to scores.
         user: Who clicks (in simulation; on a real device, the person who holds it).
-        observed: Metric of a simulator's curves; None: ``metric``.
+        observed: Metric that a simulator's curves show; None: ``metric``.
         mechanism: ``"randomised-response"`` as in the paper, with ``p``; or ``"laplace"`` or ``"gaussian"`` noise on
             the sums, with ``epsilon`` and ``delta`` of one interaction: the paper's outlook on continuous metrics.
         epsilon: See ``mechanism``.
         delta: See ``mechanism``.
-        aggregate: What the server makes of the messages: a name in
+        aggregate: How the server combines the messages: a name in
             :data:`fedrank.aggregation.differences.ES_DEFENCES`; the paper's is ``"mean"``.
-        byzantine: Lying devices that it allows for.
+        byzantine: Number of attacking devices that ``aggregate`` allows for.
         others: Further users of a simulation whose devices are not all alike; ``user`` is number 0.
         metric: What an interaction is worth: a function of its clicks with n values.
         interactions: B, interactions a device makes in a round; even when antithetic.
@@ -171,7 +172,9 @@ class FoltrES(RankingProtocol):
         if self.aggregate != "mean" and not self.antithetic:
             raise ConfigError(f"aggregate = {self.aggregate!r} works on differences; it needs antithetic halves.")
         if self.noise is not None and not (self.antithetic and self.p == 1):
-            raise ConfigError(f"{self.mechanism} noise needs antithetic halves and p = 1: it takes the place of lies.")
+            raise ConfigError(
+                f"{self.mechanism} noise needs antithetic halves and p = 1: it takes the place of randomised response."
+            )
         if self.as_published and self.ties != "fixed":
             raise ConfigError("as_published orders equal scores as the published code does; set ties = 'fixed'.")
 
@@ -190,7 +193,7 @@ class FoltrES(RankingProtocol):
 
     @property
     def per_half(self) -> int:
-        """Interactions with each of them."""
+        """Interactions with each of these rankers in a round."""
         return self.interactions // self.halves
 
     @property
@@ -199,8 +202,8 @@ class FoltrES(RankingProtocol):
         return ClicksToReply(self.metric, self.per_half, self.antithetic, self.p, self.noise is not None)
 
     @property
+    @override
     def exchanges(self) -> tuple[Exchange, ...]:
-        """The one exchange: try a perturbation."""
         return (TryPerturbation(self),)
 
     @property
@@ -222,8 +225,8 @@ class FoltrES(RankingProtocol):
             raise ConfigError("amounts of interactions must be even with antithetic halves.")
         return super().devices(data, shares, user_index, amounts)
 
+    @override
     def account(self, rounds: int, delta: float) -> Promise:
-        """What a device is promised over so many rounds."""
         if self.noise is not None:
             return self.noise.account(self.per_half, self.halves, rounds, delta)
         return account(
@@ -235,15 +238,15 @@ class FoltrES(RankingProtocol):
             delta=delta,
         )
 
+    @override
     def experience(self, party: Party) -> dict[str, jax.Array]:
-        """The true mean metric of the device's last round under its name, and the nDCG of what it showed."""
         observed = self.observed or self.metric
         return {observed.name: party.own.reward, f"nDCG@{self.user.depth}": party.own.ndcg}
 
 
 @dataclass(frozen=True)
 class TryPerturbation(Exchange, request=Request):
-    """The exchange of :class:`FoltrES`."""
+    """The exchange of :class:`FoltrES`: a device tries a perturbation of the model and reports how well it went."""
 
     settings: FoltrES
 
@@ -254,8 +257,8 @@ class TryPerturbation(Exchange, request=Request):
         """Seed and privatised sums: 9 bytes for MaxRR with B = 4 and antithetic halves; 7 to 13 in all settings."""
         return self.settings.clicks_to_reply.layout
 
+    @override
     def ask(self, state: ServerState) -> Request:
-        """The current model."""
         return Request(state.round, state.weights)
 
     def draw(self, key: Any) -> Draws:
@@ -294,7 +297,7 @@ class TryPerturbation(Exchange, request=Request):
         )
 
     def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, Any]:
-        """Let the user try the perturbation and report the privatised quality."""
+        """Simulate the user's sessions with both perturbed rankers and make the reply about them."""
         s = self.settings
         sessions = self._simulate(request, party, draws)
         active = jnp.arange(s.per_half) < -(-party.own.amount // s.halves)
@@ -305,7 +308,7 @@ class TryPerturbation(Exchange, request=Request):
         return party._replace(own=own), self.report(draws, sessions.patterns, active)
 
     def _simulate(self, request: Request, party: Party, draws: Draws) -> SessionResults:
-        """What a simulated user does, [halves, per_half]."""
+        """The sessions of a simulated user, results of shape [halves, per_half]."""
         s = self.settings
         (data, queries), own = party.shared, party.own
         # Section 3.2: rank with θ + σv and θ − σv, v made from the seed.

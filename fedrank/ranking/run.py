@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 import polars as pl
+from typing_extensions import override
 
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder, Score, bytes_up, environment, rows
@@ -43,18 +44,16 @@ class RankingRunner(Runner):
 
     @property
     def shared(self) -> Any:
-        """The queries."""
+        """The queries, which a simulator holds once for all parties."""
         return self.experiment.parties.shared
 
+    @override
     def start(self) -> tuple[jax.Array, Any, Any]:
-        """As :meth:`Runner.start`."""
         keys = run_keys(self.seeds)
         return keys, *self.simulator.start(keys, self.experiment.parties)
 
     def note(self, done: int, seen: dict[str, Any]) -> tuple[str, float]:
-        """What users experienced, where the protocol says so."""
-        if not seen:
-            return "rounds", float(done)
+        """Keep the metrics of the sessions of these rounds, as the simulated users experienced them."""
         for i in range(len(next(iter(seen.values())))):
             scores = [
                 [Score("online", name, float(values[i, run])) for name, values in seen.items()]
@@ -65,14 +64,14 @@ class RankingRunner(Runner):
         return name, float(np.mean(values))
 
     def evaluate(self, states: Any, own: Any, done: int) -> None:
-        """The exact expected metric, and measures from labels."""
+        """Keep the exact expected metric and the offline measures of the models after ``done`` rounds."""
         self.frames.append(rows(self.seeds, done, self.evaluator(self._weights(states)), self.per_round))
 
     def _weights(self, states: Any) -> np.ndarray:
         return np.asarray(jax.vmap(self.experiment.protocol.weights)(self.simulator.server(states)))
 
     def write_known(self) -> None:
-        """Everything that does not depend on how the run goes."""
+        """Write environment, model and baselines, which do not depend on how the run goes."""
         e, c = self.experiment, self.config
         ranker = e.ranker
         self.home.json("environment.json", environment(c, e.citations, e.kernels))
@@ -109,13 +108,13 @@ class RankingRunner(Runner):
         return baselines(asked.baselines, e.splits, e.metric, e.users, asked.measures, asked.tie_orders)
 
     def write_crossed(self, done: int) -> None:
-        """The ledger and the privacy of the rounds that took place, not of those that were planned."""
+        """Write the ledger and the privacy account of the rounds that took place."""
         protocol = self.experiment.protocol
         self.home.json("privacy.json", protocol.account(done, self.config.delta).as_json())
         self.home.ledger(protocol, done, self.experiment.n_parties)
 
     def write_results(self, states: Any, own: Any, seconds: float, rate: float | None) -> None:
-        """Rankers, their values query by query, and the speed."""
+        """Write the final rankers, their values query by query, and the speed."""
         weights = self._weights(states)
         for seed, row in zip(self.seeds, weights, strict=True):
             self.home.weights(self.experiment.ranker, seed, row)

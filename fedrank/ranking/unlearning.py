@@ -1,9 +1,9 @@
-"""Forgetting devices: what is left of them in a model, by four ways of taking them out.
+"""Unlearning devices: what is left of them in a model after each of several methods of removing them.
 
 *Replay* tells the server its log again without the forgotten devices' messages, which takes seconds where a message is
 a seed and two numbers. It takes out what they said, not what they had a part in: later rewards of the others were
 measured on models that the forgotten had helped to make. *Retraining* runs the whole experiment without them and is
-what the other ways are measured against. *Fine-tuning* goes on from the model as it is with the others alone.
+what the other methods are measured against. *Fine-tuning* goes on from the model as it is with the others alone.
 
 The distance between two models means little by itself; the distance between two retrainings that differ in nothing but
 their seed is the measure of it.
@@ -30,8 +30,8 @@ from fedrank.ranking.evaluate import Evaluator
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way of forgetting.
+class UnlearningMethod:
+    """What one method of unlearning left.
 
     Attributes:
         name: Such as ``"replay"``.
@@ -46,17 +46,17 @@ class Way:
     seconds: float
 
 
-def forget(config: RankingConfig, share: float, tune: int, listener: Listener | None = None) -> list[Way]:
-    """Train with all devices, then take some out in each way.
+def unlearn(config: RankingConfig, share: float, tune: int, listener: Listener | None = None) -> list[UnlearningMethod]:
+    """Train with all devices, then remove some of them by each method.
 
     Args:
-        config: FOLtR-ES. If devices lie, these are the ones to forget.
-        share: Share of the devices to forget, in (0, 1); where devices lie it must be theirs.
+        config: FOLtR-ES. If devices attack, these are the ones to forget.
+        share: Share of the devices to forget, in (0, 1); where devices attack it must be theirs.
         tune: Rounds of fine-tuning.
-        listener: Hears which stage has begun.
+        listener: Is told which stage has begun.
 
     Returns:
-        The model as trained, and each way, all against retraining.
+        The model as trained, and what each method left, all compared with retraining.
 
     Raises:
         ConfigError: Another protocol, fewer than two seeds, or no device to forget or to keep.
@@ -70,7 +70,7 @@ def forget(config: RankingConfig, share: float, tune: int, listener: Listener | 
         raise ConfigError("forgetting knows no late replies; set devices.late = 0.")
     if config.attack.share not in (0, share):
         raise ConfigError(
-            f"{config.attack.share} of the devices lie, but {share} are to be forgotten; make them equal."
+            f"{config.attack.share} of the devices attack, but {share} are to be forgotten; make them equal."
         )
     listener.stage("Loading the data")
     experiment = build(config)
@@ -78,12 +78,12 @@ def forget(config: RankingConfig, share: float, tune: int, listener: Listener | 
     if gone.all() or not gone.any():
         raise ConfigError(f"{int(gone.sum())} of {config.clients} devices would be forgotten; some must go, some stay.")
     try:
-        return _ways(experiment, gone, tune, listener)
+        return _methods(experiment, gone, tune, listener)
     finally:
         listener.done()
 
 
-def _ways(experiment: Experiment, gone: np.ndarray, tune: int, listener: Listener) -> list[Way]:
+def _methods(experiment: Experiment, gone: np.ndarray, tune: int, listener: Listener) -> list[UnlearningMethod]:
     protocol, config, parties = experiment.protocol, experiment.config, experiment.parties
     keys = run_keys(config.all_seeds)
     chunk = max(1, config.compute.chunk // config.seeds)
@@ -122,7 +122,7 @@ def _ways(experiment: Experiment, gone: np.ndarray, tune: int, listener: Listene
     )
     target = _weights(protocol, retrained)
     apart = [np.linalg.norm(a - b) for i, a in enumerate(target) for b in target[i + 1 :]]
-    ways = []
+    methods = []
     for name, states, seconds in (
         ("as trained", trained, full_seconds),
         ("replay", replayed, replay_seconds),
@@ -135,8 +135,8 @@ def _ways(experiment: Experiment, gone: np.ndarray, tune: int, listener: Listene
             for score in scores:
                 values.setdefault((score.split, score.measure), []).append(score.value)
         distance = np.linalg.norm(weights - target, axis=1) / max(float(np.mean(apart)), 1e-30)
-        ways.append(Way(name, distance, {k: np.asarray(v) for k, v in values.items()}, seconds))
-    return ways
+        methods.append(UnlearningMethod(name, distance, {k: np.asarray(v) for k, v in values.items()}, seconds))
+    return methods
 
 
 def _weights(protocol: Any, states: Any) -> np.ndarray:

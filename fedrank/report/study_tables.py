@@ -9,7 +9,7 @@ from fedrank.engine.settings import from_dict, with_setting
 from fedrank.engine.study import Study, named_measure
 from fedrank.engine.variations import read_sweep
 from fedrank.ranking.sessions.privacy_table import table2
-from fedrank.ranking.unlearning import forget
+from fedrank.ranking.unlearning import unlearn
 from fedrank.report import describe
 from fedrank.report.statistics import mean_interval
 from fedrank.report.tables import Column, Table
@@ -49,7 +49,7 @@ def unlearning_tables(study: Study, fraction: float, listener: Listener) -> tupl
         config = from_dict({**base, **{k: v for k, v in case.items() if k != "name"}})
         if fraction < 1:
             config = with_setting(config, "rounds", max(1, math.ceil(config.rounds * fraction)))
-        ways = forget(config, float(study.settings["share"]), int(study.settings["tune"]), listener)
+        ways = unlearn(config, float(study.settings["share"]), int(study.settings["tune"]), listener)
         measures = [(split, named_measure(pattern, config)) for split, pattern in study.measures]
         rows = [
             {

@@ -1,1 +1,1 @@
-"""Click models of simulated users."""
+"""Click models: which documents of a shown list a simulated user clicks."""

@@ -92,7 +92,7 @@ def pad(
 def feature_blocks(
     features: Float[np.ndarray, "documents features"],
     labels: Int[np.ndarray, "documents"],
-    offsets: Int[np.ndarray, "queries+1"],
+    offsets: Int[np.ndarray, "boundaries"],
 ) -> FeatureBlocks:
     """Feature-major blocks from rows that lie below one another.
 

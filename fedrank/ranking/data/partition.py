@@ -1,4 +1,4 @@
-"""Who holds which queries."""
+"""Shares: which queries each party of a simulation holds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Shares:
 
     @property
     def parties(self) -> int:
-        """Number of parties."""
+        """Number of parties that hold a share."""
         return self.first.shape[0]
 
     def of(self, party: int) -> np.ndarray | jax.Array:

@@ -88,7 +88,7 @@ class QuerySet:
 
     @property
     def n_queries(self) -> int:
-        """Number of queries."""
+        """Number of queries in the set."""
         return len(self.qids)
 
     @property
@@ -98,7 +98,7 @@ class QuerySet:
 
     @property
     def n_features(self) -> int:
-        """Number of features."""
+        """Number of features of each document, f."""
         return self.features.shape[1]
 
     @functools.cached_property
@@ -108,12 +108,12 @@ class QuerySet:
 
     @functools.cached_property
     def longest(self) -> int:
-        """Documents of the longest query."""
+        """Number of documents of the longest query."""
         return int(self.lengths.max())
 
     @functools.cached_property
     def max_label(self) -> int:
-        """The highest label that occurs."""
+        """The highest label that any document of the set has."""
         return int(self.labels.max())
 
     @functools.cached_property

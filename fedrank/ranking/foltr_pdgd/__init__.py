@@ -41,6 +41,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from typing_extensions import override
 
 from fedrank.aggregation import robust
 from fedrank.core.errors import ConfigError
@@ -99,7 +100,7 @@ class FoltrPDGD(RankingProtocol):
         absent: Largest part of the devices that may be missing without the noise falling short, in [0, 1). Shares are
             of shape 1/m with m = (1 − absent)·n.
         aggregate: Rule of :data:`fedrank.aggregation.robust.AGGREGATORS`. Sums allow the mean only.
-        byzantine: How many devices the rule assumes to lie.
+        byzantine: Number of attacking devices that the rule assumes.
         as_published: Clip, noise and start as the paper does; see above. For comparison only.
         kernels: Use the compiled CPU kernel, for data as feature blocks, or JAX, for padded queries; equal draws, sums
             equal to about 1e-6.
@@ -202,8 +203,8 @@ class FoltrPDGD(RankingProtocol):
         return {"parameters": self.ranker.size, "interactions": self.interactions}
 
     @property
+    @override
     def exchanges(self) -> tuple[Exchange, ...]:
-        """The one exchange: learn locally."""
         return (LearnLocally(self),)
 
     def init(self, key: Any) -> ServerState:
@@ -234,7 +235,7 @@ class FoltrPDGD(RankingProtocol):
         return super().devices(data, shares, user_index, amounts)
 
     def account(self, rounds: int, delta: float) -> Promise:
-        """The account of a run: of noise in sums, or that there is none."""
+        """The account of the noise in the sums of a run; of a run without noise, that nothing is protected."""
         if self.noise == "none":
             seen = "the sum of the devices' weights" if self.secure_sum else "each device's weights"
             why = "What the server learns has no bound: there is no local privacy." if not self.secure_sum else ""
@@ -255,7 +256,7 @@ class FoltrPDGD(RankingProtocol):
 
 @dataclass(frozen=True)
 class LearnLocally(Exchange, request=Request):
-    """The exchange of :class:`FoltrPDGD`."""
+    """The exchange of :class:`FoltrPDGD`: a device learns from its user's clicks and sends its weights."""
 
     settings: FoltrPDGD
 
@@ -270,8 +271,8 @@ class LearnLocally(Exchange, request=Request):
         """Keys, sealed shares and what takes the masks out again, where there is a secure sum."""
         return extra_messages(self.settings.ranker.size, parties) if self.settings.secure_sum else ()
 
+    @override
     def ask(self, state: ServerState) -> Request:
-        """The current model."""
         return Request(state.round, state.weights)
 
     def draw(self, key: Any) -> Draws:
@@ -309,7 +310,7 @@ class LearnLocally(Exchange, request=Request):
         return Draws(queries, documents.reshape(b, 2), clicks.reshape(b, depth), noise)
 
     def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, Any]:
-        """Let the ranker learn from the user and report what it has come to."""
+        """Simulate the user's sessions, learn from them with PDGD, and make the reply with the new weights."""
         metric, own = self.settings.metric, party.own
         learned = self.learn(request, party, draws)
         values = jnp.asarray(metric.values, jnp.float32)[jnp.asarray(metric.index)[learned.sessions.patterns]]
@@ -379,7 +380,7 @@ class LearnLocally(Exchange, request=Request):
         else:
             amounts = replies.interactions.astype(jnp.float32)
             sent = replies.weights
-            if s.clip is not None and s.noise == "none":  # liars do not clip
+            if s.clip is not None and s.noise == "none":  # attackers do not clip
                 clip = s.clip
                 sent = jax.vmap(lambda w: clip_to_norm(w, clip, s.clip_norm, jnp))(sent)
             mean = robust.AGGREGATORS.get(s.aggregate)(sent, amounts, arrived, s.byzantine)

@@ -54,7 +54,7 @@ class Draws(NamedTuple):
 
 
 class ServerState(NamedTuple):
-    """What the server keeps between rounds: nothing about any device.
+    """The server's state between rounds; nothing in it is about a single device.
 
     Attributes:
         round: uint32.

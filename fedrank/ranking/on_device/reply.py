@@ -36,7 +36,7 @@ class ClicksToReply:
 
     @property
     def layout(self) -> Layout[Any]:
-        """How the reply is written."""
+        """The layout of the reply on the wire: kind, fields and their widths."""
         if self.noisy:
             return Layout(NoisyReply)
         return Layout(Reply if self.antithetic else PlainReply, largest_sum=self.per_half * self.metric.largest)

@@ -17,7 +17,7 @@ from fedrank.ranking.arrays import AnyArray
 
 
 class Ranker(abc.ABC):
-    """Features to scores.
+    """A function from features of documents to scores.
 
     Subclasses are final, frozen dataclasses (hashable, so that they can be static under ``jax.jit``).
 
@@ -30,7 +30,7 @@ class Ranker(abc.ABC):
     @property
     @abc.abstractmethod
     def size(self) -> int:
-        """Number of weights."""
+        """Number of weights of the ranker."""
 
     @abc.abstractmethod
     def scores(
@@ -53,7 +53,12 @@ class Ranker(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def build(cls, n_features: int, hidden: int) -> Ranker:
-        """The ranker for so many features, from the settings of a run; ``hidden`` where it has hidden units."""
+        """Make the ranker of a run.
+
+        Args:
+            n_features: Features of a document.
+            hidden: Hidden units; rankers without any ignore it.
+        """
 
     @abc.abstractmethod
     def kernel_shape(self) -> tuple[int, int] | None:
@@ -68,6 +73,10 @@ RANKERS: Registry[type[Ranker]] = Registry("ranker", "fedrank.rankers")
 
 
 def check_features(n_features: int) -> None:
-    """Refuse a ranker without features."""
+    """Refuse a ranker with fewer than one feature.
+
+    Raises:
+        ConfigError: ``n_features`` is below 1.
+    """
     if n_features < 1:
         raise ConfigError(f"n_features of a ranker must be at least 1, got {n_features}.")

@@ -29,7 +29,7 @@ class Linear(Ranker):
 
     @property
     def size(self) -> int:
-        """Number of weights: f."""
+        """Number of weights, one for each feature."""
         return self.n_features
 
     @override
@@ -44,11 +44,11 @@ class Linear(Ranker):
         return {"weight": np.asarray(weights, np.float32).reshape(1, self.n_features)}
 
     @classmethod
+    @override
     def build(cls, n_features: int, hidden: int) -> Linear:
-        """Without hidden units."""
         del hidden
         return cls(n_features)
 
+    @override
     def kernel_shape(self) -> tuple[int, int]:
-        """No hidden units."""
         return self.n_features, 0

@@ -60,10 +60,10 @@ class TwoLayer(Ranker):
         return {"hidden.weight": into, "hidden.bias": bias, "output.weight": out.reshape(1, -1)}
 
     @classmethod
+    @override
     def build(cls, n_features: int, hidden: int) -> TwoLayer:
-        """With so many hidden units."""
         return cls(n_features, hidden)
 
+    @override
     def kernel_shape(self) -> tuple[int, int]:
-        """Features and hidden units."""
         return self.n_features, self.hidden

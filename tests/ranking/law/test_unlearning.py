@@ -1,4 +1,4 @@
-"""Forgetting devices, measured."""
+"""Unlearning devices, measured."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 
 from fedrank.core.errors import ConfigError
 from fedrank.ranking.config import Attack, Evaluation, FoltrESConfig, FoltrESPrivacy, PDGDConfig
-from fedrank.ranking.unlearning import forget
+from fedrank.ranking.unlearning import unlearn
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def config(tmp_path_factory):
 @pytest.mark.slow
 def test_replay_takes_out_what_liars_said(config):
     """Two of five devices report good as bad: the model learns a fifth of what it could."""
-    ways = {way.name: way for way in forget(config, 0.4, 5)}
+    ways = {way.name: way for way in unlearn(config, 0.4, 5)}
     assert list(ways) == ["as trained", "replay", "fine-tuning, 5 rounds", "retraining"]
     quality = {name: way.values["train", "nDCG@10"].mean() for name, way in ways.items()}
     assert quality["replay"] > quality["as trained"] and quality["retraining"] > quality["as trained"]
@@ -43,7 +43,7 @@ def test_replay_takes_out_what_liars_said(config):
 @pytest.mark.slow
 def test_replay_goes_astray_where_learning_has_ended(config):
     """The replayed model runs ahead of the one that the rewards were measured at, and nothing calls it back."""
-    ways = {way.name: way for way in forget(replace(config, rounds=40, learning_rate=0.01), 0.4, 5)}
+    ways = {way.name: way for way in unlearn(replace(config, rounds=40, learning_rate=0.01), 0.4, 5)}
     assert ways["replay"].distance.mean() > 2 * ways["as trained"].distance.mean()
 
 
@@ -62,4 +62,4 @@ def test_other_protocols_have_no_log_to_replay(config):
 )
 def test_what_cannot_be_forgotten_is_said(config, changes, share, says):
     with pytest.raises(ConfigError, match=says):
-        forget(replace(config, **changes), share, 5)
+        unlearn(replace(config, **changes), share, 5)

@@ -16,6 +16,7 @@ from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.ranking.baselines import Baseline, baselines
 from fedrank.ranking.build import Experiment
 from fedrank.ranking.evaluate import Evaluator
+from fedrank.ranking.rankers.mlp import TwoLayer
 
 
 class RankingRunner(Runner):
@@ -54,13 +55,14 @@ class RankingRunner(Runner):
 
     def note(self, done: int, seen: dict[str, Any]) -> tuple[str, float]:
         """Keep the metrics of the sessions of these rounds, as the simulated users experienced them."""
-        for i in range(len(next(iter(seen.values())))):
+        online = {name: values for name, values in seen.items() if np.ndim(values) == 2}
+        for i in range(len(next(iter(online.values()), ()))):
             scores = [
-                [Score("online", name, float(values[i, run])) for name, values in seen.items()]
+                [Score("online", name, float(values[i, run])) for name, values in online.items()]
                 for run in range(self.runs)
             ]
             self.frames.append(rows(self.seeds, done + i + 1, scores, self.per_round))
-        name, values = next(iter(seen.items()))
+        name, values = next(iter(online.items()), ("", np.nan))
         return name, float(np.mean(values))
 
     def evaluate(self, states: Any, own: Any, done: int) -> None:
@@ -81,7 +83,7 @@ class RankingRunner(Runner):
                 "ranker": c.ranker,
                 "n_features": ranker.n_features,
                 "parameters": ranker.size,
-                **({"hidden": c.hidden} if hasattr(ranker, "hidden") else {}),
+                **({"hidden": ranker.hidden} if isinstance(ranker, TwoLayer) else {}),
                 "data": e.splits.name,
                 "generated": e.splits.generated,
                 "notes": list(e.splits.notes),

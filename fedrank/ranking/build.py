@@ -229,11 +229,22 @@ def build(
     if isinstance(protocol, RankingProtocol):
         parties = protocol.devices(queries, shares, which, amounts)
     else:
+        _check_model(protocol, ranker)
         parties = devices(ranker, users, queries, shares, config.interactions, which, amounts)
     trains = population.users or (config.clicks,)
     clicking = tuple(user(name) for name in dict.fromkeys((*trains, *config.evaluation.users)))
     conditions = _conditions(population, attack, protocol, lying)
     return Experiment(config, splits, protocol, ranker, parties, metric, clicking, conditions, kernels)
+
+
+def _check_model(protocol: Protocol, ranker: Ranker) -> None:
+    """Refuse a protocol whose model is not the weights of its ranker."""
+    shape = jax.eval_shape(lambda key: protocol.weights(protocol.init(key)), jax.random.key(0)).shape
+    if shape != (ranker.size,):
+        raise ConfigError(
+            f"the protocol {protocol.name!r} has weights of shape {shape}, its ranker {ranker.size} weights; give the "
+            "protocol the ranker that it trains as its attribute 'ranker'."
+        )
 
 
 def _splits(config: RankingConfig, folder: str | os.PathLike[str] | None, data: Splits | QuerySet | None) -> Splits:

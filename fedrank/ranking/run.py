@@ -62,7 +62,7 @@ class RankingRunner(Runner):
                 for run in range(self.runs)
             ]
             self.frames.append(rows(self.seeds, done + i + 1, scores, self.per_round))
-        name, values = next(iter(online.items()), ("", np.nan))
+        name, values = next(iter(online.items()), ("rounds", done))
         return name, float(np.mean(values))
 
     def evaluate(self, states: Any, own: Any, done: int) -> None:

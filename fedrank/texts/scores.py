@@ -1,7 +1,7 @@
 """Measures of rankers of silos with texts: on a silo's own documents, and in a search of the whole federation.
 
-``own``: a test query's judged and other own documents, as the papers measure it. ``federation``: the query is asked of
-everybody's documents. Those that a search by BM25 finds at home, and those that it finds through the others' sketches,
+``own``: a test query's judged and other own documents, as the papers measure it. ``federation``: the documents of
+all silos are searched. Those that a search by BM25 finds at home, and those that it finds through the others' sketches,
 are ranked together by the ranker; all relevant documents of the federation count, also those that nobody found.
 ``home`` is the same where only the silo's own documents are searched, as without a federation.
 """

@@ -26,7 +26,7 @@ class TextsTask(Task[TextsConfig]):
     name = "texts"
     settings = TextsConfig
     shown = SHOWN
-    simulated = ("evaluation.every", "evaluation.measures")  # over a network nobody holds documents to measure on
+    simulated = ("evaluation.every", "evaluation.measures")  # a server has no documents to measure on
 
     @override
     def build(

@@ -48,7 +48,7 @@ def attack_sketches(
 
     Args:
         mode: One of :data:`ATTACKED`, or ``"all"``.
-        epsilon: ε as each mode means it: as printed, of one answer, of an occurrence for good.
+        epsilon: ε as each mode means it: as printed, of one answer, of an occurrence in total.
         z: Rows of a sketch.
         w: Cells of a row.
         z1: Own positions of a question, below z. Mode publish-once asks nothing: there it is at most z, and where it is

@@ -37,7 +37,7 @@ LAMBDA = 0.1
 MU = 1000.0
 #: What absolute discounting takes off each different word's count; about the best in Zhai & Lafferty (2004).
 DELTA = 0.7
-#: The paper's program supposes so many different words a token in documents of others, whose number it does not ask.
+#: Number of different words per word that the paper's program assumes for documents of others.
 PUBLISHED_DISTINCT = 0.8
 #: Occurrences in the collection of a word that has none.
 UNSEEN = 0.5

@@ -1,4 +1,4 @@
-"""Figures of runs of silos with texts: learning curves beside what silos reach alone, and what the gate decided."""
+"""Figures of runs of silos with texts: learning curves with baselines, and the gate's decisions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import polars as pl
 from fedrank.report import describe, figures
 from fedrank.report.run import Run
 from fedrank.texts.report.files import EXACT, FEDERATED, GLOBAL, SCOPES
-from fedrank.texts.report.tables import DIGITS, texts_of
+from fedrank.texts.report.tables import DIGITS, details_of
 
 #: Colours of methods, the same in every figure.
 COLOURS = {FEDERATED: figures.OKABE_ITO[0], EXACT: figures.OKABE_ITO[2], GLOBAL: figures.OKABE_ITO[1]}
 
 
 def learning_figure(run: Run, scope: str = "own") -> alt.LayerChart | None:
-    """The measure that decides over rounds on test queries, and what silos reach alone (as the paper's Figure 6).
+    """The headline's measure over rounds on test queries, with baselines as dashed lines (as the paper's Figure 6).
 
     Args:
         run: A run of silos with texts.
@@ -29,7 +29,7 @@ def learning_figure(run: Run, scope: str = "own") -> alt.LayerChart | None:
     Returns:
         None if the run has no such measure.
     """
-    texts = texts_of(run)
+    texts = details_of(run)
     measure = texts.measure if scope == "own" else texts.searched
     if measure is None:
         return None
@@ -42,15 +42,15 @@ def learning_figure(run: Run, scope: str = "own") -> alt.LayerChart | None:
     frame, _ = figures.points(run, series, "round")
     ends = pl.when(pl.col("n") >= figures.FEW_FOR_BANDS).then(pl.col("low", "high")).otherwise(None)
     frame = frame.with_columns(ends).with_columns(pl.col("low", "high").clip(0.0, 1.0))
-    marks = texts.marks("test", named)
+    marks = texts.baseline_values("test", named)
     what = "own documents" if scope == "own" else "search of all silos’ documents"
     colours = {label: COLOURS[label] for _, _, label in series}
     return figures.line_chart(run, frame, "round", f"{measure} by round, {what}", measure, colours, {}, [], marks=marks)
 
 
 def gate_figure(run: Run) -> Any | None:
-    """What adopting would be worth to each silo in each seed, and what its validation decided; None without a gate."""
-    texts = texts_of(run)
+    """Gain of adopting the federation's ranker for each silo and seed, by the gate's decision; None without a gate."""
+    texts = details_of(run)
     rows = [
         {
             "silo": one.silo,

@@ -1,7 +1,7 @@
-"""What a run of silos with texts leaves besides its metrics: who is there, what every method came to, who adopts.
+"""Result files of a run of silos with texts besides its metrics: the silos, the methods' values, the gate's decisions.
 
-``federation.json`` says who took part and how they saw each other's documents, ``methods.parquet`` what each method
-reached for each silo, ``gate.json`` which silos adopt the federation's ranker.
+``federation.json`` describes the silos and how they see each other's documents, ``methods.parquet`` has the values of
+each method for each silo, ``gate.json`` says which silos adopt the federation's ranker.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import polars as pl
 from fedrank.core.errors import RunError
 from fedrank.report.files import checked, json_object, parquet
 
-#: Columns of ``methods.parquet`` and what each may hold.
+#: Columns of ``methods.parquet`` and their types.
 COLUMNS = {
     "seed": "integer",
     "round": "integer",
@@ -34,7 +34,7 @@ FEDERATED, BM25, LOCAL, LOCAL_PLUS, GLOBAL, EXACT, POOLED, BM25_EXACT = METHODS 
     "CS-F-LTR", "BM25", "Local", "Local+", "Global (β = 0)", "exact features", "pooled data", "BM25, exact",
 )  # fmt: skip
 
-#: What is searched, and how measures of it end in ``metrics.parquet`` and ``per_query.parquet``.
+#: Sets of documents that are ranked, and how measures over them end in ``metrics.parquet`` and ``per_query.parquet``.
 SCOPES = {"own": "", "federation": ", all documents", "home": ", all documents, searched at home"}
 
 #: How silos may see each other's documents.
@@ -51,18 +51,18 @@ COST = "MAP-JOS"
 
 @dataclass(frozen=True)
 class TextSilo:
-    """One organisation.
+    """One silo.
 
     Attributes:
-        name: Its name.
-        documents: How many it has.
-        queries: Judged queries by part: ``train``, ``vali`` and ``test``.
-        rows: Own (query, document) pairs with a label that it trains on.
-        pairs: (own query, foreign document) pairs without a label that it trains on.
-        words: Different words of its queries, or None.
-        spent: ε that the questions about one of its sketches have used up, the most of all; None where nothing is
-            asked.
-        answered: Questions that it answered to each silo, in their order; None where nothing is asked.
+        name: Name of the silo.
+        documents: Number of its documents.
+        queries: Number of its judged queries by part: ``train``, ``vali`` and ``test``.
+        rows: Number of labelled own (query, document) pairs that it trains on.
+        pairs: Number of unlabelled (own query, foreign document) pairs that it trains on.
+        words: Number of different words of its queries, or None.
+        spent: ε that questions about one of its sketches have used up, the largest over sketches; None where nothing
+            is asked.
+        answered: Number of questions that it answered to each silo, in their order; None where nothing is asked.
     """
 
     name: str
@@ -80,13 +80,13 @@ class Decision:
     """Whether a silo adopts the federation's ranker in one seed.
 
     Attributes:
-        seed: Which.
-        silo: Which.
-        vali: Federation's ranker minus what the silo has by itself, mean over its validation queries.
+        seed: Seed of the run.
+        silo: Name of the silo.
+        vali: Gain of the federation's ranker over the silo's own best, mean over its validation queries.
         test: The same over its test queries.
-        adopted: Whether the former decided for the federation's.
-        kept: What that is worth on test queries: ``test``, or 0 where the silo stays with what it has.
-        against: What it has by itself, the better one on validation: :data:`LOCAL` or :data:`BM25`.
+        adopted: Whether the silo adopts the federation's ranker.
+        kept: Gain on test queries with the gate: ``test``, or 0 where the silo does not adopt.
+        against: The silo's own best on validation queries: :data:`LOCAL` or :data:`BM25`.
     """
 
     seed: int
@@ -100,23 +100,23 @@ class Decision:
 
 @dataclass(frozen=True, eq=False)
 class TextRun:
-    """Everything of a run that concerns silos with texts.
+    """Details of a run that only runs of silos with texts have.
 
     Attributes:
-        silos: Who takes part, in the order of their numbers.
+        silos: The silos, in the order of their numbers.
         methods: Columns as :data:`COLUMNS`, finite values only.
-        measure: What the gate and the headline go by; the first measure of the configuration.
-        decisions: Of the gate; empty before the run wrote it, and without a local ranker to compare with.
+        measure: Measure of the gate and of the headline; the first measure of the configuration.
+        decisions: Decisions of the gate; empty before the run wrote it, and without a local ranker to compare with.
         mode: One of :data:`MODES`.
         sketch: ``z``, ``w`` and ``kind`` of a document's sketches.
         statistics: ``z`` and ``w`` of the sketches of document frequencies.
-        z1: Rows of a question that belong to its word, or None where nothing is asked.
+        z1: Number of rows of a question that belong to its word, or None where nothing is asked.
         decoys: Scheme of decoys, or None.
-        allowed: Different answers about one sketch within the budget, or None where none counts them.
-        errors: Mean absolute error of the counts that the first silo uses of the second's documents, by seed: ``all``
-            pairs of a word and a document, and those whose document has the word (``held``).
-        counts: Size of the true counts, likewise; empty if the run did not write it.
-        foreign_share: Part of the relevant pairs whose document another silo has, or None.
+        allowed: Number of different answers about one sketch within the budget, or None where there is no budget.
+        errors: Mean absolute error of the first silo's counts of the second's documents, by seed: over ``all`` pairs of
+            a word and a document, and over those whose document has the word (``held``).
+        counts: Mean true counts, likewise; empty if the run did not write them.
+        foreign_share: Share of the relevant pairs whose document another silo has, or None.
         beta: β, weight of cross pairs.
         generated: Whether the data was generated rather than collected.
         notes: What a reader should know about the data.
@@ -157,20 +157,20 @@ class TextRun:
 
     @property
     def searched(self) -> str | None:
-        """The measure that searches of the whole federation are shown by; None if the run has none."""
+        """The measure that is shown of searches of the whole federation; None if the run has none."""
         return next(iter(self.measures("federation")), None)
 
     def values(
         self, method: str, measure: str, *, scope: str = "own", split: str = "test", silo: str | None = None
     ) -> dict[int, float]:
-        """Each seed's value at the last evaluation that all seeds have reached.
+        """Value of each seed at the last evaluation that all seeds have reached.
 
         Args:
-            method: Such as :data:`FEDERATED`.
-            measure: Such as ``"nDCG@10"``.
+            method: Name of the method, such as :data:`FEDERATED`.
+            measure: Name of the measure, such as ``"nDCG@10"``.
             scope: One of :data:`SCOPES`.
             split: ``"test"`` or ``"vali"``.
-            silo: Of which silo; None for the mean over silos.
+            silo: Name of a silo; None for the mean over silos.
 
         Returns:
             By seed, ascending; empty if there are no such rows.
@@ -183,8 +183,8 @@ class TextRun:
             rows = rows.filter(pl.col("silo") == silo)
         return dict(rows.group_by("seed").agg(pl.col("value").mean()).sort("seed").iter_rows())
 
-    def marks(self, split: str, named: str) -> dict[str, float]:
-        """What there is without training together, by the words that a figure has for it.
+    def baseline_values(self, split: str, named: str) -> dict[str, float]:
+        """Values without training together, by their label in a figure.
 
         BM25, Local and Local+ on own documents; of a search, BM25 in all documents, and BM25 and Local at home.
 
@@ -203,14 +203,14 @@ class TextRun:
                 found[label] = math.fsum(values.values()) / len(values)
         return found
 
-    def telling(self, measure: str) -> bool:
-        """Whether a name of ``metrics.parquet`` is what the headline goes by, of own documents or of a search."""
+    def is_headline(self, measure: str) -> bool:
+        """Whether a measure of ``metrics.parquet`` is the headline's, on own documents or in a search."""
         whole = [name + SCOPES["federation"] for name in (self.searched,) if name]
         return measure.removesuffix(GAIN) in (self.measure, *whole)
 
     @property
     def last(self) -> int:
-        """The last round that all seeds were evaluated in."""
+        """The last round in which all seeds were evaluated."""
         return int(self.methods.group_by("seed").agg(pl.col("round").max())["round"].min())  # type: ignore[arg-type]
 
 

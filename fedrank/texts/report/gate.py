@@ -1,4 +1,4 @@
-"""Do no harm, in words and numbers: who adopts the federation's ranker, against what, and what that came to."""
+"""The gate on a page: which silos adopt the federation's ranker, compared with what, and their gain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, mean_interval
 from fedrank.report.tables import Column, Table
 from fedrank.texts.report.files import Decision
-from fedrank.texts.report.tables import DIGITS, spread, texts_of
+from fedrank.texts.report.tables import DIGITS, details_of, spread
 
 #: What the gate leaves open, which must be said beside what it decides.
 NOT_DECIDED = (
@@ -22,8 +22,8 @@ NOT_DECIDED = (
 
 
 def gate_verdict(run: Run) -> list[str]:
-    """A sentence on what the gate did; none without one."""
-    texts = texts_of(run)
+    """A sentence on the gate's decisions; none if there are no decisions."""
+    texts = details_of(run)
     decisions = [one for one in texts.decisions if one.test == one.test]  # a silo without test queries has no value
     if not decisions:
         return []
@@ -43,7 +43,7 @@ def gate_verdict(run: Run) -> list[str]:
 
 
 def against(decisions: Iterable[Decision]) -> str:
-    """What silos compared the federation's ranker with, and how often: ``"BM25 (3) or Local (1)"``."""
+    """The rankers that the federation's was compared with, and how often, such as ``"BM25 (3) or Local (1)"``."""
     counted = Counter(one.against for one in decisions)
     if len(counted) == 1:
         return next(iter(counted))
@@ -51,8 +51,8 @@ def against(decisions: Iterable[Decision]) -> str:
 
 
 def gate_table(run: Run) -> Table | None:
-    """Who adopts the federation's ranker, against what, and what it gained or would have lost; None before that."""
-    texts = texts_of(run)
+    """Table of the gate's decisions and gains by silo; None if there are no decisions."""
+    texts = details_of(run)
     if not texts.decisions:
         return None
     rows = []

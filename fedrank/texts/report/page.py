@@ -1,4 +1,4 @@
-"""The page of a run of silos with texts, for whoever decides for one of them.
+"""The page of a run of silos with texts, for people who decide for one of the silos.
 
 A reader gets, in this order: what the federation gained and what protection took of it, a warning where nothing is
 protected, all methods by all measures, a search of everybody's documents, each silo and who adopts, how it learnt, what
@@ -20,7 +20,7 @@ from fedrank.texts.report import privacy as text_privacy
 from fedrank.texts.report import queries as text_queries
 from fedrank.texts.report import tables as text_tables
 from fedrank.texts.report.files import BM25, EXACT, FEDERATED, LOCAL
-from fedrank.texts.report.tables import DIGITS, gain, lead, texts_of
+from fedrank.texts.report.tables import DIGITS, details_of, gain, lead
 from fedrank.texts.report.verdicts import verdicts
 from fedrank.texts.report.words import UNPROTECTED
 
@@ -29,7 +29,7 @@ _TOLD = {"gain": "a gain", "loss": "a loss", "neither": "may be none", "unknown"
 
 
 def charts(run: Run) -> dict[str, Any]:
-    """All figures of the page by name, which is also that of the PNG."""
+    """All figures of the page, by the name that their PNG files have."""
     made = {
         "curve-own": text_figures.learning_figure(run, "own"),
         "curve-search": text_figures.learning_figure(run, "federation"),
@@ -75,7 +75,7 @@ def page(run: Run, drawn: Mapping[str, Any]) -> Page:
 
 
 def _tiles(run: Run) -> list[Html]:
-    texts = texts_of(run)
+    texts = details_of(run)
     ours = mean_interval(list(texts.values(FEDERATED, texts.measure).values()))
     over = text_tables.seeds_in_words(run)
     half = "no interval" if ours.half is None else f"± {ours.half:.{DIGITS}f}, 95 % interval"
@@ -169,7 +169,7 @@ def _privacy(run: Run) -> Section:
         items = (run.privacy or {}).get(key) or ()
         if items:
             lists.append(h("div", h("h3", title), h("ul", *(h("li", str(i)) for i in items))))
-    statement = [h("p", h("b", f"Mode {texts_of(run).mode}. "), line) for line in words.privacy_words(run)]
+    statement = [h("p", h("b", f"Mode {details_of(run).mode}. "), line) for line in words.privacy_words(run)]
     shown = [text_privacy.epsilon_table(run), text_privacy.errors_table(run), text_privacy.questions_table(run)]
     content = (
         *statement,
@@ -180,7 +180,7 @@ def _privacy(run: Run) -> Section:
 
 
 def _data(run: Run) -> Section:
-    texts = texts_of(run)
+    texts = details_of(run)
     first = "Generated data: no real collection." if texts.generated else None
     items = [*([first] if first else ()), *texts.notes]
     notes = h("ul", *(h("li", note) for note in items)) if items else None

@@ -1,4 +1,4 @@
-"""What silos with texts are told about the protection of their documents: ε, noise, errors of counts, questions."""
+"""Protection of documents on a page: warning, ε, errors of counts, questions asked and answered."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedrank.report import describe, words
 from fedrank.report.run import Run
 from fedrank.report.tables import Column, Table
 from fedrank.texts.report.files import UNPROTECTED, TextRun
-from fedrank.texts.report.tables import texts_of
+from fedrank.texts.report.tables import details_of
 from fedrank.texts.sketch.account import PAPER_ATTACK
 
 #: A document that has a word has it at least once: an error of this size is as large as the smallest such count.
@@ -18,8 +18,8 @@ _LARGE_ERROR = 1.0
 
 
 def warning(run: Run) -> tuple[str, list[str]] | None:
-    """Title and sentences of the warning of a mode that protects nobody; None for others."""
-    mode = texts_of(run).mode
+    """Title and sentences of the warning about a mode that does not protect documents; None for other modes."""
+    mode = details_of(run).mode
     if mode not in UNPROTECTED:
         return None
     if mode == "plain":
@@ -37,11 +37,11 @@ def warning(run: Run) -> tuple[str, list[str]] | None:
 
 
 def epsilon_table(run: Run) -> Table | None:
-    """ε by what it protects; None before the run wrote its statement."""
+    """Table of ε by the unit that it protects; None before the run wrote its account."""
     privacy = run.privacy
     if not privacy:
         return None
-    texts = texts_of(run)
+    texts = details_of(run)
     delta = f"at δ = {describe.number(privacy.get('delta'))}"
     counted = texts.mode == "per-query"
     n, own = int(privacy.get("answers") or 0), int(privacy.get("answers_of_querier") or 0)
@@ -83,14 +83,14 @@ def epsilon_table(run: Run) -> Table | None:
 
 
 def published_total(privacy: Mapping[str, Any]) -> float | None:
-    """What the paper's ε of one answer would add up to over all answers, in mode paper; else None."""
+    """Sum of the paper's ε of one answer over all answers, in mode paper; else None."""
     if privacy.get("epsilon_published") is None:
         return None
     return float(privacy["epsilon_published"]) * int(privacy.get("answers") or 0)
 
 
 def budgets_table(runs: Mapping[str, Run], title: str = "case") -> Table | None:
-    """What each run's silos spend, after composition; None if none of them has a statement about sketches.
+    """Table of the ε that silos spend in each run, after composition; None if no run has an account of sketches.
 
     Args:
         runs: By label.
@@ -145,8 +145,8 @@ def budgets_table(runs: Mapping[str, Run], title: str = "case") -> Table | None:
 
 
 def errors_table(run: Run) -> Table | None:
-    """How far the counts that silos use are off; None where there is none."""
-    texts = texts_of(run)
+    """Table of the errors of the counts that silos estimate; None where there are none."""
+    texts = details_of(run)
     titles = {"all": "all pairs of a query word and a foreign document", "held": "pairs whose document has the word"}
     rows = []
     for key, title in titles.items():
@@ -170,8 +170,8 @@ def errors_table(run: Run) -> Table | None:
 
 
 def questions_table(run: Run) -> Table | None:
-    """What owners of documents were asked, answered and refused; None where nothing is asked."""
-    texts = texts_of(run)
+    """Table of the questions that each silo was asked, answered and refused; None where nothing is asked."""
+    texts = details_of(run)
     if not any(silo.answered is not None for silo in texts.silos):
         return None
     rows = []
@@ -207,11 +207,11 @@ def questions_table(run: Run) -> Table | None:
 
 
 def tile_words(run: Run) -> tuple[str, str, str] | None:
-    """Label, number and note of the headline number of privacy; None before the run wrote its statement."""
+    """Label, number and note of the tile about privacy; None before the run wrote its account."""
     privacy = run.privacy
     if not privacy:
         return None
-    if texts_of(run).mode in UNPROTECTED:
+    if details_of(run).mode in UNPROTECTED:
         return ("Privacy of documents", "none", "see the warning")
     value, document = (_epsilon(privacy.get(key)) for key in ("epsilon_occurrence", "epsilon_document"))
     return (

@@ -1,4 +1,4 @@
-"""Silos with texts: the federation's ranker against others, query by query."""
+"""The federation's ranker compared with others, query by query."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fedrank.report.significance import adjust, compare_per_query
 from fedrank.report.statistics import Estimate
 from fedrank.report.tables import Column, Table
 from fedrank.texts.report.files import BM25, EXACT, FEDERATED, GLOBAL, LOCAL, POOLED, SCOPES
-from fedrank.texts.report.tables import DIGITS, texts_of
+from fedrank.texts.report.tables import DIGITS, details_of
 
 _PER_QUERY = {"split": "text", "qid": "text", "ranker": "text", "measure": "text", "value": "number"}
 
 
 def queries_table(run: Run) -> Table | None:
-    """CS-F-LTR against every other method, query by query; None if the run kept no values by query."""
-    texts, file = texts_of(run), run.path / "per_query.parquet"
+    """Table of CS-F-LTR against every other method, paired by query; None if the run kept no values by query."""
+    texts, file = details_of(run), run.path / "per_query.parquet"
     if not file.exists():
         return None
     frame = parquet(file, _PER_QUERY).filter(pl.col("split") == "test")

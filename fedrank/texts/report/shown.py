@@ -1,4 +1,4 @@
-"""What runs of silos with texts show."""
+"""Contents of the pages, tables and figures of runs of silos with texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedrank.texts.report.words import UNPROTECTED, ledger_words
 
 
 class TextsShown(Shown):
-    """What the federation gained, silo by silo, and what protection took of it."""
+    """Pages, tables and figures about the federation's gains, silo by silo, and the cost of protection."""
 
     party = ("silo", "silos")
     counted = "messages"
@@ -99,11 +99,11 @@ class TextsShown(Shown):
 
     @override
     def telling(self, run: Run, split: str, measure: str) -> bool:
-        return split == "test" and self.summarised(run, measure) and run.details.telling(measure)
+        return split == "test" and self.summarised(run, measure) and run.details.is_headline(measure)
 
     @override
     def drawn_measures(self, run: Run, ordered: Sequence[str]) -> list[str]:
-        telling = [m for m in ordered if self.summarised(run, m) and run.details.telling(m)]
+        telling = [m for m in ordered if self.summarised(run, m) and run.details.is_headline(m)]
         return telling or list(ordered[:1])
 
     @override
@@ -113,7 +113,7 @@ class TextsShown(Shown):
     @override
     def lines(self, runs: Mapping[str, Run], split: str, measure: str) -> dict[str, float]:
         label, first = next(iter(runs.items()))
-        return {f"{name} of {label}": value for name, value in first.details.marks(split, measure).items()}
+        return {f"{name} of {label}": value for name, value in first.details.baseline_values(split, measure).items()}
 
     @override
     def comparison_notes(self) -> list[str]:

@@ -36,20 +36,20 @@ UNJUDGED = (
 )
 
 
-def texts_of(run: Run) -> TextRun:
-    """What the run holds of silos with texts."""
+def details_of(run: Run) -> TextRun:
+    """The run's details about silos with texts."""
     return run.details
 
 
 def gain(run: Run, method: str = FEDERATED, *, scope: str = "own", silo: str | None = None) -> Estimate | None:
-    """What a method is better by than Local on test queries, paired by seed; None without Local or such values.
+    """Difference of a method to Local on test queries, paired by seed; None where one of them has no values.
 
     Args:
         run: A run of silos with texts.
         method: One of its methods.
-        scope: ``"own"``: both rank the silo's own documents. ``"federation"``: the method searches everybody's
+        scope: ``"own"``: both rank the silo's own documents. ``"federation"``: the method searches all silos'
             documents, and Local the silo's own.
-        silo: Of which silo; None for the mean over silos.
+        silo: Name of a silo; None for the mean over silos.
     """
     return lead(run, method, LOCAL, scope=scope, at="own" if scope == "own" else "home", silo=silo)
 
@@ -57,17 +57,17 @@ def gain(run: Run, method: str = FEDERATED, *, scope: str = "own", silo: str | N
 def lead(
     run: Run, method: str, other: str, *, scope: str = "own", at: str | None = None, silo: str | None = None
 ) -> Estimate | None:
-    """What a method is better by than another on test queries, paired by seed; None where one has no such values.
+    """Difference of a method to another on test queries, paired by seed; None where one of them has no values.
 
     Args:
         run: A run of silos with texts.
         method: One of its methods.
-        other: Another, or the same where the scopes differ.
-        scope: What the method ranks or searches.
-        at: What the other one does; the same if None.
-        silo: Of which silo; None for the mean over silos.
+        other: Another method, or the same where the scopes differ.
+        scope: Scope of the method.
+        at: Scope of the other method; the same if None.
+        silo: Name of a silo; None for the mean over silos.
     """
-    texts = texts_of(run)
+    texts = details_of(run)
     measure = texts.measure if scope == "own" else texts.searched
     if measure is None:
         return None
@@ -79,13 +79,13 @@ def lead(
 
 def unjudged(run: Run) -> bool:
     """Whether nobody judged other silos' documents: each silo is a collection with judgements of its own."""
-    share = texts_of(run).foreign_share
+    share = details_of(run).foreign_share
     return share == 0 or (share is None and not cut_anew(run))
 
 
 def methods_table(run: Run) -> Table:
-    """Every method by every measure, on the silos' own documents: mean over silos, with its interval over seeds."""
-    texts = texts_of(run)
+    """Table of all methods and measures on the silos' own documents: mean over silos with an interval over seeds."""
+    texts = details_of(run)
     measures = texts.measures("own")
     rows = []
     for method in _having(texts, "own"):
@@ -116,8 +116,8 @@ def methods_table(run: Run) -> Table:
 
 
 def search_table(run: Run) -> Table | None:
-    """Every method in a search of all silos' documents and at home; None if the run has no such measure."""
-    texts = texts_of(run)
+    """Table of all methods in a search of all silos' documents and at home; None if the run has no such measure."""
+    texts = details_of(run)
     measure = texts.searched
     if measure is None:
         return None
@@ -160,8 +160,8 @@ def search_table(run: Run) -> Table | None:
 
 
 def silos_table(run: Run) -> Table:
-    """Every silo by every method, in the measure that decides, on its own documents."""
-    texts = texts_of(run)
+    """Table of all silos and methods, in the measure of the headline, on the silos' own documents."""
+    texts = details_of(run)
     methods = _having(texts, "own")
     rows = []
     for silo in texts.names:
@@ -186,10 +186,10 @@ def silos_table(run: Run) -> Table:
 
 
 def data_table(run: Run) -> Table:
-    """Who has what."""
+    """Table of the silos' documents, queries and pairs."""
     rows = [
         {"silo": s.name, "documents": s.documents, **s.queries, "rows": s.rows, "pairs": s.pairs, "words": s.words}
-        for s in texts_of(run).silos
+        for s in details_of(run).silos
     ]
     columns = (
         Column("silo", "silo"),
@@ -209,7 +209,7 @@ def crossed_table(run: Run) -> Table | None:
     """Bytes of one silo by exchange, of the opening and of training; None before the run wrote its ledger."""
     if run.ledger is None or not len(run.ledger):
         return None
-    flows, silos = words.flows(run.ledger), len(texts_of(run).silos)
+    flows, silos = words.flows(run.ledger), len(details_of(run).silos)
     rows = []
     for part, known in (("opening", setup_words(run)), ("training", TRAINING)):
         of = [f for f in flows if (f.exchange in TRAINING) == (part == "training")]
@@ -238,7 +238,7 @@ def crossed_table(run: Run) -> Table | None:
 
 
 def spread(run: Run, more: str) -> str:
-    """What ± means in a table over seeds, with what else is to be said."""
+    """A note on the meaning of ± in a table over seeds, followed by ``more``."""
     n = len(run.seeds)
     first = (
         "One seed: no interval." if n == 1 else f"± is half of a 95 % Student t interval over {seeds_in_words(run)}."
@@ -247,7 +247,7 @@ def spread(run: Run, more: str) -> str:
 
 
 def seeds_in_words(run: Run) -> str:
-    """How many seeds, and what is drawn anew in each: ``"5 seeds, each with its own cut and split of queries"``."""
+    """Number of seeds and what each draws anew, such as ``"5 seeds, each with its own cut and split of queries"``."""
     n = len(run.seeds)
     own = "its own cut and split of queries" if cut_anew(run) else "its own split of queries"
     return f"{n} seeds, each with {own}" if n > 1 else f"one seed, with {own}"
@@ -273,8 +273,8 @@ def _methods_in_words(texts: TextRun) -> str:
 
 
 def _features_in_words(run: Run) -> list[str]:
-    """With whose numbers each method computes its features."""
-    there = _having(texts_of(run), "own")
+    """Notes on whose statistics each method computes its features with."""
+    there = _having(details_of(run), "own")
     alone = [name for name in (LOCAL, BM25) if name in there]
     if alone == [BM25]:  # nobody's statistics are apart then
         alone = []
@@ -297,7 +297,7 @@ def _features_in_words(run: Run) -> list[str]:
 
 
 def _having(texts: TextRun, scope: str) -> list[str]:
-    """Methods that have values of a scope, in their order."""
+    """Methods that have values of a scope, in the order in which they are shown."""
     there = set(texts.methods.filter(pl.col("scope") == scope)["method"])
     return [method for method in texts.compared if method in there]
 

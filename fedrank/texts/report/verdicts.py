@@ -1,4 +1,4 @@
-"""What a run of silos with texts says to somebody who decides.
+"""Conclusions from a run of silos with texts, as sentences.
 
 Whether the federation helps is told against what a silo has without one: a ranker of its own, and plain BM25, which
 needs no training and no labels either. Then what training adds to a federated search, what cross pairs add to training,
@@ -14,7 +14,7 @@ from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, mean_interval, told
 from fedrank.texts.report.files import BM25, BM25_EXACT, EXACT, FEDERATED, GLOBAL, LOCAL
 from fedrank.texts.report.gate import gate_verdict
-from fedrank.texts.report.tables import DIGITS, UNJUDGED, gain, lead, seeds_in_words, texts_of, unjudged
+from fedrank.texts.report.tables import DIGITS, UNJUDGED, details_of, gain, lead, seeds_in_words, unjudged
 
 #: Of each scope: how a sentence about it begins.
 _WHERE = {"own": "Ranking a silo’s own documents", "federation": "Searching all silos’ documents"}
@@ -27,7 +27,7 @@ _NOT_TOLD = "The seeds do not tell this from no gain."
 
 
 def verdicts(run: Run) -> list[str]:
-    """Sentences, the most important ones first: gains, what they are due to, what protection took, the gate."""
+    """All sentences, the most important first: gains, their causes, the cost of protection, the gate."""
     out = []
     for scope in _WHERE:
         out += _gain(run, scope)
@@ -38,7 +38,7 @@ def verdicts(run: Run) -> list[str]:
 
 
 def ends(estimate: Estimate) -> str:
-    """A difference with the ends of its interval."""
+    """A difference with the ends of its interval, as text."""
     mean = describe.measured(estimate.mean, signed=True, digits=DIGITS)
     if estimate.low is None:
         return f"{mean} (one seed, no interval)"
@@ -47,8 +47,8 @@ def ends(estimate: Estimate) -> str:
 
 
 def _gain(run: Run, scope: str) -> list[str]:
-    """What there is with a federation against both things that a silo has without one."""
-    texts = texts_of(run)
+    """The federation's ranker against Local and BM25, which a silo has without a federation."""
+    texts = details_of(run)
     measure = texts.measure if scope == "own" else texts.searched
     at = "own" if scope == "own" else "home"
     if measure is None:
@@ -72,11 +72,11 @@ def _gain(run: Run, scope: str) -> list[str]:
 
 
 def _level(run: Run, method: str, measure: str, scope: str) -> float:
-    return mean_interval(list(texts_of(run).values(method, measure, scope=scope).values())).mean
+    return mean_interval(list(details_of(run).values(method, measure, scope=scope).values())).mean
 
 
 def _helps(gains: Mapping[str, Estimate], scope: str) -> str:
-    """Whether the federation helps: only where nothing that a silo has without it does as well."""
+    """Whether the federation helps: only if it is better than both Local and BM25."""
     local, bm25 = (told(gains.get(method)) for method in (LOCAL, BM25))
     harms = "The federation harms" if scope == "own" else "Searching together harms"
     if {local, bm25} == {"unknown"}:
@@ -96,7 +96,7 @@ def _helps(gains: Mapping[str, Estimate], scope: str) -> str:
 
 
 def _training(run: Run) -> list[str]:
-    """What the federated search gives any ranker, and what training adds to it."""
+    """The gain of the federated search without training, and the gain that training adds."""
     search = lead(run, BM25, BM25, scope="federation", at="home")
     added = lead(run, FEDERATED, BM25, scope="federation")
     if search is None or added is None or unjudged(run):
@@ -115,13 +115,13 @@ def _training(run: Run) -> list[str]:
 
 
 def _exactly(run: Run) -> str:
-    """What training adds to a search in which neither side loses anything to sketches."""
+    """The gain that training adds to a search with exact counts."""
     exact = lead(run, EXACT, BM25_EXACT, scope="federation")
     return "" if exact is None else f" With exact numbers on both sides, {EXACT} minus {BM25_EXACT}: {ends(exact)}."
 
 
 def _cross_pairs(run: Run, scope: str) -> list[str]:
-    """What cross pairs and guessed labels, which the method is about, add to training on everybody's own labels."""
+    """The gain of cross pairs with guessed labels over federated training on own labels alone."""
     added = lead(run, FEDERATED, GLOBAL, scope=scope)
     if added is None or (scope == "federation" and unjudged(run)):
         return []
@@ -136,7 +136,7 @@ def _cross_pairs(run: Run, scope: str) -> list[str]:
 
 
 def _taken(run: Run, scope: str) -> list[str]:
-    """Whether noise, or what sketches mix up, took the gain that exact features have."""
+    """The part of the gain with exact features that noise and collisions of sketches cost."""
     ours, exact = gain(run, scope=scope), gain(run, EXACT, scope=scope)
     if ours is None or exact is None or told(ours) in ("gain", "unknown") or (scope != "own" and unjudged(run)):
         return []
@@ -151,7 +151,9 @@ def _taken(run: Run, scope: str) -> list[str]:
             f"no gain either. What sketches cost, exact features minus {FEDERATED}: {_cost(run, scope)}."
         ]
     cause = (
-        "What words share in the sketches takes" if texts_of(run).mode == "plain" else f"The noise{_budget(run)} takes"
+        "What words share in the sketches takes"
+        if details_of(run).mode == "plain"
+        else f"The noise{_budget(run)} takes"
     )
     return [
         f"{cause} the gain over Local: with exact features in place of sketches there is one, {ends(exact)}. What "

@@ -1,4 +1,4 @@
-"""Runs of silos with texts in sentences: what crossed, what each exchange is for, what is not protected."""
+"""Sentences about runs of silos with texts: what crossed, the purpose of each exchange, what is not protected."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ TRAINING = {
 
 
 def setup_words(run: Run) -> dict[str, str]:
-    """What each exchange of the opening is for, in a run of silos with texts."""
+    """Purpose of each exchange of the setup, by its name."""
     sums = run.setting("texts.scale") == "federation"
     return {**SETUP, "receive": _RECEIVE_SUMS} if sums else SETUP
 
 
 def ledger_words(run: Run) -> list[str]:
-    """What crossed between silos with texts: in the opening, in training, in all; for one silo and for all."""
+    """Sentences about the bytes that crossed in the setup, in training and in all, for one silo and for all."""
     ledger, silos = run.ledger or Ledger(), len(run.details.silos)
     out = []
     for title, known in (("Opening, once", setup_words(run)), ("Training", TRAINING)):

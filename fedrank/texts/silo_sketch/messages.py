@@ -44,7 +44,7 @@ class Ranker:
     """Server to silos: the common ranker."""
 
     round: Array = field(u4, "number of the round")
-    weights: Array = field(f4["parameters"], "everybody's ranker")
+    weights: Array = field(f4["parameters"], "the common ranker")
 
 
 @message(kind=6)

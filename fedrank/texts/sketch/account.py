@@ -61,7 +61,7 @@ _NOT_COVERED = (
 
 _WORDS = (
     "The words of queries, beyond what decoys hide, which are words of the silo's other queries. Where two silos ask "
-    "about the same word, the owner finds it: it is what fits both questions. So it is with two openings."
+    "about the same word, the owner finds it: it is what fits both questions. The same holds for two setups."
 )
 
 _TRAINING = (
@@ -140,7 +140,7 @@ class SketchReport:
         return {**content, "epsilon_parts": parts, **lists}
 
     def in_words(self) -> str:
-        """A paragraph for somebody who has to decide whether this may be deployed."""
+        """A paragraph for people who decide whether this may be deployed."""
         end = (
             f" Not covered, among other things: whole documents (of {self.occurrences:,} words, the bound would be "
             f"ε = {self.epsilon_document:.4g})"

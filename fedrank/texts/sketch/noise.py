@@ -72,7 +72,7 @@ class SketchNoise:
 
     Attributes:
         mode: One of :data:`MODES`.
-        epsilon: ε > 0 in nats: of an occurrence for good (publish-once), of one answer (per-query), or as printed
+        epsilon: ε > 0 in nats: of an occurrence in total (publish-once), of one answer (per-query), or as printed
             (paper). None exactly if plain.
         z: Rows of a document's sketch: the cells that one occurrence changes.
         mechanism: ``"laplace"`` or ``"gaussian"``; continuous Laplace in paper mode.

@@ -42,7 +42,7 @@ def answer_rho(epsilon: float, mechanism: str = "laplace", delta: float = DELTA)
 
 @functools.lru_cache(maxsize=4096)
 def composed(epsilon: float, answers: int, mechanism: str = "laplace", delta: float = DELTA) -> float:
-    """ε at δ of an occurrence after so many answers, the smaller of basic and concentrated composition.
+    """ε at δ of an occurrence after a number of answers, the smaller of basic and concentrated composition.
 
     Args:
         epsilon: ε of one answer; for Gaussian noise at ``delta``.

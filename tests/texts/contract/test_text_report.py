@@ -185,7 +185,7 @@ def test_curves_have_what_silos_reach_alone_as_lines(one):
     own, search = (re.sub(r"<[^>]*>", "|", svg) for svg in re.findall(r"<svg.*?</svg>", text, re.S)[1:])
     assert all(f"|{mark}|" in own for mark in ("BM25", "Local", "Local+"))
     assert "|Local at home|" in search and "|BM25 at home|" in search and "|BM25|" in search
-    assert run.details.marks("test", "nDCG@10") == pytest.approx(
+    assert run.details.baseline_values("test", "nDCG@10") == pytest.approx(
         {m: sum(run.details.values(m, "nDCG@10").values()) / 3 for m in ("BM25", "Local", "Local+")}
     )
 

@@ -36,14 +36,14 @@ class Hello:
 class PublicKey:
     """Silo to server: its public key for this setup."""
 
-    key: Array = field(u1["bytes":KEY], "public key of this opening, X25519")
+    key: Array = field(u1["bytes":KEY], "public key of this setup, X25519")
 
 
 @message(kind=3)
 class KeyRing:
     """Server to silos: the public keys of all silos."""
 
-    keys: Array = field(u1["silos", "bytes":KEY], "everybody's public keys")
+    keys: Array = field(u1["silos", "bytes":KEY], "public keys of all silos")
     present: Array = field(u1["silos"], "whether a silo sent a key", largest=1)
 
 

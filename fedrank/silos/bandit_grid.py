@@ -1,9 +1,9 @@
 """Many decision rules, each under many seeds, as one compiled program: Table 3 and Figures 16 to 18 of Lundahl 2021.
 
 A rule is arrays (:mod:`fedrank.silos.bandits.rules`), so a table of settings times seeds is one more axis to map over.
-All settings have the same network, rows, chance of training and rounds. Models are looked at after every round on the
-target's validation and test rows: the thesis took the best *test* AUC over the rounds, which is optimistic; beside it
-stands the test AUC of the round that is best on validation.
+All settings have the same network, rows, random numbers of training and rounds. Models are evaluated after every round
+on the target's validation and test rows: the thesis took the best *test* AUC over the rounds, which is optimistic;
+beside it stands the test AUC of the round that is best on validation.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
 from fedrank.core.errors import ConfigError
 from fedrank.engine.progress import Beat, Listener
@@ -52,12 +53,12 @@ class Cell:
 
     @property
     def rule(self) -> Rule:
-        """The rule."""
+        """The decision rule with these settings."""
         return make_rule(self.kind, **dict(self.settings))  # type: ignore[arg-type] - checked there
 
 
 def cells(table: Sequence[Mapping[str, Any]]) -> list[Cell]:
-    """All combinations of each row's lists, one that says the same as another left out.
+    """All combinations of each row's lists, without those that make the same rule as an earlier one.
 
     Args:
         table: Rows with ``rule`` and lists of parameters; ``"stationary"`` is the mean of all rewards.
@@ -83,42 +84,42 @@ def cells(table: Sequence[Mapping[str, Any]]) -> list[Cell]:
 
 @dataclass(frozen=True, eq=False)
 class Played:
-    """What came out, for every setting and seed.
+    """The results of every setting and seed.
 
     Attributes:
         cells: The settings.
         seeds: The seeds.
-        members: bool [arms, silos].
-        test: float [settings, seeds, rounds + 1], test AUC of θ after so many rounds.
-        vali: The same on validation rows.
-        own: float [settings, seeds, rounds], validation AUC of the target's own local model.
-        increments: float [settings, seeds, rounds, arms], NaN where not observed.
-        arm: int [settings, seeds, rounds], whose average became θ.
-        messages: float [settings], mean of a round.
-        seconds: Of the rounds, without compiling.
+        members: Which silos an arm has.
+        test: Test AUC of θ after each number of rounds, from 0.
+        vali: Validation AUC of θ, likewise.
+        own: Validation AUC of the target's own local model, by round.
+        increments: Increment of each arm, by round; NaN where not observed.
+        arm: The arm whose average became θ, by round.
+        messages: Mean number of messages in a round.
+        seconds: Seconds that the rounds took, without the first.
         compiled: Seconds of the first round, which are mostly compilation.
     """
 
     cells: tuple[Cell, ...]
     seeds: tuple[int, ...]
-    members: np.ndarray
-    test: np.ndarray
-    vali: np.ndarray
-    own: np.ndarray
-    increments: np.ndarray
-    arm: np.ndarray
-    messages: np.ndarray
+    members: Bool[np.ndarray, "arms silos"]
+    test: Float[np.ndarray, "settings seeds rounds+1"]
+    vali: Float[np.ndarray, "settings seeds rounds+1"]
+    own: Float[np.ndarray, "settings seeds rounds"]
+    increments: Float[np.ndarray, "settings seeds rounds arms"]
+    arm: Int[np.ndarray, "settings seeds rounds"]
+    messages: Float[np.ndarray, " settings"]
     seconds: float
     compiled: float
 
     @property
-    def best_test(self) -> np.ndarray:
-        """Best test AUC over the rounds, as the thesis reports it: float [settings, seeds]."""
+    def best_test(self) -> Float[np.ndarray, "settings seeds"]:
+        """Best test AUC over the rounds, as the thesis reports it."""
         return self.test[..., 1:].max(axis=-1)
 
     @property
-    def selected(self) -> np.ndarray:
-        """Test AUC of the round that is best on validation, the first of several: float [settings, seeds]."""
+    def selected(self) -> Float[np.ndarray, "settings seeds"]:
+        """Test AUC of the round that is best on validation, the first of several."""
         chosen = self.vali[..., 1:].argmax(axis=-1)[..., None]
         return np.take_along_axis(self.test[..., 1:], chosen, axis=-1)[..., 0]
 
@@ -132,7 +133,7 @@ def play_cells(
         experiment: Of ``bandit-fedavg``; its own rule does not matter.
         todo: The settings.
         listener: Hears of the progress.
-        how: Further settings of :class:`BanditFedAvg`, instead of the experiment's.
+        how: Settings of :class:`BanditFedAvg` that replace the experiment's.
 
     Raises:
         ConfigError: The experiment is of another protocol, or there are no settings.

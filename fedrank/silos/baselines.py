@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int
 
 from fedrank.core.protocol import Party
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
@@ -35,16 +36,16 @@ class SiloBaseline:
 
     Attributes:
         name: One of :data:`BASELINES`.
-        values: ``"test: last"`` and so on -> float [targets, seeds].
+        values: Performances by name, such as ``"test: last"``.
         names: Names of the targets.
     """
 
     name: str
-    values: dict[str, np.ndarray]
+    values: dict[str, Float[np.ndarray, "targets seeds"]]
     names: tuple[str, ...]
 
     def as_json(self, measure: str) -> dict[str, Any]:
-        """As it stands in ``baselines.json``: means over seeds."""
+        """The entry of ``baselines.json``: means over seeds."""
         out = []
         for key, rows in self.values.items():
             part, model = key.split(": ")
@@ -100,12 +101,16 @@ def _trained(experiment: SiloExperiment, names: tuple[str, ...], conditions: Con
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def evaluate_runs(protocol: SiloProtocol, states: Any, shared: Any, own: Any, targets: Any) -> dict[str, Any]:
-    """:func:`evaluate_one` for every run, each for its own target [runs]."""
+def evaluate_runs(
+    protocol: SiloProtocol, states: Any, shared: Any, own: Any, targets: Int[Array, " runs"]
+) -> dict[str, Float[Array, " runs"]]:
+    """:func:`evaluate_one` for every run, each for its own target."""
     return jax.vmap(functools.partial(evaluate_one, protocol, shared))(states, own, targets)
 
 
-def evaluate_one(protocol: SiloProtocol, shared: Any, state: Any, own: Any, target: Any) -> dict[str, Any]:
+def evaluate_one(
+    protocol: SiloProtocol, shared: Any, state: Any, own: Any, target: Int[Array, ""]
+) -> dict[str, Float[Array, ""]]:
     """The performance of the models of one silo in one run.
 
     Args:
@@ -124,6 +129,6 @@ def evaluate_one(protocol: SiloProtocol, shared: Any, state: Any, own: Any, targ
     out = {}
     parts: tuple[Part, ...] = ("vali", "test")
     for part in parts:
-        values = jax.vmap(lambda model, part=part: protocol.performance(model, party, part))(stacked)
+        values = jax.vmap(functools.partial(protocol.performance, party=party, part=part))(stacked)
         out |= {f"{part}: {name}": values[i] for i, name in enumerate(models)}
     return out

@@ -233,7 +233,7 @@ class PooledConfig(AveragingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DittoSettings:
-    """What Ditto is told."""
+    """Settings that only Ditto has."""
 
     pull: float = setting(1.0, "λ, how strongly a silo's model is pulled to everybody's.")
 
@@ -248,7 +248,7 @@ class DittoConfig(AveragingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ApflSettings:
-    """What APFL is told."""
+    """Settings that only APFL has."""
 
     share: float = setting(0.5, "α, the part of a silo's own model before the first round.")
     adaptive: bool = setting(True, "Let every silo adapt α.")
@@ -264,7 +264,7 @@ class ApflConfig(AveragingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class FedFomoSettings:
-    """What FedFomo is told."""
+    """Settings that only FedFomo has."""
 
     downloads: int | None = setting(None, "Number of other silos' models that a silo is sent; without it all.")
     explore: float = setting(0.3, "Probability that one of them is random.")
@@ -280,7 +280,7 @@ class FedFomoConfig(AveragingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class IfcaSettings:
-    """What IFCA is told."""
+    """Settings that only IFCA has."""
 
     clusters: int = setting(2, "Number of models that silos choose from.")
 
@@ -295,7 +295,7 @@ class IfcaConfig(AveragingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LeaveOneOutSettings:
-    """What leave-one-out is told."""
+    """Settings that only leave-one-out has."""
 
     evidence: float = setting(0.0, "e-value at which a silo is dropped for good; 0: 20 times the number of silos.")
 

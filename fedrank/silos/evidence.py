@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits.contributions import shapley
@@ -37,14 +37,14 @@ LEVEL = 0.05
 #: Decimals of a difference.
 _DIGITS = 6
 
-#: One run: increments [rounds, arms], which were observed, and members [arms, silos].
-Rounds = tuple[np.ndarray, np.ndarray, np.ndarray]
+#: One run: increments [rounds, arms], which of them were observed, and members [arms, silos].
+Rounds = tuple[Float[np.ndarray, "rounds arms"], Bool[np.ndarray, "rounds arms"], Bool[np.ndarray, "arms silos"]]
 
 
 def evidence(
     experiment: SiloExperiment, arms: pl.DataFrame, probe: Float[np.ndarray, "runs silos"] | None
 ) -> dict[str, Any]:
-    """Each target's silos: paired differences, verdicts, contributions, how often they were played.
+    """Paired differences, verdicts, contributions and shares of rounds, of each target and each other silo.
 
     Args:
         experiment: The run.
@@ -87,7 +87,7 @@ def against(experiment: SiloExperiment, final: dict[str, np.ndarray], known: lis
 
     Args:
         experiment: The run.
-        final: ``"test: last"`` and so on -> float [runs, of each].
+        final: Performances [runs, targets] by name, such as ``"test: last"``.
         known: The baselines.
 
     Returns:
@@ -106,15 +106,17 @@ def against(experiment: SiloExperiment, final: dict[str, np.ndarray], known: lis
     return out
 
 
-def _by_target(experiment: SiloExperiment, values: np.ndarray) -> np.ndarray:
-    """[runs, of each] -> [targets, seeds]."""
+def _by_target(
+    experiment: SiloExperiment, values: Float[np.ndarray, "runs targets_of_run"]
+) -> Float[np.ndarray, "targets seeds"]:
+    """Values of runs, rearranged by target and seed."""
     if not experiment.personalises_one:
         return np.asarray(values).T
     return np.asarray(values).reshape(len(experiment.targets), -1)
 
 
-def _rounds(mine: pl.DataFrame, experiment: SiloExperiment) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """One run: increments [rounds, arms], which were observed, and members [arms, silos]."""
+def _rounds(mine: pl.DataFrame, experiment: SiloExperiment) -> Rounds:
+    """The rounds of one run, from its rows of ``arms.parquet``."""
     if mine.is_empty():
         return np.zeros((0, 1)), np.zeros((0, 1), bool), np.zeros((1, experiment.n_parties), bool)
     mine = mine.sort("round", "arm")
@@ -139,7 +141,13 @@ def _rounds(mine: pl.DataFrame, experiment: SiloExperiment) -> tuple[np.ndarray,
     return increments[:, kept], observed[:, kept], members[kept]
 
 
-def _differences(increments: np.ndarray, observed: np.ndarray, members: np.ndarray, silo: int, together: bool):
+def _differences(
+    increments: Float[np.ndarray, "rounds arms"],
+    observed: Bool[np.ndarray, "rounds arms"],
+    members: Bool[np.ndarray, "arms silos"],
+    silo: int,
+    together: bool,
+) -> Float[np.ndarray, " rounds"]:
     """A silo's paired differences; ``together`` those of the whole set that it is in, against the target alone."""
     if not together:
         return differences(increments, observed, members, silo)
@@ -166,7 +174,7 @@ def _paired(rounds: list[Rounds], silo: int, helpers: int, together: bool) -> di
     }
 
 
-def _student(values: np.ndarray) -> float:
+def _student(values: Float[np.ndarray, " values"]) -> float:
     """Two-sided p-value of Student's t test that the mean is 0; 1 where there are fewer than two values."""
     if len(values) < 2 or np.all(values == 0):
         return 1.0
@@ -176,8 +184,8 @@ def _student(values: np.ndarray) -> float:
     return p if np.isfinite(p) else 1.0
 
 
-def _interval(values: np.ndarray) -> dict[str, Any]:
-    """Mean over seeds and its 95 % t-interval; none of one seed."""
+def _interval(values: Float[np.ndarray, " seeds"]) -> dict[str, Any]:
+    """Mean over seeds and its 95 % t-interval; no interval of one seed."""
     some = np.asarray(values, float)
     if not np.isfinite(some).any():
         return {"mean": None, "low": None, "high": None, "seeds": 0}
@@ -192,8 +200,8 @@ def _interval(values: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _shapley(experiment: SiloExperiment, rounds: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> np.ndarray | None:
-    """Each seed's mean Shapley values over the rounds in which every combination was judged: [seeds, k − 1]."""
+def _shapley(experiment: SiloExperiment, rounds: list[Rounds]) -> Float[np.ndarray, "seeds helpers"] | None:
+    """Each seed's mean Shapley values over the rounds in which every combination was judged; None if there is none."""
     protocol = experiment.protocol
     if not isinstance(protocol, BanditFedAvg) or protocol.arms != "all":
         return None
@@ -208,10 +216,13 @@ def _shapley(experiment: SiloExperiment, rounds: list[tuple[np.ndarray, np.ndarr
     return out if np.isfinite(out).any() else None
 
 
-def _inverted(experiment: SiloExperiment, aucs: np.ndarray, target: int, helpers: int) -> dict[str, Any] | None:
-    """Whether a silo's labels look turned round, by what its first model is worth to the target.
+def _inverted(
+    experiment: SiloExperiment, aucs: Float[np.ndarray, " seeds"], target: int, helpers: int
+) -> dict[str, Any] | None:
+    """Whether a silo's labels look inverted, by the AUC of its first model on the target's rows.
 
-    One number a seed: Student's t test that their mean is ½ or more. Of one seed, Mann and Whitney's of its rows.
+    With one number a seed, Student's t test that their mean is ½ or more; with one seed, Mann and Whitney's of its
+    rows.
     """
     seen = np.flatnonzero(np.isfinite(aucs))
     if not len(seen):

@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedrank.core.errors import ConfigError
+from fedrank.silos.data.rows import AnyArray
 
 #: How layers are normalised: over the batch (Ioffe and Szegedy 2015), over a row's units (Ba et al. 2016), or not.
 NORMS = ("batch", "layer", "none")
@@ -108,11 +109,11 @@ class TabularNetwork:
                 shapes += [(f"norm{number}.running_mean", (width,)), (f"norm{number}.running_var", (width,))]
         return shapes
 
-    def logits(self, weights: Float[Array, " size"], x: Float[Array, "rows features"]) -> Float[Array, "rows 2"]:
+    def logits(self, weights: Float[Array, " size"], x: Float[AnyArray, "rows features"]) -> Float[Array, "rows 2"]:
         """Logits as a finished model gives them, with the running statistics."""
         return self._forward(weights[: self.trainable], x, running=weights[self.trainable :])[0]
 
-    def scores(self, weights: Float[Array, " size"], x: Float[Array, "rows features"]) -> Float[Array, " rows"]:
+    def scores(self, weights: Float[Array, " size"], x: Float[AnyArray, "rows features"]) -> Float[Array, " rows"]:
         """The log-odds of label 1: the difference of the logits."""
         logits = self.logits(weights, x)
         return logits[..., 1] - logits[..., 0]
@@ -120,8 +121,8 @@ class TabularNetwork:
     def loss(
         self,
         trainable: Float[Array, " trainable"],
-        x: Float[Array, "rows features"],
-        y: Float[Array, " rows"],
+        x: Float[AnyArray, "rows features"],
+        y: Float[AnyArray, " rows"],
         where: Bool[Array, " rows"],
     ) -> tuple[Float[Array, ""], Float[Array, " statistics"]]:
         """Mean cross-entropy of a batch, normalised by the batch's own statistics.
@@ -141,7 +142,7 @@ class TabularNetwork:
         return jnp.sum(jnp.where(where, each, 0.0)) / jnp.maximum(jnp.sum(where), 1), statistics
 
     def recalibrated(
-        self, weights: Float[Array, " size"], x: Float[Array, "rows features"], where: Bool[Array, " rows"]
+        self, weights: Float[Array, " size"], x: Float[AnyArray, "rows features"], where: Bool[Array, " rows"]
     ) -> Float[Array, " size"]:
         """The same model with running statistics that are those of the rows ``x``; without batch norm, unchanged.
 
@@ -157,11 +158,12 @@ class TabularNetwork:
     def _forward(
         self,
         trainable: Float[Array, " trainable"],
-        x: Float[Array, "rows features"],
+        x: Float[AnyArray, "rows features"],
         where: Bool[Array, " rows"] | None = None,
         running: Float[Array, " statistics"] | None = None,
     ) -> tuple[Float[Array, "rows 2"], Float[Array, " batch_statistics"]]:
         """Logits, and the statistics of the batch; ``running`` ones are used instead where they are given."""
+        x = jnp.asarray(x)
         at, seen, statistics = 0, 0, []
 
         def take(*shape):

@@ -40,6 +40,7 @@ from fedrank.core.protocol import Exchange, Party
 from fedrank.privacy.randomised_response import os_words
 from fedrank.privacy.unprotected import Unprotected
 from fedrank.silos.averaging import PersonalisedProtocol, PersonalOwn, ServerState
+from fedrank.silos.data.rows import AnyArray
 from fedrank.silos.messages import Nothing
 from fedrank.silos.network import TabularNetwork
 from fedrank.silos.party import SiloExchange, finite_or, rows_of
@@ -198,8 +199,8 @@ class _Mixture(TabularNetwork):
     def loss(
         self,
         trainable: Float[Array, " trainable"],
-        x: Float[Array, "rows features"],
-        y: Float[Array, " rows"],
+        x: Float[AnyArray, "rows features"],
+        y: Float[AnyArray, " rows"],
         where: Bool[Array, " rows"],
     ) -> tuple[Float[Array, ""], Float[Array, " statistics"]]:
         # F(w) + F(α·v + (1 − α)·w); the second term moves v only.

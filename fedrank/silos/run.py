@@ -1,8 +1,8 @@
 """Runs in which silos average models: what is measured and written.
 
-Beside what every run leaves (:mod:`fedrank.engine.run_folder`; ``interactions`` are messages here)::
+Beside the files of every run (:mod:`fedrank.engine.run_folder`; ``interactions`` are messages here)::
 
-    silos.json       names, targets, arms, rows, what a reader must know
+    silos.json       names, targets, arms, rows, notes for the reader
     arms.parquet     long form: seed, target, round, arm, code, played, explored, increment, estimate
     crossed.parquet  long form: seed, target, round, exchange, requests, replies
     evidence.json    who helped whom, of each target (see :mod:`fedrank.silos.evidence`)
@@ -18,6 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import polars as pl
+from jaxtyping import Array, Float, Int
+from typing_extensions import override
 
 from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Party
@@ -37,10 +39,10 @@ from fedrank.silos.evidence import against, evidence
 from fedrank.silos.party import SiloProtocol
 from fedrank.silos.personalised import Pooled
 
-#: How the models of :meth:`SiloProtocol.models` are called in a measure's name.
+#: Suffix of a measure's name for each model of :meth:`SiloProtocol.models`.
 MODELS = {"last": "", "best": ", best so far"}
 
-#: Part of the rounds without any observation that is not worth a word; late rewards are missing in the first.
+#: Share of rounds without any observation up to which no note is written; late rewards are missing in the first.
 _SILENT = 0.1
 
 _ARMS = {
@@ -65,24 +67,26 @@ _CROSSED = {
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def judged(protocol: SiloProtocol, states: Any, shared: Any, own: Any, targets: jax.Array) -> dict[str, jax.Array]:
-    """How good the models of runs are for their targets.
+def performances(
+    protocol: SiloProtocol, states: Any, shared: Any, own: Any, targets: Int[Array, "runs targets"]
+) -> dict[str, Float[Array, "runs targets"]]:
+    """The performance of the models of all runs for their targets.
 
     Args:
         protocol: The protocol.
         states: Server states [runs, ...].
         shared: The rows.
-        own: What the silos have, [runs, silos, ...].
-        targets: int32 [runs, of each].
+        own: What the silos keep, [runs, silos, ...].
+        targets: Numbers of the silos that each run is measured for.
 
     Returns:
-        ``"vali: last"`` and so on: float32 [runs, of each].
+        ``"vali: last"`` and so on, as :func:`fedrank.silos.baselines.evaluate_one` has them.
     """
     one = functools.partial(evaluate_one, protocol, shared)
     return jax.vmap(jax.vmap(one, in_axes=(None, None, 0)))(states, own, targets)
 
 
-def _begun(protocol: BanditFedAvg, key: Any, target: Any) -> Any:
+def _begin(protocol: BanditFedAvg, key: Any, target: Any) -> Any:
     return protocol.begin(key, protocol.rule, target)
 
 
@@ -98,40 +102,40 @@ class SiloRunner(Runner):
         super().__init__(config, home, listener, simulator, int(np.sum(np.asarray(experiment.arrays.train.n)[0])))
         self.experiment = experiment
         self.parties = experiment.parties_of_runs()
-        # Of each run, the silos that are looked at: its target; of a protocol for all silos, all targets.
+        # The silos that each run is measured for: its target, or all targets where a run is for all silos.
         own = experiment.targets_of_runs
-        self.judges = own[:, None] if experiment.personalises_one else np.tile(experiment.targets, (runs, 1))
+        self.measured_for = own[:, None] if experiment.personalises_one else np.tile(experiment.targets, (runs, 1))
         self.arms: list[pl.DataFrame] = []
         self.crossed: list[pl.DataFrame] = []
-        self.messages = np.zeros((runs, 2), np.int64)  # all, and bytes up
+        self.messages = np.zeros((runs, 2), np.int64)  # by run: number of messages, and bytes that silos sent
         self.probe: np.ndarray | None = None
         self.baselines: list[SiloBaseline] | None = None
 
     @property
     def runs(self) -> int:
-        """Targets times seeds."""
+        """Number of runs: targets times seeds."""
         return len(self.experiment.targets_of_runs)
 
     @property
     def shared(self) -> Any:
-        """The rows of all seeds."""
+        """The rows of all silos, divided for every seed."""
         return self.parties.shared
 
     def start(self) -> tuple[jax.Array, Any, Any]:
-        """As :meth:`Runner.start`; every target of a seed has that seed's key."""
+        """As :meth:`Runner.start`; all targets of a seed have that seed's key."""
         keys = run_keys(self.experiment.seeds_of_runs)
         if not isinstance(protocol := self.experiment.protocol, BanditFedAvg):
             return keys, *self.simulator.start(keys, self.parties, per_run=True)
         targets = jnp.asarray(self.experiment.targets_of_runs)
-        begin = functools.partial(_begun, protocol)
+        begin = functools.partial(_begin, protocol)
         return keys, *self.simulator.start(keys, self.parties, per_run=True, begin=begin, each=(targets,))
 
     def _names(self, run: int) -> tuple[int, str]:
         target = self.experiment.targets_of_runs[run]
         return int(self.experiment.seeds_of_runs[run]), self.experiment.names[target] if target >= 0 else ""
 
+    @override
     def note(self, done: int, seen: dict[str, Any]) -> tuple[str, float]:
-        """What crossed, which arms were played and what they were worth."""
         exchanges, watched = self.simulator.protocol.exchanges, seen.get("watched", {})
         everybody = (1, self.runs, len(exchanges), 2)
         crossed = seen.get("crossed", np.full(everybody, self.experiment.n_parties))
@@ -188,12 +192,12 @@ class SiloRunner(Runner):
         self.probe = now.get("probe", self.probe)
 
     def _rows(self, round_: int, split: str, values: dict[str, np.ndarray]) -> pl.DataFrame:
-        """Rows of ``metrics.parquet``: measure -> float [runs, targets of each]; what is not a number is left out."""
+        """Rows of ``metrics.parquet`` from values [runs, targets] by measure; only finite values are kept."""
         several = self.config.silos.target == ALL
         out = []
         for measure, runs in values.items():
             for run, row in enumerate(np.asarray(runs, float)):
-                for target, value in zip(self.judges[run], row, strict=False):
+                for target, value in zip(self.measured_for[run], row, strict=False):
                     if np.isfinite(value):
                         name = f"{measure} ({self.experiment.names[target]})" if several else measure
                         seed = int(self.experiment.seeds_of_runs[run])
@@ -201,18 +205,18 @@ class SiloRunner(Runner):
                         out.append((seed, round_, int(sent[0]), int(sent[1]), None, split, name, float(value)))
         return pl.DataFrame(out, schema=SCHEMA, orient="row")
 
-    def judge(self, states: Any, own: Any) -> dict[str, np.ndarray]:
-        """:func:`judged` of all runs."""
+    def performances(self, states: Any, own: Any) -> dict[str, Float[np.ndarray, "runs targets"]]:
+        """:func:`performances` of this run's states, on the host."""
         states = self.simulator.server(states)
         return jax.device_get(
-            judged(self.experiment.protocol, states, self.shared, own, jnp.asarray(self.judges, jnp.int32))
+            performances(self.experiment.protocol, states, self.shared, own, jnp.asarray(self.measured_for, jnp.int32))
         )
 
+    @override
     def evaluate(self, states: Any, own: Any, done: int) -> None:
-        """AUC, or what models are judged by, of the last model and of the best so far."""
         measure = self._measure
         sign = -1.0 if measure == "log-loss" else 1.0
-        for key, values in self.judge(states, own).items():
+        for key, values in self.performances(states, own).items():
             part, name = key.split(": ")
             self.frames.append(self._rows(done, part, {measure + MODELS.get(name, f", {name}"): sign * values}))
 
@@ -225,10 +229,10 @@ class SiloRunner(Runner):
         super().restore(done)
         self.arms = [self.home.read_table("arms.parquet", _ARMS).filter(pl.col("round") < done)]
         self.crossed = [self.home.read_table("crossed.parquet", _CROSSED).filter(pl.col("round") < done)]
-        self.messages = self._counted()
+        self.messages = self._count_messages()
 
-    def _counted(self) -> np.ndarray:
-        """Messages and bytes up of every run so far, from what crossed."""
+    def _count_messages(self) -> Int[np.ndarray, "runs 2"]:
+        """Number of messages, and of bytes that silos sent, of every run so far, from ``crossed``."""
         up = {exchange.name: exchange.reply.nbytes for exchange in self.simulator.protocol.exchanges}
         out = np.zeros((self.runs, 2), np.int64)
         places = {self._names(run): run for run in range(self.runs)}
@@ -247,8 +251,8 @@ class SiloRunner(Runner):
             parts[:] = [frame]
             self.home.table(f"{name}.parquet", frame)
 
+    @override
     def write_known(self) -> None:
-        """The silos, and what training alone and everybody's average are worth."""
         e, c = self.experiment, self.config
         network = e.protocol.network
         self.home.json("environment.json", environment(c, e.citations, kernels=False))
@@ -306,8 +310,9 @@ class SiloRunner(Runner):
             for target in e.targets
         }
 
+    @override
     def write_crossed(self, done: int) -> None:
-        """The ledger of the first run; what crossed in the others is in ``crossed.parquet``."""
+        # The ledger is of the first run; crossed.parquet has all.
         protocol = self.experiment.protocol
         self.home.json("privacy.json", protocol.account(done, DELTA).as_json())
         exchanges = {exchange.name: exchange for exchange in protocol.exchanges}
@@ -322,15 +327,15 @@ class SiloRunner(Runner):
         self.home.text("ledger.jsonl", ledger.text())
         self.home.json("messages.json", described(exchange for exchange in exchanges.values() if not exchange.silent))
 
+    @override
     def write_results(self, states: Any, own: Any, seconds: float, rate: float | None) -> None:
-        """Models, arms, evidence and the speed."""
         e = self.experiment
         self._write_tables()
         frame = self.metrics()
         self.home.metrics(frame)
         # Of a run that goes on they are trained again: baselines.json has their means only.
         known = run_baselines(e, self.config.evaluation.baselines) if self.baselines is None else self.baselines
-        final = self.judge(states, own)
+        final = self.performances(states, own)
         report = evidence(e, self.arms[0], self.probe) if e.personalises_one else {}
         for target, differences in against(e, final, known).items():
             report.setdefault(target, {})["against"] = differences
@@ -344,7 +349,7 @@ class SiloRunner(Runner):
         )
 
     def _silent_rounds(self) -> list[str]:
-        """A sentence where nothing could be compared in many rounds although nobody dropped out."""
+        """A note where nothing could be compared in many rounds although nobody dropped out."""
         frame = self.arms[0] if self.arms else None
         if frame is None or frame.is_empty() or self.config.devices.dropout:
             return []
@@ -356,24 +361,24 @@ class SiloRunner(Runner):
             return []
         share = len(silent) / len(rounds)
         return [
-            f"In {share:.0%} of the rounds nothing could be compared: training ran away (a lower learning_rate helps), "
+            f"In {share:.0%} of the rounds nothing could be compared: training diverged (a lower learning_rate helps), "
             "or what models are judged by is undefined"
         ]
 
     def _write_models(self, states: Any, own: Any) -> None:
-        """The model that each target would keep: the best by its validation rows, where the protocol knows it."""
+        """Write the model that each target would keep: the best by its validation rows, else the last."""
         protocol, states = self.experiment.protocol, self.simulator.server(states)
 
         def kept(state, own, target):
             models = protocol.models(state, Party(self.shared, jax.tree.map(lambda leaf: leaf[target], own)))
             return models.get("best", models["last"])
 
-        targets = jnp.asarray(self.judges, jnp.int32)
+        targets = jnp.asarray(self.measured_for, jnp.int32)
         rows = np.asarray(jax.jit(jax.vmap(jax.vmap(kept, (None, None, 0))))(states, own, targets))
         e, c = self.experiment, self.config
         for run in range(self.runs):
             seed = int(e.seeds_of_runs[run])
-            for i, target in enumerate(self.judges[run]):
+            for i, target in enumerate(self.measured_for[run]):
                 more = {}
                 if not isinstance(protocol, Pooled):  # whose rows were standardised silo by silo
                     mean, deviation = standards(e.table, seed, sizes(c), c.silos.stratified, int(target))

@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from fedrank.core.errors import DataError, FormatError, MissingDataError, UnknownNameError
 from fedrank.data.lines import unpacked
 from fedrank.silos.data.tables import Silo, SiloTable
 
-#: What stands for a missing value in a CSV file, whatever the case; "none" does not: it is a level of many columns.
+#: Texts that mean a missing value in a CSV file, in any case; "none" does not: it is a level of many columns.
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
-#: A text column with more levels is refused: it is a name or a number with typing errors, and would fill the table.
+#: Largest number of levels of a text column; with more it is a name, or a number with typing errors.
 MOST_LEVELS = 50
 
 _SEPARATORS = ",;\t"
@@ -37,14 +38,14 @@ def read_silos(
     drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
 ) -> SiloTable:
-    """A table of silos from a file: one row a line, with a column that says whose it is and one with the label.
+    """A table of silos from a file: one row a line, with a column for the silo and one for the label.
 
     Silos come in order of their names. Rows without silo or label, columns that never vary, and rows without any value
-    go, and a note says so. A silo with one class stays, with a note.
+    are removed, and a note says so. A silo with one class stays, with a note.
 
     Args:
         path: A CSV file (UTF-8; comma, semicolon or tab; also .gz, .bz2, .xz), or parquet.
-        silo: Name of the column that says whose row it is.
+        silo: Name of the column that names the row's silo.
         label: Name of the column with the label.
         positive: Which value of the label is 1; every other is 0. Without it the label must have two values, and the
             later in order is 1: 1 of 0 and 1, yes of no and yes, True of False and True.
@@ -134,6 +135,7 @@ def _csv(path: Path) -> dict[str, list[str | None]]:
 
 
 def _text(path: Path) -> Iterator[str]:
+    """The lines of a CSV file as text."""
     for number, line in enumerate(unpacked(path), start=1):
         if b"\0" in line:
             raise FormatError("this is neither CSV text nor a parquet file.", path, number)
@@ -171,11 +173,12 @@ def _parquet(path: Path, drop: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def _is_missing(value: Any) -> bool:
+    """Whether a value of a parquet file is missing."""
     return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
 def _codes(values: Sequence[Any]) -> list[str | None]:
-    """Values as names: numbers alike however they are written (1 and 1.0), if all are numbers."""
+    """Values as names; if all are numbers, 1 and 1.0 get the same name."""
     numbers = [None if v is None else _number(v) for v in values]
     all_numbers = all(n is not None or v is None for n, v in zip(numbers, values, strict=True))
     # Beyond 2^53, and for infinity and NaN, a float would merge what differs.
@@ -185,7 +188,7 @@ def _codes(values: Sequence[Any]) -> list[str | None]:
 
 
 def _number(value: Any) -> float | None:
-    """A number, also one written as text; None if it is none. True and False are none."""
+    """The number that a value is, also one written as text; None if it is not one. True and False are not numbers."""
     if isinstance(value, bool):
         return None
     try:
@@ -195,6 +198,7 @@ def _number(value: Any) -> float | None:
 
 
 def _in_order(names: set[Any]) -> list[str]:
+    """Names in order: by number if all are numbers."""
     numbers = {name: _number(name) for name in names}
     if any(n is None for n in numbers.values()):
         return sorted(names)
@@ -202,7 +206,7 @@ def _in_order(names: set[Any]) -> list[str]:
 
 
 def _positive(what: list[str | None], label: str, positive: str | int | float | bool | None, path: Path) -> str:
-    """Which value of the label is 1."""
+    """The value of the label that counts as 1."""
     values = _in_order({value for value in what if value is not None})
     shown = ", ".join(map(repr, values[:_SHOWN])) + (
         f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
@@ -226,8 +230,10 @@ def _positive(what: list[str | None], label: str, positive: str | int | float | 
     return one
 
 
-def _encoded(name: str, values: list[Any], categorical: bool, path: Path) -> Iterator[tuple[str, np.ndarray]]:
-    """A column as named columns of float32, NaN where missing."""
+def _encoded(
+    name: str, values: list[Any], categorical: bool, path: Path
+) -> Iterator[tuple[str, Float[np.ndarray, " rows"]]]:
+    """A column as one or more named columns of numbers, NaN where missing."""
     known = [value for value in values if value is not None]
     numbers = [_number(value) for value in known]
     missing = np.array([value is None for value in values])

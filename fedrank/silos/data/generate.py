@@ -1,7 +1,7 @@
-"""A made-up table of silos in which it is known who helps whom, for machines without data and for tests.
+"""A generated table of silos in which it is known who helps whom, for machines without data and for tests.
 
-It says nothing about real hospitals. A concept is the chance of label 1 as a function of a row: a linear part, a part
-that changes its sign between two kinds of rows, and a product of two features. The silos:
+It says nothing about real hospitals. A concept is the probability of label 1 as a function of a row: a linear part, a
+part that changes its sign between two kinds of rows, and a product of two features. The silos:
 
 * ``target``: a concept of the first five features; 20 % of its rows are of the second kind (told by the sixth feature);
 * ``complementary``: the same concept, and 55 % of the second kind, of which the target sees little;
@@ -19,11 +19,12 @@ import zlib
 from collections.abc import Callable
 
 import numpy as np
+from jaxtyping import Float
 
 from fedrank.core.errors import ConfigError
 from fedrank.silos.data.tables import Silo, SiloTable
 
-#: What silos there are; a silo's name begins with its role.
+#: Roles of silos; a silo's name begins with its role.
 ROLES = ("target", "complementary", "neutral", "harmful", "foreign")
 
 # The target's concept uses the first five columns, the sixth tells the kind, the others are noise to it.
@@ -44,21 +45,21 @@ _Concept = Callable[[np.ndarray, np.ndarray], np.ndarray]
 def generate_silos(
     silos: int = 4, rows: int = 400, features: int = 10, seed: int = 0, strength: float = 2.0
 ) -> SiloTable:
-    """Made-up silos: target, complementary, neutral, harmful; see module.
+    """Generated silos: target, complementary, neutral, harmful; see module.
 
     With 40 training rows each and rounds of Federated Averaging of a 32-16-8 network between the target and one other,
     the target's test AUC of .75 alone changed, over 20 seeds, by about +.04 (s.e. .01) with the complementary silo,
     not measurably with the neutral one, and by −.26 (.02) with the harmful one.
 
     Args:
-        silos: Number of silos, at least 2; of fewer than 4 the first ones. Of more there are several of a kind,
+        silos: Number of silos, at least 2; fewer than 4 are the first ones. Of more there are several of a kind,
             numbered (``complementary-2``): about one in eight is complementary, at most 5, and as many are harmful; of
             the others two in three are foreign, in groups of about 10 (``foreign-1-4``), and one is neutral.
         rows: Rows a silo, at least 2.
         features: At least 8.
-        seed: Seed of everything (NumPy's PCG64), at least 0. What is in a silo depends on the seed, its name, and the
+        seed: Seed (of NumPy's PCG64), at least 0. What is in a silo depends on the seed, its name, and the
             numbers of rows and features, and not on the number of silos.
-        strength: Standard deviation of a row's logit, about; above 0. The higher, the less chance in the labels.
+        strength: Standard deviation of a row's logit, about; above 0. The higher, the less noise in the labels.
 
     Returns:
         A table with ``generated=True``. About half of the labels of a silo are 1.
@@ -84,6 +85,7 @@ def generate_silos(
 
 
 def _names(silos: int) -> list[str]:
+    """Names of so many silos."""
     first = list(ROLES[:4])[:silos]
     some = min(_MOST, max(1, (silos - 1) // _ONE_IN))
     names = [*first, *(f"{role}-{k}" for k in range(2, some + 1) for role in ("complementary", "harmful"))]
@@ -95,6 +97,7 @@ def _names(silos: int) -> list[str]:
 
 
 def _silo(name: str, rows: int, features: int, seed: int, strength: float) -> Silo:
+    """The silo of that name, whose role the name begins with."""
     rng = _rng(seed, f"rows of {name}")
     role = name.split("-")[0]
     x = rng.standard_normal((rows, features))
@@ -122,7 +125,7 @@ def _concept(rng: np.random.Generator, first: int, last: int) -> _Concept:
     by_kind /= np.linalg.norm(by_kind)
     size = (1 + _BY_KIND**2 + _PRODUCT**2) ** 0.5
 
-    def value(x: np.ndarray, kind: np.ndarray) -> np.ndarray:
+    def value(x: Float[np.ndarray, "rows features"], kind: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
         used = x[:, first:last]
         return (used @ always + _BY_KIND * kind * (used @ by_kind) + _PRODUCT * used[:, 0] * used[:, 1]) / size
 
@@ -130,5 +133,5 @@ def _concept(rng: np.random.Generator, first: int, last: int) -> _Concept:
 
 
 def _rng(seed: int, what: str) -> np.random.Generator:
-    """A generator for one purpose."""
+    """A random generator that is used for one purpose only."""
     return np.random.Generator(np.random.PCG64([seed, zlib.crc32(what.encode())]))

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float
 
 from fedrank.core.errors import FormatError, MissingDataError, UnknownNameError
 from fedrank.data.catalogue import DataSet
@@ -25,7 +26,7 @@ from fedrank.silos.data.tables import Silo, SiloTable
 
 #: The table that needs no files.
 GENERATED = "generated"
-#: What becomes of rows with gaps.
+#: Ways to treat rows with missing values.
 GAPS = ("drop", "impute")
 
 _HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
@@ -171,7 +172,7 @@ def health_insurance(folder: Path | None = None) -> SiloTable:
 
 
 def _files(entry: DataSet, folder: Path | None) -> dict[str, Path]:
-    """Every file of a set, proved, by its plain name."""
+    """Every file of a set by its plain name, with its checksum verified."""
     place = find(entry, folder)
     found = {}
     for name, checksums in entry.checksums.items():
@@ -185,8 +186,8 @@ def _files(entry: DataSet, folder: Path | None) -> dict[str, Path]:
     return found
 
 
-def _numbers(path: Path) -> np.ndarray:
-    """The rows of a UCI file: numbers between commas, ``?`` where one is missing; float64 [rows, 14]."""
+def _numbers(path: Path) -> Float[np.ndarray, "rows 14"]:
+    """The rows of a UCI file: numbers between commas, ``?`` where one is missing (NaN)."""
     rows = []
     for number, line in enumerate(unpacked(path), start=1):
         try:
@@ -199,7 +200,8 @@ def _numbers(path: Path) -> np.ndarray:
     return np.array(rows)
 
 
-def _heart_columns(table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _heart_columns(table: dict[str, Float[np.ndarray, " rows"]]) -> dict[str, np.ndarray]:
+    """The columns of FLamby's recipe: sparse ones left out, codes without an order as one column a level."""
     columns = {}
     for name, values in table.items():
         if name in _SPARSE:

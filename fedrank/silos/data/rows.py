@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+#: An array of JAX or NumPy.
+AnyArray: TypeAlias = Array | np.ndarray
 
 
 class Rows(NamedTuple):
-    """Rows of one party, or of many with leading axes, such as [silos] or [seeds, silos].
+    """Rows of one silo, or of many with leading axes, such as [silos] or [seeds, silos].
 
     The arrays are NumPy's or JAX's; as a named tuple of arrays it passes through ``jit``, ``vmap`` and ``scan``.
 
     Attributes:
-        x: Features, float32 [..., rows, features]; 0 on padding.
-        y: Labels, float32 [..., rows], 0 or 1; 0 on padding.
-        n: Number of valid rows, int32 [...], 0 .. rows. They come first.
+        x: Features; 0 on padding.
+        y: Labels, 0 or 1; 0 on padding.
+        n: Number of valid rows, 0 .. rows. They come first.
     """
 
-    x: Any
-    y: Any
-    n: Any
+    x: Float[AnyArray, "*lead rows features"]
+    y: Float[AnyArray, "*lead rows"]
+    n: Int[AnyArray, "*lead"]
 
     @property
-    def where(self) -> Any:
-        """Which rows are data: bool [..., rows].
+    def where(self) -> Bool[AnyArray, "*lead rows"]:
+        """Which rows are data rather than padding.
 
         >>> Rows(np.zeros((3, 2), np.float32), np.zeros(3, np.float32), np.int32(2)).where
         array([ True,  True, False])

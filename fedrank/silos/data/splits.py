@@ -1,6 +1,6 @@
-"""Divide every silo into rows to train on, to validate on and to test on, each silo by itself.
+"""Divide the rows of every silo into training, validation and test rows, each silo by itself.
 
-Nothing of a silo leaves it: its columns are brought to mean 0 and standard deviation 1 with the mean and the deviation
+No row of a silo leaves it: its columns are brought to mean 0 and standard deviation 1 with the mean and the deviation
 of its own *training* rows, and what is missing becomes the training mean, which is 0 afterwards.
 """
 
@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.silos.data.rows import Rows
 from fedrank.silos.data.tables import Silo, SiloTable
 
-#: What ``Sizes.test`` says to take all rows that are left.
+#: Value of ``Sizes.test`` that takes all rows that are left.
 REST = "rest"
 #: Keeps the draw of divisions apart from other uses of a seed.
 _SPLIT = 0x51105
-#: Below this share of a column's largest value a deviation is rounding, and the column constant.
+#: A column is constant if its deviation is below this share of its largest value, which may be rounding.
 _CONSTANT = 1e-12
 #: Sums of shares such as 0.1 + 0.2 + 0.7 are 1 up to this.
 _ROUNDING = 1e-9
@@ -29,7 +30,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many rows of each silo go where.
+    """How many rows of each silo go into which part.
 
     A whole number is a number of rows and is taken first. A share is of the rows that are left after those: of all rows
     if there are only shares, as in the thesis (Lundahl 2021, section 4.1): 1 % to train, 40 % to validate, 59 % to
@@ -68,7 +69,7 @@ class Sizes:
 
     @classmethod
     def counts(cls, train: int = 40) -> Sizes:
-        """The same number of training rows in every silo; the others are divided 40 to 59 as in the thesis."""
+        """Sizes with so many training rows in every silo; the others are divided 40 to 59 as in the thesis."""
         return cls(train, 40 / 99, REST)
 
     def of(self, rows: int, silo: str = "") -> tuple[int, int, int]:
@@ -106,9 +107,9 @@ class SiloArrays(NamedTuple):
     """Every silo's rows, standardised, padded to the longest silo.
 
     Attributes:
-        train: Rows to learn from, leading axis [silos] or [seeds, silos].
-        vali: Rows to choose by.
-        test: Rows to judge by, once.
+        train: Rows to train on; leading axes [silos] or [seeds, silos].
+        vali: Rows by which models are chosen.
+        test: Rows on which the chosen models are evaluated.
     """
 
     train: Rows
@@ -122,9 +123,9 @@ class UndefinedAuc(NamedTuple):
     Attributes:
         silo: The silo's number.
         part: ``train``, ``vali`` or ``test``.
-        splits: In how many divisions.
-        of: Of how many.
-        text: A sentence that says so.
+        splits: Number of divisions in which it is so.
+        of: Number of all divisions.
+        text: The sentence about it.
     """
 
     silo: int
@@ -189,15 +190,15 @@ def split_many(table: SiloTable, seeds: Sequence[int], sizes: Sizes, stratified:
 def pooled(arrays: SiloArrays, target: int) -> SiloArrays:
     """One silo that has the training rows of all and the target's rows to validate and test: an upper bound.
 
-    It is what could be learned if the rows were allowed to leave. Each silo has standardised its rows by itself, as in
-    the federation, so a difference of two silos' means is not in the pooled rows either.
+    It shows what could be learned if the rows were allowed to leave. Each silo has standardised its rows by itself, as
+    in the federation, so a difference of two silos' means is not in the pooled rows either.
 
     Args:
         arrays: Leading axes [silos] or [..., silos].
         target: The target's number.
 
     Returns:
-        The same with one silo.
+        Arrays with the same leading axes and one silo.
     """
     x, y, n = (np.asarray(a) for a in arrays.train)
     *leading, silos, rows, features = x.shape
@@ -228,11 +229,12 @@ def undefined_auc(arrays: SiloArrays, names: Sequence[str] = ()) -> list[Undefin
 
 
 def training_notes(arrays: SiloArrays, names: Sequence[str] = ()) -> list[str]:
-    """A sentence for each silo whose training rows are of one class; it can still be trained on."""
+    """A sentence for each silo whose training rows are of one class; such a silo can still train."""
     return [found.text + "." for found in _one_class(arrays.train, "train", names)]
 
 
 def _one_class(rows: Rows, part: str, names: Sequence[str]) -> list[UndefinedAuc]:
+    """The silos whose rows of a part are of one class."""
     positive, n = np.asarray(rows.y).sum(axis=-1), np.asarray(rows.n)
     alike = ((positive == 0) | (positive == n)).reshape(-1, n.shape[-1])
     found = []
@@ -247,11 +249,12 @@ def _one_class(rows: Rows, part: str, names: Sequence[str]) -> list[UndefinedAuc
 
 
 def _place(share: float, rows: int) -> int:
+    """A share of so many rows, rounded to a whole number."""
     return int(share * rows + 0.5 + _ROUNDING)
 
 
-def _order(silo: Silo, seed: int, stratified: bool) -> np.ndarray:
-    """The silo's rows in random order; if stratified, classes take turns so that every beginning is balanced."""
+def _order(silo: Silo, seed: int, stratified: bool) -> Int[np.ndarray, " rows"]:
+    """The silo's rows in random order; if stratified, classes alternate so that every prefix is balanced."""
     rng = np.random.Generator(np.random.PCG64([seed, _SPLIT, zlib.crc32(silo.name.encode())]))
     order = rng.permutation(silo.n_rows)
     if not stratified:
@@ -264,8 +267,10 @@ def _order(silo: Silo, seed: int, stratified: bool) -> np.ndarray:
     return order[np.argsort(turn, kind="stable")]
 
 
-def standards(table: SiloTable, seed: int, sizes: Sizes, stratified: bool, silo: int) -> tuple[np.ndarray, np.ndarray]:
-    """What a silo's rows are standardised with, for rows to come: (x − mean) / deviation, and 0 for what is missing.
+def standards(
+    table: SiloTable, seed: int, sizes: Sizes, stratified: bool, silo: int
+) -> tuple[Float[np.ndarray, " features"], Float[np.ndarray, " features"]]:
+    """Mean and deviation that standardise a silo's rows: (x − mean) / deviation, and 0 for what is missing.
 
     Args:
         table: The silos.
@@ -275,7 +280,7 @@ def standards(table: SiloTable, seed: int, sizes: Sizes, stratified: bool, silo:
         silo: The silo's number.
 
     Returns:
-        Mean and deviation, float64 [features]; the deviation of a column that says nothing is infinite.
+        Mean and deviation; the deviation of a constant column is infinite.
     """
     mine = table.silos[silo]
     train = _order(mine, seed, stratified)[: sizes.of(mine.n_rows, mine.name)[0]]
@@ -283,29 +288,35 @@ def standards(table: SiloTable, seed: int, sizes: Sizes, stratified: bool, silo:
     return mean, np.where(deviation > 0, deviation, np.inf)
 
 
-def _standardised(features: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """All rows of a silo by the mean and deviation (divisor n) of its training rows; float32, without NaN."""
+def _standardised(
+    features: Float[np.ndarray, "rows features"], train: Int[np.ndarray, " training_rows"]
+) -> Float[np.ndarray, "rows features"]:
+    """All rows of a silo, standardised by the mean and deviation (divisor n) of its training rows; without NaN."""
     x = features.astype(np.float64)
     mean, deviation = _moments(x[train])
     standard = np.where(deviation > 0, (x - mean) / np.where(deviation > 0, deviation, 1), 0)
     return np.where(np.isnan(standard), 0, standard).astype(np.float32)
 
 
-def _moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _moments(
+    x: Float[np.ndarray, "rows features"],
+) -> tuple[Float[np.ndarray, " features"], Float[np.ndarray, " features"]]:
     """Mean and deviation of training rows; a deviation of 0 where a column is constant or wholly missing."""
     known = ~np.isnan(x)
     count = np.maximum(known.sum(axis=0), 1)
     mean = np.where(known, x, 0).sum(axis=0) / count
     deviation = np.sqrt((np.where(known, x - mean, 0) ** 2).sum(axis=0) / count)
     largest = np.abs(np.where(known, x, 0)).max(axis=0, initial=0)
-    # A column that is constant or wholly missing in training says nothing that was learned from: 0 everywhere.
+    # A column that is constant or wholly missing in training becomes 0 everywhere: nothing can be learned from it.
     return mean, np.where(deviation > _CONSTANT * largest, deviation, 0.0)
 
 
-def _padded(x: np.ndarray, y: np.ndarray, rows: int) -> Rows:
+def _padded(x: Float[np.ndarray, "n features"], y: Float[np.ndarray, " n"], rows: int) -> Rows:
+    """Rows of one silo, padded with zeros to a length."""
     extra = rows - len(y)
-    return Rows(np.pad(x, ((0, extra), (0, 0))), np.pad(y, (0, extra)), np.int32(len(y)))
+    return Rows(np.pad(x, ((0, extra), (0, 0))), np.pad(y, (0, extra)), np.asarray(len(y), np.int32))
 
 
 def _stacked(many: Sequence[Rows]) -> Rows:
+    """Rows with a leading axis more."""
     return Rows(*(np.stack(arrays) for arrays in zip(*many, strict=True)))

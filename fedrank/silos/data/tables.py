@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from fedrank.core.errors import DataError, UnknownNameError
 
@@ -16,16 +17,16 @@ class Silo:
 
     Attributes:
         name: Such as ``"hungarian"``.
-        features: float32 [rows, features]; NaN where a value is missing.
-        labels: int8 [rows], 0 or 1.
+        features: Single precision; NaN where a value is missing.
+        labels: 8-bit integers, 0 or 1.
 
     Raises:
         DataError: The arrays do not fit each other, a feature is infinite, or a label is neither 0 nor 1.
     """
 
     name: str
-    features: np.ndarray
-    labels: np.ndarray
+    features: Float[np.ndarray, "rows features"]
+    labels: Int[np.ndarray, " rows"]
 
     def __post_init__(self):
         if self.features.ndim != 2 or self.labels.shape != self.features.shape[:1]:
@@ -67,7 +68,7 @@ class SiloTable:
         feature_names: One name a column.
         label: What label 1 means.
         generated: True if the data was made up by a program; said wherever its numbers appear.
-        notes: What a reader of the numbers should know, one sentence each.
+        notes: Sentences that a reader of the numbers should know.
         citation: Key in ``core/references.bib``; empty if there is nothing to cite.
 
     Raises:
@@ -147,7 +148,7 @@ class SiloTable:
         return replace(self, silos=left, notes=(*self.notes, f"Silo {self.names[number]} was left out."))
 
     def with_inverted_labels(self, silo: str | int) -> SiloTable:
-        """The same table with one silo poisoned: every label of it, in all its rows, is the opposite.
+        """The same table with one silo poisoned: all of its labels are inverted.
 
         Raises:
             UnknownNameError: There is no such silo.
@@ -160,10 +161,10 @@ class SiloTable:
         return replace(self, silos=tuple(silos), notes=(*self.notes, note))
 
     def tidied(self) -> SiloTable:
-        """The same table without rows of which everything is missing and without columns that never vary.
+        """The same table without rows that have no value and without columns that never vary.
 
-        Whether a column varies is asked over all silos together, so that all keep the same columns. In a federation
-        the silos agree on their columns beforehand; here it is done for them. A note says what went.
+        Whether a column varies is decided over all silos together, so that all keep the same columns. In a federation
+        the silos agree on their columns beforehand; here it is done for them. A note says what was removed.
         """
         notes = list(self.notes)
         kept = []

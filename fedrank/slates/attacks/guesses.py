@@ -1,4 +1,4 @@
-"""Guessers that are fitted on some users and judged on others: what an attacker makes of numbers."""
+"""Regressions that an attacker fits on some users, and how accurate they are on others."""
 
 from __future__ import annotations
 
@@ -6,26 +6,31 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
-#: What counts as exact: a part in a hundred.
-EXACTLY = 0.01
+#: Relative error up to which a guess counts as exact.
+EXACT = 0.01
 #: Penalties that a fitted attacker chooses from, on standardised features; the last all but guesses the mean.
 _PENALTIES = np.array([1e-6, 1e-4, 1e-2, 1e-1, 1.0, 10.0, 1e3])
-#: Hinges of a non-linear attacker.
+#: Random hinge functions of the non-linear regression.
 _HINGES = 96
-#: Standard deviations beyond which features of hinges are cut.
+#: Standard deviations at which features of hinge functions are clipped.
 _FAR = 4.0
 
 
+#: From features [rows, features] to guesses [rows].
+Guesser = Callable[[Float[np.ndarray, "rows features"]], Float[np.ndarray, " rows"]]
+
+
 class Accuracy(NamedTuple):
-    """How well somebody guesses numbers.
+    """How accurately numbers are guessed.
 
     Attributes:
-        r2: Part of their variance that is explained, 1 − Σ(truth − guess)² / Σ(truth − mean)²; NaN of a constant.
+        r2: Share of their variance that is explained, 1 − Σ(truth − guess)² / Σ(truth − mean)²; NaN of a constant.
         rank: Spearman's rank correlation; NaN of a constant.
         error: Mean absolute error, in the unit of the numbers.
-        blind: The same of whoever guesses their mean.
-        exact: Part that is guessed to a part in a hundred.
+        blind: Mean absolute error of always guessing their mean.
+        exact: Share of guesses with a relative error of at most one per cent.
     """
 
     r2: float
@@ -35,13 +40,15 @@ class Accuracy(NamedTuple):
     exact: float
 
 
-def accuracy(truth: np.ndarray, guess: np.ndarray, mean: float | None = None) -> Accuracy:
-    """How well numbers were guessed.
+def accuracy(
+    truth: Float[np.ndarray, " rows"], guess: Float[np.ndarray, " rows"], mean: float | None = None
+) -> Accuracy:
+    """How accurately numbers were guessed.
 
     Args:
-        truth: [n].
-        guess: [n].
-        mean: What a blind guesser says; default: the mean of ``truth``.
+        truth: The numbers.
+        guess: The guesses.
+        mean: The constant guess that ``blind`` is about; default: the mean of ``truth``.
 
     >>> accuracy(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0]))[:2]
     (0.5, 1.0)
@@ -58,12 +65,12 @@ def accuracy(truth: np.ndarray, guess: np.ndarray, mean: float | None = None) ->
         rank=float(np.corrcoef(*ranks)[0, 1]) if varied else float("nan"),
         error=float(np.mean(np.abs(truth - guess))),
         blind=blind,
-        exact=float(np.mean(np.abs(truth - guess) <= EXACTLY * np.abs(truth))),
+        exact=float(np.mean(np.abs(truth - guess) <= EXACT * np.abs(truth))),
     )
 
 
-def straight(features: np.ndarray, truth: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """A least-squares guesser, its penalty chosen by guessing either half of the rows from the other."""
+def linear_guesser(features: Float[np.ndarray, "rows features"], truth: Float[np.ndarray, " rows"]) -> Guesser:
+    """A ridge regression, its penalty chosen by two-fold cross-validation."""
     middle, spread = features.mean(0), features.std(0)
     spread = np.where(spread > 0, spread, 1.0)
     x, mean = (features - middle) / spread, truth.mean()
@@ -83,18 +90,18 @@ def straight(features: np.ndarray, truth: np.ndarray) -> Callable[[np.ndarray], 
     return lambda new: (new - middle) / spread @ chosen + mean
 
 
-def bent(features: np.ndarray, truth: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """The same of the features and of random hinges of them: a network whose hidden layer is left as it was drawn."""
+def non_linear_guesser(features: Float[np.ndarray, "rows features"], truth: Float[np.ndarray, " rows"]) -> Guesser:
+    """A ridge regression on the features and on random hinge functions of them (random features)."""
     middle, spread = features.mean(0), features.std(0)
     spread = np.where(spread > 0, spread, 1.0)
-    rng = np.random.default_rng(0)  # the attacker's own chance: part of the attack, not of what is attacked
+    rng = np.random.default_rng(0)  # part of the attack, so that it does not depend on the run's seed
     directions = rng.normal(size=(features.shape[1], _HINGES)) / features.shape[1] ** 0.5
     places = rng.normal(size=_HINGES)
 
     def hinged(x: np.ndarray) -> np.ndarray:
         x = (x - middle) / spread
-        near = np.clip(x, -_FAR, _FAR)  # straight lines go on for ever, what bends does not
+        near = np.clip(x, -_FAR, _FAR)  # hinge functions are not extrapolated, linear ones are
         return np.concatenate([x, np.maximum(near @ directions - places, 0.0)], axis=1)
 
-    guess = straight(hinged(features), truth)
+    guess = linear_guesser(hinged(features), truth)
     return lambda new: guess(hinged(new))

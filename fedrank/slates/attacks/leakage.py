@@ -1,24 +1,25 @@
 """What the messages of FedSlate tell: to a platform, to the coordinator, and back.
 
-Who gets what, with platform α, which has feedback, and β, which shows slates to the same users::
+Who receives what, with platform α, which has feedback, and β, which shows slates to the same users::
 
-    β            targets y = r + γ (1 − d) V(s′), one a moment: r is α's engagement, scaled
+    β            targets y = r + γ (1 − d) V(s′), one a transition: r is α's engagement, scaled
     coordinator  the same targets, what V(s′) was made of (it made it), gradients by federated values
     α            federated values of its candidates, which hold β's values
 
-**Coordinator, clicks.** The gradient of α's loss (equation 14) by the values of a moment is other than 0 at the clicked
-candidate alone. **Coordinator, engagement.** It knows y and Q̄_f(s′). Where it knows the candidates as well, V(s′)
-follows (equation 8), and y − γ (1 − d) V(s′) is r to the last digit. Where α takes its mean engagement off, it is r
-less that mean, which moves from batch to batch. But moments come again: r(m) − mean(l) for many m and l gives all r but
-for one number, and that is the mean engagement of α's users. Were targets hidden from it, gradients would tell: B times
-the gradient is Q_f(s, clicked) − y wherever that is below 1 in size (the derivative of Huber's loss).
+**Coordinator, clicks.** The gradient of α's loss (equation 14) by the values of a transition is other than 0 at the
+clicked candidate alone. **Coordinator, engagement.** It knows y and Q̄_f(s′). Where it knows the candidates as well,
+V(s′) follows (equation 8), and y − γ (1 − d) V(s′) is r to the last digit. Where α subtracts its mean engagement, it is
+r less that mean, which moves from batch to batch. But transitions are drawn again: r(m) − mean(l) for many m and l
+gives all r but for one number, and that is the mean engagement of α's users. Were targets hidden from it,
+gradients would tell: B times the gradient is Q_f(s, clicked) − y wherever that is below 1 in size (the derivative of
+Huber's loss).
 
 **Platform β, engagement.** It is told y, and not what of it is still to come. An attacker is fitted on one half of the
-users, whose engagement β is supposed to know (they told it, or it paid them to), and judged on the other half. He has
-what β itself knows of each moment, what it was sent about it in all batches, and what it was sent about the next round.
-Another needs nobody's help: engagement goes up and down with y.
+users, whose engagement β is supposed to know (they told it, or it paid them to), and judged on the other half. It has
+what β itself knows of each transition, what it was sent about it in all batches, and what it was sent about the next
+round. A simpler attack needs no other data: engagement goes up and down with y.
 
-Who was fitted is judged by users he has not seen; there is one figure a seed.
+Regressions are evaluated on users that they were not fitted on; there is one figure a seed.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int
 
-from fedrank.slates.attacks.guesses import Accuracy, accuracy, bent, straight
+from fedrank.slates.attacks.guesses import Accuracy, accuracy, linear_guesser, non_linear_guesser
 from fedrank.slates.attacks.records import Records
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.platform import choice_scores
@@ -41,41 +43,41 @@ from fedrank.slates.learners.slateq import next_value
 #: Batches on either side whose targets give the level that one batch's are compared with: engagement has heavy tails,
 #: and a mean of 32 is no level.
 _AROUND = 16
-#: How much levels that nothing else ties together resist to moving.
+#: Weight of differences between levels of subsequent batches, which matters only where batches are not connected.
 _STIFF = 1e-8
-#: The last part of a run, in which federated values are looked at: networks change, and an attacker needs them still.
+#: The last part of a run, which federated values are taken from: before, networks change too much to be fitted.
 _LATE = 0.25
 
 
 # -- the coordinator ----------------------------------------------------------------------------------------------
 
 
-def clicked(gradient: np.ndarray) -> np.ndarray:
-    """Which candidate was clicked, by the gradient of a platform with feedback: int64 [...] of [..., N]; −1: none.
+def clicked(gradient: Float[np.ndarray, "*shape candidates"]) -> Int[np.ndarray, "*shape"]:
+    """The candidate that was clicked, from the gradient of a platform with feedback; −1: none.
 
-    None is also said where a platform's loss has no slope at all, which takes a target met to the last bit.
+    It is also −1 where a platform's loss has no slope at all, which takes a target met to the last bit.
     """
     size = np.abs(gradient)
     return np.where(size.max(-1) > 0, size.argmax(-1), -1)
 
 
-def still_to_come(records: Records, platform: int) -> np.ndarray:
-    """γ (1 − d) V(s′) of each moment, by who knows the candidates: float32 [L, S, B], in the unit of targets.
+def discounted_next_value(records: Records, platform: int) -> Float[np.ndarray, "batches seeds transitions"]:
+    """γ (1 − d) V(s′) of each transition, computed by an attacker who knows the candidates, in the unit of targets.
 
     Args:
         records: A run; read are the federated target values as sent, the parameters of the choice model as sent, and
-            the candidates and users of the round after each moment.
+            the candidates and users of the round after each transition.
         platform: Whose targets.
     """
     rows = np.arange(records.seeds)[None, :, None]
-    later = jax.tree.map(lambda leaf: leaf[rows, platform, records.moments + 1], records.secrets)
-    over = records.secrets.over[rows, platform, records.moments]
-    learnt = np.broadcast_to(records.choice[:, :, platform, None], (*records.moments.shape, 2))
+    later = jax.tree.map(lambda leaf: leaf[rows, platform, records.transitions + 1], records.secrets)
+    over = records.secrets.over[rows, platform, records.transitions]
+    learnt = np.broadcast_to(records.choice[:, :, platform, None], (*records.transitions.shape, 2))
     return np.asarray(_worth(records.protocol, records.following[:, :, platform], later, over, learnt))
 
 
 @partial(jax.jit, static_argnums=0)
-def _worth(protocol: FedSlate, values: Any, later: Transition, over: Any, learnt: Any) -> jax.Array:
+def _worth(protocol: FedSlate, values: Any, later: Transition, over: Any, learnt: Any) -> Array:
     s = protocol.settings
 
     def one(q, later, over, learnt):
@@ -86,8 +88,10 @@ def _worth(protocol: FedSlate, values: Any, later: Transition, over: Any, learnt
     return each(values, jax.tree.map(jnp.asarray, later), over, learnt)
 
 
-def coordinator_targets(records: Records, platform: int) -> tuple[np.ndarray, np.ndarray]:
-    """A platform's targets from its gradients alone: float64 [L, S, B], and where they are exact: bool [L, S, B].
+def coordinator_targets(
+    records: Records, platform: int
+) -> tuple[Float[np.ndarray, "batches seeds transitions"], Bool[np.ndarray, "batches seeds transitions"]]:
+    """A platform's targets from its gradients alone, and where they are exact.
 
     Elsewhere the value is the bound that the gradient gives: the error is at least 1 in size.
     """
@@ -99,8 +103,10 @@ def coordinator_targets(records: Records, platform: int) -> tuple[np.ndarray, np
     return value - error, (np.abs(error) < 1.0 - 1e-5) & (error != 0)
 
 
-def coordinator_engagement(records: Records, platform: int, *, candidates_known: bool = True) -> np.ndarray:
-    """A platform's engagement as the coordinator recovers it: float64 [L, S, B], in the world's unit.
+def coordinator_engagement(
+    records: Records, platform: int, *, candidates_known: bool = True
+) -> Float[np.ndarray, "batches seeds transitions"]:
+    """A platform's engagement at each transition as the coordinator recovers it, in the world's unit.
 
     Args:
         records: A run.
@@ -111,7 +117,7 @@ def coordinator_engagement(records: Records, platform: int, *, candidates_known:
     """
     s = records.protocol.settings
     if candidates_known:
-        come = still_to_come(records, platform)
+        come = discounted_next_value(records, platform)
     else:
         come = s.discount * _top(records.following[:, :, platform], s.world.slate)
     found = (records.targets[:, :, platform].astype(np.float64) - come) * s.reward_scale
@@ -119,32 +125,34 @@ def coordinator_engagement(records: Records, platform: int, *, candidates_known:
         return found
     out = np.empty_like(found)
     for seed in range(records.seeds):
-        moments = records.moments[:, seed]
-        alike = without_level(found[:, seed], moments)
-        mean = records.engagement(platform)[seed, np.unique(moments)].mean()
-        place = np.unique(moments, return_index=True)[1]
+        rounds = records.transitions[:, seed]
+        alike = without_level(found[:, seed], rounds)
+        mean = records.engagement(platform)[seed, np.unique(rounds)].mean()
+        place = np.unique(rounds, return_index=True)[1]
         out[:, seed] = alike - alike.ravel()[place].mean() + mean
     return out
 
 
-def without_level(values: np.ndarray, moments: np.ndarray) -> np.ndarray:
-    """Values of moments from values that lie lower in some batches than in others: float64 [L, B].
+def without_level(
+    values: Float[np.ndarray, "batches transitions"], rounds: Int[np.ndarray, "batches transitions"]
+) -> Float[np.ndarray, "batches transitions"]:
+    """Values of transitions from values that are lower by an unknown level in each batch.
 
-    ``values[l, b] = x[moments[l, b]] − level[l]``, of which x and level follow but for one number that all share, if
-    batches hang together by moments that came twice. Least squares; where batches do not hang together, levels move as
-    little as they can.
+    ``values[l, b] = x[rounds[l, b]] − level[l]`` determines x and level but for one constant, if batches are connected
+    by transitions that were drawn twice. Least squares; where batches are not connected, levels change as little as
+    possible.
 
     Args:
-        values: [L, B].
-        moments: int64 [L, B]; a batch has a moment once.
+        values: Of each transition of each batch.
+        rounds: The transitions' rounds; a batch has a transition once.
 
     Returns:
-        x of each moment where it stood, but for a number that all share.
+        x of each transition, but for the constant.
     """
     from scipy.sparse import csr_matrix
 
-    names, place = np.unique(moments, return_inverse=True)
-    (batches, size), place = moments.shape, place.reshape(moments.shape)
+    names, place = np.unique(rounds, return_inverse=True)
+    (batches, size), place = rounds.shape, place.reshape(rounds.shape)
     ones, starts = np.ones(batches * size), np.arange(batches + 1) * size
     held = csr_matrix((ones, place.ravel(), starts), shape=(batches, len(names)))
     often = np.asarray(held.sum(0)).ravel()
@@ -162,26 +170,26 @@ def without_level(values: np.ndarray, moments: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one platform has about another's engagement in one run, a row a moment that was learnt from.
+    """What one platform has about another's engagement in one run, a row for each transition that was learnt from.
 
     Attributes:
-        moments: int64 [m], their rounds.
-        truth: float64 [m], the other's engagement.
-        own: float64 [m, f], what the platform knows of the moment and the next by itself.
-        sent: float64 [m, g], what it was sent about them.
-        targets: float64 [m], the part of the targets that is the other's, averaged over batches, each less the level
-            of targets at that time; in the world's unit.
+        rounds: The transitions' rounds.
+        truth: The other's engagement.
+        own: What the platform knows of the transition and the next by itself.
+        sent: What it was sent about them.
+        targets: The part of the targets that is the other's, averaged over batches, each less the level of targets at
+            that time; in the world's unit.
     """
 
-    moments: np.ndarray
-    truth: np.ndarray
-    own: np.ndarray
-    sent: np.ndarray
-    targets: np.ndarray
+    rounds: Int[np.ndarray, " rows"]
+    truth: Float[np.ndarray, " rows"]
+    own: Float[np.ndarray, "rows own_features"]
+    sent: Float[np.ndarray, "rows sent_features"]
+    targets: Float[np.ndarray, " rows"]
 
 
-def others_targets(records: Records, platform: int) -> np.ndarray:
-    """What a platform is told of the others' targets, less what it knows to be its own: float64 [L, S, B].
+def others_targets(records: Records, platform: int) -> Float[np.ndarray, "batches seeds transitions"]:
+    """The targets that a platform is sent, less the part that it knows to be its own.
 
     Where all learn from the mean of their targets, the mean times K less one's own is the sum of the others'. Where a
     platform learns from its own targets, nothing is left.
@@ -193,7 +201,13 @@ def others_targets(records: Records, platform: int) -> np.ndarray:
     return (sum(s.feedback) if s.objective == "team" else 1) * told - records.targets[:, :, platform]
 
 
-def evidence(records: Records, seed: int, attacker: int, victim: int, extra: np.ndarray | None = None) -> Evidence:
+def evidence(
+    records: Records,
+    seed: int,
+    attacker: int,
+    victim: int,
+    extra: Float[np.ndarray, "batches transitions"] | None = None,
+) -> Evidence:
     """What ``attacker`` has about ``victim``'s engagement.
 
     Args:
@@ -201,20 +215,20 @@ def evidence(records: Records, seed: int, attacker: int, victim: int, extra: np.
         seed: Which of its seeds, by place.
         attacker: Number of a platform.
         victim: Number of another.
-        extra: Added to the targets, float64 [L, B]: what noise would make of them.
+        extra: Added to the targets, as noise would be.
     """
     s, n = records.protocol.settings, records.protocol.settings.world.slate
-    drawn = records.moments[:, seed]
+    drawn = records.transitions[:, seed]
     told = others_targets(records, attacker)[:, seed] + (0.0 if extra is None else extra)
     level = _level(told.mean(-1))[:, None]
-    moments, place, count = np.unique(drawn, return_inverse=True, return_counts=True)
+    rounds, place, count = np.unique(drawn, return_inverse=True, return_counts=True)
     place = place.reshape(drawn.shape)
 
     def averaged(values: np.ndarray) -> np.ndarray:
-        return np.bincount(place.ravel(), values.ravel(), len(moments)) / count
+        return np.bincount(place.ravel(), values.ravel(), len(rounds)) / count
 
     def newest(values: np.ndarray) -> np.ndarray:
-        out = np.zeros(len(moments))
+        out = np.zeros(len(rounds))
         out[place.ravel()] = values.ravel()  # later batches overwrite earlier ones
         return out
 
@@ -226,13 +240,13 @@ def evidence(records: Records, seed: int, attacker: int, victim: int, extra: np.
         newest(told),
         newest(top(compared) - top(compared).mean()),
     ]
-    told_then = [f(shared[moments + step]) for step in (0, 1) for f in (top, partial(np.mean, axis=-1))]
+    told_then = [f(shared[rounds + step]) for step in (0, 1) for f in (top, partial(np.mean, axis=-1))]
     mine = jax.tree.map(lambda leaf: leaf[seed, attacker], records.secrets)
-    own = [mine.user[moments], mine.user[moments + 1], mine.over[moments, None]]
-    own += [_summary(mine.items[moments + step, :, 0], n) for step in (0, 1)]
+    own = [mine.user[rounds], mine.user[rounds + 1], mine.over[rounds, None]]
+    own += [_summary(mine.items[rounds + step, :, 0], n) for step in (0, 1)]
     return Evidence(
-        moments=moments,
-        truth=records.engagement(victim)[seed, moments],
+        rounds=rounds,
+        truth=records.engagement(victim)[seed, rounds],
         own=np.concatenate(own, axis=1).astype(np.float64),
         sent=np.stack([*told_about, *told_then], axis=1).astype(np.float64),
         targets=averaged(told - level) * s.reward_scale,
@@ -240,17 +254,17 @@ def evidence(records: Records, seed: int, attacker: int, victim: int, extra: np.
 
 
 def platform_accuracy(found: Evidence, episode: int) -> dict[str, Accuracy]:
-    """How well a platform guesses another's engagement, by what it has.
+    """How accurately a platform guesses another's engagement.
 
     Args:
         found: What it has.
-        episode: Rounds of a user.
+        episode: Rounds of an episode.
 
     Returns:
-        Of who has ``own`` data and no message (non-linear), of who follows the ``targets`` up and down and knows
-        nothing but the mean engagement of users, and of who was fitted on everything: ``linear``, and ``non-linear``.
+        With its ``own`` data and no message (non-linear); by adding the deviations of ``targets`` to the mean
+        engagement of users; and with regressions on everything, ``linear`` and ``non-linear``.
     """
-    known = (found.moments // episode) % 2 == 0  # these users' engagement the attacker knows
+    known = (found.rounds // episode) % 2 == 0  # these users' engagement the attacker knows
     truth, mean = found.truth[~known], float(found.truth[known].mean())
     judged = partial(accuracy, truth, mean=mean)
     everything = np.concatenate([found.own, found.sent], axis=1)
@@ -259,21 +273,20 @@ def platform_accuracy(found: Evidence, episode: int) -> dict[str, Accuracy]:
         return judged(fit(features[known], found.truth[known])(features[~known]))
 
     return {
-        "own": fitted(bent, found.own),
+        "own": fitted(non_linear_guesser, found.own),
         "targets": judged(found.targets[~known] - found.targets[~known].mean() + mean),
-        "linear": fitted(straight, everything),
-        "non-linear": fitted(bent, everything),
+        "linear": fitted(linear_guesser, everything),
+        "non-linear": fitted(non_linear_guesser, everything),
     }
 
 
 def values_accuracy(records: Records, seed: int, attacker: int, victim: int) -> dict[str, Accuracy]:
-    """How well a platform guesses another's Q-values, from the federated values that it is sent.
+    """How accurately a platform guesses another's Q-values from the federated values that it is sent.
 
-    Candidate i beside candidate i, in the last quarter of the run.
+    The other's value of candidate i from the values of candidate i, in the last quarter of the run.
 
     Returns:
-        Of who has ``own`` data alone, and of who also has the federated values, ``sent``; both fitted on half of the
-        users.
+        With its ``own`` data alone, and with the federated values as well, ``sent``; both fitted on half of the users.
     """
     rounds = np.arange(int((1 - _LATE) * records.local.shape[0]), records.local.shape[0])
     mine = jax.tree.map(lambda leaf: leaf[seed, attacker], records.secrets)
@@ -293,27 +306,29 @@ def values_accuracy(records: Records, seed: int, attacker: int, victim: int) -> 
     truth = truth.ravel()
     out = {}
     for name, features in (("own", without), ("sent", sent)):
-        guess = bent(features[known], truth[known])
+        guess = non_linear_guesser(features[known], truth[known])
         out[name] = accuracy(truth[~known], guess(features[~known]), float(truth[known].mean()))
     return out
 
 
-def _with_mean(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """[rounds, N] by candidate, and beside each the mean of its round: two of [rounds · N]."""
+def _with_mean(
+    values: Float[np.ndarray, "rounds candidates"],
+) -> tuple[Float[np.ndarray, " rows"], Float[np.ndarray, " rows"]]:
+    """Values, and beside each the mean of its round, a row for each round and candidate."""
     return values.ravel(), np.repeat(values.mean(1), values.shape[1])
 
 
-def _top(values: np.ndarray, n: int) -> np.ndarray:
+def _top(values: Float[np.ndarray, "*shape candidates"], n: int) -> Float[np.ndarray, "*shape"]:
     """Mean of the n largest, over the last axis."""
     return np.sort(values, axis=-1)[..., -n:].mean(-1)
 
 
-def _summary(kaleness: np.ndarray, n: int) -> np.ndarray:
-    """What candidates are like: float [m, 3] of [m, N]."""
+def _summary(kaleness: Float[np.ndarray, "rows candidates"], n: int) -> Float[np.ndarray, "rows 3"]:
+    """Mean of the candidates' kaleness, of the n largest, and of the n smallest."""
     return np.stack([kaleness.mean(-1), _top(kaleness, n), -_top(-kaleness, n)], axis=1)
 
 
-def _level(means: np.ndarray) -> np.ndarray:
-    """Means [L] of batches, smoothed over the batches around each."""
+def _level(means: Float[np.ndarray, " batches"]) -> Float[np.ndarray, " batches"]:
+    """Means of batches, smoothed over the batches around each."""
     window = np.ones(2 * _AROUND + 1)
     return np.convolve(means, window)[_AROUND:-_AROUND] / np.convolve(np.ones(len(means)), window)[_AROUND:-_AROUND]

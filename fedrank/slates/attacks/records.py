@@ -1,7 +1,7 @@
-"""What crosses between platforms and their coordinator while they learn slates together, kept beside what is secret.
+"""A simulated run of :class:`~fedrank.slates.fedslate.FedSlate` with all its messages, beside the platforms' secrets.
 
-A run of :class:`~fedrank.slates.fedslate.FedSlate` with a wiretap. The messages are those of the run
-itself, from its first batch on; the secrets are what platforms remember, which nobody but a simulator can look at.
+The messages are recorded from the first batch on. The secrets are the platforms' replay buffers, which never leave
+them: only a simulator can look at them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Int
 
 from fedrank.core.errors import ConfigError
 from fedrank.engine.simulator import Simulator, run_keys
@@ -22,55 +23,55 @@ from fedrank.slates.fedslate.state import Transition
 
 @dataclass(frozen=True)
 class Records:
-    """Messages and secrets of several runs; all NumPy. Sizes: R rounds, S seeds, K platforms, L batches of B moments.
+    """Messages and secrets of several runs, as NumPy arrays.
 
     Attributes:
         protocol: The protocol.
-        secrets: What each platform remembers, leaves [S, K, R, ...]: round r at place r.
-        local: float32 [R, S, K, N], the platforms' Q-values as sent.
-        shared: float32 [R, S, K, N], the federated Q-values as sent to each.
-        moments: int64 [L, S, B], the round of each moment that was learnt from.
-        following: float32 [L, S, K, B, N], federated target values as sent; zeros to who has no feedback.
-        targets: float32 [L, S, K, B], as sent by each; zeros of who has no feedback.
-        told: float32 [L, S, K, B], targets as sent to each.
-        compared: float32 [L, S, K, B, N], federated values at the moments as sent to each.
-        gradient: float32 [L, S, K, B, N], as sent by each.
-        choice: float32 [L, S, K, 2], parameters of choice models as sent by each.
+        secrets: The platforms' replay buffers, leaves [seeds, platforms, rounds, ...]: round r at place r.
+        local: The platforms' Q-values as sent.
+        shared: The federated Q-values as sent to each.
+        transitions: The round of each transition that was learnt from.
+        following: Federated target values as sent; zeros to platforms without feedback.
+        targets: As sent by each platform; zeros of platforms without feedback.
+        told: Targets as sent to each platform.
+        compared: Federated values at the transitions as sent to each platform.
+        gradient: As sent by each platform.
+        choice: Parameters of choice models as sent by each platform.
     """
 
     protocol: FedSlate
     secrets: Transition
-    local: np.ndarray
-    shared: np.ndarray
-    moments: np.ndarray
-    following: np.ndarray
-    targets: np.ndarray
-    told: np.ndarray
-    compared: np.ndarray
-    gradient: np.ndarray
-    choice: np.ndarray
+    local: Float[np.ndarray, "rounds seeds platforms candidates"]
+    shared: Float[np.ndarray, "rounds seeds platforms candidates"]
+    transitions: Int[np.ndarray, "batches seeds transitions"]
+    following: Float[np.ndarray, "batches seeds platforms transitions candidates"]
+    targets: Float[np.ndarray, "batches seeds platforms transitions"]
+    told: Float[np.ndarray, "batches seeds platforms transitions"]
+    compared: Float[np.ndarray, "batches seeds platforms transitions candidates"]
+    gradient: Float[np.ndarray, "batches seeds platforms transitions candidates"]
+    choice: Float[np.ndarray, "batches seeds platforms 2"]
 
     @property
     def seeds(self) -> int:
-        """S."""
+        """Number of seeds."""
         return self.local.shape[1]
 
     @property
     def episode(self) -> int:
-        """Rounds of one user."""
+        """Rounds of an episode."""
         return self.protocol.settings.world.rounds_per_episode
 
-    def engagement(self, platform: int) -> np.ndarray:
-        """What a platform remembers of engagement, float64 [S, R], in the world's unit."""
+    def engagement(self, platform: int) -> Float[np.ndarray, "seeds rounds"]:
+        """Engagement at a platform in each round, in the world's unit; zeros without feedback."""
         return np.asarray(self.secrets.engagement[:, platform], np.float64) * self.protocol.settings.reward_scale
 
 
 def record(protocol: FedSlate, seeds: Any, rounds: int, chunk: int | None = None) -> Records:
-    """Run, and keep everything.
+    """Run a protocol and keep all messages and secrets.
 
     Args:
         protocol: Platforms must remember all ``rounds``, so that every message can be set beside its secret.
-        seeds: Integers [S].
+        seeds: Seeds of the runs.
         rounds: R, beyond the burn-in.
         chunk: Rounds of one compiled program, a divisor of ``rounds``; bounds the memory. Default: all.
 
@@ -114,7 +115,7 @@ def _kept(protocol: FedSlate, heard: tuple[Any, ...], rounds: np.ndarray) -> dic
     return {
         "local": np.asarray(look.reply.values),
         "shared": np.asarray(recommend.request.values),
-        "moments": rounds[learnt][:, None, None] - ages,
+        "transitions": rounds[learnt][:, None, None] - ages,
         "following": at(targets.request.values),
         "targets": at(targets.reply.targets),
         "told": compared(lambda one: one.request.targets),

@@ -1,4 +1,4 @@
-"""The leakage report of FedSlate: what its messages tell, mode by mode, with intervals over seeds.
+"""The leakage report of FedSlate: what attackers learn from its messages, mode by mode, with intervals over seeds.
 
 Networks are trained for some users first, and messages are recorded from the first batch on. Nothing here depends on
 how good the slates are.
@@ -34,7 +34,7 @@ from fedrank.slates.fedslate_2024 import PUBLISHED_RATE, Faults, PositionalHead,
 from fedrank.slates.networks import ItemHead, ItemQ
 from fedrank.slates.world.presets import preset
 
-#: What can be looked into, and what each is.
+#: Modes to attack, and a description of each.
 MODES = {
     "published": "the published code: targets are engagement and at most 0.9 more",
     "corrected": "values without bounds, engagement scaled and centred",
@@ -43,11 +43,11 @@ MODES = {
     "noisy-values": "as corrected, and Q-values carry noise",
     "noisy-targets": "as corrected, and engagement carries noise before it enters a target",
 }
-#: Engagement above this is cut where noise is put on it; a round's is about 15, and above this once in 250 times.
+#: Largest engagement where noise is added to it; a round's is about 15, and above this once in 250 times.
 LARGEST_ENGAGEMENT = 100.0
-#: Users that one compiled program serves, at most: a bound of memory.
+#: Most users of one compiled program, which bounds the memory.
 _USERS_AT_ONCE = 10
-#: Whose engagement is looked for, and who looks: the first platform's, the last.
+#: Number of the platform whose engagement is attacked; the last platform attacks it.
 _VICTIM = 0
 
 _MEANS = {
@@ -66,15 +66,15 @@ _MEANS = {
 
 @dataclass(frozen=True)
 class Leak:
-    """What one attacker gets out of one mode's messages.
+    """What one attacker learns from one mode's messages.
 
     Attributes:
         mode: One of :data:`MODES`; with the ε of its noise, if it has any.
-        attacker: Who looks.
-        secret: What for.
-        means: By what.
+        attacker: The coordinator or a platform.
+        secret: What it learns about.
+        means: How.
         measures: By name, with an interval over seeds: ``r2``, ``rank``, ``error``, ``blind`` and ``exact`` as in
-            :class:`~fedrank.slates.attacks.guesses.Accuracy`; of clicks ``exact`` and ``blind``, parts that are right.
+            :class:`~fedrank.slates.attacks.guesses.Accuracy`; of clicks ``exact`` and ``blind``, shares that are right.
     """
 
     mode: str
@@ -85,10 +85,10 @@ class Leak:
 
     @property
     def words(self) -> str:
-        """As a sentence."""
+        """The finding as a sentence."""
         m, who = self.measures, f"{self.mode}: {self.attacker}, by {self.means}, finds {self.secret}"
         if "r2" not in m:
-            return f"{who} in {_percent(m['exact'].mean)} of moments (guessing: {_percent(m['blind'].mean)})"
+            return f"{who} in {_percent(m['exact'].mean)} of transitions (guessing: {_percent(m['blind'].mean)})"
         explained = "nothing to explain, it is constant" if math.isnan(m["r2"].mean) else f"R² = {m['r2'].mean:.3f}"
         return (
             f"{who} with {explained}; off by {m['error'].mean:.3g}, where guessing the mean is off by "
@@ -121,7 +121,7 @@ def leakage_protocol(
     batch: int = 32,
     noise: ValueNoise | None = None,
 ) -> FedSlate:
-    """A protocol to look into, small enough to be trained in seconds.
+    """A protocol to attack, small enough to be trained in seconds.
 
     Args:
         mode: One of :data:`MODES`.
@@ -180,12 +180,12 @@ def attack_slates(
     target_epsilons: Sequence[float] = (8.0, 1.0),
     **shape: Any,
 ) -> list[Leak]:
-    """Train, record, attack.
+    """Train protocols, record their messages, and attack them.
 
     Args:
         modes: Of :data:`MODES`.
         seeds: Runs of each mode, whose numbers follow on ``first_seed``; 2 or more give intervals.
-        first_seed: The first.
+        first_seed: The first seed.
         episodes: Users of each run; the attacker knows every other one's engagement.
         epsilon: ε of a vector of values, by discrete Gaussian noise at δ = 10⁻⁶, in mode noisy-values.
         clip: Values are cut to ± this there.
@@ -203,13 +203,11 @@ def attack_slates(
             raise UnknownNameError("mode of slates to attack", mode, MODES)
     if seeds < 1 or first_seed < 0 or episodes < 4 or not modes:
         raise ConfigError(
-            f"one mode, one seed from 0 and 4 users are the least, got {list(modes)}, {seeds} from {first_seed} and "
-            f"{episodes}."
+            "an attack needs at least one mode, one seed, a first seed of at least 0 and 4 users; got "
+            f"{list(modes)}, {seeds}, {first_seed} and {episodes}."
         )
     if shape.get("platforms", 2) < 2:
-        raise ConfigError(
-            f"somebody has to look at a platform: platforms must be at least 2, got {shape['platforms']}."
-        )
+        raise ConfigError(f"one platform attacks another, so platforms must be at least 2, got {shape['platforms']}.")
     found: list[Leak] = []
     numbers = np.arange(first_seed, first_seed + seeds)
     plain: Records | None = None
@@ -231,7 +229,7 @@ def attack_slates(
 
 
 def leaks(records: Records, mode: str) -> list[Leak]:
-    """What coordinator and platforms get out of one mode's messages."""
+    """What coordinator and platforms learn from one mode's messages."""
     episode, last = records.episode, records.protocol.settings.platforms - 1
     found = [*_coordinator(records, mode)]
     guesses = [platform_accuracy(evidence(records, seed, last, _VICTIM), episode) for seed in range(records.seeds)]
@@ -250,13 +248,13 @@ def leaks(records: Records, mode: str) -> list[Leak]:
 
 
 def noisy_targets(records: Records, epsilon: float, seed: int = 0) -> list[Leak]:
-    """What a platform would get out of targets whose engagement had Laplace noise.
+    """What a platform would learn from targets whose engagement had Laplace noise.
 
     Engagement is cut to [0, 100] and gets noise of scale 100/ε, before a target is made of it: ε is that of one
-    engagement. Either noise is drawn once for each moment and kept, or anew for every batch, which is then ε a batch.
+    engagement. Noise is drawn either once for each transition and kept, or anew for every batch, which then costs ε.
 
     Args:
-        records: A run without such noise. What it would have learnt is not looked at.
+        records: A run without such noise. What would have been learnt with it is not simulated.
         epsilon: ε.
         seed: Of the noise.
     """
@@ -266,7 +264,7 @@ def noisy_targets(records: Records, epsilon: float, seed: int = 0) -> list[Leak]
     for place in range(records.seeds):
         rng = np.random.default_rng([seed, place])
         truth = records.engagement(_VICTIM)[place]
-        drawn = records.moments[:, place]
+        drawn = records.transitions[:, place]
         cut = (np.minimum(truth, LARGEST_ENGAGEMENT) - truth)[drawn]
         noises = {"once": rng.laplace(0, scale, truth.shape)[drawn], "every time": rng.laplace(0, scale, drawn.shape)}
         for when, noise in noises.items():
@@ -281,8 +279,8 @@ def noisy_targets(records: Records, epsilon: float, seed: int = 0) -> list[Leak]
 
 def _coordinator(records: Records, mode: str) -> list[Leak]:
     rows = np.arange(records.seeds)[None, :, None]
-    items = records.secrets.item[rows, _VICTIM, records.moments]
-    truth = records.engagement(_VICTIM)[rows, records.moments]
+    items = records.secrets.item[rows, _VICTIM, records.transitions]
+    truth = records.engagement(_VICTIM)[rows, records.transitions]
     right = (clicked(records.gradient[:, :, _VICTIM]) == items).mean((0, 2))
     candidates = records.protocol.settings.world.candidates
     blind = [np.bincount(items[:, seed].ravel() + 1, minlength=candidates + 1).max() for seed in range(records.seeds)]
@@ -311,7 +309,7 @@ def _leak(mode: str, attacker: str, secret: str, means: str, each: Sequence[Accu
 
 
 def _interval(values: Sequence[float]) -> MeanInterval:
-    """Over seeds; of a constant in any of them, nothing."""
+    """Mean and interval over seeds; NaN if one of the values is."""
     if any(math.isnan(value) for value in values):
         return MeanInterval(math.nan, math.nan, math.nan)
     return mean_interval(values)

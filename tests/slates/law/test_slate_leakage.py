@@ -27,9 +27,7 @@ from fedrank.slates.attacks.leakage import (
 )
 from fedrank.slates.attacks.records import Records, record
 from fedrank.slates.attacks.suite import attack_slates, leakage_protocol, leaks, noisy_targets
-from fedrank.slates.fedslate.state import (
-    Moment,
-)
+from fedrank.slates.fedslate.state import Transition
 
 TINY = {"candidates": 4, "slate": 2, "time_budget": 8, "widths": ((4,), (4,)), "batch": 4}
 
@@ -41,7 +39,7 @@ def recorded(mode):
 
 
 def truth(records, platform=0):
-    return records.engagement(platform)[np.arange(records.seeds)[None, :, None], records.moments]
+    return records.engagement(platform)[np.arange(records.seeds)[None, :, None], records.transitions]
 
 
 # -- what is exact ------------------------------------------------------------------------------------------------
@@ -55,7 +53,7 @@ BOTH = ["team", pytest.param("published", marks=pytest.mark.slow)]
 def test_the_coordinator_knows_every_click_of_whoever_has_feedback(mode):
     records = recorded(mode)
     for platform in np.flatnonzero(records.protocol.settings.feedback):
-        items = records.secrets.item[np.arange(2)[None, :, None], platform, records.moments]
+        items = records.secrets.item[np.arange(2)[None, :, None], platform, records.transitions]
         assert np.array_equal(clicked(records.gradient[:, :, platform]), items)
 
 
@@ -119,7 +117,7 @@ def made_up(spread, feedback=(True, False), rounds=1200):
     told = np.zeros((batches, 1, 2, 4), np.float32)
     told[:, 0, 1] = engagement[0, 0][moments[:, 0]] + spread * normal(batches, 4)
     zeros = jnp.zeros
-    secrets = Moment(
+    secrets = Transition(
         user=normal(1, 2, rounds, settings.user_features),
         items=normal(1, 2, rounds, 4, 2),
         slate=zeros((1, 2, rounds, 2)),
@@ -133,7 +131,7 @@ def made_up(spread, feedback=(True, False), rounds=1200):
         secrets=secrets,
         local=normal(rounds, 1, 2, 4),
         shared=normal(rounds, 1, 2, 4),
-        moments=moments,
+        transitions=moments,
         following=normal(batches, 1, 2, 4, 4),
         targets=told if feedback[1] else 0 * told,
         told=told,

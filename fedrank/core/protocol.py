@@ -290,23 +290,26 @@ class Promise(Interface):
 
 
 @dataclass(frozen=True)
-class NoPromise:
-    """The privacy of a protocol that says nothing about it: none.
+class Unprotected:
+    """The account of a protocol that adds no noise: there is no bound on what is revealed.
 
     Attributes:
         rounds: Rounds of the run.
+        seen: What is seen as it is, in a sentence.
+        words: Further sentences for a report.
     """
 
     rounds: int
+    seen: str = "The protocol promises nothing: whoever runs the server sees every reply as it was sent."
+    words: tuple[str, ...] = ()
 
     @property
     def epsilon_round(self) -> float:
-        """Infinite."""
+        """Infinite: nothing is promised."""
         return math.inf
 
     def as_json(self) -> dict[str, Any]:
         """The content of ``privacy.json``."""
-        seen = "The protocol promises nothing: whoever runs the server sees every reply as it was sent."
         return {
             "mechanism": "none",
             "epsilon_round": None,
@@ -315,8 +318,8 @@ class NoPromise:
             "local": False,
             "rounds": self.rounds,
             "covers": [],
-            "not_covered": [seen],
-            "words": [seen],
+            "not_covered": [self.seen],
+            "words": [self.seen, *self.words],
         }
 
 
@@ -360,7 +363,7 @@ class Protocol(abc.ABC, Generic[State]):
             delta: δ of the tighter bound over all of them, in (0, 1).
         """
         del delta
-        return NoPromise(rounds)
+        return Unprotected(rounds)
 
     def experience(self, party: Party) -> dict[str, Any]:
         """What a party went through in the round, for a simulator's curves; scalars. No server ever sees it."""

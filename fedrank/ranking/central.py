@@ -37,10 +37,9 @@ from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Array, f4, field, message
-from fedrank.core.protocol import Exchange, Party
+from fedrank.core.protocol import Exchange, Party, Unprotected
 from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.privacy.randomised_response import os_words
-from fedrank.privacy.unprotected import Unprotected
 from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares

@@ -30,9 +30,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 from typing_extensions import override
 
-from fedrank.core.protocol import Exchange, Party
+from fedrank.core.protocol import Exchange, Party, Unprotected
 from fedrank.metrics.auc import log_loss
-from fedrank.privacy.unprotected import Unprotected
 from fedrank.silos.data.splits import SiloArrays
 from fedrank.silos.messages import SEEN, Model, Trained
 from fedrank.silos.party import (

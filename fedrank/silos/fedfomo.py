@@ -33,8 +33,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.protocol import Exchange, Party
-from fedrank.privacy.unprotected import Unprotected
+from fedrank.core.protocol import Exchange, Party, Unprotected
 from fedrank.silos.averaging import PersonalisedProtocol, PersonalOwn, loss_on
 from fedrank.silos.messages import SEEN, Model, Others, Trained, TrainedOnMix
 from fedrank.silos.party import Pretrain, SiloExchange, is_finite, row_count, update_rows

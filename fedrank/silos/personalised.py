@@ -36,9 +36,8 @@ from jaxtyping import Array, Bool, Float, Key, UInt32
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.protocol import Exchange, Party
+from fedrank.core.protocol import Exchange, Party, Unprotected
 from fedrank.privacy.randomised_response import os_words
-from fedrank.privacy.unprotected import Unprotected
 from fedrank.silos.averaging import PersonalisedProtocol, PersonalOwn, ServerState
 from fedrank.silos.data.rows import AnyArray
 from fedrank.silos.messages import Nothing

@@ -46,7 +46,7 @@ from typing_extensions import override
 from fedrank.aggregation import robust
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Layout
-from fedrank.core.protocol import Exchange, Party, Promise
+from fedrank.core.protocol import Exchange, Party, Promise, Unprotected
 from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.privacy.calibration import laplace_scale, replacement_sensitivity
 from fedrank.privacy.composition import sum_account
@@ -55,7 +55,6 @@ from fedrank.privacy.noise.simulated import LARGEST_SCALE, gamma_shares, simulat
 from fedrank.privacy.quantise import GridTooFineError, check_sum, clip_to_norm, dequantise, quantise
 from fedrank.privacy.randomised_response import os_words
 from fedrank.privacy.secure_sum.extra_messages import extra_messages
-from fedrank.privacy.unprotected import Unprotected
 from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares

@@ -43,8 +43,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.protocol import Exchange, Party
-from fedrank.privacy.unprotected import Unprotected
+from fedrank.core.protocol import Exchange, Party, Unprotected
 from fedrank.silos.bandit_fedavg.exchanges import Judge, PretrainAndSend, Probe, Train, TrainAndJudge, TrainOthers
 from fedrank.silos.bandit_fedavg.state import ServerState, evaluated_by, freeze_if_stopped, revealed
 from fedrank.silos.bandits import arms as sets

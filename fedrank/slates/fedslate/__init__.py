@@ -66,8 +66,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 from typing_extensions import override
 
-from fedrank.core.protocol import Exchange, Party, Promise
-from fedrank.privacy.unprotected import Unprotected
+from fedrank.core.protocol import Exchange, Party, Promise, Unprotected
 from fedrank.slates.fedslate.acting import Look, Recommend
 from fedrank.slates.fedslate.environment import GreedyPolicy
 from fedrank.slates.fedslate.learning import Batch, CompareToTargets, CopyToTargets, FormTargets, Step

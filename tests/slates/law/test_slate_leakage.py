@@ -11,10 +11,9 @@ import pytest
 
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.messages import Array, f4, field, message
-from fedrank.core.protocol import Exchange, Party, Protocol
+from fedrank.core.protocol import Exchange, Party, Protocol, Unprotected
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.engine.wiretap import Wiretap
-from fedrank.privacy.unprotected import Unprotected
 from fedrank.slates.attacks.guesses import accuracy
 from fedrank.slates.attacks.leakage import (
     clicked,

@@ -74,7 +74,7 @@ def table(*, as_json: Annotated[bool, Parameter(name="--json", negative="")] = F
     Args:
         as_json: Print JSON instead of a table.
     """
-    from fedrank.ranking.sessions.privacy_table import table2
+    from fedrank.ranking.privacy_table import table2
 
     rows = table2()
     if as_json:

@@ -14,7 +14,7 @@ How far one liar can move the server differs between protocols:
   norm the step is bounded (:func:`largest_step_weights`).
 
 Attacks on weights are in :mod:`fedrank.engine.weight_attacks`. A user who clicks to do harm is no attack on replies:
-see :mod:`fedrank.ranking.clicks.poison`.
+see :mod:`fedrank.ranking.attacks`.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ from fedrank.engine.methods import method, method_names
 from fedrank.engine.simulator import Conditions
 from fedrank.metrics.online import REWARDS, OnlineMetric, discretised
 from fedrank.privacy.quantise import GridTooFineError
+from fedrank.ranking.attacks import inverted_user
 from fedrank.ranking.central import Central
 from fedrank.ranking.clicks.cascade import MAX_GRADES, USERS, CascadeUser
-from fedrank.ranking.clicks.poison import inverted_user
 from fedrank.ranking.config import (
     Attack,
     CentralConfig,

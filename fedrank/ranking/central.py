@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, UInt32
+from jaxtyping import Bool, Float, Key, UInt32
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
@@ -43,13 +43,13 @@ from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
-from fedrank.ranking.data.queries import FeatureBlocks
+from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.learners.dueling import DuelDraws, dueling_steps
 from fedrank.ranking.learners.pdgd import Learned, PdgdDraws, pdgd_steps
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.devices import draw_queries, record_experience
+from fedrank.ranking.sessions.devices import PerDevice, draw_queries, record_experience
 
 #: The learners, with the learning rate of published experiments.
 LEARNERS = {"pdgd": 0.1, "dbgd": 0.01, "mgd": 0.01}
@@ -194,7 +194,13 @@ class Central(RankingProtocol):
         del delta
         return Unprotected(rounds, IN_THE_CLEAR)
 
-    def devices(self, data: Any, shares: Shares, user_index: Any = None, amounts: Any = None) -> Party:
+    def devices(
+        self,
+        data: PaddedQueries | FeatureBlocks,
+        shares: Shares,
+        user_index: PerDevice = None,
+        amounts: PerDevice = None,
+    ) -> Party:
         """The service, as the only party; see :func:`fedrank.ranking.sessions.devices.devices`.
 
         Raises:
@@ -222,7 +228,7 @@ class ServeAndLearn(Exchange, request=Request, reply=Reply):
     def ask(self, state: ServerState) -> Request:
         return Request(state.round, state.weights)
 
-    def draw(self, key: Any) -> Draws:
+    def draw(self, key: Key[jax.Array, ""]) -> Draws:
         """All random bits of a round, from the key: the learner's and the simulated users'."""
         return self._cut(jax.random.bits(key, (self._n_bits,), jnp.uint32))
 

@@ -17,7 +17,7 @@ One round::
 **The seed that is sent makes the perturbation and nothing else.** Queries, clicks and privatisation have randomness of
 their own. The code published with the paper draws queries and clicks from the seed's stream too, so that the reward is
 correlated with the perturbation even where the ranking cannot matter, which biases the gradient. ``as_published=True``
-reproduces that (:mod:`fedrank.ranking.sessions.published`), for comparison only.
+reproduces that (:mod:`fedrank.ranking.foltr_es_2019`), for comparison only.
 
 The metric is not debiased: randomised response maps its expectation m to a·m + C with a = (pn − 1)/(n − 1) (equation
 (7)); C cancels between the halves, and a scales the gradient, which Adam does not see.
@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Bool, Float, Int, UInt32
+from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 from typing_extensions import override
 
 from fedrank.aggregation.differences import ES_DEFENCES, coefficients, in_range, median_of_means
@@ -48,12 +48,13 @@ from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
+from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
+from fedrank.ranking.foltr_es_2019 import published_sessions, published_weighted_sum
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.on_device.reply import ClicksToReply
 from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.devices import draw_queries, record_experience
-from fedrank.ranking.sessions.published import published_sessions, published_weighted_sum
+from fedrank.ranking.sessions.devices import PerDevice, draw_queries, record_experience
 from fedrank.ranking.sessions.results import SessionResults
 from fedrank.ranking.sessions.sessions import check_ties, run_sessions
 
@@ -217,7 +218,13 @@ class FoltrES(RankingProtocol):
         weights = jnp.asarray(self.ranker.initial())
         return ServerState(jnp.uint32(0), weights, self.optimiser.init(weights))
 
-    def devices(self, data: Any, shares: Shares, user_index: Any = None, amounts: Any = None) -> Party:
+    def devices(
+        self,
+        data: PaddedQueries | FeatureBlocks,
+        shares: Shares,
+        user_index: PerDevice = None,
+        amounts: PerDevice = None,
+    ) -> Party:
         """All devices of a simulation; see :func:`fedrank.ranking.sessions.devices.devices`."""
         if self.as_published and not (user_index is None and amounts is None):
             raise ConfigError("as_published simulates devices that are all alike; give no users or amounts.")
@@ -253,7 +260,7 @@ class TryPerturbation(Exchange, request=Request):
     name = "try-perturbation"
 
     @property
-    def reply(self) -> Layout[Any]:
+    def reply(self) -> Layout[Reply | PlainReply | NoisyReply]:
         """Seed and privatised sums: 9 bytes for MaxRR with B = 4 and antithetic halves; 7 to 13 in all settings."""
         return self.settings.clicks_to_reply.layout
 
@@ -261,7 +268,7 @@ class TryPerturbation(Exchange, request=Request):
     def ask(self, state: ServerState) -> Request:
         return Request(state.round, state.weights)
 
-    def draw(self, key: Any) -> Draws:
+    def draw(self, key: Key[Array, ""]) -> Draws:
         """A simulated device's random bits of a round, from its key."""
         rng_bits = jax.random.bits(key, (self._n_bits,), jnp.uint32)
         noise = self.settings.noise
@@ -296,7 +303,7 @@ class TryPerturbation(Exchange, request=Request):
             noise,
         )
 
-    def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, Any]:
+    def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, Reply | PlainReply | NoisyReply]:
         """Simulate the user's sessions with both perturbed rankers and make the reply about them."""
         s = self.settings
         sessions = self._simulate(request, party, draws)
@@ -337,7 +344,7 @@ class TryPerturbation(Exchange, request=Request):
         draws: Draws,
         patterns: Int[AnyArray, "halves per_half"],
         active: Bool[AnyArray, "halves per_half"] | None = None,
-    ) -> Any:
+    ) -> Reply | PlainReply | NoisyReply:
         """The reply about interactions that have taken place, each privatised by itself (Section 3.3).
 
         Args:

@@ -13,7 +13,7 @@ from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.devices import devices
+from fedrank.ranking.sessions.devices import PerDevice, devices
 
 
 class RankingProtocol(Protocol):
@@ -48,7 +48,11 @@ class RankingProtocol(Protocol):
         return {"parameters": self.ranker.size}
 
     def devices(
-        self, data: PaddedQueries | FeatureBlocks, shares: Shares, user_index: Any = None, amounts: Any = None
+        self,
+        data: PaddedQueries | FeatureBlocks,
+        shares: Shares,
+        user_index: PerDevice = None,
+        amounts: PerDevice = None,
     ) -> Party:
         """All devices of a simulation.
 

@@ -18,8 +18,10 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.protocol import Protocol
 from fedrank.engine.attackers import liars
 from fedrank.engine.progress import Listener
 from fedrank.engine.replay import replay
@@ -41,8 +43,8 @@ class UnlearningMethod:
     """
 
     name: str
-    distance: np.ndarray
-    values: dict[tuple[str, str], np.ndarray]
+    distance: Float[np.ndarray, "seeds"]
+    values: dict[tuple[str, str], Float[np.ndarray, "seeds"]]
     seconds: float
 
 
@@ -139,5 +141,5 @@ def _methods(experiment: Experiment, gone: np.ndarray, tune: int, listener: List
     return methods
 
 
-def _weights(protocol: Any, states: Any) -> np.ndarray:
+def _weights(protocol: Protocol, states: Any) -> Float[np.ndarray, "seeds parameters"]:
     return np.asarray(jax.vmap(protocol.weights)(states), np.float64)

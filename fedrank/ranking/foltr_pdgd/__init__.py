@@ -40,7 +40,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key
 from typing_extensions import override
 
 from fedrank.aggregation import robust
@@ -58,13 +58,13 @@ from fedrank.privacy.secure_sum.extra_messages import extra_messages
 from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
-from fedrank.ranking.data.queries import FeatureBlocks
+from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.foltr_pdgd.messages import Draws, ServerState, SumReply, WeightsReply
 from fedrank.ranking.learners.pdgd import Learned, PdgdDraws, pdgd_steps
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.devices import draw_queries, record_experience
+from fedrank.ranking.sessions.devices import PerDevice, draw_queries, record_experience
 
 #: Noise that a device adds: none; Gamma shares to what the server sees; Pólya shares to what is summed in secret.
 NOISES, NORMS = ("none", "gamma", "polya"), ("l1", "l2")
@@ -216,7 +216,13 @@ class FoltrPDGD(RankingProtocol):
             weights = weights + (0.01 / length if self.as_published and linear else _INITIAL) * noise
         return ServerState(jnp.uint32(0), weights)
 
-    def devices(self, data: Any, shares: Shares, user_index: Any = None, amounts: Any = None) -> Party:
+    def devices(
+        self,
+        data: PaddedQueries | FeatureBlocks,
+        shares: Shares,
+        user_index: PerDevice = None,
+        amounts: PerDevice = None,
+    ) -> Party:
         """All devices of a simulation; see :func:`fedrank.ranking.sessions.devices.devices`.
 
         Raises:
@@ -262,7 +268,7 @@ class LearnLocally(Exchange, request=Request):
     name = "learn-locally"
 
     @property
-    def reply(self) -> Layout[Any]:
+    def reply(self) -> Layout[SumReply] | Layout[WeightsReply]:
         """Four bytes a weight, and two that say how many interactions they come from."""
         return self.layout(SumReply if self.settings.secure_sum else WeightsReply)
 
@@ -274,7 +280,7 @@ class LearnLocally(Exchange, request=Request):
     def ask(self, state: ServerState) -> Request:
         return Request(state.round, state.weights)
 
-    def draw(self, key: Any) -> Draws:
+    def draw(self, key: Key[Array, ""]) -> Draws:
         """A simulated device's random bits of a round, from its key."""
         s, noise = self.settings, None
         words_key, noise_key = jax.random.split(key)
@@ -308,7 +314,7 @@ class LearnLocally(Exchange, request=Request):
         queries, documents, clicks = jnp.split(rng_bits, [b, 3 * b])
         return Draws(queries, documents.reshape(b, 2), clicks.reshape(b, depth), noise)
 
-    def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, Any]:
+    def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, SumReply | WeightsReply]:
         """Simulate the user's sessions, learn from them with PDGD, and make the reply with the new weights."""
         metric, own = self.settings.metric, party.own
         learned = self.learn(request, party, draws)
@@ -316,7 +322,7 @@ class LearnLocally(Exchange, request=Request):
         after = record_experience(own, values, learned.sessions, self._active(own.amount))
         return party._replace(own=after), self.report(learned.weights, own.amount, draws.noise)
 
-    def _active(self, amount: Any) -> jax.Array:
+    def _active(self, amount: Int[AnyArray, ""]) -> Bool[Array, "interactions"]:
         return jnp.arange(self.settings.interactions) < amount
 
     def learn(self, request: Request, party: Party, draws: Draws) -> Learned:

@@ -8,6 +8,7 @@ of its operating system and the clicks of its user. Section numbers are those of
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from fedrank.core.messages import Layout
@@ -35,13 +36,13 @@ class ClicksToReply:
     noisy: bool = False
 
     @property
-    def layout(self) -> Layout[Any]:
+    def layout(self) -> Layout[Reply | PlainReply | NoisyReply]:
         """The layout of the reply on the wire: kind, fields and their widths."""
         if self.noisy:
             return Layout(NoisyReply)
         return Layout(Reply if self.antithetic else PlainReply, largest_sum=self.per_half * self.metric.largest)
 
-    def rewards(self, patterns: Any, rng_bits: Any, xp: Any) -> Any:
+    def rewards(self, patterns: Any, rng_bits: Any, xp: ModuleType) -> Any:
         """What each interaction adds to the sum of its half: its metric value, privatised by itself (Section 3.3).
 
         Args:
@@ -57,7 +58,7 @@ class ClicksToReply:
             index = privatise(index, rng_bits, self.p, self.metric.n)
         return xp.asarray(self.metric.numerators, xp.int32)[index]
 
-    def sums(self, patterns: Any, rng_bits: Any, active: Any, xp: Any) -> Any:
+    def sums(self, patterns: Any, rng_bits: Any, active: Any, xp: ModuleType) -> Any:
         """What interactions add to the sums of their halves.
 
         Args:
@@ -74,7 +75,7 @@ class ClicksToReply:
             rewards = xp.where(active, rewards, 0)
         return xp.sum(rewards, axis=-1, dtype=xp.int32)
 
-    def message(self, seed: Any, sums: Any, noise: Any, xp: Any) -> Any:
+    def message(self, seed: Any, sums: Any, noise: Any, xp: ModuleType) -> Reply | PlainReply | NoisyReply:
         """The reply about a round's interactions.
 
         Args:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,9 @@ from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.results import SessionResults
 from fedrank.ranking.sessions.sessions import check_fit
+
+#: One integer for each device; None for a default.
+PerDevice: TypeAlias = Sequence[int] | AnyArray | None
 
 
 class Device(NamedTuple):
@@ -47,8 +51,8 @@ def devices(
     data: PaddedQueries | FeatureBlocks,
     shares: Shares,
     interactions: int,
-    user_index: Any = None,
-    amounts: Any = None,
+    user_index: PerDevice = None,
+    amounts: PerDevice = None,
 ) -> Party:
     """All devices of a simulation: the collection once, one share of it each.
 
@@ -70,7 +74,7 @@ def devices(
     check_fit(ranker, users, data, shares)
     parties = shares.parties
 
-    def numbers(values: Any, default: int, what: str, low: int, high: int) -> jax.Array:
+    def numbers(values: PerDevice, default: int, what: str, low: int, high: int) -> jax.Array:
         values = np.full(parties, default) if values is None else np.asarray(values)
         if values.shape != (parties,):
             raise ConfigError(f"{what} must be given for each of {parties} devices, got shape {values.shape}.")

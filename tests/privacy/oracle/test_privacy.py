@@ -21,7 +21,7 @@ from fedrank.privacy.randomised_response import (
     threshold,
     worst_case_epsilon,
 )
-from fedrank.ranking.sessions.privacy_table import click_model_epsilon, table2, value_distributions
+from fedrank.ranking.privacy_table import click_model_epsilon, table2, value_distributions
 
 # Kharitonov 2019, Table 2, as printed, at p = .25 .5 .75 .9 .95 .99.
 TABLE_2 = {

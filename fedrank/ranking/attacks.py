@@ -1,4 +1,4 @@
-"""Users who click to do harm: poisoned data rather than poisoned messages.
+"""The attack by clicks: attackers poison the data rather than their messages.
 
 A device with such a user keeps to its protocol. It ranks, privatises and reports as it should, so that no check of its
 messages can tell; what it reports is true, of a person who wants the opposite.

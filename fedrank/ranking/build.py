@@ -126,8 +126,8 @@ class Parts:
     """What a protocol is made from besides its settings.
 
     Attributes:
-        ranker: Features to scores.
-        users: Everybody who may click.
+        ranker: The ranker, a function from features to scores.
+        users: Click models of all users.
         metric: The reward as users experience it, with all of its values.
         kernels: Use the compiled CPU kernels.
     """
@@ -268,7 +268,7 @@ def _rules(config: DefendedConfig) -> Registry:
 
 
 def _shares(config: RankingConfig, train: QuerySet) -> tuple[QuerySet, Shares]:
-    """Who holds which queries; the queries are others where parties see some documents only."""
+    """The training queries and the shares of the parties; with share = 'labels', queries are cut to some documents."""
     n, seed = train.n_queries, config.data_seed
     if not isinstance(config, DeviceConfig):
         return train, partition.uniform(n, 1)

@@ -66,7 +66,7 @@ _MAX_INTERACTIONS = 10**6
 
 @message(kind=2)
 class Reply:
-    """Inside the service: where a round ended."""
+    """Inside the service: the model at the end of a round."""
 
     weights: Array = field(f4["parameters"], "the ranker after the round, within the service")
 
@@ -108,8 +108,8 @@ class Central(RankingProtocol):
 
     Attributes:
         learner: ``"pdgd"``, ``"dbgd"`` or ``"mgd"``.
-        ranker: Features to scores.
-        user: Who clicks.
+        ranker: The ranker, a function from features to scores.
+        user: Click model of the user.
         others: Further users; the service meets one of them only, as :meth:`devices` is told.
         metric: For the curve of what users experience; nothing is learned from it.
         interactions: K, most interactions of a round; as many as all devices of a federated round together.
@@ -253,7 +253,7 @@ class ServeAndLearn(Exchange, request=Request, reply=Reply):
         return Draws(first[:, 0], PdgdDraws(*others) if self.settings.learner == "pdgd" else DuelDraws(*others))
 
     def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, Reply]:
-        """Serve the users of a round and learn from each of them."""
+        """Rank for the users of a round, simulate their clicks, and learn after each interaction."""
         s, own = self.settings, party.own
         active = jnp.arange(s.interactions) < own.amount
         learned = self._learn(request, party, draws, active)

@@ -56,7 +56,7 @@ class Compute(engine.Compute):
 
 @dataclass(frozen=True, kw_only=True)
 class RankingConfig(RunConfig):
-    """What all of them know: the data, who clicks, what ranks, and how much there is of it."""
+    """Settings of every protocol of this wing: data, click model, ranker, and numbers of devices and interactions."""
 
     task: ClassVar[str] = "ranking"
 
@@ -122,7 +122,7 @@ class RankingConfig(RunConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Privacy:
-    """What a run says about the privacy of its users."""
+    """Settings of the privacy account that every protocol of devices has."""
 
     delta: float = setting(DELTA, "δ of the tighter bound for a user over the whole run, and of Gaussian noise.")
 
@@ -133,7 +133,7 @@ class Privacy:
 
 @dataclass(frozen=True, kw_only=True)
 class Devices:
-    """How devices differ, and what happens to their replies; by default all are alike and all are heard."""
+    """How devices differ, and which replies are lost or late; by default all are alike and all replies arrive."""
 
     users: tuple[str, ...] = setting((), "Click models dealt out to the devices; empty: 'clicks' everywhere.")
     amounts: Literal["equal", "skewed"] = setting(
@@ -146,7 +146,7 @@ class Devices:
 
 @dataclass(frozen=True, kw_only=True)
 class Attack:
-    """Devices that send what they should not."""
+    """Attackers among the devices."""
 
     kind: str = setting(
         "none",
@@ -158,7 +158,7 @@ class Attack:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceConfig(RankingConfig):
-    """What every protocol of devices knows: who holds which queries, how devices differ, who attacks."""
+    """Settings of every protocol of devices: their shares of the queries, how they differ, and attackers."""
 
     share: Literal["uniform", "fixed", "topic", "labels"] = setting(
         "uniform",
@@ -198,10 +198,10 @@ class DeviceConfig(RankingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DefendedConfig(DeviceConfig):
-    """What protocols know whose server may use a rule that stands attackers."""
+    """Settings of protocols whose server may combine replies by a rule that is robust to attackers."""
 
     aggregate: str = setting(
-        "mean", "What the server makes of the replies: mean, or a rule that stands attackers (see the reference)."
+        "mean", "How the server combines the replies: mean, or a rule that is robust to attackers (see the reference)."
     )
     byzantine: int | None = setting(
         None,
@@ -333,7 +333,7 @@ class FoltrPDGDConfig(DefendedConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class CentralConfig(RankingConfig):
-    """What all central learners know: one service has the interactions of all devices."""
+    """Settings of every central learner: one service has the interactions of all devices."""
 
     learning_rate: float = setting(0.01, "Step size.")
 

@@ -69,7 +69,7 @@ class Evaluator:
 
     Args:
         splits: The data.
-        ranker: Features to scores.
+        ranker: The ranker, a function from features to scores.
         metric: Online metric whose exact expectation is wanted.
         users: Click models to take it under.
         measures: Names of offline measures, such as ``"nDCG@10"``.

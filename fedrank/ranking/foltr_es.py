@@ -101,8 +101,8 @@ class FoltrES(RankingProtocol):
     """The protocol's settings; the defaults are the paper's.
 
     Attributes:
-        ranker: Features to scores.
-        user: Who clicks (in simulation; on a real device, the person who holds it).
+        ranker: The ranker, a function from features to scores.
+        user: Click model of the simulated user; on a real device the user is the person who holds it.
         observed: Metric that a simulator's curves show; None: ``metric``.
         mechanism: ``"randomised-response"`` as in the paper, with ``p``; or ``"laplace"`` or ``"gaussian"`` noise on
             the sums, with ``epsilon`` and ``delta`` of one interaction: the paper's outlook on continuous metrics.
@@ -112,7 +112,7 @@ class FoltrES(RankingProtocol):
             :data:`fedrank.aggregation.differences.ES_DEFENCES`; the paper's is ``"mean"``.
         byzantine: Number of attacking devices that ``aggregate`` allows for.
         others: Further users of a simulation whose devices are not all alike; ``user`` is number 0.
-        metric: What an interaction is worth: a function of its clicks with n values.
+        metric: Reward of an interaction: a function of its clicks with n values.
         interactions: B, interactions a device makes in a round; even when antithetic.
         sigma: σ, standard deviation of the perturbation.
         learning_rate: Adam's step size.
@@ -181,7 +181,7 @@ class FoltrES(RankingProtocol):
 
     @property
     def noise(self) -> NoisyValues | None:
-        """The noise on the sums, if that is the mechanism."""
+        """The noise on the sums; None with randomised response."""
         if self.mechanism == "randomised-response":
             return None
         epsilon = float("nan") if self.epsilon is None else self.epsilon

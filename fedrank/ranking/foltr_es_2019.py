@@ -216,7 +216,7 @@ def published_sessions(
 
     Args:
         ranker: The ranker.
-        user: Who clicks.
+        user: Click model of the user.
         data: The queries, as blocks (this runs on the CPU only).
         center: float32 [n], the model that is perturbed.
         seed: uint32.

@@ -22,10 +22,10 @@ class RankingProtocol(Protocol):
     Subclasses are frozen dataclasses with these fields, whose server's state has the model as ``weights``.
 
     Attributes:
-        ranker: Features to scores.
-        user: Who clicks (in simulation; on a real device, the person who holds it).
+        ranker: The ranker, a function from features to scores.
+        user: Click model of the simulated user; on a real device the user is the person who holds it.
         others: Further users of a simulation whose devices are not all alike; ``user`` is number 0.
-        metric: What an interaction is worth: a function of its clicks with n values.
+        metric: Reward of an interaction: a function of its clicks with n values.
         interactions: B, most interactions a device makes in a round.
         kernels: The compiled CPU kernels are used where there are any.
     """
@@ -58,7 +58,7 @@ class RankingProtocol(Protocol):
 
         Args:
             data: The queries.
-            shares: Who asks about which queries.
+            shares: Which queries each device asks about.
             user_index: int [parties], number of each device's user; None: the first everywhere.
             amounts: int [parties], interactions of each device in a round; None: ``interactions``.
 

@@ -1,4 +1,4 @@
-"""Parties who differ: who asks about what, who sees which documents, who sits there, and how much they ask.
+"""Heterogeneous parties: they differ in their queries, documents, users and numbers of interactions.
 
 The four kinds of data that are not alike at all parties (*non-IID*) of Wang and Zuccon, SIGIR 2022. They are made apart
 and combine freely:
@@ -26,7 +26,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import QuerySet, concatenate
 
-# What a draw is for, so that one seed says nothing about another draw: who sits where, say, and who asks how much.
+# The purpose of a draw, mixed into its seed, so that draws for different purposes are independent.
 _TOPICS, _LABELS, _USERS, _AMOUNTS, _SHUFFLE = range(1, 6)
 
 
@@ -123,7 +123,7 @@ def by_labels(queries: QuerySet, parties: int, labels_each: int, seed: int = 0) 
 
 
 def users_of_parties(parties: int, kinds: int, seed: int = 0) -> Int32[np.ndarray, "{parties}"]:
-    """Which of several users sits at each party: all kinds equally often (but for one), in random order.
+    """The number of each party's user: all users equally often (but for one party), in random order.
 
     Args:
         parties: Number of parties.

@@ -82,8 +82,8 @@ class FoltrPDGD(RankingProtocol):
     """The protocol's settings; the defaults are the paper's, without noise.
 
     Attributes:
-        ranker: Features to scores.
-        user: Who clicks (in simulation; on a real device, the person who holds it).
+        ranker: The ranker, a function from features to scores.
+        user: Click model of the simulated user; on a real device the user is the person who holds it.
         others: Further users of a simulation whose devices are not all alike; ``user`` is number 0.
         metric: For the curve of what users experience; nothing is learned from it.
         interactions: B, most interactions a device makes in a round.

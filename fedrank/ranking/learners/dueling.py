@@ -91,7 +91,7 @@ def dueling_steps(
 
     Args:
         ranker: The ranker.
-        users: Who may click. Labels of the data must be below their ``grades``.
+        users: Click models of the users. Labels of the data must be below their ``grades``.
         user_index: int32, the number of the user who is at this party.
         data: The queries.
         weights: float32 [n], before the first interaction.

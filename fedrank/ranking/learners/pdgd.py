@@ -83,7 +83,7 @@ def pdgd_steps(
 
     Args:
         ranker: The ranker.
-        users: Who may click, all down to one depth. Labels of the data must be below their ``grades``.
+        users: Click models of the users, all of one depth. Labels of the data must be below their ``grades``.
         user_index: int32, the number of the user who is at this party.
         data: The queries: feature blocks go to the CPU kernel, padded queries to JAX.
         weights: float32 [n], at the start.

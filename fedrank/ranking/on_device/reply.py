@@ -22,7 +22,7 @@ class ClicksToReply:
     """What both sides have to know to make a reply. A *half* is the interactions with θ + σv, or those with θ − σv.
 
     Attributes:
-        metric: What an interaction is worth: a function of its clicks with n values.
+        metric: Reward of an interaction: a function of its clicks with n values.
         per_half: Interactions in a half.
         antithetic: There are two halves; otherwise one, θ + σv.
         p: Probability that randomised response lets a value stand; 1 sends all values as they are.

@@ -1,4 +1,4 @@
-"""Simulated devices: who holds which queries, who sits in front of them, and how much that person asks in a round."""
+"""Simulated devices: the queries that each holds, its user's click model, and its interactions in a round."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Device(NamedTuple):
     Attributes:
         first: int32: start of its share in the list of all shares' queries.
         count: int32: how many queries its user asks about, each equally likely.
-        user: int32: which of the users sits in front of it.
+        user: int32: number of its user's click model.
         amount: int32: interactions its user makes in a round, at most the protocol's.
         reward: float32: true mean metric of the last round. Never leaves; a simulator draws its curves from it.
         ndcg: float32: mean nDCG of what was shown in the last round; as reward.
@@ -58,9 +58,9 @@ def devices(
 
     Args:
         ranker: What ranks.
-        users: Who may sit in front of a device.
+        users: Click models of the users that devices have.
         data: The queries.
-        shares: Who asks about which queries.
+        shares: Which queries each device asks about.
         interactions: Most interactions of a device in a round.
         user_index: int [parties], number of each device's user; None: the first everywhere.
         amounts: int [parties], interactions of each device in a round; None: ``interactions``.

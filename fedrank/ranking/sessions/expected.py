@@ -31,8 +31,8 @@ def expected_metric(
     """Expected metric of shown lists.
 
     Args:
-        user: Who clicks.
-        metric: What clicks are worth.
+        user: Click model of the user.
+        metric: Reward of the clicks of a session.
         labels: int32 [..., k], labels of the shown documents, best rank first; k ≤ ``user.depth``.
         where: bool [..., k].
 
@@ -72,8 +72,8 @@ def expected_rewards(
     """Exact expected metric of each query.
 
     Args:
-        user: Who clicks; ``user.depth`` results are shown.
-        metric: What clicks are worth.
+        user: Click model; ``user.depth`` results are shown.
+        metric: Reward of the clicks of a session.
         data: q queries.
         order: int32 [q, d], their rankings.
 

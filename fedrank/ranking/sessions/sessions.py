@@ -88,7 +88,7 @@ def run_sessions(
 
     Args:
         ranker: The ranker.
-        users: Who may click. Labels of the data must be below their ``grades``.
+        users: Click models of the users. Labels of the data must be below their ``grades``.
         user_index: int32, the number of the user who is at this party.
         data: The queries.
         center: float32 [n], the model that is perturbed.

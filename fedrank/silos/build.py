@@ -77,7 +77,7 @@ class SiloExperiment:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the silos."""
+        """Names of the silos, in order."""
         return tuple(self.table.names)
 
     @property

@@ -68,7 +68,7 @@ class FomoState(NamedTuple):
 
 @dataclass(frozen=True)
 class FedFomo(PersonalisedProtocol):
-    """The protocol's settings.
+    """FedFomo with its settings.
 
     Attributes:
         downloads: M, how many models of others a silo is sent, fewer than silos; None: all.

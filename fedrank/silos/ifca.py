@@ -32,7 +32,7 @@ from fedrank.silos.party import Pretrain, is_finite, update_rows
 
 @dataclass(frozen=True)
 class Ifca(PersonalisedProtocol):
-    """The protocol's settings.
+    """IFCA with its settings.
 
     Attributes:
         clusters: C, at least 1; 1 is federated averaging.

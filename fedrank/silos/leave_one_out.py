@@ -84,7 +84,7 @@ class LeaveOneOutState(NamedTuple):
 
 @dataclass(frozen=True)
 class LeaveOneOut(PersonalisedProtocol):
-    """The protocol's settings.
+    """Leave-one-out with its settings.
 
     Attributes:
         evidence: How much the capital of 1 must have grown to before a silo is dropped, above 1.

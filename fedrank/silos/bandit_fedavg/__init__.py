@@ -61,7 +61,7 @@ EVALUATES = ("one", "all", "either")
 
 @dataclass(frozen=True)
 class BanditFedAvg(SiloProtocol):
-    """The protocol's settings.
+    """MAB-FL with its settings.
 
     Attributes:
         rule: Decision rule, as :func:`fedrank.silos.bandits.rules.make_rule` makes it.

@@ -1,8 +1,8 @@
 """Arms of a bandit over silos: sets of silos that contain the target.
 
-An arm is a row ``members`` bool [silos]. Which sets are arms is the user's choice: the pairs of the thesis' experiments
-(few, no overlap), all combinations (2^(k−1)), clusters of silos whose updates point the same way (many silos), or one
-fixed set. ``target alone`` comes first wherever it is an arm, so that "nobody helps" can win.
+An arm is a row ``members`` of truth values, one for each silo. Which sets are arms is the user's choice: the pairs of
+the thesis' experiments (few, no overlap), all combinations (2^(k−1)), clusters of silos whose updates point the same
+way (many silos), or one fixed set. ``target alone`` comes first wherever it is an arm, so that "nobody helps" can win.
 
 Functions with a Python ``target`` return NumPy arrays. Where the target is traced, take a ``…_table`` over the k − 1
 other silos and :func:`members_of`: one compiled program then personalises for every silo.
@@ -27,10 +27,10 @@ MOST_COMBINED = 12
 
 
 def pair_table(silos: int, alone: bool = True) -> Bool[np.ndarray, "arms others"]:
-    """One other silo an arm, in their order; before them nobody, if ``alone``.
+    """Arms of one other silo each, in order; before them the empty set if ``alone``.
 
     Returns:
-        bool [silos − 1 (+ 1), silos − 1], over the silos other than the target.
+        [silos − 1 (+ 1), silos − 1], over the silos other than the target.
 
     Raises:
         ConfigError: Fewer than two silos.
@@ -43,10 +43,10 @@ def pair_table(silos: int, alone: bool = True) -> Bool[np.ndarray, "arms others"
 def combination_table(silos: int) -> Bool[np.ndarray, "arms others"]:
     """Every set of other silos, in binary order: bit i of the arm's number is the i-th other silo.
 
-    Arm 0 is nobody, the last arm is everyone.
+    Arm 0 is the empty set, the last arm all other silos.
 
     Returns:
-        bool [2^(silos − 1), silos − 1].
+        [2^(silos − 1), silos − 1].
 
     Raises:
         ConfigError: Fewer than two silos, or more than :data:`MOST_COMBINED`.
@@ -61,10 +61,10 @@ def combination_table(silos: int) -> Bool[np.ndarray, "arms others"]:
 
 
 def everyone_table(silos: int) -> Bool[np.ndarray, "1 others"]:
-    """The one arm of all others.
+    """The one arm of all other silos.
 
     Returns:
-        bool [1, silos − 1].
+        [1, silos − 1].
 
     Raises:
         ConfigError: Fewer than two silos.
@@ -90,10 +90,10 @@ def members_of(
 
 
 def pairs(target: int, silos: int, alone: bool = True) -> Bool[np.ndarray, "arms silos"]:
-    """The target with one other silo; before them the target alone, if asked for.
+    """Arms of the target with one other silo each; before them the target alone if ``alone``.
 
     Returns:
-        bool [silos − 1 (+ 1), silos].
+        [silos − 1 (+ 1), silos].
 
     Raises:
         ConfigError: Fewer than two silos, or no such target.
@@ -105,10 +105,10 @@ def pairs(target: int, silos: int, alone: bool = True) -> Bool[np.ndarray, "arms
 
 
 def combinations(target: int, silos: int) -> Bool[np.ndarray, "arms silos"]:
-    """The target with every set of other silos, in binary order: the target alone first, everyone last.
+    """Arms of the target with every set of other silos, in binary order: the target alone first, all silos last.
 
     Returns:
-        bool [2^(silos − 1), silos].
+        [2^(silos − 1), silos].
 
     Raises:
         ConfigError: Fewer than two silos, too many, or no such target.
@@ -123,7 +123,7 @@ def everyone(target: int, silos: int) -> Bool[np.ndarray, "1 silos"]:
     """The one arm of all silos: Federated Averaging.
 
     Returns:
-        bool [1, silos].
+        [1, silos].
 
     Raises:
         ConfigError: Fewer than two silos, or no such target.
@@ -132,7 +132,7 @@ def everyone(target: int, silos: int) -> Bool[np.ndarray, "1 silos"]:
 
 
 def code(members: Sequence[bool] | Bool[Array | np.ndarray, " silos"]) -> str:
-    """The thesis' notation of an arm: a digit a silo, 1 if it is in.
+    """The thesis' notation of an arm: one digit for each silo, 1 if it is in the set.
 
     >>> code([False, True, True, False])
     '0110'
@@ -143,7 +143,7 @@ def code(members: Sequence[bool] | Bool[Array | np.ndarray, " silos"]) -> str:
 def name(
     members: Sequence[bool] | Bool[Array | np.ndarray, " silos"], names: Sequence[str], target: int | None = None
 ) -> str:
-    """An arm in words.
+    """Name of an arm for a reader: the names of its silos.
 
     Args:
         members: Which silos are in.

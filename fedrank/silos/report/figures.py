@@ -62,20 +62,20 @@ def learning_figure(run: Run, target: str, over: str) -> alt.LayerChart:
     frame, _ = figures.points(run, [one[:3] for one in shown], over)
     if measure != LOSS:  # Student's interval of few seeds leaves what an AUC can be
         frame = frame.with_columns(pl.col("low", "high").clip(0.0, 1.0))
-    marks = {_MARKS[name]: value for name, value in test_marks(run, target).items()}
+    marks = {_LABELS[name]: value for name, value in baseline_values(run, target).items()}
     colours = {label: colour for _, _, label, colour in shown}
     return figures.line_chart(run, frame, over, f"{measure} of {target}’s model", measure, colours, {}, [], marks=marks)
 
 
 def arm_figure(run: Run, target: str, column: str) -> alt.LayerChart:
-    """What arms were worth by round.
+    """Increment or estimate of the arms by round.
 
     Args:
         run: A run over silos that has arms.
         target: One of its targets.
         column: ``"increment"``, what was seen, or ``"estimate"``, what the decision rule made of it.
     """
-    silos, plays = _of(run, target)
+    silos, plays = _arms_of(run, target)
     shown = _shown(silos, plays, target)
     # Arms from clusters may be the same set twice before the clusters are known.
     seen = plays.group_by("seed", "round", "code").agg(pl.col(column).mean()).filter(pl.col(column).is_not_null())
@@ -108,7 +108,7 @@ def arm_figure(run: Run, target: str, column: str) -> alt.LayerChart:
 
 def played_figure(run: Run, target: str) -> Any:
     """Which arm's average became the model, by round: shares of the seeds, stacked."""
-    silos, plays = _of(run, target)
+    silos, plays = _arms_of(run, target)
     shown = _shown(silos, plays, target)
     names = {arm.code: arm.name for arm in shown}
     played = plays.filter("played")
@@ -190,7 +190,7 @@ def matrix_figure(run: Run) -> Any:
 
 
 def measure_name(run: Run, base: str, target: str) -> str:
-    """How a measure of a target is called in the metrics: by its own name, or with the target in brackets."""
+    """Name of a measure of a target in the metrics: as it is, or with the target in brackets."""
     named = f"{base} ({target})"
     return named if (run.metrics["measure"] == named).any() else base
 
@@ -205,27 +205,28 @@ def has(run: Run, split: str, measure: str) -> bool:
     return not run.metrics.filter((pl.col("split") == split) & (pl.col("measure") == measure)).is_empty()
 
 
-#: What else was trained, and how figures call it.
-_MARKS = {"alone": "target alone", "everyone": "everyone"}
+#: Label of each baseline in figures.
+_LABELS = {"alone": "target alone", "everyone": "everyone"}
 
 
-def test_marks(run: Run, target: str) -> dict[str, float]:
+def baseline_values(run: Run, target: str) -> dict[str, float]:
     """Mean test AUC of the target's own model and of federated averaging, where the run has them."""
-    marks: dict[str, float] = {}
+    found: dict[str, float] = {}
     measure = measured_by(run)
     names = [measure_name(run, base, target) for base in (f"{measure}, best so far", measure)]
     for baseline in run.baselines:
         for measure in names:
-            if baseline.name in _MARKS and ("test", measure) in baseline.values:
-                marks.setdefault(baseline.name, baseline.values["test", measure])
-    return marks
+            if baseline.name in _LABELS and ("test", measure) in baseline.values:
+                found.setdefault(baseline.name, baseline.values["test", measure])
+    return found
 
 
 def _silos(run: Run) -> Silos:
     return run.details
 
 
-def _of(run: Run, target: str) -> tuple[Silos, pl.DataFrame]:
+def _arms_of(run: Run, target: str) -> tuple[Silos, pl.DataFrame]:
+    """What the run says of its silos, and the rows of a target's arms."""
     silos = _silos(run)
     assert silos.plays is not None
     # Rounds are numbered from 0 where they are played and from 1 where they are measured, which readers see.
@@ -252,7 +253,7 @@ def _colours(arms: list[Arm]) -> dict[str, str]:
 
 
 def _cells(silos: Silos) -> tuple[pl.DataFrame, float]:
-    """One row a cell with its words, and the largest absolute value."""
+    """One row for each cell of the matrix with its text, and the largest absolute value."""
     rows: list[dict[str, Any]] = []
     for target in silos.targets:
         found = silos.findings.get(target)

@@ -1,4 +1,4 @@
-"""What a run over silos leaves besides its metrics: who is there, which arms were played, who helped whom.
+"""The files of a run over silos besides its metrics: its silos, the arms that were played, the evidence.
 
 ``silos.json`` says who took part and which sets of silos (arms) were tried, ``arms.parquet`` what was played and seen
 in every round, ``evidence.json`` what follows from it for each target and each other silo. A protocol without arms,
@@ -79,7 +79,7 @@ class Helper:
 
     @property
     def looks_inverted(self) -> bool:
-        """Whether its labels look turned round."""
+        """Whether its labels look inverted."""
         return bool(self.inverted) and (self.inverted or {}).get("verdict") == INVERTED
 
 
@@ -102,7 +102,7 @@ class Findings:
 
 @dataclass(frozen=True, eq=False)
 class Silos:
-    """Everything of a run that concerns silos.
+    """What the files of a run say about its silos.
 
     Attributes:
         names: The silos, in the order of the digits of a code.
@@ -143,7 +143,7 @@ class Silos:
 
     @property
     def warnings(self) -> list[tuple[str, Helper]]:
-        """(target, helper) wherever the helper harms the target."""
+        """Pairs (target, helper) where the helper harms the target."""
         return [(t, h) for t, found in self.findings.items() for h in found.helpers if h.verdict == "harms"]
 
 

@@ -114,7 +114,7 @@ def _tiles(run: Run) -> list[Html]:
         seeds = f"{half} over {best.n} seeds" if half else "one seed, no interval"
         said = {name: silo_tables.against(run, target, name) for name in _AGAINST}
         known = {name: one for name, one in said.items() if one is not None}
-        marks = silo_figures.test_marks(run, target)
+        baselines = silo_figures.baseline_values(run, target)
         chosen = "of the model best on validation"
         if several:
             notes = [f"{_number(one)} against {_AGAINST[name]}" for name, one in known.items()]
@@ -126,7 +126,7 @@ def _tiles(run: Run) -> list[Html]:
             spread = (
                 none if one.low is None else f"95 % interval {_number(one).split('(')[1].rstrip(')')}, paired by seed"
             )
-            reached = f"which reached {marks[name]:.{silo_tables.DIGITS}f}" if name in marks else ""
+            reached = f"which reached {baselines[name]:.{silo_tables.DIGITS}f}" if name in baselines else ""
             out.append(tile(f"Against {_AGAINST[name]}", _number(Interval(one.mean)), spread, reached, better))
     ledger = run.ledger
     if ledger is not None and len(ledger):

@@ -1,4 +1,4 @@
-"""What runs over silos show."""
+"""The tables, figures and sentences of runs over silos."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of runs over silos: who helps a target, with what evidence; whose rows there are; the headline differences."""
+"""Tables of runs over silos: who helps a target, with what evidence; rows of each silo; the headline differences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedrank.report import describe
 from fedrank.report.run import Run
 from fedrank.report.statistics import Interval, final_values, mean_interval
 from fedrank.report.tables import Column, Table
-from fedrank.silos.report.figures import LOSS, SYMBOLS, measure_name, measured_by, test_marks
+from fedrank.silos.report.figures import LOSS, SYMBOLS, baseline_values, measure_name, measured_by
 from fedrank.silos.report.files import Findings, Helper, Silos
 
 #: Decimals of an AUC and of differences of AUCs.
@@ -19,13 +19,13 @@ NBSP = "\N{NO-BREAK SPACE}"
 
 
 def helpers_table(run: Run, target: str) -> Table:
-    """What every other silo does to a target: paired difference, p-value, verdict, Shapley value, share of rounds.
+    """The effect of every other silo on a target: paired difference, p-value, verdict, Shapley value, share of rounds.
 
     Args:
         run: A run over silos with evidence for the target.
         target: One of its targets.
     """
-    silos, found = _of(run, target)
+    silos, found = _findings_of(run, target)
     rows = []
     for helper in found.helpers:
         rows.append(
@@ -133,7 +133,7 @@ def against(run: Run, target: str, name: str) -> Interval | None:
     paired = models.get("best", models.get("last"))
     if paired is not None:
         return paired
-    values, constant = list(best_test(run, target).values()), test_marks(run, target).get(name)
+    values, constant = list(best_test(run, target).values()), baseline_values(run, target).get(name)
     if not values or constant is None:
         return None
     better = -1.0 if measured_by(run) == LOSS else 1.0
@@ -141,12 +141,12 @@ def against(run: Run, target: str, name: str) -> Interval | None:
 
 
 def seeds(run: Run) -> str:
-    """How many seeds, in words."""
+    """Number of seeds with its noun: "1 seed", "5 seeds"."""
     return f"{len(run.seeds)} seed{'' if len(run.seeds) == 1 else 's'}"
 
 
 def verdict(helper: Helper) -> str:
-    """The verdict with its symbol, and why there is none."""
+    """The verdict with its symbol, or "not compared"."""
     return "not compared" if helper.n == 0 else f"{SYMBOLS[helper.verdict]} {helper.verdict}".replace(" ", NBSP)
 
 
@@ -158,7 +158,7 @@ def evidence(helper: Helper) -> str:
 
 
 def labels(helper: Helper) -> str | None:
-    """What its own model says of its labels, to follow that word; None if it was not tried."""
+    """The verdict about a silo's labels, to follow the word "labels"; None if it was not tested."""
     if not helper.inverted:
         return None
     auc, p = helper.inverted.get("auc"), helper.inverted.get("p")
@@ -193,7 +193,7 @@ def played_share(silos: Silos, found: Findings, name: str) -> float | None:
     return math.fsum(share for code, share in found.played.items() if code[digit : digit + 1] == "1")
 
 
-def _of(run: Run, target: str) -> tuple[Silos, Findings]:
+def _findings_of(run: Run, target: str) -> tuple[Silos, Findings]:
     return run.details, run.details.findings[target]
 
 

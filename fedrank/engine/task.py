@@ -10,7 +10,9 @@ import os
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from fedrank.core import protocol as core
+from fedrank.core.errors import ConfigError
 from fedrank.engine.config import RunConfig
+from fedrank.engine.deployment import Block, HeldParties, NodeSettings, NodeSide, ServerSide, part_of
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.runner import Runner
@@ -57,12 +59,14 @@ class Task(abc.ABC, Generic[Config]):
         name: Name of its entry point.
         settings: Settings of a protocol that comes as an object and has none of its own.
         shown: What a finished run shows: a :class:`fedrank.report.run.Shown`.
+        no_network: Why its runs cannot be carried over a network by requests to nodes; empty: they can.
         simulated: Dotted names of settings that mean something in a simulation only, besides those of every run.
     """
 
     name: str
     shown: Any
     settings: type[Config]
+    no_network: str = ""
     simulated: tuple[str, ...] = ()
 
     @abc.abstractmethod
@@ -89,6 +93,49 @@ class Task(abc.ABC, Generic[Config]):
     @abc.abstractmethod
     def runner(self, experiment: Any, home: RunFolder, listener: Listener) -> Runner:
         """The runner of a built experiment in its directory."""
+
+    def server(self, config: Config, n_features: int = 0) -> ServerSide:
+        """What the server of a run over a network needs; by default the run's data, as a simulation.
+
+        Args:
+            config: The configuration, resolved.
+            n_features: Features of a document or a row where the server has no data; 0: it has the run's data.
+
+        Raises:
+            FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
+        """
+        if n_features:
+            raise ConfigError(f"n-features: a server of the task {self.name!r} has the run's data; leave it out.")
+        experiment = self.build(config)
+        return ServerSide(config, experiment.protocol, experiment.parties, experiment.n_parties)
+
+    def node(self, config: Config, settings: NodeSettings) -> NodeSide:
+        """What a node of a run over a network needs; by default it holds its block of the simulated parties.
+
+        Args:
+            config: The configuration, resolved.
+            settings: Settings of the node.
+
+        Raises:
+            FedrankError: The run leaves no place for this node, or the data cannot be used.
+        """
+        if settings.data:
+            raise ConfigError(f"data: nodes of the task {self.name!r} hold parts of the run's data; leave it out.")
+        experiment = self.build(config, settings.data_folder or None)
+        numbers = settings.block(experiment.n_parties)
+        held = Block(experiment.protocol, part_of(experiment.parties, numbers), numbers)
+        return HeldParties(config, settings, held)
+
+    def device_terms(self, config: Config) -> dict[str, Any]:
+        """What real devices behind a hub must have agreed to that answer for a run's parties.
+
+        Returns:
+            Attributes of :class:`fedrank.deploy.terms.Terms` and their values.
+
+        Raises:
+            ConfigError: No devices can.
+        """
+        raise ConfigError(f"no devices can answer for the parties of {config.protocol!r}; leave gateway out.")
 
     def folder_name(self, config: Config) -> str:
         """Name of a run's directory where none is given: what the run is about, in lower case with dashes."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 from typing_extensions import override
 
 from fedrank.core.protocol import Protocol
+from fedrank.engine.deployment import HeldParties, NodeSettings
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.task import Task
@@ -16,6 +18,7 @@ from fedrank.ranking.build import Experiment, build
 from fedrank.ranking.config import DeviceConfig, RankingConfig
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.data.splits import Splits
+from fedrank.ranking.deployment import RankingServer, device_terms, ranking_node, ranking_server
 from fedrank.ranking.report.shown import SHOWN
 from fedrank.ranking.run import RankingRunner
 
@@ -41,6 +44,18 @@ class RankingTask(Task[RankingConfig]):
     @override
     def runner(self, experiment: Experiment, home: RunFolder, listener: Listener) -> RankingRunner:
         return RankingRunner(experiment, home, listener)
+
+    @override
+    def server(self, config: RankingConfig, n_features: int = 0) -> RankingServer:
+        return ranking_server(config, n_features)
+
+    @override
+    def node(self, config: RankingConfig, settings: NodeSettings) -> HeldParties:
+        return ranking_node(config, settings)
+
+    @override
+    def device_terms(self, config: RankingConfig) -> dict[str, Any]:
+        return device_terms(config)
 
     @override
     def folder_name(self, config: RankingConfig) -> str:

@@ -14,11 +14,13 @@ from typing import Any
 
 from typing_extensions import override
 
+from fedrank.engine.deployment import HeldParties, NodeSettings
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.task import Task
 from fedrank.silos.build import SiloExperiment, build_silos
 from fedrank.silos.config import BanditFedAvgConfig, SilosConfig
+from fedrank.silos.deployment import SilosServer, silos_node, silos_server
 from fedrank.silos.report.shown import SHOWN
 from fedrank.silos.run import SiloRunner
 
@@ -45,6 +47,14 @@ class SilosTask(Task[SilosConfig]):
     @override
     def runner(self, experiment: SiloExperiment, home: RunFolder, listener: Listener) -> SiloRunner:
         return SiloRunner(experiment, home, listener)
+
+    @override
+    def server(self, config: SilosConfig, n_features: int = 0) -> SilosServer:
+        return silos_server(config, n_features)
+
+    @override
+    def node(self, config: SilosConfig, settings: NodeSettings) -> HeldParties:
+        return silos_node(config, settings)
 
     @override
     def folder_name(self, config: SilosConfig) -> str:

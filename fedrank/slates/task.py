@@ -27,6 +27,10 @@ class SlatesTask(Task[PlatformsConfig]):
     name = "slates"
     settings = PlatformsConfig
     shown = SHOWN
+    no_network = (
+        "a round of platforms takes milliseconds, a message of Flower seconds. Use fedrank serve platform and fedrank "
+        "coordinate platforms."
+    )
 
     @override
     def build(

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing_extensions import override
 
 from fedrank.core.protocol import Protocol
+from fedrank.engine.deployment import NodeSettings
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.task import Task
 from fedrank.texts.build import TextExperiment, build_texts
 from fedrank.texts.config import TextsConfig
 from fedrank.texts.data.collection import Texts
+from fedrank.texts.deployment import TextsNode, TextsServer
 from fedrank.texts.report.shown import SHOWN
 from fedrank.texts.run import TextRunner
 
@@ -42,6 +44,14 @@ class TextsTask(Task[TextsConfig]):
     @override
     def runner(self, experiment: TextExperiment, home: RunFolder, listener: Listener) -> TextRunner:
         return TextRunner(experiment, home, listener)
+
+    @override
+    def server(self, config: TextsConfig, n_features: int = 0) -> TextsServer:
+        return TextsServer(config)
+
+    @override
+    def node(self, config: TextsConfig, settings: NodeSettings) -> TextsNode:
+        return TextsNode(config, settings)
 
     @override
     def folder_name(self, config: TextsConfig) -> str:

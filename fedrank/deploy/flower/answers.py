@@ -1,8 +1,8 @@
-"""A node's part: the answers of its parties to one question.
+"""A node's side: the answers of its parties to one question.
 
-A node is one silo, or a gateway of many devices: it answers for a block of the run's parties, with the very keys that a
-simulator gives them. Flower starts a new process for each message, so that everything here is loaded anew each time,
-and what a party remembers has to be put somewhere (:class:`Memory`).
+A node is one silo, or a gateway of many devices: it answers for a block of the run's parties, with the random keys that
+a simulator gives them. Flower starts a new process for each message, so that everything here is loaded anew each time,
+and what a party remembers is kept in files or by Flower (:class:`NodeState`).
 """
 
 from __future__ import annotations
@@ -14,205 +14,169 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from typing_extensions import override
 
-from fedrank.core.errors import ConfigError, WireError
+from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.core.messages import Layout
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import party_key
-from fedrank.data.catalogue import CATALOGUE
-from fedrank.data.catalogue_silos import SILO_CATALOGUE
-from fedrank.data.places import GENERATED
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.flower.messages import Answer, Question
-from fedrank.deploy.flower.own_table import hash_of, own_rows, refuse_undefined, stand_in
-from fedrank.deploy.flower.settings import NodeSettings, Settings, about, block, delta_of, task_of
-from fedrank.experiments.build import build
-from fedrank.ranking.build import Experiment
-from fedrank.silos.build import SiloExperiment
-from fedrank.silos.data.load import GENERATED as SILOS_GENERATED
-from fedrank.slates.build import SlateExperiment
-from fedrank.texts.build import TextExperiment
+from fedrank.deploy.flower.settings import about, task_of
+from fedrank.deploy.flower.setup_answers import FileStore, NoStore, Remembered, Store, setup_answer
+from fedrank.engine.config import RunConfig
+from fedrank.engine.deployment import Block, NodeSettings, NodeSide
 
-#: Rounds back to which a server may go, and finds the parties as they were.
+#: File of a node in which it counts the setups, of all runs, in which it showed something.
+SHOWN = "openings-shown"
+#: Number of rounds that a server may go back and still find the parties' state of that time.
 ROUNDS_KEPT = 3
 
 
 class Memory(abc.ABC):
-    """Where a node keeps what its parties have for themselves, between one question and the next.
+    """Where a node keeps its parties' own state between requests.
 
-    Questions are numbered through: step = round · exchanges + exchange.
+    Requests are numbered: step = round · exchanges + exchange.
     """
 
     @abc.abstractmethod
     def before(self, step: int, like: Any) -> Any:
-        """What the parties had when the step was reached; ``like``, the parties as they begin, where nothing is kept.
+        """The parties' own state before a step; ``like``, their initial state, where nothing is kept.
 
         Args:
-            step: Number of the question.
+            step: Number of the request.
             like: Pytree of arrays [parties, ...].
         """
 
     @abc.abstractmethod
     def keep(self, step: int, own: Any) -> None:
-        """Keep what they have before this step."""
+        """Keep the parties' own state before this step."""
 
 
 class FolderMemory(Memory):
-    """A folder of the node, which outlasts its process. A server that goes back some rounds finds the parties there.
+    """A folder of the node, which outlives its process, with the states of the last few rounds.
 
     Args:
         folder: The node's folder for all runs.
-        config: The run.
-        numbers: The parties.
-        exchanges: Questions of a round.
+        config: Settings of the run.
+        numbers: Numbers of the parties.
+        exchanges: Number of exchanges of a round.
     """
 
-    def __init__(self, folder: Path, config: Settings, numbers: range, exchanges: int = 1):
+    def __init__(self, folder: Path, config: RunConfig, numbers: range, exchanges: int = 1):
         of = {"run": about(config), "parties": [numbers.start, numbers.stop]}
         name = hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]
         # As many rounds as a server keeps, however many questions a round has.
         self._files = Checkpoints(folder / name, of, ROUNDS_KEPT * exchanges)
 
+    @override
     def before(self, step: int, like: Any) -> Any:
-        """As :meth:`Memory.before`; the first question of a run begins with nothing."""
-        if step == 0:
+        if step == 0:  # the first request of a run starts from nothing
             shutil.rmtree(self._files.folder, ignore_errors=True)
         return next((own for _, own in self._files.states(like, before=step)), like)
 
+    @override
     def keep(self, step: int, own: Any) -> None:
-        """As :meth:`Memory.keep`; raises RunError where the folder cannot be written."""
         self._files.save(step, own)
 
 
-def without_shares(config: Settings) -> Settings:
-    """The same protocol where it does not matter who holds which queries."""
-    default = type(config)(protocol=config.protocol)
-    same = ("share", "queries_per_client", "topics", "labels_per_client")
-    return dataclasses.replace(config, **{name: getattr(default, name) for name in same if hasattr(config, name)})
-
-
-def built(config: Settings, folder: str | None = None) -> Experiment | SiloExperiment:
-    """The experiment of a run whose parties hold no texts: :mod:`fedrank.deploy.flower.own_texts` has those that do."""
-    made = build(config, folder)
-    assert not isinstance(made, TextExperiment | SlateExperiment)  # nor do platforms run through Flower
-    return made
-
-
-class Block(NamedTuple):
-    """The parties that a node answers for.
-
-    Attributes:
-        protocol: The run's protocol.
-        parties: They; leaves of ``own`` are [parties, ...].
-        numbers: Their numbers in the run.
-        columns: A hash of what their columns are called; empty where the run says what the data is.
-    """
-
-    protocol: Protocol
-    parties: Party
-    numbers: range
-    columns: bytes = b""
-
-
 @functools.lru_cache(maxsize=4)
-def block_of(config: Settings, node: NodeSettings) -> Block:
-    """The parties that a node answers for.
-
-    The run's data is dealt out among all parties of the run, a node's own data among its own parties.
+def node_of(config: RunConfig, settings: NodeSettings) -> NodeSide:
+    """A node's side of a run, as its task makes it; the newest few are cached.
 
     Raises:
-        ConfigError: The run names a path: a server has no say in which files a node reads. Or there are more nodes than
-            parties, or the protocol is not carried.
-        DataError: The data is not there or cannot be used.
+        FedrankError: The run leaves no place for this node, or the data cannot be used.
     """
-    where = node.data_folder or None
-    if task_of(config) == "silos":
-        return _silos(config, node, where)
-    if not node.data and config.data.lower() not in (GENERATED, *CATALOGUE.names()):
-        raise ConfigError(
-            f"data = {config.data!r} is no set of the catalogue, and a run does not say which files a node reads. "
-            "Start the SuperNode with its own: --node-config 'data=\"/its/own/queries.txt\"'."
-        )
-    whole = built(without_shares(dataclasses.replace(config, data=node.data)) if node.data else config, where)
-    refuse_extra_messages(whole.protocol)
-    numbers = block(whole.n_parties, node.partition_id, node.num_partitions)
-    if node.data:
-        mine = dataclasses.replace(config, data=node.data)
-        if len(numbers) < whole.n_parties:  # rules of the server may need more parties than one node has
-            mine = dataclasses.replace(mine, clients=len(numbers), aggregate="mean", byzantine=None)
-        return Block(whole.protocol, built(mine, where).parties, numbers)
-    own = jax.tree.map(lambda leaf: leaf[numbers.start : numbers.stop], whole.parties.own)
-    return Block(whole.protocol, Party(whole.parties.shared, own), numbers)
+    side = task_of(config).node(config, settings)
+    refuse_extra_messages(side.protocol)
+    return side
 
 
-def _silos(config: Settings, node: NodeSettings, where: str | None) -> Block:
-    """A silo with its own table; or silos of a known set, of which a node then has everybody's rows: for tests."""
-    known = config.data.lower() in (SILOS_GENERATED, *SILO_CATALOGUE.names())
-    if known == bool(node.data):
-        raise ConfigError(
-            f"the run's data is {config.data!r}, "
-            + ("which leaves no place for this node's own table." if known else "and this node has no table.")
-            + ' A run in which silos have tables of their own says data = "own"; their SuperNodes are started with '
-            "--node-config 'data=\"/its/own/table.csv\"'."
-        )
-    if not node.data:
-        whole = built(config, where)
-        numbers = block(whole.n_parties, node.partition_id, node.num_partitions)
-        own = jax.tree.map(lambda leaf: leaf[numbers.start : numbers.stop], whole.parties.own)
-        return Block(whole.protocol, Party(whole.parties.shared, own), numbers)
-    if node.num_partitions != config.silos.count:
-        raise ConfigError(
-            f"the run has {config.silos.count} silos (silos-count), this node is one of {node.num_partitions} "
-            "(num-partitions). Where silos have tables of their own, each is one node."
-        )
-    arrays, names = own_rows(Path(node.data).expanduser(), config)
-    whole = stand_in(config, len(names))
-    protocol = dataclasses.replace(whole.protocol, most_rows=arrays.train.x.shape[-2])
-    numbers = range(node.partition_id, node.partition_id + 1)
-    if getattr(protocol, "target", None) == node.partition_id and protocol.measure == "auc":
-        refuse_undefined(arrays, "of the target")
-    own = jax.tree.map(lambda leaf: leaf[numbers.start : numbers.stop], whole.parties.own)
-    zero = np.zeros(1, np.int32)  # the only rows there are
-    parties = Party(jax.tree.map(jnp.asarray, arrays), own._replace(number=zero, split=zero))
-    return Block(protocol, parties, numbers, hash_of(names))
+@dataclasses.dataclass(frozen=True)
+class NodeState:
+    """Where a node keeps what its parties remember between requests.
+
+    Attributes:
+        memory: The parties' own state; None: it is not kept.
+        setup: What a party remembers of the run's setup.
+        shown: The count of setups, of all runs, in which a party showed something.
+    """
+
+    memory: Memory | None
+    setup: Store
+    shown: Store
 
 
-def answer_for(config: Settings, node: NodeSettings, question: Question, memory: Memory | None = None) -> Answer:
+def state_in_folder(config: RunConfig, side: NodeSide) -> NodeState:
+    """The state of a node in its ``state_dir``, or nowhere if it has none.
+
+    Raises:
+        RunError: There is a setup, and the node has no ``state_dir``.
+    """
+    if not side.settings.state_dir:
+        if side.setup is not None:
+            raise RunError("a silo with texts has to remember; give the node a state-dir.")
+        return NodeState(None, NoStore(), NoStore())
+    folder, number = Path(side.settings.state_dir).expanduser(), side.numbers.start
+    belongs_to = {"run": about(config), "silo": number}
+    name = hashlib.sha256(json.dumps(belongs_to, sort_keys=True).encode()).hexdigest()[:16]
+    memory = FolderMemory(folder, config, side.numbers, len(side.protocol.exchanges))
+    return NodeState(memory, FileStore(folder / f"opening-{name}.npz"), FileStore(folder / SHOWN))
+
+
+def answer_for(config: RunConfig, settings: NodeSettings, question: Question, state: NodeState | None = None) -> Answer:
     """What a node sends back; needs no Flower.
 
     Args:
-        config: The run.
-        node: Which parties, their data and where their chance comes from.
-        question: What the server asked.
-        memory: Where the parties' own state is kept; None: ``state_dir`` of the node, if there is one.
+        config: The run, resolved.
+        settings: Settings of the node.
+        question: The server's question.
+        state: Where the node keeps what its parties remember; None: in its ``state_dir``.
 
     Raises:
-        FedrankError: The question does not fit the run, or the data is not there.
+        FedrankError: The run leaves no place for this node, or promises less than the node asks for; the question does
+            not fit the run, or is out of turn; or the data cannot be used.
     """
-    mine = block_of(config, node)
-    _agree(mine.protocol, config, node)
-    if memory is None and node.state_dir:
-        exchanges = len(mine.protocol.exchanges)
-        memory = FolderMemory(Path(node.state_dir).expanduser(), config, mine.numbers, exchanges)
-    return answer_of(mine, question, config.seed, config.compute.chunk, node.chance, memory)
+    side = node_of(config, settings)
+    side.refuse_unprotected()
+    if state is None:
+        state = state_in_folder(config, side)
+    if side.setup is not None:
+        number = side.numbers.start
+        if not question.request:
+            if question.setup:  # data that cannot be used is reported before anything is sent
+                side.setup.party()
+            return Answer.of(number, np.ones(1, bool), side.columns)
+        if question.setup:
+            return setup_answer(side.setup, number, question, state.setup, state.shown)
+        remembered = Remembered.unpacked(state.setup.read()).own
+    else:
+        remembered = {}
+    block = side.block(remembered)
+    answer = answer_of(block, question, config.seed, config.compute.chunk, settings.chance, state.memory)
+    last = len(side.protocol.exchanges) - 1
+    if question.request and (question.round, question.exchange) == (config.rounds - 1, last):
+        step = question.round * (last + 1) + question.exchange
+        own = block.parties.own if state.memory is None else state.memory.before(step, block.parties.own)
+        side.finished(remembered, own, question.request)
+    return answer
 
 
 def answer_of(
     mine: Block, question: Question, seed: int, chunk: int, chance: str, memory: Memory | None = None
 ) -> Answer:
-    """:func:`answer_for` of parties that are at hand.
+    """The answer of given parties.
 
     Args:
         mine: The parties that answer.
-        question: What the server asked; without a request the answer says who is there.
+        question: The server's question; without a request the answer says which parties there are.
         seed: The run's seed.
-        chunk: Parties that answer at once; bounds the memory and changes nothing else.
-        chance: ``"seed"``: as in a simulator. ``"os"``: from the operating system.
+        chunk: Number of parties that answer at once; bounds the memory used and changes nothing else.
+        chance: Source of random numbers: ``"seed"``, as in a simulator, or ``"os"``, the operating system.
         memory: Where the parties' own state is kept; None: nowhere.
     """
     protocol, parties, numbers, columns = mine
@@ -239,19 +203,8 @@ def _with(rows: np.ndarray, who: np.ndarray, new: np.ndarray) -> np.ndarray:
     return rows
 
 
-def _agree(protocol: Protocol, config: Settings, node: NodeSettings) -> None:
-    """Refuse a run that promises this node's parties less than those who run the node ask for."""
-    if node.most_epsilon < 0:
-        return
-    promised = protocol.account(1, delta_of(config)).epsilon_round
-    if not promised <= node.most_epsilon:
-        raise ConfigError(
-            f"a round of this run has ε = {promised:.4g}; this node agrees to {node.most_epsilon:.4g} (most-epsilon)."
-        )
-
-
 def refuse_extra_messages(protocol: Protocol) -> None:
-    """Raise ConfigError for a protocol that needs more than requests and replies, such as a secure sum, or nothing."""
+    """Raise ConfigError for a protocol that sends more than requests and replies, such as a secure sum, or nothing."""
     for exchange in protocol.exchanges:
         if exchange.silent:
             raise ConfigError(f"in {protocol.name} nothing crosses; there is nothing to serve.")
@@ -266,7 +219,7 @@ def refuse_extra_messages(protocol: Protocol) -> None:
 def _answers(
     protocol: Protocol, question: Question, parties: Party, numbers: np.ndarray, seed: int, chunk: int, chance: str
 ) -> tuple[Any, Any]:
-    """What the parties have for themselves now, and their replies: arrays [parties, ...] of the host."""
+    """The parties' own state after an exchange, and their replies: NumPy arrays [parties, ...]."""
     exchange = protocol.exchanges[question.exchange]
     request, key = exchange.request.decode(question.request), jax.random.key(seed)
     several = len(protocol.exchanges) > 1

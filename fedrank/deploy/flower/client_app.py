@@ -1,4 +1,4 @@
-"""Flower's ClientApp: ``clientapp = "fedrank.deploy.flower.client_app:app"``."""
+"""The client application of Flower: ``clientapp = "fedrank.deploy.flower.client_app:app"`` in a ``pyproject.toml``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import jax
 import numpy as np
+from typing_extensions import override
 
 from fedrank.core.errors import MissingExtraError
-from fedrank.deploy.flower.answers import Memory, answer_for
+from fedrank.deploy.flower.answers import SHOWN, Memory, NodeState, answer_for
 from fedrank.deploy.flower.gateway import answer_through
 from fedrank.deploy.flower.messages import RECORD, Question
-from fedrank.deploy.flower.opening_answers import Store
-from fedrank.deploy.flower.settings import read_node, read_run, task_of
-from fedrank.deploy.flower.text_answers import answer_texts
+from fedrank.deploy.flower.settings import read_node, read_run
+from fedrank.deploy.flower.setup_answers import Store
 
 _log = logging.getLogger("fedrank.flower")
 
@@ -30,18 +30,16 @@ class ContextMemory(Memory):
     def __init__(self, state: Any):
         self._state = state
 
+    @override
     def before(self, step: int, like: Any) -> Any:
-        """As :meth:`~fedrank.deploy.flower.answers.Memory.before`."""
         steps = [kept for kept in self._steps() if kept <= step]
         if not steps:
             return like
         return jax.tree.unflatten(jax.tree.structure(like), self._state[_name(max(steps))].to_numpy_ndarrays())
 
+    @override
     def keep(self, step: int, own: Any) -> None:
-        """As :meth:`~fedrank.deploy.flower.answers.Memory.keep`.
-
-        What was kept before it stays too, for a question that is asked again.
-        """
+        # The state before it stays too, for a request that is sent again.
         from flwr.app import ArrayRecord  # pyright: ignore[reportMissingImports]
 
         self._state[_name(step)] = ArrayRecord([np.asarray(leaf) for leaf in jax.tree.leaves(own)])
@@ -53,23 +51,23 @@ class ContextMemory(Memory):
 
 
 class ContextStore(Store):
-    """The same state, for what a silo remembers of an opening.
+    """The state that Flower keeps for a run, for what a party remembers of a setup.
 
     Args:
         state: A ``flwr.app.RecordDict``.
-        name: Of what is kept.
+        name: Name of the record.
     """
 
     def __init__(self, state: Any, name: str):
         self._state, self._name = state, f"{RECORD}.{name}"
 
+    @override
     def read(self) -> bytes | None:
-        """As :meth:`~fedrank.deploy.flower.opening_answers.Store.read`."""
         record = self._state.config_records.get(self._name)
         return None if record is None else record["bytes"]
 
+    @override
     def write(self, data: bytes) -> None:
-        """As :meth:`~fedrank.deploy.flower.opening_answers.Store.write`."""
         from flwr.app import ConfigRecord  # pyright: ignore[reportMissingImports]
 
         self._state[self._name] = ConfigRecord({"bytes": data})
@@ -79,11 +77,15 @@ def _name(step: Any) -> str:
     return f"{RECORD}-{step}"
 
 
+def state_in_context(state: Any) -> NodeState:
+    """The state of a node in Flower's context, a ``flwr.app.RecordDict``."""
+    return NodeState(ContextMemory(state), ContextStore(state, "opening"), ContextStore(state, SHOWN))
+
+
 def answered(message: Any, context: Any) -> Any:
     """The answer to a Flower message.
 
-    What went wrong at a node stays there: an error's text may tell paths or data, and Flower would send it. The server
-    is told the kind of error only.
+    The text of an error stays at the node, because it may contain paths or data; the server gets its type only.
 
     Args:
         message: A ``flwr.app.Message`` with a question.
@@ -99,16 +101,12 @@ def answered(message: Any, context: Any) -> Any:
         node = read_node(context.node_config)
         question = Question.from_record(message.content.config_records.get(RECORD))
         if node.chance == "seed":
-            _log.warning("chance = 'seed': whoever knows the run's seed sees through every lie; for tests only")
-        if node.gateway and task_of(config) != "texts":
+            _log.warning("chance = 'seed': whoever knows the run's seed can undo the noise; for tests only")
+        if node.gateway:
             answer = answer_through(config, node, question)
         else:
-            memory = None if node.state_dir else ContextMemory(context.state)
-            if task_of(config) == "texts":
-                names = () if node.state_dir else ("opening", "openings-shown")
-                answer = answer_texts(config, node, question, memory, *(ContextStore(context.state, n) for n in names))
-            else:
-                answer = answer_for(config, node, question, memory)
+            state = None if node.state_dir else state_in_context(context.state)
+            answer = answer_for(config, node, question, state)
     except Exception as error:
         _log.exception("the question cannot be answered")
         return Message(Error(0, f"{type(error).__name__}; the node's log says more"), reply_to=message)

@@ -1,7 +1,7 @@
-"""A node that answers for real devices: the hub beside it asks them, and collects.
+"""A node that answers for real devices, which a hub beside it asks.
 
-The hub is one that relays (``fedrank serve --relay``). It is given the round's question, its devices report as they do
-to any hub, and when the round has closed there, the node takes their messages and sends them on. The hub's rounds close
+The hub is one that relays (``fedrank serve --relay``). It gets the round's request, its devices report as they do to
+any hub, and when the round has closed there, the node collects their messages and sends them on. The hub's rounds close
 by its own count or deadline; what comes later is too late for this round.
 """
 
@@ -17,27 +17,27 @@ import numpy as np
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.flower.messages import Answer, Question
-from fedrank.deploy.flower.settings import NodeSettings, Settings, block
+from fedrank.deploy.flower.settings import task_of
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.hub.settings import MOST_REPORTS
 from fedrank.deploy.terms import Terms
-from fedrank.ranking.build import DEPTH
-from fedrank.ranking.config import FoltrESConfig
+from fedrank.engine.config import RunConfig
+from fedrank.engine.deployment import NodeSettings
 
 _log = logging.getLogger("fedrank.flower")
 
-#: Seconds between two looks at the hub.
+#: Seconds between two requests for a round's messages.
 _LOOK = 0.2
-#: Seconds that the hub may take for one answer.
+#: Longest silence of the hub in seconds.
 _TIMEOUT = 30.0
 
 
 class Gateway:
-    """A relaying hub, as its operator sees it: no redirects, no proxies, no answer without end.
+    """Client of a relaying hub for its operator.
 
     Args:
-        url: Of the hub; plain http on this machine only.
-        token: Its admin token.
+        url: URL of the hub; plain http on this machine only.
+        token: The hub's admin token.
 
     Raises:
         ConfigError: Plain http to another machine: the token would cross in the clear.
@@ -47,7 +47,7 @@ class Gateway:
         self._hub, self._token = HttpClient(url, timeout=_TIMEOUT), token
 
     def __call__(self, method: str, path: str, body: bytes | None = None, limit: int = 65_536) -> tuple[int, bytes]:
-        """Status code and body of one answer, at most ``limit`` bytes of it and one more.
+        """Send a request; returns status code and body, of which at most ``limit`` bytes and one more are read.
 
         Raises:
             RunError: The hub does not answer.
@@ -59,10 +59,10 @@ class Gateway:
         return answer.status, answer.body
 
     def terms(self) -> Terms:
-        """What its devices agreed to.
+        """The terms that the hub's devices agreed to.
 
         Raises:
-            RunError: It does not say: the token is wrong, or it is no hub that relays.
+            RunError: The token is wrong, or the hub does not relay.
         """
         code, body = self("GET", "/v1/admin/terms")
         if code != 200:
@@ -73,60 +73,44 @@ class Gateway:
         return Terms.from_json(body)
 
 
-def check_terms(terms: Terms, config: Settings, size: int) -> None:
-    """Refuse a hub whose devices do something else than the run.
+def check_terms(terms: Terms, config: RunConfig, size: int) -> None:
+    """Refuse a hub whose devices agreed to other terms than the run's.
 
     Args:
-        terms: The hub's.
+        terms: Terms of the hub.
         config: The run, resolved.
-        size: Weights in the run's questions.
+        size: Number of weights in the run's requests.
 
     Raises:
-        ConfigError: Says what differs.
+        ConfigError: Says what differs, or that no devices can answer for the run's parties.
     """
-    if not isinstance(config, FoltrESConfig):
-        raise ConfigError(f"the gateway's devices speak foltr-es; they cannot answer for {config.protocol!r}.")
-    privacy, noisy = config.privacy, config.privacy.mechanism != "randomised-response"
-    asked = {
-        "protocol": config.protocol,
-        "ranker": config.ranker,
-        "hidden": config.hidden if config.ranker == "mlp" else 0,
-        "size": size,
-        "depth": DEPTH,  # the reward's values and their unit hang on it
-        "reward": config.reward,
-        "reward_values": config.reward_values,
-        "interactions": config.interactions,
-        "sigma": config.sigma,
-        "mechanism": privacy.mechanism,
-        "p": 1.0 if noisy else privacy.probability(terms.metric.n),
-        "epsilon": privacy.epsilon if noisy else None,
-    }
+    asked = {**task_of(config).device_terms(config), "size": size}
     wrong = [
         f"{name} is {getattr(terms, name)!r}, not {value!r}"
         for name, value in asked.items()
         if getattr(terms, name) != value
     ]
-    if wrong or not config.antithetic:
+    if wrong:
         raise ConfigError(
-            f"the gateway's devices agreed to other terms than the run's: {', '.join(wrong) or 'antithetic halves'}. "
-            "Run with theirs, or make another hub."
+            f"the gateway's devices agreed to other terms than the run's: {', '.join(wrong)}. Run with theirs, or make "
+            "another hub."
         )
 
 
 def answer_through(
-    config: Settings, node: NodeSettings, question: Question, sleep: Callable[[float], None] = time.sleep
+    config: RunConfig, node: NodeSettings, question: Question, sleep: Callable[[float], None] = time.sleep
 ) -> Answer:
     """Ask the hub's devices and collect their messages.
 
     Args:
         config: The run, resolved.
-        node: With ``gateway``, ``gateway_token`` and ``gateway_seconds``.
-        question: What the server asked.
-        sleep: Waits.
+        node: Settings of the node with ``gateway``, ``gateway_token`` and ``gateway_seconds``.
+        question: The server's question.
+        sleep: Function that waits for some seconds.
 
     Returns:
-        The messages as replies of the first parties of the node's block, by the devices' numbers. Those beyond the
-        block are left out.
+        The messages as replies of the first parties of the node's block, in the order of the devices' numbers; more
+        messages than parties are left out.
 
     Raises:
         ConfigError: The hub's terms are not the run's.
@@ -145,7 +129,7 @@ def answer_through(
             f"the gateway's hub refused the question of round {question.round}: {_reason(body, code)}. A hub collects "
             "for one run, whose rounds only go up; another run needs another hub."
         )
-    layout, numbers = terms.reply, block(config.clients, node.partition_id, node.num_partitions)
+    layout, numbers = terms.reply, node.block(config.clients)  # type: ignore[attr-defined] - of devices
     most = MOST_REPORTS * layout.nbytes
     messages = _collected(hub, question.round, node.gateway_seconds, most, sleep)
     count = len(messages) // layout.nbytes
@@ -172,7 +156,7 @@ def _collected(hub: Gateway, round_: int, seconds: float, most: int, sleep: Call
 
 
 def _reason(body: bytes, code: int) -> str:
-    """The hub's own word for it."""
+    """The hub's reason for a refusal; its status code where it gives none."""
     try:
         return str(json.loads(body)["error"])[:100]
     except (ValueError, KeyError, TypeError):

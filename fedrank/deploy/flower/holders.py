@@ -1,7 +1,7 @@
-"""Which node answers for which parties, where not everybody is asked everything.
+"""Which node answers for which parties, where only some parties are asked.
 
-A node's number in Flower says nothing about its parties. So each node is asked once who is there, without a model, and
-only those whose parties are asked are sent one.
+A node's number in Flower says nothing about its parties. So each node is asked once which parties it has, without a
+model, and a model is sent only to nodes whose parties are asked.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 
 class Holders:
-    """What nodes have said about who they answer for. Who came first keeps its parties, as long as it is there."""
+    """The parties that nodes have said they answer for. The first node of a party keeps it while it is connected."""
 
     def __init__(self):
         self._blocks: dict[int, np.ndarray] = {}  # in the order in which they came
@@ -20,27 +20,27 @@ class Holders:
         self._columns: bytes | None = None
 
     def strangers(self, nodes: Iterable[int], now: float) -> list[int]:
-        """Nodes to be asked who they are: they never said, or were asked in vain long enough ago."""
+        """Nodes to be asked which parties they have: new ones, and ones that were asked in vain long enough ago."""
         return [node for node in nodes if node not in self._blocks and self._again.get(node, now) <= now]
 
     def in_vain(self, node: int, again: float) -> None:
-        """A node gave no good answer; it is to be asked again at that time."""
+        """Note that a node gave no usable answer, and is to be asked again at time ``again``."""
         self._again[node] = again
 
     def alike(self, columns: bytes) -> bool:
-        """Whether a node's tables have the columns of the first node that was heard, by their hash."""
+        """Whether a node's data has the same hash of columns as that of the first node that was heard."""
         if self._columns is None:
             self._columns = columns
         return columns == self._columns
 
     def introduced(self, node: int, numbers: np.ndarray) -> bool:
-        """A node has said who it answers for; whether nobody else has said so of these parties."""
+        """Note the parties of a node; returns whether no other node has said to answer for one of them."""
         free = not any(np.isin(numbers, block).any() for block in self._blocks.values())
         self._blocks[node] = numbers
         return free
 
     def of(self, nodes: Iterable[int]) -> dict[int, np.ndarray]:
-        """The nodes that are there and have parties of their own, and the parties' numbers, int64 [parties]."""
+        """The connected nodes with parties of their own, and the numbers of their parties, int64 [parties]."""
         there, taken = set(nodes), np.zeros(0, np.int64)
         found = {}
         for node, numbers in self._blocks.items():

@@ -1,4 +1,4 @@
-"""What crosses between a Flower server and its nodes: one record of a few values each way.
+"""Messages between a Flower server and its nodes: one record of a few values each way.
 
 A question to a node holds the request's bytes, the same for all its parties. An answer holds the replies of many
 parties one after another, as :meth:`~fedrank.core.messages.Layout.encode_all` puts them, and one bit a party that says
@@ -21,7 +21,7 @@ from fedrank.core.messages import Layout
 #: Name of the record in a Flower message.
 RECORD = "fedrank"
 # Values of a question that stand in its record only where they say something.
-_OPTIONAL: dict[str, type] = {"asked": bytes, "opening": bool}
+_OPTIONAL: dict[str, type] = {"asked": bytes, "setup": bool}
 
 
 @dataclass(frozen=True)
@@ -31,21 +31,21 @@ class Question:
     Attributes:
         round: Number of the round, from 0.
         exchange: Which of the protocol's exchanges, from 0.
-        request: The request's bytes; empty to ask who is there.
+        request: The request's bytes; empty to ask which parties there are.
         asked: One bit a party of the node, the lowest bit of the first byte first: who is asked. Empty: all of them. A
             node is told nothing about the parties of others.
-        opening: Whether it belongs to the protocol's opening: the exchange is one of those.
+        setup: Whether it belongs to the run's setup: the exchange is one of those.
     """
 
     round: int
     exchange: int
     request: bytes
     asked: bytes = b""
-    opening: bool = False
+    setup: bool = False
 
     def hello(self) -> Question:
-        """The question who is there, before this one is asked."""
-        return Question(self.round, self.exchange, b"", opening=self.opening)
+        """The question which parties there are, before this one is asked."""
+        return Question(self.round, self.exchange, b"", setup=self.setup)
 
     def to(self, asked: np.ndarray) -> Question:
         """The same question to some of a node's parties, bool [parties of the node]."""
@@ -65,7 +65,7 @@ class Question:
         return bits[:parties]
 
     def as_record(self) -> dict[str, Any]:
-        """The values of the record; ``asked`` and ``opening`` only where they say something."""
+        """The question as values of a record; ``asked`` and ``setup`` only where they say something."""
         return {name: value for name, value in asdict(self).items() if name not in _OPTIONAL or value}
 
     @classmethod
@@ -96,7 +96,7 @@ class Answer:
         return cls(first, np.packbits(heard, bitorder="little").tobytes(), replies)
 
     def as_record(self) -> dict[str, Any]:
-        """The values of the record."""
+        """The answer as values of a record."""
         return asdict(self)
 
     @classmethod

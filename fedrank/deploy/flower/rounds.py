@@ -1,4 +1,4 @@
-"""The server's loop over rounds and exchanges, whatever carries its questions.
+"""The server's loop over rounds and exchanges, independent of what carries its questions.
 
 A question goes to every node that is there, or, where a protocol asks some parties only, to the nodes that answer for
 them. It is closed when all of them have answered or failed, or when time is up. An answer that is late, damaged or
@@ -29,21 +29,21 @@ from fedrank.engine.simulator import selective
 
 log = logging.getLogger("fedrank.flower")
 
-#: Seconds between two looks for answers, and for nodes while there are too few. Flower's own loop sleeps 3 s.
+#: Seconds between two polls for answers, and for nodes while there are too few. Flower's own loop sleeps 3 s.
 _POLL, _NODES = 0.2, 1.0
-#: Seconds between two words about waiting, and until a node that did not say who it is, is asked again.
+#: Seconds between two log lines about waiting, and until a node that did not introduce itself is asked again.
 _WORD, _AGAIN = 60.0, 60.0
-#: What a question who is there is called in a tally.
+#: Name in a tally of the question which parties a node answers for.
 HELLO = "hello"
 
 
 class Came(NamedTuple):
-    """Something that came back from a node.
+    """An answer or a failure of a node.
 
     Attributes:
         node: Number of the node.
-        record: What it sent; None if it failed.
-        failure: Why it failed, in the node's words.
+        record: Values that it sent; None if it failed.
+        failure: Reason of the failure, as the node gave it.
     """
 
     node: int
@@ -52,49 +52,49 @@ class Came(NamedTuple):
 
 
 class Network(abc.ABC):
-    """What carries questions and answers."""
+    """A network that carries questions and answers between a server and its nodes."""
 
     @abc.abstractmethod
     def nodes(self) -> Sequence[int]:
-        """Numbers of the nodes that are there."""
+        """Numbers of the connected nodes."""
 
     @abc.abstractmethod
     def ask(self, questions: Mapping[int, Question], seconds: float) -> None:
-        """Send questions; what is still on its way to earlier ones is forgotten.
+        """Send questions; answers to earlier ones that are still on their way are dropped.
 
         Args:
-            questions: What each node is asked.
-            seconds: How long an answer is of use.
+            questions: Question of each node.
+            seconds: Time after which an answer is of no use.
         """
 
     @abc.abstractmethod
     def answers(self) -> Iterable[Came]:
-        """What has come since the last call; does not wait."""
+        """Answers and failures since the last call; does not wait."""
 
     def now(self) -> float:
-        """Seconds of a clock that never goes back."""
+        """Time of a monotonic clock in seconds."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for some seconds."""
         time.sleep(seconds)
 
 
 @dataclass
 class Tally:
-    """What became of one question.
+    """The results of one question, counted.
 
     Attributes:
         exchange: Name of the exchange.
-        attempt: How often it was asked before.
+        attempt: Number of earlier attempts.
         asked: Nodes that were asked.
         heard: Nodes whose answers count.
-        parties: Parties among them.
-        failed: Nodes that could not answer.
-        malformed: Answers that could not be read.
+        parties: Parties of these nodes that were heard.
+        failed: Nodes that answered with an error.
+        malformed: Answers that could not be decoded.
         duplicate: Answers for parties of another node, and second answers.
-        late: Nodes that had not answered when time was up.
-        seconds: From the question to its end.
+        late: Nodes that had not answered in time.
+        seconds: Duration of the question.
     """
 
     exchange: str
@@ -109,35 +109,35 @@ class Tally:
     seconds: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """The tally as it stands in ``metrics.jsonl``."""
+        """The tally as a row of ``metrics.jsonl``."""
         return {**asdict(self), "seconds": round(self.seconds, 3)}
 
 
 class Log(abc.ABC):
-    """Hears what happens in a run, and keeps it."""
+    """Is told what happens in a run, and writes it down."""
 
     @abc.abstractmethod
     def asked(self, round_: int, exchange: Exchange, nodes: int) -> None:
-        """A question went out to so many nodes."""
+        """A question was sent to ``nodes`` nodes."""
 
     @abc.abstractmethod
     def heard(self, round_: int, exchange: Exchange, tally: Tally) -> None:
-        """A question was closed."""
+        """A question was closed, with these results."""
 
     @abc.abstractmethod
     def done(self, round_: int, state: Any, tallies: list[Tally]) -> None:
-        """A round is done; ``state`` is the one after it."""
+        """A round is done; ``state`` is the server's state after it."""
 
 
 class Rounds:
-    """A server's rounds.
+    """The rounds of a server.
 
     Args:
         protocol: The protocol.
         parties: Parties of the run.
-        network: What carries questions and answers.
-        settings: How many nodes a round needs, and how long it waits.
-        log: Hears what happens.
+        network: Carries questions and answers.
+        settings: Number of nodes that a round needs, and time limits.
+        log: Is told what happens.
     """
 
     def __init__(self, protocol: Protocol, parties: int, network: Network, settings: FlowerSettings, log: Log):
@@ -196,7 +196,7 @@ class Rounds:
     def _addressed(
         self, question: Question, asked: np.ndarray | None, tallies: list[Tally]
     ) -> tuple[dict[int, Question], dict[int, np.ndarray]]:
-        """What each node is asked, and, where not everybody is, for which parties it has to answer."""
+        """The question of each node, and, where only some parties are asked, the parties that it must answer for."""
         if self._holders is None or not self._begun:
             self._wait_for_nodes()  # so that they are asked who they are all at once
         if self._holders is None:
@@ -219,7 +219,7 @@ class Rounds:
             self._network.sleep(_NODES)
 
     def _greet(self, holders: Holders, question: Question, tallies: list[Tally]) -> None:
-        """Ask nodes that have not said so who they answer for. No model crosses, and the ledger does not count it."""
+        """Ask new nodes which parties they answer for. No model is sent, and the ledger does not count it."""
         strangers = holders.strangers(self._network.nodes(), self._network.now())
         if not strangers:
             return
@@ -254,7 +254,7 @@ class Rounds:
     def _one_question(
         self, questions: Mapping[int, Question], exchange: Exchange, tally: Tally, expected: Mapping[int, np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Bytes of all parties' replies, uint8 [parties, bytes], and whose they are, bool [parties]."""
+        """Bytes of all parties' replies, uint8 [parties, bytes], and which parties were heard, bool [parties]."""
 
         def rows(node: int, answer: Answer) -> tuple[np.ndarray, np.ndarray]:
             numbers, replies = answer.rows(exchange.reply, self._parties)
@@ -270,7 +270,7 @@ class Rounds:
     def _answers(
         self, questions: Mapping[int, Question], tally: Tally, read: Callable[[int, Answer], Any]
     ) -> tuple[dict[int, Any], set[int]]:
-        """Ask, and wait until all have answered or time is up: what was read of each node, and who said nothing."""
+        """Ask, and wait for all answers or until time is up; returns the decoded answers, and nodes without one."""
         tally.asked, started = len(questions), self._network.now()
         self._network.ask(questions, self._settings.round_timeout)
         waiting, said = dict(questions), {}
@@ -295,7 +295,7 @@ class Rounds:
         return said, set(waiting)
 
     def _nothing(self, layout: Layout) -> np.ndarray:
-        """Replies of parties that were not heard, uint8 [parties, bytes]: nothing but zeros."""
+        """Messages of zeros, uint8 [parties, bytes], which stand for replies of parties that were not heard."""
         rows = np.zeros((self._parties, layout.nbytes), np.uint8)
         rows[:, 0] = WIRE_VERSION << 5 | layout.kind
         return rows

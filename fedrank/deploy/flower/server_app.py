@@ -1,4 +1,4 @@
-"""Flower's ServerApp: ``serverapp = "fedrank.deploy.flower.server_app:app"``."""
+"""The server application of Flower: ``serverapp = "fedrank.deploy.flower.server_app:app"`` in a ``pyproject.toml``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from threadpoolctl import threadpool_limits
+from typing_extensions import override
 
 from fedrank.core.errors import MissingExtraError
 from fedrank.deploy.flower.messages import RECORD, Question
@@ -29,12 +30,12 @@ class FlowerNetwork(Network):
         self._grid = grid
         self._waiting: dict[str, int] = {}
 
+    @override
     def nodes(self) -> Sequence[int]:
-        """SuperNodes that take part, ascending."""
         return sorted(self._grid.get_node_ids())
 
+    @override
     def ask(self, questions: Mapping[int, Question], seconds: float) -> None:
-        """One message a node; Flower stores what they have in common once."""
         from flwr.app import ConfigRecord, Message, MessageType, RecordDict  # pyright: ignore[reportMissingImports]
 
         messages = [
@@ -51,8 +52,8 @@ class FlowerNetwork(Network):
         # One that could not be sent has no number, and is late by and by.
         self._waiting = {number: node for number, node in zip(sent, questions, strict=False) if number}
 
+    @override
     def answers(self) -> Iterable[Came]:
-        """Answers and failures that have come."""
         if not self._waiting:
             return
         for message in self._grid.pull_messages(list(self._waiting)):

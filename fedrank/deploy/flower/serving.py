@@ -1,4 +1,4 @@
-"""A run on the server: its protocol, its folder, and what is kept there.
+"""The server of a run: its rounds, and the folder that they are written to.
 
 ::
 
@@ -11,56 +11,48 @@
     weights/             the model, when the run has ended; of silos the best by the target's word, if there is one, and
                          beside it the last
 
-Where silos have texts, an opening comes first. Its questions stand in the same ledger, as of round 0, and in the first
-line of ``metrics.jsonl``; ``messages.json`` and ``model.json`` say what crosses and what is learnt. The state after it
-is kept as ``state-00000000.npz``. A server that is stopped before has a new opening the next time, with new keys.
+A protocol with a setup, such as that of silos with texts, runs it before the first round. Its requests are in the same
+ledger, as of round 0, and in the first line of ``metrics.jsonl``; ``messages.json`` and ``model.json`` say what is sent
+and what is learnt. The state after it is ``state-00000000.npz``. A server that is stopped during the setup starts a new
+one the next time, with new keys.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import math
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
+from typing_extensions import override
 
-from fedrank.core.errors import ConfigError, RunError
+from fedrank.core.errors import RunError
 from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Exchange
 from fedrank.deploy.checkpoints import Checkpoints
-from fedrank.deploy.flower.answers import built, refuse_extra_messages, without_shares
-from fedrank.deploy.flower.opening_rounds import OpeningRounds, as_rows
-from fedrank.deploy.flower.own_table import stand_in
-from fedrank.deploy.flower.own_texts import Agreed, agreed
+from fedrank.deploy.flower.answers import refuse_extra_messages
 from fedrank.deploy.flower.rounds import HELLO, Log, Network, Rounds, Tally
-from fedrank.deploy.flower.settings import FlowerSettings, Scalar, Settings, about, delta_of, read_run, task_of
+from fedrank.deploy.flower.settings import Scalar, about, read_run, task_of
+from fedrank.deploy.flower.setup_rounds import SetupRounds, as_rows
 from fedrank.engine.checkpoint import write_atomically
-from fedrank.engine.run_folder import RunFolder, described
+from fedrank.engine.deployment import ServerSide, delta_of
+from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.settings import to_toml
-from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.ranking.build import Experiment
-from fedrank.ranking.evaluate import Evaluator
-from fedrank.silos.build import SiloExperiment
-from fedrank.texts.data.features import NAMES
-from fedrank.texts.silo_sketch import SiloSketch
 
 log = logging.getLogger("fedrank.flower")
 
 
 def serve(values: Mapping[str, Scalar], network: Network) -> Any:
-    """Run what a run's table says, from its last checkpoint or from the start, to the end.
+    """Serve a run, from its last checkpoint or from the start, to the end.
 
     Args:
         values: The run's table.
-        network: What carries questions and answers.
+        network: Carries questions and answers.
 
     Returns:
         The server's last state.
@@ -69,159 +61,83 @@ def serve(values: Mapping[str, Scalar], network: Network) -> Any:
         FedrankError: The settings, the data or the folder cannot be used, or too few nodes were heard.
     """
     config, settings = read_run(values)
-    experiment = agreed(config) if task_of(config) == "texts" else experiment_of(config, settings.n_features)
-    refuse_extra_messages(experiment.protocol)
-    if isinstance(experiment, Agreed):
-        state = experiment.protocol.init(jax.random.key(config.seed))
-    else:
-        states, _ = Simulator(experiment.protocol).start(run_keys([config.seed]), experiment.parties)
-        state = jax.tree.map(lambda leaf: leaf[0], states)
+    server = task_of(config).server(config, settings.n_features)
+    refuse_extra_messages(server.protocol)
+    state = server.state()
     home = RunFolder(Path(settings.checkpoint_dir).expanduser().absolute())
     try:
         home.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{home.path}: cannot be made ({error.strerror}); name another checkpoint-dir.") from error
     with home.locked():
-        kept = Kept(experiment, config, home, measured=settings.n_features == 0)
+        kept = Kept(server, home)
         found = kept.checkpoints.newest(state)
         first, state = found or (0, state)
         log.info("%s: %d of %d rounds are done", home.path, first, config.rounds)
-        if found is None and isinstance(experiment, Agreed):
-            kept.opened(state, _opened(experiment, network, settings, kept))
+        if found is None and server.setup is not None:
+            log.info("opening: %d parties agree on keys and show each other what they show", server.n_parties)
+            _, tallies = SetupRounds(server.setup, server.n_parties, network, settings, kept).run_once()
+            kept.set_up(state, tallies)
         elif first == 0:
             kept.begin(state)
-        rounds = Rounds(experiment.protocol, experiment.n_parties, network, settings, kept)
+        rounds = Rounds(server.protocol, server.n_parties, network, settings, kept)
         state = rounds.run(state, first, config.rounds)
-        _write_weights(home, experiment, config.seed, state)
+        server.write_models(home, state)
         log.info("%s: the model is in weights/", home.path)
     return state
 
 
-def experiment_of(config: Settings, n_features: int = 0) -> Experiment | SiloExperiment:
-    """The experiment as a server needs it.
-
-    Args:
-        config: The run.
-        n_features: Features of a document or a row where the server has no data. It then needs none: which queries or
-            rows there are matters to the nodes only. 0: the server has the data that the run names.
-
-    Raises:
-        FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
-    """
-    if task_of(config) == "silos":
-        made = stand_in(config, n_features) if n_features else built(config)
-        if isinstance(made, SiloExperiment) and made.personalises_one and len(made.targets) > 1:
-            raise ConfigError('over a network a run is for one silo; name it: silos-target = "0".')
-        return made
-    if n_features == 0:
-        return built(config)
-    with tempfile.TemporaryDirectory() as folder:
-        made_up = Path(folder, "stand-in.txt")
-        made_up.write_text(f"1 qid:1 {n_features}:1\n", encoding="utf-8")
-        return built(
-            dataclasses.replace(without_shares(config), data=str(made_up), fold=1, normalise="none", holdout=0.0)
-        )
-
-
-def _opened(experiment: Agreed, network: Network, settings: FlowerSettings, kept: Kept) -> list[Tally]:
-    log.info("opening: %d silos agree on keys and show each other what they show", experiment.n_parties)
-    _, tallies = OpeningRounds(experiment.setup, experiment.n_parties, network, settings, kept).open()
-    return tallies
-
-
-def _write_weights(home: RunFolder, experiment: Experiment | SiloExperiment | Agreed, seed: int, state: Any) -> None:
-    weights = experiment.protocol.weights(state)
-    if isinstance(experiment, Agreed):
-        home.weights(_Vector(), seed, np.asarray(weights))
-        return
-    if not isinstance(experiment, SiloExperiment):
-        home.weights(experiment.ranker, seed, np.asarray(weights))
-        return
-    protocol = experiment.protocol
-    # What never crosses is the silo's; here it is as a fresh network has it.
-    fresh = jax.tree.map(lambda leaf: leaf[experiment.targets[0]], experiment.parties.own)
-    best = getattr(state, "best_weights", weights)
-    for name, model in (("", best), (f"seed{seed}-last", weights)):
-        if np.shape(model) == (protocol.parameters,):  # a method with several models has none that is everybody's
-            home.weights(protocol.network, seed, np.asarray(protocol.whole_model(model, fresh)), name)
-
-
-class _Vector:
-    """How a model is kept whose layout is its learner's: as one vector."""
-
-    def tensors(self, weights: np.ndarray) -> dict[str, np.ndarray]:
-        return {"weights": weights}
-
-
 class Kept(Log):
-    """Keeps a run in its folder.
+    """Writes a run into its folder.
 
     Args:
-        experiment: The run.
-        config: Its configuration.
-        home: Its folder; nobody else writes to it.
-        measured: Whether the server has data to measure its model with.
+        server: The server's side of the run.
+        home: The folder; no other process writes to it.
     """
 
-    def __init__(
-        self, experiment: Experiment | SiloExperiment | Agreed, config: Settings, home: RunFolder, measured: bool
-    ):
-        self.checkpoints = Checkpoints(home.path, about(config))
-        self._experiment, self._config, self._home = experiment, config, home
-        self._evaluator = None
-        if measured and isinstance(experiment, Experiment):  # a server has no silo's rows
-            self._evaluator = _evaluator(experiment, config)
+    def __init__(self, server: ServerSide, home: RunFolder):
+        self._server, self._config, self._home = server, server.config, home
+        self.checkpoints = Checkpoints(home.path, about(self._config))
         for name in ("ledger.jsonl", "metrics.jsonl"):
             _drop_half_a_line(home.path / name)
-        write_atomically(home.config, to_toml(config).encode())
+        write_atomically(home.config, to_toml(self._config).encode())
         ledger = home.path / "ledger.jsonl"
         before = Ledger.read(ledger) if ledger.exists() else Ledger()
-        self._questions = Counter(entry.exchange for entry in before if entry.sender == "server")
+        self._requests = Counter(entry.exchange for entry in before if entry.sender == "server")
 
     def begin(self, state: Any) -> None:
-        """The model before the first round is measured as well."""
+        """Measure the model before the first round."""
         self._measure({"round": 0}, state)
 
-    def opened(self, state: Any, tallies: list[Tally]) -> None:
-        """The opening is over; what it was about is written down, and the run goes on from here if it is stopped."""
-        protocol = self._experiment.protocol
-        assert isinstance(protocol, SiloSketch) and protocol.setup is not None
-        learner = protocol.learner
-        self._home.json("messages.json", described((*protocol.setup.exchanges, *protocol.exchanges)))
-        self._home.json(
-            "model.json",
-            {
-                "ranker": f"linear, {learner.loss}",
-                "n_features": learner.features,
-                "features": list(NAMES),
-                "grades": learner.grades,
-                "parameters": learner.size,
-            },
-        )
+    def set_up(self, state: Any, tallies: list[Tally]) -> None:
+        """The setup is over: write its results; a run that is stopped now continues from here."""
+        self._server.write_descriptions(self._home)
         self._measure({"round": 0, "opening": as_rows(tallies)}, state)
         self.checkpoints.save(0, state)
         log.info("opening: done, %.1f s", sum(tally.seconds for tally in tallies))
 
+    @override
     def asked(self, round_: int, exchange: Exchange, nodes: int) -> None:
-        """One request to each node; its parties share it."""
+        # One request to each node; its parties share it.
         entry = Ledger()
         entry.record(round_, exchange.name, exchange.request, sender="server", messages=nodes)
         _append(self._home.path / "ledger.jsonl", entry.text())
-        self._questions[exchange.name] += 1
-        if isinstance(self._experiment, Agreed) and self._questions.total() == 1:
-            self._promise()  # an opening may end before the first round does, with sketches handed out
+        self._requests[exchange.name] += 1
+        if self._server.setup is not None and self._requests.total() == 1:
+            self._write_account()  # a run may end after its setup, in which something was shown already
 
+    @override
     def heard(self, round_: int, exchange: Exchange, tally: Tally) -> None:
-        """One reply of each party that was heard."""
         entry = Ledger()
         entry.record(round_, exchange.name, exchange.reply, sender="parties", messages=tally.parties)
         _append(self._home.path / "ledger.jsonl", entry.text())
 
+    @override
     def done(self, round_: int, state: Any, tallies: list[Tally]) -> None:
-        """The state first: a run that goes on may measure a round twice, and must not leave one out."""
+        # The state first: a run that is resumed may measure a round twice, but must not leave one out.
         self.checkpoints.save(round_ + 1, state)
         row = {"round": round_ + 1, "exchanges": [tally.as_json() for tally in tallies]}
-        if watched := self._experiment.protocol.watch(state):
+        if watched := self._server.protocol.watch(state):
             row["watched"] = {name: _plain(np.asarray(value).tolist()) for name, value in watched.items()}
         self._measure(row, state)
         most = max(tallies, key=lambda tally: (tally.exchange != HELLO, tally.parties), default=Tally(""))
@@ -232,31 +148,24 @@ class Kept(Log):
 
     def _measure(self, row: dict[str, Any], state: Any) -> None:
         due = row["round"] % self._config.evaluation.every == 0 or row["round"] == self._config.rounds
-        if self._evaluator is not None and due:
-            weights = np.asarray(self._experiment.protocol.weights(state))
-            row["scores"] = [vars(score) for score in self._evaluator(weights[None])[0]]
+        if due:
+            scores = self._server.scores(np.asarray(self._server.protocol.weights(state)))
+            row |= {} if scores is None else {"scores": scores}
         _append(self._home.path / "metrics.jsonl", json.dumps(row) + "\n")
-        self._promise()
+        self._write_account()
 
-    def _promise(self) -> None:
-        """What was asked counts, whether or not an answer was of use: it may have left its party."""
-        if self._questions:
-            account = self._experiment.protocol.account(max(self._questions.values()), delta_of(self._config))
-            self._home.json("privacy.json", account.as_json())
+    def _write_account(self) -> None:
+        """Write ``privacy.json``: every request counts, because its reply may have left the party."""
+        if self._requests:
+            rounds, delta = max(self._requests.values()), delta_of(self._config)
+            self._home.json("privacy.json", self._server.protocol.account(rounds, delta).as_json())
 
 
 def _plain(value: Any) -> Any:
-    """Lists and numbers; what is not finite is null."""
+    """Lists and numbers, with None for numbers that are not finite."""
     if isinstance(value, list):
         return [_plain(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _evaluator(experiment: Experiment, config: Settings) -> Evaluator:
-    asked = config.evaluation
-    return Evaluator(
-        experiment.splits, experiment.ranker, experiment.metric, experiment.users, asked.measures, asked.tie_orders
-    )
 
 
 def _append(path: Path, line: str) -> None:
@@ -270,7 +179,7 @@ def _append(path: Path, line: str) -> None:
 
 
 def _drop_half_a_line(path: Path) -> None:
-    """What a killed process left of its last line is cut off."""
+    """Cut off the incomplete last line that a killed process left."""
     if path.exists():
         data = path.read_bytes()
         if not data.endswith(b"\n"):

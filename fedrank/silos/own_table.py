@@ -1,4 +1,4 @@
-"""A silo's own table at its node, and what stands for it where the rows are not: at the server.
+"""A silo's own table at its node, and a stand-in for the tables of all silos at the server, which has no rows.
 
 Silos never see each other's tables, so what their columns mean has to be agreed beforehand. A node refuses what could
 differ from silo to silo: text would become other columns at each. It takes the columns in order of their names and
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import hashlib
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError
-from fedrank.experiments.build import build
-from fedrank.silos.build import SiloExperiment, sizes
+from fedrank.silos.build import SiloExperiment, build_silos, sizes
 from fedrank.silos.config import Silos, SilosConfig
 from fedrank.silos.data.files import MISSING
 from fedrank.silos.data.splits import SiloArrays, split_many, undefined_auc
@@ -26,8 +24,6 @@ from fedrank.silos.data.tables import Silo, SiloTable
 
 #: Rows of each silo of a stand-in: enough for three parts with both labels in each.
 _ROWS = 8
-#: Octets of the hash of the columns' names.
-_HASH = 8
 
 
 def stand_in(config: SilosConfig, n_features: int) -> SiloExperiment:
@@ -55,9 +51,7 @@ def stand_in(config: SilosConfig, n_features: int) -> SiloExperiment:
             rows.writerow(["silo", "label", *(f"x{column}" for column in range(n_features))])
             for number in range(s.count):
                 rows.writerows([number, row % 2, *([row] * n_features)] for row in range(_ROWS))
-        made = build(dataclasses.replace(config, data=str(path), silos=silos))
-    assert isinstance(made, SiloExperiment)  # a run of silos
-    return made
+        return build_silos(dataclasses.replace(config, data=str(path), silos=silos))
 
 
 def read_table(path: Path, settings: Silos) -> tuple[Silo, tuple[str, ...]]:
@@ -131,11 +125,6 @@ def _number(value: Any) -> float | None:
         return float(value)
     except (TypeError, ValueError):
         return None
-
-
-def hash_of(names: tuple[str, ...]) -> bytes:
-    """A short hash of columns' names: equal for equal names."""
-    return hashlib.sha256("\n".join(names).encode()).digest()[:_HASH]
 
 
 def own_rows(path: Path, config: SilosConfig) -> tuple[SiloArrays, tuple[str, ...]]:

@@ -1,8 +1,8 @@
-"""The server's part in an opening: every silo is asked a question of its own, and asked again while it is not heard.
+"""The server's part in a run's setup: every party is asked a question of its own, and again while it is not heard.
 
-A silo answers the same question with the same words (:mod:`fedrank.deploy.flower.opening_answers`), so that asking
-again costs nothing. At the beginning all silos have to be there. One that is gone for good later is left out, as long
-as the protocol goes on without it and ``min_available_nodes`` are heard.
+A party answers the same question with the same bytes (:mod:`fedrank.deploy.flower.setup_answers`), so that asking
+again costs nothing. At the beginning all parties have to be there. One that is gone for good later is left out, as long
+as the protocol continues without it and ``min_available_nodes`` are heard.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from fedrank.deploy.flower.settings import FlowerSettings
 _PAUSE = 2.0
 
 
-class OpeningRounds(Rounds):
-    """An opening over a network. Each node answers for one silo.
+class SetupRounds(Rounds):
+    """A setup over a network. Each node answers for one party.
 
     Args:
-        opening: The protocol of one round.
+        setup: The protocol of one round.
         parties: Silos of the run.
         network: What carries questions and answers.
         settings: How many nodes are needed, and how long and how often an answer is waited for.
-        log: Hears what happens.
+        log: Is told what happens.
     """
 
-    def __init__(self, opening: Protocol, parties: int, network: Network, settings: FlowerSettings, log: Log):
+    def __init__(self, setup: Protocol, parties: int, network: Network, settings: FlowerSettings, log: Log):
         # Silos that are not there at the beginning are waited for, all of them.
-        super().__init__(opening, parties, network, dataclasses.replace(settings, min_available_nodes=parties), log)
+        super().__init__(setup, parties, network, dataclasses.replace(settings, min_available_nodes=parties), log)
         self._enough = settings.min_available_nodes
         self._silos = Holders()
 
-    def open(self) -> tuple[Any, list[Tally]]:
-        """The server's state after the opening, and what became of its questions.
+    def run_once(self) -> tuple[Any, list[Tally]]:
+        """Run the setup; returns the server's state after it, and the tallies of its questions.
 
         Raises:
             RunError: Too few silos were heard, as often as the settings allow to ask.
-            FedrankError: The protocol does not go on without a silo that is gone.
+            FedrankError: The protocol does not continue without a party that is gone.
         """
         state, tallies = self._protocol.init(None), []
         self._wait_for_silos(tallies)
@@ -58,7 +58,7 @@ class OpeningRounds(Rounds):
 
     def _wait_for_silos(self, tallies: list[Tally]) -> None:
         self._wait_for_nodes()
-        hello = Question(0, 0, b"", opening=True)
+        hello = Question(0, 0, b"", setup=True)
         for _ in range(self._settings.round_attempts):
             # All of them anew: who could not answer may have been mended.
             self._silos = self._holders = Holders()
@@ -83,12 +83,12 @@ class OpeningRounds(Rounds):
         for attempt in range(self._settings.round_attempts):
             if attempt:
                 self._network.sleep(_PAUSE)
-                self._greet(self._silos, Question(0, index, b"", opening=True), tallies)
+                self._greet(self._silos, Question(0, index, b"", setup=True), tallies)
             blocks = self._silos.of(self._network.nodes())
             silos = {node: int(block[0]) for node, block in blocks.items()}
             silos = {node: silo for node, silo in silos.items() if asked[silo] and not arrived[silo]}
             questions = {
-                node: Question(0, index, exchange.request.encode(exchange.address(state, silo)), opening=True)
+                node: Question(0, index, exchange.request.encode(exchange.address(state, silo)), setup=True)
                 for node, silo in silos.items()
             }
             tally = Tally(exchange.name, attempt)
@@ -111,5 +111,5 @@ class OpeningRounds(Rounds):
 
 
 def as_rows(tallies: list[Tally]) -> list[dict[str, Any]]:
-    """The opening's tallies as they stand in ``metrics.jsonl``, without who said hello."""
+    """The tallies of a setup as rows of ``metrics.jsonl``, without those of greetings."""
     return [tally.as_json() for tally in tallies if tally.exchange != HELLO]

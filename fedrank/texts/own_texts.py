@@ -16,8 +16,7 @@ import numpy as np
 
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.data.catalogue_texts import TEXT_CATALOGUE
-from fedrank.deploy.flower.own_table import hash_of
-from fedrank.deploy.flower.settings import NodeSettings
+from fedrank.engine.deployment import NodeSettings, hash_of
 from fedrank.texts.build import JOIN, FederationSizes, TextExperiment, build_texts, parts_of, silo_sketch
 from fedrank.texts.config import TextsConfig
 from fedrank.texts.data.corpus import corpus_of, tokenise
@@ -31,7 +30,7 @@ from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI
 
 #: What ``data`` says where each silo has texts of its own.
 OWN = "own"
-#: Largest message; Flower's connections carry up to 2 GiB.
+#: Largest message in bytes; connections carry up to 2 GiB.
 MOST_BYTES = 2**30
 #: Words of the document that an account tells about where nobody knows the longest one.
 _TYPICAL = 300

@@ -1,10 +1,10 @@
-"""A node's part in an opening: one silo, one question after the other, each answered once.
+"""A node's part in a run's setup: one party, one question after the other, each answered once.
 
-What is handed out in an opening has noise of its own, and a secure sum protects a silo only if it unmasks once. So a
-node never works a question out twice: the same question gets the very same answer again, another one in its place is
-refused, and openings that hand out sketches anew are counted, over all runs.
+What is shown in a setup has noise of its own, and a secure sum protects a party only if it unmasks once. So a node
+never computes an answer twice: the same question gets the same answer again, another one in its place is refused, and
+setups that show something anew are counted, over all runs.
 
-Flower starts a new process for each message. What a silo remembers, private keys and its rows among it, is one file of
+Flower starts a new process for each message. What a party remembers, private keys and its data included, is one file of
 the node (:class:`Store`).
 """
 
@@ -16,39 +16,50 @@ import io
 import json
 import logging
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from fedrank.core.errors import RunError, WireError
-from fedrank.core.protocol import Party, Protocol
 from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.engine.checkpoint import write_atomically
+from fedrank.engine.deployment import SetupSide
 
 _log = logging.getLogger("fedrank.flower")
 
 _ABOUT, _REPLY, _OWN = "about", "reply", "own."
-#: Nobody but the node reads what its silo remembers.
+#: Rights of that file: only its owner may read it.
 _MODE = 0o600
 
 
 class Store(abc.ABC):
-    """Where a node keeps the bytes of what its silo remembers."""
+    """Where a node keeps the bytes of what its party remembers."""
 
     @abc.abstractmethod
     def read(self) -> bytes | None:
-        """What was written last; None if nothing was."""
+        """The bytes that were written last; None if there are none."""
 
     @abc.abstractmethod
     def write(self, data: bytes) -> None:
-        """Replace it; raises RunError where it cannot be written."""
+        """Replace the bytes; raises RunError where they cannot be written."""
+
+
+class NoStore(Store):
+    """No memory at all."""
+
+    @override
+    def read(self) -> bytes | None:
+        return None
+
+    @override
+    def write(self, data: bytes) -> None:
+        raise RunError("this node has nowhere to remember a setup; give it a state-dir.")
 
 
 class FileStore(Store):
-    """A file that outlasts the node's process.
+    """A file that outlives the node's process.
 
     Args:
         path: The file; its folder is made.
@@ -57,8 +68,8 @@ class FileStore(Store):
     def __init__(self, path: Path):
         self.path = path
 
+    @override
     def read(self) -> bytes | None:
-        """As :meth:`Store.read`."""
         try:
             return self.path.read_bytes()
         except FileNotFoundError:
@@ -66,21 +77,21 @@ class FileStore(Store):
         except OSError as error:
             raise RunError(f"{self.path}: cannot be read ({error.strerror}).") from error
 
+    @override
     def write(self, data: bytes) -> None:
-        """As :meth:`Store.write`."""
         write_atomically(self.path, data, _MODE)
 
 
 @dataclass(frozen=True)
 class Remembered:
-    """What a silo remembers of the openings of a run.
+    """What a party remembers of the setup of a run.
 
     Attributes:
-        done: Exchanges of this opening that it has answered, up to the last one.
-        showing: Whether something with noise of its own has left the silo in this opening.
-        asked: Hash of the last question.
-        reply: The answer to it.
-        own: What the silo has for itself.
+        done: Number of exchanges of this setup that it has answered.
+        showing: Whether something with noise of its own has left the party in this setup.
+        asked: SHA-256 of the last request, in hexadecimal digits.
+        reply: The reply to it.
+        own: The party's own state, arrays by name.
     """
 
     done: int = 0
@@ -90,7 +101,7 @@ class Remembered:
     own: dict[str, np.ndarray] = field(default_factory=dict)
 
     def packed(self) -> bytes:
-        """As bytes."""
+        """The bytes of a NumPy archive."""
         about = {"done": self.done, "showing": self.showing, "asked": self.asked}
         arrays = {
             _ABOUT: np.frombuffer(json.dumps(about).encode(), np.uint8),
@@ -103,7 +114,7 @@ class Remembered:
 
     @classmethod
     def unpacked(cls, data: bytes | None) -> Remembered:
-        """The inverse of :meth:`packed`; of None a silo that was never asked. Raises RunError where it is damaged."""
+        """The inverse of :meth:`packed`; None: nothing. Raises RunError where the bytes are damaged."""
         if data is None:
             return cls()
         try:
@@ -117,69 +128,57 @@ class Remembered:
             ) from error
 
 
-def opening_answer(
-    opening: Protocol,
-    party: Party,
-    number: int,
-    question: Question,
-    store: Store,
-    shown: Store,
-    draws: Any,
-    most: float,
-    shows: int,
-    keeps: Callable[[str], bool],
-) -> Answer:
-    """A silo's answer to one question of the opening.
+def setup_answer(setup: SetupSide, number: int, question: Question, store: Store, shown: Store) -> Answer:
+    """A party's answer to one question of the setup.
 
     Args:
-        opening: The protocol.
-        party: The silo as it begins.
-        number: Its number.
-        question: What the server asked.
-        store: Where the silo's memory of this run is.
-        shown: Where it counts the openings, of all runs, in which it showed something.
-        draws: What the exchange draws from: None for the operating system, or a simulation's generator.
-        most: How many openings may show something.
-        shows: First exchange that hands out something with noise of its own.
-        keeps: What the silo needs when the opening is over, by name.
+        setup: The node's part in the setup.
+        number: Number of the party.
+        question: The server's question.
+        store: Where the party's memory of this run's setup is.
+        shown: Where it counts the setups, of all runs, in which it showed something.
 
     Raises:
         FedrankError: The question is out of turn, or the exchange refuses.
     """
-    if not 0 <= question.exchange < len(opening.exchanges) or question.round:
-        raise WireError(f"the opening has no exchange {question.exchange} in a round {question.round}.")
-    exchange, step = opening.exchanges[question.exchange], question.exchange
+    protocol, index = setup.protocol, question.exchange
+    if not 0 <= index < len(protocol.exchanges) or question.round:
+        raise WireError(f"the opening has no exchange {index} in a round {question.round}.")
+    exchange = protocol.exchanges[index]
+    party = setup.party()
     asked = hashlib.sha256(question.request).hexdigest()
     before = Remembered.unpacked(store.read())
-    if step == before.done - 1 and asked == before.asked:  # the answer was lost on its way
+    if index == before.done - 1 and asked == before.asked:  # the answer was lost on its way
+        setup.answered(index, before.reply)
         return Answer.of(number, np.ones(1, bool), before.reply)
-    if step == 0:
+    if index == 0:
         before = Remembered()
     elif not before.own:
         raise RunError(f"this silo is asked {exchange.name!r} and has not taken part in this run's opening so far.")
-    elif step < before.done:
+    elif index < before.done:
         raise RunError(
             f"this silo is asked {exchange.name!r} a second time with another question, which could take off its "
             "masks or its noise; nothing is answered."
         )
     now = before
-    if step >= shows and not before.showing:
-        _count(shown, most)  # before anything leaves: a process that dies now has counted
+    if index >= setup.first_shown and not before.showing:
+        _count(shown, setup.max_shown)  # before anything leaves: a process that dies now has counted
         now = replace(before, showing=True)
         store.write(replace(now, asked="", reply=b"").packed())
-    mine = party if step == 0 else party._replace(own=now.own)
-    mine, reply = exchange.respond(exchange.request.decode(question.request), mine, draws)
+    mine = party if index == 0 else party._replace(own=now.own)
+    mine, reply = exchange.respond(exchange.request.decode(question.request), mine, setup.draws(index))
     sent = exchange.reply.encode(reply)
     own = mine.own
-    if step == len(opening.exchanges) - 1:  # keys and secrets of the opening have done their work
-        own = {name: array for name, array in own.items() if keeps(name)}
-    store.write(replace(now, done=step + 1, asked=asked, reply=sent, own=own).packed())
+    if index == len(protocol.exchanges) - 1:  # keys and secrets of the setup are not needed any more
+        own = {name: array for name, array in own.items() if setup.keeps(name)}
+    store.write(replace(now, done=index + 1, asked=asked, reply=sent, own=own).packed())
+    setup.answered(index, sent)
     return Answer.of(number, np.ones(1, bool), sent)
 
 
 def _count(shown: Store, most: float) -> None:
-    """One opening more that shows something; raises RunError where that is one too many."""
-    times = openings_shown(shown)
+    """Count a setup that shows something; raises RunError where that is one too many."""
+    times = setups_shown(shown)
     if times >= most:
         raise RunError(
             f"this silo has handed out its sketches in {times} opening(s), of this run or others, and would spend ε "
@@ -190,8 +189,8 @@ def _count(shown: Store, most: float) -> None:
     shown.write(str(times + 1).encode())
 
 
-def openings_shown(shown: Store) -> int:
-    """In how many openings a silo has shown something. Raises RunError where that cannot be read."""
+def setups_shown(shown: Store) -> int:
+    """Number of setups in which a party has shown something. Raises RunError where it cannot be read."""
     data = shown.read()
     try:
         return int(data or b"0")

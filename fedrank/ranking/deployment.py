@@ -1,0 +1,131 @@
+"""Learning to rank over a network: a server without queries, nodes with queries of their own, devices behind a hub."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.protocol import Party
+from fedrank.data.catalogue import CATALOGUE
+from fedrank.data.places import GENERATED
+from fedrank.engine.deployment import Block, HeldParties, NodeSettings, ServerSide, part_of
+from fedrank.engine.run_folder import RunFolder
+from fedrank.metrics.online import REWARDS, discretised
+from fedrank.ranking.build import DEPTH, Experiment, build
+from fedrank.ranking.config import FoltrESConfig, RankingConfig
+from fedrank.ranking.evaluate import Evaluator
+
+
+class RankingServer(ServerSide):
+    """The server of a run that learns to rank.
+
+    Args:
+        experiment: The run.
+        measured: Whether the server has the run's data to measure its model with.
+    """
+
+    def __init__(self, experiment: Experiment, measured: bool):
+        e = experiment
+        super().__init__(e.config, e.protocol, e.parties, e.n_parties)
+        asked = e.config.evaluation
+        self._ranker, self._evaluator = e.ranker, None
+        if measured:
+            self._evaluator = Evaluator(e.splits, e.ranker, e.metric, e.users, asked.measures, asked.tie_orders)
+
+    @override
+    def scores(self, weights: np.ndarray) -> list[dict[str, Any]] | None:
+        return None if self._evaluator is None else [vars(score) for score in self._evaluator(weights[None])[0]]
+
+    @override
+    def write_models(self, home: RunFolder, state: Any) -> None:
+        home.weights(self._ranker, self.config.seed, np.asarray(self.protocol.weights(state)))
+
+
+def ranking_server(config: RankingConfig, n_features: int = 0) -> RankingServer:
+    """The server's side of a run.
+
+    Args:
+        config: The run, resolved.
+        n_features: Features of a document where the server has no data; which queries there are matters to the nodes
+            only. 0: the server has the data that the run names.
+
+    Raises:
+        FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
+    """
+    if n_features == 0:
+        return RankingServer(build(config), measured=True)
+    with tempfile.TemporaryDirectory() as folder:
+        made_up = Path(folder, "stand-in.txt")
+        made_up.write_text(f"1 qid:1 {n_features}:1\n", encoding="utf-8")
+        stand_in = dataclasses.replace(
+            _without_shares(config), data=str(made_up), fold=1, normalise="none", holdout=0.0
+        )
+        return RankingServer(build(stand_in), measured=False)
+
+
+def ranking_node(config: RankingConfig, settings: NodeSettings) -> HeldParties:
+    """A node's side of a run: the run's data is dealt out among all parties, a node's own data among its own parties.
+
+    Raises:
+        ConfigError: The run names a path: a server must not decide which files a node reads. Or there are more nodes
+            than parties.
+        DataError: The data is not there or cannot be used.
+    """
+    folder = settings.data_folder or None
+    if not settings.data and config.data.lower() not in (GENERATED, *CATALOGUE.names()):
+        raise ConfigError(
+            f"data = {config.data!r} is no set of the catalogue, and a run does not say which files a node reads. "
+            "Start the SuperNode with its own: --node-config 'data=\"/its/own/queries.txt\"'."
+        )
+    named = _without_shares(dataclasses.replace(config, data=settings.data)) if settings.data else config
+    whole = build(named, folder)
+    numbers = settings.block(whole.n_parties)
+    if settings.data:
+        mine: Any = dataclasses.replace(config, data=settings.data)
+        if len(numbers) < whole.n_parties:  # rules of the server may need more parties than one node has
+            fewer = {"clients": len(numbers), "aggregate": "mean", "byzantine": None}
+            mine = dataclasses.replace(mine, **{name: value for name, value in fewer.items() if hasattr(mine, name)})
+        return HeldParties(config, settings, Block(whole.protocol, build(mine, folder).parties, numbers))
+    parties: Party = part_of(whole.parties, numbers)
+    return HeldParties(config, settings, Block(whole.protocol, parties, numbers))
+
+
+def device_terms(config: RankingConfig) -> dict[str, Any]:
+    """What real devices must have agreed to that answer for the parties of a run: attributes of a hub's terms.
+
+    Raises:
+        ConfigError: Devices cannot answer for the run's protocol.
+    """
+    if not isinstance(config, FoltrESConfig) or not config.antithetic:
+        raise ConfigError(
+            f"the gateway's devices speak foltr-es with antithetic halves; they cannot answer for {config.protocol!r}."
+        )
+    privacy, noisy = config.privacy, config.privacy.mechanism != "randomised-response"
+    metric = REWARDS.get(config.reward)(DEPTH)
+    sent = metric if config.reward_values is None else discretised(metric, config.reward_values)
+    return {
+        "protocol": config.protocol,
+        "ranker": config.ranker,
+        "hidden": config.hidden if config.ranker == "mlp" else 0,
+        "depth": DEPTH,  # the reward's values and their unit depend on it
+        "reward": config.reward,
+        "reward_values": config.reward_values,
+        "interactions": config.interactions,
+        "sigma": config.sigma,
+        "mechanism": privacy.mechanism,
+        "p": 1.0 if noisy else privacy.probability(sent.n),
+        "epsilon": privacy.epsilon if noisy else None,
+    }
+
+
+def _without_shares(config: RankingConfig) -> RankingConfig:
+    """The same protocol where it does not matter who holds which queries."""
+    default = type(config)(protocol=config.protocol)
+    same = ("share", "queries_per_client", "topics", "labels_per_client")
+    return dataclasses.replace(config, **{name: getattr(default, name) for name in same if hasattr(config, name)})

@@ -26,14 +26,15 @@ class RankingServer(ServerSide):
     """The server of a run that learns to rank.
 
     Args:
-        experiment: The run.
+        config: Settings of the run, resolved.
+        experiment: The run, with its data or with a stand-in.
         measured: Whether the server has the run's data to measure its model with.
     """
 
-    def __init__(self, experiment: Experiment, measured: bool):
+    def __init__(self, config: RankingConfig, experiment: Experiment, measured: bool):
         e = experiment
-        super().__init__(e.config, e.protocol, e.parties, e.n_parties)
-        asked = e.config.evaluation
+        super().__init__(config, e.protocol, e.parties, e.n_parties)
+        asked = config.evaluation
         self._ranker, self._evaluator = e.ranker, None
         if measured:
             self._evaluator = Evaluator(e.splits, e.ranker, e.metric, e.users, asked.measures, asked.tie_orders)
@@ -59,14 +60,14 @@ def ranking_server(config: RankingConfig, n_features: int = 0) -> RankingServer:
         FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
     """
     if n_features == 0:
-        return RankingServer(build(config), measured=True)
+        return RankingServer(config, build(config), measured=True)
     with tempfile.TemporaryDirectory() as folder:
         made_up = Path(folder, "stand-in.txt")
         made_up.write_text(f"1 qid:1 {n_features}:1\n", encoding="utf-8")
         stand_in = dataclasses.replace(
             _without_shares(config), data=str(made_up), fold=1, normalise="none", holdout=0.0
         )
-        return RankingServer(build(stand_in), measured=False)
+        return RankingServer(config, build(stand_in), measured=False)
 
 
 def ranking_node(config: RankingConfig, settings: NodeSettings) -> HeldParties:

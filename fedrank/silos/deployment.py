@@ -26,11 +26,12 @@ class SilosServer(ServerSide):
     """The server of a run of silos; it has no silo's rows to measure models with.
 
     Args:
+        config: Settings of the run, resolved.
         experiment: The run, with the rows of a known set or of a stand-in.
     """
 
-    def __init__(self, experiment: SiloExperiment):
-        super().__init__(experiment.config, experiment.protocol, experiment.parties, experiment.n_parties)
+    def __init__(self, config: SilosConfig, experiment: SiloExperiment):
+        super().__init__(config, experiment.protocol, experiment.parties, experiment.n_parties)
         self._experiment = experiment
 
     @override
@@ -58,7 +59,7 @@ def silos_server(config: SilosConfig, n_features: int = 0) -> SilosServer:
     made = stand_in(config, n_features) if n_features else build_silos(config)
     if made.personalises_one and len(made.targets) > 1:
         raise ConfigError('over a network a run is for one silo; name it: silos-target = "0".')
-    return SilosServer(made)
+    return SilosServer(config, made)
 
 
 def silos_node(config: SilosConfig, settings: NodeSettings) -> HeldParties:

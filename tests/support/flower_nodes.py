@@ -10,11 +10,11 @@ import numpy as np
 from fedrank.core.messages import Array, field, message, u4
 from fedrank.core.protocol import Exchange, Protocol
 from fedrank.deploy.flower import settings as flat
-from fedrank.deploy.flower.answers import Block, Memory, answer_for, answer_of
+from fedrank.deploy.flower.answers import Memory, answer_for, answer_of
 from fedrank.deploy.flower.messages import Question
 from fedrank.deploy.flower.rounds import Came, Log, Network
+from fedrank.engine.deployment import Block, NodeSettings
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
-from fedrank.experiments.build import build
 
 CLIENTS = 7
 
@@ -59,7 +59,7 @@ def table(folder, **settings):
 def honest(values, partition, partitions, **node):
     """The behaviour of a node that does as it should."""
     config, _ = flat.read_run(values)
-    told = flat.NodeSettings(partition, partitions, chance="seed", **node)
+    told = NodeSettings(partition, partitions, chance="seed", **node)
     return lambda question: [answer_for(config, told, question).as_record()]
 
 
@@ -67,10 +67,16 @@ def everybody(values, partitions, first=10, **node):
     return {first + i: honest(values, i, partitions, **node) for i in range(partitions)}
 
 
+def server_of(values, n_features=0):
+    """The server's side of a run."""
+    config, _ = flat.read_run(values)
+    return flat.task_of(config).server(config, n_features)
+
+
 def simulated(values, **conditions):
     """Weights after the rounds, and the replies of all rounds, from the simulator."""
     config, _ = flat.read_run(values)
-    experiment = build(config)
+    experiment = flat.task_of(config).build(config)
     simulator = Simulator(experiment.protocol, conditions=Conditions(**conditions), record=True)
     keys = run_keys([config.seed])
     states, own = simulator.start(keys, experiment.parties)

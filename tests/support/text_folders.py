@@ -5,8 +5,8 @@ import json
 import numpy as np
 
 from fedrank.deploy.flower import settings as flat
-from fedrank.deploy.flower.settings import NodeSettings
-from fedrank.deploy.flower.text_answers import answer_texts
+from fedrank.deploy.flower.answers import answer_for
+from fedrank.engine.deployment import NodeSettings
 from fedrank.texts.build import build_texts
 
 SILOS, ROUNDS = 4, 2
@@ -74,7 +74,7 @@ def silo(values, number, home, folder, **told):
     """The behaviour of a silo that does as it should."""
     config, _ = flat.read_run(values)
     mine = node(number, home, folder, **told)
-    return lambda question: [answer_texts(config, mine, question).as_record()]
+    return lambda question: [answer_for(config, mine, question).as_record()]
 
 
 def experiment_of(values, folders):

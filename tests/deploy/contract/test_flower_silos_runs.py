@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from fedrank.core.ledger import Ledger
 from fedrank.deploy.flower.settings import read_run
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.experiments.build import build
+from fedrank.silos.build import build_silos
 
 SILOS, ROUNDS = 4, 2
 
@@ -34,7 +34,7 @@ def test_four_silos_learn_what_a_simulator_learns_and_only_who_is_asked_is_sent_
         "checkpoint-dir": str(kept),
     }
     config, _ = read_run(values)
-    experiment, keys = build(config), run_keys([config.seed])
+    experiment, keys = build_silos(config), run_keys([config.seed])
     simulator = Simulator(experiment.protocol)
     states, own = simulator.start(keys, experiment.parties)
     states, _, seen = simulator.advance(keys, states, experiment.parties.shared, own, 0, ROUNDS)

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from text_folders import ROUNDS, SILOS, experiment_of, table, write_folders
 
 from fedrank.core.ledger import Ledger
-from fedrank.deploy.flower.opening_answers import Remembered
+from fedrank.deploy.flower.setup_answers import Remembered
 from fedrank.engine.simulator import Simulator, run_keys
 
 pytestmark = pytest.mark.slow

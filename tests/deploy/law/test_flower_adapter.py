@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flower_nodes import CLIENTS, Count, Counting, Nodes, Number, close, everybody, honest, simulated, table
+from flower_nodes import CLIENTS, Count, Counting, Nodes, Number, close, everybody, honest, server_of, simulated, table
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,14 +15,14 @@ from fedrank.core.ledger import Ledger
 from fedrank.core.messages import Layout
 from fedrank.core.protocol import Party
 from fedrank.deploy.flower import settings as flat
-from fedrank.deploy.flower.answers import Block, FolderMemory, answer_for, answer_of, block_of, pack
+from fedrank.deploy.flower.answers import FolderMemory, answer_for, answer_of, node_of, pack
 from fedrank.deploy.flower.client_app import ContextMemory, answered
 from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.deploy.flower.rounds import Log, Rounds
 from fedrank.deploy.flower.server_app import FlowerNetwork
-from fedrank.deploy.flower.serving import experiment_of, serve
+from fedrank.deploy.flower.serving import serve
+from fedrank.engine.deployment import Block, NodeSettings, block
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.experiments.build import build
 from fedrank.ranking.config import FoltrESConfig
 from fedrank.ranking.data.load import load
 from fedrank.ranking.foltr_pdgd.messages import WeightsReply
@@ -38,7 +38,7 @@ def test_nodes_give_the_draws_and_the_model_of_a_simulator(protocol, partitions,
     state = serve(values, network)
     weights, replies = simulated(values)
     close(state, weights)
-    layout = experiment_of(flat.read_run(values)[0], 46).protocol.exchanges[0].reply
+    layout = server_of(values, 46).protocol.exchanges[0].reply
     for number in range(3):
         sent = network.records[number * partitions : (number + 1) * partitions]
         bytes_of_round = b"".join(record["replies"] for record in sorted(sent, key=lambda record: record["first"]))
@@ -92,7 +92,7 @@ def test_a_node_that_does_wrong_costs_its_own_parties_only(what, tmp_path):
     behaviour, counted = WRONG[what]
     nodes = {**everybody(values, 3), 12: behaviour(values, 2, 3)}
     state = serve(values, Nodes(nodes))
-    mine = set(flat.block(CLIENTS, 2, 3))
+    mine = set(block(CLIENTS, 2, 3))
     close(state, simulated(values, absent=tuple(party in mine for party in range(CLIENTS)))[0])
     rows = [json.loads(line) for line in (tmp_path / "kept" / "metrics.jsonl").read_text().splitlines()]
     tallies = [row["exchanges"][0] for row in rows if "exchanges" in row]
@@ -137,7 +137,7 @@ def test_too_few_answers_stop_the_run_and_running_again_goes_on(tmp_path):
     close(state, simulated(values)[0])
     # What was asked counts, though nothing was learnt from it: 2 rounds, 2 attempts, 2 rounds.
     promise = json.loads((tmp_path / "kept" / "privacy.json").read_text())
-    assert promise == build(flat.read_run(values)[0]).protocol.account(6, 1e-6).as_json()
+    assert promise == server_of(values).protocol.account(6, 1e-6).as_json()
 
 
 def test_a_run_goes_on_with_the_very_same_numbers(tmp_path):
@@ -193,8 +193,8 @@ def test_the_ledger_counts_the_bytes_that_crossed(protocol, tmp_path):
 def test_chance_of_the_operating_system_is_the_default_and_is_no_seeds(tmp_path, monkeypatch):
     values = table(tmp_path, clients=40)
     config, _ = flat.read_run(values)
-    layout = build(config).protocol.exchanges[0]
-    question = Question(0, 0, layout.request.encode(layout.ask(experiment_of(config, 46).protocol.init(None))))
+    layout = server_of(values).protocol.exchanges[0]
+    question = Question(0, 0, layout.request.encode(layout.ask(server_of(values, 46).protocol.init(None))))
     told = {"partition-id": 0, "num-partitions": 1}
     monkeypatch.delenv(flat.CHANCE_VARIABLE, raising=False)
     assert flat.read_node(told).chance == "os"
@@ -233,15 +233,15 @@ def test_nodes_with_data_of_their_own_need_none_at_the_server(tmp_path):
     network = Nodes({i: honest(values, i, 2, data=file) for i, file in enumerate(files)})
     state = serve(values, network)
     told = [simulated({**values, "data": file})[1] for file in files]
-    cut = len(flat.block(CLIENTS, 0, 2))
+    cut = len(block(CLIENTS, 0, 2))
     replies = jax.tree.map(lambda one, other: np.concatenate([one[0, :cut], other[0, cut:]]), *told)
-    protocol = experiment_of(flat.read_run(values)[0], 46).protocol
+    protocol = server_of(values, 46).protocol
     told = jax.tree.map(jnp.asarray, replies)
     expected = protocol.exchanges[0].tell(protocol.init(None), told, jnp.ones(CLIENTS, bool))
     close(state, np.asarray(expected.weights))
     # A silo's queries are dealt out among its own parties, not among those of the run.
     fixed, _ = flat.read_run({**values, "share": "fixed"})
-    count = block_of(fixed, flat.NodeSettings(1, 2, data=files[1])).parties.own.count
+    count = node_of(fixed, NodeSettings(1, 2, data=files[1])).block({}).parties.own.count
     assert count.tolist() == [load(files[1]).train.n_queries // (CLIENTS - cut)] * (CLIENTS - cut)
 
 
@@ -249,7 +249,7 @@ def test_a_run_may_not_say_which_files_a_node_reads(tmp_path):
     (tmp_path / "secret.txt").write_text("1 qid:1 46:1\n")
     config, _ = flat.read_run(table(tmp_path, data=str(tmp_path / "secret.txt")))
     with pytest.raises(ConfigError, match="does not say which files a node reads"):
-        answer_for(config, flat.NodeSettings(0, 1), Question(0, 0, b""))
+        answer_for(config, NodeSettings(0, 1), Question(0, 0, b""))
 
 
 def test_a_protocol_with_a_secure_sum_is_refused_on_both_sides(tmp_path):
@@ -257,7 +257,7 @@ def test_a_protocol_with_a_secure_sum_is_refused_on_both_sides(tmp_path):
     with pytest.raises(ConfigError, match="secure sum"):
         serve(values, Nodes({}))
     with pytest.raises(ConfigError, match="secure sum"):
-        answer_for(flat.read_run({**values, "data": "generated"})[0], flat.NodeSettings(0, 1), Question(0, 0, b""))
+        answer_for(flat.read_run({**values, "data": "generated"})[0], NodeSettings(0, 1), Question(0, 0, b""))
 
 
 class Grid:
@@ -296,7 +296,7 @@ def test_flowers_own_messages_carry_a_run(tmp_path, caplog, monkeypatch):
     told[2]["data"] = str(tmp_path / "of-the-hospital.txt")
     grid = Grid(flwr, values, {2**63 - 1 - i: config for i, config in enumerate(told)})
     state = serve(values, FlowerNetwork(grid))
-    absent = tuple(party in flat.block(CLIENTS, 2, 3) for party in range(CLIENTS))
+    absent = tuple(party in block(CLIENTS, 2, 3) for party in range(CLIENTS))
     close(state, simulated(values, absent=absent)[0])
     assert grid.types == {"query"}
     failed = [reply.error.reason for reply in grid.replies.values() if reply.has_error()]
@@ -336,7 +336,7 @@ def test_parties_remember_over_exchanges_rounds_and_processes(where, tmp_path):
     lost = [(1, 1)]  # of the second node, once
 
     def node(i):
-        numbers = flat.block(5, i, 2)
+        numbers = block(5, i, 2)
 
         def behaviour(question):
             mine = Block(protocol, Party(None, own[numbers.start : numbers.stop]), numbers)
@@ -374,8 +374,8 @@ def test_a_node_does_not_answer_a_run_that_promises_too_little(tmp_path):
     asked = Question(0, 0, b"no request")
     for settings, epsilon in ((dict(privacy_p=0.9), 4 * np.log(0.9 * 10 / 0.1)), (dict(privacy_p=1.0), np.inf)):
         config, _ = flat.read_run(table(tmp_path, **settings))
-        strict = flat.NodeSettings(0, 1, chance="seed", most_epsilon=17.9)
+        strict = NodeSettings(0, 1, chance="seed", most_epsilon=17.9)
         with pytest.raises(ConfigError, match=r"this node agrees to 17\.9"):
             answer_for(config, strict, asked)
         with pytest.raises(WireError):  # it is looked at where the node agrees
-            answer_for(config, flat.NodeSettings(0, 1, chance="seed", most_epsilon=epsilon + 0.1), asked)
+            answer_for(config, NodeSettings(0, 1, chance="seed", most_epsilon=epsilon + 0.1), asked)

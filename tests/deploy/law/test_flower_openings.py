@@ -12,7 +12,8 @@ from fedrank.core.messages import Array, field, message, u4
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.deploy.flower.client_app import ContextStore
 from fedrank.deploy.flower.messages import Question
-from fedrank.deploy.flower.opening_answers import FileStore, Remembered, opening_answer
+from fedrank.deploy.flower.setup_answers import FileStore, Remembered, setup_answer
+from fedrank.engine.deployment import SetupSide
 
 
 @message(kind=1)
@@ -44,15 +45,32 @@ class Showing(Protocol):
     init = weights = account = Noisy.ask
 
 
+class Side(SetupSide):
+    """A silo that keeps its value, and shows something from the second exchange on."""
+
+    protocol, first_shown = Showing(), 1
+
+    def __init__(self, most):
+        self.max_shown = most
+
+    def party(self):
+        return Party(None, {})
+
+    def draws(self, exchange):
+        return None
+
+    def keeps(self, name):
+        return name == "value"
+
+
 def noisy(store, step, value, most=1.0):
     """What the silo answers; from the second exchange on it shows something."""
     request = Noisy().request.encode(Message(np.uint32(value)))
-    question = Question(0, step, request, opening=True)
-    party = Party(None, {})
+    question = Question(0, step, request, setup=True)
     shown = (
         FileStore(store.path.with_name("shown")) if isinstance(store, FileStore) else ContextStore(store._state, "n")
     )
-    answer = opening_answer(Showing(), party, 2, question, store, shown, None, most, 1, lambda name: name == "value")
+    answer = setup_answer(Side(most), 2, question, store, shown)
     assert answer.numbers(4).tolist() == [2]
     return answer.replies
 

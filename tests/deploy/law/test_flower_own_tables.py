@@ -12,14 +12,15 @@ from safetensors.numpy import load_file
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError, WireError
 from fedrank.deploy.flower import settings as flat
-from fedrank.deploy.flower.answers import answer_for, block_of
+from fedrank.deploy.flower.answers import answer_for, node_of
 from fedrank.deploy.flower.messages import Question
-from fedrank.deploy.flower.own_table import hash_of, read_table, stand_in
 from fedrank.deploy.flower.serving import serve
+from fedrank.engine.deployment import NodeSettings, hash_of
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.experiments.build import build
+from fedrank.silos.build import build_silos
 from fedrank.silos.config import Silos
 from fedrank.silos.data.generate import generate_silos
+from fedrank.silos.own_table import read_table, stand_in
 
 SILOS, FEATURES, ROUNDS = 4, 8, 2
 HELLO = Question(0, 0, b"")
@@ -60,7 +61,7 @@ def table(folder, **settings):
 
 def node(values, number, path, **told):
     config, _ = flat.read_run(values)
-    return config, flat.NodeSettings(number, SILOS, data=str(path), chance="seed", **told)
+    return config, NodeSettings(number, SILOS, data=str(path), chance="seed", **told)
 
 
 @pytest.mark.slow
@@ -77,7 +78,7 @@ def test_silos_with_their_own_files_learn_what_one_file_of_all_gives(crossing, f
         serve({**values, "num-server-rounds": 1}, Nodes(nodes))
     state = serve(values, Nodes(nodes))
     config, _ = flat.read_run({**values, "data": str(everything)})
-    experiment, keys = build(config), run_keys([config.seed])
+    experiment, keys = build_silos(config), run_keys([config.seed])
     simulator = Simulator(experiment.protocol)
     states, own = simulator.start(keys, experiment.parties)
     states, own, seen = simulator.advance(keys, states, experiment.parties.shared, own, 0, ROUNDS)
@@ -159,12 +160,12 @@ def test_what_does_not_fit_is_told_before_anything_is_learnt(files, tmp_path):
     ):
         changed, _ = flat.read_run({**values, **wrong})
         with pytest.raises(ConfigError, match=said):
-            block_of(changed, told)
+            node_of(changed, told)
     with pytest.raises(ConfigError, match="this node has no table"):
-        block_of(config, flat.NodeSettings(1, SILOS))
+        node_of(config, NodeSettings(1, SILOS))
     with pytest.raises(DataError, match="Silo of the target has validation rows of one class"):
-        block_of(*node(values, 1, tmp_path / "one.csv"))
-    assert block_of(*node(values, 2, tmp_path / "one.csv")).numbers == range(2, 3), "another silo may be of one class"
+        node_of(*node(values, 1, tmp_path / "one.csv"))
+    assert node_of(*node(values, 2, tmp_path / "one.csv")).numbers == range(2, 3), "another silo may be of one class"
     with pytest.raises(UnknownNameError, match="silo"):
         stand_in(flat.read_run({**values, "silos-target": "hungarian"})[0], FEATURES)
     with pytest.raises(ConfigError, match="a run is for one silo"):

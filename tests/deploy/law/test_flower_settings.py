@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.flower import settings as flat
+from fedrank.engine.deployment import block
 from fedrank.engine.settings import from_dict
 from fedrank.ranking.config import (
     Compute,
@@ -100,8 +101,8 @@ def test_a_node_that_does_not_know_its_place_is_told(values):
 def test_blocks_follow_one_another_and_are_alike(parties, partitions):
     if partitions > parties:
         with pytest.raises(ConfigError, match="is empty"):
-            [flat.block(parties, i, partitions) for i in range(partitions)]
+            [block(parties, i, partitions) for i in range(partitions)]
         return
-    blocks = [flat.block(parties, i, partitions) for i in range(partitions)]
+    blocks = [block(parties, i, partitions) for i in range(partitions)]
     assert [party for block in blocks for party in block] == list(range(parties))
     assert max(map(len, blocks)) - min(map(len, blocks)) <= 1

@@ -12,19 +12,20 @@ from text_folders import DOCUMENTS, ROUNDS, SILOS, experiment_of, node, silo, ta
 
 from fedrank.core.errors import ConfigError, DataError, RunError, SecureSumError
 from fedrank.core.ledger import Ledger
-from fedrank.deploy.flower import own_texts
 from fedrank.deploy.flower import settings as flat
+from fedrank.deploy.flower.answers import SHOWN, answer_for
 from fedrank.deploy.flower.messages import Question
-from fedrank.deploy.flower.opening_answers import FileStore, Remembered, openings_shown
-from fedrank.deploy.flower.opening_rounds import OpeningRounds
 from fedrank.deploy.flower.serving import serve
-from fedrank.deploy.flower.text_answers import SHOWN, answer_texts, rows_of_party_in
+from fedrank.deploy.flower.setup_answers import FileStore, Remembered, setups_shown
+from fedrank.deploy.flower.setup_rounds import SetupRounds
 from fedrank.engine.setup import run_setup
 from fedrank.engine.simulator import Simulator, run_keys
+from fedrank.texts import own_texts
+from fedrank.texts.deployment import rows_after_setup
 from fedrank.texts.silo_sketch.setup.exchange_sketches import rows_of_party
 from fedrank.texts.silo_sketch.state import SketchRows
 
-HELLO = Question(0, 0, b"", opening=True)
+HELLO = Question(0, 0, b"", setup=True)
 ASKING = {"sketch_mode": "per-query", "texts_words": 16, "sketch_z1": 1}
 
 
@@ -63,7 +64,7 @@ def over_nodes(values, nodes):
     """The server's state after the opening, the log, the network and the tallies."""
     config, told = flat.read_run(values)
     network, log = Nodes(nodes), Heard()
-    state, tallies = OpeningRounds(own_texts.agreed(config).setup, SILOS, network, told, log).open()
+    state, tallies = SetupRounds(own_texts.agreed(config).setup, SILOS, network, told, log).run_once()
     return state, log, network, tallies
 
 
@@ -143,7 +144,9 @@ def test_a_silos_rows_alone_are_its_part_of_everybodys(folders, tmp_path):
     over_nodes(values, everybody(values, folders, tmp_path))
     whole = experiment_of(values, folders).setup_results().arrays.rows
     for number in range(SILOS):
-        mine = rows_of_party_in(FileStore(next((tmp_path / f"node{number}").glob("opening-*.npz"))))
+        mine = rows_after_setup(
+            Remembered.unpacked(FileStore(next((tmp_path / f"node{number}").glob("opening-*.npz"))).read()).own
+        )
         for name in SketchRows._fields:
             one, other = getattr(mine, name)[0, 0, 0], np.asarray(getattr(whole, name))[0, 0, number]
             assert one.dtype == other.dtype, name
@@ -214,7 +217,7 @@ def test_a_server_that_unmasks_twice_gets_nothing(shared, folders):
     fewer = dataclasses.replace(request, survived=np.array([1, 0, 0], np.uint8))
     changed = dataclasses.replace(question, request=exchange.request.encode(fewer))
     with pytest.raises(RunError, match="asked 'sum-unmasking' a second time with another question"):
-        answer_texts(config, node(0, folders[0], shared.folder), changed)
+        answer_for(config, node(0, folders[0], shared.folder), changed)
 
 
 @pytest.mark.slow
@@ -224,7 +227,7 @@ def test_a_second_opening_is_refused_by_silos_with_texts_of_their_own(folders, t
     with pytest.raises(RunError, match="in 1 opening"):
         over_nodes(values, everybody(values, folders, tmp_path, chance="os"))
     over_nodes(values, everybody(values, folders, tmp_path, chance="os", most_openings=2))
-    assert openings_shown(FileStore(tmp_path / "node0" / SHOWN)) == 2
+    assert setups_shown(FileStore(tmp_path / "node0" / SHOWN)) == 2
     with pytest.raises(RunError, match="in 2 opening"):  # another seed is another run
         other = {**values, "seed": 1}
         over_nodes(other, everybody(other, folders, tmp_path, chance="os", most_openings=2))
@@ -259,10 +262,10 @@ def test_what_does_not_fit_or_protect_is_told_before_anything_crosses(run, told,
     config, _ = flat.read_run(table(tmp_path, **run))
     mine = node(1, folders[1], tmp_path, **told)
     if not said:
-        assert answer_texts(config, mine, HELLO).numbers(SILOS).tolist() == [1]
+        assert answer_for(config, mine, HELLO).numbers(SILOS).tolist() == [1]
         return
     with pytest.raises((ConfigError, DataError), match=said):
-        answer_texts(config, mine, HELLO)
+        answer_for(config, mine, HELLO)
 
 
 @pytest.mark.slow
@@ -274,12 +277,12 @@ def test_a_server_that_is_stopped_after_the_opening_goes_on_without_another(fold
         return lambda q: asked.append(q) or (honest(q) if not ends(q) else [None])
 
     with pytest.raises(RunError, match=r"round 0: fewer than 4 nodes were heard"):
-        serve(values, Nodes({n: until(lambda q: not q.opening, h) for n, h in nodes.items()}))
-    assert sum(q.opening for q in asked) > SILOS
+        serve(values, Nodes({n: until(lambda q: not q.setup, h) for n, h in nodes.items()}))
+    assert sum(q.setup for q in asked) > SILOS
     asked.clear()
     with pytest.raises(RunError, match="round 0"):
         serve(values, Nodes({n: until(lambda q: True, h) for n, h in nodes.items()}))
-    assert asked and not any(q.opening for q in asked)
+    assert asked and not any(q.setup for q in asked)
     kept = tmp_path / "kept"
     (row,) = (json.loads(line) for line in (kept / "metrics.jsonl").read_text().splitlines())
     assert [(one["exchange"], one["parties"]) for one in row["opening"]][-2:] == [("receive", 4), ("scale", 4)]
@@ -289,7 +292,7 @@ def test_a_server_that_is_stopped_after_the_opening_goes_on_without_another(fold
     assert json.loads((kept / "model.json").read_text())["n_features"] == 16
     config, _ = flat.read_run(values)
     with pytest.raises(RunError, match="no rows to train on"):
-        answer_texts(config, node(0, folders[0], tmp_path / "elsewhere"), Question(0, 0, b"?"))
+        answer_for(config, node(0, folders[0], tmp_path / "elsewhere"), Question(0, 0, b"?"))
 
 
 @pytest.mark.slow

@@ -11,17 +11,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flower_nodes import Nodes, table
+from flower_nodes import Nodes, server_of, table
 from hubs import make
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.device import Device
 from fedrank.deploy.flower.gateway import Gateway, answer_through, check_terms
 from fedrank.deploy.flower.messages import Question
-from fedrank.deploy.flower.serving import experiment_of, serve
-from fedrank.deploy.flower.settings import NodeSettings, read_node, read_run
+from fedrank.deploy.flower.serving import serve
+from fedrank.deploy.flower.settings import read_node, read_run
 from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub.service import hub_app
+from fedrank.engine.deployment import NodeSettings
 
 FEATURES = 3
 
@@ -90,8 +91,8 @@ def test_a_flower_run_over_real_devices(gateway, tmp_path):
                 break
             time.sleep(0.05)
     # What the server was told is what the log of the gateway's hub holds, and the model is what it makes of it.
-    (exchange,) = experiment_of(config, FEATURES).protocol.exchanges
-    protocol = experiment_of(config, FEATURES).protocol
+    (exchange,) = server_of(values, FEATURES).protocol.exchanges
+    protocol = server_of(values, FEATURES).protocol
     expected = protocol.init(None)
     for number, record in enumerate(network.records):
         log = b"".join(message for _, message in hub_log(hub, number))

@@ -27,6 +27,7 @@ import fedrank
 from fedrank.core import errors, rng
 from fedrank.core.messages import Layout
 from fedrank.core.registry import Registry
+from fedrank.engine.methods import method, method_names
 
 
 def modules() -> list[str]:
@@ -96,16 +97,18 @@ def hub() -> str:
 
 
 def configuration() -> str:
-    """One table a section of the run's configuration."""
-    from fedrank.experiments.config import RunConfig
-
-    sections: dict[str, list[tuple[str, ...]]] = {}
-    for key, kind, default, text in settings(RunConfig):
-        section, _, name = key.rpartition(".")
-        sections.setdefault(section, []).append((f"`{name}`", _type_name(kind), _default_text(default), text))
+    """A table for each protocol's settings; protocols with the same settings share one."""
+    by_class: dict[type, list[str]] = {}
+    for name in method_names():
+        by_class.setdefault(method(name).settings, []).append(name)
     parts = []
-    for section, rows in sections.items():
-        title = f"`[{section}]`" if section else "Top of the file"
+    for cls, names in by_class.items():
+        title = ", ".join(f"`{name}`" for name in names)
+        rows = [
+            (f"`{key}`", _type_name(kind), _default_text(default), text)
+            for key, kind, default, text in settings(cls)
+            if key != "protocol"
+        ]
         parts += [f"## {title}\n", _table(("key", "takes", "default", "meaning"), rows)]
     return "\n".join(parts)
 

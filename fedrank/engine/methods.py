@@ -6,13 +6,12 @@ methods imports no arrays: names and help texts have to be quick.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from fedrank.core import plugins
-from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Protocol
 from fedrank.engine.config import RunConfig
 
@@ -71,13 +70,7 @@ def task_of(protocol: str, task: str | None = None) -> Any:
     Raises:
         UnknownNameError: There is no such protocol, or no such task.
     """
-    try:
-        return plugins.get("fedrank.tasks", task or method(protocol).task)
-    except UnknownNameError:
-        raise
-    except ConfigError:  # a wing that has no task yet
-        wing = plugins._points(_GROUP)[protocol].value.split(".methods")[0]
-        return importlib.import_module("fedrank.experiments.old_tasks").old_task(wing)
+    return plugins.get("fedrank.tasks", task or method(protocol).task)
 
 
 def known_by(setting: str) -> list[str]:

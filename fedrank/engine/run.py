@@ -63,6 +63,20 @@ def run(
         return runner.run()
 
 
+def build(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> Any:
+    """What a configuration names, built: an :class:`~fedrank.engine.task.Experiment`.
+
+    Args:
+        config: The configuration.
+        folder: Where data sets are looked for; by default ``FEDRANK_DATA`` or the platform's cache.
+
+    Raises:
+        FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
+    """
+    config = config.resolved()
+    return task_of(config.protocol).build(config, folder)
+
+
 def resume(
     folder: str | os.PathLike[str],
     *,

@@ -12,9 +12,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.engine.config import settings_of
-from fedrank.engine.methods import known_by, method, method_names
-from fedrank.experiments.config import RunConfig as OldConfig
-from fedrank.experiments.known import family
+from fedrank.engine.methods import known_by, method
 
 #: The protocol of a configuration that names none.
 DEFAULT_PROTOCOL = "foltr-es"
@@ -38,10 +36,7 @@ def settings_class(protocol: str) -> type:
     Raises:
         UnknownNameError: There is no such protocol.
     """
-    try:
-        return method(protocol).settings
-    except ConfigError:
-        return OldConfig
+    return method(protocol).settings
 
 
 def from_dict(values: dict[str, Any], cls: type | None = None, where: str = "") -> Any:
@@ -99,9 +94,6 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
 
 def drop_replaced(values: dict[str, Any], key: str, cls: type) -> None:
     """Take out of a nested dictionary, in place, the settings that the setting ``key`` replaces, and derived ones."""
-    if cls is OldConfig:
-        drop_rivals(values, key)
-        return
     for name, _, one in settings_of(cls()):
         if name == key:
             for other in one.metadata.get("replaces", ()):
@@ -125,8 +117,6 @@ def with_setting(config: Any, key: str, value: Any) -> Any:
     Raises:
         ConfigError: There is no such setting, the value is not allowed, or the new protocol lacks a changed setting.
     """
-    if isinstance(config, OldConfig) and (key != "protocol" or value not in method_names()):
-        return _with_old_setting(config, key, value)
     if key == "protocol":
         cls = settings_class(value)
         if isinstance(config, cls) and type(config) is cls and config.protocol == value:
@@ -147,10 +137,8 @@ def with_setting(config: Any, key: str, value: Any) -> Any:
 def changes(config: Any) -> dict[str, Any]:
     """Dotted names and values of the settings that differ from the defaults of the configuration's class."""
     values = as_dict(config)
-    if not isinstance(config, OldConfig):
-        type(config).without_derived(values)
-    default = OldConfig(protocol=config.protocol) if isinstance(config, OldConfig) else type(config)()
-    before = {name: value for name, value, _ in settings_of(default)}
+    type(config).without_derived(values)
+    before = {name: value for name, value, _ in settings_of(type(config)())}
     flat = dict(_flat(values))
     return {name: value for name, value in flat.items() if name != "protocol" and _plain(before.get(name)) != value}
 
@@ -176,51 +164,6 @@ def _nested(flat: dict[str, Any]) -> dict[str, Any]:
             table = table.setdefault(part, {})
         table[last] = value
     return out
-
-
-# ---------------------------------------------------------------- settings of wings that have none of their own yet
-
-_RIVALS = {"rounds": "budget", "budget": "rounds", "privacy.p": "privacy.epsilon", "privacy.epsilon": "privacy.p"}
-
-
-def drop_rivals(values: dict[str, Any], key: str) -> None:
-    """Take out of a nested dictionary what says the same as a setting in another way, or follows from it, in place."""
-    if key in _RIVALS:
-        remove(values, _RIVALS[key])
-
-
-def _with_old_setting(config: OldConfig, key: str, value: Any) -> OldConfig:
-    """The configuration with one setting changed, by its dotted name.
-
-    >>> with_setting(OldConfig(), "privacy.p", 0.5).privacy.p
-    0.5
-    """
-    values = as_dict(config)
-    drop_rivals(values, key)
-    if values.get("budget") is not None:
-        values.pop("rounds", None)  # follows from the budget, and may change with the setting
-    if key == "protocol":
-        _drop_defaults(values, config, value)
-    *path, last = key.split(".")
-    table = values
-    for part in path:
-        table = table.setdefault(part, {})
-        if not isinstance(table, dict):
-            raise ConfigError(f"{key}: {part} is a setting, not a table of settings.")
-    table[last] = value
-    return from_dict(values)
-
-
-def _drop_defaults(values: dict[str, Any], config: OldConfig, protocol: str) -> None:
-    """Where devices become silos, or the other way round, what was nobody's choice is chosen anew, in place."""
-    now = OldConfig(protocol=config.protocol)
-    if family(config.protocol) == family(protocol):
-        return
-    if config.rounds == now.rounds and config.budget is None:
-        values.pop("rounds", None)
-    for name in ("every", "measures", "baselines"):
-        if getattr(config.evaluation, name) == getattr(now.evaluation, name):
-            values["evaluation"].pop(name, None)
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.fields import setting
 from fedrank.deploy.terms import Terms
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import from_dict, read_toml
-from fedrank.experiments.config import setting
 from fedrank.privacy.accountant import DELTA
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from fedrank.deploy.flower.settings import read_run
 from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.settings import HubSettings
+from fedrank.engine.run import build
 from fedrank.engine.run_folder import RunFolder
-from fedrank.experiments.build import build
 from fedrank.ranking.clicks.cascade import decision_table
 from fedrank.ranking.sessions.devices import draw_queries
 

@@ -239,7 +239,7 @@ def test_a_ranker_of_ones_own(config, tmp_path, monkeypatch):
 
     import jax.numpy as jnp
 
-    from fedrank.experiments.build import build
+    from fedrank.engine.run import build
     from fedrank.ranking.rankers.base import RANKERS, Ranker
 
     @dataclass(frozen=True)

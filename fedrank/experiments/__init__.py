@@ -1,1 +1,0 @@
-"""Configuration -> run -> files (layer 6)."""

@@ -149,7 +149,7 @@ def data_sets() -> str:
 
 def silo_data_sets() -> str:
     """The shapes, terms and traps of the tables of silos."""
-    from fedrank.data.catalogue_silos import SILO_CATALOGUE
+    from fedrank.data.catalogue import SILO_CATALOGUE
 
     rows = []
     for name, e in ((entry.name, entry.obj) for entry in SILO_CATALOGUE):
@@ -159,7 +159,7 @@ def silo_data_sets() -> str:
 
 def text_data_sets() -> str:
     """The sizes, terms and traps of the text collections."""
-    from fedrank.data.catalogue_texts import TEXT_CATALOGUE
+    from fedrank.data.catalogue import TEXT_CATALOGUE
 
     rows = []
     for name, e in ((entry.name, entry.obj) for entry in TEXT_CATALOGUE):

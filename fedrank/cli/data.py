@@ -5,16 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import cyclopts
-
-if TYPE_CHECKING:
-    from fedrank.core.registry import Entry
-    from fedrank.data.catalogue import DataSet
-    from fedrank.ranking.data.queries import QuerySet
-    from fedrank.silos.data.tables import Silo
-    from fedrank.texts.data.corpus import Corpus
 
 app = cyclopts.App(name="data", help="List, describe, download and check data sets.")
 
@@ -34,9 +27,7 @@ _TABLES = (".csv", ".tsv", ".parquet", ".pq")
 @app.command(name="list")
 def list_(*, as_json: Json = False) -> None:
     """List the data sets that are known by name, and which of them are on this machine."""
-    from fedrank.data.catalogue import CATALOGUE
-    from fedrank.data.catalogue_silos import SILO_CATALOGUE
-    from fedrank.data.catalogue_texts import TEXT_CATALOGUE
+    from fedrank.data.catalogue import CATALOGUE, SILO_CATALOGUE, TEXT_CATALOGUE
     from fedrank.data.folders import place_of
 
     rows: list[dict[str, Any]] = [
@@ -164,9 +155,7 @@ def check(
         drop: Columns of a table to leave out.
         as_json: Print JSON, for programs.
     """
-    from fedrank.data.catalogue import CATALOGUE
-    from fedrank.data.catalogue_silos import SILO_CATALOGUE
-    from fedrank.data.catalogue_texts import TEXT_CATALOGUE
+    from fedrank.data.catalogue import CATALOGUE, SILO_CATALOGUE, TEXT_CATALOGUE
     from fedrank.ranking.data.load import load
     from fedrank.ranking.data.normalise import in_unit_range
     from fedrank.texts.data.files import is_text_path
@@ -198,12 +187,10 @@ def check(
         _print(f"Note: {note}")
 
 
-def _entry(name: str) -> Entry[DataSet]:
+def _entry(name: str) -> Any:
     """A ranking set, a table of silos or a text collection, by name."""
     from fedrank.core.errors import UnknownNameError
-    from fedrank.data.catalogue import CATALOGUE
-    from fedrank.data.catalogue_silos import SILO_CATALOGUE
-    from fedrank.data.catalogue_texts import TEXT_CATALOGUE
+    from fedrank.data.catalogue import CATALOGUE, SILO_CATALOGUE, TEXT_CATALOGUE
 
     registries = (CATALOGUE, SILO_CATALOGUE, TEXT_CATALOGUE)
     for registry in registries:
@@ -212,7 +199,7 @@ def _entry(name: str) -> Entry[DataSet]:
     raise UnknownNameError("data set", name.lower(), [known for registry in registries for known in registry.names()])
 
 
-def _shape(dataset: DataSet) -> str:
+def _shape(dataset: Any) -> str:
     if dataset.kind == "silos":
         return f"{dataset.silos} silos, {dataset.rows:,} rows, {dataset.features} features, labels 0 and 1"
     if dataset.kind == "texts":
@@ -243,7 +230,7 @@ def _check_texts(spec: str, as_json: bool, folder: Path | None) -> None:
         _print(f"Note: {note}")
 
 
-def _text_statistics(corpus: Corpus) -> dict[str, Any]:
+def _text_statistics(corpus: Any) -> dict[str, Any]:
     """What ``check`` says about a text collection; words without stop words, stemmed."""
     import numpy as np
 
@@ -281,7 +268,7 @@ def _check_silos(spec: str, as_json: bool, **settings: Any) -> None:
         _print(f"Note: {note}")
 
 
-def _silo_statistics(silo: Silo, names: tuple[str, ...]) -> dict[str, Any]:
+def _silo_statistics(silo: Any, names: tuple[str, ...]) -> dict[str, Any]:
     """What ``check`` says about one silo."""
     import numpy as np
 
@@ -296,7 +283,7 @@ def _silo_statistics(silo: Silo, names: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def _statistics(queries: QuerySet) -> dict[str, Any]:
+def _statistics(queries: Any) -> dict[str, Any]:
     """What ``check`` says about one part."""
     import numpy as np
 

@@ -71,11 +71,11 @@ def _run(study, folder: Path, fraction: float, quiet: bool):
 
     try:
         if study.kind == "privacy-table":
-            from fedrank.report.study_tables import privacy_table
+            from fedrank.ranking.report.study_tables import privacy_table
 
             return StudyRuns(study, (), fraction, (privacy_table(study.title),))
         if study.kind == "unlearning":
-            from fedrank.report.study_tables import unlearning_tables
+            from fedrank.ranking.report.study_tables import unlearning_tables
 
             return StudyRuns(study, (), fraction, unlearning_tables(study, fraction, listener(quiet, study.name)))
         if study.kind in ("bandit-grid", "bandit-references"):

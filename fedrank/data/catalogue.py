@@ -5,17 +5,19 @@ file, SHA-1 of the word blob, the number of bytes, a zero byte and the content. 
 *unpacked* file, as it is or with Unix line ends; either may match, because the LETOR files are published with
 Windows line ends and circulate with both.
 
-Ranking sets are in :data:`CATALOGUE`; tables of silos are in :mod:`fedrank.data.catalogue_silos`, text collections in
-:mod:`fedrank.data.catalogue_texts`.
+The sets themselves are described in ``sets/*.toml`` beside this file: ranking sets, tables of silos, text collections.
 Nothing of these sets is part of this package, and their terms are their owners'.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from importlib import resources
 
-from fedrank.core.registry import Registry
+from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.registry import Entry, Registry
 
 #: How the five parts of a set make five folds. Fold k trains on three parts from S_k on, validates on the
 #: next, tests on the next.
@@ -116,20 +118,37 @@ def rotation(fold: int) -> dict[str, tuple[str, ...]]:
     return {"train": tuple(parts[:3]), "vali": (parts[3],), "test": (parts[4],)}
 
 
-#: The data sets by name.
+#: Ranking sets by name: what is built in, and what installed packages name in ``fedrank.data``.
 CATALOGUE: Registry[DataSet] = Registry("data set", "fedrank.data")
+#: Tables of silos by name.
+SILO_CATALOGUE: Registry[DataSet] = Registry("table of silos")
+#: Text collections by name.
+TEXT_CATALOGUE: Registry[DataSet] = Registry("text collection")
 
 
-def add(entry: DataSet, summary: str, citation: str) -> None:
-    """Put a data set into the catalogue.
+def read_sets(text: str) -> list[Entry[DataSet]]:
+    """Data sets described in TOML: a table each, with ``summary``, ``citation`` and the fields of :class:`DataSet`.
 
-    Args:
-        entry: Its facts.
-        summary: One sentence.
-        citation: Key in ``core/references.bib``.
+    Raises:
+        ConfigError: Not TOML, or a field that no data set has; says which.
     """
-    CATALOGUE.register(entry.name, summary=summary, citation=citation)(entry)
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"the data sets are not valid TOML: {error}.") from error
+    known, out = {f.name for f in fields(DataSet)}, []
+    for name, table in tables.items():
+        summary, citation = table.pop("summary", ""), table.pop("citation", "")
+        if unknown := set(table) - known:
+            raise UnknownNameError(f"field of the data set {name}", sorted(unknown)[0], known)
+        table["downloads"] = tuple(Download(**one) for one in table.get("downloads", ()))
+        table["checksums"] = {part: tuple(sums) for part, sums in table.get("checksums", {}).items()}
+        values = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+        out.append(Entry(name, DataSet(name=name, **values), summary, citation))
+    return out
 
 
-# The entries register themselves; here, at the end, because they need what is above.
-from fedrank.data import catalogue_entries as _entries  # noqa: E402, F401
+for _registry, _file in ((CATALOGUE, "ranking"), (SILO_CATALOGUE, "silos"), (TEXT_CATALOGUE, "texts")):
+    _text = resources.files("fedrank.data").joinpath("sets", f"{_file}.toml").read_text(encoding="utf-8")
+    for _entry in read_sets(_text):
+        _registry.register(_entry.name, summary=_entry.summary, citation=_entry.citation)(_entry.obj)

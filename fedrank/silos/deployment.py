@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party
-from fedrank.data.catalogue_silos import SILO_CATALOGUE
+from fedrank.data.catalogue import SILO_CATALOGUE
 from fedrank.engine.deployment import Block, HeldParties, NodeSettings, ServerSide, hash_of, part_of
 from fedrank.engine.run_folder import RunFolder
 from fedrank.silos.build import SiloExperiment, build_silos

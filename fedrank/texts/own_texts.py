@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedrank.core.errors import ConfigError, DataError
-from fedrank.data.catalogue_texts import TEXT_CATALOGUE
+from fedrank.data.catalogue import TEXT_CATALOGUE
 from fedrank.engine.deployment import NodeSettings, hash_of
 from fedrank.texts.build import JOIN, FederationSizes, TextExperiment, build_texts, parts_of, silo_sketch
 from fedrank.texts.config import TextsConfig

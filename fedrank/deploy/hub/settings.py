@@ -6,7 +6,7 @@ import dataclasses
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
@@ -14,9 +14,6 @@ from fedrank.deploy.terms import Terms
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import from_dict, read_toml
 from fedrank.privacy.accountant import DELTA
-
-if TYPE_CHECKING:
-    from fedrank.ranking.foltr_es import FoltrES
 
 #: Most reports that may close a round: they are read at once when it is applied.
 MOST_REPORTS = 2_000_000
@@ -97,8 +94,8 @@ class HubSettings:
             raise ConfigError("n_features, the number of features of a document, must be given to make a hub.")
         return Terms(hub, **{name: getattr(self, name) for name in _terms()})
 
-    def protocol(self) -> FoltrES:
-        """The protocol as the hub runs it; its click model, which only a simulator uses, never clicks."""
+    def protocol(self) -> Any:
+        """The hub's :class:`~fedrank.ranking.foltr_es.FoltrES`; its click model, for simulators only, never clicks."""
         from fedrank.ranking.clicks.cascade import CascadeUser
         from fedrank.ranking.foltr_es import FoltrES
         from fedrank.ranking.rankers.linear import Linear

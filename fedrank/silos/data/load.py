@@ -15,8 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from fedrank.core.errors import FormatError, MissingDataError, UnknownNameError
-from fedrank.data.catalogue import DataSet
-from fedrank.data.catalogue_silos import SILO_CATALOGUE
+from fedrank.data.catalogue import SILO_CATALOGUE, DataSet
 from fedrank.data.checksums import verify
 from fedrank.data.lines import unpacked
 from fedrank.data.places import find

@@ -12,8 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedrank.core.errors import MissingDataError, UnknownNameError
-from fedrank.data.catalogue import DataSet
-from fedrank.data.catalogue_texts import TEXT_CATALOGUE
+from fedrank.data.catalogue import TEXT_CATALOGUE, DataSet
 from fedrank.data.checksums import verify
 from fedrank.data.places import find
 from fedrank.texts.data.collection import Texts

@@ -6,9 +6,7 @@ import pytest
 
 from fedrank.core.citations import bibtex
 from fedrank.core.errors import UnknownNameError
-from fedrank.data.catalogue import CATALOGUE, rotation
-from fedrank.data.catalogue_silos import SILO_CATALOGUE
-from fedrank.data.catalogue_texts import TEXT_CATALOGUE
+from fedrank.data.catalogue import CATALOGUE, SILO_CATALOGUE, TEXT_CATALOGUE, rotation
 
 LENGTHS = {"md5": 32, "git": 40, "sha256": 64}
 

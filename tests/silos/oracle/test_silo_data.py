@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from fedrank.core.errors import ChecksumError, ConfigError, DataError, FormatError, MissingDataError, UnknownNameError
-from fedrank.data.catalogue_silos import SILO_CATALOGUE
+from fedrank.data.catalogue import SILO_CATALOGUE
 from fedrank.data.places import find
 from fedrank.silos.data.files import read_silos
 from fedrank.silos.data.generate import generate_silos

@@ -10,8 +10,7 @@ import pytest
 
 from fedrank.core.errors import ChecksumError, DataError, FormatError, MissingDataError, UnknownNameError
 from fedrank.data import fetch as fetching
-from fedrank.data.catalogue import DataSet, Download
-from fedrank.data.catalogue_texts import TEXT_CATALOGUE
+from fedrank.data.catalogue import TEXT_CATALOGUE, DataSet, Download
 from fedrank.data.checksums import verify
 from fedrank.texts.data.collection import Texts
 from fedrank.texts.data.corpus import corpus_of, tokenise

@@ -1,0 +1,92 @@
+"""The structure of the package: no import circles, no hidden imports, no part that asks which wing it has."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted((ROOT / "fedrank").rglob("*.py"))
+}
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
+WINGS = ("ranking", "silos", "texts", "slates")
+
+#: What asks which wing a run, a configuration or an experiment is of. Wings ask their tasks instead.
+FAMILY = re.compile(
+    r"\b(of_silos|of_texts|of_platforms|between_silos|is_silos)\b"
+    r"|\brun\.(silos|texts|slates)\b"
+    r"|isinstance\([^)]*\b(Silo|Text|Slate)(s|Experiment|Run)?\b"
+    r"|\btask\s*(==|!=|in)\s*[\[(\"']"
+)
+
+
+def imports(name):
+    """The modules of fedrank that a module imports, wherever in it."""
+    found = set()
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                found.add(full if full in FILES else node.module)
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return {module for module in found if module in FILES and module != name}
+
+
+def circles(graph):
+    """Strongly connected components of more than one module (Tarjan)."""
+    index, low, stack, out = {}, {}, [], []
+
+    def visit(node):
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in graph[node]:
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            component = []
+            while not component or component[-1] != node:
+                component.append(stack.pop())
+            if len(component) > 1:
+                out.append(sorted(component))
+
+    for node in graph:
+        if node not in index:
+            visit(node)
+    return out
+
+
+def test_circles_are_found():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    assert circles({name: imports(name) for name in FILES}) == []
+
+
+def hidden(name):
+    """Imports of fedrank that only a type checker sees."""
+    return [
+        ast.unparse(inner)
+        for node in ast.walk(TREES[name])
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.ImportFrom) and (inner.module or "").startswith("fedrank")
+    ]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_import_is_for_type_checkers_only(name):
+    assert hidden(name) == []
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.split(".")[1:2] not in [[wing] for wing in WINGS]])
+def test_nothing_outside_a_wing_asks_which_wing_it_has(name):
+    lines = FILES[name].read_text(encoding="utf-8").splitlines()
+    assert [f"{i}: {line}" for i, line in enumerate(lines, 1) if FAMILY.search(line)] == []

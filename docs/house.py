@@ -30,7 +30,9 @@ WIDTH, HEIGHT, GAP, ROW = 172, 62, 16, 104
 
 def layers() -> list[list[str]]:
     """The parts of the package by layer, the highest first, as the import contract in pyproject.toml has them."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
     found = next(contract for contract in contracts if contract["type"] == "layers")
     return [[part.strip() for part in layer.split("|")] for layer in found["layers"]]
 

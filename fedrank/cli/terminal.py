@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any
 
-from fedrank.engine.progress import Beat, Listener
+from fedrank.engine.progress import Progress, Listener
 
 
 def print_json(value: Any) -> None:
@@ -36,12 +36,12 @@ def _left(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-def _rate(beat: Beat) -> str:
+def _rate(beat: Progress) -> str:
     rate = beat.interactions_per_second
     return f"{rate:,.0f} {beat.unit}/s" if math.isfinite(rate) else "compiling"
 
 
-def _value(beat: Beat) -> str:
+def _value(beat: Progress) -> str:
     return f"{beat.measure} " + ("–" if math.isnan(beat.value) else f"{beat.value:.3f}")
 
 
@@ -72,7 +72,7 @@ class Bar(Listener):
             self._task = self._bar.add_task(self._name + text, total=1, rate="", reward="", left="--:--")
         self._bar.update(self._task, description=self._name + text)
 
-    def beat(self, beat: Beat) -> None:
+    def progress(self, progress: Progress) -> None:
         """Move the bar."""
         self._bar.update(
             self._task,
@@ -100,7 +100,7 @@ class Lines(Listener):
         """One line."""
         print(f"{self._name}{text} …", file=sys.stderr, flush=True)
 
-    def beat(self, beat: Beat) -> None:
+    def progress(self, progress: Progress) -> None:
         """One line, if the last is some seconds old or this is the end."""
         now = time.monotonic()
         if now - self._last < self._seconds and beat.round < beat.rounds:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Beat:
+class Progress:
     """Where a run is.
 
     Attributes:
@@ -36,7 +36,7 @@ class Listener:
     def stage(self, text: str) -> None:
         """A step that takes a while begins, such as loading the data."""
 
-    def beat(self, beat: Beat) -> None:
+    def progress(self, progress: Progress) -> None:
         """Some rounds are done."""
 
     def done(self) -> None:

@@ -17,7 +17,7 @@ import polars as pl
 
 from fedrank.core.errors import RunError
 from fedrank.engine import checkpoint
-from fedrank.engine.progress import Beat, Listener
+from fedrank.engine.progress import Progress, Listener
 from fedrank.engine.run_folder import SCHEMA, RunFolder
 from fedrank.engine.settings import as_dict
 from fedrank.engine.simulator import Simulator
@@ -177,7 +177,7 @@ class Runner(abc.ABC):
     def _tell(self, done: int, name: str, value: float) -> None:
         rate = self.counted / self.measured if self.measured else float("nan")
         left = (self.config.rounds - done) * self.work * self.runs / rate
-        self.listener.beat(Beat(done, self.config.rounds, self.counted, rate, left, name, value, self.unit))
+        self.listener.progress(Progress(done, self.config.rounds, self.counted, rate, left, name, value, self.unit))
 
     def metrics(self) -> pl.DataFrame:
         """All rows so far."""

@@ -31,7 +31,7 @@ DEFAULT_CHUNK = 4096
 INIT, _FATE, _LIES, WORLD = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD, 0xFFFFFFFC
 
 
-class Inhabited(NamedTuple):
+class SimState(NamedTuple):
     """What a simulator carries where parties meet in a world (:class:`fedrank.core.protocol.Environment`).
 
     Attributes:
@@ -228,7 +228,7 @@ class Simulator:
             own = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (runs, *jnp.shape(leaf))), own)
         if self.world is not None:
             worlds, own = jax.vmap(self.world.begin)(jax.vmap(partial(jax.random.fold_in, data=WORLD))(keys), own)
-            states = Inhabited(states, worlds)
+            states = SimState(states, worlds)
         return states, own
 
     def advance(
@@ -258,7 +258,7 @@ class Simulator:
 
     def server(self, states: Any) -> Any:
         """The protocol's own states among what :meth:`start` and :meth:`advance` return."""
-        states = states.server if isinstance(states, Inhabited) else states
+        states = states.server if isinstance(states, SimState) else states
         return states[0] if self.conditions.late else states
 
     def _first(self, state: Any) -> Any:
@@ -281,7 +281,7 @@ class Simulator:
             arrived = arrived & ~jnp.asarray(np.asarray(c.absent))
         late = jax.random.bernoulli(jax.random.fold_in(fate, 1), c.late, (parties,))
         past = world = None
-        if isinstance(state, Inhabited):
+        if isinstance(state, SimState):
             state, world = state
         if c.late:
             state, past = state
@@ -305,7 +305,7 @@ class Simulator:
         if c.late:
             state = state, newest
         if world is not None:
-            state = Inhabited(state, world)
+            state = SimState(state, world)
         return state, own, {**seen, "replies": tuple(kept), "arrived": arrived} if self.record else seen
 
     def _seen(self, state: Any, shared: Any, own: Any, crossed: jax.Array, lived: dict) -> dict[str, Any]:
@@ -335,7 +335,7 @@ class Simulator:
 
     def _round_debug(self, key, state, shared, own, number):
         parties, crossed, world, lived = leading(own), [], None, {}
-        if isinstance(state, Inhabited):
+        if isinstance(state, SimState):
             state, world = state
         for index, exchange in enumerate(self.protocol.exchanges):
             if not exchange.due(number):
@@ -365,7 +365,7 @@ class Simulator:
             if exchange.environment is not None:
                 world, own, lived = exchange.environment.happen(world, own, party_key(key, number, WORLD), number)
         seen = self._seen(state, shared, own, jnp.stack(crossed), lived)
-        return (state if world is None else Inhabited(state, world)), own, seen
+        return (state if world is None else SimState(state, world)), own, seen
 
 
 def _stacked(trees: list[Any]) -> Any:

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from fedrank.core.errors import ConfigError
-from fedrank.engine.progress import Beat, Listener
+from fedrank.engine.progress import Progress, Listener
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.silos.bandit_fedavg import BanditFedAvg, evaluated_by
 from fedrank.silos.bandits.rules import KINDS, Rule, make_rule, stack
@@ -167,8 +167,8 @@ def play_cells(
         rate = number * settings * n / seconds if seconds else math.nan
         left = (config.rounds - number - 1) * settings * n / rate
         done = int((number + 1) * settings * n)
-        listener.beat(
-            Beat(number + 1, config.rounds, done, rate, left, "AUC", float(np.nanmean(looks[-1]["vali: last"])))
+        listener.progress(
+            Progress(number + 1, config.rounds, done, rate, left, "AUC", float(np.nanmean(looks[-1]["vali: last"])))
         )
     listener.done()
 

@@ -10,7 +10,6 @@ from safetensors.numpy import load_file
 
 from fedrank.core.ledger import Ledger
 from fedrank.deploy.flower.settings import read_run
-from fedrank.engine.run import build
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.silos.build import build_silos
 

@@ -55,7 +55,7 @@ class StopAt(Listener):
     def __init__(self, round_, how):
         self.round, self.how = round_, how
 
-    def beat(self, beat):
+    def progress(self, beat):
         if beat.round == self.round:
             self.how()
 

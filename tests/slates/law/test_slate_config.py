@@ -362,7 +362,7 @@ class StopAt(Listener):
     def __init__(self, round_):
         self.round = round_
 
-    def beat(self, beat):
+    def progress(self, beat):
         if beat.round == self.round:
             raise SystemExit("killed")
 

@@ -357,7 +357,7 @@ TINY = from_dict(
 
 
 class _Stops(runner.Listener):
-    def beat(self, beat):
+    def progress(self, beat):
         if beat.round == 2:
             os.kill(os.getpid(), 2)
 

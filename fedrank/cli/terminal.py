@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any
 
-from fedrank.engine.progress import Progress, Listener
+from fedrank.engine.progress import Listener, Progress
 
 
 def print_json(value: Any) -> None:
@@ -36,29 +36,29 @@ def _left(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-def _rate(beat: Progress) -> str:
-    rate = beat.interactions_per_second
-    return f"{rate:,.0f} {beat.unit}/s" if math.isfinite(rate) else "compiling"
+def _rate(progress: Progress) -> str:
+    rate = progress.interactions_per_second
+    return f"{rate:,.0f} {progress.unit}/s" if math.isfinite(rate) else "compiling"
 
 
-def _value(beat: Progress) -> str:
-    return f"{beat.measure} " + ("–" if math.isnan(beat.value) else f"{beat.value:.3f}")
+def _value(progress: Progress) -> str:
+    return f"{progress.measure} " + ("–" if math.isnan(progress.value) else f"{progress.value:.3f}")
 
 
 class Bar(Listener):
     """A progress bar (rich) on a terminal."""
 
     def __init__(self, name: str = "") -> None:
+        from rich import progress as rich_progress
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
 
-        self._bar = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=None),
-            TextColumn("{task.completed:.0f}/{task.total:.0f} rounds"),
-            TextColumn("{task.fields[rate]}"),
-            TextColumn("{task.fields[reward]}"),
-            TextColumn("{task.fields[left]} left"),
+        self._bar = rich_progress.Progress(
+            rich_progress.TextColumn("[bold]{task.description}"),
+            rich_progress.BarColumn(bar_width=None),
+            rich_progress.TextColumn("{task.completed:.0f}/{task.total:.0f} rounds"),
+            rich_progress.TextColumn("{task.fields[rate]}"),
+            rich_progress.TextColumn("{task.fields[reward]}"),
+            rich_progress.TextColumn("{task.fields[left]} left"),
             console=Console(stderr=True),
             transient=True,
         )
@@ -77,11 +77,11 @@ class Bar(Listener):
         self._bar.update(
             self._task,
             description=self._name + "Training",
-            completed=beat.round,
-            total=beat.rounds,
-            rate=_rate(beat),
-            reward=_value(beat),
-            left=_left(beat.seconds_left),
+            completed=progress.round,
+            total=progress.rounds,
+            rate=_rate(progress),
+            reward=_value(progress),
+            left=_left(progress.seconds_left),
         )
 
     def done(self) -> None:
@@ -103,12 +103,12 @@ class Lines(Listener):
     def progress(self, progress: Progress) -> None:
         """One line, if the last is some seconds old or this is the end."""
         now = time.monotonic()
-        if now - self._last < self._seconds and beat.round < beat.rounds:
+        if now - self._last < self._seconds and progress.round < progress.rounds:
             return
         self._last = now
         print(
-            f"{self._name}round {beat.round}/{beat.rounds}  {_value(beat)}  {_rate(beat)}  "
-            f"{_left(beat.seconds_left)} left",
+            f"{self._name}round {progress.round}/{progress.rounds}  {_value(progress)}  {_rate(progress)}  "
+            f"{_left(progress.seconds_left)} left",
             file=sys.stderr,
             flush=True,
         )

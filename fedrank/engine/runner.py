@@ -17,7 +17,7 @@ import polars as pl
 
 from fedrank.core.errors import RunError
 from fedrank.engine import checkpoint
-from fedrank.engine.progress import Progress, Listener
+from fedrank.engine.progress import Listener, Progress
 from fedrank.engine.run_folder import SCHEMA, RunFolder
 from fedrank.engine.settings import as_dict
 from fedrank.engine.simulator import Simulator

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from fedrank.core.errors import ConfigError
-from fedrank.engine.progress import Progress, Listener
+from fedrank.engine.progress import Listener, Progress
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.silos.bandit_fedavg import BanditFedAvg, evaluated_by
 from fedrank.silos.bandits.rules import KINDS, Rule, make_rule, stack

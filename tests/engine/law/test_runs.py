@@ -55,8 +55,8 @@ class StopAt(Listener):
     def __init__(self, round_, how):
         self.round, self.how = round_, how
 
-    def progress(self, beat):
-        if beat.round == self.round:
+    def progress(self, progress):
+        if progress.round == self.round:
             self.how()
 
 

@@ -120,8 +120,8 @@ def test_every_target_by_itself_learns_the_same(folder, tmp_path):
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_files(folder, tmp_path, monkeypatch):
     class Stops(runner.Listener):
-        def progress(self, beat):
-            if beat.round == 2:
+        def progress(self, progress):
+            if progress.round == 2:
                 os.kill(os.getpid(), 2)
 
     with pytest.raises(Interrupted):

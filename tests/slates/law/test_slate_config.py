@@ -362,8 +362,8 @@ class StopAt(Listener):
     def __init__(self, round_):
         self.round = round_
 
-    def progress(self, beat):
-        if beat.round == self.round:
+    def progress(self, progress):
+        if progress.round == self.round:
             raise SystemExit("killed")
 
 

@@ -49,27 +49,22 @@ class Texts:
     foreign: int = setting(20, "Documents of each other silo: the best by BM25 of what is seen of them.")
     candidates: Literal["all", "reverse-top-k"] = setting(
         "all",
-        "publish-once, plain: choose them among all foreign documents, or those of reverse top-K lists.",
+        "publish-once, plain: choose them among all documents, or by reverse top-K lists.",
         needs=_PUBLISHED,
     )
     scale: Literal["silo", "federation", "query"] = setting(
         "silo",
-        "Features are centred and scaled by the silo's own rows, all silos' (whose sums then cross without noise), or "
-        "the query's list.",
+        "Features are scaled by the silo's rows, all silos' (whose sums cross without noise), or the query's list.",
     )
     stem: bool = setting(True, "Stem words (Snowball, English).")
     stopwords: bool = setting(True, "Leave out English stop words.")
-    documents: int = setting(
-        0, "Largest number of documents of a silo that everybody agrees on; 0: as many as there are.", low=0
-    )
+    documents: int = setting(0, "Agreed largest number of documents of a silo; 0: as many as there are.", low=0)
     words: int = setting(
         0,
-        "Largest number of different query words of a silo that everybody agrees on; 0: as many as there are.",
+        "Agreed largest number of different query words of a silo; 0: as many as there are.",
         low=0,
     )
-    grades: int = setting(
-        0, "Number of grades that everybody agrees on, 0 included; 0: as many as there are, two at least."
-    )
+    grades: int = setting(0, "Agreed number of grades, 0 included; 0: as many as there are, two at least.")
 
     def __post_init__(self):
         if not (self.train > 0 and self.vali > 0 and self.train + self.vali < 1):

@@ -65,7 +65,7 @@ class Corpus:
             if counts.shape != shape or counts.dtype != np.int32:
                 raise DataError(
                     f"counts of the {field} of {self.name!r} must be int32 {list(shape)} [documents, terms], "
-                    f"got {counts.dtype} {list(counts.shape)}."
+                    f"got {counts.dtype} {[*counts.shape]}."  # type: ignore[misc] - scipy has no types
                 )
         if len(self.queries) != self.n_queries:
             raise DataError(f"{self.name!r} has {self.n_queries} query ids, but {len(self.queries)} queries.")

@@ -92,7 +92,7 @@ def statistics_of(corpora: Sequence[Corpus], terms: Sequence[str]) -> Statistics
         here = [row for row, word in enumerate(terms) if word in place]
         numbers = [place[terms[row]] for row in here]
         for field, counts in enumerate(corpus.counts):
-            frequency[here, field] += np.asarray((counts > 0).sum(axis=0)).reshape(-1)[numbers]
+            frequency[here, field] += np.asarray((counts > 0).sum(axis=0)).reshape(-1)[numbers]  # type: ignore[attr-defined]
             collection[here, field] += np.asarray(counts.sum(axis=0)).reshape(-1)[numbers]
         tokens += corpus.lengths.sum(axis=0)
     return Statistics(float(sum(corpus.n_documents for corpus in corpora)), frequency, collection, tokens)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
-import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32, UInt32
 
 from fedrank.core.protocol import Party
 
-#: Arrays of NumPy while rows are made, of JAX in training.
-AnyArray: TypeAlias = Array | np.ndarray
+#: An array of NumPy while rows are made, of JAX in training.
+AnyArray: TypeAlias = Any
 
 #: Parts of a silo's queries; ``UNUSED`` for queries of no part, and for padding.
 TRAIN, VALI, TEST, UNUSED = 0, 1, 2, -1

@@ -152,7 +152,7 @@ def encode(counts: csr_array, hashes: Hashes, shape: SketchShape) -> Int32[np.nd
     """
     from fedrank.texts.sketch.kernel import build
 
-    _check_terms(counts.shape[1], hashes, shape)
+    _check_terms(counts.shape[1], hashes, shape)  # type: ignore[index] - scipy has no types
     if not np.issubdtype(counts.dtype, np.integer):
         raise DataError(f"a sketch is made of counts, whole numbers; got an array of {counts.dtype}.")
     lines = flat_cells(hashes.rows, shape)

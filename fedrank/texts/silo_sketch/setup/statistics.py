@@ -63,7 +63,7 @@ def statistics_vector(
     hashes = hash_terms(corpus.vocabulary, shape, statistics_secret(secret))
     parts = []
     for counts in corpus.counts:
-        present = np.asarray((counts > 0).sum(axis=0)).reshape(-1)
+        present = np.asarray((counts > 0).sum(axis=0)).reshape(-1)  # type: ignore[attr-defined] - scipy has no types
         every = np.asarray(counts.sum(axis=0)).reshape(-1)
         parts += [encode_totals(totals, hashes, shape).reshape(-1) for totals in (present, every)]
     sums = corpus.lengths.sum(axis=0)

@@ -78,11 +78,6 @@ def task_of(config: RunConfig) -> Task:
     return plugins.get("fedrank.tasks", method(config.protocol).task)
 
 
-def delta_of(config: Any) -> float:
-    """δ of the bound over the whole run; its default where the run's protocol has no such setting."""
-    return config.privacy.delta if hasattr(config, "privacy") else DELTA
-
-
 def flat_names(cls: type) -> dict[str, str]:
     """The flat name of each setting of a run -> its dotted name, those of :class:`FlowerSettings` left out.
 

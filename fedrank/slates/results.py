@@ -1,4 +1,4 @@
-"""What a run of platforms comes to: intervals over runs, regret, time to a threshold, the paper's legacy metrics."""
+"""Results of a run of platforms: intervals over seeds, regret, time to a threshold, the paper's legacy metrics."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fedrank.metrics.returns import EVERY, WINDOW, max_of_moving_mean, time_to_t
 from fedrank.slates.baselines import ENGAGEMENT, OPTIMUM, by_measure, interval, measures
 from fedrank.slates.build import SlateExperiment
 
-#: The threshold: so far from chance to the optimum.
+#: The threshold, as a share of the way from random slates to the optimum.
 SHARE = 0.5
-#: Evaluations in a row that must reach it, so that none does by luck.
-STAY = 2
+#: Consecutive evaluations that must reach it, so that none does by luck.
+CONSECUTIVE = 2
 
 
 def about(experiment: SlateExperiment) -> dict[str, Any]:
-    """What is known before anybody learns: the content of ``slates.json``, but for ``results``."""
+    """The content of ``slates.json`` before the run, without ``results``."""
     e, world = experiment, experiment.world
     w = e.config.world
     return {
@@ -53,10 +53,10 @@ def about(experiment: SlateExperiment) -> dict[str, Any]:
 
 
 def read_baselines(file: Path) -> list[dict[str, Any]]:
-    """What ``baselines.json`` has.
+    """The content of ``baselines.json``.
 
     Raises:
-        RunError: It is not what a run wrote.
+        RunError: The file is not one that a run wrote.
     """
     try:
         found = json.loads(file.read_text(encoding="utf-8"))["baselines"]
@@ -68,7 +68,7 @@ def read_baselines(file: Path) -> list[dict[str, Any]]:
 def results(
     experiment: SlateExperiment, metrics: pl.DataFrame, episodes: pl.DataFrame, known: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """What came out.
+    """The results.
 
     Args:
         experiment: The run.
@@ -77,9 +77,9 @@ def results(
         known: :func:`read_baselines`.
 
     Returns:
-        ``test``, the last networks' engagement a fresh user; ``against``, differences to every baseline, paired by run;
-        ``optimum``, the baseline's, ``solution``, what was computed for it, and ``regret`` to it; ``threshold``, users
-        until it was reached; ``legacy``. By measure, with 95 % t-intervals over runs.
+        ``test``, the last networks' engagement of a fresh user; ``against``, differences to every baseline, paired by
+        run; ``optimum``, that baseline's engagement, ``solution``, the value that was computed for it, and ``regret``
+        to it; ``threshold``, users until it was reached; ``legacy``. By measure, with 95 % t-intervals over runs.
     """
     names, seeds = experiment.names, experiment.config.all_seeds
     test = metrics.filter(pl.col("split") == "test")
@@ -123,20 +123,20 @@ def _negative(found: dict[str, float | None]) -> dict[str, float | None]:
 
 def _threshold(experiment: SlateExperiment, test: pl.DataFrame, known: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Users until the evaluation curve is half-way from chance to the optimum; None without either baseline."""
-    marks = {one["name"]: {value["measure"]: value["value"] for value in one["values"]} for one in known}
-    if "random" not in marks or OPTIMUM not in marks:
+    levels = {one["name"]: {value["measure"]: value["value"] for value in one["values"]} for one in known}
+    if "random" not in levels or OPTIMUM not in levels:
         return None
-    stay, out = experiment.world.rounds_per_episode, {}
+    length, out = experiment.world.rounds_per_episode, {}
     for measure in measures(experiment.names):
-        low, high = marks["random"][measure], marks[OPTIMUM][measure]
+        low, high = levels["random"][measure], levels[OPTIMUM][measure]
         level = low + SHARE * (high - low)
         times = []
         for seed in experiment.config.all_seeds:
             curve = test.filter((pl.col("seed") == seed) & (pl.col("measure") == measure)).sort("round")
-            time = time_to_threshold(curve["round"] / stay, curve["value"], level, min(STAY, len(curve)))
+            time = time_to_threshold(curve["round"] / length, curve["value"], level, min(CONSECUTIVE, len(curve)))
             times.append(time if np.isfinite(time) else None)
         out[measure] = {"level": level, "episodes": times}
-    return {"share": SHARE, "stay": STAY, "measures": out}
+    return {"share": SHARE, "stay": CONSECUTIVE, "measures": out}
 
 
 def _legacy(episodes: pl.DataFrame, names: tuple[str, ...], seeds: tuple[int, ...]) -> dict[str, Any]:

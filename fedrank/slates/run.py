@@ -1,8 +1,8 @@
-"""Runs in which platforms share users: what is measured and written.
+"""Runs in which platforms share users: what they measure and write.
 
 Beside what every run leaves (:mod:`fedrank.engine.run_folder`; ``interactions`` are slates here)::
 
-    slates.json       platforms, world, faults that are on, the optimum, and at the end what came out
+    slates.json       platforms, world, faults that are on, the optimum, and at the end the results
     episodes.parquet  long form: seed, episode, round, platform, engagement, first (that of the episode's first round)
     crossed.parquet   long form, of the first run: round, exchange (its place), requests, replies
 
@@ -42,15 +42,15 @@ EPISODES = {
     "first": pl.Float64,
 }
 _CROSSED = {"round": pl.Int64, "exchange": pl.Int64, "requests": pl.Int64, "replies": pl.Int64}
-#: Of users who have not left yet, after so many rounds; beside the checkpoint, which it is of no use without.
-_STAYING = "checkpoint/staying.parquet"
+#: Episodes that had not ended yet when a checkpoint was written.
+_UNFINISHED = "checkpoint/unfinished.parquet"
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def evaluated(
     protocol: PlatformProtocol, states: Any, own: Any, keys: Key[Array, "runs episodes"]
 ) -> Float[Array, "runs episodes platforms"]:
-    """What platforms get of fresh users without exploration: float32 [runs, episodes, K].
+    """Engagement of fresh users without exploration, summed over each episode.
 
     Args:
         protocol: The protocol.
@@ -74,9 +74,9 @@ class SlateRunner(Runner):
         self.experiment, self.keys = experiment, run_keys(config.all_seeds)
         self.users = fresh_users(self.keys, config.evaluation.episodes)
         self.episodes: list[pl.DataFrame] = []
-        self.done, self.finished = 0, np.zeros(self.runs, np.int64)  # rounds, and users who have left
-        self.stayed = np.zeros(self.runs, np.int64)  # rounds of the users who are there
-        self.staying = np.zeros((2, self.runs, k))  # their engagement, and that of their first round
+        self.done, self.finished = 0, np.zeros(self.runs, np.int64)  # rounds, and episodes that have ended
+        self.length = np.zeros(self.runs, np.int64)  # rounds of the current episodes so far
+        self.unfinished = np.zeros((2, self.runs, k))  # engagement in them, and in their first rounds
         self.kept: list[pl.DataFrame] = []
         self.crossed: list[np.ndarray] = []  # of the first run: int32 [rounds, exchanges, 2]
         self.sent = 0  # bytes that platforms of a run have sent
@@ -84,11 +84,11 @@ class SlateRunner(Runner):
 
     @property
     def shared(self) -> Any:
-        """Nothing: users come from the world."""
+        """Nothing: users are generated."""
         return None
 
     def start(self) -> tuple[jax.Array, Any, Any]:
-        """As :meth:`Runner.start`; the networks of every run are its own."""
+        """As :meth:`Runner.start`; each run has first networks of its own."""
         parties = self.experiment.first_parties(self.keys)
         return self.keys, *self.simulator.start(self.keys, parties, per_run=True)
 
@@ -100,37 +100,37 @@ class SlateRunner(Runner):
     # -- training ------------------------------------------------------------------------------------------------
 
     def note(self, done: int, seen: dict[str, Any]) -> tuple[str, float]:
-        """What crossed, and what users who left had brought."""
+        """Keep what crossed, and the engagement of the users who left."""
         engagement = np.asarray(seen["world"]["engagement"], np.float64)  # [rounds, runs, K]
         over = np.asarray(seen["world"]["over"])  # [rounds, runs]
         sent = self.sent + np.cumsum(self._note_crossed(seen, len(over)))
         self.done, self.sent = done + len(over), int(sent[-1])
         rows: list[tuple] = []
         for run in range(self.runs):
-            for first, last in self._stays(over[:, run]):
+            for first, last in self._episodes_in(over[:, run]):
                 self._add(run, engagement[first : last + 1, run])
                 if over[last, run]:
-                    rows.append((run, self.finished[run], last, *self.staying[:, run].copy()))
+                    rows.append((run, self.finished[run], last, *self.unfinished[:, run].copy()))
                     self.finished[run] += 1
-                    self.stayed[run], self.staying[:, run] = 0, 0.0
+                    self.length[run], self.unfinished[:, run] = 0, 0.0
         if rows:
             self._note_episodes(done, rows, sent)
         return ENGAGEMENT, self.latest
 
     @staticmethod
-    def _stays(over: np.ndarray) -> list[tuple[int, int]]:
-        """First and last round of every user's stay in a stretch of rounds; the last may go on."""
+    def _episodes_in(over: np.ndarray) -> list[tuple[int, int]]:
+        """First and last round of each episode in some rounds; the last episode may go on after them."""
         ends = np.flatnonzero(over).tolist()
         if not ends or ends[-1] != len(over) - 1:
             ends.append(len(over) - 1)
         return list(zip([0, *(end + 1 for end in ends[:-1])], ends, strict=True))
 
     def _add(self, run: int, engagement: np.ndarray) -> None:
-        """Rounds [rounds, K] more of the user who is there."""
-        if not self.stayed[run]:
-            self.staying[1, run] = engagement[0]
-        self.stayed[run] += len(engagement)
-        self.staying[0, run] += engagement.sum(axis=0)
+        """Add rounds [rounds, K] to the episode of the user who is there."""
+        if not self.length[run]:
+            self.unfinished[1, run] = engagement[0]
+        self.length[run] += len(engagement)
+        self.unfinished[0, run] += engagement.sum(axis=0)
 
     def _note_episodes(self, done: int, rows: list[tuple], sent: np.ndarray) -> None:
         runs, episodes, last, total, first = (np.array(column) for column in zip(*rows, strict=True))
@@ -155,7 +155,7 @@ class SlateRunner(Runner):
             self.frames.append(self._rows(seeds, rounds, sent[last], "online", measure, values))
 
     def _rows(self, seeds: Any, rounds: Any, sent: Any, split: str, measure: str, values: np.ndarray) -> pl.DataFrame:
-        """Rows of ``metrics.parquet``, one a value."""
+        """Rows of ``metrics.parquet``, one for each value."""
         each = self.epsilon
         columns = {
             "seed": seeds,
@@ -171,12 +171,12 @@ class SlateRunner(Runner):
 
     @functools.cached_property
     def epsilon(self) -> float | None:
-        """ε of a round; None where nothing is promised."""
+        """ε of a round; None without a guarantee."""
         found = self.experiment.protocol.account(1, self.config.delta).epsilon_round
         return found if np.isfinite(found) else None
 
     def _note_crossed(self, seen: dict[str, Any], rounds: int) -> np.ndarray:
-        """Keep what crossed in the first run; bytes that its platforms sent, int64 [rounds]."""
+        """Keep what crossed in the first run; returns the bytes that its platforms sent, int64 [rounds]."""
         exchanges = self.experiment.protocol.exchanges
         everybody = np.full((rounds, 1, len(exchanges), 2), self.experiment.n_parties, np.int32)
         mine = np.asarray(seen.get("crossed", everybody))[:, 0]
@@ -199,7 +199,7 @@ class SlateRunner(Runner):
     # -- evaluation ----------------------------------------------------------------------------------------------
 
     def evaluate(self, states: Any, own: Any, done: int) -> None:
-        """Engagement of fresh users without exploration, always the same ones: mean of each run."""
+        """Measure the mean engagement of fresh users without exploration, always the same users."""
         found = evaluated(self.experiment.protocol, self.simulator.server(states), own, self.users)
         means = np.asarray(found, np.float64).mean(axis=1)
         for measure, values in by_measure(means, self.experiment.names).items():
@@ -209,18 +209,18 @@ class SlateRunner(Runner):
     # -- going on ------------------------------------------------------------------------------------------------
 
     def restore(self, done: int) -> None:
-        """As :meth:`Runner.restore`; users who have left, those who are there, and what crossed, too."""
+        """As :meth:`Runner.restore`; also reads finished and unfinished episodes and what crossed."""
         super().restore(done)
         self.done = done
         self.episodes = [self.home.read_table("episodes.parquet", EPISODES).filter(pl.col("round") <= done)]
         for run, seed in enumerate(self.seeds):
             mine = self.episodes[0].filter(pl.col("seed") == seed)
             self.finished[run] = mine["episode"].n_unique()
-            self.stayed[run] = done - (mine["round"].max() or 0)  # type: ignore[operator] - a number
-        self.kept = [self.home.read_table(_STAYING, EPISODES).filter(pl.col("round") == done)]
+            self.length[run] = done - (mine["round"].max() or 0)  # type: ignore[operator] - a number
+        self.kept = [self.home.read_table(_UNFINISHED, EPISODES).filter(pl.col("round") == done)]
         place = {name: number for number, name in enumerate(self.experiment.names)}
         for seed, _, _, platform, engagement, first in self.kept[0].iter_rows():
-            self.staying[:, self.seeds.index(seed), place[platform]] = engagement, first
+            self.unfinished[:, self.seeds.index(seed), place[platform]] = engagement, first
         table = self.home.read_table("crossed.parquet", _CROSSED).filter(pl.col("round") < done)
         crossed = np.zeros((done, len(self._up), 2), np.int32)
         if len(table):
@@ -229,17 +229,17 @@ class SlateRunner(Runner):
         self.sent = int((crossed[..., 1].astype(np.int64) @ self._up).sum())
 
     def keep(self) -> None:
-        """As :meth:`Runner.keep`; the same, too."""
+        """As :meth:`Runner.keep`; also writes what :meth:`restore` reads."""
         super().keep()
         self._write_tables()
         names, rows = self.experiment.names, []
         for run, seed in enumerate(self.seeds):
             for place, name in enumerate(names):
-                total, first = self.staying[:, run, place].tolist()
+                total, first = self.unfinished[:, run, place].tolist()
                 rows.append((seed, int(self.finished[run]), self.done, name, total, first))
-        # Whoever is killed before the checkpoint is written goes on from the one before, so that one's are kept.
+        # A run that is killed before the checkpoint is written resumes from the one before: its rows are kept as well.
         self.kept = [*self.kept[-1:], pl.DataFrame(rows, schema=EPISODES, orient="row")]
-        self.home.table(_STAYING, pl.concat(self.kept))
+        self.home.table(_UNFINISHED, pl.concat(self.kept))
 
     def _write_tables(self) -> None:
         self.episodes = [pl.concat(self.episodes) if self.episodes else pl.DataFrame(schema=EPISODES)]
@@ -258,7 +258,7 @@ class SlateRunner(Runner):
     # -- files ---------------------------------------------------------------------------------------------------
 
     def write_known(self) -> None:
-        """The platforms and their users, and what fixed policies come to."""
+        """Write the networks' sizes, the platforms and their users, and the baselines."""
         e, c = self.experiment, self.config
         self.home.json("environment.json", environment(c, e.citations, kernels=False))
         self.home.json(
@@ -278,7 +278,7 @@ class SlateRunner(Runner):
         self.home.json("slates.json", about(e))
 
     def write_crossed(self, done: int) -> None:
-        """The ledger of the first run, and what it promises."""
+        """Write the ledger of the first run and the privacy account."""
         protocol = self.experiment.protocol
         self.home.json("privacy.json", protocol.account(done, self.config.delta).as_json())
         ledger, crossed, every = Ledger(), self._all_crossed()[:done], self.config.evaluation.every
@@ -295,13 +295,13 @@ class SlateRunner(Runner):
         self.home.json("messages.json", described(one for one in protocol.exchanges if not one.silent))
 
     def write_results(self, states: Any, own: Any, seconds: float, rate: float | None) -> None:
-        """Networks, what came out, and the speed."""
+        """Write networks, results and speed."""
         e, c = self.experiment, self.config
         self._write_tables()
         self.home.metrics(self.metrics())
         known = read_baselines(self.home.path / "baselines.json")
-        came_out = results(e, self.metrics(), self.episodes[0], known)
-        self.home.json("slates.json", {**about(e), "results": came_out})
+        found = results(e, self.metrics(), self.episodes[0], known)
+        self.home.json("slates.json", {**about(e), "results": found})
         self._write_models(states, own)
         self.home.json(
             "environment.json",
@@ -334,5 +334,5 @@ class _FederatedNetwork:
 
 
 def _column(values: Any, rows: int) -> Any:
-    """One value for all rows, or as it is."""
+    """A column of one value for all rows, or the array as it is."""
     return values if isinstance(values, np.ndarray) else [values] * rows

@@ -98,13 +98,9 @@ class SlateExperiment:
             "ie2019recsim",
             PRESETS.entry(c.world.preset).citation,
             CHOICES.entry(c.world.choice).citation,
-            "bonawitz2017secagg" if getattr(self._settings, "secure_sum", None) else "",
+            "bonawitz2017secagg" if isinstance(self.protocol, FedSlate) and self.protocol.settings.secure_sum else "",
         )
         return tuple(dict.fromkeys(key for key in keys if key))
-
-    @property
-    def _settings(self) -> Any:
-        return getattr(self.protocol, "settings", None)
 
 
 def _citation(protocol: str) -> str:
@@ -123,7 +119,7 @@ def experiment_of(
     Args:
         config: The configuration, resolved.
         protocol: A protocol of the caller's own instead of the one that ``config.protocol`` names.
-        world: Users of the caller's own instead of those that ``config.world`` describes.
+        world: Users of the caller's own instead of the protocol's or of those that ``config.world`` describes.
 
     Raises:
         ConfigError: Settings contradict each other.
@@ -131,7 +127,8 @@ def experiment_of(
     for name in config.evaluation.baselines:
         if name not in BASELINES:
             raise UnknownNameError("baseline of platforms", name, BASELINES)
-    users = world_of(config) if world is None else world
+    own = None if protocol is None else protocol.world
+    users = world or own or world_of(config)
     made: Any = method(config.protocol).make(config, users) if protocol is None else protocol
     return SlateExperiment(config, users, made, _notes(config))
 

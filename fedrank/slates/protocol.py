@@ -9,14 +9,19 @@ from typing import Any
 from jaxtyping import Array, Float, Key
 
 from fedrank.core.protocol import Party, Protocol
+from fedrank.slates.world.satisfaction import Satisfaction
 
 
 class PlatformProtocol(Protocol):
     """A protocol whose parties are platforms that show slates to the same users.
 
     One of its exchanges has an :class:`~fedrank.core.protocol.Environment` in which users act; what that shows of a
-    round has ``engagement``, float [K], and ``over``, whether the user has left.
+    round has ``engagement``, float [K], and ``over``, whether the user has left. A protocol with users of its own has
+    them as ``world``; otherwise they are those of the run's settings.
     """
+
+    task = "slates"
+    world: Satisfaction | None = None
 
     @property
     @abc.abstractmethod

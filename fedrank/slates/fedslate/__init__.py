@@ -80,6 +80,7 @@ from fedrank.slates.fedslate.state import (
 from fedrank.slates.fedslate.summed import SummedBatch, SummedLearn, SummedLook, SummedRecommend, SummedTargets
 from fedrank.slates.protocol import PlatformProtocol
 from fedrank.slates.world.rollout import rollout
+from fedrank.slates.world.satisfaction import Satisfaction
 
 _SEEN = "Q-values, targets and gradients of Q-values, as they are."
 _CLIPPED = "Q-values, cut to a range but without noise; targets and gradients of Q-values, as they are."
@@ -166,6 +167,11 @@ class FedSlate(PlatformProtocol):
             return jax.vmap(lambda key: jnp.sum(rollout(self.settings.world, policy, key).engagement, axis=0))(keys)
 
         return jax.vmap(of_run)(states.weights, own, keys)
+
+    @property
+    def world(self) -> Satisfaction:  # type: ignore[override] - elsewhere an attribute of the class
+        """The users."""
+        return self.settings.world
 
     @property
     @override

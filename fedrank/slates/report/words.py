@@ -24,7 +24,7 @@ def rounds_of_platforms(run: Run) -> int:
 
 
 def batches_of(run: Run) -> int:
-    """Batches that platforms have learnt from: each names its moments to every platform once."""
+    """Batches that platforms have learnt from: each names its transitions to every platform once."""
     asked = sum(f.messages for f in flows(run.ledger or Ledger()) if (f.exchange, f.sender) == ("batch", "server"))
     return asked // max(1, len(run.details.names))
 
@@ -36,11 +36,11 @@ def ledger_words(run: Run) -> list[str]:
     rounds, batches, each = rounds_of_platforms(run), batches_of(run), run.setting("slates.batch")
     lines = flows(ledger)
     sums = sum(f.messages for f in lines if f.message == "Advertisement") // len(slates.names)
-    moments = f" of {describe.number(each)} moments" if each else ""
+    transitions = f" of {describe.number(each)} transitions" if each else ""
     out = []
     for kind, turns, purpose, what in (
         ("round", rounds, "To show slates", "rounds, all platforms together"),
-        ("batch", batches, "To learn", f"batches{moments}"),
+        ("batch", batches, "To learn", f"batches{transitions}"),
         ("sum", sums, "So that sums are secret", "secure sums"),
     ):
         mine = [flow for flow in lines if kind_of(flow) == kind]
@@ -61,7 +61,8 @@ def ledger_words(run: Run) -> list[str]:
         divided = f", divided by {scale:g}," if isinstance(scale, float) and scale != 1 else ""
         follows = f" plus {discount:g} times what is expected to follow" if isinstance(discount, float) else ""
         out.append(
-            f"What it tells: {to} {verb} targets of {of}. A target is the engagement of a moment{divided}{follows}, so "
-            "that engagement can be estimated from it, although no message names it. How well: fedrank attack slates."
+            f"What it tells: {to} {verb} targets of {of}. A target is the engagement of a "
+            f"transition{divided}{follows}, so that engagement can be estimated from it, although no message names it. "
+            "How well: fedrank attack slates."
         )
     return out

@@ -49,7 +49,7 @@ _EXACT = jax.lax.Precision.HIGHEST
 
 
 class Solution(NamedTuple):
-    """The value of every moment of an episode, all platforms together.
+    """The value of every tick of an episode, all platforms together.
 
     Attributes:
         series: Chebyshev series of the value over exposure / bound, by ticks left: 0, 1, …

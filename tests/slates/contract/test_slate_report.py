@@ -202,7 +202,7 @@ def test_what_crossed_is_told_by_round_and_by_batch(one):
     assert (platform_words.rounds_of_platforms(run), platform_words.batches_of(run)) == (rounds, batches)
     acting, learning, every, tells = words.ledger_words(run)
     assert f"84 bytes up and 100 bytes down in each of {rounds:,} rounds" in acting
-    assert f"5.26 kB up and 3.1 kB down in each of {batches:,} batches of 32 moments" in learning
+    assert f"5.26 kB up and 3.1 kB down in each of {batches:,} batches of 32 transitions" in learning
     up = rounds * 84 + batches * (2 * 2561 + 137)
     assert every.startswith(f"In all: {describe.size(up)} up")
     assert tells.startswith("What it tells: B receives targets of A.") and "divided by 15, plus 0.9 times" in tells

@@ -233,7 +233,7 @@ class Simulator:
 
     def advance(
         self, keys: jax.Array, states: Any, shared: Any, own: Any, first_round: int, rounds: int
-    ) -> tuple[Any, Any, dict[str, jax.Array]]:
+    ) -> tuple[Any, Any, dict[str, Any]]:
         """Some rounds more.
 
         Args:

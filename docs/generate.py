@@ -21,6 +21,7 @@ from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+import house
 import numpy as np
 
 import fedrank
@@ -372,9 +373,13 @@ PARTS = {
 
 
 def write_all(folder: Path) -> None:
-    """Write all parts and the API's pages below ``folder``; a file that would not change is left alone."""
+    """Write all parts, the picture of the package and the API's pages below ``folder``.
+
+    A page that would not change is left alone.
+    """
     for name, make in PARTS.items():
         _write(folder / "parts" / f"{name}.md", make())
+    house.write(folder)
     pages = {f"{name}.rst": api(name) for name in modules()}
     for name, text in pages.items():
         _write(folder / "api" / name, text)

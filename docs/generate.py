@@ -252,7 +252,7 @@ def texts() -> dict[str, Any]:
     published, asked = made("publish-once"), made("per-query").setup
     differ = [e for e in asked.exchanges if e.name in ("ask", "answer", "receive")]
     return {
-        "CS-F-LTR, opening where sketches are published: 350 documents a silo, z = 1, w = 4,096": published.setup,
+        "CS-F-LTR, setup where sketches are published: 350 documents a silo, z = 1, w = 4,096": published.setup,
         "CS-F-LTR, the same where questions are asked: 350 documents and 400 words, z = 10, w = 120; what differs": (
             types.SimpleNamespace(exchanges=differ)
         ),

@@ -169,7 +169,7 @@ def rows_after_setup(remembered: dict[str, np.ndarray]) -> SketchRows:
     rows = rows_of_party(Party(None, remembered))
     if "documents" not in rows:
         raise RunError(
-            "this silo has no rows to train on: it took no part in the run's opening to its end, or what it kept is "
+            "this silo has no rows to train on: it took no part in the run's setup to its end, or what it kept is "
             "gone. Without state-dir a node forgets when its process or the run ends; begin in a new checkpoint-dir."
         )
     return alone(rows)

@@ -43,7 +43,7 @@ class Agreed(NamedTuple):
     """What every party of a run knows.
 
     Attributes:
-        protocol: The protocol, with its opening.
+        protocol: The protocol, with its setup.
         n_parties: How many silos there are.
     """
 

@@ -1,4 +1,4 @@
-"""Tiny federations of three silos with texts, openings of them, and the 16 features once more from plain counts."""
+"""Tiny federations of three silos with texts, setups of them, and the 16 features once more from plain counts."""
 
 import functools
 import math
@@ -36,8 +36,8 @@ def small_texts(seed=3):
     return [SiloTexts(silo, np.array(parts, np.int8)) for silo in small_federation(seed).silos]
 
 
-def opening_of(mode="plain", texts=None, **settings):
-    """An opening for these texts; wide sketches without noise unless told otherwise."""
+def setup_of(mode="plain", texts=None, **settings):
+    """A setup for these texts; wide sketches without noise unless told otherwise."""
     texts = small_texts() if texts is None else texts
     narrow = mode != "plain"
     shape = settings.pop("shape", NARROW if narrow else WIDE)
@@ -65,10 +65,10 @@ def opening_of(mode="plain", texts=None, **settings):
     )
 
 
-def run(opening, texts=None, seed=0, **how):
+def run(setup, texts=None, seed=0, **how):
     """Its state, parties and ledger."""
     texts = small_texts() if texts is None else texts
-    return run_setup(opening, opening.parties(list(texts)), np.random.default_rng(seed), **how)
+    return run_setup(setup, setup.parties(list(texts)), np.random.default_rng(seed), **how)
 
 
 class Collection:

@@ -206,12 +206,12 @@ def data_table(run: Run) -> Table:
 
 
 def crossed_table(run: Run) -> Table | None:
-    """Bytes of one silo by exchange, of the opening and of training; None before the run wrote its ledger."""
+    """Table of one silo's bytes by exchange, in setup and training; None before the run wrote its ledger."""
     if run.ledger is None or not len(run.ledger):
         return None
     flows, silos = words.flows(run.ledger), len(details_of(run).silos)
     rows = []
-    for part, known in (("opening", setup_words(run)), ("training", TRAINING)):
+    for part, known in (("setup", setup_words(run)), ("training", TRAINING)):
         of = [f for f in flows if (f.exchange in TRAINING) == (part == "training")]
         for exchange in dict.fromkeys(flow.exchange for flow in of):
             mine = [flow for flow in of if flow.exchange == exchange]

@@ -17,7 +17,7 @@ UNPROTECTED = {
 }
 
 
-#: Exchanges between silos with texts, and what each is for: of the opening, which takes place once, and of training.
+#: Exchanges between silos with texts and their purpose: of the setup, which takes place once, and of training.
 SETUP = {
     "keys": "silos learn each other's public keys",
     "secrets": "parts of the secret of the hashes, sealed for each other silo",

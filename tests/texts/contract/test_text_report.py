@@ -192,12 +192,12 @@ def test_curves_have_what_silos_reach_alone_as_lines(one):
 
 def test_what_crossed_is_told_of_the_opening_and_of_training_apart(one):
     run = one[0]
-    opening, training, every = words.ledger_words(run)
-    assert "a silo sent 20.1 kB and received 51 kB" in opening and "“receive”" in opening
+    setup, training, every = words.ledger_words(run)
+    assert "a silo sent 20.1 kB and received 51 kB" in setup and "“receive”" in setup
     assert "a silo sent 7.17 kB and received 6.9 kB" in training  # 345 + 20 · 341 and 20 · 345
     assert every.startswith("In all: 90 messages, 54.6 kB up from 2 silos and 116 kB down")
     rows = {row["exchange"]: row for row in text_tables.crossed_table(run).rows}
-    assert (rows["publish"]["part"], rows["publish"]["up"], rows["step"]["times"]) == ("opening", "20 kB", 20)
+    assert (rows["publish"]["part"], rows["publish"]["up"], rows["step"]["times"]) == ("setup", "20 kB", 20)
 
 
 def test_settings_are_those_of_silos_with_texts(one):

@@ -94,9 +94,9 @@ def test_collections_that_nobody_judged_for_each_other_get_no_verdict_about_thei
 
 
 def test_sums_are_said_to_cross_only_where_all_silos_rows_scale_features(one, tmp_path):
-    opening = words.ledger_words(one[0])[0]
+    setup = words.ledger_words(one[0])[0]
     other = words.ledger_words(load(make_text_run(tmp_path / "run", scale="federation")))[0]
-    assert "sums" not in opening and "sums by which features are centred, without noise" in other
+    assert "sums" not in setup and "sums by which features are centred, without noise" in other
     stated = " ".join(text_tables.methods_table(one[0]).notes)
     assert "Local and BM25 are what a silo has by itself" in stated and "statistics, noise included" in stated
 

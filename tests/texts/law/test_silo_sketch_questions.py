@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from text_worlds import opening_of, run, small_texts
+from text_worlds import run, setup_of, small_texts
 
 from fedrank.core.protocol import Party
 from fedrank.texts.silo_sketch.setup.exchange_sketches import Ask
@@ -20,36 +20,34 @@ def with_fewer_documents(texts):
 @pytest.mark.parametrize("mode", ["per-query", "paper"])
 def test_questions_depend_on_queries_only(mode):
     """A decoy from the documents would show, with certainty, a word that one of them holds."""
-    opening, texts = opening_of(mode), small_texts()[0]
+    setup, texts = setup_of(mode), small_texts()[0]
     other = with_fewer_documents(texts)
     assert len(other.corpus.vocabulary) < len(texts.corpus.vocabulary) and other.words == texts.words
-    request = Totals(np.zeros(opening.terms.length, np.int32))
+    request = Totals(np.zeros(setup.terms.length, np.int32))
     own = {"number": np.array(0), "secret": np.arange(32, dtype=np.uint8), "decoys": np.arange(32, dtype=np.uint8)}
-    asked = [
-        Ask(opening).respond(request, Party(one, dict(own)), np.random.default_rng(0))[1] for one in (texts, other)
-    ]
+    asked = [Ask(setup).respond(request, Party(one, dict(own)), np.random.default_rng(0))[1] for one in (texts, other)]
     np.testing.assert_array_equal(asked[0].rows, asked[1].rows)
     assert asked[0].words == asked[1].words == len(texts.words)
     assert len(np.unique(asked[0].rows[: len(texts.words)], axis=0)) == len(texts.words)
 
 
 def test_published_numbers_are_of_one_size_whatever_the_documents_hold():
-    """What is not noised in the opening's messages is the same for two silos whose documents differ in a word."""
-    opening = opening_of("publish-once", documents=30)
+    """What is not noised in the setup's messages is the same for two silos whose documents differ in a word."""
+    setup = setup_of("publish-once", documents=30)
     first = small_texts()
     corpus = first[0].corpus
     changed = [counts.copy() for counts in corpus.counts]
     changed[0].data[0] += 1  # one occurrence more
     other = [first[0]._replace(corpus=_with_counts(corpus, changed)), *first[1:]]
-    states = [run(opening, texts, seed=4)[0] for texts in (first, other)]
+    states = [run(setup, texts, seed=4)[0] for texts in (first, other)]
     plain, more = (state.replies["publish"][0] for state in states)
     np.testing.assert_array_equal(plain.documents, more.documents)
     # The same noise was drawn: what differs is the one occurrence, in z cells, and in two sizes at most.
     off = np.abs(plain.cells.astype(int) - more.cells.astype(int))
-    assert off.sum() == opening.shape.z and off[1:].sum() == 0
+    assert off.sum() == setup.shape.z and off[1:].sum() == 0
     assert np.abs(plain.lengths - more.lengths).sum() <= 1 and (plain.distinct == more.distinct).all()
     totals = np.abs(states[0].totals.astype(int) - states[1].totals.astype(int))
-    assert totals.sum() == opening.statistics.z + 1  # of all words, and their number; no document frequency changed
+    assert totals.sum() == setup.statistics.z + 1  # of all words, and their number; no document frequency changed
 
 
 def _with_counts(corpus, counts):

@@ -152,12 +152,12 @@ def test_epsilon_by_mode_is_what_the_account_says(small):
     once = build_texts(_config(data=small, sketch={"z": 3})).protocol.promise
     assert once.epsilon_occurrence == 8.0 and once.scale == pytest.approx(3 / (0.8 * 8))
     experiment = build_texts(_config(data=small, sketch={"mode": "per-query", "z": 10}))
-    opening, promise = experiment.setup, experiment.protocol.promise
+    setup, promise = experiment.setup, experiment.protocol.promise
     questions = 3 * max(len(one.words) for one in experiment.texts[0])
     assert promise.answers == questions and promise.answers_of_querier == questions // 3
     assert composed(promise.epsilon_answer, questions + 1, "laplace", 1e-6) == pytest.approx(8.0, rel=1e-6)
     assert promise.epsilon_occurrence <= 8.0 + 1e-9
-    assert promise.scale == pytest.approx(10 / promise.epsilon_answer) and opening.allowed >= questions
+    assert promise.scale == pytest.approx(10 / promise.epsilon_answer) and setup.allowed >= questions
     half = build_texts(_config(data=small, sketch={"mode": "per-query", "answer_epsilon": 1.0}))
     assert half.setup.allowed == 7 == half.protocol.promise.answers  # eight of 1 are 8; sizes cost one
     plain = build_texts(_config(data=small, sketch={"mode": "plain"})).protocol.promise
@@ -165,11 +165,11 @@ def test_epsilon_by_mode_is_what_the_account_says(small):
 
 
 def test_a_budget_that_no_answer_fits_is_refused(small):
-    """One answer of 9 does not fit 8; said before or when the opening answers, never ignored."""
+    """One answer of 9 does not fit 8; said before or when the setup answers, never ignored."""
     with pytest.raises(FedrankError, match="8"):
         experiment = build_texts(_config(data=small, sketch={"mode": "per-query", "answer_epsilon": 9.0}))
-        opening = experiment.setup
-        run_setup(opening, opening.parties(list(experiment.texts[0])), np.random.default_rng(0))
+        setup = experiment.setup
+        run_setup(setup, setup.parties(list(experiment.texts[0])), np.random.default_rng(0))
 
 
 def test_sketches_that_no_message_holds_are_refused_before_anything_is_made():

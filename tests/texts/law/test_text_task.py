@@ -61,4 +61,4 @@ def test_a_protocol_of_the_callers_own_gets_the_setup_of_the_settings():
 
 def test_another_kind_of_protocol_is_refused():
     with pytest.raises(ConfigError, match="must be a SiloSketch"):
-        TASK.build(CONFIG, protocol=text_worlds.opening_of("plain"), data=_texts(1))
+        TASK.build(CONFIG, protocol=text_worlds.setup_of("plain"), data=_texts(1))

@@ -152,7 +152,7 @@ def test_scarce_decoys_are_an_error_never_a_smaller_set():
 
 def test_settings_out_of_range_are_refused():
     with pytest.raises(UnknownNameError, match="scheme of decoys"):
-        text_worlds.opening_of("per-query", decoys="jso")
+        text_worlds.setup_of("per-query", decoys="jso")
     with pytest.raises(ConfigError, match=r"z1 must be in 1\.\.10"):
         obfuscator(10, 20, 11)
     with pytest.raises(ConfigError, match="overlap"):

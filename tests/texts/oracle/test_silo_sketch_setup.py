@@ -1,4 +1,4 @@
-"""The opening of CS-F-LTR against direct computations on the whole collection, and what its server gets to see."""
+"""The setup of CS-F-LTR against direct computations on the whole collection, and what its server gets to see."""
 
 import dataclasses
 import functools
@@ -12,8 +12,8 @@ from text_worlds import (
     SILOS,
     Collection,
     alone,
-    opening_of,
     run,
+    setup_of,
     small_federation,
     small_texts,
 )
@@ -37,34 +37,34 @@ def collection():
 
 @functools.cache
 def _plain():
-    opening = opening_of("plain")
-    return opening, *run(opening)
+    setup = setup_of("plain")
+    return setup, *run(setup)
 
 
 @functools.cache
 def _quiet():
     """Without noise, in the shapes of the noisy ones."""
-    opening = opening_of("plain", shape=NARROW, statistics=NARROW_STATISTICS)
-    return opening, *run(opening)
+    setup = setup_of("plain", shape=NARROW, statistics=NARROW_STATISTICS)
+    return setup, *run(setup)
 
 
 @functools.cache
 def _noisy(seed=0):
-    opening = opening_of("publish-once")
-    return opening, *run(opening, seed=seed)
+    setup = setup_of("publish-once")
+    return setup, *run(setup, seed=seed)
 
 
 @functools.cache
 def _asked():
     """An answer costs 1 and an occurrence may cost 31: one for the sizes, thirty answers about a document."""
-    opening = opening_of("per-query", epsilon=1.0, limit=31.0, z1=3)
-    return opening, *run(opening)
+    setup = setup_of("per-query", epsilon=1.0, limit=31.0, z1=3)
+    return setup, *run(setup)
 
 
-def _before_scaling(opening, state, parties):
+def _before_scaling(setup, state, parties):
     """What a silo has when it has received and not been told the common scale."""
     for number, party in enumerate(parties):
-        exchange = Receive(opening)
+        exchange = Receive(setup)
         yield rows_of_party(exchange.respond(exchange.address(state, number), party, None)[0])
 
 
@@ -94,8 +94,8 @@ def test_features_of_own_and_foreign_documents_are_those_of_the_whole_collection
 
 
 def test_scaled_features_have_all_silos_mean_and_spread(collection):
-    opening, state, parties, _ = _plain()
-    raw = list(_before_scaling(opening, state, parties))
+    setup, state, parties, _ = _plain()
+    raw = list(_before_scaling(setup, state, parties))
     direct = [_direct(collection, number, rows) for number, rows in enumerate(raw)]
     training = np.concatenate(
         [own[rows["where"] & (rows["part"] == TRAIN)[:, None]] for (own, _), rows in zip(direct, raw, strict=True)]
@@ -112,10 +112,10 @@ def test_scaled_features_have_all_silos_mean_and_spread(collection):
 
 @pytest.mark.parametrize("scale", ["silo", "query"])
 def test_features_scaled_at_home_have_the_silos_or_the_lists_mean_and_spread(collection, scale):
-    opening = opening_of("plain", rows={"scale": scale})
+    setup = setup_of("plain", rows={"scale": scale})
     _, state, parties, _ = _plain()
-    receive = Receive(opening)
-    assert "scale" not in [exchange.name for exchange in opening.exchanges]
+    receive = Receive(setup)
+    assert "scale" not in [exchange.name for exchange in setup.exchanges]
     for number, unscaled in enumerate(_before_scaling(*_plain()[:3])):
         own, cross = _direct(collection, number, unscaled)
         rows = rows_of_party(receive.respond(receive.address(state, number), parties[number], None)[0])
@@ -154,10 +154,10 @@ def test_candidates_are_the_best_by_bm25_the_judged_and_some_by_lot(collection):
 
 
 def test_federated_statistics_are_the_exact_ones(collection):
-    opening, _, parties, _ = _plain()
+    setup, _, parties, _ = _plain()
     words = small_federation().whole.vocabulary
     for party in parties:
-        look = FederatedStatistics(party.own["totals"], opening.statistics, party.own["secret"].tobytes())
+        look = FederatedStatistics(party.own["totals"], setup.statistics, party.own["secret"].tobytes())
         said = look((*words, "nowhere"))
         for values, true in ((said.document_frequency, collection.frequency), (said.collection, collection.collection)):
             np.testing.assert_array_equal(values, [[true[f][word] for f in (0, 1)] for word in (*words, "nowhere")])
@@ -206,8 +206,8 @@ def _octets(thing):
 @pytest.mark.parametrize("mode", ["publish-once", "per-query"])
 def test_neither_server_nor_wire_ever_holds_a_word_or_a_secret(monkeypatch, mode):
     settings = {"limit": 100.0, "z1": 3} if mode == "per-query" else {}
-    opening, wire = opening_of(mode, **settings), _Wire(monkeypatch)
-    state, parties, _ = run(opening, through_bytes=True)
+    setup, wire = setup_of(mode, **settings), _Wire(monkeypatch)
+    state, parties, _ = run(setup, through_bytes=True)
     view = [b"".join(_octets(state)), *(octets for _, _, octets in wire)]
     assert sum(map(len, view)) > 10_000
     words = {word for one in small_texts() for word in one.corpus.vocabulary if len(word) >= 5}
@@ -223,18 +223,18 @@ def test_neither_server_nor_wire_ever_holds_a_word_or_a_secret(monkeypatch, mode
 
 
 def test_messages_have_public_axes_only():
-    for opening in (_noisy()[0], _asked()[0]):
-        for exchange in opening.exchanges:
+    for setup in (_noisy()[0], _asked()[0]):
+        for exchange in setup.exchanges:
             axes = {axis for layout in (exchange.request, exchange.reply) for f in layout.fields for axis, _ in f.axes}
             assert axes <= set(PUBLIC_AXES) and not axes & {"queries", "documents", "words", "terms"}
 
 
 def test_masked_vectors_say_nothing_and_unmasked_sums_everything(monkeypatch, collection):
-    opening = opening_of("plain", shape=NARROW, statistics=NARROW_STATISTICS)
+    setup = setup_of("plain", shape=NARROW, statistics=NARROW_STATISTICS)
     wire = _Wire(monkeypatch)
-    state, _, _ = run(opening, through_bytes=True)
+    state, _, _ = run(setup, through_bytes=True)
     masked = np.array([message.vector for message in wire.of("MaskedVector")], np.uint32)
-    assert masked.shape == (SILOS, opening.terms.length)
+    assert masked.shape == (SILOS, setup.terms.length)
     totals = np.asarray(state.totals)
     assert totals[-1] == collection.n and (totals == 0).mean() > 0.2
     assert (masked == 0).mean() < 0.01
@@ -250,8 +250,8 @@ def test_messages_through_bytes_give_the_same_rows():
 
 
 def test_beyond_the_budget_questions_are_refused_and_their_words_count_as_absent():
-    opening, state, parties, _ = _asked()
-    assert opening.allowed == 30
+    setup, state, parties, _ = _asked()
+    assert setup.allowed == 30
     words = [len(party.shared.words) for party in parties]
     assert min(words) > 15 and max(words) < 30
     for owner, party in enumerate(parties):
@@ -261,20 +261,20 @@ def test_beyond_the_budget_questions_are_refused_and_their_words_count_as_absent
         assert answered[owner] == 0 and [answered[silo] for silo in askers] == [15, 15]
         assert party.own["spent"] == pytest.approx(31.0)
         for silo in askers:
-            request = Receive(opening).address(state, silo)
+            request = Receive(setup).address(state, silo)
             assert request.answered[owner] == 15
-            counts = foreign_documents(opening, parties[silo], request)[owner].counts(parties[silo].shared.words)
+            counts = foreign_documents(setup, parties[silo], request)[owner].counts(parties[silo].shared.words)
             assert (counts[:15] > 0).any(axis=(1, 2)).all()
             assert not counts[15:].any()
 
 
 def test_a_word_is_asked_about_in_one_way_only():
-    opening, state, parties, _ = _asked()
+    setup, state, parties, _ = _asked()
     asked = state.replies["ask"][0].rows
     for number, party in enumerate(parties):
         texts, own = party.shared, party.own
-        hashes = hash_terms(texts.words, opening.shape, own["secret"].tobytes())
-        again = SCHEMES[opening.decoys](opening.shape, 3, texts.words, hashes, own["decoys"].tobytes())
+        hashes = hash_terms(texts.words, setup.shape, own["secret"].tobytes())
+        again = SCHEMES[setup.decoys](setup.shape, 3, texts.words, hashes, own["decoys"].tobytes())
         true = hashes.rows
         for row, word in enumerate(texts.words):
             question = again.ask(word)
@@ -290,10 +290,10 @@ def test_a_word_is_asked_about_in_one_way_only():
 
 @pytest.mark.parametrize("where", ["sum-vectors", "sum-unmasking", "publish", "receive"])
 def test_the_others_go_on_without_a_silo(collection, where):
-    opening = _quiet()[0]
+    setup = _quiet()[0]
     heard = []
-    state, parties, ledger = run(opening, absent=[(where, 1)], heard=heard.append)
-    assert heard == [exchange.name for exchange in opening.exchanges]
+    state, parties, ledger = run(setup, absent=[(where, 1)], heard=heard.append)
+    assert heard == [exchange.name for exchange in setup.exchanges]
     here = (0, 2) if where == "sum-vectors" else (0, 1, 2)
     silos = [small_federation().silos[k] for k in here]
     assert state.totals[-1] == sum(silo.n_documents for silo in silos)
@@ -310,8 +310,8 @@ def test_the_others_go_on_without_a_silo(collection, where):
 
 
 def test_the_others_go_on_without_a_silo_that_stops_answering():
-    opening = _asked()[0]
-    state, parties, _ = run(opening, absent=[("answer", 0)])
+    setup = _asked()[0]
+    state, parties, _ = run(setup, absent=[("answer", 0)])
     assert not state.replies["answer"][1][0] and state.replies["ask"][1].all()
     for number in (1, 2):
         rows = rows_of_party(parties[number])
@@ -332,9 +332,9 @@ def test_a_sum_does_not_begin_without_everybody():
 
 
 def test_silos_with_different_secrets_do_not_go_on():
-    opening, state, _, _ = _quiet()
+    setup, state, _, _ = _quiet()
     said, arrived = state.replies["agree"]
-    step = Agree(opening)
+    step = Agree(setup)
     step.tell(state, said, arrived)
     other = np.asarray(said.fingerprint).copy()
     other[2, 0] ^= 1
@@ -355,12 +355,12 @@ def _laplace(values, scale):
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_published_noise_has_the_promised_scale(seed):
-    opening, state, _, _ = _noisy(seed)
+    setup, state, _, _ = _noisy(seed)
     quiet = _quiet()[1] if seed == 0 else run(_quiet()[0], seed=seed)[0]
     noisy, true = (one.replies["publish"][0] for one in (state, quiet))
     documents = [silo.n_documents for silo in small_federation().silos]
     noise = np.concatenate([(noisy.cells - true.cells)[silo, :, :n].reshape(-1) for silo, n in enumerate(documents)])
-    scale = opening.promise.scale
+    scale = setup.promise.scale
     assert scale == pytest.approx(6 / (0.8 * 8))  # z occurrences of a word, four fifths of epsilon
     assert noise.size == sum(documents) * 2 * NARROW.cells
     assert _laplace(noise, scale) > 1e-3
@@ -380,8 +380,8 @@ def test_published_noise_has_the_promised_scale(seed):
 
 
 def test_a_seed_makes_the_rows_and_another_one_others():
-    opening, _, parties, _ = _noisy(0)
-    again, other = run(opening, seed=0)[1], _noisy(1)[2]
+    setup, _, parties, _ = _noisy(0)
+    again, other = run(setup, seed=0)[1], _noisy(1)[2]
     for number in range(SILOS):
         first, second, third = (rows_of_party(made[number]) for made in (parties, again, other))
         for name in first:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from silo_worlds import QUICK
-from text_worlds import SILOS, Collection, alone, opening_of, small_federation, small_texts
+from text_worlds import SILOS, Collection, alone, setup_of, small_federation, small_texts
 
 from fedrank.engine.simulator import Conditions
 from fedrank.texts.build import TextExperiment
@@ -25,9 +25,9 @@ SIZE = 17
 @pytest.fixture(scope="module")
 def world():
     """A run's arrays of two feature sets, and rankers of three variants drawn by lot: nobody trains."""
-    opening = opening_of("plain")
+    setup = setup_of("plain")
     learner = GradedLearner(16, 3, "regression")
-    protocol = SiloSketch(learner, SILOS, None, setup=opening)
+    protocol = SiloSketch(learner, SILOS, None, setup=setup)
     experiment = TextExperiment(
         TextsConfig(seeds=1),
         (small_federation(),),
@@ -99,7 +99,7 @@ def test_every_scope_is_a_plain_ranking_of_what_is_found_against_all_that_is_rel
     data, states, own_state, values = world
     federation, texts = small_federation(), small_texts()
     collection = Collection(federation.whole)
-    lists = exact_rows(federation, texts, opening_of("plain").rows)
+    lists = exact_rows(federation, texts, setup_of("plain").rows)
     stacked = data.arrays.rows
     lost = wanting = 0
     for variant in range(2):

@@ -40,7 +40,7 @@ from fedrank.texts.silo_sketch.setup.settings import SetupSettings, SetupState
 class SketchSetup(SetupSettings, Protocol):
     """The setup with its settings; one round of exchanges, run once before training."""
 
-    name = "silo-sketch-opening"
+    name = "silo-sketch-setup"
 
     @cached_property
     @override

@@ -57,16 +57,16 @@ def test_two_platforms_and_a_coordinator_over_http_go_through_rounds_and_count_e
         got[key] = got.get(key, 0) + entry.bytes
     n, b, head, word, pair = 4 * 3, BATCH, 1, 4, 8  # bytes of N values, B, and of parts of messages
     assert got == {
-        ("look", "Turn"): 8 * (head + word),
+        ("look", "RoundStart"): 8 * (head + word),
         ("look", "LocalValues"): 8 * (head + n),
         ("recommend", "SharedValues"): 8 * (head + word + n),
         ("recommend", "Done"): 8 * head,
-        ("batch", "Moments"): 2 * (head + word + 4 * b),
+        ("batch", "BatchAges"): 2 * (head + word + 4 * b),
         ("batch", "BatchValues"): 2 * (head + 2 * b * n),
-        ("targets", "Following"): head + b * n,
+        ("targets", "NextValues"): head + b * n,
         ("targets", "Targets"): head + 4 * b + pair,
-        ("compare", "Compare"): 2 * (head + b * n + 4 * b + pair),
-        ("compare", "ValueGradient"): 2 * (head + b * n),
+        ("compare", "LossInputs"): 2 * (head + b * n + 4 * b + pair),
+        ("compare", "LossGradient"): 2 * (head + b * n),
         ("step", "ValueGradient"): 2 * (head + b * n),
         ("step", "NewValues"): head + b * n,
         ("step", "Done"): head,
@@ -116,7 +116,7 @@ def test_two_platforms_over_http_say_what_the_protocols_functions_say_in_a_plain
             got, wanted = np.asarray(getattr(again._own, name)), np.asarray(getattr(mine, name))
             np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5, err_msg=name)
         # The newest moment's end is not known before the next user comes.
-        kept, lives = jax.tree.map(np.asarray, again._own.memory), jax.tree.map(np.asarray, mine.memory)
+        kept, lives = jax.tree.map(np.asarray, again._own.replay), jax.tree.map(np.asarray, mine.replay)
         for name in ("items", "slate", "item", "slot", "engagement", "over", "user"):
             np.testing.assert_allclose(getattr(kept, name), getattr(lives, name), rtol=1e-5, atol=1e-6, err_msg=name)
     sizes = {}

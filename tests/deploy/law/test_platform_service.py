@@ -183,12 +183,12 @@ def test_what_an_application_says_again_holds_and_something_else_is_a_conflict(s
     shown.outcome(4, 0, 1.0)
     shown.outcome(4, 0, 1.0)
     assert refusal_of(lambda: shown.outcome(4, 1, 1.0)) == "conflict"
-    assert float(shown._own.memory.engagement[4 % MEMORY]) == pytest.approx(1.0 / 15.0)
-    assert int(shown._own.memory.item[4 % MEMORY]) == slate[0]
+    assert float(shown._own.replay.engagement[4 % MEMORY]) == pytest.approx(1.0 / 15.0)
+    assert int(shown._own.replay.item[4 % MEMORY]) == slate[0]
 
 
 def test_the_end_of_a_stay_is_written_into_the_moment_before_once_another_user_comes(shown):
-    overs = np.asarray(shown._own.memory.over)
+    overs = np.asarray(shown._own.replay.over)
     # Users of rounds 0 and 3 were new: round 2 was somebody's last, and that of round 4 had been there.
     assert overs[:4].tolist() == [0.0, 0.0, 1.0, 0.0]
 
@@ -223,7 +223,7 @@ def test_settings_that_cannot_be_deployed_are_refused_in_words():
     with pytest.raises(ConfigError, match="tell each other nothing"):
         terms(protocol="slateq", slates={"batch": 2, "memory": 6, "burn_in": 3})
     with pytest.raises(ConfigError, match="no platforms"):
-        terms(protocol="foltr-es", world={}, slates={})
+        Terms.of(from_dict({"protocol": "foltr-es"}))
     assert terms().fingerprint == terms().fingerprint != terms(world={"candidates": 4}).fingerprint
 
 

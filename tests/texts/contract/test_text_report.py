@@ -303,8 +303,7 @@ def test_json_has_every_table_and_the_terminal_the_sentences(one, capsys, monkey
 
 def test_progress_counts_rows_and_has_no_value_before_the_first_evaluation(capsys):
     lines = Lines(seconds=0.0)
-    early, later = Progress(1, 9, 800, 400.0, 2.0, "nDCG@10", math.nan, "rows"), Progress(2, 9, 800, 400.0, 2.0, "RR", 0.25)
-    for now in (early, later):
+    for now in (
         Progress(1, 9, 800, 400.0, 2.0, "nDCG@10", math.nan, "rows"),
         Progress(2, 9, 800, 400.0, 2.0, "RR", 0.25),
     ):

@@ -32,6 +32,8 @@ from fedrank.deploy.platforms.key_value_store import KeyValueStore, packed
 from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.process import Asking, coordinate
 from fedrank.deploy.platforms.steps import NotYetError, RefusedError
+from fedrank.deploy.platforms.terms import Terms
+from fedrank.engine.settings import from_dict
 
 NAN = np.float32(np.nan).tobytes()
 

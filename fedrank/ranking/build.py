@@ -221,6 +221,7 @@ def build(
     users = tuple(own)
     if protocol is None:
         protocol = method(config.protocol).make(config, Parts(ranker, users, metric, kernels))
+        kernels = kernels and isinstance(protocol, RankingProtocol)  # others take padded queries
     amounts = None
     if population.amounts == "skewed":
         even = isinstance(protocol, FoltrES) and protocol.antithetic

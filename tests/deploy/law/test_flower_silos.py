@@ -16,6 +16,7 @@ from fedrank.deploy.flower import settings as flat
 from fedrank.deploy.flower.holders import Holders
 from fedrank.deploy.flower.messages import Question
 from fedrank.deploy.flower.rounds import Rounds
+from fedrank.engine.deployment import block
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
 from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits.rules import make_rule
@@ -60,7 +61,7 @@ def test_parties_that_are_not_asked_do_nothing_wherever_they_are(partitions):
     """Nodes that answer for several parties of which some are asked; states that choose nobody."""
     protocol, parties = Choosing(), Party(None, jnp.arange(7, dtype=jnp.uint32))
     first, expected, crossed = simulated(protocol, parties, 8)
-    blocks = [flat.block(7, i, partitions) for i in range(partitions)]
+    blocks = [block(7, i, partitions) for i in range(partitions)]
     state, log, _, _ = over_nodes(protocol, parties, blocks, first, 8)
     assert int(state) == int(expected)
     assert counts(log, protocol, "replies", 8) == crossed[:, :, 1].tolist()
@@ -198,7 +199,7 @@ def wrong_answers(behaviour):
 def test_a_node_that_answers_out_of_turn_is_not_heard(what):
     """Its parties are as those that were never heard, in the exchanges in which it did wrong."""
     protocol, parties = CHOOSING
-    blocks = [flat.block(7, i, 2) for i in range(2)]
+    blocks = [block(7, i, 2) for i in range(2)]
     first, _, _ = simulated(protocol, parties, 3)
     behaviour, _ = holding(protocol, parties, blocks[0], SEED)
     wrong = {90: wrong_answers(behaviour)[what]}  # the other node has a lower number and is looked at first

@@ -267,7 +267,7 @@ class ServeAndLearn(Exchange, request=Request, reply=Reply):
         rate = jnp.float32(s.rate) * jnp.float32(s.decay) ** jnp.asarray(request.round, jnp.float32)
         about = draw_queries(queries, own, draws.queries)
         start = jnp.asarray(request.weights)
-        if s.learner == "pdgd":
+        if isinstance(draws.learner, PdgdDraws):
             return pdgd_steps(s.ranker, s.users, own.user, data, start, rate, about, active, draws.learner, s.batch)
         return dueling_steps(
             s.ranker, s.users, own.user, data, start, rate, s.radius, s.n_candidates, about, active, draws.learner

@@ -50,7 +50,7 @@ from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.foltr_es_2019 import published_sessions, published_weighted_sum
-from fedrank.ranking.on_device.messages import Request
+from fedrank.ranking.on_device.messages import NoisyReply, PlainReply, Reply, Request
 from fedrank.ranking.on_device.reply import ClicksToReply
 from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers.base import Ranker
@@ -322,7 +322,16 @@ class TryPerturbation(Exchange, request=Request):
         steps = (s.sigma, -s.sigma)[: s.halves]
         if s.as_published:
             return published_sessions(
-                s.ranker, s.user, data, request.weights, draws.seed, steps, queries, own.first, own.count, s.per_half
+                s.ranker,
+                s.user,
+                data,
+                request.weights,
+                jnp.asarray(draws.seed),
+                steps,
+                queries,
+                own.first,
+                own.count,
+                s.per_half,
             )
         about = draw_queries(queries, own, draws.queries)
         return run_sessions(
@@ -371,7 +380,7 @@ class TryPerturbation(Exchange, request=Request):
         # A message that no honest device can send (but for noise beyond e⁻⁴⁰) is no message.
         tail = 0 if s.noise is None else math.ceil(_TAIL * s.noise.scale)
         minus = replies.minus + tail if s.antithetic else None
-        arrived = arrived & in_range(replies.plus + tail, minus, most + 2 * tail)
+        arrived = jnp.asarray(arrived) & in_range(replies.plus + tail, minus, most + 2 * tail)
         weighed = coefficients(s.aggregate, difference.astype(jnp.float32), arrived, most, s.byzantine)
         weighed = weighed / jnp.float32(s.per_half * s.metric.scale * spread)
         add = published_weighted_sum if s.as_published else weighted_sum_kernel if s.kernels else weighted_sum

@@ -76,10 +76,11 @@ def commands() -> list[tuple[str, list[str]]]:
 
 def understands(words: list[str]) -> None:
     """Parse a command without running it; raises what the command line would refuse it with."""
-    from fedrank.cli.main import app
+    from fedrank.cli.main import _offer_settings, app
 
     words = [word for word in words if word not in {"--help", "-h", "--version"}]
     if words:
+        _offer_settings(words)
         app.parse_args(words, exit_on_error=False, print_error=False)
 
 

@@ -268,7 +268,7 @@ class LearnLocally(Exchange, request=Request):
     name = "learn-locally"
 
     @property
-    def reply(self) -> Layout[SumReply] | Layout[WeightsReply]:
+    def reply(self) -> Layout[SumReply | WeightsReply]:
         """Four bytes a weight, and two that say how many interactions they come from."""
         return self.layout(SumReply if self.settings.secure_sum else WeightsReply)
 
@@ -388,6 +388,6 @@ class LearnLocally(Exchange, request=Request):
             if s.clip is not None and s.noise == "none":  # attackers do not clip
                 clip = s.clip
                 sent = jax.vmap(lambda w: clip_to_norm(w, clip, s.clip_norm, jnp))(sent)
-            mean = robust.AGGREGATORS.get(s.aggregate)(sent, amounts, arrived, s.byzantine)
+            mean = robust.AGGREGATORS.get(s.aggregate)(sent, amounts, jnp.asarray(arrived), s.byzantine)
             heard = jnp.any(arrived & jnp.all(jnp.isfinite(replies.weights), axis=1))
         return ServerState(state.round + 1, jnp.where(heard, mean, state.weights))

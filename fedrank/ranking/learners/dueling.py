@@ -70,7 +70,7 @@ def direction(seed: UInt32[AnyArray, ""], size: int) -> Float[Array, "{size}"]:
     Returns:
         float32 [n].
     """
-    noise = perturbation_jax(seed, size)  # never 0: no entry of the table of normals is
+    noise = perturbation_jax(jnp.asarray(seed), size)  # never 0: no entry of the table of normals is
     return noise / jnp.sqrt(jnp.sum(noise * noise))
 
 
@@ -114,6 +114,8 @@ def dueling_steps(
             f"{rng_bits.directions.shape[-1]} directions."
         )
     user_index, step = jnp.asarray(user_index, jnp.int32), jnp.asarray(step, jnp.float32)
+    weights, queries, active = (jnp.asarray(x) for x in (weights, queries, active))
+    rng_bits = DuelDraws(*map(jnp.asarray, rng_bits))
     if isinstance(data, FeatureBlocks):
         learned, *sessions = duels(ranker, users, user_index, data, weights, step, radius, queries, active, *rng_bits)
         return Learned(learned, SessionResults(*sessions))

@@ -120,7 +120,7 @@ def assignment(
     Returns:
         float32 [L, k]; each column sums to 1, or is 0 where nothing is shown.
     """
-    ranks = jnp.arange(shown.shape[0])
+    weights, ranks = jnp.asarray(weights), jnp.arange(shown.shape[0])
     place = jnp.full(weights.shape[1], shown.shape[0]).at[shown].set(ranks)  # of each document in the list
     left = where[None] & (place[None] >= ranks[:, None])  # [k, d]: not yet taken when this rank was filled
     total = jnp.sum(jnp.where(left[None], weights[:, None], 0.0), axis=-1)

@@ -100,6 +100,8 @@ def pdgd_steps(
     Raises:
         ConfigError: Users do not fit each other, or the kernel does not know the ranker.
     """
+    weights, queries, active = (jnp.asarray(x) for x in (weights, queries, active))
+    rng_bits = PdgdDraws(*map(jnp.asarray, rng_bits))
     rate, user_index = jnp.asarray(rate, jnp.float32), jnp.asarray(user_index, jnp.int32)
     if isinstance(data, FeatureBlocks):
         weights, patterns, ndcg = pdgd_kernel.steps(
@@ -208,7 +210,7 @@ def pair_weights(
     s = jnp.where(shown, scores[ranking], 0.0)
 
     # L_t over the documents at rank t or below, those that are not shown included; 0 where there is no rank t.
-    beyond = where.at[ranking].set(False)
+    beyond = jnp.asarray(where).at[ranking].set(False)
     rest = jax.nn.logsumexp(jnp.where(beyond, scores, -jnp.inf))
     below = shown[None, :] & (place[None, :] >= place[:, None])
     logits = jnp.concatenate([jnp.where(below, s[None, :], -jnp.inf), jnp.broadcast_to(rest, (len(place), 1))], axis=1)

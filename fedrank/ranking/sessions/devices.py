@@ -97,7 +97,7 @@ def draw_queries(
     queries: Int[AnyArray, "held"], device: Device, rng_bits: UInt32[AnyArray, "*interactions"]
 ) -> Int[Array, "*interactions"]:
     """The query that each of some random integers stands for at a device: int32, of the shape of ``rng_bits``."""
-    return queries[device.first + below(rng_bits, device.count.astype(jnp.uint32))]
+    return jnp.asarray(queries)[device.first + below(rng_bits, device.count.astype(jnp.uint32))]
 
 
 def record_experience(

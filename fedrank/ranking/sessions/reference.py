@@ -19,7 +19,7 @@ from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.results import SessionResults
 
 
-def mix32(rng_bits: UInt32[AnyArray, "..."]) -> UInt32[AnyArray, "..."]:
+def mix32(rng_bits: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
     """A bijection of 32-bit integers that scatters neighbours (the finaliser of MurmurHash3)."""
     rng_bits = (rng_bits ^ (rng_bits >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     rng_bits = (rng_bits ^ (rng_bits >> np.uint32(13))) * np.uint32(0xC2B2AE35)
@@ -40,7 +40,7 @@ def tie_breakers(
         uint32 [..., d], no two equal in a list.
     """
     index = jnp.broadcast_to(jnp.arange(documents, dtype=np.uint32), (*rng_bits.shape, documents))
-    return mix32(rng_bits[..., None] ^ mix32(index)) if random else index
+    return mix32(jnp.asarray(rng_bits)[..., None] ^ mix32(index)) if random else index
 
 
 def rank(
@@ -63,7 +63,7 @@ def rank(
     scores = jnp.where(scores == 0, 0.0, scores)  # −0 and 0 are the same score
     falling = jnp.where(where & ~jnp.isnan(scores), -scores, jnp.inf)  # not a number ranks last
     index = jnp.broadcast_to(jnp.arange(scores.shape[-1], dtype=jnp.int32), scores.shape)
-    *_, order = jax.lax.sort((~where, falling, breakers, index), num_keys=3)
+    *_, order = jax.lax.sort((jnp.asarray(~where), falling, jnp.asarray(breakers), index), num_keys=3)
     return order[..., :depth]
 
 
@@ -127,7 +127,7 @@ def run_sessions(
     random_ties: bool,
 ) -> SessionResults:
     """Sessions; arguments as in :func:`fedrank.ranking.sessions.sessions.run_sessions`."""
-    noise = perturbation_jax(seed, ranker.size)
+    noise = perturbation_jax(jnp.asarray(seed), ranker.size)
     weights = center[None] + jnp.asarray(steps, jnp.float32)[:, None] * noise[None]
     features, labels, where = data.features[queries], data.labels[queries], data.where[queries]
     scores = jax.vmap(ranker.scores)(weights, features)

@@ -102,8 +102,11 @@ def run_sessions(
     Returns:
         The clicks and the quality of what was shown, [H, K] each.
     """
-    path = kernel if isinstance(data, FeatureBlocks) else reference
     random = check_ties(ties)
-    return path.run_sessions(
+    if isinstance(data, FeatureBlocks):
+        return kernel.run_sessions(
+            ranker, users, user_index, data, center, seed, steps, queries, click_bits, tie_bits, random
+        )
+    return reference.run_sessions(
         ranker, users, user_index, data, center, seed, steps, queries, click_bits, tie_bits, random
-    )  # type: ignore[arg-type]
+    )

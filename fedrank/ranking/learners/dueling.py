@@ -54,10 +54,10 @@ class DuelDraws(NamedTuple):
         clicks: uint32 [K, depth]: random bits for the user's decision at each rank.
     """
 
-    directions: UInt32[AnyArray, "interactions candidates"]
-    assign: UInt32[AnyArray, "interactions depth"]
-    pick: UInt32[AnyArray, "interactions depth"]
-    clicks: UInt32[AnyArray, "interactions depth"]
+    directions: UInt32[Array, "interactions candidates"]
+    assign: UInt32[Array, "interactions depth"]
+    pick: UInt32[Array, "interactions depth"]
+    clicks: UInt32[Array, "interactions depth"]
 
 
 def direction(seed: UInt32[AnyArray, ""], size: int) -> Float[Array, "{size}"]:

@@ -51,8 +51,8 @@ class PdgdDraws(NamedTuple):
         clicks: uint32 [K, depth]: random bits for the user's decision at each rank.
     """
 
-    documents: UInt32[AnyArray, "interactions 2"]
-    clicks: UInt32[AnyArray, "interactions depth"]
+    documents: UInt32[Array, "interactions 2"]
+    clicks: UInt32[Array, "interactions depth"]
 
 
 class Learned(NamedTuple):

@@ -7,7 +7,6 @@ import jax
 import numpy as np
 import polars as pl
 import pytest
-from fedrank.deploy.flower.own_table import hash_of, read_table, stand_in
 from flower_nodes import Nodes, honest
 from safetensors.numpy import load_file
 

@@ -18,6 +18,7 @@ app = App(
     name="fedrank",
     help="Learn to rank and to recommend from what people do, without collecting what they do.",
     version=__version__,
+    help_format="plaintext",  # help texts have no markup, and its reader takes a third of the time of --help
     suppress_keyboard_interrupt=False,  # a stopped run says how it goes on
 )
 # Commands are imported when they are called; the sentences stand here so that --help imports none of them.

@@ -210,8 +210,8 @@ def curve(metrics: pl.DataFrame, split: str, measure: str, *, points: int = POIN
     return out.select("round", "interactions", "bytes_up", "epsilon", "mean", "low", "high", "n"), block
 
 
-def told(estimate: Estimate | None) -> str:
-    """What an interval tells: ``"gain"``, ``"loss"``, ``"neither"``; ``"unknown"`` where there is none."""
+def direction(estimate: Estimate | None) -> str:
+    """Which way an interval points: ``"gain"``, ``"loss"``, ``"neither"``; ``"unknown"`` where there is none."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return "unknown"
     return "gain" if estimate.low > 0 else "loss" if estimate.high < 0 else "neither"

@@ -54,7 +54,7 @@ FAULTS = {
 
 
 @dataclass(frozen=True)
-class Mark:
+class PolicyBaseline:
     """A fixed policy.
 
     Attributes:
@@ -134,7 +134,7 @@ class SlateRun:
     judges: int
     notes: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[PolicyBaseline, ...] = ()
     share: float = 0.5
     thresholds: Mapping[str, Threshold] = field(default_factory=dict)
     window: tuple[int, int] = (100, 20)
@@ -200,7 +200,7 @@ class SlateRun:
         named = [FAULTS[name][0] if name in FAULTS else name for name in self.faults]
         return (f"Faults of the published code: {_listed(named)}",) if named else ()
 
-    def mark(self, name: str) -> Mark | None:
+    def mark(self, name: str) -> PolicyBaseline | None:
         """A fixed policy by name."""
         return next((one for one in self.marks if one.name == name), None)
 
@@ -235,12 +235,12 @@ def read_slates(folder: Path, config: Mapping[str, Any], *, finished: bool) -> S
     return checked(file, what, lambda: _made(raw, marks, given, needed=finished))
 
 
-def _marks(raw: Mapping[str, Any], names: Sequence[str], seeds: Sequence[int]) -> tuple[Mark, ...]:
+def _marks(raw: Mapping[str, Any], names: Sequence[str], seeds: Sequence[int]) -> tuple[PolicyBaseline, ...]:
     measures = (ENGAGEMENT, *(f"{ENGAGEMENT} ({name})" for name in names))
     return tuple(_mark(one, measures, seeds) for one in raw.get("baselines", ()))
 
 
-def _mark(raw: Mapping[str, Any], measures: Sequence[str], seeds: Sequence[int]) -> Mark:
+def _mark(raw: Mapping[str, Any], measures: Sequence[str], seeds: Sequence[int]) -> PolicyBaseline:
     runs: dict[str, dict[int, float]] = {}
     rows = [[float(value) for value in row] for row in raw.get("runs") or ()]
     if rows and len(rows) != len(seeds):
@@ -248,7 +248,7 @@ def _mark(raw: Mapping[str, Any], measures: Sequence[str], seeds: Sequence[int])
     for seed, row in zip(seeds, rows, strict=False):
         for measure, value in zip(measures, (math.fsum(row), *row), strict=True):
             runs.setdefault(measure, {})[seed] = value
-    return Mark(
+    return PolicyBaseline(
         name=str(raw["name"]),
         values={str(one["measure"]): _interval(one) for one in raw["values"] if one["split"] == "test"},
         users=int(raw["episodes"]),
@@ -257,7 +257,9 @@ def _mark(raw: Mapping[str, Any], measures: Sequence[str], seeds: Sequence[int])
     )
 
 
-def _made(raw: Mapping[str, Any], marks: tuple[Mark, ...], given: tuple[str, ...], *, needed: bool) -> SlateRun:
+def _made(
+    raw: Mapping[str, Any], marks: tuple[PolicyBaseline, ...], given: tuple[str, ...], *, needed: bool
+) -> SlateRun:
     found = raw["results"] if needed else raw.get("results") or {}
     names, feedback = tuple(map(str, raw["platforms"])), tuple(map(bool, raw["feedback"]))
     if not names or len(names) != len(feedback):

@@ -13,7 +13,7 @@ from typing import Any
 from fedrank.report import describe, sections, svg, tables, words
 from fedrank.report.html import Html, h, tile
 from fedrank.report.run import Page, Run, Section
-from fedrank.report.statistics import told
+from fedrank.report.statistics import direction
 from fedrank.slates.report import figures as slate_figures
 from fedrank.slates.report import published_metrics as slate_legacy
 from fedrank.slates.report import tables as slate_tables
@@ -87,7 +87,9 @@ def _tiles(run: Run) -> list[Html]:
             continue
         notes = ["" if ours.half is None else f"± {ours.half:.{DIGITS}f}, 95 % interval over {ours.n} seeds"]
         if more is not None:
-            notes.append(f"{describe.measured(more, signed=True, digits=DIGITS)} against random: {_TOLD[told(more)]}")
+            notes.append(
+                f"{describe.measured(more, signed=True, digits=DIGITS)} against random: {_TOLD[direction(more)]}"
+            )
         title = "A user’s engagement, all together" if not place else f"On {slate_tables.named(slates, measure)}"
         out.append(tile(title, f"{ours.mean:.{DIGITS}f}", *notes))
     share, regret = slate_tables.way(run, slates.measures[0]), slate_tables.against(run, slates.measures[0], OPTIMUM)

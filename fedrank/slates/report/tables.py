@@ -12,7 +12,7 @@ from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
 from fedrank.slates.report.figures import slates_of
-from fedrank.slates.report.files import FAULTS, MYOPIC, OPTIMUM, POLICIES, RANDOM, Mark, SlateRun
+from fedrank.slates.report.files import FAULTS, MYOPIC, OPTIMUM, POLICIES, RANDOM, PolicyBaseline, SlateRun
 from fedrank.slates.report.words import batches_of, kind_of, rounds_of_platforms
 
 #: Measures that a table of policies has columns for: all platforms together, and three of them.
@@ -297,7 +297,7 @@ def verdicts(run: Run) -> list[str]:
     return out
 
 
-def _over_users(mark: Mark, measure: str) -> Estimate | None:
+def _over_users(mark: PolicyBaseline, measure: str) -> Estimate | None:
     found = mark.values.get(measure)
     if found is None:
         return None

@@ -13,7 +13,7 @@ from typing import Any
 from fedrank.report import describe, sections, svg, tables, words
 from fedrank.report.html import Html, h, tile
 from fedrank.report.run import Page, Run, Section
-from fedrank.report.statistics import Estimate, mean_interval, told
+from fedrank.report.statistics import Estimate, direction, mean_interval
 from fedrank.texts.report import figures as text_figures
 from fedrank.texts.report import gate as text_gate
 from fedrank.texts.report import privacy as text_privacy
@@ -125,7 +125,7 @@ def _tiles(run: Run) -> list[Html]:
 
 def _gain_tile(label: str, value: Estimate, *notes: str) -> Html:
     half = "" if value.half is None else f"± {value.half:.{DIGITS}f}, paired by seed: "
-    return tile(label, _signed(value.mean), half + _TOLD[told(value)], *notes)
+    return tile(label, _signed(value.mean), half + _TOLD[direction(value)], *notes)
 
 
 def _signed(value: float) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from fedrank.report import describe
 from fedrank.report.run import Run
-from fedrank.report.statistics import Estimate, mean_interval, told
+from fedrank.report.statistics import Estimate, direction, mean_interval
 from fedrank.texts.report.files import BM25, BM25_EXACT, EXACT, FEDERATED, GLOBAL, LOCAL
 from fedrank.texts.report.gate import gate_verdict
 from fedrank.texts.report.tables import DIGITS, UNJUDGED, details_of, gain, lead, seeds_in_words, unjudged
@@ -77,7 +77,7 @@ def _level(run: Run, method: str, measure: str, scope: str) -> float:
 
 def _helps(gains: Mapping[str, Estimate], scope: str) -> str:
     """Whether the federation helps: only if it is better than both Local and BM25."""
-    local, bm25 = (told(gains.get(method)) for method in (LOCAL, BM25))
+    local, bm25 = (direction(gains.get(method)) for method in (LOCAL, BM25))
     harms = "The federation harms" if scope == "own" else "Searching together harms"
     if {local, bm25} == {"unknown"}:
         return _ONE_SEED
@@ -107,7 +107,7 @@ def _training(run: Run) -> list[str]:
         "neither": "The seeds do not tell that from nothing: plain BM25 over what silos show each other, which needs "
         "no training and no labels, does as well, as far as they tell.",
         "unknown": _ONE_SEED,
-    }[told(added)]
+    }[direction(added)]
     return [
         f"Of this the search gives to any ranker: plain BM25 in all documents minus BM25 at home, {ends(search)}. What "
         f"training adds to it, {FEDERATED} minus BM25 in the same search: {ends(added)}. {said}{_exactly(run)}"
@@ -130,7 +130,7 @@ def _cross_pairs(run: Run, scope: str) -> list[str]:
         "loss": "They harm.",
         "neither": "The seeds do not tell that from nothing.",
         "unknown": _ONE_SEED,
-    }[told(added)]
+    }[direction(added)]
     where = "on own documents" if scope == "own" else "in the search"
     return [f"What cross pairs and guessed labels add {where}, {FEDERATED} minus {GLOBAL}: {ends(added)}. {said}"]
 
@@ -138,14 +138,14 @@ def _cross_pairs(run: Run, scope: str) -> list[str]:
 def _taken(run: Run, scope: str) -> list[str]:
     """The part of the gain with exact features that noise and collisions of sketches cost."""
     ours, exact = gain(run, scope=scope), gain(run, EXACT, scope=scope)
-    if ours is None or exact is None or told(ours) in ("gain", "unknown") or (scope != "own" and unjudged(run)):
+    if ours is None or exact is None or direction(ours) in ("gain", "unknown") or (scope != "own" and unjudged(run)):
         return []
-    if told(exact) == "loss":
+    if direction(exact) == "loss":
         return [
             f"With exact features in place of sketches it is {ends(exact)} over Local: a loss too, which is not the "
             "noise’s."
         ]
-    if told(exact) == "neither":
+    if direction(exact) == "neither":
         return [
             f"With exact features in place of sketches it is {ends(exact)} over Local: the seeds do not tell that from "
             f"no gain either. What sketches cost, exact features minus {FEDERATED}: {_cost(run, scope)}."

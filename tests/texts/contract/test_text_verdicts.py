@@ -17,7 +17,7 @@ from fedrank.report.compare import labelled
 from fedrank.report.load import load
 from fedrank.texts.report import privacy as text_privacy
 from fedrank.texts.report import tables as text_tables
-from fedrank.texts.report.verdicts import told, verdicts
+from fedrank.texts.report.verdicts import direction, verdicts
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_sketches_without_noise_are_not_called_noise(tmp_path):
 def test_one_seed_says_nothing_about_spread(tmp_path):
     folder = make_text_run(tmp_path / "run", seeds=1)
     run = load(folder)
-    assert told(text_tables.gain(run)) == "unknown"
+    assert direction(text_tables.gain(run)) == "unknown"
     assert "One seed says nothing about spread." in page_of(folder).words and "±" not in " ".join(verdicts(run))
 
 

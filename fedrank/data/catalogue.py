@@ -121,7 +121,7 @@ def rotation(fold: int) -> dict[str, tuple[str, ...]]:
 #: Ranking sets by name: what is built in, and what installed packages name in ``fedrank.data``.
 CATALOGUE: Registry[DataSet] = Registry("data set", "fedrank.data")
 #: Tables of silos by name.
-SILO_CATALOGUE: Registry[DataSet] = Registry("table of silos")
+SILO_CATALOGUE: Registry[DataSet] = Registry("silo data set")
 #: Text collections by name.
 TEXT_CATALOGUE: Registry[DataSet] = Registry("text collection")
 

@@ -140,6 +140,3 @@ class Task(abc.ABC, Generic[Config]):
     def folder_name(self, config: Config) -> str:
         """Name of a run's directory where none is given: what the run is about, in lower case with dashes."""
         return config.protocol
-
-
-Task = Task  # wings that are being moved

@@ -35,6 +35,8 @@ autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True  # attributes stand in the class's docstring; autodoc would list them again
+# Types of attributes stand in their docstrings; shape strings such as "*runs n" would be read as markup.
+napoleon_attr_annotations = False
 
 # A property may have the name of a builtin type (`Entry.bytes`); signatures mean the type.
 suppress_warnings = ["ref.python"]

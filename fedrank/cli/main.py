@@ -21,6 +21,8 @@ app = App(
     help_format="plaintext",  # help texts have no markup, and its reader takes a third of the time of --help
     suppress_keyboard_interrupt=False,  # a stopped run says how it goes on
 )
+#: What each command does, in a sentence.
+_SUMMARIES: dict[str, str] = {}
 # Commands are imported when they are called; the sentences stand here so that --help imports none of them.
 for _name, _path, _help in (
     ("demo", "fedrank.cli.experiment:demo", "Train a ranker from simulated clicks on generated data; about a minute."),
@@ -70,6 +72,7 @@ for _name, _path, _help in (
     ),
 ):
     app.command(_path, name=_name, help=_help)
+    _SUMMARIES[_name] = _help
 
 
 def _settings_of_file(command: App, commands: tuple[str, ...], arguments: cyclopts.ArgumentCollection) -> None:
@@ -120,9 +123,9 @@ def _offer_settings(tokens: list[str]) -> None:
 
     source = tokens[1] if len(tokens) > 1 and not tokens[1].startswith("-") else DEFAULT_PROTOCOL
     name = tokens[0]
-    summary = app[name].help
+    command = command_of(name, protocol_of(source))  # first: what is refused leaves the commands as they were
     del app[name]
-    app.command(command_of(name, protocol_of(source)), name=name, help=summary)
+    app.command(command, name=name, help=_SUMMARIES[name])
 
 
 def main(tokens: list[str] | None = None) -> None:

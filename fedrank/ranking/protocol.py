@@ -43,8 +43,8 @@ class RankingProtocol(Protocol):
         return (self.user, *self.others)
 
     @property
-    @override
     def sizes(self) -> dict[str, int]:  # type: ignore[override] - elsewhere an attribute of the class
+        """Lengths of the axes of messages: that of the ranker's weights."""
         return {"parameters": self.ranker.size}
 
     def devices(

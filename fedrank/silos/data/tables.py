@@ -26,7 +26,7 @@ class Silo:
 
     name: str
     features: Float[np.ndarray, "rows features"]
-    labels: Int[np.ndarray, " rows"]
+    labels: Int[np.ndarray, " labels"]  # as many as rows, which is checked with words for whoever made the table
 
     def __post_init__(self):
         if self.features.ndim != 2 or self.labels.shape != self.features.shape[:1]:

@@ -36,7 +36,7 @@ class SlateExchange(Exchange):
         return self.settings.silent
 
     def noise(self, key: PRNGKeyArray | None, *lead: int) -> Any:
-        """Noise for vectors of values, int32 [*lead, N]; () without noise.
+        """Noise for vectors of values, int32 [lead…, N]; () without noise.
 
         Args:
             key: Of a simulated platform; None: a real one, which draws from the operating system.

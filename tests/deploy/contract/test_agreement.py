@@ -29,7 +29,7 @@ from fedrank.ranking.clicks.cascade import decision_table
 from fedrank.ranking.sessions.devices import draw_queries
 
 DEVICES, ROUNDS, B = 4, 3, 4
-TESTS = Path(__file__).resolve().parents[1]
+TESTS = Path(__file__).resolve().parents[2] / "support"
 
 
 def world(folder):

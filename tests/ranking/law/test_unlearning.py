@@ -49,7 +49,7 @@ def test_replay_goes_astray_where_learning_has_ended(config):
 
 def test_other_protocols_have_no_log_to_replay(config):
     with pytest.raises(ConfigError, match="log of seeds"):
-        forget(PDGDConfig(data=config.data), 0.1, 5)
+        unlearn(PDGDConfig(data=config.data), 0.1, 5)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from importlib import resources
+from typing import Any
 
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.registry import Entry, Registry
@@ -143,7 +144,9 @@ def read_sets(text: str) -> list[Entry[DataSet]]:
             raise UnknownNameError(f"field of the data set {name}", sorted(unknown)[0], known)
         table["downloads"] = tuple(Download(**one) for one in table.get("downloads", ()))
         table["checksums"] = {part: tuple(sums) for part, sums in table.get("checksums", {}).items()}
-        values = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in table.items()
+        }
         out.append(Entry(name, DataSet(name=name, **values), summary, citation))
     return out
 

@@ -49,10 +49,10 @@ def run(
     listener = listener or Listener()
     listener.stage("Loading the data")
     home = RunFolder(folder)
-    own = what if isinstance(what, Protocol) else None
-    if own is not None:
-        task = plugins.get("fedrank.tasks", own.task)
-        config = from_dict({"protocol": own.name, **settings}, task.settings).resolved()
+    own = None
+    if isinstance(what, Protocol):
+        own, task = what, plugins.get("fedrank.tasks", what.task)
+        config = from_dict({"protocol": what.name, **settings}, task.settings).resolved()
     else:
         config = (from_dict({"protocol": what, **settings}) if isinstance(what, str) else what).resolved()
         task = task_of(config.protocol)

@@ -176,8 +176,8 @@ class ItemHead(FederatedQ):
         _check_share(self.share)
 
     @property
-    @override
     def layers(self) -> tuple[tuple[int, int], ...]:
+        """Inputs and outputs of each layer of f."""
         return layer_pairs(_HEAD_INPUTS, self.widths, 1)
 
     @property

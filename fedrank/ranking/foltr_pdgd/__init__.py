@@ -339,7 +339,7 @@ class LearnLocally(Exchange, request=Request):
             rate,
             draw_queries(queries, own, draws.queries),
             self._active(own.amount),
-            PdgdDraws(draws.documents, draws.clicks),
+            PdgdDraws(draws.documents, draws.clicks),  # type: ignore[arg-type] - arrays of JAX in a program of JAX
         )
 
     def report(

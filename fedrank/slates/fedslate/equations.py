@@ -109,17 +109,17 @@ def federated_values_with_noise(
         values: Q-values of all platforms.
         key: Of the noise.
     """
-    noise = s.noise
-    if s.secure_sum is None:
+    noise, secure_sum = s.noise, s.secure_sum
+    if secure_sum is None:
         return federated_values(
             s, weights, values if noise is None else noise.applied(values, noise.draw(key, values.shape))
         )
     drawn = None if noise is None or noise.epsilon is None else noise.draw(key, values.shape)
-    integers = s.secure_sum.values_grid(noise).integers(values, drawn)
+    integers = secure_sum.values_grid(noise).integers(values, drawn)
     summed = total(integers, jnp.ones(s.platforms, bool))
 
     def of_platform(own, sent):
-        return joint_values(s, weights, own, others_in_sum(s, s.secure_sum, summed, sent, 1))
+        return joint_values(s, weights, own, others_in_sum(s, secure_sum, summed, sent, 1))
 
     return jax.vmap(of_platform)(values, integers)
 

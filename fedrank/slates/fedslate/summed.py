@@ -73,6 +73,7 @@ class SummedLook(SummedReplies, Look, reply=ValueSummands):
         own: PlatformState = party.own
         values = values_now(self.settings, own)
         now = self.sums.values_grid(self.settings.noise).integers(values, self.drawn(draws))
+        assert own.sent is not None  # platforms of a secure sum remember what they sent
         return party._replace(own=own._replace(sent=own.sent._replace(now=now))), ValueSummands(now)
 
     @override
@@ -107,6 +108,7 @@ class SummedBatch(SummedReplies, Batch, reply=BatchSummands):
         own: PlatformState = party.own
         grid = self.sums.values_grid(self.settings.noise)
         values, following = grid.integers(self.both_values(own, request.ages), self.drawn(draws))
+        assert own.sent is not None  # as above
         sent = own.sent._replace(batch=values, following=following)
         return party._replace(own=own._replace(ages=request.ages, sent=sent)), BatchSummands(values, following)
 

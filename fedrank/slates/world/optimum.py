@@ -163,7 +163,7 @@ def _operators(world: Satisfaction, grid: int) -> _Operators:
     series, in_u = np.linalg.inv(chebvander(x / bound, grid - 1)), np.linalg.inv(chebvander(u, _DEGREES - 1))
     points, mass = np.polynomial.hermite_e.hermegauss(_HERMITE)
 
-    def after(exposure):
+    def after(exposure: np.ndarray) -> np.ndarray:
         """Values at the nodes to the expected value one innovation after these exposures."""
         wander = exposure[..., None] + world.innovation * points
         basis = chebvander(np.clip(wander / bound, -1.0, 1.0), grid - 1)

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -211,11 +211,11 @@ class Satisfaction:
         """Rounds of an episode: of one user."""
         return self.time_budget // self.platforms
 
-    def chocolate(self, kaleness: Float[ArrayLike, "*shape"]) -> Float[ArrayLike, "*shape"]:
+    def chocolate(self, kaleness: Float[ArrayLike, "*shape"]) -> Any:  # of the kind and shape of what is given
         """The share of chocolate of candidates, in [0, 1]: the higher, the more engaging now and costly later."""
         return kaleness if self.semantics == "recsim-code" else 1.0 - kaleness
 
-    def appeal(self, kaleness: Float[ArrayLike, "*shape"]) -> Float[ArrayLike, "*shape"]:
+    def appeal(self, kaleness: Float[ArrayLike, "*shape"]) -> Any:  # of the kind and shape of what is given
         """The user's score of candidates, 1 − kaleness.
 
         Equation 17 and RecSim's code agree on it. Under ``"paper"`` it draws users to chocolate, under
@@ -229,7 +229,7 @@ class Satisfaction:
 
     def _log_engagement(
         self, chocolate: Float[ArrayLike, "..."], exposure: Float[ArrayLike, "..."]
-    ) -> tuple[Float[Array, "..."], Float[ArrayLike, "..."]]:
+    ) -> tuple[Any, Any]:  # of the kinds of what is given
         """Mean and standard deviation of the log-engagement; shapes broadcast."""
         location = chocolate * self.choc_mean + (1.0 - chocolate) * self.kale_mean
         return location * self.satisfaction(exposure), chocolate * self.choc_sd + (1.0 - chocolate) * self.kale_sd

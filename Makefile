@@ -10,7 +10,7 @@ PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # two installers in one .venv would disturb each other
 .PHONY: help demo fleet bench-slates test test-ranking test-silos test-texts test-slates test-slow test-full-xla test-all \
-  test-flower test-platforms mutants check format bench bench-hub bench-sketches docs clean
+  test-flower test-flower-wings test-platforms mutants check format bench bench-hub bench-sketches docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -45,9 +45,12 @@ test-full-xla: $(VENV)/.stamp-dev ## run the numeric core compiled as users comp
 
 test-all: test test-slow test-full-xla ## run all tests: the quick ones, the slow ones, the numeric core at full optimisation
 
-test-flower: $(VENV)/.stamp-dev ## run Flower for real: a link and nodes on this machine, for rankers, silos and texts
-	@$(FLOWER) $(BIN)/python -m pytest -q -m slow tests/deploy/contract/test_flower_runs.py \
-	  tests/deploy/contract/test_flower_silos_runs.py tests/deploy/contract/test_flower_texts_runs.py
+test-flower: $(VENV)/.stamp-dev ## run Flower for real: a link and two nodes on this machine, two rounds
+	@$(FLOWER) $(BIN)/python -m pytest -q -m slow tests/deploy/contract/test_flower_runs.py
+
+test-flower-wings: $(VENV)/.stamp-dev ## the same for silos with tables and for silos with texts (minutes)
+	@$(FLOWER) $(BIN)/python -m pytest -q -m slow tests/deploy/contract/test_flower_silos_runs.py \
+	  tests/deploy/contract/test_flower_texts_runs.py
 
 test-platforms: $(VENV)/.stamp-dev ## run two platforms, their coordinator and their users as processes on this machine
 	@$(BIN)/python -m pytest -q -m slow tests/deploy/contract/test_platform_processes.py tests/deploy/law/test_platform_coordinator.py

@@ -375,5 +375,5 @@ class SingleExchangeProtocol(Protocol[State], Exchange[State, Request, Reply]):
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
-        """Itself."""
+        """The only exchange of a round: the protocol itself."""
         return (self,)

@@ -251,7 +251,7 @@ class NodeSide:
         Args:
             remembered: What the setup has left with the party, by name; empty without a setup.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must override block: which parties answer at this node")
 
     def finished(self, remembered: dict[str, np.ndarray], own: Any, request: bytes) -> None:
         """Called after the last reply of a run; by default does nothing.

@@ -74,7 +74,7 @@ class FlowerSettings:
 
 
 def task_of(config: RunConfig) -> Task:
-    """The task of a run."""
+    """The task that the run's protocol belongs to, as the engine knows it."""
     return plugins.get("fedrank.tasks", method(config.protocol).task)
 
 

@@ -47,7 +47,7 @@ class Store(abc.ABC):
 
 
 class NoStore(Store):
-    """No memory at all."""
+    """A memory that keeps nothing between questions, for nodes without a folder."""
 
     @override
     def read(self) -> bytes | None:

@@ -104,17 +104,21 @@ class Wire:
         self._listen.close()
 
     def payloads(self):
-        """Bodies that crossed: of reports sent up, and of models that came down (code 200)."""
-        up, down = [], []
+        """Bodies that crossed: of reports sent up, and of models that came down (code 200).
+
+        A device that had no answer, or one that asks it to come back, sends the same report again; ledgers count a
+        report once however often it was sent, and so does this.
+        """
+        up, down = {}, []
         for sent, got in self._all:
             asked, told = list(messages(bytes(sent))), list(messages(bytes(got)))
             assert len(asked) == len(told)
             for (question, body), (answer, content) in zip(asked, told, strict=True):
                 if question.startswith(b"POST /v1/report/"):
-                    up.append(body)
+                    up[question, body] = body
                 if question.startswith(b"GET /v1/model") and answer.split()[1] == b"200":
                     down.append(content)
-        return up, down
+        return list(up.values()), down
 
 
 def messages(stream: bytes):

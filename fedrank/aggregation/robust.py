@@ -22,12 +22,12 @@ import jax
 import jax.numpy as jnp
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.registry import Registry
+from fedrank.core.registry import Entry, Registry
 
 #: ``(vectors float32 [parties, n], weights float32 [parties], arrived bool [parties], byzantine) -> float32 [n]``.
 Rule = Callable[[jax.Array, jax.Array, jax.Array, int], jax.Array]
 
-#: Rules by name.
+#: Rules by name: the entry points of ``fedrank.aggregation``. Those of this file stand at its end.
 AGGREGATORS: Registry[Rule] = Registry("aggregator", "fedrank.aggregation")
 
 # Blanchard et al. 2017, Proposition 1: 2f + 2 < n. Yin et al. 2018: a share of liars below one half.
@@ -83,7 +83,6 @@ def check(name: str, parties: int, byzantine: int) -> None:
         )
 
 
-@AGGREGATORS.register("mean", summary="Weighted mean: one liar moves it anywhere.", citation="mcmahan2017fedavg")
 def mean(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzantine: int) -> jax.Array:
     """Σ wᵢ vᵢ / Σ wᵢ over the parties that arrived.
 
@@ -107,9 +106,6 @@ def mean(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzantine: 
     return jnp.sum(shares[:, None] * vectors, axis=0)
 
 
-@AGGREGATORS.register(
-    "krum", summary="The one vector that is closest to its nearest neighbours.", citation="blanchard2017krum"
-)
 def krum(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzantine: int) -> jax.Array:
     """The vector with the lowest :func:`krum_scores`; of several, that of the lowest party.
 
@@ -131,9 +127,6 @@ def krum(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzantine: 
     return vectors[jnp.argmin(krum_scores(vectors, heard, byzantine))]
 
 
-@AGGREGATORS.register(
-    "multi-krum", summary="Mean of the vectors that Krum likes best, all but byzantine.", citation="blanchard2017krum"
-)
 def multi_krum(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzantine: int) -> jax.Array:
     """Mean of the m vectors with the lowest :func:`krum_scores`; of equal ones, those of the lowest parties.
 
@@ -160,11 +153,6 @@ def multi_krum(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzan
     return _mean_of(vectors, chosen)
 
 
-@AGGREGATORS.register(
-    "trimmed-mean",
-    summary="Coordinate by coordinate, the mean without the byzantine largest and smallest values.",
-    citation="yin2018byzantine",
-)
 def trimmed_mean(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzantine: int) -> jax.Array:
     """Coordinate-wise mean of what is left when the ``byzantine`` largest and smallest values are removed.
 
@@ -190,7 +178,6 @@ def trimmed_mean(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byz
     return _mean_of(_ascending(vectors, heard), kept)
 
 
-@AGGREGATORS.register("median", summary="Coordinate by coordinate, the median.", citation="yin2018byzantine")
 def median(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzantine: int) -> jax.Array:
     """Coordinate-wise median; of an even number of values, the mean of the two in the middle.
 
@@ -260,3 +247,17 @@ def _ascending(vectors: jax.Array, heard: jax.Array) -> jax.Array:
 def _mean_of(rows: jax.Array, kept: jax.Array) -> jax.Array:
     """Mean of these rows, zero of none. Divided before they are added, so that large numbers do not overflow."""
     return jnp.sum(jnp.where(kept[:, None], rows, 0.0) / jnp.maximum(jnp.sum(kept), 1), axis=0)
+
+
+MEAN = Entry("mean", mean, "Weighted mean: one liar moves it anywhere.", "mcmahan2017fedavg")
+KRUM = Entry("krum", krum, "The one vector that is closest to its nearest neighbours.", "blanchard2017krum")
+MULTI_KRUM = Entry(
+    "multi-krum", multi_krum, "Mean of the vectors that Krum likes best, all but byzantine.", "blanchard2017krum"
+)
+TRIMMED_MEAN = Entry(
+    "trimmed-mean",
+    trimmed_mean,
+    "Coordinate by coordinate, the mean without the byzantine largest and smallest values.",
+    "yin2018byzantine",
+)
+MEDIAN = Entry("median", median, "Coordinate by coordinate, the median.", "yin2018byzantine")

@@ -1,8 +1,8 @@
 """Names to things: protocols, click models, rankers, metrics, data sets.
 
 An entry carries one sentence for tables and help texts, and the key of the publication to cite for it. A registry with
-a group of entry points also has what other installed packages name there (:mod:`fedrank.core.plugins`): an
-:class:`Entry`, or the thing itself, whose docstring then begins with the sentence.
+a group of entry points has what installed packages name there, fedrank among them (:mod:`fedrank.core.plugins`): an
+:class:`Entry`, or the thing itself, whose docstring then begins with the sentence. Only what is asked for is imported.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, UnknownNameError
@@ -36,8 +36,19 @@ class Entry(Generic[T]):
     citation: str = ""
 
 
+def as_entry(name: str, found: Any) -> Entry[Any]:
+    """What an entry point leads to as an entry: itself if it is one, else a thing whose docstring has the sentence."""
+    if isinstance(found, Entry):
+        return found
+    return Entry(name, found, (inspect.getdoc(found) or name).partition("\n")[0])
+
+
 class Registry(Generic[T]):
-    """Named things of one kind, in the order in which they were registered.
+    """Named things of one kind: those of a group of entry points by name, then those registered in code in their order.
+
+    Args:
+        kind: What one of them is called in errors.
+        group: The group, a key of :data:`fedrank.core.plugins.GROUPS`; None: things are registered in code only.
 
     >>> colours = Registry("colour")
     >>> colours.register("red", summary="The colour of a ripe tomato.")((255, 0, 0))
@@ -62,7 +73,7 @@ class Registry(Generic[T]):
         """
 
         def add(obj: S) -> S:
-            if name in self._entries:
+            if name in self:
                 raise ConfigError(f"The {self.kind} {name!r} is registered already; choose another name.")
             self._entries[name] = Entry(name, obj, summary, citation)  # type: ignore[arg-type]
             return obj
@@ -75,25 +86,27 @@ class Registry(Generic[T]):
         Raises:
             UnknownNameError: No entry has that name.
         """
-        if name not in self._entries and name in self._named():
-            found = plugins.get(str(self.group), name)
-            summary = (inspect.getdoc(found) or name).partition("\n")[0]
-            self._entries[name] = found if isinstance(found, Entry) else Entry(name, found, summary)
-        if name not in self._entries:
+        if name in self._entries:
+            return self._entries[name]
+        if name not in self._names_of_group():
             raise UnknownNameError(self.kind, name, self.names())
-        return self._entries[name]
+        return self._entry_of_group(name)
 
-    def _named(self) -> list[str]:
-        """Names of the entry points of the registry's group."""
+    def _names_of_group(self) -> list[str]:
+        """Names of what the entry points of the registry's group lead to."""
         return [] if self.group is None else plugins.names(self.group)
+
+    def _entry_of_group(self, name: str) -> Entry[T]:
+        """What an entry point of the registry's group leads to."""
+        return as_entry(name, plugins.get(str(self.group), name))
 
     def get(self, name: str) -> T:
         """The thing of that name; errors as :meth:`entry`."""
         return self.entry(name).obj
 
     def names(self) -> list[str]:
-        """All names: those registered in code in their order, then those of other packages."""
-        return list(dict.fromkeys([*self._entries, *self._named()]))
+        """All names: those of the group of entry points, then those registered in code in their order."""
+        return list(dict.fromkeys([*self._names_of_group(), *self._entries]))
 
     def __iter__(self) -> Iterator[Entry[T]]:
         return iter([self.entry(name) for name in self.names()])

@@ -17,8 +17,11 @@ from dataclasses import dataclass, field, fields
 from importlib import resources
 from typing import Any
 
+from typing_extensions import override
+
+from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.core.registry import Entry, Registry
+from fedrank.core.registry import Entry, Registry, as_entry
 
 #: How the five parts of a set make five folds. Fold k trains on three parts from S_k on, validates on the
 #: next, tests on the next.
@@ -119,12 +122,45 @@ def rotation(fold: int) -> dict[str, tuple[str, ...]]:
     return {"train": tuple(parts[:3]), "vali": (parts[3],), "test": (parts[4],)}
 
 
-#: Ranking sets by name: what is built in, and what installed packages name in ``fedrank.data``.
-CATALOGUE: Registry[DataSet] = Registry("data set", "fedrank.data")
-#: Tables of silos by name.
-SILO_CATALOGUE: Registry[DataSet] = Registry("silo data set")
-#: Text collections by name.
-TEXT_CATALOGUE: Registry[DataSet] = Registry("text collection")
+class Catalogue(Registry[DataSet]):
+    """Data sets of one kind by name.
+
+    An entry point of ``fedrank.data`` leads to a data set, to its entry, or to several entries such as
+    :func:`read_sets` returns: a package describes many sets in one file and names them once.
+
+    Args:
+        kind: What one of them is called in errors.
+        of: The :attr:`DataSet.kind` of its sets.
+    """
+
+    def __init__(self, kind: str, of: str):
+        super().__init__(kind, "fedrank.data")
+        self.of = of
+
+    def _sets(self) -> dict[str, Entry[DataSet]]:
+        out: dict[str, Entry[DataSet]] = {}
+        for name in plugins.names("fedrank.data"):
+            found = plugins.get("fedrank.data", name)
+            for entry in found if isinstance(found, list | tuple) else (as_entry(name, found),):
+                if entry.obj.kind == self.of:
+                    out[entry.name] = entry
+        return out
+
+    @override
+    def _names_of_group(self) -> list[str]:
+        return list(self._sets())
+
+    @override
+    def _entry_of_group(self, name: str) -> Entry[DataSet]:
+        return self._sets()[name]
+
+
+#: Ranking sets.
+CATALOGUE = Catalogue("data set", "ranking")
+#: Tables of silos.
+SILO_CATALOGUE = Catalogue("silo data set", "silos")
+#: Text collections.
+TEXT_CATALOGUE = Catalogue("text collection", "texts")
 
 
 def read_sets(text: str) -> list[Entry[DataSet]]:
@@ -151,7 +187,10 @@ def read_sets(text: str) -> list[Entry[DataSet]]:
     return out
 
 
-for _registry, _file in ((CATALOGUE, "ranking"), (SILO_CATALOGUE, "silos"), (TEXT_CATALOGUE, "texts")):
-    _text = resources.files("fedrank.data").joinpath("sets", f"{_file}.toml").read_text(encoding="utf-8")
-    for _entry in read_sets(_text):
-        _registry.register(_entry.name, summary=_entry.summary, citation=_entry.citation)(_entry.obj)
+def _built_in(file: str) -> list[Entry[DataSet]]:
+    return read_sets(resources.files("fedrank.data").joinpath("sets", file).read_text(encoding="utf-8"))
+
+
+RANKING = _built_in("ranking.toml")
+SILOS = _built_in("silos.toml")
+TEXTS = _built_in("texts.toml")

@@ -45,8 +45,6 @@ from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.foltr_es import FoltrES
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
 from fedrank.ranking.protocol import RankingProtocol
-from fedrank.ranking.rankers import linear as linear
-from fedrank.ranking.rankers import mlp as mlp
 from fedrank.ranking.rankers.base import RANKERS, Ranker
 from fedrank.ranking.sessions.devices import devices
 

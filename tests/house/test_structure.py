@@ -2,9 +2,13 @@
 
 import ast
 import re
+import tomllib
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+
+from fedrank.core import plugins
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {
@@ -90,3 +94,22 @@ def test_no_import_is_for_type_checkers_only(name):
 def test_nothing_outside_a_wing_asks_which_wing_it_has(name):
     lines = FILES[name].read_text(encoding="utf-8").splitlines()
     assert [f"{i}: {line}" for i, line in enumerate(lines, 1) if FAMILY.search(line)] == []
+
+
+BUILT_IN = [
+    (group, name, value)
+    for group, points in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"].items()
+    for name, value in points.items()
+]
+
+
+@pytest.mark.parametrize(("group", "name", "value"), BUILT_IN, ids=[f"{group}:{name}" for group, name, _ in BUILT_IN])
+def test_an_entry_point_of_fedrank_leads_to_a_part_of_that_name(group, name, value):
+    assert plugins.get(group, name) is EntryPoint(name, value, group).load()  # else: install this clone again
+    if group != "fedrank.data":  # there a file of data sets is one entry point
+        assert plugins.get(group, name).name == name
+
+
+def test_a_file_in_a_group_with_entry_points_registers_nothing_in_code():
+    registries = re.compile(r"\b(RANKERS|USERS|AGGREGATORS|\w*CATALOGUE)\.register\(")
+    assert not [name for name, path in FILES.items() if registries.search(path.read_text(encoding="utf-8"))]

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.registry import Registry
+from fedrank.core.registry import Entry, Registry
 from fedrank.core.rng import uniform
 from fedrank.ranking.arrays import AnyArray
 
@@ -64,7 +64,7 @@ class CascadeUser:
 #: Grades of the finest table below; labels beyond are of no use to any user here.
 MAX_GRADES = 5
 
-#: Click models by name; each makes the user for a number of grades.
+#: Click models by name, the entry points of ``fedrank.clicks``; each makes the user for a number of grades.
 USERS: Registry[Callable[[int, int], CascadeUser]] = Registry("click model", "fedrank.clicks")
 
 # Kharitonov 2019, Table 1 (3 grades); Wang et al. 2021 and Oosterhuis & de Rijke 2018 (5 grades).
@@ -82,14 +82,9 @@ _TABLES = {
         5: ((0.4, 0.6, 0.7, 0.8, 0.9), (0.1, 0.2, 0.3, 0.4, 0.5)),
     },
 }
-_SUMMARIES = {
-    "perfect": "Clicks what is relevant, the more surely the more it is, and nothing else; reads to the end.",
-    "navigational": "Looks for one page: clicks little that is bad, stops after a good click.",
-    "informational": "Gathers: clicks much, good or bad, and seldom stops.",
-}
 
 
-def _register(name: str) -> None:
+def _entry(name: str, summary: str) -> Entry[Callable[[int, int], CascadeUser]]:
     def make(grades: int, depth: int = 10) -> CascadeUser:
         tables = _TABLES[name]
         # Two grades (relevant or not) use the ends of the three-grade table; four use the first four of five.
@@ -107,11 +102,14 @@ def _register(name: str) -> None:
             "Map the labels to these grades, or register a click model of your own."
         )
 
-    USERS.register(name, summary=_SUMMARIES[name], citation="guo2009ccm")(make)
+    return Entry(name, make, summary, "guo2009ccm")
 
 
-for _name in _TABLES:
-    _register(_name)
+PERFECT = _entry(
+    "perfect", "Clicks what is relevant, the more surely the more it is, and nothing else; reads to the end."
+)
+NAVIGATIONAL = _entry("navigational", "Looks for one page: clicks little that is bad, stops after a good click.")
+INFORMATIONAL = _entry("informational", "Gathers: clicks much, good or bad, and seldom stops.")
 
 
 def cascade(name: str, grades: int = 3, depth: int = 10) -> CascadeUser:

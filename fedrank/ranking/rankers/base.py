@@ -69,6 +69,7 @@ class Ranker(abc.ABC):
         return np.zeros(self.size, np.float32)
 
 
+#: Rankers by name: the entry points of ``fedrank.rankers``.
 RANKERS: Registry[type[Ranker]] = Registry("ranker", "fedrank.rankers")
 
 

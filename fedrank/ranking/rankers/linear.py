@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Array, Float
 from typing_extensions import override
 
+from fedrank.core.registry import Entry
 from fedrank.ranking.arrays import AnyArray
-from fedrank.ranking.rankers.base import RANKERS, Ranker, check_features
+from fedrank.ranking.rankers.base import Ranker, check_features
 
 
-@RANKERS.register("linear", summary="Linear without bias.", citation="kharitonov2019foltr")
 @dataclass(frozen=True)
 class Linear(Ranker):
     """s(x) = w·x, with ``f`` weights.
@@ -52,3 +52,6 @@ class Linear(Ranker):
     @override
     def kernel_shape(self) -> tuple[int, int]:
         return self.n_features, 0
+
+
+LINEAR = Entry("linear", Linear, "Linear without bias.", "kharitonov2019foltr")

@@ -14,11 +14,11 @@ from jaxtyping import Array, Float
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.registry import Entry
 from fedrank.ranking.arrays import AnyArray
-from fedrank.ranking.rankers.base import RANKERS, Ranker, check_features
+from fedrank.ranking.rankers.base import Ranker, check_features
 
 
-@RANKERS.register("mlp", summary="Two layers: 10 hidden ReLU units, one score.", citation="kharitonov2019foltr")
 @dataclass(frozen=True)
 class TwoLayer(Ranker):
     """s(x) = v·max(0, W x + b), with ``hidden·(f + 2)`` weights in the order W (row by row), b, v.
@@ -67,3 +67,6 @@ class TwoLayer(Ranker):
     @override
     def kernel_shape(self) -> tuple[int, int]:
         return self.n_features, self.hidden
+
+
+MLP = Entry("mlp", TwoLayer, "Two layers: 10 hidden ReLU units, one score.", "kharitonov2019foltr")

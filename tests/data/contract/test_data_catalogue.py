@@ -4,9 +4,10 @@ import re
 
 import pytest
 
+from fedrank.core import plugins
 from fedrank.core.citations import bibtex
 from fedrank.core.errors import UnknownNameError
-from fedrank.data.catalogue import CATALOGUE, SILO_CATALOGUE, TEXT_CATALOGUE, rotation
+from fedrank.data.catalogue import CATALOGUE, SILO_CATALOGUE, TEXT_CATALOGUE, read_sets, rotation
 
 LENGTHS = {"md5": 32, "git": 40, "sha256": 64}
 
@@ -62,6 +63,38 @@ def test_a_name_means_one_thing_in_all_catalogues():
     assert len(set(names)) == len(names)
     kinds = [(CATALOGUE, "ranking"), (SILO_CATALOGUE, "silos"), (TEXT_CATALOGUE, "texts")]
     assert all(entry.obj.kind == kind for registry, kind in kinds for entry in registry)
+
+
+def test_a_package_names_its_sets_by_one_entry_point(tmp_path, monkeypatch):
+    table = """
+[{name}]
+summary = "Mine."
+title = "Mine"
+home = "https://example.org"
+terms = "None."
+queries = 3
+documents = 30
+features = 4
+grades = 2
+{more}
+"""
+    sets = table.format(name="mine", more="") + table.format(name="my-texts", more="judgements = 9")
+    (tmp_path / "my_sets.py").write_text(
+        f"from fedrank.data.catalogue import read_sets\nSETS = read_sets({sets!r})\nONE = SETS[0].obj\n"
+    )
+    about = tmp_path / "my_sets-0.1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-sets\nVersion: 0.1.0\n")
+    (about / "entry_points.txt").write_text("[fedrank.data]\nmine-all = my_sets:SETS\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    plugins._points.cache_clear()
+    try:
+        assert CATALOGUE.entry("mine").obj == read_sets(sets)[0].obj and CATALOGUE.entry("mine").summary == "Mine."
+        assert "my-texts" in TEXT_CATALOGUE and "my-texts" not in CATALOGUE and "mine-all" not in CATALOGUE
+        assert CATALOGUE.get("mq2008").folds == 5  # those of fedrank are still there
+    finally:
+        monkeypatch.undo()
+        plugins._points.cache_clear()
 
 
 def test_the_sets_of_the_papers_are_there():

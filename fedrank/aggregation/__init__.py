@@ -1,1 +1,1 @@
-"""What a server makes of the replies of parties, some of whom may lie (layer 2)."""
+"""Rules by which a server combines the replies of parties, some of whom may send wrong values on purpose."""

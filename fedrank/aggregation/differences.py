@@ -1,17 +1,17 @@
-"""What a server can do about lies in messages of evolution strategies.
+"""Robust aggregation for evolution strategies, where attackers send chosen seeds and wrong metric values.
 
-A message of FOLtR-ES is a seed and the values m⁺, m⁻ of the two rankers that the seed makes. The server remakes the
-perturbation v(seed) by itself, so a liar has only two means: the seed, and a difference d = m⁺ − m⁻ that cannot leave
-the metric's range. Everything here therefore works on the differences, one number a message, and returns coefficients c
+A message of FOLtR-ES is a seed and the values m⁺, m⁻ of the two rankers that the seed makes. The server computes the
+perturbation v(seed) by itself, so an attacker can choose only the seed and the difference d = m⁺ − m⁻, which cannot
+leave the metric's range. Every defence here works on the differences, one number a message, and returns coefficients c
 with::
 
     gradient = Σᵢ cᵢ · v(seedᵢ) / (2σ)
 
-in units of the metric; whoever has differences of sums of metric values divides by the number of values as well.
+in units of the metric; a caller with differences of sums of metric values divides by the number of values as well.
 
-A bound on d is already there. What more a defence can win is limited: honest differences are not small compared with
-the range, so clipping takes little from a liar, and a *seed* chosen to fit is as good as honest to any rule that looks
-at d alone. Medians over groups of messages bound what such liars can do, at the price of noise.
+The range already bounds d, so a defence can gain little more: honest differences are not small compared with the
+range, so that clipping hardly weakens an attacker, and no rule that looks at d alone can tell a chosen *seed* from an
+honest one. Medians over groups of messages bound the effect of such attackers, at the price of noise.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Integer, UInt32
 
 from fedrank.aggregation.robust import median
 from fedrank.core.errors import ConfigError
@@ -27,11 +28,13 @@ from fedrank.core.registry import Registry
 
 #: Defences by name: ``(differences, arrived[, setting]) -> coefficients``. Those of ``median-of-means`` are
 #: [groups, parties], one gradient a row, which :func:`median_of_means` makes into one.
-ES_DEFENCES: Registry[Callable[..., jax.Array]] = Registry("defence")
+ES_DEFENCES: Registry[Callable[..., Float[Array, "*groups parties"]]] = Registry("defence")
 
 
-def in_range(plus: jax.Array, minus: jax.Array | None, largest: int) -> jax.Array:
-    """Which messages hold values that an honest device can have; a server drops the others.
+def in_range(
+    plus: Integer[Array, " parties"], minus: Integer[Array, " parties"] | None, largest: int
+) -> Bool[Array, " parties"]:
+    """Which messages hold values in the range that an honest device can send; a server drops the others.
 
     Args:
         plus: int32 [parties], sums of metric values under θ + σv.
@@ -45,8 +48,8 @@ def in_range(plus: jax.Array, minus: jax.Array | None, largest: int) -> jax.Arra
     return fits if minus is None else fits & (minus >= 0) & (minus <= largest)
 
 
-def first_of_seed(seeds: jax.Array, arrived: jax.Array) -> jax.Array:
-    """Which messages are the first with their seed: one good seed cannot be sent by many liars.
+def first_of_seed(seeds: UInt32[Array, " parties"], arrived: Bool[Array, " parties"]) -> Bool[Array, " parties"]:
+    """Which messages are the first with their seed, so that many attackers cannot send the same seed.
 
     Honest devices lose nothing: that two of N draw the same of 2³² seeds has a probability below N²/2³³, one in two
     thousand for N = 2,000.
@@ -65,7 +68,7 @@ def first_of_seed(seeds: jax.Array, arrived: jax.Array) -> jax.Array:
 
 
 @ES_DEFENCES.register("mean", summary="Every message counts alike.", citation="kharitonov2019foltr")
-def mean(differences: jax.Array, arrived: jax.Array) -> jax.Array:
+def mean(differences: Float[Array, " parties"], arrived: Bool[Array, " parties"]) -> Float[Array, " parties"]:
     """dᵢ / N over the N messages that arrived: the estimator of the paper (equations (4)–(6)).
 
     Args:
@@ -79,7 +82,9 @@ def mean(differences: jax.Array, arrived: jax.Array) -> jax.Array:
 
 
 @ES_DEFENCES.register("clip", summary="Differences are cut to ± a fixed bound.")
-def clip(differences: jax.Array, arrived: jax.Array, bound: float) -> jax.Array:
+def clip(
+    differences: Float[Array, " parties"], arrived: Bool[Array, " parties"], bound: float
+) -> Float[Array, " parties"]:
     """:func:`mean` of the differences cut to [−bound, bound].
 
     For antithetic halves, whose differences lie around 0. A value under θ + σv alone does not, and cutting it makes
@@ -102,7 +107,9 @@ def clip(differences: jax.Array, arrived: jax.Array, bound: float) -> jax.Array:
 
 
 @ES_DEFENCES.register("clip-quantile", summary="Differences are cut to ± a quantile of their sizes in the round.")
-def clip_at_quantile(differences: jax.Array, arrived: jax.Array, quantile: float) -> jax.Array:
+def clip_at_quantile(
+    differences: Float[Array, " parties"], arrived: Bool[Array, " parties"], quantile: float
+) -> Float[Array, " parties"]:
     """:func:`clip` at the smallest size of a difference that at least this share of those that are not 0 do not exceed.
 
     Where rewards have few values, many differences are 0, and a quantile of all of them might be.
@@ -110,7 +117,8 @@ def clip_at_quantile(differences: jax.Array, arrived: jax.Array, quantile: float
     Args:
         differences: float32 [parties].
         arrived: bool [parties].
-        quantile: In (0, 1]; 1 cuts nothing. Holds against fewer liars than 1 − quantile of the messages.
+        quantile: In (0, 1]; 1 cuts nothing. Bounds the effect of attackers as long as they send less than 1 − quantile
+            of the messages.
 
     Returns:
         float32 [parties].
@@ -134,12 +142,14 @@ def clip_at_quantile(differences: jax.Array, arrived: jax.Array, quantile: float
     summary="Coordinate by coordinate, the median of the gradients of groups of messages.",
     citation="yin2018byzantine",
 )
-def group_means(differences: jax.Array, arrived: jax.Array, groups: int) -> jax.Array:
+def group_means(
+    differences: Float[Array, " parties"], arrived: Bool[Array, " parties"], groups: int
+) -> Float[Array, "{groups} parties"]:
     """:func:`mean` within each group: the messages that arrived are dealt out to groups in turn.
 
-    With fewer liars than half the groups, each coordinate of the median lies within the range of the honest groups'
-    gradients, whatever seeds and values the liars send. That is a bound, not a cure: honest gradients of few messages
-    are mostly noise, and liars who agree move the median far within their range. The price is noise: for normal
+    With fewer attackers than half the groups, each coordinate of the median lies within the range of the honest groups'
+    gradients, whatever seeds and values the attackers send. That bound is weak: honest gradients of few messages are
+    mostly noise, and attackers who agree move the median far within their range. The price is noise: for normal
     gradients and many groups the median's standard deviation is √(π/2) = 1.25 times that of the mean of all messages.
 
     Args:
@@ -160,7 +170,9 @@ def group_means(differences: jax.Array, arrived: jax.Array, groups: int) -> jax.
     return jax.vmap(lambda number: mean(differences, arrived & (group == number)))(jnp.arange(groups))
 
 
-def median_of_means(group_gradients: jax.Array, where: jax.Array | None = None) -> jax.Array:
+def median_of_means(
+    group_gradients: Float[Array, "groups n"], where: Bool[Array, " groups"] | None = None
+) -> Float[Array, " n"]:
     """Coordinate-wise median of the groups' gradients.
 
     Args:
@@ -178,16 +190,22 @@ def median_of_means(group_gradients: jax.Array, where: jax.Array | None = None) 
 CLIP = 0.5
 
 
-def coefficients(rule: str, differences: jax.Array, arrived: jax.Array, largest: float, byzantine: int) -> jax.Array:
-    """What each message's perturbation is multiplied with, by the rule's usual setting.
+def coefficients(
+    rule: str,
+    differences: Float[Array, " parties"],
+    arrived: Bool[Array, " parties"],
+    largest: float,
+    byzantine: int,
+) -> Float[Array, "groups parties"]:
+    """The factor of each message's perturbation in the gradient, under a defence with its usual setting.
 
     Args:
-        rule: A name in :data:`ES_DEFENCES`.
+        rule: Name of a defence, in :data:`ES_DEFENCES`.
         differences: float32 [parties].
         arrived: bool [parties].
         largest: The largest size that a difference can have.
-        byzantine: Liars that the rule allows for: ``clip-quantile`` cuts at the median size, ``median-of-means`` makes
-            2·byzantine + 1 groups, as many as there are parties at most.
+        byzantine: Number of attackers that the rule allows for: ``clip-quantile`` cuts at the median size,
+            ``median-of-means`` makes 2·byzantine + 1 groups, as many as there are parties at most.
 
     Returns:
         float32 [groups, parties]; one group but for ``median-of-means``.

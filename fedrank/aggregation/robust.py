@@ -1,17 +1,15 @@
-"""One vector from many, where some of those who sent them may lie.
+"""Robust aggregation: rules that combine the vectors of all parties into one, where some parties may send anything.
 
-Every rule here takes the vectors of all parties and returns one. A rule is pure JAX, runs under ``jit`` and ``vmap``,
-and knows of three kinds of parties: those who are heard, those who are not, and the ``byzantine`` many who the server
-believes may send anything.
+A rule is pure JAX and runs under ``jit`` and ``vmap``. It is told which parties were heard, and how many of them
+(``byzantine``) the server assumes to be attackers.
 
 * A party that did not arrive is left out, not counted as zero: the result is that of the same call without its row.
-* A vector that is not finite is left out too, as the wire form refuses it.
+* A vector with a number that is not finite is left out too, as the wire form refuses it.
 * If nobody is heard the result is zero; the caller checks, and keeps its model.
 * A rule may be asked for more than arrived (:func:`fewest` says how many it needs). It then looks at as many neighbours
   or trims as many values as there are, promises nothing, and the caller may prefer to skip the round.
 
-Only ``mean`` looks at ``weights``. What a party says about its own weight may be a lie as well, so the other rules
-count every party once.
+Only ``mean`` looks at ``weights``. A party may send a wrong weight as well, so the other rules count every party once.
 """
 
 from __future__ import annotations
@@ -20,12 +18,13 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Integer
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.registry import Entry, Registry
 
 #: ``(vectors float32 [parties, n], weights float32 [parties], arrived bool [parties], byzantine) -> float32 [n]``.
-Rule = Callable[[jax.Array, jax.Array, jax.Array, int], jax.Array]
+Rule = Callable[[Float[Array, "parties n"], Float[Array, " parties"], Bool[Array, " parties"], int], Float[Array, " n"]]
 
 #: Rules by name: the entry points of ``fedrank.aggregation``. Those of this file stand at its end.
 AGGREGATORS: Registry[Rule] = Registry("aggregator", "fedrank.aggregation")
@@ -40,15 +39,15 @@ _FEWEST: dict[str, Callable[[int], int]] = {
 
 
 def fewest(name: str, byzantine: int) -> int:
-    """Fewest parties for which a rule keeps its promise against so many liars.
+    """The smallest number of parties for which a rule's guarantee holds against a number of attackers.
 
     Args:
         name: Name of a rule.
-        byzantine: Liars, at least 0.
+        byzantine: Number of attackers, at least 0.
 
     Returns:
         2·byzantine + 3 for Krum and Multi-Krum, 2·byzantine + 1 for the trimmed mean and the median, 1 for the mean,
-        which promises nothing against any.
+        which guarantees nothing against any.
 
     Raises:
         UnknownNameError: No such rule.
@@ -64,16 +63,16 @@ def fewest(name: str, byzantine: int) -> int:
 
 
 def check(name: str, parties: int, byzantine: int) -> None:
-    """Refuse a rule where it is not defined.
+    """Refuse a rule whose guarantee does not hold for this number of parties.
 
     Args:
         name: Name of a rule.
         parties: Parties of a round.
-        byzantine: How many of them may lie.
+        byzantine: How many of them may be attackers.
 
     Raises:
         UnknownNameError: No such rule.
-        ConfigError: Too few parties for so many liars, or a negative number of liars.
+        ConfigError: Too few parties for so many attackers, or a negative number of attackers.
     """
     least = fewest(name, byzantine)
     if parties < least:
@@ -83,7 +82,12 @@ def check(name: str, parties: int, byzantine: int) -> None:
         )
 
 
-def mean(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzantine: int) -> jax.Array:
+def mean(
+    vectors: Float[Array, "parties n"],
+    weights: Float[Array, " parties"],
+    arrived: Bool[Array, " parties"],
+    byzantine: int,
+) -> Float[Array, " n"]:
     """Σ wᵢ vᵢ / Σ wᵢ over the parties that arrived.
 
     Args:
@@ -106,14 +110,19 @@ def mean(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzantine: 
     return jnp.sum(shares[:, None] * vectors, axis=0)
 
 
-def krum(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzantine: int) -> jax.Array:
+def krum(
+    vectors: Float[Array, "parties n"],
+    weights: Float[Array, " parties"],
+    arrived: Bool[Array, " parties"],
+    byzantine: int,
+) -> Float[Array, " n"]:
     """The vector with the lowest :func:`krum_scores`; of several, that of the lowest party.
 
     Args:
         vectors: float32 [parties, n].
         weights: Ignored.
         arrived: bool [parties].
-        byzantine: f, the number of liars.
+        byzantine: f, the number of attackers.
 
     Returns:
         float32 [n], one of the vectors.
@@ -127,7 +136,12 @@ def krum(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzantine: 
     return vectors[jnp.argmin(krum_scores(vectors, heard, byzantine))]
 
 
-def multi_krum(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzantine: int) -> jax.Array:
+def multi_krum(
+    vectors: Float[Array, "parties n"],
+    weights: Float[Array, " parties"],
+    arrived: Bool[Array, " parties"],
+    byzantine: int,
+) -> Float[Array, " n"]:
     """Mean of the m vectors with the lowest :func:`krum_scores`; of equal ones, those of the lowest parties.
 
     The paper leaves m open, from 1 (Krum) to all (the mean). Here m = arrived − byzantine: as many as are honest in the
@@ -137,7 +151,7 @@ def multi_krum(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzan
         vectors: float32 [parties, n].
         weights: Ignored.
         arrived: bool [parties].
-        byzantine: f, the number of liars.
+        byzantine: f, the number of attackers.
 
     Returns:
         float32 [n].
@@ -153,7 +167,12 @@ def multi_krum(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzan
     return _mean_of(vectors, chosen)
 
 
-def trimmed_mean(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzantine: int) -> jax.Array:
+def trimmed_mean(
+    vectors: Float[Array, "parties n"],
+    weights: Float[Array, " parties"],
+    arrived: Bool[Array, " parties"],
+    byzantine: int,
+) -> Float[Array, " n"]:
     """Coordinate-wise mean of what is left when the ``byzantine`` largest and smallest values are removed.
 
     Args:
@@ -178,7 +197,12 @@ def trimmed_mean(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byz
     return _mean_of(_ascending(vectors, heard), kept)
 
 
-def median(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzantine: int) -> jax.Array:
+def median(
+    vectors: Float[Array, "parties n"],
+    weights: Float[Array, " parties"],
+    arrived: Bool[Array, " parties"],
+    byzantine: int,
+) -> Float[Array, " n"]:
     """Coordinate-wise median; of an even number of values, the mean of the two in the middle.
 
     Args:
@@ -201,8 +225,10 @@ def median(vectors: jax.Array, weights: jax.Array, arrived: jax.Array, byzantine
     return jnp.where(count > 0, 0.5 * low + 0.5 * high, 0.0)
 
 
-def krum_scores(vectors: jax.Array, heard: jax.Array, byzantine: int | jax.Array) -> jax.Array:
-    """How far each vector is from its neighbours: lower is better.
+def krum_scores(
+    vectors: Float[Array, "parties n"], heard: Bool[Array, " parties"], byzantine: int | Integer[Array, ""]
+) -> Float[Array, " parties"]:
+    """Krum's score of each vector, its distance from its nearest neighbours: lower is better.
 
     The score of a vector is the sum of its *squared* distances to the k − byzantine − 2 closest of the k − 1 other
     vectors; with fewer than byzantine + 3 vectors to the closest one.
@@ -214,7 +240,7 @@ def krum_scores(vectors: jax.Array, heard: jax.Array, byzantine: int | jax.Array
     Args:
         vectors: float32 [parties, n], finite.
         heard: bool [parties]: which of them count.
-        byzantine: f.
+        byzantine: f, the number of attackers.
 
     Returns:
         float32 [parties], infinite where not heard and finite elsewhere.
@@ -233,18 +259,20 @@ def krum_scores(vectors: jax.Array, heard: jax.Array, byzantine: int | jax.Array
     return jnp.where(heard, scores, jnp.inf)
 
 
-def _heard(vectors: jax.Array, arrived: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The vectors with zeros where nobody is heard, and who is: arrived, with finite numbers."""
+def _heard(
+    vectors: Float[Array, "parties n"], arrived: Bool[Array, " parties"]
+) -> tuple[Float[Array, "parties n"], Bool[Array, " parties"]]:
+    """The vectors, with zeros in place of those that do not count, and which count: arrived, with finite numbers."""
     heard = arrived & jnp.all(jnp.isfinite(vectors), axis=1)
     return jnp.where(heard[:, None], vectors, 0.0), heard
 
 
-def _ascending(vectors: jax.Array, heard: jax.Array) -> jax.Array:
+def _ascending(vectors: Float[Array, "parties n"], heard: Bool[Array, " parties"]) -> Float[Array, "parties n"]:
     """Each coordinate's values in ascending order, those that are not heard last."""
     return jnp.sort(jnp.where(heard[:, None], vectors, jnp.inf), axis=0)
 
 
-def _mean_of(rows: jax.Array, kept: jax.Array) -> jax.Array:
+def _mean_of(rows: Float[Array, "parties n"], kept: Bool[Array, " parties"]) -> Float[Array, " n"]:
     """Mean of these rows, zero of none. Divided before they are added, so that large numbers do not overflow."""
     return jnp.sum(jnp.where(kept[:, None], rows, 0.0) / jnp.maximum(jnp.sum(kept), 1), axis=0)
 

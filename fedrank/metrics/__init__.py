@@ -1,1 +1,1 @@
-"""How good a ranking is: from clicks, and from labels (layer 2)."""
+"""Measures of rankings (from labels and from clicks), of classifiers and of policies."""

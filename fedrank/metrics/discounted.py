@@ -1,16 +1,20 @@
-"""Performance over a whole run, where what comes later counts less."""
+"""Performance over a whole run as a discounted sum: later rounds count less."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Float, Shaped
 
+from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError
 
 
-def discounted_cumulative(values: Any, gamma: float = 0.9995) -> np.ndarray:
+def discounted_cumulative(
+    values: Sequence[float] | Shaped[AnyArray, "*shape"], gamma: float = 0.9995
+) -> Float[np.ndarray, "*shape"]:
     """Online performance: Σ over rounds t ≤ r of γ^(t−1)·v_t, after each round r.
 
     The unit of t is a round, as in FPDGD (Wang et al., ICTIR 2021), where a round is the interactions of all devices

@@ -1,4 +1,4 @@
-"""Offline metrics: how good a ranking is, from relevance labels.
+"""Offline metrics: the quality of a ranking, computed from relevance labels.
 
 All have one signature, ``fn(scores, labels, where, *, k=None, ties="fixed", key=None) -> values``:
 
@@ -22,31 +22,41 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Integer
+from jaxtyping import PRNGKeyArray as Key
 
+from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError
 from fedrank.core.registry import Registry
 
-#: What ``ties`` may be.
+#: Scores, labels and padding of lists of d documents.
+Scores: TypeAlias = Float[AnyArray, "*lists d"]
+Labels: TypeAlias = Integer[AnyArray, "*lists d"]
+Where: TypeAlias = Bool[AnyArray, "*lists d"]
+#: One value a list.
+Values: TypeAlias = Float[Array, "*lists"]
+
+#: Ways to order documents with equal scores.
 TIES = ("fixed", "random", "expected")
 
 #: Offline metrics by name, without the cutoff.
-OFFLINE: Registry[Callable[..., jax.Array]] = Registry("offline metric")
+OFFLINE: Registry[Callable[..., Values]] = Registry("offline metric")
 
 
 class _Ranked(NamedTuple):
     """A list from the first rank to the last. Where ties are broken, each document is a tie group of its own."""
 
-    labels: jax.Array  # [..., d], 0 on padding
-    offset: jax.Array  # [..., d], ranks between the first of the tie group and this one
-    size: jax.Array  # [..., d], documents in the tie group
-    last: jax.Array  # [..., d], index of the tie group's last rank
+    labels: Int[Array, "*lists d"]  # 0 on padding
+    offset: Int[Array, "*lists d"]  # ranks between the first of the tie group and this one
+    size: Int[Array, "*lists d"]  # documents in the tie group
+    last: Int[Array, "*lists d"]  # index of the tie group's last rank
 
-    def group_sum(self, x: jax.Array) -> jax.Array:
+    def group_sum(self, x: Float[Array, "*lists d"]) -> Float[Array, "*lists d"]:
         """Sum of x over the tie group of each rank; exact for integers below 2²⁴."""
         total = jnp.cumsum(x, axis=-1)
         upto_last = jnp.take_along_axis(total, self.last, axis=-1)
@@ -54,7 +64,8 @@ class _Ranked(NamedTuple):
         return upto_last - jnp.take_along_axis(before, self.last - self.size + 1, axis=-1)
 
 
-def _ranked(scores, labels, where, ties: str, key) -> _Ranked:
+def _ranked(scores: Scores, labels: Labels, where: Where, ties: str, key: Key | None) -> _Ranked:
+    """The lists sorted by score, highest first, with padding last and ties treated as asked."""
     if ties not in TIES:
         raise ConfigError(f"ties must be one of {', '.join(TIES)}, got {ties!r}.")
     if (ties == "random") != (key is not None):
@@ -62,7 +73,7 @@ def _ranked(scores, labels, where, ties: str, key) -> _Ranked:
     labels = jnp.where(where, labels, 0)
     # Padding sorts last whatever its score; −0 and 0 are the same score. The sort is stable: the lower index first.
     keys = [~where, jnp.where(scores == 0, 0.0, -scores)]
-    if ties == "random":
+    if key is not None:
         keys.append(jax.random.bits(key, scores.shape))
     padding, falling, *_, labels = jax.lax.sort((*keys, labels), num_keys=len(keys))
     index = jnp.broadcast_to(jnp.arange(scores.shape[-1]), scores.shape)
@@ -77,7 +88,9 @@ def _ranked(scores, labels, where, ties: str, key) -> _Ranked:
     return _Ranked(labels, index - first, last - first + 1, last)
 
 
-def _weights(by_rank: Callable[[np.ndarray], np.ndarray], ranked: _Ranked, k: int | None) -> np.ndarray:
+def _weights(
+    by_rank: Callable[[np.ndarray], np.ndarray], ranked: _Ranked, k: int | None
+) -> Float[np.ndarray, "*ones d"]:
     """A weight for each rank 1 .. d, computed in double precision, 0 after rank k; as many axes as the lists have."""
     if k is not None and k < 1:
         raise ConfigError(f"The cutoff k of an offline metric must be at least 1, got {k}. Use k=None for no cutoff.")
@@ -87,18 +100,18 @@ def _weights(by_rank: Callable[[np.ndarray], np.ndarray], ranked: _Ranked, k: in
     return weights.reshape((1,) * len(batch) + (documents,))
 
 
-def _gain(labels: jax.Array) -> jax.Array:
-    """2^label − 1, exactly."""
+def _gain(labels: Int[Array, "*lists d"]) -> Float[Array, "*lists d"]:
+    """The gain of a document, 2^label − 1, computed in integers and so exact."""
     return ((jnp.int32(1) << labels.astype(jnp.int32)) - 1).astype(jnp.float32)
 
 
-def _ratio(part: jax.Array, whole: jax.Array) -> jax.Array:
+def _ratio(part: Float[Array, "*lists"], whole: Float[Array, "*lists"]) -> Float[Array, "*lists"]:
     """The quotient, and 0 where the whole is 0."""
     return jnp.where(whole > 0, part / jnp.where(whole > 0, whole, 1.0), 0.0)
 
 
-def _first_stop(chance: jax.Array, weights: np.ndarray) -> jax.Array:
-    """The mean weight of the rank at which a reader stops who stops at each rank with the given chance."""
+def _first_stop(chance: Float[Array, "*lists d"], weights: Float[np.ndarray, "*ones d"]) -> Values:
+    """The expected weight of the rank at which a reader stops, given the chance to stop at each rank once reached."""
     going = jnp.cumprod(1.0 - chance, axis=-1)
     going = jnp.concatenate([jnp.ones_like(going[..., :1]), going[..., :-1]], axis=-1)
     return jnp.sum(going * chance * weights, axis=-1)
@@ -107,7 +120,9 @@ def _first_stop(chance: jax.Array, weights: np.ndarray) -> jax.Array:
 @OFFLINE.register(
     "nDCG", summary="Discounted gain of the ranking over that of the best ranking.", citation="jarvelin2002ndcg"
 )
-def ndcg(scores, labels, where, *, k: int | None = None, ties: str = "fixed", key=None) -> jax.Array:
+def ndcg(
+    scores: Scores, labels: Labels, where: Where, *, k: int | None = None, ties: str = "fixed", key: Key | None = None
+) -> Values:
     """Normalised discounted cumulative gain, with gain 2^label − 1 and discount 1 / log2(1 + rank).
 
     The measure is Järvelin & Kekäläinen's (2002), the gain that of Burges et al. (2005), as usual in learning
@@ -126,8 +141,15 @@ def ndcg(scores, labels, where, *, k: int | None = None, ties: str = "fixed", ke
 
 @OFFLINE.register("RR", summary="1 over the rank of the first relevant document.", citation="voorhees1999trec8qa")
 def reciprocal_rank(
-    scores, labels, where, *, k: int | None = None, ties: str = "fixed", key=None, relevant: int = 1
-) -> jax.Array:
+    scores: Scores,
+    labels: Labels,
+    where: Where,
+    *,
+    k: int | None = None,
+    ties: str = "fixed",
+    key: Key | None = None,
+    relevant: int = 1,
+) -> Values:
     """Reciprocal rank of the first document with a label of at least ``relevant``; 0 if there is none up to rank k.
 
     Under ``ties="expected"``: given that no rank above holds a relevant document, rank o + 1 of a tie group
@@ -145,7 +167,16 @@ def reciprocal_rank(
     summary="Mean reciprocal rank at which a reader is satisfied who reads from the top.",
     citation="chapelle2009err",
 )
-def err(scores, labels, where, *, max_label: int, k: int | None = None, ties: str = "fixed", key=None) -> jax.Array:
+def err(
+    scores: Scores,
+    labels: Labels,
+    where: Where,
+    *,
+    max_label: int,
+    k: int | None = None,
+    ties: str = "fixed",
+    key: Key | None = None,
+) -> Values:
     """Expected reciprocal rank (Chapelle et al. 2009).
 
     Each document satisfies the reader, independently, with probability (2^label − 1) / 2^max_label.
@@ -171,8 +202,15 @@ def err(scores, labels, where, *, max_label: int, k: int | None = None, ties: st
     "AP", summary="Mean precision at the ranks of the relevant documents.", citation="buckley2000stability"
 )
 def average_precision(
-    scores, labels, where, *, k: int | None = None, ties: str = "fixed", key=None, relevant: int = 1
-) -> jax.Array:
+    scores: Scores,
+    labels: Labels,
+    where: Where,
+    *,
+    k: int | None = None,
+    ties: str = "fixed",
+    key: Key | None = None,
+    relevant: int = 1,
+) -> Values:
     """Average precision; relevant documents are those with a label of at least ``relevant``.
 
     The sum over the first k ranks is divided by the number of all relevant documents, as trec_eval does, also
@@ -201,7 +239,9 @@ OFFLINE.register(
     summary="Mean of ideal rank over rank, as one paper prints its MAP; 1 is best and larger is worse.",
     citation="shi2021csfltr",
 )
-def map_jos(scores, labels, where, *, k: int | None = None, ties: str = "fixed", key=None) -> jax.Array:
+def map_jos(
+    scores: Scores, labels: Labels, where: Where, *, k: int | None = None, ties: str = "fixed", key: Key | None = None
+) -> Values:
     """What Shi et al. (Journal of Software 2021, section 5.1) print as mean average precision. It is not AP.
 
     The mean over all documents of rank / position: ``position`` is the document's place in the ranking, from 1,
@@ -240,7 +280,9 @@ def map_jos(scores, labels, where, *, k: int | None = None, ties: str = "fixed",
     return _ratio(jnp.sum(quotient, axis=-1), documents[..., 0].astype(jnp.float32))
 
 
-def mean_over(values, labels, where, *, judged: bool, relevant: int = 1) -> jax.Array:
+def mean_over(
+    values: Float[AnyArray, "*lists"], labels: Labels, where: Where, *, judged: bool, relevant: int = 1
+) -> Float[Array, ""]:
     """The mean of a metric over queries.
 
     Args:
@@ -257,7 +299,7 @@ def mean_over(values, labels, where, *, judged: bool, relevant: int = 1) -> jax.
     return _ratio(jnp.sum(jnp.where(counts, values, 0.0)), jnp.sum(counts).astype(jnp.float32))
 
 
-def offline_metric(name: str) -> Callable[..., jax.Array]:
+def offline_metric(name: str) -> Callable[..., Values]:
     """The metric of a name such as ``nDCG@10``, ``RR(relevant=2)@10``, ``ERR(max_label=4)`` or ``AP``.
 
     Args:

@@ -1,4 +1,4 @@
-"""Online metrics: how good a session was, from its clicks alone.
+"""Online metrics: the quality of a session, computed from its clicks alone.
 
 An online metric here takes finitely many values, as the privatisation needs (Kharitonov 2019, Section 3.3: "We assume
 that the metric used takes a finite number of values"). Each value is an integer over a common denominator, so that sums
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from jaxtyping import Float64, Int32, Integer
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.registry import Registry
@@ -25,8 +26,8 @@ class OnlineMetric:
 
     Attributes:
         name: Such as ``"MaxRR"``.
-        depth: Ranks it looks at.
-        numerators: Ascending integers, one a value; value i is ``numerators[i] / scale``.
+        depth: Number of top ranks whose clicks it uses.
+        numerators: Integers, ascending, one for each value; value i is ``numerators[i] / scale``.
         scale: The common denominator.
         index: int32 [2**depth]: the number of the value that a click pattern has.
     """
@@ -35,7 +36,7 @@ class OnlineMetric:
     depth: int
     numerators: tuple[int, ...]
     scale: int
-    index: np.ndarray = field(compare=False, repr=False)
+    index: Int32[np.ndarray, " patterns"] = field(compare=False, repr=False)
 
     @property
     def n(self) -> int:
@@ -43,13 +44,13 @@ class OnlineMetric:
         return len(self.numerators)
 
     @property
-    def values(self) -> np.ndarray:
+    def values(self) -> Float64[np.ndarray, " n"]:
         """The values, float64 [n], ascending."""
         return np.asarray(self.numerators, np.float64) / self.scale
 
     @property
     def largest(self) -> int:
-        """The largest numerator."""
+        """The numerator of the largest value."""
         return self.numerators[-1]
 
 
@@ -86,18 +87,19 @@ def max_rr(depth: int = 10) -> OnlineMetric:
 _STEPS = 10_000
 
 
-def _clicked(depth: int) -> np.ndarray:
-    """Which ranks each pattern has a click at: int [2**depth, depth]."""
+def _clicked(depth: int) -> Integer[np.ndarray, "patterns {depth}"]:
+    """1 where a click pattern has a click at a rank, else 0: int [2**depth, depth]."""
     return (np.arange(1 << depth)[:, None] >> np.arange(depth)) & 1
 
 
-def _in_steps(name: str, depth: int, steps: np.ndarray) -> OnlineMetric:
+def _in_steps(name: str, depth: int, steps: Float64[np.ndarray, " patterns"]) -> OnlineMetric:
     """The metric whose value of each pattern is given in steps of 1/10,000, rounded; halves to even."""
     numerators, index = np.unique(np.rint(steps).astype(int), return_inverse=True)
     return OnlineMetric(name, depth, tuple(int(v) for v in numerators), _STEPS, index.astype(np.int32))
 
 
-def _gains(depth: int) -> np.ndarray:
+def _gains(depth: int) -> Float64[np.ndarray, "{depth}"]:
+    """The discount of each rank, 1 / log2(1 + rank)."""
     return np.array([1 / math.log2(1 + rank) for rank in range(1, depth + 1)])
 
 
@@ -121,7 +123,8 @@ def click_dcg(depth: int = 10) -> OnlineMetric:
 def click_ndcg(depth: int = 10) -> OnlineMetric:
     """DCG of the clicks over the DCG of as many clicks at the first ranks, in steps of 1/10,000; 0 without a click.
 
-    It rewards clicks far up, not many clicks, so that a user who stops early does not count against a ranking.
+    It rewards clicks at high ranks rather than many clicks, so that a user who stops early does not count against a
+    ranking.
     """
     _check_depth("nDCG", depth)
     clicked, gains = _clicked(depth), _gains(depth)
@@ -148,7 +151,7 @@ def discretised(metric: OnlineMetric, n: int) -> OnlineMetric:
     is lost is resolution. (Kharitonov 2019, Section 3.3, assumes a metric that is or can be discretised.)
 
     Args:
-        metric: Any.
+        metric: An online metric.
         n: Number of values, at least 2.
 
     >>> discretised(max_rr(10), 3).values

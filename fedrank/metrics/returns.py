@@ -1,18 +1,21 @@
-"""Returns of a policy: how good, how sure, how soon.
+"""Measures of a policy's returns: their mean with an interval, and the time until they reach a threshold.
 
 :func:`mean_interval` of returns on fresh episodes and :func:`time_to_threshold` on an independent evaluation curve are
-what to report. :func:`max_of_moving_mean` is what FedSlate (Deng et al. 2024, Tables I–IV) reports; it is here to
-compare with the tables, under its own name. The maximum of a noisy curve lies above the truth, the more so the noisier
-the curve and the longer the run, and where it falls says nothing of how fast anybody learnt.
+what to report. :func:`max_of_moving_mean` is what FedSlate (Deng et al. 2024, Tables I–IV) reports; it is here to be
+compared with those tables, under its own name. The maximum of a noisy curve lies above the truth, the more so the
+noisier the curve and the longer the run, and its place on the curve says nothing about how fast the policy learnt.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Integer, Shaped
 
+from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError
 
 #: FedSlate's moving mean spans this many episodes and is looked at once every so many.
@@ -29,8 +32,8 @@ class MovingMaximum(NamedTuple):
         etror: int64 [...], "episodes to reach optimal reward": episodes played when that maximum was recorded.
     """
 
-    optimal_reward: np.ndarray
-    etror: np.ndarray
+    optimal_reward: Float[np.ndarray, "*runs"]
+    etror: Integer[np.ndarray, "*runs"]
 
 
 class MeanInterval(NamedTuple):
@@ -47,7 +50,9 @@ class MeanInterval(NamedTuple):
     high: float
 
 
-def max_of_moving_mean(returns: Any, window: int = WINDOW, every: int = EVERY) -> MovingMaximum:
+def max_of_moving_mean(
+    returns: Sequence[float] | Shaped[AnyArray, "*shape"], window: int = WINDOW, every: int = EVERY
+) -> MovingMaximum:
     """The legacy metrics "optimal reward" and ETROR of training curves.
 
     A record is the mean of the last ``window`` episodes, taken after every ``every``-th episode; only full windows
@@ -79,13 +84,18 @@ def max_of_moving_mean(returns: Any, window: int = WINDOW, every: int = EVERY) -
     return MovingMaximum(np.asarray(records.max(axis=-1)), np.asarray(ends[records.argmax(axis=-1)]))
 
 
-def time_to_threshold(episodes: Any, values: Any, threshold: float, stay: int = 1) -> float:
-    """When an evaluation curve reaches a threshold, and stays there for a number of evaluations.
+def time_to_threshold(
+    episodes: Sequence[float] | Shaped[AnyArray, "..."],
+    values: Sequence[float] | Shaped[AnyArray, "..."],
+    threshold: float,
+    stay: int = 1,
+) -> float:
+    """The time at which an evaluation curve reaches a threshold and stays there for a number of evaluations.
 
     Args:
         episodes: float [points], ascending: episodes (or rounds) played at each evaluation.
         values: float [points], mean return of the policy on fresh episodes.
-        threshold: What must be reached.
+        threshold: The mean return that must be reached.
         stay: Evaluations in a row that must reach it; the time is that of the first of them.
 
     Returns:
@@ -111,7 +121,7 @@ def time_to_threshold(episodes: Any, values: Any, threshold: float, stay: int = 
     return float(episodes[starts[0]]) if len(starts) else math.inf
 
 
-def mean_interval(values: Any, level: float = LEVEL) -> MeanInterval:
+def mean_interval(values: Sequence[float] | Shaped[AnyArray, "..."], level: float = LEVEL) -> MeanInterval:
     """Mean of independent values, such as one a seed, with Student's t interval.
 
     Args:

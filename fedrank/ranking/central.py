@@ -35,12 +35,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Key, UInt32
 from typing_extensions import override
 
+from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Array, f4, field, message
 from fedrank.core.protocol import Exchange, Party, Unprotected
 from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.privacy.randomised_response import os_words
-from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries

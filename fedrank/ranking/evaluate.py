@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from fedrank.core.arrays import AnyArray
 from fedrank.engine.run_folder import Score
 from fedrank.metrics.offline import offline_metric
 from fedrank.metrics.online import OnlineMetric
-from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import PaddedQueries, concatenate
 from fedrank.ranking.data.splits import Splits

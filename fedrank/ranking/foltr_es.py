@@ -37,6 +37,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 from typing_extensions import override
 
 from fedrank.aggregation.differences import ES_DEFENCES, coefficients, in_range, median_of_means
+from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError
 from fedrank.core.kernels import weighted_sum, weighted_sum_kernel
 from fedrank.core.messages import Layout
@@ -45,7 +46,6 @@ from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.privacy.accountant import DELTA, account
 from fedrank.privacy.noise.sums import NoisyValues
 from fedrank.privacy.randomised_response import os_words
-from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries

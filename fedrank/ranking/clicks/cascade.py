@@ -20,10 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
+from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError
 from fedrank.core.registry import Entry, Registry
 from fedrank.core.rng import uniform
-from fedrank.ranking.arrays import AnyArray
 
 
 @dataclass(frozen=True)

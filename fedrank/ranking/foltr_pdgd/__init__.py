@@ -44,6 +44,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from typing_extensions import override
 
 from fedrank.aggregation import robust
+from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Layout
 from fedrank.core.protocol import Exchange, Party, Promise, Unprotected
@@ -55,7 +56,6 @@ from fedrank.privacy.noise.simulated import LARGEST_SCALE, gamma_shares, simulat
 from fedrank.privacy.quantise import GridTooFineError, check_sum, clip_to_norm, dequantise, quantise
 from fedrank.privacy.randomised_response import os_words
 from fedrank.privacy.secure_sum.extra_messages import extra_messages
-from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries

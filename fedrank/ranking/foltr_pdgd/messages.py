@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from jaxtyping import Float, Int, UInt32
 
+from fedrank.core.arrays import AnyArray
 from fedrank.core.messages import Array, f4, field, message, u2, u4
-from fedrank.ranking.arrays import AnyArray
 
 
 @message(kind=2)

@@ -14,8 +14,8 @@ import numba
 import numpy as np
 from jaxtyping import Array, UInt32
 
+from fedrank.core.arrays import AnyArray
 from fedrank.core.rng import threefry_2x32
-from fedrank.ranking.arrays import AnyArray
 
 _u32 = np.uint32
 _PARITY = np.uint32(0x1BD11BDA)

@@ -31,8 +31,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Float64, Int, UInt32
 
+from fedrank.core.arrays import AnyArray
 from fedrank.core.rng import below, uniform
-from fedrank.ranking.arrays import AnyArray
 
 #: τ: how much a ranker prefers its first document, as in all published experiments.
 TAU = 3

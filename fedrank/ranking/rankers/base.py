@@ -11,9 +11,9 @@ import abc
 import numpy as np
 from jaxtyping import Array, Float, Float32
 
+from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError
 from fedrank.core.registry import Registry
-from fedrank.ranking.arrays import AnyArray
 
 
 class Ranker(abc.ABC):

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from typing_extensions import override
 
+from fedrank.core.arrays import AnyArray
 from fedrank.core.registry import Entry
-from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.rankers.base import Ranker, check_features
 
 

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
+from fedrank.core.arrays import AnyArray
 from fedrank.metrics.online import OnlineMetric
-from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.clicks.cascade import CascadeUser, pattern_probabilities
 from fedrank.ranking.data.queries import PaddedQueries
 from fedrank.ranking.rankers.base import Ranker

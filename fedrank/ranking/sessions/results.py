@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from jaxtyping import Float, Int
 
-from fedrank.ranking.arrays import AnyArray
+from fedrank.core.arrays import AnyArray
 
 
 class SessionResults(NamedTuple):

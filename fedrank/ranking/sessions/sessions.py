@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int, UInt32
 
+from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError
-from fedrank.ranking.arrays import AnyArray
 from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries

@@ -1,0 +1,55 @@
+"""Metrics refuse arrays of a wrong shape or dtype before they compute anything."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import TypeCheckError
+
+from fedrank.metrics.auc import auc, auc_numpy, log_loss
+from fedrank.metrics.offline import OFFLINE, err, mean_over
+from fedrank.metrics.online import OnlineMetric, max_rr
+
+SCORES, LABELS, WHERE = jnp.zeros((2, 4)), jnp.ones((2, 4), jnp.int32), jnp.ones((2, 4), bool)
+LISTS = {entry.name: entry.obj for entry in OFFLINE if entry.obj is not err}
+BINARY = {"auc": auc, "auc_numpy": auc_numpy, "log_loss": lambda s, y, w: log_loss(jnp.stack([s, s], -1), y, w)}
+
+
+@pytest.mark.parametrize("name", [*LISTS, *BINARY])
+def test_one_value_comes_for_each_list(name):
+    assert (LISTS | BINARY)[name](SCORES, LABELS, WHERE).shape == (2,)
+
+
+@pytest.mark.parametrize("name", [*LISTS, *BINARY])
+@pytest.mark.parametrize("wrong", ["labels", "where", "dtype of where"])
+def test_a_wrong_shape_is_refused(name, wrong):
+    labels = LABELS[:, :3] if wrong == "labels" else LABELS
+    where = {"where": WHERE[0], "dtype of where": LABELS}.get(wrong, WHERE)
+    with pytest.raises(TypeCheckError):
+        (LISTS | BINARY)[name](SCORES, labels, where)
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_scores_are_real_numbers_and_labels_whole_ones(name):
+    with pytest.raises(TypeCheckError):
+        LISTS[name](LABELS, LABELS, WHERE)
+    with pytest.raises(TypeCheckError):
+        LISTS[name](SCORES, SCORES, WHERE)
+
+
+def test_one_key_is_needed_and_not_several():
+    with pytest.raises(TypeCheckError):
+        LISTS["nDCG"](SCORES, LABELS, WHERE, ties="random", key=jax.random.split(jax.random.key(0)))
+
+
+def test_a_mean_needs_a_value_a_list():
+    with pytest.raises(TypeCheckError):
+        mean_over(SCORES, LABELS, WHERE, judged=True)
+
+
+def test_an_online_metric_has_one_number_a_click_pattern():
+    metric = max_rr(2)
+    with pytest.raises(TypeCheckError):
+        OnlineMetric("MaxRR", 2, metric.numerators, metric.scale, np.zeros((2, 2), np.int32))
+    with pytest.raises(TypeCheckError):
+        OnlineMetric("MaxRR", 2, metric.numerators, metric.scale, np.zeros(4, np.float32))

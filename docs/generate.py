@@ -140,30 +140,30 @@ def registries() -> list[Registry]:
 
 def data_sets() -> str:
     """The shapes and terms of the data sets; the summaries stand in the table before."""
-    from fedrank.data.catalogue import CATALOGUE
+    from fedrank.data.catalogue import described
 
     rows = []
-    for name, e in ((entry.name, entry.obj) for entry in CATALOGUE):
+    for name, e in ((entry.name, entry.obj) for entry in described("ranking")):
         rows.append((f"`{name}`", f"{e.queries:,}", f"{e.documents:,}", e.features, e.grades, e.folds, e.terms))
     return _table(("name", "queries", "documents", "features", "grades", "folds", "terms"), rows)
 
 
 def silo_data_sets() -> str:
     """The shapes, terms and traps of the tables of silos."""
-    from fedrank.data.catalogue import SILO_CATALOGUE
+    from fedrank.data.catalogue import described
 
     rows = []
-    for name, e in ((entry.name, entry.obj) for entry in SILO_CATALOGUE):
+    for name, e in ((entry.name, entry.obj) for entry in described("silos")):
         rows.append((f"`{name}`", e.silos, f"{e.rows:,}", e.features, " ".join(e.notes), e.terms))
     return _table(("name", "silos", "rows", "features", "know", "terms"), rows)
 
 
 def text_data_sets() -> str:
     """The sizes, terms and traps of the text collections."""
-    from fedrank.data.catalogue import TEXT_CATALOGUE
+    from fedrank.data.catalogue import described
 
     rows = []
-    for name, e in ((entry.name, entry.obj) for entry in TEXT_CATALOGUE):
+    for name, e in ((entry.name, entry.obj) for entry in described("texts")):
         numbers = (f"{n:,}" for n in (e.documents, e.queries, e.judged, e.judgements))
         rows.append((f"`{name}`", *numbers, f"0 to {e.grades - 1}", " ".join(e.notes), e.terms))
     return _table(("name", "documents", "queries", "judged", "judged pairs", "grades", "know", "terms"), rows)
@@ -171,13 +171,15 @@ def text_data_sets() -> str:
 
 def catalogue() -> str:
     """One table a registry: name, sentence, publication; for data sets a second one with their shapes."""
+    from fedrank.data.catalogue import CATALOGUE
+
     parts = []
-    shapes = {"data set": data_sets, "silo data set": silo_data_sets, "text collection": text_data_sets}
+    shapes = {"Data to rank": data_sets, "Tables of silos": silo_data_sets, "Text collections": text_data_sets}
     for registry in registries():
         rows = [(f"`{e.name}`", e.summary, f"{{cite:t}}`{e.citation}`" if e.citation else "") for e in registry]
         parts += [f"## {registry.kind.capitalize()}s\n", _table(("name", "what it is", "source"), rows)]
-        if registry.kind in shapes:
-            parts.append(shapes[registry.kind]())
+        if registry is CATALOGUE:
+            parts += [f"### {kind}\n\n{table()}" for kind, table in shapes.items()]
     return "\n".join(parts)
 
 

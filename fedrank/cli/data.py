@@ -20,6 +20,15 @@ _GENERATED = {
     "here": True,
 }
 
+_FACTS = ("silos", "rows", "queries", "documents", "features", "grades", "judged", "judgements")
+
+#: Columns of the table of each kind of data set: a fact, and what it is called.
+_COLUMNS = {
+    "ranking": {fact: fact for fact in ("queries", "documents", "features", "grades")},
+    "silos": {fact: fact for fact in ("silos", "rows", "features")},
+    "texts": {"documents": "documents", "queries": "queries", "judgements": "judged pairs"},
+}
+
 #: Files of these kinds are tables of silos; ranking sets come as LETOR text.
 _TABLES = (".csv", ".tsv", ".parquet", ".pq")
 
@@ -27,46 +36,42 @@ _TABLES = (".csv", ".tsv", ".parquet", ".pq")
 @app.command(name="list")
 def list_(*, as_json: Json = False) -> None:
     """List the data sets that are known by name, and which of them are on this machine."""
-    from fedrank.data.catalogue import CATALOGUE, SILO_CATALOGUE, TEXT_CATALOGUE
+    from fedrank.data.catalogue import CATALOGUE, described, is_described
     from fedrank.data.folders import place_of
 
     rows: list[dict[str, Any]] = [
         {
             "name": entry.name,
-            "kind": entry.obj.kind,
+            "kind": kind,
             "title": entry.obj.title,
             "summary": entry.summary,
-            "silos": entry.obj.silos,
-            "rows": entry.obj.rows,
-            "queries": entry.obj.queries,
-            "documents": entry.obj.documents,
-            "features": entry.obj.features,
-            "grades": entry.obj.grades,
-            "judged": entry.obj.judged,
-            "judgements": entry.obj.judgements,
+            **{fact: getattr(entry.obj, fact) for fact in _FACTS},
             "here": place_of(entry.obj) is not None,
         }
-        for entry in (*CATALOGUE, *SILO_CATALOGUE, *TEXT_CATALOGUE)
+        for kind in _COLUMNS
+        for entry in described(kind)
+    ]
+    installed = [
+        {"name": entry.name, "kind": "", "title": entry.name, "summary": entry.summary, "here": True}
+        for entry in CATALOGUE
+        if not is_described(entry.obj)
     ]
     if as_json:
-        _print_json([*rows, _GENERATED])
+        _print_json([*rows, *installed, _GENERATED])
         return
-    table = _table("name", "queries", "documents", "features", "grades", "here", "what it is")
-    for row in (row for row in rows if row["kind"] == "ranking"):
-        numbers = (f"{row[key]:,}" for key in ("queries", "documents", "features", "grades"))
-        table.add_row(row["name"], *numbers, "yes" if row["here"] else "", row["summary"])
-    table.add_row(_GENERATED["name"], *[""] * 4, "always", _GENERATED["summary"])
-    _print(table)
-    table = _table("name", "silos", "rows", "features", "here", "what it is")
-    for row in (row for row in rows if row["kind"] == "silos"):
-        numbers = (f"{row[key]:,}" for key in ("silos", "rows", "features"))
-        table.add_row(row["name"], *numbers, "yes" if row["here"] else "", row["summary"])
-    _print(table)
-    table = _table("name", "documents", "queries", "judged pairs", "here", "what it is")
-    for row in (row for row in rows if row["kind"] == "texts"):
-        numbers = (f"{row[key]:,}" for key in ("documents", "queries", "judgements"))
-        table.add_row(row["name"], *numbers, "yes" if row["here"] else "", row["summary"])
-    _print(table)
+    for kind, columns in _COLUMNS.items():
+        table = _table("name", *columns.values(), "here", "what it is")
+        for row in (row for row in rows if row["kind"] == kind):
+            numbers = (f"{row[key]:,}" for key in columns)
+            table.add_row(row["name"], *numbers, "yes" if row["here"] else "", row["summary"])
+        if kind == "ranking":
+            table.add_row(_GENERATED["name"], *[""] * len(columns), "always", _GENERATED["summary"])
+        _print(table)
+    if installed:
+        table = _table("name", "what it is")
+        for row in installed:
+            table.add_row(row["name"], row["summary"])
+        _print(table)
 
 
 @app.command
@@ -155,18 +160,21 @@ def check(
         drop: Columns of a table to leave out.
         as_json: Print JSON, for programs.
     """
-    from fedrank.data.catalogue import CATALOGUE, SILO_CATALOGUE, TEXT_CATALOGUE
-    from fedrank.ranking.data.load import load
+    from fedrank.data import load
     from fedrank.ranking.data.normalise import in_unit_range
-    from fedrank.texts.data.files import is_text_path
 
-    if spec.lower() in TEXT_CATALOGUE or (spec.lower() not in CATALOGUE and is_text_path(Path(spec).expanduser())):
-        _check_texts(spec, as_json, folder)
+    kind = _kind(spec)
+    settings: dict[str, Any] = {"fold": fold, "normalise": "none"}
+    if kind == "silos":
+        settings = {"silo": silo, "label": label, "positive": positive, "drop": drop}
+    data = load(spec, kind, folder=folder, **({} if kind == "texts" else settings))
+    if kind == "texts":
+        _check_texts(data, as_json)
         return
-    if spec.lower() in SILO_CATALOGUE or set(Path(spec.lower()).suffixes) & set(_TABLES):
-        _check_silos(spec, as_json, folder=folder, silo=silo, label=label, positive=positive, drop=drop)
+    if kind == "silos":
+        _check_silos(data, as_json)
         return
-    splits = load(spec, fold=fold, normalise="none", folder=folder)
+    splits = data
     parts = {part: _statistics(queries) for part, queries in splits.parts().items()}
     inside = all(in_unit_range(queries) for queries in splits.parts().values())
     advice = (
@@ -187,16 +195,28 @@ def check(
         _print(f"Note: {note}")
 
 
-def _entry(name: str) -> Any:
-    """A ranking set, a table of silos or a text collection, by name."""
-    from fedrank.core.errors import UnknownNameError
-    from fedrank.data.catalogue import CATALOGUE, SILO_CATALOGUE, TEXT_CATALOGUE
+def _kind(spec: str) -> str:
+    """The kind of data that a name or a path stands for."""
+    from fedrank.data.catalogue import CATALOGUE, is_described
+    from fedrank.texts.data.files import is_text_path
 
-    registries = (CATALOGUE, SILO_CATALOGUE, TEXT_CATALOGUE)
-    for registry in registries:
-        if name.lower() in registry:
-            return registry.entry(name.lower())
-    raise UnknownNameError("data set", name.lower(), [known for registry in registries for known in registry.names()])
+    if spec.lower() in CATALOGUE:
+        dataset = CATALOGUE.get(spec.lower())
+        return dataset.kind if is_described(dataset) else "ranking"
+    if is_text_path(Path(spec).expanduser()):
+        return "texts"
+    return "silos" if set(Path(spec.lower()).suffixes) & set(_TABLES) else "ranking"
+
+
+def _entry(name: str) -> Any:
+    """A data set that the catalogue describes, by name."""
+    from fedrank.core.errors import ConfigError
+    from fedrank.data.catalogue import CATALOGUE, is_described
+
+    entry = CATALOGUE.entry(name.lower())
+    if not is_described(entry.obj):
+        raise ConfigError(f"{name!r} is made by an installed package: {entry.summary}")
+    return entry
 
 
 def _shape(dataset: Any) -> str:
@@ -213,11 +233,10 @@ def _shape(dataset: Any) -> str:
     )
 
 
-def _check_texts(spec: str, as_json: bool, folder: Path | None) -> None:
+def _check_texts(texts: Any, as_json: bool) -> None:
     from fedrank.texts.data.corpus import corpus_of
-    from fedrank.texts.data.load import load_texts
 
-    corpus = corpus_of(load_texts(spec, folder=folder))
+    corpus = corpus_of(texts)
     facts = _text_statistics(corpus)
     if as_json:
         _print_json({"name": corpus.name, "kind": "texts", **facts, "notes": corpus.notes})
@@ -250,10 +269,7 @@ def _text_statistics(corpus: Any) -> dict[str, Any]:
     }
 
 
-def _check_silos(spec: str, as_json: bool, **settings: Any) -> None:
-    from fedrank.silos.data.load import load_silos
-
-    table = load_silos(spec, **settings)
+def _check_silos(table: Any, as_json: bool) -> None:
     silos = {silo.name: _silo_statistics(silo, table.feature_names) for silo in table.silos}
     if as_json:
         facts = {"name": table.name, "kind": "silos", "label": table.label, "features": table.feature_names}

@@ -138,13 +138,16 @@ def simulate_fleet(
         as_json: Print what the hub showed last, as JSON for machines.
     """
     from fedrank.cli.terminal import print_json
+    from fedrank.data import load
     from fedrank.deploy.fleet.processes import FleetSettings, fleet, look, watch
-    from fedrank.ranking.build import load_splits, user_for
+    from fedrank.ranking.build import user_for
+    from fedrank.ranking.clicks.cascade import MAX_GRADES
+    from fedrank.ranking.data.reader import QueryReader
 
     url, token = _where(hub, enrolment)
     settings = FleetSettings(url, token, devices, seconds, pause, share, seed, most_epsilon)
-    splits = load_splits(data, fold, "auto", 0, 0.0, None, "")
-    user = user_for(clicks, splits, data)
+    splits = load(data, QueryReader(fold=fold, max_label=MAX_GRADES - 1))
+    user = user_for(clicks, splits)
     shown, features = look(url), splits.train.features.shape[1]
     if shown is not None and shown["n_features"] != features:
         raise ConfigError(

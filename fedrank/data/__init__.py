@@ -1,1 +1,3 @@
-"""Queries, documents, labels: readers, catalogue, generator, partitions (layer 1)."""
+"""Data sets: what may be loaded and how (:func:`load`), the catalogue, downloads, checksums."""
+
+from fedrank.data.sources import load as load

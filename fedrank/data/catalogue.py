@@ -12,12 +12,12 @@ Nothing of these sets is part of this package, and their terms are their owners'
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from importlib import resources
 from typing import Any
 
-from typing_extensions import override
+from typing_extensions import TypeIs, override
 
 from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, UnknownNameError
@@ -122,28 +122,20 @@ def rotation(fold: int) -> dict[str, tuple[str, ...]]:
     return {"train": tuple(parts[:3]), "vali": (parts[3],), "test": (parts[4],)}
 
 
-class Catalogue(Registry[DataSet]):
-    """Data sets of one kind by name.
+class Catalogue(Registry["DataSet | Callable[[], Any]"]):
+    """Data sets of all kinds by name.
 
-    An entry point of ``fedrank.data`` leads to a data set, to its entry, or to several entries such as
-    :func:`read_sets` returns: a package describes many sets in one file and names them once.
-
-    Args:
-        kind: What one of them is called in errors.
-        of: The :attr:`DataSet.kind` of its sets.
+    An entry point of ``fedrank.data`` leads to a data set, to its entry, to a function without arguments that returns
+    data in a form that :func:`fedrank.data.load` takes, or to several entries such as :func:`read_sets` returns: a
+    package describes many sets in one file and names them once.
     """
 
-    def __init__(self, kind: str, of: str):
-        super().__init__(kind, "fedrank.data")
-        self.of = of
-
-    def _sets(self) -> dict[str, Entry[DataSet]]:
-        out: dict[str, Entry[DataSet]] = {}
+    def _sets(self) -> dict[str, Entry[DataSet | Callable[[], Any]]]:
+        out: dict[str, Entry[DataSet | Callable[[], Any]]] = {}
         for name in plugins.names("fedrank.data"):
             found = plugins.get("fedrank.data", name)
             for entry in found if isinstance(found, list | tuple) else (as_entry(name, found),):
-                if entry.obj.kind == self.of:
-                    out[entry.name] = entry
+                out[entry.name] = entry
         return out
 
     @override
@@ -151,16 +143,29 @@ class Catalogue(Registry[DataSet]):
         return list(self._sets())
 
     @override
-    def _entry_of_group(self, name: str) -> Entry[DataSet]:
+    def _entry_of_group(self, name: str) -> Entry[DataSet | Callable[[], Any]]:
         return self._sets()[name]
 
 
-#: Ranking sets.
-CATALOGUE = Catalogue("data set", "ranking")
-#: Tables of silos.
-SILO_CATALOGUE = Catalogue("silo data set", "silos")
-#: Text collections.
-TEXT_CATALOGUE = Catalogue("text collection", "texts")
+#: The data sets of fedrank and of other packages.
+CATALOGUE = Catalogue("data set", "fedrank.data")
+
+
+def described(kind: str) -> list[Entry[DataSet]]:
+    """The data sets of one kind that have a description, in the order in which they were registered."""
+    return [
+        Entry(e.name, e.obj, e.summary, e.citation) for e in CATALOGUE if is_described(e.obj) and e.obj.kind == kind
+    ]
+
+
+def names_of(kind: str) -> list[str]:
+    """Names of the data sets that a task may be given: those of its kind, and functions of installed packages."""
+    return [entry.name for entry in CATALOGUE if not is_described(entry.obj) or entry.obj.kind == kind]
+
+
+def is_described(data: DataSet | Callable[[], Any]) -> TypeIs[DataSet]:
+    """Whether an entry of the catalogue is a description of files rather than a function."""
+    return isinstance(data, DataSet)
 
 
 def read_sets(text: str) -> list[Entry[DataSet]]:

@@ -10,6 +10,8 @@ from fedrank.data.folders import place_of, places
 
 #: The name of the set that needs no files.
 GENERATED = "generated"
+#: What a run's setting ``data`` says where its data was handed over as an object, or each party has its own.
+OWN = "own"
 
 
 def find(entry: DataSet, folder: Path | None = None) -> Path:

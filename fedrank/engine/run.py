@@ -5,12 +5,14 @@ A run that was stopped or killed resumes from its last checkpoint and ends with 
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any
 
 from fedrank.core import plugins
 from fedrank.core.protocol import Protocol
+from fedrank.data.places import OWN
 from fedrank.engine.config import RunConfig
 from fedrank.engine.methods import task_of
 from fedrank.engine.progress import Listener
@@ -33,7 +35,8 @@ def run(
     Args:
         what: A configuration, the name of a protocol, or a protocol of the caller's own, which needs no registration.
         folder: The run's directory; must be empty or not exist.
-        data: Data of the caller's own, in the form that the task loads, instead of what the settings name.
+        data: Data instead of what the settings name, in any form that :func:`fedrank.data.load` takes. A name or a
+            path goes into the settings; anything else must be handed to :func:`resume` again.
         listener: Hears of the progress.
         data_folder: Where data sets are looked for; by default ``FEDRANK_DATA`` or the platform's cache.
         settings: Settings of a protocol that is named or handed over, as in ``config.toml``; nested ones as
@@ -52,15 +55,28 @@ def run(
     own = None
     if isinstance(what, Protocol):
         own, task = what, plugins.get("fedrank.tasks", what.task)
-        config = from_dict({"protocol": what.name, **settings}, task.settings).resolved()
+        config = from_dict({"protocol": what.name, **settings}, task.settings)
     else:
-        config = (from_dict({"protocol": what, **settings}) if isinstance(what, str) else what).resolved()
+        config = from_dict({"protocol": what, **settings}) if isinstance(what, str) else what
         task = task_of(config.protocol)
+    if data is not None and task.reader is not None:
+        named, data = _named(data)
+        config = dataclasses.replace(config, data=named)
+    config = config.resolved()
     experiment = task.build(config, data_folder, protocol=own, data=data)
     runner = task.runner(experiment, home, listener)  # first: a bad configuration leaves nothing behind
     home.create(config)
     with home.locked():
         return runner.run()
+
+
+def _named(data: Any) -> tuple[str, Any]:
+    """The value of the setting ``data``, and what has to be handed over besides; None if the setting says all."""
+    if isinstance(data, str):
+        return data, None
+    if isinstance(data, os.PathLike):
+        return os.path.abspath(data), None  # a path object is never a name of the catalogue
+    return OWN, data
 
 
 def build(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> Any:

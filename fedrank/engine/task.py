@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from fedrank.core import protocol as core
 from fedrank.core.errors import ConfigError
+from fedrank.data.sources import Reader
 from fedrank.engine.config import RunConfig
 from fedrank.engine.deployment import Block, HeldParties, NodeSettings, NodeSide, ServerSide, part_of
 from fedrank.engine.progress import Listener
@@ -59,6 +60,7 @@ class Task(abc.ABC, Generic[Config]):
         name: Name of its entry point.
         settings: Settings of a protocol that comes as an object and has none of its own.
         shown: What a finished run shows: a :class:`fedrank.report.run.Shown`.
+        reader: How the task's data is read; None: it makes its data up itself.
         no_network: Why its runs cannot be carried over a network by requests to nodes; empty: they can.
         simulated: Dotted names of settings that mean something in a simulation only, besides those of every run.
     """
@@ -66,6 +68,7 @@ class Task(abc.ABC, Generic[Config]):
     name: str
     shown: Any
     settings: type[Config]
+    reader: Reader[Any] | None = None
     no_network: str = ""
     simulated: tuple[str, ...] = ()
 
@@ -84,7 +87,8 @@ class Task(abc.ABC, Generic[Config]):
             config: The configuration, resolved.
             folder: Where data sets are looked for; by default ``FEDRANK_DATA`` or the platform's cache.
             protocol: A protocol of the caller's own instead of the one that ``config.protocol`` names.
-            data: Data of the caller's own instead of what ``config`` names, in the form that the task loads.
+            data: Data of the caller's own instead of what ``config`` names, in any form that :func:`fedrank.data.load`
+                takes.
 
         Raises:
             FedrankError: The configuration does not fit the protocol or the data, or the data is not there.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,7 +15,7 @@ from fedrank.aggregation.robust import AGGREGATORS
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.registry import Registry
-from fedrank.data.catalogue import CATALOGUE
+from fedrank.data import load
 from fedrank.engine import weight_attacks as weight_attacks
 from fedrank.engine.attackers import ATTACKS, liars
 from fedrank.engine.methods import method, method_names
@@ -38,9 +39,9 @@ from fedrank.ranking.config import (
     RankingConfig,
 )
 from fedrank.ranking.data import heterogeneous, partition
-from fedrank.ranking.data.load import load
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import QuerySet
+from fedrank.ranking.data.reader import QueryReader
 from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.foltr_es import FoltrES
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
@@ -150,20 +151,16 @@ def use_kernels(config: RankingConfig, ranker: Ranker) -> bool:
     return config.compute.kernels == "on"
 
 
-def user_for(name: str, splits: Splits, data: str) -> CascadeUser:
-    """The click model for the grades of this data: a known set's own, else as many as its labels need."""
-    known = CATALOGUE.get(data.lower()).grades if data.lower() in CATALOGUE else 2
-    return USERS.get(name)(max(known, splits.max_label + 1), DEPTH)
+def user_for(name: str, splits: Splits) -> CascadeUser:
+    """The click model for the grades of this data: as many as the set is known to have, or as its labels need."""
+    return USERS.get(name)(max(splits.grades, splits.max_label + 1), DEPTH)
 
 
 @functools.lru_cache(maxsize=8)
-def load_splits(
-    data: str, fold: int, normalise: str, seed: int, holdout: float, folder: str | None, cache: str
-) -> Splits:
+def _load_named(data: str, reader: QueryReader, folder: str | None, cache: str) -> Splits:
     """The data of a run; the runs of a sweep share it. ``cache`` is where sets are looked for without a folder."""
     del cache
-    splits = load(data, fold=fold, normalise=normalise, seed=seed, folder=folder, max_label=MAX_GRADES - 1)
-    return splits.hold_out(holdout, seed)
+    return load(data, reader, folder=folder)
 
 
 def build(
@@ -171,7 +168,7 @@ def build(
     folder: str | os.PathLike[str] | None = None,
     *,
     protocol: Protocol | None = None,
-    data: Splits | QuerySet | None = None,
+    data: Any = None,
 ) -> Experiment:
     """Load the data and set everything up.
 
@@ -182,8 +179,8 @@ def build(
             :class:`~fedrank.ranking.protocol.RankingProtocol`, its parties hold padded queries as
             :func:`fedrank.ranking.sessions.devices.devices` makes them, and its ``ranker``, if it has one, is the
             ranker that is evaluated.
-        data: Queries of the caller's own instead of what ``config.data`` names, taken as they are; a single set is
-            trained on, and nothing is held out.
+        data: Queries of the caller's own instead of what ``config.data`` names, in any form that
+            :func:`fedrank.data.load` takes.
 
     Raises:
         FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
@@ -206,7 +203,7 @@ def build(
     train, shares = _shares(config, splits.train)
 
     def user(name: str) -> CascadeUser:
-        return user_for(name, splits, config.data if data is None else "")
+        return user_for(name, splits)
 
     own = [user(name) for name in population.users or (config.clicks,)]
     which = None
@@ -246,15 +243,17 @@ def _check_model(protocol: Protocol, ranker: Ranker) -> None:
         )
 
 
-def _splits(config: RankingConfig, folder: str | os.PathLike[str] | None, data: Splits | QuerySet | None) -> Splits:
-    if isinstance(data, QuerySet):
-        return Splits(data, None, None, data.name or "own data", generated=data.generated)
-    if data is not None:
-        return data
-    # The folder that data is looked for in may differ from call to call of one process.
-    where, cache = None if folder is None else os.fspath(folder), os.environ.get("FEDRANK_DATA", "")
+def _splits(config: RankingConfig, folder: str | os.PathLike[str] | None, data: Any) -> Splits:
     c = config
-    return load_splits(c.data, c.fold, c.normalise, c.data_seed, c.holdout, where, cache)
+    reader = QueryReader(
+        fold=c.fold, normalise=c.normalise, seed=c.data_seed, holdout=c.holdout, max_label=MAX_GRADES - 1
+    )
+    if data is not None:
+        return load(data, reader, folder=folder)
+    # The folder that data is looked for in may differ from call to call of one process.
+    return _load_named(
+        c.data, reader, None if folder is None else os.fspath(folder), os.environ.get("FEDRANK_DATA", "")
+    )
 
 
 def _population(config: RankingConfig) -> tuple[Devices, Attack]:

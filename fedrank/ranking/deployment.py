@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,13 +10,13 @@ from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party
-from fedrank.data.catalogue import CATALOGUE
-from fedrank.data.places import GENERATED
+from fedrank.data.sources import is_known
 from fedrank.engine.deployment import Block, HeldParties, NodeSettings, ServerSide, part_of
 from fedrank.engine.run_folder import RunFolder
 from fedrank.metrics.online import REWARDS, discretised
 from fedrank.ranking.build import DEPTH, Experiment, build
 from fedrank.ranking.config import FoltrESConfig, RankingConfig
+from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.evaluate import Evaluator
 
 
@@ -61,13 +59,9 @@ def ranking_server(config: RankingConfig, n_features: int = 0) -> RankingServer:
     """
     if n_features == 0:
         return RankingServer(config, build(config), measured=True)
-    with tempfile.TemporaryDirectory() as folder:
-        made_up = Path(folder, "stand-in.txt")
-        made_up.write_text(f"1 qid:1 {n_features}:1\n", encoding="utf-8")
-        stand_in = dataclasses.replace(
-            _without_shares(config), data=str(made_up), fold=1, normalise="none", holdout=0.0
-        )
-        return RankingServer(config, build(stand_in), measured=False)
+    document = np.zeros((1, n_features), np.float32)
+    stand_in = build(_without_shares(config), data=QuerySet(document, np.ones(1), np.array([0, 1]), np.array(["1"])))
+    return RankingServer(config, stand_in, measured=False)
 
 
 def ranking_node(config: RankingConfig, settings: NodeSettings) -> HeldParties:
@@ -79,7 +73,7 @@ def ranking_node(config: RankingConfig, settings: NodeSettings) -> HeldParties:
         DataError: The data is not there or cannot be used.
     """
     folder = settings.data_folder or None
-    if not settings.data and config.data.lower() not in (GENERATED, *CATALOGUE.names()):
+    if not settings.data and not is_known(config.data, config.task):
         raise ConfigError(
             f"data = {config.data!r} is no set of the catalogue, and a run does not say which files a node reads. "
             "Start the SuperNode with its own: --node-config 'data=\"/its/own/queries.txt\"'."

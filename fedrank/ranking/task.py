@@ -16,18 +16,18 @@ from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.task import Task
 from fedrank.ranking.build import Experiment, build
 from fedrank.ranking.config import DeviceConfig, RankingConfig
-from fedrank.ranking.data.queries import QuerySet
-from fedrank.ranking.data.splits import Splits
+from fedrank.ranking.data.reader import QueryReader
 from fedrank.ranking.deployment import RankingServer, device_terms, ranking_node, ranking_server
 from fedrank.ranking.report.shown import SHOWN
 from fedrank.ranking.run import RankingRunner
 
 
 class RankingTask(Task[RankingConfig]):
-    """Devices, or one service, learn to rank from clicks. ``data`` is splits, or one set of queries to train on."""
+    """Devices, or one service, learn to rank from clicks."""
 
     name = "ranking"
     shown = SHOWN
+    reader = QueryReader()
     settings = DeviceConfig
 
     @override
@@ -37,7 +37,7 @@ class RankingTask(Task[RankingConfig]):
         folder: str | os.PathLike[str] | None = None,
         *,
         protocol: Protocol | None = None,
-        data: Splits | QuerySet | None = None,
+        data: Any = None,
     ) -> Experiment:
         return build(config, folder, protocol=protocol, data=data)
 

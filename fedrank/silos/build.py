@@ -13,11 +13,12 @@ from jaxtyping import Int
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.core.protocol import Party, Protocol
+from fedrank.data import load
 from fedrank.engine.methods import method, method_names
 from fedrank.engine.simulator import Conditions
 from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.config import ALL, SILO_BASELINES, SilosConfig
-from fedrank.silos.data.load import load_silos
+from fedrank.silos.data.reader import SiloReader
 from fedrank.silos.data.splits import SiloArrays, Sizes, pooled, split_many, training_notes, undefined_auc
 from fedrank.silos.data.tables import SiloTable
 from fedrank.silos.leave_one_out import LeaveOneOut
@@ -134,7 +135,7 @@ def build_silos(
     folder: str | os.PathLike[str] | None = None,
     *,
     protocol: Protocol | None = None,
-    data: SiloTable | None = None,
+    data: Any = None,
 ) -> SiloExperiment:
     """Load the rows and set up everything.
 
@@ -142,7 +143,8 @@ def build_silos(
         config: The configuration, resolved.
         folder: Where data sets are looked for; by default ``FEDRANK_DATA`` or the platform's cache.
         protocol: A protocol of the caller's own, instead of the one that the configuration names.
-        data: Rows of the caller's own, instead of those that the configuration names.
+        data: Rows of the caller's own, instead of those that the configuration names, in any form that
+            :func:`fedrank.data.load` takes.
 
     Raises:
         FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
@@ -154,7 +156,7 @@ def build_silos(
         raise ConfigError(
             f"a protocol of silos must be a fedrank.silos.party.SiloProtocol, got {type(protocol).__name__}."
         )
-    table = load_table(config, folder) if data is None else prepared_table(config, data)
+    table = load_table(config, folder, data)
     arrays = split_many(table, config.all_seeds, sizes(config), config.silos.stratified)
     targets, undefined = _targets(config, table, arrays)
     first, *others = targets
@@ -189,12 +191,10 @@ def build_silos(
     return SiloExperiment(config, table, arrays, own, targets, notes, undefined, conditions)
 
 
-def load_table(config: SilosConfig, folder: str | os.PathLike[str] | None = None) -> SiloTable:
-    """The silos of a configuration, without those that are excluded, with inverted labels where asked for."""
+def load_table(config: SilosConfig, folder: str | os.PathLike[str] | None = None, data: Any = None) -> SiloTable:
+    """The silos of a configuration, or of ``data``, without those that are excluded, with inverted labels if so set."""
     s = config.silos
-    table = load_silos(
-        config.data,
-        folder=folder,
+    reader = SiloReader(
         seed=config.data_seed,
         silos=s.count,
         rows=s.rows,
@@ -205,12 +205,7 @@ def load_table(config: SilosConfig, folder: str | os.PathLike[str] | None = None
         drop=s.drop,
         categorical=s.categorical,
     )
-    return prepared_table(config, table)
-
-
-def prepared_table(config: SilosConfig, table: SiloTable) -> SiloTable:
-    """A table without the silos that are excluded, with inverted labels where asked for."""
-    s = config.silos
+    table = load(config.data if data is None else data, reader, folder=folder)
     for name in [table.names[table.index(name)] for name in s.exclude]:  # numbers are those of the whole table
         table = table.without(name)
     return table.with_inverted_labels(s.inverted) if s.inverted else table

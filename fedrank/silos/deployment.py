@@ -13,12 +13,11 @@ from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party
-from fedrank.data.catalogue import SILO_CATALOGUE
+from fedrank.data.sources import is_known
 from fedrank.engine.deployment import Block, HeldParties, NodeSettings, ServerSide, hash_of, part_of
 from fedrank.engine.run_folder import RunFolder
 from fedrank.silos.build import SiloExperiment, build_silos
 from fedrank.silos.config import SilosConfig
-from fedrank.silos.data.load import GENERATED
 from fedrank.silos.own_table import own_rows, refuse_undefined, stand_in
 
 
@@ -69,7 +68,7 @@ def silos_node(config: SilosConfig, settings: NodeSettings) -> HeldParties:
         ConfigError: The run leaves no place for this node.
         DataError: The table cannot be used.
     """
-    known = config.data.lower() in (GENERATED, *SILO_CATALOGUE.names())
+    known = is_known(config.data, config.task)
     if known == bool(settings.data):
         raise ConfigError(
             f"the run's data is {config.data!r}, "

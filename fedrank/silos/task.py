@@ -1,8 +1,7 @@
 """The task of silos: tables that lie at a few organisations, which average models of them.
 
 A protocol of another package is a :class:`fedrank.silos.party.SiloProtocol`; its :class:`fedrank.engine.methods.Method`
-gets the configuration and the :class:`fedrank.silos.build.Parts`. Data of the caller's own is a
-:class:`fedrank.silos.data.tables.SiloTable`.
+gets the configuration and the :class:`fedrank.silos.build.Parts`.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.task import Task
 from fedrank.silos.build import SiloExperiment, build_silos
 from fedrank.silos.config import BanditFedAvgConfig, SilosConfig
+from fedrank.silos.data.reader import SiloReader
 from fedrank.silos.deployment import SilosServer, silos_node, silos_server
 from fedrank.silos.report.shown import SHOWN
 from fedrank.silos.run import SiloRunner
@@ -30,6 +30,7 @@ class SilosTask(Task[SilosConfig]):
 
     name = "silos"
     shown = SHOWN
+    reader = SiloReader()
     settings = SilosConfig
     simulated = ("evaluation.every",)  # over a network nobody has the rows of all silos to evaluate on
 

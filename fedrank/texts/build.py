@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.core.protocol import Party, Protocol
+from fedrank.data import load
 from fedrank.engine.methods import method
 from fedrank.engine.simulator import Conditions
 from fedrank.metrics.offline import offline_metric
 from fedrank.texts.config import BASELINES, TextsConfig
 from fedrank.texts.config import Texts as TextSettings
-from fedrank.texts.data.collection import Texts
 from fedrank.texts.data.corpus import Corpus, corpus_of
 from fedrank.texts.data.features import NAMES
-from fedrank.texts.data.load import load_texts
+from fedrank.texts.data.reader import TextReader
 from fedrank.texts.data.silos import Federation, cut, joined, split_queries
 from fedrank.texts.graded import GradedLearner
 from fedrank.texts.rows import EXACT, POOLED, SetupResults, run_setups
@@ -144,22 +144,19 @@ class TextExperiment:
         return tuple(dict.fromkeys(key for key in keys if key))
 
 
-def load_corpora(
-    config: TextsConfig, folder: str | os.PathLike[str] | None = None, data: Texts | Sequence[Texts] | None = None
-) -> list[Corpus]:
+def load_corpora(config: TextsConfig, folder: str | os.PathLike[str] | None = None, data: Any = None) -> list[Corpus]:
     """The collections that a configuration names, with their words counted.
 
     Args:
         config: The configuration.
         folder: Where data sets are looked for.
-        data: Collections to take instead of those that the configuration names.
+        data: As in :func:`build_texts`.
     """
+    sources = data if isinstance(data, list) else [data]
     if data is None:
-        collections = [
-            load_texts(name.strip(), folder=folder, seed=config.data_seed) for name in config.data.split(JOIN)
-        ]
-    else:
-        collections = [data] if isinstance(data, Texts) else list(data)
+        sources = [name.strip() for name in config.data.split(JOIN)]
+    reader = TextReader(seed=config.data_seed)
+    collections = [load(source, reader, folder=folder) for source in sources]
     corpora = [corpus_of(texts, config.texts.stem, config.texts.stopwords) for texts in collections]
     largest = max(corpus.max_grade for corpus in corpora)
     return [_on_scale(corpus, largest) for corpus in corpora]
@@ -188,7 +185,7 @@ def build_texts(
     folder: str | os.PathLike[str] | None = None,
     *,
     protocol: Protocol | None = None,
-    data: Texts | Sequence[Texts] | None = None,
+    data: Any = None,
 ) -> TextExperiment:
     """Load the texts, cut them, and set up everything; nothing is sketched yet.
 
@@ -196,7 +193,8 @@ def build_texts(
         config: The configuration, resolved.
         folder: Where data sets are looked for; by default ``FEDRANK_DATA`` or the platform's cache.
         protocol: A :class:`SiloSketch` of the caller's own; without a setup it gets the configuration's.
-        data: A collection to cut, or one for each silo, instead of what the configuration names.
+        data: A collection to cut, or a list with one for each silo, instead of what the configuration names; each in
+            any form that :func:`fedrank.data.load` takes.
 
     Raises:
         FedrankError: The configuration does not fit the data, or the data is not there.

@@ -15,21 +15,19 @@ from typing import NamedTuple
 import numpy as np
 
 from fedrank.core.errors import ConfigError, DataError
-from fedrank.data.catalogue import TEXT_CATALOGUE
+from fedrank.data.places import OWN
+from fedrank.data.sources import is_known as is_known_name
 from fedrank.engine.deployment import NodeSettings, hash_of
 from fedrank.texts.build import JOIN, FederationSizes, TextExperiment, build_texts, parts_of, silo_sketch
 from fedrank.texts.config import TextsConfig
 from fedrank.texts.data.corpus import corpus_of, tokenise
 from fedrank.texts.data.features import NAMES
 from fedrank.texts.data.files import read_texts
-from fedrank.texts.data.load import GENERATED
 from fedrank.texts.silo_sketch import SiloSketch
 from fedrank.texts.silo_sketch.setup import SketchSetup
 from fedrank.texts.silo_sketch.setup.rows import SiloTexts
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI
 
-#: What ``data`` says where each silo has texts of its own.
-OWN = "own"
 #: Largest message in bytes; connections carry up to 2 GiB.
 MOST_BYTES = 2**30
 #: Words of the document that an account tells about where nobody knows the longest one.
@@ -60,8 +58,7 @@ class Agreed(NamedTuple):
 
 def is_known(config: TextsConfig) -> bool:
     """Whether the run names sets of the catalogue or generated ones, which every node then has: for tests."""
-    names = (name.strip().lower() for name in config.data.split(JOIN))
-    return all(name in (GENERATED, *TEXT_CATALOGUE.names()) for name in names)
+    return all(is_known_name(name.strip(), config.task) for name in config.data.split(JOIN))
 
 
 @functools.lru_cache(maxsize=4)

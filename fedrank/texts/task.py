@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from typing_extensions import override
 
@@ -16,18 +16,19 @@ from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.task import Task
 from fedrank.texts.build import TextExperiment, build_texts
 from fedrank.texts.config import TextsConfig
-from fedrank.texts.data.collection import Texts
+from fedrank.texts.data.reader import TextReader
 from fedrank.texts.deployment import TextsNode, TextsServer
 from fedrank.texts.report.shown import SHOWN
 from fedrank.texts.run import TextRunner
 
 
 class TextsTask(Task[TextsConfig]):
-    """Organisations train a ranker over each other's texts. ``data`` is a collection to cut, or one for each silo."""
+    """Organisations train a ranker over each other's texts; ``data`` is one collection, or a list, one a silo."""
 
     name = "texts"
     settings = TextsConfig
     shown = SHOWN
+    reader = TextReader()
     simulated = ("evaluation.every", "evaluation.measures")  # a server has no documents to measure on
 
     @override
@@ -37,7 +38,7 @@ class TextsTask(Task[TextsConfig]):
         folder: str | os.PathLike[str] | None = None,
         *,
         protocol: Protocol | None = None,
-        data: Texts | Sequence[Texts] | None = None,
+        data: Any = None,
     ) -> TextExperiment:
         return build_texts(config, folder, protocol=protocol, data=data)
 

@@ -26,6 +26,7 @@ class Splits:
         generated: True if the data was made up by a program; said wherever its numbers appear.
         citation: Key in ``core/references.bib``; empty if there is nothing to cite.
         notes: What a reader of the numbers should know, one sentence each.
+        grades: Number of labels that the set is known to have, 0 .. grades − 1; 2 where nothing is known.
 
     Raises:
         DataError: The parts differ in their number of features.
@@ -38,6 +39,7 @@ class Splits:
     generated: bool = False
     citation: str = ""
     notes: tuple[str, ...] = ()
+    grades: int = 2
 
     def __post_init__(self):
         for part, queries in self.parts().items():

@@ -1,4 +1,4 @@
-"""Read a user's own table of silos from a CSV or parquet file.
+"""Read a user's own table of silos from a CSV or parquet file, or from a data frame.
 
 Numbers stay numbers. Text and yes-or-no columns become columns of 0 and 1, one a level, levels in order; a column with
 two levels becomes one. A value is missing where a CSV cell is empty or one of :data:`MISSING`, or a parquet value is
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -19,6 +19,9 @@ from jaxtyping import Float
 from fedrank.core.errors import DataError, FormatError, MissingDataError, UnknownNameError
 from fedrank.data.lines import unpacked
 from fedrank.silos.data.tables import Silo, SiloTable
+
+if TYPE_CHECKING:
+    import polars as pl
 
 #: Texts that mean a missing value in a CSV file, in any case; "none" does not: it is a level of many columns.
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
@@ -60,13 +63,44 @@ def read_silos(
             too many levels.
     """
     if not path.is_file():
-        raise MissingDataError("there is no such file; give the path of a CSV or parquet file.", path)
+        what = "this is a folder" if path.is_dir() else "there is no such file"
+        raise MissingDataError(f"{what}; give the path of a CSV or parquet file.", path)
     with open(path, "rb") as file:
         parquet = file.read(4) == b"PAR1"
     columns = _parquet(path, drop) if parquet else _csv(path)
-    for name in (silo, label, *drop, *categorical):
-        if name not in columns:
-            raise UnknownNameError(f"column of {path.name}", name, columns)
+    return table_of(columns, path.name.split(".")[0], silo, label, positive, drop, categorical, path)
+
+
+def table_of(
+    columns: Mapping[str, Sequence[Any]],
+    name: str,
+    silo: str = "silo",
+    label: str = "label",
+    positive: str | int | float | bool | None = None,
+    drop: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    path: Path | None = None,
+) -> SiloTable:
+    """A table of silos from columns of one length, None where a value is missing.
+
+    Args:
+        columns: The columns by name.
+        name: What to call the table.
+        silo: As in :func:`read_silos`, like the following.
+        label: The label's column.
+        positive: Which value is 1.
+        drop: Columns to leave out.
+        categorical: Columns of codes.
+        path: The file that they are from, for errors.
+
+    Raises:
+        UnknownNameError: There is no such column; says which was probably meant.
+        DataError: What is in them cannot be used; see :func:`read_silos`.
+    """
+    columns = dict(columns)
+    for one in (silo, label, *drop, *categorical):
+        if one not in columns:
+            raise UnknownNameError(f"column of {'the data frame' if path is None else path.name}", one, columns)
     if silo == label or {silo, label} & set(drop):
         raise DataError(
             f"the silo {silo!r} and the label {label!r} must be two columns, neither of them dropped.", path
@@ -78,9 +112,9 @@ def read_silos(
         notes.append(f"{int((~known).sum())} of {len(known)} rows have no silo or no label and were left out.")
     one = _positive(what, label, positive, path)
     names, features = [], []
-    for name, values in columns.items():
-        if name not in drop:
-            for level, column in _encoded(name, values, name in categorical, path):
+    for one_column, values in columns.items():
+        if one_column not in drop:
+            for level, column in _encoded(one_column, values, one_column in categorical, path):
                 names.append(level)
                 features.append(column)
     if not features:
@@ -99,7 +133,7 @@ def read_silos(
     notes.append(f"Label 1 is {label} = {one!r}, label 0 is {against}.")
     for one_class in (s for s in silos if s.positive in (0, s.n_rows)):
         notes.append(f"All labels of silo {one_class.name} are {int(one_class.positive > 0)}: its AUC is undefined.")
-    table = SiloTable(path.name.split(".")[0], tuple(silos), tuple(names), f"{label} = {one}", notes=tuple(notes))
+    table = SiloTable(name, tuple(silos), tuple(names), f"{label} = {one}", notes=tuple(notes))
     table = table.tidied()
     if not table.n_features:
         raise DataError("no column varies; there is nothing to learn from.", path)
@@ -148,7 +182,7 @@ def _text(path: Path) -> Iterator[str]:
 
 
 def _parquet(path: Path, drop: Sequence[str]) -> dict[str, list[Any]]:
-    """Columns of numbers, booleans or text, None where missing."""
+    """As :func:`columns_of`, of a parquet file."""
     import polars as pl
 
     try:
@@ -157,6 +191,24 @@ def _parquet(path: Path, drop: Sequence[str]) -> dict[str, list[Any]]:
         raise FormatError(f"the parquet file is cut or damaged: {cause}.", path) from cause
     if not frame.height:
         raise FormatError("the file has no rows.", path)
+    return columns_of(frame, drop, path)
+
+
+def columns_of(frame: pl.DataFrame, drop: Sequence[str] = (), path: Path | None = None) -> dict[str, list[Any]]:
+    """The columns of a data frame: numbers, booleans or text, None where a value is missing.
+
+    Args:
+        frame: The frame.
+        drop: Columns that may hold anything, as they are left out.
+        path: The file that it is from, for errors.
+
+    Raises:
+        DataError: There is no row, or a column is of another type.
+    """
+    import polars as pl
+
+    if not frame.height:
+        raise DataError("the data frame has no rows.", path)
     columns = {}
     for name, kind in frame.schema.items():
         column = frame[name]
@@ -173,7 +225,7 @@ def _parquet(path: Path, drop: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def _is_missing(value: Any) -> bool:
-    """Whether a value of a parquet file is missing."""
+    """Whether a value of a data frame is missing."""
     return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
@@ -205,7 +257,7 @@ def _in_order(names: set[Any]) -> list[str]:
     return sorted(names, key=lambda name: (numbers[name], name))
 
 
-def _positive(what: list[str | None], label: str, positive: str | int | float | bool | None, path: Path) -> str:
+def _positive(what: list[str | None], label: str, positive: str | int | float | bool | None, path: Path | None) -> str:
     """The value of the label that counts as 1."""
     values = _in_order({value for value in what if value is not None})
     shown = ", ".join(map(repr, values[:_SHOWN])) + (
@@ -231,7 +283,7 @@ def _positive(what: list[str | None], label: str, positive: str | int | float | 
 
 
 def _encoded(
-    name: str, values: list[Any], categorical: bool, path: Path
+    name: str, values: Sequence[Any], categorical: bool, path: Path | None
 ) -> Iterator[tuple[str, Float[np.ndarray, " rows"]]]:
     """A column as one or more named columns of numbers, NaN where missing."""
     known = [value for value in values if value is not None]

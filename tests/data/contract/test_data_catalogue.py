@@ -7,12 +7,13 @@ import pytest
 from fedrank.core import plugins
 from fedrank.core.citations import bibtex
 from fedrank.core.errors import UnknownNameError
-from fedrank.data.catalogue import CATALOGUE, SILO_CATALOGUE, TEXT_CATALOGUE, read_sets, rotation
+from fedrank.data.catalogue import CATALOGUE, described, names_of, read_sets, rotation
 
+KINDS = ("ranking", "silos", "texts")
 LENGTHS = {"md5": 32, "git": 40, "sha256": 64}
 
 
-@pytest.mark.parametrize("name", CATALOGUE.names())
+@pytest.mark.parametrize("name", names_of("ranking"))
 def test_entry(name):
     entry = CATALOGUE.entry(name)
     dataset = entry.obj
@@ -36,9 +37,9 @@ def test_entry(name):
     assert set(dataset.checksums) <= (parts or {"train", "vali", "test"})
 
 
-@pytest.mark.parametrize("name", TEXT_CATALOGUE.names())
+@pytest.mark.parametrize("name", names_of("texts"))
 def test_entry_of_a_text_collection(name):
-    entry = TEXT_CATALOGUE.entry(name)
+    entry = CATALOGUE.entry(name)
     texts = entry.obj
     assert texts.name == name == name.lower() and texts.kind == "texts"
     assert entry.summary.endswith(".") and texts.terms.endswith(".") and texts.by_hand.endswith(".")
@@ -58,11 +59,10 @@ def test_entry_of_a_text_collection(name):
     assert len(known) == len(set(known))
 
 
-def test_a_name_means_one_thing_in_all_catalogues():
-    names = [*CATALOGUE.names(), *SILO_CATALOGUE.names(), *TEXT_CATALOGUE.names()]
-    assert len(set(names)) == len(names)
-    kinds = [(CATALOGUE, "ranking"), (SILO_CATALOGUE, "silos"), (TEXT_CATALOGUE, "texts")]
-    assert all(entry.obj.kind == kind for registry, kind in kinds for entry in registry)
+def test_every_set_is_of_one_kind_and_none_is_lost():
+    assert (len(names_of("ranking")), len(names_of("silos")), len(names_of("texts"))) == (17, 2, 6)
+    assert sorted(CATALOGUE.names()) == sorted(name for kind in KINDS for name in names_of(kind))
+    assert all(entry.obj.kind == kind and entry.obj.name == entry.name for kind in KINDS for entry in described(kind))
 
 
 def test_a_package_names_its_sets_by_one_entry_point(tmp_path, monkeypatch):
@@ -90,7 +90,8 @@ grades = 2
     plugins._points.cache_clear()
     try:
         assert CATALOGUE.entry("mine").obj == read_sets(sets)[0].obj and CATALOGUE.entry("mine").summary == "Mine."
-        assert "my-texts" in TEXT_CATALOGUE and "my-texts" not in CATALOGUE and "mine-all" not in CATALOGUE
+        assert "my-texts" in names_of("texts") and "my-texts" not in names_of("ranking")
+        assert "mine" in names_of("ranking") and "mine-all" not in CATALOGUE
         assert CATALOGUE.get("mq2008").folds == 5  # those of fedrank are still there
     finally:
         monkeypatch.undo()

@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 
 from fedrank.core.errors import ChecksumError, DataError, MissingDataError
+from fedrank.data import load
 from fedrank.data.catalogue import DataSet, Download
 from fedrank.data.fetch import fetch
-from fedrank.ranking.data.load import load
 
 ROW = b"1 qid:1 1:0.5\n"
 
@@ -110,7 +110,7 @@ def empty(folder):
 def test_whole(server, tmp_path, path, by):
     wanted = entry(server + path, checksum=sha256(path), files={}) if by == "archive" else entry(server + path)
     place = fetch(wanted, tmp_path)
-    assert place == tmp_path / "set" and load(place).train.labels.tolist() == [1]
+    assert place == tmp_path / "set" and load(place, "ranking").train.labels.tolist() == [1]
     assert [child.name for child in tmp_path.iterdir()] == ["set"]
     # What is here is not fetched again: the address may be dead by then.
     assert fetch(replace(wanted, downloads=(Download("http://127.0.0.1:9/x.zip"),)), tmp_path) == place

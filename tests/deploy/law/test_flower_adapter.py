@@ -14,6 +14,7 @@ from fedrank.core.errors import ConfigError, RunError, UnknownNameError, WireErr
 from fedrank.core.ledger import Ledger
 from fedrank.core.messages import Layout
 from fedrank.core.protocol import Party
+from fedrank.data import load
 from fedrank.deploy.flower import settings as flat
 from fedrank.deploy.flower.answers import FolderMemory, answer_for, answer_of, node_of, pack
 from fedrank.deploy.flower.client_app import ContextMemory, answered
@@ -24,7 +25,6 @@ from fedrank.deploy.flower.serving import serve
 from fedrank.engine.deployment import Block, NodeSettings, block
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.ranking.config import FoltrESConfig
-from fedrank.ranking.data.load import load
 from fedrank.ranking.foltr_pdgd.messages import WeightsReply
 
 NEEDS_FLOWER = "needs flwr: pip install 'fedrank[flower]'"
@@ -222,7 +222,7 @@ def test_nodes_with_data_of_their_own_need_none_at_the_server(tmp_path):
     """Two silos with different files: each one's parties are those of a simulator over its file."""
     files = []
     for name, seed in (("a.txt", 1), ("b.txt", 2)):
-        part = load("generated", seed=seed).test
+        part = load("generated", "ranking", seed=seed).test
         with open(tmp_path / name, "w") as file:
             for query in range(part.n_queries):
                 for row in range(part.offsets[query], part.offsets[query + 1]):
@@ -242,7 +242,7 @@ def test_nodes_with_data_of_their_own_need_none_at_the_server(tmp_path):
     # A silo's queries are dealt out among its own parties, not among those of the run.
     fixed, _ = flat.read_run({**values, "share": "fixed"})
     count = node_of(fixed, NodeSettings(1, 2, data=files[1])).block({}).parties.own.count
-    assert count.tolist() == [load(files[1]).train.n_queries // (CLIENTS - cut)] * (CLIENTS - cut)
+    assert count.tolist() == [load(files[1], "ranking").train.n_queries // (CLIENTS - cut)] * (CLIENTS - cut)
 
 
 def test_a_run_may_not_say_which_files_a_node_reads(tmp_path):

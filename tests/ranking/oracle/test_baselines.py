@@ -323,16 +323,16 @@ SVMRANK = {
 
 @pytest.mark.realdata
 def test_expected_max_rr_on_mq2008_is_the_published(mq2008):
+    from fedrank.data import load
     from fedrank.metrics.online import max_rr
     from fedrank.ranking.clicks.cascade import cascade
-    from fedrank.ranking.data.load import load
     from fedrank.ranking.evaluate import Evaluator
     from fedrank.ranking.rankers.linear import Linear
 
     users = tuple(cascade(name) for name in ("navigational", "informational", "perfect"))
     least_squares = []
     for fold in (1, 2):
-        splits = load("mq2008", fold=fold, folder=mq2008)
+        splits = load("mq2008", "ranking", fold=fold, folder=mq2008)
         both = [fit_baseline(name, splits) for name in ("MSE", "RankingSVM")]
         scored = Evaluator(splits, Linear(46), max_rr(), users, ())(np.stack([model.weights for model in both]))
         tables = [{(s.split, s.measure): s.value for s in scores} for scores in scored]

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedrank.data import load
 from fedrank.ranking.data.letor import read, read_many
-from fedrank.ranking.data.load import load
 
 pytestmark = pytest.mark.realdata
 
@@ -39,7 +39,7 @@ def test_mq2008_parts(mq2008):
 
 
 def test_mq2008_folds(mq2008):
-    first, second = load("mq2008", folder=mq2008), load("mq2008", fold=2, folder=mq2008)
+    first, second = load("mq2008", "ranking", folder=mq2008), load("mq2008", "ranking", fold=2, folder=mq2008)
     # LETOR 4.0: the training part of Fold1 has 9,630 rows; every part has 157 queries but the fifth.
     assert (first.train.n_queries, first.train.n_documents) == (471, 9630)
     assert first.vali is not None and first.vali.n_queries == 157
@@ -51,7 +51,7 @@ def test_mq2008_folds(mq2008):
 
 
 def test_clueweb09(ltr):
-    splits = load("clueweb09-ltr", folder=need(ltr / "clueweb09-webis"))
+    splits = load("clueweb09-ltr", "ranking", folder=need(ltr / "clueweb09-webis"))
     train = splits.train
     assert (train.n_queries, train.n_documents, train.n_features, train.max_label) == (36, 15_579, 42, 4)
     assert train.lengths.min() >= 230 and train.longest <= 702
@@ -60,7 +60,7 @@ def test_clueweb09(ltr):
 
 def test_mslr_ranges(ltr):
     path = need(ltr / "mslr-web10k-sample") / "fold1.train.5k.txt.xz"
-    raw, normal = load(path, normalise="none").train, load(path).train
+    raw, normal = load(path, "ranking", normalise="none").train, load(path, "ranking").train
     assert (raw.n_queries, raw.n_documents, raw.n_features, raw.max_label) == (43, 5000, 136, 4)
     assert raw.features.max() > 2e8
     assert np.isfinite(normal.features).all() and normal.features.min() == 0 and normal.features.max() == 1
@@ -70,7 +70,7 @@ def test_mslr_ranges(ltr):
 
 
 def test_trec_news_has_missing_features(ltr):
-    splits = load(need(ltr / "trecnews2018"), normalise="none")
+    splits = load(need(ltr / "trecnews2018"), "ranking", normalise="none")
     assert (splits.train.n_queries, splits.train.n_documents, splits.train.n_features) == (45, 782, 5)
     assert (splits.test.n_queries, splits.test.n_documents) == (5, 41)
     # Row 2 of the training file: 1 qid:321 1:-1 3:-1 4:4.467956841272084e-08 5:0.03703703703703703

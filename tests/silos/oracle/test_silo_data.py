@@ -12,11 +12,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from fedrank.core.errors import ChecksumError, ConfigError, DataError, FormatError, MissingDataError, UnknownNameError
-from fedrank.data.catalogue import SILO_CATALOGUE
+from fedrank.data import load
+from fedrank.data.catalogue import CATALOGUE
 from fedrank.data.places import find
 from fedrank.silos.data.files import read_silos
 from fedrank.silos.data.generate import generate_silos
-from fedrank.silos.data.load import load_silos
 from fedrank.silos.data.splits import Sizes, split
 
 
@@ -32,10 +32,10 @@ def tables() -> Path:
 @pytest.mark.realdata
 def test_heart_disease_has_the_rows_and_columns_that_flamby_states(tables):
     """FLamby (Ogier du Terrail et al. 2022), Fed-Heart-Disease: 303, 261, 46, 130 patients with 13 features."""
-    table = load_silos("heart-disease")
+    table = load("heart-disease", "silos")
     assert table.names == ("cleveland", "hungarian", "switzerland", "va") and not table.generated
     assert [silo.n_rows for silo in table.silos] == [303, 261, 46, 130]
-    assert table.n_features == 13 == SILO_CATALOGUE.get("heart-disease").features
+    assert table.n_features == 13 == CATALOGUE.get("heart-disease").features
     assert not any(np.isnan(silo.features).any() for silo in table.silos)
     # The first line of Cleveland's file: 63.0,1.0,1.0,145.0,233.0,1.0,2.0,150.0,0.0,2.3,3.0,0.0,6.0,0
     first = dict(zip(table.feature_names, table.silos[0].features[0].tolist(), strict=True))
@@ -49,7 +49,7 @@ def test_heart_disease_has_the_rows_and_columns_that_flamby_states(tables):
 @pytest.mark.realdata
 def test_heart_disease_with_gaps_has_all_patients_and_the_published_number_of_ill_ones(tables):
     """heart-disease.names: patients with a diagnosis above 0 are 139, 106, 115, 149 of 303, 294, 123, 200."""
-    table = load_silos("heart-disease", gaps="impute")
+    table = load("heart-disease", "silos", gaps="impute")
     assert [silo.n_rows for silo in table.silos] == [303, 294, 123, 200]
     assert [silo.positive for silo in table.silos] == [139, 106, 115, 149]
     chol = table.feature_names.index("chol")
@@ -62,7 +62,7 @@ def test_heart_disease_with_gaps_has_all_patients_and_the_published_number_of_il
 @pytest.mark.realdata
 def test_health_insurance_is_that_of_the_survey(tables):
     """Regions: 2,023, 1,682, 3,075 and 2,022 rows; 1,750 of 8,802 are not insured."""
-    table = load_silos("health-insurance")
+    table = load("health-insurance", "silos")
     assert dict(zip(table.names, [silo.n_rows for silo in table.silos], strict=True)) == {
         "midwest": 2023,
         "northeast": 1682,
@@ -70,8 +70,8 @@ def test_health_insurance_is_that_of_the_survey(tables):
         "west": 2022,
     }
     assert sum(silo.positive for silo in table.silos) == 1750 and table.label == "no health insurance"
-    assert table.n_features == 17 == SILO_CATALOGUE.get("health-insurance").features
-    place = find(SILO_CATALOGUE.get("health-insurance")) / "HealthInsurance.csv.xz"
+    assert table.n_features == 17 == CATALOGUE.get("health-insurance").features
+    place = find(CATALOGUE.get("health-insurance")) / "HealthInsurance.csv.xz"
     rows = [line.split(",") for line in lzma.decompress(place.read_bytes()).decode().splitlines()[1:]]
     assert table.n_rows == len(rows)
     south = table.silos[table.index("south")]
@@ -85,37 +85,37 @@ def test_an_edited_heart_file_is_refused_with_what_was_expected(tables, tmp_path
     """A copy with its gaps turned into 0 circulates; it has the md5 d44d4913… for Hungarian."""
     own = tmp_path / "heart"
     shutil.copytree(tables / "tabular" / "heart-disease-uci", own)
-    assert load_silos("heart-disease", folder=own).n_rows == 740
+    assert load("heart-disease", "silos", folder=own).n_rows == 740
     path = own / "processed.hungarian.data"
     path.chmod(0o644)
     text = path.read_bytes()
     path.write_bytes(text.replace(b"\n", b"\r\n"))  # line ends are no edit
-    assert load_silos("heart-disease", folder=own).n_rows == 740
+    assert load("heart-disease", "silos", folder=own).n_rows == 740
     for damaged in (text.replace(b"?", b"0"), text[:-100], text.replace(b"0\n", b"1\n", 1)):
         path.write_bytes(damaged)
         with pytest.raises(ChecksumError, match=r"hungarian.*expected md5:22e96bee155b5973568101c93b3705f6, got md5:"):
-            load_silos("heart-disease", folder=own)
+            load("heart-disease", "silos", folder=own)
     path.unlink()
     with pytest.raises(MissingDataError, match=r"no processed.hungarian.data, plain or .* Home: https"):
-        load_silos("heart-disease", folder=own)
+        load("heart-disease", "silos", folder=own)
 
 
 def test_the_catalogue_refuses_the_look_alikes_that_circulate():
     """Checksums of the edited Hungarian and Swiss files, as published with them, are not among the accepted."""
-    known = [sum for sums in SILO_CATALOGUE.get("heart-disease").checksums.values() for sum in sums]
+    known = [sum for sums in CATALOGUE.get("heart-disease").checksums.values() for sum in sums]
     assert len(known) == 4 and not any(sum.startswith(("md5:d44d4913", "md5:000dfc34")) for sum in known)
 
 
 def test_a_named_table_that_is_not_here_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDRANK_DATA", str(tmp_path))
     with pytest.raises(MissingDataError, match=r"(?s)Heart Disease.*Looked for.*heart-disease.*Home: .*va.data"):
-        load_silos("heart-disease")
+        load("heart-disease", "silos")
     with pytest.raises(UnknownNameError, match="Did you mean 'heart-disease'"):
-        load_silos("heart-diseases")
+        load("heart-diseases", "silos")
     with pytest.raises(MissingDataError, match="no such file"):
-        load_silos("./heart.csv")
+        load("./heart.csv", "silos")
     with pytest.raises(UnknownNameError, match="way with gaps"):
-        load_silos("heart-disease", gaps="keep")
+        load("heart-disease", "silos", gaps="keep")
 
 
 TEXT = """site,age,smoker,kind,flat,ill
@@ -144,7 +144,9 @@ def test_a_csv_file_becomes_silos_with_one_column_a_level(tmp_path):
     np.testing.assert_array_equal(table.silos[1].features, [[50, 1, 1, 0, 0], [nan, nan, 0, 0, 1]])
     assert table.silos[0].labels.tolist() == [1, 0, 1] and table.silos[1].labels.tolist() == [0, 1]
     assert any("1 column never varied and went: flat" in note for note in table.notes)
-    assert load_silos(str(tmp_path / "mine.csv"), silo="site", label="ill", positive="no").silos[1].labels.tolist() == [
+    assert load(str(tmp_path / "mine.csv"), "silos", silo="site", label="ill", positive="no").silos[
+        1
+    ].labels.tolist() == [
         1,
         0,
     ]
@@ -283,7 +285,7 @@ def test_generated_silos_depend_on_seed_and_name_only():
         np.testing.assert_array_equal(a.features, b.features)
         np.testing.assert_array_equal(a.labels, b.labels)
     assert (generate_silos(seed=2, rows=50).silos[0].features != four.silos[0].features).all()
-    assert load_silos("generated", seed=1, silos=7, rows=9).n_rows == 63
+    assert load("generated", "silos", seed=1, silos=7, rows=9).n_rows == 63
     assert generate_silos(silos=2).names == ("target", "complementary")
     for wrong in ({"silos": 1}, {"rows": 1}, {"features": 7}, {"seed": -1}, {"strength": 0.0}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrank.core.errors import DataError, FormatError, MissingDataError
+from fedrank.data import load
 from fedrank.texts.data.files import is_text_path, read_texts
-from fedrank.texts.data.load import load_texts
 
 IDS = st.lists(st.text("abc-:/é0123", min_size=1, max_size=4), min_size=1, max_size=5, unique=True)
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -72,7 +72,7 @@ def folder(tmp_path):
 
 def test_a_path_is_a_collection_by_its_folder_or_its_documents(folder):
     for path in (folder, folder / "documents.jsonl"):
-        texts = load_texts(path)
+        texts = load(path, "texts")
         assert texts.document_ids == ("1", "b") and texts.titles == ("", "heat") and texts.bodies == ("wings", "")
         assert texts.grades.tolist() == [2, 0] and texts.notes == ("Negative grades that became 0: 1.",)
         assert is_text_path(path)

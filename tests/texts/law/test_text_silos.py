@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
+from fedrank.data import load
 from fedrank.texts.data.corpus import Corpus, corpus_of, tokenise
 from fedrank.texts.data.generate import generate_federation, generate_texts
-from fedrank.texts.data.load import load_texts
 from fedrank.texts.data.silos import CUTS, Federation, cut, federation_of, joined, split_queries
 
 
@@ -168,7 +168,7 @@ def test_queries_without_a_relevant_own_document_are_not_dealt_out():
 
 
 def test_generated_texts_repeat_with_their_seed_and_say_that_they_are():
-    first, again, other = load_texts("generated"), load_texts("generated"), load_texts("generated", seed=1)
+    first, again, other = load("generated", "texts"), load("generated", "texts"), load("generated", "texts", seed=1)
     assert first.bodies == again.bodies and first.queries == again.queries and first.bodies != other.bodies
     np.testing.assert_array_equal(first.grades, again.grades)
     assert first.generated and "not a real collection" in first.notes[0]

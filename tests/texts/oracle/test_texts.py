@@ -10,11 +10,11 @@ import pytest
 
 from fedrank.core.errors import ChecksumError, DataError, FormatError, MissingDataError, UnknownNameError
 from fedrank.data import fetch as fetching
-from fedrank.data.catalogue import TEXT_CATALOGUE, DataSet, Download
+from fedrank.data import load
+from fedrank.data.catalogue import CATALOGUE, DataSet, Download
 from fedrank.data.checksums import verify
 from fedrank.texts.data.collection import Texts
 from fedrank.texts.data.corpus import corpus_of, tokenise
-from fedrank.texts.data.load import load_texts
 from fedrank.texts.data.smart import LAYOUTS, read_smart
 from fedrank.texts.data.trec import read_npl, read_trec
 
@@ -231,26 +231,26 @@ def test_texts_that_do_not_fit_are_refused(changes, message):
 def test_an_edited_or_absent_collection_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDRANK_DATA", str(tmp_path))
     with pytest.raises(MissingDataError, match="fedrank data get cranfield"):
-        load_texts("cranfield")
+        load("cranfield", "texts")
     with pytest.raises(UnknownNameError, match="Did you mean 'cranfield'"):
-        load_texts("cranfeld")
-    with pytest.raises(MissingDataError, match="no such folder or file"):
-        load_texts(tmp_path / "nowhere")
+        load("cranfeld", "texts")
+    with pytest.raises(MissingDataError, match="no such file or folder"):
+        load(tmp_path / "nowhere", "texts")
     folder = tmp_path / "text" / "adi"
     folder.mkdir(parents=True)
     written(folder, **{"adi.all": DOCUMENTS, "ADI.QRY": QUERIES})
     with pytest.raises(MissingDataError, match=r"there is no ADI.REL"):
-        load_texts("ADI")
+        load("ADI", "texts")
     written(folder, **{"ADI.REL": b"1 1\n"})
     with pytest.raises(ChecksumError, match="not the published file"):
-        load_texts("adi")
+        load("adi", "texts")
 
 
 def test_a_collection_without_known_checksums_is_read_with_a_note(tmp_path):
     inside = tmp_path / "med"
     inside.mkdir()
     written(inside, **{"MED.ALL": DOCUMENTS, "MED.QRY": QUERIES, "MED.REL": b"7 0 2 1\n"})
-    texts = load_texts("med", folder=tmp_path)
+    texts = load("med", "texts", folder=tmp_path)
     assert judged(texts) == {("7", "2"): 1} and texts.citation == "salton1971smart"
     assert texts.notes[-1] == "No checksum is known for MED.ALL, MED.QRY, MED.REL; what was read was not verified."
 
@@ -301,7 +301,7 @@ def real():
         if not root or not folder.is_dir():
             pytest.skip(f"needs text/{name} of the real data sets: set FEDRANK_DATA")
         if name not in loaded:
-            loaded[name] = load_texts(name, folder=folder.parent)
+            loaded[name] = load(name, "texts", folder=folder.parent)
         return loaded[name]
 
     return load
@@ -314,7 +314,7 @@ def test_real_collections_have_their_published_counts(real, name):
     counts = {"cranfield": (1400, 225, 225, 1837), "cisi": (1460, 112, 76, 3114)}
     counts |= {"vaswani": (11_429, 93, 93, 2083), "adi": (82, 35, 35, 170)}
     assert (texts.n_documents, texts.n_queries, texts.n_judged, len(texts.grades)) == counts[name]
-    entry = TEXT_CATALOGUE.get(name)
+    entry = CATALOGUE.get(name)
     assert (entry.documents, entry.queries, entry.judged, entry.judgements) == counts[name]
     assert texts.grades.max() == entry.grades - 1 and not texts.generated and texts.citation
 
@@ -354,7 +354,7 @@ def test_a_changed_letter_in_a_real_file_is_noticed(real, tmp_path):
     real("adi")
     content = Path(os.environ["FEDRANK_DATA"], "text", "adi", "ADI.QRY").read_bytes()
     (path,) = written(tmp_path, **{"ADI.QRY": content})
-    known = TEXT_CATALOGUE.get("adi").checksums["ADI.QRY"]
+    known = CATALOGUE.get("adi").checksums["ADI.QRY"]
     assert verify(path, known)
     path.write_bytes(content.replace(b"titles", b"tytles", 1))
     with pytest.raises(ChecksumError):

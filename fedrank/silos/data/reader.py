@@ -1,30 +1,33 @@
-"""Load a table of silos by name or path.
+"""Tables of silos in every form that :func:`fedrank.data.load` takes: names, files, data frames, arrays.
 
-A named table is looked for as ranking sets are: in a folder that the user gives, else in the cache folder
-(``FEDRANK_DATA``). Every file of it is checked; a damaged, edited or look-alike one is refused. ``generated`` needs no
-files.
+Every file of a named table is checked; a damaged, edited or look-alike one is refused.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
+from typing_extensions import override
 
-from fedrank.core.errors import FormatError, MissingDataError, UnknownNameError
-from fedrank.data.catalogue import SILO_CATALOGUE, DataSet
+from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError, UnknownNameError
+from fedrank.core.registry import Entry
+from fedrank.data.catalogue import DataSet
 from fedrank.data.checksums import verify
 from fedrank.data.lines import unpacked
 from fedrank.data.places import find
-from fedrank.silos.data.files import read_silos
+from fedrank.data.sources import Reader
+from fedrank.silos.data.files import columns_of, read_silos, table_of
 from fedrank.silos.data.generate import generate_silos
 from fedrank.silos.data.tables import Silo, SiloTable
 
-#: The table that needs no files.
-GENERATED = "generated"
+if TYPE_CHECKING:
+    import polars as pl
+
 #: Ways to treat rows with missing values.
 GAPS = ("drop", "impute")
 
@@ -41,61 +44,103 @@ _LEVELS = {"cp": (2, 3, 4), "restecg": (1, 2)}
 # Nobody has a cholesterol or a blood pressure of 0.
 _NEVER_ZERO = ("trestbps", "chol")
 _PACKED = ("", ".xz", ".gz", ".bz2")
+_OWN = "own data"
 
 
-def load_silos(
-    data: str | os.PathLike[str],
-    *,
-    folder: str | os.PathLike[str] | None = None,
-    seed: int = 0,
-    silos: int = 4,
-    rows: int = 400,
-    gaps: str = "drop",
-    silo: str = "silo",
-    label: str = "label",
-    positive: str | int | float | bool | None = None,
-    drop: Sequence[str] = (),
-    categorical: Sequence[str] = (),
-) -> SiloTable:
-    """A table of silos.
+@dataclass(frozen=True, kw_only=True)
+class SiloReader(Reader[SiloTable]):
+    """Reads a table of silos. One that is handed over is taken as it is.
 
-    Args:
-        data: ``heart-disease``, ``health-insurance``, ``generated``, or the path of a CSV or parquet file. A name wins
-            over a path: write ``./generated`` for a file of that name.
-        folder: Where to look for a named table instead of the cache folder: its own folder or one that holds it.
-        seed: Of the generated table.
+    Attributes:
+        seed: Seed of the generated table.
         silos: Number of silos of the generated table.
         rows: Rows a silo of the generated table.
         gaps: For ``heart-disease``; see :func:`heart_disease`.
-        silo: Column of a file that says whose row it is.
-        label: Column of a file with the label.
+        silo: Column of a file or a data frame that says whose row it is.
+        label: Its column with the label.
         positive: Which value of the label is 1; see :func:`~fedrank.silos.data.files.read_silos`.
-        drop: Columns of a file to leave out.
-        categorical: Columns of a file whose numbers are codes.
-
-    Raises:
-        MissingDataError: It is not here; says where it was looked for and how to get it.
-        ChecksumError: A file of a named table is not the published one; says what was expected and what it is.
-        UnknownNameError: Neither a known name nor a path.
-        DataError: A file cannot be used.
+        drop: Its columns to leave out.
+        categorical: Its columns whose numbers are codes.
     """
-    name = os.fspath(data)
-    place = None if folder is None else Path(folder)
-    if name.lower() == GENERATED:
-        return generate_silos(silos=silos, rows=rows, seed=seed)
-    if name.lower() == "heart-disease":
-        return heart_disease(place, gaps)
-    if name.lower() == "health-insurance":
-        return health_insurance(place)
-    path = Path(name).expanduser()
-    if not path.is_file():
-        if os.sep in name or "/" in name or path.suffix or name.startswith(("~", ".")):
-            raise MissingDataError("there is no such file.", path)
-        raise UnknownNameError("silo data set or path", name, [GENERATED, *SILO_CATALOGUE.names()])
-    return read_silos(path, silo, label, positive, drop, categorical)
+
+    kind: ClassVar[str] = "silos"
+    called: ClassVar[str] = "silo data set"
+    arrays_form: ClassVar[str] = "(features, labels, silos), or {silo: (features, labels)}"
+
+    seed: int = 0
+    silos: int = 4
+    rows: int = 400
+    gaps: str = "drop"
+    silo: str = "silo"
+    label: str = "label"
+    positive: str | int | float | bool | None = None
+    drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+
+    @override
+    def loaded(self, source: Any) -> SiloTable | None:
+        return source if isinstance(source, SiloTable) else None
+
+    @override
+    def generated(self) -> SiloTable:
+        return generate_silos(silos=self.silos, rows=self.rows, seed=self.seed)
+
+    @override
+    def named(self, entry: Entry[DataSet], folder: Path | None) -> SiloTable:
+        if entry.name == "heart-disease":
+            return heart_disease(entry, folder, self.gaps)
+        if entry.name == "health-insurance":
+            return health_insurance(entry, folder)
+        # A set that another package describes: one file, read as a user's own.
+        paths = _files(entry.obj, folder)
+        if len(paths) != 1:
+            raise ConfigError(f"{entry.name!r} must list one file in its checksums, or be a function that reads it.")
+        (path,) = paths.values()
+        return replace(self.path(path), name=entry.name, citation=entry.citation)
+
+    @override
+    def path(self, path: Path) -> SiloTable:
+        return read_silos(path, self.silo, self.label, self.positive, self.drop, self.categorical)
+
+    @override
+    def frame(self, frame: pl.DataFrame) -> SiloTable:
+        columns = columns_of(frame, self.drop)
+        return table_of(columns, _OWN, self.silo, self.label, self.positive, self.drop, self.categorical)
+
+    @override
+    def arrays(self, arrays: tuple[Any, ...] | Mapping[str, Any]) -> SiloTable:
+        if isinstance(arrays, tuple):
+            arrays = _by_silo(arrays, self.arrays_form)
+        silos = tuple(_silo(str(name), rows, self.arrays_form) for name, rows in arrays.items())
+        if len(silos) < 2:
+            raise DataError(f"{_OWN} has {len(silos)} silos; a federation needs two.")
+        names = tuple(f"feature {k + 1}" for k in range(silos[0].features.shape[1]))
+        return SiloTable(_OWN, silos, names, "label 1").tidied()
 
 
-def heart_disease(folder: Path | None = None, gaps: str = "drop") -> SiloTable:
+def _by_silo(arrays: tuple[Any, ...], form: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """The rows of each silo, silos in order of their names."""
+    if len(arrays) != len(("features", "labels", "silos")):
+        raise DataError(f"{_OWN} must be {form}; got {len(arrays)} parts.")
+    features, labels, owners = map(np.asarray, arrays)
+    if owners.ndim != 1 or features.shape[:1] != owners.shape or labels.shape != owners.shape:
+        raise DataError(
+            f"{_OWN} needs features [rows, features], labels [rows] and silos [rows], got {list(features.shape)}, "
+            f"{list(labels.shape)} and {list(owners.shape)}."
+        )
+    return {str(name): (features[owners == name], labels[owners == name]) for name in np.unique(owners)}
+
+
+def _silo(name: str, rows: Any, form: str) -> Silo:
+    if not isinstance(rows, tuple) or len(rows) != len(("features", "labels")):
+        raise DataError(f"{_OWN} of silo {name!r} must be (features, labels) in {form}; got {type(rows).__name__}.")
+    features, labels = map(np.asarray, rows)
+    if features.dtype.kind not in "biuf" or not np.isin(labels, (0, 1)).all():
+        raise DataError(f"silo {name!r} needs features that are numbers, and labels that are 0 or 1.")
+    return Silo(name, features.astype(np.float32), labels.astype(np.int8))
+
+
+def heart_disease(entry: Entry[DataSet], folder: Path | None = None, gaps: str = "drop") -> SiloTable:
     """The UCI Heart Disease data of four hospitals, by FLamby's recipe.
 
     The columns slope, ca and thal go; chest pain and electrocardiogram become one column a level, without the first;
@@ -103,6 +148,7 @@ def heart_disease(folder: Path | None = None, gaps: str = "drop") -> SiloTable:
     Beach (va) 130. A cholesterol of 0 stays 0 there, although nobody measured it.
 
     Args:
+        entry: Its entry in the catalogue.
         folder: Where to look instead of the cache folder.
         gaps: ``drop`` leaves out rows with a gap in the 13 columns, as the recipe does. ``impute`` keeps all 920 rows
             with NaN in the gaps, and takes a cholesterol or a blood pressure of 0 for a gap; what becomes of NaN is
@@ -115,7 +161,6 @@ def heart_disease(folder: Path | None = None, gaps: str = "drop") -> SiloTable:
     """
     if gaps not in GAPS:
         raise UnknownNameError("way with gaps", gaps, GAPS)
-    entry = SILO_CATALOGUE.entry("heart-disease")
     paths = _files(entry.obj, folder)
     notes = ["The columns slope, ca and thal were left out: they are almost wholly missing outside Cleveland."]
     silos, names = [], ()
@@ -144,20 +189,20 @@ def heart_disease(folder: Path | None = None, gaps: str = "drop") -> SiloTable:
     return SiloTable("heart-disease", tuple(silos), names, meaning, notes=tuple(notes), citation=entry.citation)
 
 
-def health_insurance(folder: Path | None = None) -> SiloTable:
+def health_insurance(entry: Entry[DataSet], folder: Path | None = None) -> SiloTable:
     """The Medical Expenditure Panel Survey of 1996 by region; label 1 = no health insurance.
 
     Features: the own health and a limit by it, age, gender, married, self-employed, family size, ethnicity (3 levels)
     and education (7 levels), the last two with one column a level: 17 columns, without gaps.
 
     Args:
+        entry: Its entry in the catalogue.
         folder: Where to look instead of the cache folder.
 
     Raises:
         MissingDataError: The file is not here.
         ChecksumError: It is not the published one.
     """
-    entry = SILO_CATALOGUE.entry("health-insurance")
     path = _files(entry.obj, folder)["HealthInsurance.csv"]
     table = read_silos(path, silo="region", label="insurance", positive="no")
     return SiloTable(

@@ -1,0 +1,89 @@
+"""Data frames of other libraries as those of polars."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedrank.core.errors import DataError, UnknownNameError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def as_frame(source: Any) -> pl.DataFrame | None:
+    """A data frame as one of polars; None if the source is no data frame.
+
+    Args:
+        source: A frame of polars (lazy ones are computed) or pandas, or an object with ``__arrow_c_stream__`` or
+            ``__dataframe__``, such as a table of pyarrow or a relation of DuckDB.
+
+    Raises:
+        DataError: Two columns have one name, or a column holds what a frame of polars cannot hold.
+    """
+    pandas = hasattr(source, "columns") and hasattr(source, "iloc")
+    arrow = hasattr(source, "__arrow_c_stream__") or hasattr(source, "__dataframe__")
+    if not pandas and not arrow and type(source).__module__.partition(".")[0] != "polars":
+        return None
+    import polars as pl
+
+    if isinstance(source, pl.DataFrame):
+        return source
+    if isinstance(source, pl.LazyFrame):
+        return source.collect()
+    try:
+        if pandas:  # through arrow it would need pyarrow
+            return pl.DataFrame(_columns(source))
+        if hasattr(source, "__arrow_c_stream__"):
+            return pl.DataFrame(source)
+        return pl.from_dataframe(source) if hasattr(source, "__dataframe__") else None
+    except (pl.exceptions.PolarsError, TypeError) as cause:
+        raise DataError(f"the data frame cannot be read: {cause}. Give each column values of one type.") from cause
+
+
+def _columns(frame: Any) -> dict[str, Any]:
+    """The columns of a frame of pandas: arrays of numbers, or lists with None where a value is missing."""
+    columns = {}
+    for place, name in enumerate(map(str, frame.columns)):
+        if name in columns:
+            raise DataError(f"two columns of the data frame are named {name!r}; give each a name of its own.")
+        values = frame.iloc[:, place].to_numpy()
+        if values.dtype.kind == "O":
+            values = [None if _is_missing(value) else value for value in values.tolist()]
+        columns[name] = values
+    return columns
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether pandas marks a value as missing: None, NaN, or NA, which has no truth value."""
+    return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and math.isnan(value))
+
+
+def features_of(frame: pl.DataFrame, names: Sequence[str]) -> np.ndarray:
+    """Columns of numbers side by side: float64 [rows, columns], NaN where a value is missing.
+
+    Raises:
+        UnknownNameError: There is no such column.
+        DataError: A column holds no numbers; says which.
+    """
+    import polars as pl
+
+    for name in names:
+        kind = column(frame, name).dtype
+        if not (kind.is_numeric() or kind == pl.Boolean):
+            raise DataError(f"column {name!r} of the data frame is of type {kind}; a feature is a number. Drop it.")
+    return frame.select(pl.col(name).cast(pl.Float64) for name in names).to_numpy()
+
+
+def column(frame: pl.DataFrame, name: str) -> pl.Series:
+    """A column by its name.
+
+    Raises:
+        UnknownNameError: There is no such column; says which was probably meant.
+    """
+    if name not in frame.columns:
+        raise UnknownNameError("column of the data frame", name, frame.columns)
+    return frame[name]

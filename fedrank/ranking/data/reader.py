@@ -1,0 +1,215 @@
+"""Ranking data in every form that :func:`fedrank.data.load` takes: names, LETOR files and folders, frames, arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from typing_extensions import override
+
+from fedrank.core.errors import ConfigError, DataError, MissingDataError, UnknownNameError
+from fedrank.core.registry import Entry
+from fedrank.data.catalogue import DataSet
+from fedrank.data.checksums import verify
+from fedrank.data.folders import Located, group_sizes, locate, stem
+from fedrank.data.frames import as_frame, column, features_of
+from fedrank.data.places import find, how_to_get
+from fedrank.data.sources import Reader
+from fedrank.ranking.data.generate import generated
+from fedrank.ranking.data.letor import read_parts
+from fedrank.ranking.data.normalise import HOWS, in_unit_range
+from fedrank.ranking.data.normalise import normalise as normalise_queries
+from fedrank.ranking.data.queries import QuerySet, concatenate
+from fedrank.ranking.data.splits import Splits
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_PARTS = ("train", "vali", "test")
+_OWN = "own data"
+_ALL_TRAIN = "All queries are for training: there is no validation and no test part."
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryReader(Reader[Splits]):
+    """Reads training, validation and test queries.
+
+    ``vali`` and ``test`` of the splits are None where there are none; ``notes`` says so. Splits and query sets that
+    are handed over are taken as they are: nothing is normalised and nothing held out.
+
+    Attributes:
+        fold: 1 .. 5; must be 1 where there are no folds.
+        normalise: ``auto``, ``query-minmax`` or ``none``; see :func:`fedrank.ranking.data.normalise.normalise`. All
+            parts are treated alike.
+        seed: Seed of the generated set, and of the draw of queries that are held out.
+        holdout: Share of the training queries that become the test part, in [0, 1), where the data has none.
+        max_label: Largest label that is of use, for data that the catalogue does not know; a larger one is an error.
+        query: Column of a data frame with the query of a row's document. Rows of a query stand together.
+        label: Column of a data frame with the label.
+        drop: Columns of a data frame to leave out.
+
+    Raises:
+        UnknownNameError: There is no such normalisation.
+    """
+
+    kind: ClassVar[str] = "ranking"
+    called: ClassVar[str] = "data set"
+    arrays_form: ClassVar[str] = "(features, labels, query ids), or such tuples under 'train', 'vali' and 'test'"
+
+    fold: int = 1
+    normalise: str = "auto"
+    seed: int = 0
+    holdout: float = 0.0
+    max_label: int | None = None
+    query: str = "qid"
+    label: str = "label"
+    drop: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        if self.normalise not in HOWS:
+            raise UnknownNameError("normalisation", self.normalise, HOWS)
+
+    @override
+    def loaded(self, source: Any) -> Splits | None:
+        if isinstance(source, QuerySet):
+            return Splits(source, None, None, source.name or _OWN, generated=source.generated)
+        return source if isinstance(source, Splits) else None
+
+    @override
+    def generated(self) -> Splits:
+        if self.fold != 1:
+            raise ConfigError(
+                f"the generated set has no folds; fold must be 1, got {self.fold}. Change the seed instead."
+            )
+        return self._finished(generated(self.seed))
+
+    @override
+    def named(self, entry: Entry[DataSet], folder: Path | None) -> Splits:
+        dataset, name, fold = entry.obj, entry.name, self.fold
+        if not 1 <= fold <= dataset.folds:
+            raise ConfigError(f"fold of {name} must be in 1..{dataset.folds}, got {fold}.")
+        place = find(dataset, folder)
+        try:
+            located = locate(place, fold, dataset.prefix)
+        except MissingDataError as cause:  # some of it is here
+            raise MissingDataError(f"{cause}\n{how_to_get(dataset)}") from cause
+        known = {
+            (split, part): verify(path, dataset.checksums_of(part, fold))
+            for split, files in located.files.items()
+            for part, path in files.items()
+        }
+        unproved = dict.fromkeys(part for (_, part), proved in known.items() if not proved)
+        notes = (
+            (f"No checksum is known for {', '.join(unproved)}; what was read was not verified.",) if unproved else ()
+        )
+        splits = _read(located, f"{name}/fold{fold}" if dataset.folds > 1 else name, dataset.grades - 1, dataset)
+        splits = replace(splits, grades=dataset.grades, citation=entry.citation, notes=splits.notes + notes)
+        return self._finished(splits)
+
+    @override
+    def path(self, path: Path) -> Splits:
+        if path.is_dir():
+            located = locate(path, self.fold)
+            base = path.resolve().name
+            name = base if located.fold is None else f"{base}/fold{located.fold}"
+            return self._finished(_read(located, name, self.max_label))
+        if self.fold != 1:
+            raise ConfigError(f"{path} is one file and has no folds; fold must be 1, got {self.fold}.")
+        note = "One file, all of it for training: there is no validation and no test part."
+        located = Located({"train": {"train": path}}, None, (note,))
+        return self._finished(_read(located, stem(path), self.max_label))
+
+    @override
+    def frame(self, frame: pl.DataFrame) -> Splits:
+        return self._finished(Splits(self._frame(frame, _OWN), None, None, _OWN, notes=(_ALL_TRAIN,)))
+
+    @override
+    def arrays(self, arrays: tuple[Any, ...] | Mapping[str, Any]) -> Splits:
+        if isinstance(arrays, tuple):
+            return self._finished(Splits(self._arrays(arrays, _OWN), None, None, _OWN, notes=(_ALL_TRAIN,)))
+        if "train" not in arrays or not set(arrays) <= set(_PARTS):
+            raise DataError(
+                f"a mapping of ranking data must have 'train' and may have 'vali' and 'test', got "
+                f"{', '.join(map(repr, arrays)) or 'an empty one'}. Make a data frame of a mapping of columns."
+            )
+        parts: dict[str, QuerySet | None] = dict.fromkeys(_PARTS)
+        for part, source in arrays.items():
+            frame = as_frame(source)
+            name = f"{_OWN}/{part}"
+            parts[part] = self._arrays(source, name) if frame is None else self._frame(frame, name)
+        assert parts["train"] is not None
+        return self._finished(Splits(parts["train"], parts["vali"], parts["test"], _OWN))
+
+    def _frame(self, frame: pl.DataFrame, name: str) -> QuerySet:
+        for dropped in self.drop:
+            column(frame, dropped)
+        others = {self.query, self.label, *self.drop}
+        queries, labels = column(frame, self.query), column(frame, self.label)
+        if queries.null_count() or labels.null_count():
+            raise DataError(f"column {self.query!r} and column {self.label!r} must have a value in every row.")
+        features = features_of(frame, [other for other in frame.columns if other not in others])
+        return self._arrays((features, labels.to_numpy(), queries.to_numpy()), name)
+
+    def _arrays(self, arrays: Any, name: str) -> QuerySet:
+        if not isinstance(arrays, tuple) or len(arrays) != len(("features", "labels", "query ids")):
+            got = f"{len(arrays)} parts" if isinstance(arrays, tuple) else type(arrays).__name__
+            raise DataError(f"{name} must be {self.arrays_form}; got {got}.")
+        features, labels, ids = map(np.asarray, arrays)
+        if ids.ndim != 1 or len(ids) != len(np.atleast_1d(labels)) or not len(ids):
+            raise DataError(
+                f"{name} needs one query id a document, and a document at least: got {len(np.atleast_1d(labels))} "
+                f"labels and query ids of shape {ids.shape}."
+            )
+        if ids.dtype.kind == "f" and np.all(np.isfinite(ids) & (ids == np.floor(ids))):
+            ids = ids.astype(np.int64)
+        if ids.dtype.kind == "f" or (ids.dtype.kind == "O" and any(one is None or one != one for one in ids.tolist())):
+            raise DataError(f"query ids of {name} must be whole numbers or text, one in every row.")
+        starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
+        qids = ids[starts].astype(np.str_)
+        repeated = np.setdiff1d(np.arange(len(qids)), np.unique(qids, return_index=True)[1])
+        if repeated.size:
+            place = int(repeated[0])
+            raise DataError(
+                f"query {str(qids[place])!r} of {name} begins again in row {starts[place]}; put the rows of a query "
+                "next to each other."
+            )
+        queries = QuerySet(features, labels, np.append(starts, len(ids)), qids, name)
+        if self.max_label is not None and queries.max_label > self.max_label:
+            row = int(np.argmax(queries.labels))
+            raise DataError(
+                f"labels of {name} must be grades of at most {self.max_label}, got {queries.max_label} in row {row}."
+            )
+        return queries
+
+    def _finished(self, splits: Splits) -> Splits:
+        """Normalised, all parts alike: one feature outside [0, 1] in one part changes all of them; and held out."""
+        how = self.normalise
+        if how == "auto":
+            how = "none" if all(in_unit_range(queries) for queries in splits.parts().values()) else "query-minmax"
+        if how != "none":
+            splits = splits.map(lambda queries: normalise_queries(queries, how))
+            splits = replace(splits, notes=(*splits.notes, "Features were normalised to [0, 1] within each query."))
+        return splits.hold_out(self.holdout, self.seed)
+
+
+def _read(located: Located, name: str, max_label: int | None, dataset: DataSet | None = None) -> Splits:
+    """Read all files together, so that all parts agree on their features."""
+    places = [(split, part, path) for split, files in located.files.items() for part, path in files.items()]
+    parts = read_parts(
+        [path for _, _, path in places],
+        n_features=None if dataset is None else dataset.features,
+        max_label=max_label,
+        groups=[group_sizes(path) for _, _, path in places],
+        names=[str(path) for _, _, path in places],
+    )
+    joined = {
+        split: concatenate(
+            [queries for (owner, _, _), queries in zip(places, parts, strict=True) if owner == split],
+            f"{name}/{split}",
+        )
+        for split in located.files
+    }
+    return Splits(joined["train"], joined.get("vali"), joined.get("test"), name, notes=located.notes)

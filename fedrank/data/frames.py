@@ -24,9 +24,9 @@ def as_frame(source: Any) -> pl.DataFrame | None:
     Raises:
         DataError: Two columns have one name, or a column holds what a frame of polars cannot hold.
     """
-    pandas = hasattr(source, "columns") and hasattr(source, "iloc")
-    arrow = hasattr(source, "__arrow_c_stream__") or hasattr(source, "__dataframe__")
-    if not pandas and not arrow and type(source).__module__.partition(".")[0] != "polars":
+    own = type(source).__module__.partition(".")[0] == "polars"
+    pandas = not own and hasattr(source, "columns") and hasattr(source, "iloc")
+    if not (own or pandas or hasattr(source, "__arrow_c_stream__") or hasattr(source, "__dataframe__")):
         return None
     import polars as pl
 

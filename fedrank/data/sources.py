@@ -11,7 +11,7 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, DataError, MissingDataError, UnknownNameError
@@ -68,7 +68,7 @@ class Reader(abc.ABC, Generic[Data]):
     def arrays(self, arrays: tuple[Any, ...] | Mapping[str, Any]) -> Data:
         """What is in arrays, as :attr:`arrays_form` says."""
 
-    def changed(self, settings: Mapping[str, Any]) -> Self:
+    def changed(self, settings: Mapping[str, Any]) -> Reader[Data]:
         """The reader with other settings.
 
         Raises:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from fedrank.core.errors import ConfigError, DataError, RunError, UnknownNameErr
 from fedrank.core.ledger import Ledger
 from fedrank.engine import checkpoint
 from fedrank.engine.progress import Listener
-from fedrank.engine.run import Interrupted, resume, run
+from fedrank.engine.run import Interrupted, build, resume, run
 from fedrank.engine.settings import read_config, to_toml
 from fedrank.ranking.config import Compute, Evaluation, FoltrESConfig, FoltrESPrivacy
 
@@ -283,3 +284,25 @@ def test_one_of_everything(tmp_path):
     frame = pl.read_parquet(run(settings, tmp_path / "run") / "metrics.parquet")
     assert frame["value"].is_finite().all()
     assert set(frame.filter(pl.col("measure") == "nDCG@10")["value"]) == {1.0}
+
+
+def test_data_may_be_handed_over_in_any_form_and_the_run_says_so(tmp_path):
+    rng = np.random.default_rng(3)
+    arrays = (rng.random((12, 4)), rng.integers(0, 3, 12), np.repeat([1, 2, 3], 4))
+    frame = pl.DataFrame({f"f{k}": arrays[0][:, k] for k in range(4)} | {"label": arrays[1], "qid": arrays[2]})
+    path = tmp_path / "mine.txt"
+    path.write_text(
+        "".join(
+            f"{y} qid:{q} " + " ".join(f"{k + 1}:{float(np.float32(x))!r}" for k, x in enumerate(row)) + "\n"
+            for row, y, q in zip(*arrays, strict=True)
+        )
+    )
+    settings = {"clients": 2, "rounds": 2, "seeds": 1, "holdout": 0.4, "evaluation": {"baselines": []}}
+    sources = {"arrays": arrays, "frame": frame, "path": path, "name": str(path)}
+    done = {name: run("foltr-es", tmp_path / name, data=source, **settings) for name, source in sources.items()}
+    weights = {name: (folder / "weights" / "seed0.safetensors").read_bytes() for name, folder in done.items()}
+    assert len(set(weights.values())) == 1
+    said = {name: tomllib.loads((folder / "config.toml").read_text())["data"] for name, folder in done.items()}
+    assert said == {"arrays": "own", "frame": "own", "path": str(path), "name": str(path)}
+    with pytest.raises(ConfigError, match="hand it over"):
+        build(read_config(done["arrays"] / "config.toml"))

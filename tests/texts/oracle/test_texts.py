@@ -296,7 +296,7 @@ def real():
     root = os.environ.get("FEDRANK_DATA", "")
     loaded = {}
 
-    def load(name):
+    def once(name):
         folder = Path(root, "text", name)
         if not root or not folder.is_dir():
             pytest.skip(f"needs text/{name} of the real data sets: set FEDRANK_DATA")
@@ -304,7 +304,7 @@ def real():
             loaded[name] = load(name, "texts", folder=folder.parent)
         return loaded[name]
 
-    return load
+    return once
 
 
 @pytest.mark.realdata

@@ -119,13 +119,14 @@ def _offer_settings(tokens: list[str]) -> None:
     if not tokens or tokens[0] not in ("run", "sweep"):
         return
     from fedrank.cli.experiment import command_of, protocol_of
+    from fedrank.cli.settings_help import SettingsHelp
     from fedrank.engine.settings import DEFAULT_PROTOCOL
 
     source = tokens[1] if len(tokens) > 1 and not tokens[1].startswith("-") else DEFAULT_PROTOCOL
     name = tokens[0]
     command = command_of(name, protocol_of(source))  # first: what is refused leaves the commands as they were
     del app[name]
-    app.command(command, name=name, help=_SUMMARIES[name])
+    app.command(command, name=name, help=_SUMMARIES[name], help_formatter=SettingsHelp())
 
 
 def main(tokens: list[str] | None = None) -> None:

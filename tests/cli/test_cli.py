@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from fedrank.cli.main import call
-from fedrank.engine.methods import method_names
+from fedrank.engine.config import settings_of
+from fedrank.engine.methods import method, method_names
 
 TINY = ["--clients", "6", "--rounds", "4", "--seeds", "2", "--evaluation.every", "2", "--quiet"]
 
@@ -66,6 +67,22 @@ def test_help_is_quick_and_loads_nothing_heavy():
 def test_every_command_has_help(command, capsys):
     assert call([command, "--help"]) == 0
     assert "Usage" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["run", "sweep"])
+@pytest.mark.parametrize("protocol", method_names())
+def test_help_has_every_setting_of_a_protocol_in_two_screens(protocol, command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    assert call([command, protocol, "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 100 and max(map(len, lines)) <= 120
+    shown = {line.split()[0]: " ".join(line.split()[1:]) for line in lines if line.startswith("  --")}
+    for name, _, one in settings_of(method(protocol).settings()):
+        if name != "protocol":  # the first word of the command line
+            words = " ".join(one.metadata["help"].split()[:3])
+            assert words in shown[f"--{name.replace('_', '-')}"]
+    tables = [line[1:-1] for line in lines if line.startswith("[")]
+    assert len(set(tables)) == len(tables) and {"evaluation", "compute"} <= set(tables)
 
 
 def test_a_run_prints_its_result_and_leaves_a_page(finished, capsys):

@@ -29,7 +29,7 @@ Rule = Callable[[Float[Array, "parties n"], Float[Array, " parties"], Bool[Array
 #: Rules by name: the entry points of ``fedrank.aggregation``. Those of this file stand at its end.
 AGGREGATORS: Registry[Rule] = Registry("aggregator", "fedrank.aggregation")
 
-# Blanchard et al. 2017, Proposition 1: 2f + 2 < n. Yin et al. 2018: a share of liars below one half.
+# Blanchard et al. 2017, Proposition 1: 2f + 2 < n. Yin et al. 2018: a share of attackers below one half.
 _FEWEST: dict[str, Callable[[int], int]] = {
     "krum": lambda byzantine: 2 * byzantine + 3,
     "multi-krum": lambda byzantine: 2 * byzantine + 3,
@@ -77,8 +77,8 @@ def check(name: str, parties: int, byzantine: int) -> None:
     least = fewest(name, byzantine)
     if parties < least:
         raise ConfigError(
-            f"{name} against byzantine = {byzantine} liars needs at least {least} parties, got {parties}; "
-            "take more parties a round, or assume fewer liars."
+            f"{name} against byzantine = {byzantine} attackers needs at least {least} parties, got {parties}; "
+            "take more parties a round, or assume fewer attackers."
         )
 
 
@@ -254,7 +254,7 @@ def krum_scores(
         nearest = jnp.sort(jnp.where(heard & (party != one), squared, jnp.inf))
         return jnp.sum(jnp.where(party < neighbours, nearest, 0.0))
 
-    # Squares of a liar's numbers may overflow; it still comes before those who were not heard.
+    # Squares of an attacker's numbers may overflow; it still comes before those who were not heard.
     scores = jnp.minimum(jax.lax.map(score, party), jnp.finfo(jnp.float32).max)
     return jnp.where(heard, scores, jnp.inf)
 
@@ -277,7 +277,7 @@ def _mean_of(rows: Float[Array, "parties n"], kept: Bool[Array, " parties"]) -> 
     return jnp.sum(jnp.where(kept[:, None], rows, 0.0) / jnp.maximum(jnp.sum(kept), 1), axis=0)
 
 
-MEAN = Entry("mean", mean, "Weighted mean: one liar moves it anywhere.", "mcmahan2017fedavg")
+MEAN = Entry("mean", mean, "Weighted mean: one attacker moves it anywhere.", "mcmahan2017fedavg")
 KRUM = Entry("krum", krum, "The one vector that is closest to its nearest neighbours.", "blanchard2017krum")
 MULTI_KRUM = Entry(
     "multi-krum", multi_krum, "Mean of the vectors that Krum likes best, all but byzantine.", "blanchard2017krum"

@@ -1,17 +1,17 @@
-"""What lying parties send: applied by a simulator between ``answer`` and ``tell``.
+"""What malicious parties send: applied by a simulator between ``answer`` and ``tell``.
 
-An attack is a frozen dataclass. Its ``tamper`` replaces the replies of the liars and leaves those of the honest as they
-are, bit for bit; it is pure JAX. Liars may talk to each other, know the protocol and the server's question, and know
-their own honest replies; they do not know those of others (*partial knowledge* in the literature). What they send is a
-well-formed message: a server that checks its messages finds nothing wrong.
+An attack is a frozen dataclass. Its ``tamper`` replaces the replies of the attackers and leaves those of the honest as
+they are, bit for bit; it is pure JAX. Attackers may talk to each other, know the protocol and the server's question,
+and know their own honest replies; they do not know those of others (*partial knowledge* in the literature). What they
+send is a well-formed message: a server that checks its messages finds nothing wrong.
 
-How far one liar can move the server differs between protocols:
+How far one attacker can move the server differs between protocols:
 
 * **Evolution strategies** (:mod:`fedrank.ranking.foltr_es`): a message is a seed and two bounded numbers. The server
-  remakes the perturbation, so that a liar chooses among random directions and by how much, within the range of the
+  remakes the perturbation, so that an attacker chooses among random directions and by how much, within the range of the
   metric (:func:`largest_step_es`).
-* **Weights** (FPDGD): a message is a vector, and the mean goes wherever one liar wants it. If vectors are clipped to a
-  norm the step is bounded (:func:`largest_step_weights`).
+* **Weights** (FPDGD): a message is a vector, and the mean goes wherever one attacker wants it. If vectors are clipped
+  to a norm the step is bounded (:func:`largest_step_weights`).
 
 Attacks on weights are in :mod:`fedrank.engine.weight_attacks`. A user who clicks to do harm is no attack on replies:
 see :mod:`fedrank.ranking.attacks`.
@@ -37,7 +37,7 @@ from fedrank.core.rng import perturbation, perturbation_jax
 
 
 class Attack(abc.ABC):
-    """What liars send. Subclasses are final, frozen dataclasses with their settings."""
+    """What attackers send. Subclasses are final, frozen dataclasses with their settings."""
 
     @classmethod
     @abc.abstractmethod
@@ -45,14 +45,14 @@ class Attack(abc.ABC):
         """Whether the replies of this protocol are of the kind that this attack makes."""
 
     @abc.abstractmethod
-    def tamper(self, key: jax.Array, request: Any, replies: Any, liars: jax.Array, protocol: Protocol) -> Any:
-        """The replies of a round, those of the liars replaced.
+    def tamper(self, key: jax.Array, request: Any, replies: Any, attackers: jax.Array, protocol: Protocol) -> Any:
+        """The replies of a round, those of the attackers replaced.
 
         Args:
             key: Typed key of the round for this purpose; consumed.
             request: What the server asked.
             replies: All parties' honest replies; leaves have a leading axis of parties.
-            liars: bool [parties].
+            attackers: bool [parties].
             protocol: The protocol that the replies belong to.
 
         Returns:
@@ -64,16 +64,17 @@ class Attack(abc.ABC):
 ATTACKS: Registry[type[Attack]] = Registry("attack")
 
 
-#: Keeps the draw of the liars apart from other draws with the same seed: who lies is independent of who holds what.
-_LIARS = 0x4C494152
+#: Keeps the draw of the attackers apart from other draws with the same seed: who attacks is independent of who holds
+#: what.
+_ATTACKERS = 0x4C494152
 
 
-def liars(parties: int, share: float, seed: int) -> np.ndarray:
-    """Which parties lie, the same in every round: a random set.
+def draw_attackers(parties: int, share: float, seed: int) -> np.ndarray:
+    """Which parties attack, the same in every round: a random set.
 
     Args:
         parties: Number of parties.
-        share: Share of liars, in [0, 1]. Rounded down to whole parties, but at least one if it is not 0.
+        share: Share of attackers, in [0, 1]. Rounded down to whole parties, but at least one if it is not 0.
         seed: Seed of the draw (PCG64).
 
     Returns:
@@ -82,19 +83,19 @@ def liars(parties: int, share: float, seed: int) -> np.ndarray:
     Raises:
         ConfigError: No parties, or a share outside [0, 1].
 
-    >>> int(liars(10, 0.3, seed=0).sum()), int(liars(10, 0.01, seed=0).sum()), int(liars(10, 0.0, seed=0).sum())
-    (3, 1, 0)
+    >>> [int(draw_attackers(10, share, seed=0).sum()) for share in (0.3, 0.01, 0.0)]
+    [3, 1, 0]
     """
     if parties < 1:
         raise ConfigError(f"parties must be at least 1, got {parties}.")
     if not 0 <= share <= 1:
-        raise ConfigError(f"the share of liars must be in [0, 1], got {share}.")
+        raise ConfigError(f"the share of attackers must be in [0, 1], got {share}.")
     # A product such as 0.29 · 100 lies a rounding error below the whole number that is meant.
     number = max(math.floor(share * parties + 1e-9), 1 if share > 0 else 0)
-    chosen = np.random.Generator(np.random.PCG64([seed, _LIARS])).permutation(parties)[:number]
-    lying = np.zeros(parties, bool)
-    lying[chosen] = True
-    return lying
+    chosen = np.random.Generator(np.random.PCG64([seed, _ATTACKERS])).permutation(parties)[:number]
+    attacking = np.zeros(parties, bool)
+    attacking[chosen] = True
+    return attacking
 
 
 def reply_fields(protocol: Protocol) -> dict[str, Field]:
@@ -118,16 +119,16 @@ class _OnValues(Attack):
 class RandomMetric(_OnValues):
     """Each sum is uniform on 0 .. largest: noise, which points nowhere on average."""
 
-    def tamper(self, key: jax.Array, request: Any, replies: Any, liars: jax.Array, protocol: Protocol) -> Any:
+    def tamper(self, key: jax.Array, request: Any, replies: Any, attackers: jax.Array, protocol: Protocol) -> Any:
         """As :meth:`Attack.tamper`."""
         del request
-        lies = {}
+        forged = {}
         for name, largest in _sums(protocol).items():
             key, mine = jax.random.split(key)
-            truth = getattr(replies, name)
-            lie = jax.random.randint(mine, truth.shape, 0, largest + 1, truth.dtype)
-            lies[name] = jnp.where(liars, lie, truth)
-        return dataclasses.replace(replies, **lies)
+            honest = getattr(replies, name)
+            crafted = jax.random.randint(mine, honest.shape, 0, largest + 1, honest.dtype)
+            forged[name] = jnp.where(attackers, crafted, honest)
+        return dataclasses.replace(replies, **forged)
 
 
 @ATTACKS.register("inverted-metric", summary="Good is reported as bad and bad as good.")
@@ -135,14 +136,14 @@ class RandomMetric(_OnValues):
 class InvertedMetric(_OnValues):
     """Each sum x becomes largest − x: with antithetic halves exactly the negative of the honest contribution."""
 
-    def tamper(self, key: jax.Array, request: Any, replies: Any, liars: jax.Array, protocol: Protocol) -> Any:
+    def tamper(self, key: jax.Array, request: Any, replies: Any, attackers: jax.Array, protocol: Protocol) -> Any:
         """As :meth:`Attack.tamper`."""
         del key, request
-        lies = {}
+        forged = {}
         for name, largest in _sums(protocol).items():
-            truth = getattr(replies, name)
-            lies[name] = jnp.where(liars, largest - truth, truth)
-        return dataclasses.replace(replies, **lies)
+            honest = getattr(replies, name)
+            forged[name] = jnp.where(attackers, largest - honest, honest)
+        return dataclasses.replace(replies, **forged)
 
 
 #: Where :class:`TargetedSeeds` wants the weights to go.
@@ -150,22 +151,22 @@ TARGETS = ("reverse", "fixed")
 
 
 @ATTACKS.register(
-    "targeted-seeds", summary="Seeds are searched until the perturbation points where the liar wants to go."
+    "targeted-seeds", summary="Seeds are searched until the perturbation points where the attacker wants to go."
 )
 @dataclass(frozen=True)
 class TargetedSeeds(_OnValues):
-    """The strongest lie that a seed and bounded sums allow: the best of S random seeds, reported as all good.
+    """The strongest attack that a seed and bounded sums allow: the best of S random seeds, reported as all good.
 
-    Each liar draws S seeds by itself, takes the one whose perturbation has the largest cosine with its target, and
+    Each attacker draws S seeds by itself, takes the one whose perturbation has the largest cosine with its target, and
     reports the largest sum under θ + σv and 0 under θ − σv. The cosine of a random direction with the target is about
     normal with standard deviation 1/√n, so that the best of S has 2.4/√n on average for S = 64, and below √(2 ln S / n)
     for any S: the more weights, the less a search finds.
 
     Attributes:
-        searched: S, seeds that a liar tries in a round.
+        searched: S, seeds that an attacker tries in a round.
         target: ``"reverse"``: −θ, back to where the weights came from; with θ = 0 any seed will do. A ranking by a
             linear ranker does not change when θ shrinks, only when it turns. ``"fixed"``: one random direction, in all
-            rounds and for all liars.
+            rounds and for all attackers.
         target_seed: Seed of the fixed direction.
     """
 
@@ -182,12 +183,12 @@ class TargetedSeeds(_OnValues):
             raise ConfigError(f"target_seed must be in [0, 2³²), got {self.target_seed}.")
 
     def direction(self, weights: jax.Array) -> jax.Array:
-        """Where the liars want to go from these weights: float32 [n]."""
+        """Where the attackers want to go from these weights: float32 [n]."""
         if self.target == "reverse":
             return -weights
         return jnp.asarray(perturbation(self.target_seed, weights.shape[0]))
 
-    def tamper(self, key: jax.Array, request: Any, replies: Any, liars: jax.Array, protocol: Protocol) -> Any:
+    def tamper(self, key: jax.Array, request: Any, replies: Any, attackers: jax.Array, protocol: Protocol) -> Any:
         """As :meth:`Attack.tamper`."""
         size = request.weights.shape[0]
         direction = self.direction(request.weights)
@@ -200,30 +201,31 @@ class TargetedSeeds(_OnValues):
             seeds = jax.random.bits(jax.random.fold_in(key, number), (self.searched,), jnp.uint32)
             return seeds[jnp.argmax(jax.vmap(cosine)(seeds))]
 
-        # One party after another, so that only liars search.
-        numbers = jnp.arange(liars.shape[0], dtype=jnp.uint32)
+        # One party after another, so that only attackers search.
+        numbers = jnp.arange(attackers.shape[0], dtype=jnp.uint32)
         seeds = jax.lax.map(
-            lambda party: jax.lax.cond(party[1], search, lambda _: party[2], party[0]), (numbers, liars, replies.seed)
+            lambda party: jax.lax.cond(party[1], search, lambda _: party[2], party[0]),
+            (numbers, attackers, replies.seed),
         )
-        lies = {"seed": seeds}
+        forged = {"seed": seeds}
         for name, largest in _sums(protocol).items():
-            lies[name] = jnp.where(liars, largest if name == "plus" else 0, getattr(replies, name))
-        return dataclasses.replace(replies, **lies)
+            forged[name] = jnp.where(attackers, largest if name == "plus" else 0, getattr(replies, name))
+        return dataclasses.replace(replies, **forged)
 
 
 def largest_step_es(n_parameters: int, sigma: float, parties: int, metric_range: float = 1.0) -> float:
-    """Norm of the most that one liar can add to the gradient of FOLtR-ES with antithetic halves.
+    """Norm of the most that one attacker can add to the gradient of FOLtR-ES with antithetic halves.
 
     A message adds v·(m⁺ − m⁻)/(2σN) to the gradient, with v made by the server from the seed. The difference is at most
     the metric's range R, and E‖v‖² = n, with ‖v‖ = √n up to a factor 1 ± 1/√(2n). So the norm is at most about::
 
         √n · R / (2σN)
 
-    An honest message adds a vector of the same length, with its own difference in place of R: no liar counts for more
-    than R over the mean size of a difference honest devices, though those point everywhere and liars can agree. And
-    only the part along a direction adds up over rounds: 1/√n of the norm for a random seed, below √(2 ln S / n) of it
-    for the best of S (:class:`TargetedSeeds`). Without halves the spread is σ instead of 2σ and the step twice as
-    large.
+    An honest message adds a vector of the same length, with its own difference in place of R: no attacker counts for
+    more than R over the mean size of a difference honest devices, though those point everywhere and attackers can
+    agree. And only the part along a direction adds up over rounds: 1/√n of the norm for a random seed, below √(2 ln S /
+    n) of it for the best of S (:class:`TargetedSeeds`). Without halves the spread is σ instead of 2σ and the step twice
+    as large.
 
     Args:
         n_parameters: n, weights of the ranker.
@@ -249,7 +251,7 @@ def largest_step_es(n_parameters: int, sigma: float, parties: int, metric_range:
 
 
 def largest_step_weights(clip: float, parties: int) -> float:
-    """Norm of the most that one liar can move a mean of weights.
+    """Norm of the most that one attacker can move a mean of weights.
 
     The mean of N vectors moves by (u − w)/N when one party sends u instead of w. With both clipped to norm s that is at
     most 2s/N, reached by u = −w at the bound. Without clipping (s = ∞) there is no bound.

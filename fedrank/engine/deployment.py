@@ -44,7 +44,7 @@ class NodeSettings:
         most_epsilon: Largest ε of one round that this node's parties agree to; below 0: any, also none at all.
         most_sketch_epsilon: Largest ε of one occurrence of a word in what a silo with texts shows others; below 0: any,
             but with texts of its own an infinite one only if this setting is ``inf``.
-        most_openings: Number of times that a silo with texts of its own may hand out sketches, in all runs together
+        most_setups: Number of times that a silo with texts of its own may hand out sketches, in all runs together
             that use this ``state_dir``; ε is spent each time.
         gateway: URL of a hub that relays, whose real devices answer instead of simulated ones.
         gateway_token: File with that hub's admin token.
@@ -62,7 +62,7 @@ class NodeSettings:
     chance: str = "os"
     most_epsilon: float = -1.0
     most_sketch_epsilon: float = -1.0
-    most_openings: int = 1
+    most_setups: int = 1
     gateway: str = ""
     gateway_token: str = ""
     gateway_seconds: float = 300.0

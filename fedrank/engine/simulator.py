@@ -4,7 +4,7 @@ The program is the loop of :mod:`fedrank.core.protocol`, vectorised. A chunk bou
 a party's key depends on the run, the round and the party's number only.
 
 Between ``answer`` and ``tell`` stands what a server has to live with (:class:`Conditions`): replies that never arrive,
-replies to a question of some rounds ago, and replies that are lies.
+replies to a question of some rounds ago, and replies that attackers send.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fedrank.engine.chunks import in_chunks, leading
 DEFAULT_CHUNK = 4096
 
 #: Folds that no round or party uses: rounds and parties are numbered from 0 upwards.
-INIT, _FATE, _LIES, WORLD = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD, 0xFFFFFFFC
+INIT, _FATE, _ATTACK, WORLD = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD, 0xFFFFFFFC
 
 
 class SimState(NamedTuple):
@@ -51,8 +51,8 @@ class Conditions:
         dropout: Probability that a party is not heard in a round, in [0, 1).
         late: Probability that a party's reply is to the question of ``delay`` rounds ago, in [0, 1]: a straggler.
         delay: Rounds that stragglers are behind, at least 1 where ``late`` is above 0.
-        attack: What liars send; None: nobody lies.
-        liars: Which parties lie, bool per party.
+        attack: What attackers send; None: nobody attacks.
+        attackers: Which parties attack, bool per party.
         absent: Which parties are never heard, bool per party; empty: none.
     """
 
@@ -60,7 +60,7 @@ class Conditions:
     late: float = 0.0
     delay: int = 0
     attack: Attack | None = None
-    liars: tuple[bool, ...] = field(default=(), repr=False)
+    attackers: tuple[bool, ...] = field(default=(), repr=False)
     absent: tuple[bool, ...] = field(default=(), repr=False)
 
     def __post_init__(self):
@@ -101,7 +101,7 @@ class _Answered:
     number: Any
     late: jax.Array
     arrived: jax.Array
-    lies: jax.Array
+    attack: jax.Array
     past: Any
 
     def __call__(self, state: Any, own: Any, request: Any) -> tuple[Any, Any, Any, jax.Array]:
@@ -111,9 +111,9 @@ class _Answered:
         arrived = self.arrived if asked is None else self.arrived & asked
         own, replies = self._replies(own, request, asked)
         if s.conditions.attack is not None:
-            mine = jax.random.fold_in(self.lies, self.index)
-            liars = jnp.asarray(np.asarray(s.conditions.liars))
-            replies = s.conditions.attack.tamper(mine, request, replies, liars, s.protocol)
+            mine = jax.random.fold_in(self.attack, self.index)
+            attackers = jnp.asarray(np.asarray(s.conditions.attackers))
+            replies = s.conditions.attack.tamper(mine, request, replies, attackers, s.protocol)
         count = jnp.stack([jnp.int32(parties) if asked is None else jnp.sum(asked), jnp.sum(arrived)])
         count = jnp.zeros_like(count) if exchange.silent else count
         return exchange.tell(state, replies, arrived), own, replies, count.astype(jnp.int32)
@@ -184,7 +184,7 @@ class Simulator:
 
     def __post_init__(self):
         if self.debug and (self.conditions != Conditions() or self.record):
-            raise ConfigError("debug mode knows no drop-outs, stragglers, liars and records; leave them out.")
+            raise ConfigError("debug mode knows no drop-outs, stragglers, attackers and records; leave them out.")
         if self.chunk < 1:
             raise ConfigError(f"chunk must be at least 1, got {self.chunk}.")
         register_with_jax()  # messages of a protocol that was imported without JAX
@@ -218,7 +218,7 @@ class Simulator:
             ConfigError: There are not as many parties as the conditions name.
         """
         there = jax.tree.leaves(parties.own)[0].shape[1 if per_run else 0]
-        for what, named in (("to lie", self.conditions.liars), ("to be absent", self.conditions.absent)):
+        for what, named in (("to attack", self.conditions.attackers), ("to be absent", self.conditions.absent)):
             if named and len(named) != there:
                 raise ConfigError(f"{len(named)} parties are said {what} or not, but there are {there}.")
         begin = begin or self.protocol.init
@@ -275,7 +275,7 @@ class Simulator:
 
     def _round(self, key: jax.Array, state: Any, shared: Any, own: Any, number: Any) -> tuple[Any, Any, dict]:
         c, parties = self.conditions, leading(own)
-        fate, lies = (party_key(key, number, fold) for fold in (_FATE, _LIES))
+        fate, attack = (party_key(key, number, fold) for fold in (_FATE, _ATTACK))
         arrived = ~jax.random.bernoulli(fate, c.dropout, (parties,)) if c.dropout else jnp.ones(parties, bool)
         if c.absent:
             arrived = arrived & ~jnp.asarray(np.asarray(c.absent))
@@ -289,7 +289,7 @@ class Simulator:
         for index, exchange in enumerate(self.protocol.exchanges):
             request = exchange.ask(state)
             asked.append(request)
-            answered = _Answered(self, exchange, index, key, shared, number, late, arrived, lies, past)
+            answered = _Answered(self, exchange, index, key, shared, number, late, arrived, attack, past)
             due = exchange.due(number)
             if due is True:
                 state, own, replies, count = answered(state, own, request)

@@ -1,7 +1,8 @@
-"""What lying parties send where a reply is a vector of weights, as in federated averaging.
+"""What malicious parties send where a reply is a vector of weights, as in federated averaging.
 
-The attacks of the poisoning studies, under *partial knowledge*: liars pool their own honest replies and take them for a
-sample of everybody's. With one liar that sample has no spread, which leaves little of the attacks built on it.
+The attacks of the poisoning studies, under *partial knowledge*: attackers pool their own honest replies and take them
+for a sample of everybody's. With one attacker that sample has no spread, which leaves little of the attacks built on
+it.
 
 Published forms attack gradients or models; all of them are written here for models w, with the model w₀ that the server
 handed out: w − w₀ is the update. Interface and registry are in :mod:`fedrank.engine.attackers`.
@@ -32,22 +33,25 @@ class _OnWeights(Attack):
 
 
 @ATTACKS.register(
-    "lie", summary="The liars' mean, moved by as many standard deviations as go unnoticed.", citation="baruch2019lie"
+    "lie",
+    summary="The attackers' mean, moved by as many standard deviations as go unnoticed.",
+    citation="baruch2019lie",
 )
 @dataclass(frozen=True)
 class Lie(_OnWeights):
-    """A little is enough: all liars send μ − z·σ, coordinate by coordinate.
+    """A little is enough: all attackers send μ − z·σ, coordinate by coordinate.
 
-    With n parties and m liars, s = ⌊n/2⌋ + 1 − m honest parties further out than the liars make a majority, and::
+    With n parties and m attackers, s = ⌊n/2⌋ + 1 − m honest parties further out than the attackers make a majority,
+    and::
 
         z = Φ⁻¹((n − m − s) / (n − m))
 
     is the largest shift for which so many can be expected. μ and σ are mean and standard deviation (of the sample,
-    divided by m) of the liars' own honest weights. One liar alone has σ = 0 and sends what it would have sent.
+    divided by m) of the attackers' own honest weights. One attacker alone has σ = 0 and sends what it would have sent.
 
     Attributes:
-        z: Standard deviations to move; None: by the formula, or the quantile of 1 − 10⁻⁶ where liars have the majority,
-            so that no shift would be noticed.
+        z: Standard deviations to move; None: by the formula, or the quantile of 1 − 10⁻⁶ where attackers have the
+            majority, so that no shift would be noticed.
 
     Source:
         Baruch, Baruch, Goldberg: *A little is enough: circumventing defenses for distributed learning*, NeurIPS 2019,
@@ -56,48 +60,48 @@ class Lie(_OnWeights):
 
     z: float | None = None
 
-    def shift(self, liars: jax.Array) -> jax.Array:
-        """Standard deviations that these liars, bool [parties], move: float32."""
+    def shift(self, attackers: jax.Array) -> jax.Array:
+        """Standard deviations that these attackers, bool [parties], move: float32."""
         if self.z is not None:
             return jnp.float32(self.z)
-        n, m = liars.shape[0], jnp.sum(liars)
+        n, m = attackers.shape[0], jnp.sum(attackers)
         supporters = n // 2 + 1 - m
         # From the other tail, where single precision has more digits.
         return -jax.scipy.special.ndtri(jnp.maximum(supporters / jnp.maximum(n - m, 1), 1e-6))
 
-    def tamper(self, key: jax.Array, request: Any, replies: Any, liars: jax.Array, protocol: Protocol) -> Any:
+    def tamper(self, key: jax.Array, request: Any, replies: Any, attackers: jax.Array, protocol: Protocol) -> Any:
         """As :meth:`~fedrank.engine.attackers.Attack.tamper`."""
         del key, request, protocol
-        mean, std = _moments(replies.weights, liars)
-        lie = mean - self.shift(liars) * std
-        return _sent(replies, liars, jnp.broadcast_to(lie, replies.weights.shape))
+        mean, std = _moments(replies.weights, attackers)
+        crafted = mean - self.shift(attackers) * std
+        return _sent(replies, attackers, jnp.broadcast_to(crafted, replies.weights.shape))
 
 
 @ATTACKS.register(
     "fang-trimmed-mean",
-    summary="Values just outside those of the liars, on the side away from where the model goes.",
+    summary="Values just outside those of the attackers, on the side away from where the model goes.",
     citation="fang2020local",
 )
 @dataclass(frozen=True)
 class FangTrimmedMean(_OnWeights):
     """The attack on the trimmed mean and the median.
 
-    Where the liars' mean μ is above w₀ the model is taken to be rising, and each liar sends a number drawn uniformly
-    from [μ − 4σ, μ − 3σ]; where not, from [μ + 3σ, μ + 4σ]. μ and σ are those of the liars' own honest weights; σ = 0
-    with one liar.
+    Where the attackers' mean μ is above w₀ the model is taken to be rising, and each attacker sends a number drawn
+    uniformly from [μ − 4σ, μ − 3σ]; where not, from [μ + 3σ, μ + 4σ]. μ and σ are those of the attackers' own honest
+    weights; σ = 0 with one attacker.
 
     Source:
         Fang, Cao, Jia, Gong: *Local model poisoning attacks to Byzantine-robust federated learning*, USENIX Security
         2020, Section 3.3, partial knowledge.
     """
 
-    def tamper(self, key: jax.Array, request: Any, replies: Any, liars: jax.Array, protocol: Protocol) -> Any:
+    def tamper(self, key: jax.Array, request: Any, replies: Any, attackers: jax.Array, protocol: Protocol) -> Any:
         """As :meth:`~fedrank.engine.attackers.Attack.tamper`."""
         del protocol
-        mean, std = _moments(replies.weights, liars)
+        mean, std = _moments(replies.weights, attackers)
         rising = _rising(mean, request.weights)
         away = jax.random.uniform(key, replies.weights.shape, jnp.float32, 3.0, 4.0)
-        return _sent(replies, liars, mean[None, :] - (rising * std)[None, :] * away)
+        return _sent(replies, attackers, mean[None, :] - (rising * std)[None, :] * away)
 
 
 @ATTACKS.register(
@@ -107,22 +111,22 @@ class FangTrimmedMean(_OnWeights):
 )
 @dataclass(frozen=True)
 class FangKrum(_OnWeights):
-    """The attack on Krum: w₀ − λs with the largest λ for which Krum would pick it, as far as the liars can tell.
+    """The attack on Krum: w₀ − λs with the largest λ for which Krum would pick it, as far as the attackers can tell.
 
-    s is 1 where the liars' mean is above w₀ and −1 elsewhere. The liars play Krum among k copies of their vector and
-    their own c honest ones, with k taken for the number of liars, which leaves K = max(c − 2, 1) neighbours. They begin
-    with k = 1 and a λ that is too large, halve it until the vector is picked, and begin anew with k + 1 when λ falls
-    below the threshold. k = c always succeeds. The liar with the lowest number sends the vector, the others random ones
-    within ``radius`` of it.
+    s is 1 where the attackers' mean is above w₀ and −1 elsewhere. The attackers play Krum among k copies of their
+    vector and their own c honest ones, with k taken for the number of attackers, which leaves K = max(c − 2, 1)
+    neighbours. They begin with k = 1 and a λ that is too large, halve it until the vector is picked, and begin anew
+    with k + 1 when λ falls below the threshold. k = c always succeeds. The attacker with the lowest number sends the
+    vector, the others random ones within ``radius`` of it.
 
     The first λ is the bound of the paper's Theorem 1 in the form that it takes here: the paper adds up distances, Krum
     adds up their squares. If the vector w is picked among the honest ones, its score is at most that of each of them::
 
-        minᵢ ‖w − wᵢ‖² ≤ S/K    with S the least score among the liars' honest vectors, played by themselves
+        minᵢ ‖w − wᵢ‖² ≤ S/K    with S the least score among the attackers' honest vectors, played by themselves
         λ·√n = ‖w − w₀‖ ≤ √(S/K) + maxᵢ ‖wᵢ − w₀‖
 
     Attributes:
-        radius: ε, how far the other liars' vectors may be from the first; the paper's 0.01.
+        radius: ε, how far the other attackers' vectors may be from the first; the paper's 0.01.
         threshold: λ below which one more copy is tried; the paper's 1e-5.
 
     Source:
@@ -138,59 +142,59 @@ class FangKrum(_OnWeights):
         if not 1e-30 < self.threshold < 1e30:
             raise ConfigError(f"threshold must be positive and finite, got {self.threshold}.")
 
-    def tamper(self, key: jax.Array, request: Any, replies: Any, liars: jax.Array, protocol: Protocol) -> Any:
+    def tamper(self, key: jax.Array, request: Any, replies: Any, attackers: jax.Array, protocol: Protocol) -> Any:
         """As :meth:`~fedrank.engine.attackers.Attack.tamper`."""
         del protocol
         start, own = request.weights, replies.weights
-        mean, _ = _moments(own, liars)
-        crafted = start - self.step(start, own, liars) * _rising(mean, start)
+        mean, _ = _moments(own, attackers)
+        crafted = start - self.step(start, own, attackers) * _rising(mean, start)
         aside, length = jax.random.split(key)
         around = jax.random.normal(aside, own.shape, jnp.float32)
         around = around / jnp.sqrt(jnp.sum(around * around, axis=1, keepdims=True))
         around = around * self.radius * jax.random.uniform(length, (own.shape[0], 1))
-        first = jnp.arange(liars.shape[0]) == jnp.argmax(liars)
-        return _sent(replies, liars, crafted[None, :] + jnp.where(first[:, None], 0.0, around))
+        first = jnp.arange(attackers.shape[0]) == jnp.argmax(attackers)
+        return _sent(replies, attackers, crafted[None, :] + jnp.where(first[:, None], 0.0, around))
 
-    def step(self, start: jax.Array, own: jax.Array, liars: jax.Array) -> jax.Array:
+    def step(self, start: jax.Array, own: jax.Array, attackers: jax.Array) -> jax.Array:
         """λ.
 
         Args:
             start: float32 [n], w₀.
-            own: float32 [parties, n]; only rows of liars are looked at.
-            liars: bool [parties].
+            own: float32 [parties, n]; only rows of attackers are looked at.
+            attackers: bool [parties].
 
         Returns:
-            float32; 0 if nobody lies.
+            float32; 0 if nobody attacks.
         """
-        count = jnp.sum(liars)
-        own = jnp.where(liars[:, None], own, start[None, :])
-        mean, _ = _moments(own, liars)
-        direction, party = _rising(mean, start), jnp.arange(liars.shape[0])
+        count = jnp.sum(attackers)
+        own = jnp.where(attackers[:, None], own, start[None, :])
+        mean, _ = _moments(own, attackers)
+        direction, party = _rising(mean, start), jnp.arange(attackers.shape[0])
 
         def distances(to, where):  # squared, ascending; infinite where there is nobody
             squared = jnp.sum(jnp.square(own - to[None, :]), axis=1)
             return squared, jnp.sort(jnp.where(where, squared, jnp.inf))
 
         # Σ of the first so many distances: entry j of a row is the sum of the j smallest.
-        apart = jax.lax.map(lambda one: distances(own[one], liars & (party != one))[1], party)
+        apart = jax.lax.map(lambda one: distances(own[one], attackers & (party != one))[1], party)
         sums = jnp.concatenate([jnp.zeros((len(party), 1)), jnp.cumsum(apart, axis=1)], axis=1)
         # Krum's k + c − k − 2 neighbours, and at least one.
         neighbours = jnp.maximum(count - 2, 1)
 
         def picked(step, copies):
-            to, ascending = distances(start - step * direction, liars)
+            to, ascending = distances(start - step * direction, attackers)
             # Its own copies are at distance 0. One of the others finds q copies among its neighbours, all at one
-            # distance, before or after its fellow liars.
+            # distance, before or after its fellow attackers.
             others = jnp.maximum(neighbours - (copies - 1), 0)
             mine = jnp.sum(jnp.where(party < others, ascending, 0.0))
             closer = jnp.sum(apart < to[:, None], axis=1)
             q = jnp.clip(neighbours - closer, 0, copies)
             theirs = jnp.take_along_axis(sums, (neighbours - q)[:, None], axis=1)[:, 0] + q * to
-            return mine <= jnp.min(jnp.where(liars, theirs, jnp.inf))
+            return mine <= jnp.min(jnp.where(attackers, theirs, jnp.inf))
 
         known = jnp.minimum(neighbours, jnp.maximum(count - 1, 0))
-        closest = jnp.min(jnp.where(liars, sums[:, known], jnp.inf)) / neighbours
-        furthest = jnp.max(jnp.where(liars, jnp.sum(jnp.square(own - start[None, :]), axis=1), 0.0))
+        closest = jnp.min(jnp.where(attackers, sums[:, known], jnp.inf)) / neighbours
+        furthest = jnp.max(jnp.where(attackers, jnp.sum(jnp.square(own - start[None, :]), axis=1), 0.0))
         bound = (jnp.sqrt(closest) + jnp.sqrt(furthest)) / jnp.sqrt(jnp.float32(start.shape[0]))
         bound = jnp.minimum(bound, jnp.finfo(jnp.float32).max)
 
@@ -210,7 +214,7 @@ class FangKrum(_OnWeights):
 @ATTACKS.register("scaled-inverse", summary="The update reversed, scaled up and noised.", citation="tao2025unlearning")
 @dataclass(frozen=True)
 class ScaledInverse(_OnWeights):
-    """Each liar sends w₀ − 2γg + noise for its honest update g, with γ uniform on [1, 2].
+    """Each attacker sends w₀ − 2γg + noise for its honest update g, with γ uniform on [1, 2].
 
     Attributes:
         noise: Standard deviation of the normal noise, as a multiple of the root mean square of g: a scale of our own,
@@ -227,7 +231,7 @@ class ScaledInverse(_OnWeights):
         if not 0 <= self.noise < 1e30:
             raise ConfigError(f"noise must be at least 0 and finite, got {self.noise}.")
 
-    def tamper(self, key: jax.Array, request: Any, replies: Any, liars: jax.Array, protocol: Protocol) -> Any:
+    def tamper(self, key: jax.Array, request: Any, replies: Any, attackers: jax.Array, protocol: Protocol) -> Any:
         """As :meth:`~fedrank.engine.attackers.Attack.tamper`."""
         del protocol
         start = request.weights[None, :]
@@ -236,19 +240,19 @@ class ScaledInverse(_OnWeights):
         gamma = jax.random.uniform(scale, (update.shape[0], 1), jnp.float32, 1.0, 2.0)
         size = jnp.sqrt(jnp.mean(update * update, axis=1, keepdims=True))
         noise = self.noise * size * jax.random.normal(aside, update.shape, jnp.float32)
-        return _sent(replies, liars, start - 2 * gamma * update + noise)
+        return _sent(replies, attackers, start - 2 * gamma * update + noise)
 
 
-def _sent(replies: Any, liars: jax.Array, lies: jax.Array) -> Any:
-    """The replies with these weights, float32 [parties, n], where somebody lies."""
-    return dataclasses.replace(replies, weights=jnp.where(liars[:, None], lies, replies.weights))
+def _sent(replies: Any, attackers: jax.Array, forged: jax.Array) -> Any:
+    """The replies with these weights, float32 [parties, n], where somebody attacks."""
+    return dataclasses.replace(replies, weights=jnp.where(attackers[:, None], forged, replies.weights))
 
 
-def _moments(weights: jax.Array, liars: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Mean and standard deviation of the liars' weights, float32 [n] each; zero if nobody lies."""
-    count = jnp.maximum(jnp.sum(liars), 1)
-    mean = jnp.sum(jnp.where(liars[:, None], weights, 0.0), axis=0) / count
-    square = jnp.where(liars[:, None], jnp.square(weights - mean[None, :]), 0.0)
+def _moments(weights: jax.Array, attackers: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Mean and standard deviation of the attackers' weights, float32 [n] each; zero if nobody attacks."""
+    count = jnp.maximum(jnp.sum(attackers), 1)
+    mean = jnp.sum(jnp.where(attackers[:, None], weights, 0.0), axis=0) / count
+    square = jnp.where(attackers[:, None], jnp.square(weights - mean[None, :]), 0.0)
     return mean, jnp.sqrt(jnp.sum(square, axis=0) / count)
 
 

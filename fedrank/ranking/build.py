@@ -17,7 +17,7 @@ from fedrank.core.protocol import Party, Protocol
 from fedrank.core.registry import Registry
 from fedrank.data import load
 from fedrank.engine import weight_attacks as weight_attacks
-from fedrank.engine.attackers import ATTACKS, liars
+from fedrank.engine.attackers import ATTACKS, draw_attackers
 from fedrank.engine.methods import method, method_names
 from fedrank.engine.simulator import Conditions
 from fedrank.metrics.online import REWARDS, OnlineMetric, discretised
@@ -209,10 +209,10 @@ def build(
     which = None
     if population.users:
         which = heterogeneous.users_of_parties(config.clients, len(own), config.data_seed)
-    lying = np.asarray(liars(config.clients, attack.share, config.data_seed)) if attack.share else None
-    if attack.kind == POISON and lying is not None:
+    attacking = np.asarray(draw_attackers(config.clients, attack.share, config.data_seed)) if attack.share else None
+    if attack.kind == POISON and attacking is not None:
         own.append(inverted_user(user("perfect")))
-        which = np.where(lying, len(own) - 1, 0 if which is None else which)
+        which = np.where(attacking, len(own) - 1, 0 if which is None else which)
     users = tuple(own)
     if protocol is None:
         protocol = method(config.protocol).make(config, Parts(ranker, users, metric, kernels))
@@ -229,7 +229,7 @@ def build(
         parties = devices(ranker, users, queries, shares, config.interactions, which, amounts)
     trains = population.users or (config.clicks,)
     clicking = tuple(user(name) for name in dict.fromkeys((*trains, *config.evaluation.users)))
-    conditions = _conditions(population, attack, protocol, lying)
+    conditions = _conditions(population, attack, protocol, attacking)
     return Experiment(config, splits, protocol, ranker, parties, metric, clicking, conditions, kernels)
 
 
@@ -279,9 +279,9 @@ def _shares(config: RankingConfig, train: QuerySet) -> tuple[QuerySet, Shares]:
     return train, partition.uniform(n, config.clients)
 
 
-def _conditions(population: Devices, attack: Attack, protocol: Protocol, lying: np.ndarray | None) -> Conditions:
+def _conditions(population: Devices, attack: Attack, protocol: Protocol, attacking: np.ndarray | None) -> Conditions:
     made = None
-    if attack.kind not in ("none", POISON) and lying is not None:
+    if attack.kind not in ("none", POISON) and attacking is not None:
         made = ATTACKS.get(attack.kind)()
         if not made.works_on(protocol):
             raise ConfigError(f"the attack {attack.kind!r} does not work on replies of {protocol.name!r}.")
@@ -290,7 +290,7 @@ def _conditions(population: Devices, attack: Attack, protocol: Protocol, lying: 
         late=population.late,
         delay=population.delay if population.late else 0,
         attack=made,
-        liars=() if made is None or lying is None else tuple(bool(x) for x in lying),
+        attackers=() if made is None or attacking is None else tuple(bool(x) for x in attacking),
     )
 
 
@@ -398,4 +398,4 @@ def _absent(config: DeviceConfig) -> float:
 def _byzantine(config: DefendedConfig) -> int:
     if config.byzantine is not None:
         return config.byzantine
-    return max(1, int(np.sum(liars(config.clients, config.attack.share, config.data_seed))))
+    return max(1, int(np.sum(draw_attackers(config.clients, config.attack.share, config.data_seed))))

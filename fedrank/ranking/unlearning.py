@@ -22,7 +22,7 @@ from jaxtyping import Float
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Protocol
-from fedrank.engine.attackers import liars
+from fedrank.engine.attackers import draw_attackers
 from fedrank.engine.progress import Listener
 from fedrank.engine.replay import replay
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
@@ -76,7 +76,7 @@ def unlearn(config: RankingConfig, share: float, tune: int, listener: Listener |
         )
     listener.stage("Loading the data")
     experiment = build(config)
-    gone = np.asarray(liars(config.clients, share, config.data_seed))
+    gone = np.asarray(draw_attackers(config.clients, share, config.data_seed))
     if gone.all() or not gone.any():
         raise ConfigError(f"{int(gone.sum())} of {config.clients} devices would be forgotten; some must go, some stay.")
     try:
@@ -89,7 +89,7 @@ def _methods(experiment: Experiment, gone: np.ndarray, tune: int, listener: List
     protocol, config, parties = experiment.protocol, experiment.config, experiment.parties
     keys = run_keys(config.all_seeds)
     chunk = max(1, config.compute.chunk // config.seeds)
-    without = dataclasses.replace(experiment.conditions, attack=None, liars=(), absent=tuple(map(bool, gone)))
+    without = dataclasses.replace(experiment.conditions, attack=None, attackers=(), absent=tuple(map(bool, gone)))
 
     def train(conditions: Conditions, states: Any, first: int, rounds: int, record: bool = False):
         simulator = Simulator(protocol, chunk, conditions=conditions, record=record)

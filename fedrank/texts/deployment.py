@@ -78,7 +78,7 @@ class TextsSetup(SetupSide):
         # The same noise once more, or none, tells nothing more.
         epsilon = common.setup.promise.epsilon_occurrence  # type: ignore[attr-defined] - a SketchReport
         once = settings.data and not self._seeded and math.isfinite(epsilon)
-        self.max_shown = settings.most_openings if once else math.inf
+        self.max_shown = settings.most_setups if once else math.inf
         self.first_shown = next(
             i for i, e in enumerate(common.setup.exchanges) if isinstance(e, SumStep) and e.step == _VECTORS
         )

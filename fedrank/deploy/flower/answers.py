@@ -32,7 +32,7 @@ from fedrank.engine.config import RunConfig
 from fedrank.engine.deployment import Block, NodeSettings, NodeSide
 
 #: File of a node in which it counts the setups, of all runs, in which it showed something.
-SHOWN = "openings-shown"
+SHOWN = "setups-shown"
 #: Number of rounds that a server may go back and still find the parties' state of that time.
 ROUNDS_KEPT = 3
 
@@ -125,7 +125,7 @@ def state_in_folder(config: RunConfig, side: NodeSide) -> NodeState:
     belongs_to = {"run": about(config), "silo": number}
     name = hashlib.sha256(json.dumps(belongs_to, sort_keys=True).encode()).hexdigest()[:16]
     memory = FolderMemory(folder, config, side.numbers, len(side.protocol.exchanges))
-    return NodeState(memory, FileStore(folder / f"opening-{name}.npz"), FileStore(folder / SHOWN))
+    return NodeState(memory, FileStore(folder / f"setup-{name}.npz"), FileStore(folder / SHOWN))
 
 
 def answer_for(config: RunConfig, settings: NodeSettings, question: Question, state: NodeState | None = None) -> Answer:

@@ -79,7 +79,7 @@ def _name(step: Any) -> str:
 
 def state_in_context(state: Any) -> NodeState:
     """The state of a node in Flower's context, a ``flwr.app.RecordDict``."""
-    return NodeState(ContextMemory(state), ContextStore(state, "opening"), ContextStore(state, SHOWN))
+    return NodeState(ContextMemory(state), ContextStore(state, "setup"), ContextStore(state, SHOWN))
 
 
 def answered(message: Any, context: Any) -> Any:

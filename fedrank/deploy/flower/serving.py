@@ -75,7 +75,7 @@ def serve(values: Mapping[str, Scalar], network: Network) -> Any:
         first, state = found or (0, state)
         log.info("%s: %d of %d rounds are done", home.path, first, config.rounds)
         if found is None and server.setup is not None:
-            log.info("opening: %d parties agree on keys and show each other what they show", server.n_parties)
+            log.info("setup: %d parties agree on keys and show each other what they show", server.n_parties)
             _, tallies = SetupRounds(server.setup, server.n_parties, network, settings, kept).run_once()
             kept.set_up(state, tallies)
         elif first == 0:
@@ -112,9 +112,9 @@ class Kept(Log):
     def set_up(self, state: Any, tallies: list[Tally]) -> None:
         """The setup is over: write its results; a run that is stopped now continues from here."""
         self._server.write_descriptions(self._home)
-        self._measure({"round": 0, "opening": as_rows(tallies)}, state)
+        self._measure({"round": 0, "setup": as_rows(tallies)}, state)
         self.checkpoints.save(0, state)
-        log.info("opening: done, %.1f s", sum(tally.seconds for tally in tallies))
+        log.info("setup: done, %.1f s", sum(tally.seconds for tally in tallies))
 
     @override
     def asked(self, round_: int, exchange: Exchange, nodes: int) -> None:

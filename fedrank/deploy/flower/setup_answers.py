@@ -123,7 +123,7 @@ class Remembered:
                 return cls(**json.loads(bytes(file[_ABOUT])), reply=bytes(file[_REPLY]), own=own)
         except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise RunError(
-                f"what this node remembers of the run's opening is damaged ({error}). Whether its sketches were handed "
+                f"what this node remembers of the run's setup is damaged ({error}). Whether its sketches were handed "
                 "out is not known; ask those who run the federation for a new run."
             ) from error
 
@@ -143,7 +143,7 @@ def setup_answer(setup: SetupSide, number: int, question: Question, store: Store
     """
     protocol, index = setup.protocol, question.exchange
     if not 0 <= index < len(protocol.exchanges) or question.round:
-        raise WireError(f"the opening has no exchange {index} in a round {question.round}.")
+        raise WireError(f"the setup has no exchange {index} in a round {question.round}.")
     exchange = protocol.exchanges[index]
     party = setup.party()
     asked = hashlib.sha256(question.request).hexdigest()
@@ -154,7 +154,7 @@ def setup_answer(setup: SetupSide, number: int, question: Question, store: Store
     if index == 0:
         before = Remembered()
     elif not before.own:
-        raise RunError(f"this silo is asked {exchange.name!r} and has not taken part in this run's opening so far.")
+        raise RunError(f"this silo is asked {exchange.name!r} and has not taken part in this run's setup so far.")
     elif index < before.done:
         raise RunError(
             f"this silo is asked {exchange.name!r} a second time with another question, which could take off its "
@@ -181,8 +181,8 @@ def _count(shown: Store, most: float) -> None:
     times = setups_shown(shown)
     if times >= most:
         raise RunError(
-            f"this silo has handed out its sketches in {times} opening(s), of this run or others, and would spend ε "
-            f"once more; its node allows {most:g} (most-openings). Raise it if the documents' owners agree."
+            f"this silo has handed out its sketches in {times} setup(s), of this run or others, and would spend ε "
+            f"once more; its node allows {most:g} (most-setups). Raise it if the documents' owners agree."
         )
     if times:
         _log.warning("this silo shows its documents for the %d. time: ε is spent each time, and adds up", times + 1)
@@ -196,5 +196,5 @@ def setups_shown(shown: Store) -> int:
         return int(data or b"0")
     except ValueError as error:
         raise RunError(
-            f"what this node remembers of its openings is damaged ({error}); it does not take part."
+            f"what this node remembers of its setups is damaged ({error}); it does not take part."
         ) from error

@@ -65,14 +65,14 @@ class SetupRounds(Rounds):
             self._greet(self._silos, hello, tallies)
             there = self._silos.of(self._network.nodes())
             if any(len(block) != 1 for block in there.values()):
-                raise RunError("a node answers for several silos; in an opening each silo is one node.")
+                raise RunError("a node answers for several silos; in a setup each silo is one node.")
             if len(there) == self._parties:
                 return
             log.warning("%d of %d silos said that they take part", len(there), self._parties)
             self._network.sleep(_PAUSE)
         raise RunError(
             f"{len(there)} of {self._parties} silos said that they take part, {self._settings.round_attempts} times in "
-            "a row; an opening needs all of them to begin. Nothing crossed. See the other nodes' logs, then run again."
+            "a row; a setup needs all of them to begin. Nothing crossed. See the other nodes' logs, then run again."
         )
 
     def _heard(
@@ -100,12 +100,12 @@ class SetupRounds(Rounds):
             if arrived[asked].all():
                 break
             missing = np.flatnonzero(asked & ~arrived).tolist()
-            log.warning("opening, %s: the silos %s were not heard", exchange.name, missing)
+            log.warning("setup, %s: the silos %s were not heard", exchange.name, missing)
         if arrived.sum() < self._enough:
             raise RunError(
-                f"opening: {arrived.sum()} of {asked.sum()} silos answered {exchange.name!r}, {self._enough} are "
+                f"setup: {arrived.sum()} of {asked.sum()} silos answered {exchange.name!r}, {self._enough} are "
                 f"needed (min-available-nodes), {self._settings.round_attempts} times in a row. See the nodes' logs; a "
-                "new run begins with a new opening."
+                "new run begins with a new setup."
             )
         return rows, arrived
 

@@ -160,8 +160,8 @@ class BanditFedAvg(SiloProtocol):
     @override
     def exchanges(self) -> tuple[Exchange, ...]:
         # Pre-training and probe in round 0; training; and the target's judgement.
-        opening = PretrainAndSend if self.arms == "clusters" or self.probe else Pretrain
-        first: tuple[Exchange, ...] = (opening(self),) if self.pretrain else ()
+        exchange = PretrainAndSend if self.arms == "clusters" or self.probe else Pretrain
+        first: tuple[Exchange, ...] = (exchange(self),) if self.pretrain else ()
         if self.probe:
             first += (Probe(self),)
         if self.delayed:

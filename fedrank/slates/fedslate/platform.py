@@ -17,7 +17,9 @@ from fedrank.slates.world.satisfaction import Turn
 _ITEM_SCALE, _USER_SCALE = 12**0.5, 10.0
 #: Rounds over which the mean engagement fades.
 _MEAN_ROUNDS = 5000.0
-#: What is left of a trace after a round: two ticks with the world's memory discount of 0.9.
+#: Factor of a trace a round: β² with the β = 0.9 of RecSim's users (Ie et al. 2019; ``Satisfaction.memory_discount``),
+#: because a round of two platforms has two ticks. A choice of this implementation: the publication's state holds the
+#: last five slates instead, and platforms are not told β. Where three platforms share a user it fades as slowly.
 _TRACE_DECAY = 0.81
 
 

@@ -51,7 +51,7 @@ def ledger_words(run: Run) -> list[str]:
     """Sentences about the bytes that crossed in the setup, in training and in all, for one silo and for all."""
     ledger, silos = run.ledger or Ledger(), len(run.details.silos)
     out = []
-    for title, known in (("Opening, once", setup_words(run)), ("Training", TRAINING)):
+    for title, known in (("Setup, once", setup_words(run)), ("Training", TRAINING)):
         lines = [flow for flow in flows(ledger) if (flow.exchange in TRAINING) == (known is TRAINING)]
         if not lines:
             continue

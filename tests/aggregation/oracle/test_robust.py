@@ -86,7 +86,7 @@ def test_who_is_absent_does_not_matter(name):
     [("mean", 4.8), ("krum", 1.0), ("multi-krum", 3.25), ("trimmed-mean", 13 / 3), ("median", 2.0)],
 )
 def test_five_points_on_a_line(name, expected):
-    """0, 1, 2, 10, 11 and one liar: two neighbours each, scores 5, 2, 5, 65, 82."""
+    """0, 1, 2, 10, 11 and one attacker: two neighbours each, scores 5, 2, 5, 65, 82."""
     points = np.array([[0.0], [1.0], [2.0], [10.0], [11.0]])
     assert aggregate(name, points) == pytest.approx([expected])
     scores = krum_scores(jnp.asarray(points, jnp.float32), jnp.ones(5, bool), 1)
@@ -116,7 +116,7 @@ def test_one_outlier(name, lie):
 @given(st.integers(0, 10_000), st.integers(0, 4))
 @settings(max_examples=40, deadline=None)
 def test_coordinates_stay_among_the_honest(name, seed, byzantine):
-    """With at most f liars of 2f + 1 or more, every coordinate lies between two honest values."""
+    """With at most f attackers of 2f + 1 or more, every coordinate lies between two honest values."""
     random = np.random.default_rng(seed)
     vectors = vectors_of(seed)
     honest = vectors[byzantine:].copy()
@@ -261,7 +261,7 @@ def test_median_of_means_leaves_empty_groups_out():
     assert es.median_of_means(jnp.asarray(gradients), jnp.zeros(3, bool)).tolist() == [0.0, 0.0]
 
 
-def test_median_of_means_holds_against_fewer_liars_than_half_the_groups():
+def test_median_of_means_holds_against_fewer_attackers_than_half_the_groups():
     random = np.random.default_rng(0)
     v, d = random.normal(size=(35, 3)), random.uniform(-1, 1, 35)
     honest = apply(es.group_means, d, np.ones(35, bool), 7) @ v

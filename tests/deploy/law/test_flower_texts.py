@@ -1,4 +1,4 @@
-"""Flower where silos have texts: a simulator's opening and rows, each question answered once, nothing shown unasked."""
+"""Flower where silos have texts: a simulator's setup and rows, each question answered once, nothing shown unasked."""
 
 import dataclasses
 import json
@@ -40,12 +40,12 @@ def everybody(values, folders, folder, **told):
 
 
 def remembered(folder, number):
-    (path,) = (folder / f"node{number}").glob("opening-*.npz")
+    (path,) = (folder / f"node{number}").glob("setup-*.npz")
     return Remembered.unpacked(path.read_bytes())
 
 
 def names_of(values):
-    """The opening's exchanges."""
+    """The setup's exchanges."""
     return [exchange.name for exchange in own_texts.agreed(flat.read_run(values)[0]).setup.exchanges]
 
 
@@ -61,7 +61,7 @@ def rows_in(own):
 
 
 def over_nodes(values, nodes):
-    """The server's state after the opening, the log, the network and the tallies."""
+    """The server's state after the setup, the log, the network and the tallies."""
     config, told = flat.read_run(values)
     network, log = Nodes(nodes), Heard()
     state, tallies = SetupRounds(own_texts.agreed(config).setup, SILOS, network, told, log).run_once()
@@ -88,7 +88,7 @@ LOST, GONE = ("keys", "sum-shares", "publish"), "sum-vectors"
 
 
 class Opened:
-    """One opening of which some answers were lost on their way, once each, and which one silo leaves halfway."""
+    """One setup of which some answers were lost on their way, once each, and which one silo leaves halfway."""
 
     def __init__(self, folders, folder):
         self.folder, self.values = folder, table(folder, min_available_nodes=SILOS - 1, round_attempts=2)
@@ -116,10 +116,10 @@ class Opened:
 
 @pytest.fixture(scope="module")
 def shared(folders, tmp_path_factory):
-    return Opened(folders, tmp_path_factory.mktemp("opening"))
+    return Opened(folders, tmp_path_factory.mktemp("setup"))
 
 
-def test_an_opening_over_nodes_comes_to_a_simulators_statistics_and_rows(shared, folders):
+def test_a_setup_over_nodes_comes_to_a_simulators_statistics_and_rows(shared, folders):
     """Answers are lost, and a silo leaves with its masks in the sum."""
     expected, rows, ledger = simulated(shared.values, folders, absent=[(GONE, SILOS - 1)])
     np.testing.assert_array_equal(shared.state.totals, expected.totals)
@@ -145,7 +145,7 @@ def test_a_silos_rows_alone_are_its_part_of_everybodys(folders, tmp_path):
     whole = experiment_of(values, folders).setup_results().arrays.rows
     for number in range(SILOS):
         mine = rows_after_setup(
-            Remembered.unpacked(FileStore(next((tmp_path / f"node{number}").glob("opening-*.npz"))).read()).own
+            Remembered.unpacked(FileStore(next((tmp_path / f"node{number}").glob("setup-*.npz"))).read()).own
         )
         for name in SketchRows._fields:
             one, other = getattr(mine, name)[0, 0, 0], np.asarray(getattr(whole, name))[0, 0, number]
@@ -178,7 +178,7 @@ def test_a_silo_that_is_gone_between_two_steps_is_left_out_as_in_a_simulator(nam
 
 
 @pytest.mark.slow
-def test_too_few_silos_end_the_opening_with_one_sentence(folders, tmp_path):
+def test_too_few_silos_end_the_setup_with_one_sentence(folders, tmp_path):
     values = table(tmp_path, round_attempts=2)
     with pytest.raises(RunError, match=r"3 of 4 silos answered 'sum-vectors', 4 are needed .* 2 times in a row"):
         over_nodes(values, gone_from(values, everybody(values, folders, tmp_path), "sum-vectors"))
@@ -221,16 +221,16 @@ def test_a_server_that_unmasks_twice_gets_nothing(shared, folders):
 
 
 @pytest.mark.slow
-def test_a_second_opening_is_refused_by_silos_with_texts_of_their_own(folders, tmp_path):
+def test_a_second_setup_is_refused_by_silos_with_texts_of_their_own(folders, tmp_path):
     values = table(tmp_path, round_attempts=1)
     over_nodes(values, everybody(values, folders, tmp_path, chance="os"))
-    with pytest.raises(RunError, match="in 1 opening"):
+    with pytest.raises(RunError, match="in 1 setup"):
         over_nodes(values, everybody(values, folders, tmp_path, chance="os"))
-    over_nodes(values, everybody(values, folders, tmp_path, chance="os", most_openings=2))
+    over_nodes(values, everybody(values, folders, tmp_path, chance="os", most_setups=2))
     assert setups_shown(FileStore(tmp_path / "node0" / SHOWN)) == 2
-    with pytest.raises(RunError, match="in 2 opening"):  # another seed is another run
+    with pytest.raises(RunError, match="in 2 setup"):  # another seed is another run
         other = {**values, "seed": 1}
-        over_nodes(other, everybody(other, folders, tmp_path, chance="os", most_openings=2))
+        over_nodes(other, everybody(other, folders, tmp_path, chance="os", most_setups=2))
 
 
 def refusals():
@@ -269,7 +269,7 @@ def test_what_does_not_fit_or_protect_is_told_before_anything_crosses(run, told,
 
 
 @pytest.mark.slow
-def test_a_server_that_is_stopped_after_the_opening_goes_on_without_another(folders, tmp_path):
+def test_a_server_that_is_stopped_after_the_setup_goes_on_without_another(folders, tmp_path):
     values, asked = table(tmp_path, round_attempts=1), []
     nodes = everybody(values, folders, tmp_path, chance="os")
 
@@ -285,7 +285,7 @@ def test_a_server_that_is_stopped_after_the_opening_goes_on_without_another(fold
     assert asked and not any(q.setup for q in asked)
     kept = tmp_path / "kept"
     (row,) = (json.loads(line) for line in (kept / "metrics.jsonl").read_text().splitlines())
-    assert [(one["exchange"], one["parties"]) for one in row["opening"]][-2:] == [("receive", 4), ("scale", 4)]
+    assert [(one["exchange"], one["parties"]) for one in row["setup"]][-2:] == [("receive", 4), ("scale", 4)]
     promise = json.loads((kept / "privacy.json").read_text())
     assert promise["epsilon_occurrence"] == 8.0 and promise["epsilon_round"] is None
     assert {"Published", "Change"} <= set(json.loads((kept / "messages.json").read_text()))

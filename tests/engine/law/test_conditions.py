@@ -1,4 +1,4 @@
-"""Replies that are missing, late or lies; and a server's model again from its log."""
+"""Replies that are missing, late or an attacker's; and a server's model again from its log."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -168,7 +168,7 @@ def test_who_is_not_heard_does_not_matter(aggregate):
 
 
 def test_honest_groups_without_a_difference_are_groups():
-    """Five honest messages, three of them with equal halves, against four liars who agree."""
+    """Five honest messages, three of them with equal halves, against four attackers who agree."""
     protocol = tiny_protocol(aggregate="median-of-means", byzantine=4)
     (exchange,) = protocol.exchanges
     state = protocol.init(jax.random.key(0))
@@ -201,8 +201,8 @@ def test_a_value_that_no_honest_device_can_have_is_not_counted():
     state = protocol.init(jax.random.key(0))
     seeds = jnp.arange(3, dtype=jnp.uint32)
     honest = exchange.tell(state, Reply(seeds[:2], jnp.asarray([10, 20]), jnp.asarray([700, 100])), jnp.ones(2, bool))
-    liar = Reply(seeds, jnp.asarray([10, 20, 10**6]), jnp.asarray([700, 100, 0]))
-    np.testing.assert_allclose(exchange.tell(state, liar, jnp.ones(3, bool)).weights, honest.weights, rtol=1e-6)
+    attacker = Reply(seeds, jnp.asarray([10, 20, 10**6]), jnp.asarray([700, 100, 0]))
+    np.testing.assert_allclose(exchange.tell(state, attacker, jnp.ones(3, bool)).weights, honest.weights, rtol=1e-6)
 
 
 def test_devices_report_as_many_interactions_as_they_had():

@@ -1,4 +1,4 @@
-"""Lies against the formulas of the papers, written once more in NumPy; the honest are never touched."""
+"""Attacks against the formulas of the papers, written once more in NumPy; the honest are never touched."""
 
 import math
 from dataclasses import replace
@@ -23,9 +23,9 @@ from fedrank.engine.attackers import (
     InvertedMetric,
     RandomMetric,
     TargetedSeeds,
+    draw_attackers,
     largest_step_es,
     largest_step_weights,
-    liars,
 )
 from fedrank.engine.weight_attacks import FangKrum, FangTrimmedMean, Lie, ScaledInverse
 from fedrank.metrics.online import max_rr
@@ -76,16 +76,16 @@ def messages(name):
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def jitted(attack, protocol, key, request, replies, lying):
-    return attack.tamper(key, request, replies, lying, protocol)
+def jitted(attack, protocol, key, request, replies, attacking):
+    return attack.tamper(key, request, replies, attacking, protocol)
 
 
-def tamper(attack, protocol, request, replies, lying, seed=0):
-    return jitted(attack, protocol, jax.random.key(seed), request, replies, jnp.asarray(lying))
+def tamper(attack, protocol, request, replies, attacking, seed=0):
+    return jitted(attack, protocol, jax.random.key(seed), request, replies, jnp.asarray(attacking))
 
 
-def mask(*lying):
-    return np.isin(np.arange(N), lying)
+def mask(*attacking):
+    return np.isin(np.arange(N), attacking)
 
 
 def test_every_attack_is_registered():
@@ -100,11 +100,11 @@ def test_attacks_know_what_they_work_on(name):
 
 
 @pytest.mark.parametrize("name", ON_VALUES + ON_WEIGHTS)
-@pytest.mark.parametrize("lying", [(), (5,), (0, 3, 11), tuple(range(N))])
-def test_only_liars_lie_and_what_they_send_can_be_sent(name, lying):
+@pytest.mark.parametrize("attacking", [(), (5,), (0, 3, 11), tuple(range(N))])
+def test_only_attackers_change_replies_and_what_they_send_can_be_sent(name, attacking):
     protocol, request, replies = messages(name)
-    sent = tamper(ATTACKS.get(name)(), protocol, request, replies, mask(*lying))
-    honest = ~mask(*lying)
+    sent = tamper(ATTACKS.get(name)(), protocol, request, replies, mask(*attacking))
+    honest = ~mask(*attacking)
     for before, after in zip(jax.tree.leaves(replies), jax.tree.leaves(sent), strict=True):
         assert before.dtype == after.dtype and before.shape == after.shape
         assert np.asarray(before)[honest].tobytes() == np.asarray(after)[honest].tobytes()
@@ -115,12 +115,12 @@ def test_only_liars_lie_and_what_they_send_can_be_sent(name, lying):
 @pytest.mark.parametrize("name", ON_VALUES + ON_WEIGHTS)
 def test_runs_are_mapped(name):
     protocol, request, replies = messages(name)
-    attack, lying = ATTACKS.get(name)(), jnp.asarray(mask(1, 4, 5, 9))
+    attack, attacking = ATTACKS.get(name)(), jnp.asarray(mask(1, 4, 5, 9))
     keys = jax.vmap(jax.random.key)(jnp.arange(3))
     batch = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), (request, replies))
-    mapped = jax.jit(jax.vmap(lambda k, q, r: attack.tamper(k, q, r, lying, protocol)))(keys, *batch)
+    mapped = jax.jit(jax.vmap(lambda k, q, r: attack.tamper(k, q, r, attacking, protocol)))(keys, *batch)
     for run in range(3):
-        alone = jitted(attack, protocol, keys[run], request, replies, lying)
+        alone = jitted(attack, protocol, keys[run], request, replies, attacking)
         for one, all_ in zip(jax.tree.leaves(alone), jax.tree.leaves(mapped), strict=True):
             np.testing.assert_allclose(all_[run], one, rtol=1e-5, atol=1e-6)
 
@@ -129,7 +129,7 @@ def test_runs_are_mapped(name):
 
 
 def test_random_values_are_uniform():
-    """20,000 lies on 0 .. largest: mean and variance of the discrete uniform within 5 standard errors."""
+    """20,000 false values on 0 .. largest: mean and variance of the discrete uniform within 5 standard errors."""
     protocol, request, replies = es_messages(parties=20_000)
     largest = protocol.per_half * protocol.metric.largest
     sent = tamper(RandomMetric(), protocol, request, replies, np.ones(20_000, bool))
@@ -214,23 +214,23 @@ def test_largest_step():
 # Weights
 
 
-@pytest.mark.parametrize("lying", [(1, 4), (0, 3, 5, 7), tuple(range(5)), tuple(range(8))])
-def test_a_little_is_enough(lying):
+@pytest.mark.parametrize("attacking", [(1, 4), (0, 3, 5, 7), tuple(range(5)), tuple(range(8))])
+def test_a_little_is_enough(attacking):
     protocol, request, replies = weight_messages()
-    own = np.asarray(replies.weights, float)[list(lying)]
-    s = N // 2 + 1 - len(lying)
-    z = distributions.norm.ppf(min((N - len(lying) - s) / (N - len(lying)), 1 - 1e-6))
-    sent = tamper(Lie(), protocol, request, replies, mask(*lying))
+    own = np.asarray(replies.weights, float)[list(attacking)]
+    s = N // 2 + 1 - len(attacking)
+    z = distributions.norm.ppf(min((N - len(attacking) - s) / (N - len(attacking)), 1 - 1e-6))
+    sent = tamper(Lie(), protocol, request, replies, mask(*attacking))
     np.testing.assert_allclose(
-        np.asarray(sent.weights)[list(lying)], [own.mean(0) - z * own.std(0)] * len(lying), atol=2e-5
+        np.asarray(sent.weights)[list(attacking)], [own.mean(0) - z * own.std(0)] * len(attacking), atol=2e-5
     )
-    sent = tamper(Lie(z=1.5), protocol, request, replies, mask(*lying))
-    np.testing.assert_allclose(sent.weights[lying[0]], own.mean(0) - 1.5 * own.std(0), atol=1e-6)
+    sent = tamper(Lie(z=1.5), protocol, request, replies, mask(*attacking))
+    np.testing.assert_allclose(sent.weights[attacking[0]], own.mean(0) - 1.5 * own.std(0), atol=1e-6)
 
 
 def test_shift_of_a_little():
     """n = 50, m = 24: s = 2 and z = Φ⁻¹(24/26)."""
-    shift = Lie().shift(jnp.asarray(liars(50, 0.48, seed=0)))
+    shift = Lie().shift(jnp.asarray(draw_attackers(50, 0.48, seed=0)))
     assert float(shift) == pytest.approx(distributions.norm.ppf(24 / 26), rel=1e-5)
 
 
@@ -241,20 +241,20 @@ def test_one_who_lies_a_little_sends_the_truth():
 
 
 def test_fang_against_the_trimmed_mean():
-    """Each number of each liar lies 3 to 4 standard deviations on the far side of their mean, and all over it."""
+    """Each number of each attacker lies 3 to 4 standard deviations on the far side of their mean, and all over it."""
     protocol, request, replies = weight_messages(spread=0.3)
-    lying = [0, 2, 3, 8, 10]
-    own, start = np.asarray(replies.weights, float)[lying], np.asarray(request.weights, float)
+    attacking = [0, 2, 3, 8, 10]
+    own, start = np.asarray(replies.weights, float)[attacking], np.asarray(request.weights, float)
     away = []
     for seed in range(40):
-        sent = tamper(FangTrimmedMean(), protocol, request, replies, mask(*lying), seed)
-        moved = (np.asarray(sent.weights, float)[lying] - own.mean(0)) / own.std(0)
+        sent = tamper(FangTrimmedMean(), protocol, request, replies, mask(*attacking), seed)
+        moved = (np.asarray(sent.weights, float)[attacking] - own.mean(0)) / own.std(0)
         away.append(moved * -np.where(own.mean(0) > start, 1, -1))
     assert {1, -1} == set(np.where(own.mean(0) > start, 1, -1)), "both directions are tested"
     away = np.array(away)
     assert away.min() >= 3 - 1e-4 and away.max() <= 4 + 1e-4
     assert abs(away.mean() - 3.5) < 5 / math.sqrt(12 * away.size)
-    assert away.std(axis=1).min() > 0.01, "liars draw by themselves"
+    assert away.std(axis=1).min() > 0.01, "attackers draw by themselves"
 
 
 def krum_picks_first(vectors, byzantine):
@@ -280,7 +280,7 @@ def fang_step(start, own, threshold):
             if krum_picks_first(np.concatenate([[crafted] * copies, own]), copies):
                 return step, copies
             step /= 2
-    raise AssertionError("as many copies as liars always suffice")
+    raise AssertionError("as many copies as attackers always suffice")
 
 
 def test_fang_against_krum():
@@ -319,12 +319,12 @@ def test_fang_makes_krum_go_back():
     krum, backwards = AGGREGATORS.get("krum"), 0
     for seed in range(10):
         protocol, request, replies = weight_messages(seed, spread=0.3)
-        lying = mask(1, 2, 6, 8)
-        sent = tamper(FangKrum(), protocol, request, replies, lying)
+        attacking = mask(1, 2, 6, 8)
+        sent = tamper(FangKrum(), protocol, request, replies, attacking)
         model = np.asarray(krum(sent.weights, jnp.ones(N), jnp.ones(N, bool), 4))
         picked = [party for party in range(N) if (model == np.asarray(sent.weights[party])).all()]
-        going = np.sign(np.asarray(replies.weights)[lying].mean(0) - np.asarray(request.weights))
-        backwards += lying[picked[0]] and ((model - np.asarray(request.weights)) * going < 0).all()
+        going = np.sign(np.asarray(replies.weights)[attacking].mean(0) - np.asarray(request.weights))
+        backwards += attacking[picked[0]] and ((model - np.asarray(request.weights)) * going < 0).all()
     assert backwards >= 8
 
 
@@ -351,19 +351,19 @@ def test_scaled_inverse():
     assert np.std(noise) == pytest.approx(0.5, rel=5 / math.sqrt(2 * size))
 
 
-# Who lies, and with which clicks
+# Who attacks, and with which clicks
 
 
 @pytest.mark.parametrize(("parties", "share", "number"), [(10, 0, 0), (10, 0.05, 1), (10, 0.39, 3), (100, 0.29, 29)])
-def test_number_of_liars(parties, share, number):
-    lying = liars(parties, share, seed=4)
-    assert lying.dtype == bool and lying.shape == (parties,) and lying.sum() == number
-    assert (lying == liars(parties, share, seed=4)).all()
-    assert liars(parties, 1, 0).all()
+def test_number_of_attackers(parties, share, number):
+    attacking = draw_attackers(parties, share, seed=4)
+    assert attacking.dtype == bool and attacking.shape == (parties,) and attacking.sum() == number
+    assert (attacking == draw_attackers(parties, share, seed=4)).all()
+    assert draw_attackers(parties, 1, 0).all()
 
 
-def test_everyone_lies_equally_often():
-    often = sum(liars(10, 0.3, seed).astype(int) for seed in range(2000))
+def test_everyone_attacks_equally_often():
+    often = sum(draw_attackers(10, 0.3, seed).astype(int) for seed in range(2000))
     assert np.abs(often - 600).max() < 5 * math.sqrt(2000 * 0.3 * 0.7)
 
 
@@ -379,9 +379,9 @@ def test_inverted_user():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: liars(0, 0.1, 0),
-        lambda: liars(5, 1.1, 0),
-        lambda: liars(5, -0.1, 0),
+        lambda: draw_attackers(0, 0.1, 0),
+        lambda: draw_attackers(5, 1.1, 0),
+        lambda: draw_attackers(5, -0.1, 0),
         lambda: TargetedSeeds(0),
         lambda: TargetedSeeds(target="up"),
         lambda: TargetedSeeds(target_seed=-1),

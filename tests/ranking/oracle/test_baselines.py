@@ -9,11 +9,11 @@ from scipy.optimize import minimize
 from worlds import tiny_queries
 
 from fedrank.core.errors import DataError, MissingExtraError, UnknownNameError
-from fedrank.ranking import label_rankers as baselines
+from fedrank.ranking.baselines import label_rankers as baselines
+from fedrank.ranking.baselines.label_rankers import BASELINES, fit_baseline, label_pairs, least_hinge_loss
 from fedrank.ranking.data.generate import generated
 from fedrank.ranking.data.queries import QuerySet, concatenate
 from fedrank.ranking.data.splits import Splits
-from fedrank.ranking.label_rankers import BASELINES, fit_baseline, label_pairs, least_hinge_loss
 
 
 def queries(x, y, lengths):

@@ -190,7 +190,7 @@ def test_curves_have_what_silos_reach_alone_as_lines(one):
     )
 
 
-def test_what_crossed_is_told_of_the_opening_and_of_training_apart(one):
+def test_what_crossed_is_told_of_the_setup_and_of_training_apart(one):
     run = one[0]
     setup, training, every = words.ledger_words(run)
     assert "a silo sent 20.1 kB and received 51 kB" in setup and "“receive”" in setup

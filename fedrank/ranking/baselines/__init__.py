@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedrank.metrics.online import OnlineMetric
+from fedrank.ranking.baselines.label_rankers import Model, fit_baseline
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.evaluate import Evaluator
-from fedrank.ranking.label_rankers import Model, fit_baseline
 from fedrank.ranking.rankers.linear import Linear
 
 
@@ -42,7 +42,7 @@ def baselines(
     """Train and evaluate each; what was done before in this process is remembered, for sweeps.
 
     Args:
-        names: Names of :data:`fedrank.ranking.label_rankers.BASELINES`.
+        names: Names of :data:`fedrank.ranking.baselines.label_rankers.BASELINES`.
         splits: The data.
         metric: Online metric whose exact expectation is wanted.
         users: Click models to take it under.

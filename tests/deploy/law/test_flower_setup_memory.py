@@ -1,4 +1,4 @@
-"""A silo's memory of an opening: one answer a question, one opening a run, and keys that are gone at the end."""
+"""A silo's memory of a setup: one answer a question, one setup a run, and keys that are gone at the end."""
 
 import dataclasses
 import secrets
@@ -81,7 +81,7 @@ def test_a_silo_answers_each_question_once_and_another_in_its_place_not_at_all(w
     store = FileStore(tmp_path / "deep" / "silo.npz")
     if where == "context":
         flwr = pytest.importorskip("flwr.app", reason="needs flwr: pip install 'fedrank[flower]'")
-        store = ContextStore(flwr.RecordDict(), "opening")
+        store = ContextStore(flwr.RecordDict(), "setup")
     with pytest.raises(RunError, match="asked 'show' and has not taken part"):
         noisy(store, 1, 1)
     first = noisy(store, 0, 1)
@@ -106,16 +106,14 @@ def test_sketches_are_handed_out_once_unless_the_node_says_otherwise(tmp_path):
     noisy(store, 0, 2)  # nothing was shown: the run may begin anew
     noisy(store, 1, 2)
     noisy(store, 0, 3)
-    with pytest.raises(
-        RunError, match=r"in 1 opening\(s\), of this run or others.* its node allows 1 \(most-openings\)"
-    ):
+    with pytest.raises(RunError, match=r"in 1 setup\(s\), of this run or others.* its node allows 1 \(most-setups\)"):
         noisy(store, 1, 3)
     noisy(store, 1, 3, most=2)
     noisy(store, 2, 3, most=2)
     other = FileStore(tmp_path / "another-run.npz")
     noisy(other, 0, 1, most=2)
-    with pytest.raises(RunError, match="in 2 opening"):
+    with pytest.raises(RunError, match="in 2 setup"):
         noisy(other, 1, 1, most=2)
     store.path.write_bytes(store.path.read_bytes()[:100])
-    with pytest.raises(RunError, match="what this node remembers of the run's opening is damaged"):
+    with pytest.raises(RunError, match="what this node remembers of the run's setup is damaged"):
         noisy(store, 0, 1)

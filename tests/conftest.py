@@ -18,12 +18,12 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))  # helpers that several test folders share
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Most of a test's time goes into compiling programs that it runs once or twice. With FEDRANK_TEST_FULL_XLA=1 they are
-# compiled as users compile them.
+# With FEDRANK_TEST_FULL_XLA=1 programs are compiled as users compile them.
 if not os.environ.get("FEDRANK_TEST_FULL_XLA"):
-    quick = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-    if quick not in os.environ.get("XLA_FLAGS", ""):
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quick}".strip()
+    import quick_xla
+
+    if quick_xla.FLAGS not in os.environ.get("XLA_FLAGS", ""):
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quick_xla.FLAGS}".strip()
 # Arrays of different ranks do not broadcast by accident: a missing axis is an error, not a wrong number.
 os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
 

@@ -93,13 +93,11 @@ class Copy:
     def __init__(self, folder: Path, cache: Path):
         self.folder = folder
         shutil.copytree(ROOT, folder, ignore=_NOT_COPIED, symlinks=True)
-        flags = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
         self._environment = {
             **os.environ,
             "PYTHONPATH": str(folder),
             "PYTHONDONTWRITEBYTECODE": "",  # importing takes longer than most of these tests
             "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": os.environ.get("XLA_FLAGS", flags),
             "JAX_COMPILATION_CACHE_DIR": str(cache),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",

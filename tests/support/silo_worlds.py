@@ -23,8 +23,6 @@ SILOS, FEATURES, ROWS, VALI = 3, 6, 12, 24
 #: Training rows of each silo.
 TRAIN = (12, 7, 4)
 
-#: Compiling is most of what these tests take; the tiny programs need no expensive passes.
-QUICK = {"xla_llvm_disable_expensive_passes": True, "xla_backend_optimization_level": 0}
 #: A generator whose code compiles in half the time, for the shuffles of local training.
 _GENERATOR = "unsafe_rbg"
 
@@ -86,7 +84,7 @@ def _garbage(leaf, bad):
     return jnp.where(_beside(bad, leaf), jnp.asarray(value, leaf.dtype), leaf)
 
 
-@partial(jax.jit, static_argnums=0, compiler_options=QUICK)
+@partial(jax.jit, static_argnums=0)
 def _played(protocol, seed, rule, target, party, heard, broken):
     silos, key = protocol.silos, jax.random.key(seed, impl=_GENERATOR)
 

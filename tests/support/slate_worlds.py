@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from silo_worlds import QUICK
 
 from fedrank.core.protocol import Party
 from fedrank.slates.fedslate import FedSlate
@@ -112,7 +111,7 @@ def exchange(name: str, protocol: FedSlate = PROTOCOL) -> Any:
     return next(e for e in protocol.exchanges if called(e) == name)
 
 
-@partial(jax.jit, static_argnums=0, compiler_options=QUICK)
+@partial(jax.jit, static_argnums=0)
 def _asked(e, state, own, key, heard, sent):
     request, who = e.ask(state), e.asked(state, K)
     who = jnp.ones(K, bool) if who is None else who
@@ -185,7 +184,7 @@ class Misheard(Satisfaction):
         return after, jax.tree.map(lambda wrong, right: jnp.where(self.loud, wrong, right), other, turns), over
 
 
-@partial(jax.jit, compiler_options=QUICK)
+@jax.jit
 def _first(key):
     s = PROTOCOL.settings
     own = jax.tree.map(lambda leaf: leaf[0], PROTOCOL.parties(key[None]).own)
@@ -193,7 +192,7 @@ def _first(key):
     return PROTOCOL.init(jax.random.fold_in(key, _INIT)), own, scene
 
 
-@partial(jax.jit, compiler_options=QUICK)
+@jax.jit
 def _lived(scene, own, key, number, loud):
     s = PROTOCOL.settings
     fields = {f.name: getattr(s.world, f.name) for f in dataclasses.fields(s.world)}

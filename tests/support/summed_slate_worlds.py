@@ -5,7 +5,6 @@ from functools import cache, partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from silo_worlds import QUICK
 
 from fedrank.core.protocol import Party
 from fedrank.slates.fedslate import FedSlate
@@ -40,7 +39,7 @@ def exchange(name, protocol=PROTOCOL):
     return next(e for e in protocol.exchanges if e.name == name)
 
 
-@partial(jax.jit, static_argnums=0, compiler_options=QUICK)
+@partial(jax.jit, static_argnums=0)
 def _asked(name, state, own, heard):
     e = exchange(name)
     request = e.ask(state)

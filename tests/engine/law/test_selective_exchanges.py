@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from silo_worlds import QUICK
 from worlds import tiny_parties, tiny_protocol
 
 from fedrank.core.errors import ConfigError
@@ -121,7 +120,7 @@ def parties(per_run=False):
     return Party(jnp.uint32(1000), Own(numbers, jnp.zeros(shape, jnp.uint32)))
 
 
-@partial(jax.jit, static_argnums=0, compiler_options=QUICK)
+@partial(jax.jit, static_argnums=0)
 def _quickly(simulator, *arguments):
     return simulator.advance(*arguments, 0, ROUNDS)
 

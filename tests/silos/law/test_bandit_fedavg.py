@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from silo_worlds import QUICK, ROWS, SILOS, TRAIN, changed, deep_sgd, linear_sgd, played, tiny_bandit, tiny_silos
+from silo_worlds import ROWS, SILOS, TRAIN, changed, deep_sgd, linear_sgd, played, tiny_bandit, tiny_silos
 
 from fedrank.core.errors import ConfigError
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
@@ -267,7 +267,7 @@ RULES = (
 TARGETS = (0, 1, 2, 0, 1, 2)
 
 
-@partial(jax.jit, static_argnums=0, compiler_options=QUICK)
+@partial(jax.jit, static_argnums=0)
 def _simulated(simulator, keys, party, each):
     def begin(key, seed, rule, target):
         return simulator.protocol.begin(jax.random.key(seed), rule, target)

@@ -1,6 +1,5 @@
 """The Gymnasium environments keep Gymnasium's contract, by its own checker, and agree with each other and the world."""
 
-import functools
 import warnings
 
 import jax
@@ -47,7 +46,7 @@ def test_a_step_is_a_round_of_the_world():
     action = [[0, 4], [3, 1]]
     observation, reward, *_, info = env.step(action)
 
-    @functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+    @jax.jit
     def world(key):
         scene = WORLD.first(WORLD.draw(jax.random.fold_in(key, 0)))
         return scene, WORLD.round(scene, jnp.asarray(action, jnp.int32), WORLD.draw(jax.random.fold_in(key, 1)))

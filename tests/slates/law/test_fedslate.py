@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from silo_worlds import QUICK
 from slate_worlds import (
     COPIES,
     EPISODE,
@@ -139,7 +138,7 @@ def test_platforms_with_feedback_learn_first_and_only_who_goes_before_others_sen
     assert [called(e) for e in steps] == [f"{what} {p}" for p in (0, 2, 1) for what in ("compare", "step")]
     assert [bool(e.reply.fields) for e in steps if e.name == "step"] == [True, True, False]
     assert exchange("targets", THREE).max_asked(3) == 2
-    asked = jax.jit(lambda: exchange("targets", THREE).asked(THREE.init(jax.random.key(0)), 3), compiler_options=QUICK)
+    asked = jax.jit(lambda: exchange("targets", THREE).asked(THREE.init(jax.random.key(0)), 3))
     assert np.asarray(asked()).tolist() == [True, False, True]
 
 
@@ -152,16 +151,14 @@ def test_alone_nothing_crosses_and_who_sees_no_click_does_not_learn():
     assert [called(e) for e in ALONE.exchanges if e.name == "compare"] == ["compare 0"]
     assert [called(e) for e in CENTRAL.exchanges if e.name == "compare"] == ["compare 0", "compare 1"]
     values = jnp.asarray(np.random.default_rng(0).normal(size=(K, N)), jnp.float32)
-    np.testing.assert_array_equal(
-        jax.jit(partial(federated_values, ALONE.settings), compiler_options=QUICK)(jnp.zeros(1), values), values
-    )
+    np.testing.assert_array_equal(jax.jit(partial(federated_values, ALONE.settings))(jnp.zeros(1), values), values)
 
 
 def test_centrally_a_platform_is_told_what_the_other_knows_of_the_user():
     observed = np.array([0.45, 0.62], np.float32)
     scene = Scene(User(jnp.float32(0), jnp.int32(10)), jnp.zeros((K, N)), jnp.asarray(observed))
 
-    @partial(jax.jit, compiler_options=QUICK)
+    @jax.jit
     def seen():
         return jax.vmap(partial(user_features, CENTRAL.settings))(first_views(CENTRAL.settings, scene))
 
@@ -214,9 +211,7 @@ def test_of_several_others_omega_is_told_the_mean():
     values = np.random.default_rng(0).normal(size=(3, B, N)).astype(np.float32)
     for others in ("aligned", "pooled"):
         protocol = slates(world={"platforms": 3, "time_budget": 12}, others=others)
-        found = jax.jit(
-            lambda x, s=protocol.settings: [others_mean(s, x, p) for p in range(3)], compiler_options=QUICK
-        )(values)
+        found = jax.jit(lambda x, s=protocol.settings: [others_mean(s, x, p) for p in range(3)])(values)
         for p in range(3):
             mean = np.delete(values, p, axis=0).mean(axis=0)
             mean = np.repeat(mean.mean(axis=1, keepdims=True), N, axis=1) if others == "pooled" else mean
@@ -243,7 +238,7 @@ def advance(protocol=PROTOCOL, rounds=ROUNDS, seeds=(3,), **simulator):
 
 
 def keyed(protocol, keys):
-    return jax.jit(protocol.parties, compiler_options=QUICK)(keys)
+    return jax.jit(protocol.parties)(keys)
 
 
 def close(a, b):

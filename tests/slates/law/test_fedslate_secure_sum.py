@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from silo_worlds import QUICK
 from summed_slate_worlds import (
     EVERYBODY,
     PROTOCOL,
@@ -50,7 +49,7 @@ def test_sums_on_the_grid_are_the_float_sums_within_half_a_step_a_number(grid):
     low, high = grid.centre - grid.clip * grid.unit, grid.centre + grid.clip * grid.unit
     values = np.random.default_rng(0).uniform(low, high, (K, 50)).astype(np.float32)
 
-    @partial(jax.jit, compiler_options=QUICK)
+    @jax.jit
     def mean(values):
         return grid.mean(jnp.sum(grid.integers(values), axis=0, dtype=jnp.uint32), values.shape[0])
 
@@ -64,7 +63,7 @@ def test_a_platform_finds_the_mean_of_the_others_in_the_sum(others):
     protocol = summed(others=others)
     values = np.random.default_rng(1).normal(0, 5, (K, B, N)).astype(np.float32)
 
-    @partial(jax.jit, compiler_options=QUICK)
+    @jax.jit
     def found(values, there):
         words = SUMS.values_grid(None).integers(values)
         total = jnp.sum(words, axis=0, dtype=jnp.uint32)
@@ -89,7 +88,7 @@ def test_the_coordinator_uses_nothing_of_replies_but_their_sum(name):
     """Platforms' replies change places, or are masked so that nobody's is left: it comes to the same, to the bit."""
     state, own = met()
     _, _, _, replies = asked_of_all(name, state, own)
-    tell = jax.jit(exchange(name).tell, compiler_options=QUICK)
+    tell = jax.jit(exchange(name).tell)
     sums = {part: jnp.zeros_like(getattr(state, part)) for part in ("values", "batch", "following", "targets")}
     state = state._replace(**sums)
     told = tell(state, replies, EVERYBODY)
@@ -142,12 +141,12 @@ def joined(head, values, p):
     return jax.vmap(PROTOCOL.settings.head.values, (None, 0, 0))(head, values[p], others)
 
 
-@partial(jax.jit, compiler_options=QUICK)
+@jax.jit
 def federated(local, head, then, p):
     return joined(head, valued(local, then), p)
 
 
-@partial(jax.jit, compiler_options=QUICK)
+@jax.jit
 def gradients(local, head, then, targets):
     """Of equations 14 and 15 over all platforms, written out: by the local networks and by Ω."""
 
@@ -249,7 +248,7 @@ def test_targets_of_several_are_a_mean_and_everybody_keeps_its_own():
     targets = jnp.asarray([[1.0, 2.0, 3.0], [3.0, 2.0, -1.0], [0.0, 0.0, 0.0]], jnp.float32)
     choice = jnp.asarray([[1.0, 0.0], [2.0, 0.5], [0.0, 0.0]], jnp.float32)
 
-    @partial(jax.jit, compiler_options=QUICK)
+    @jax.jit
     def tell(state, targets, choice):
         return e.tell(state, e.reply.message(grid.integers(targets), grid.integers(choice)), EVERYBODY)
 
@@ -279,7 +278,7 @@ def test_noise_is_on_what_is_sent_and_a_platform_takes_its_own_off():
     protocol, draws = summed(noise=noise), np.random.default_rng(3).integers(-300, 300, (K, N)).astype(np.int32)
     values = np.random.default_rng(4).normal(1.0, 2.0, (K, N)).astype(np.float32)
 
-    @partial(jax.jit, compiler_options=QUICK)
+    @jax.jit
     def found(values, draws):
         grid = SUMS.values_grid(noise)
         words = grid.integers(values, draws)
@@ -298,8 +297,8 @@ def test_what_an_exchange_sends_has_the_noise_that_it_drew():
     look = exchange("look", summed(noise=noise))
     state, own = met()
     me = Party(None, jax.tree.map(lambda leaf: leaf[1], own))
-    drawn = jax.jit(look.draw, compiler_options=QUICK)(jax.random.key(3))
-    respond = jax.jit(look.respond, compiler_options=QUICK)
+    drawn = jax.jit(look.draw)(jax.random.key(3))
+    respond = jax.jit(look.respond)
     party, reply = respond(look.ask(state), me, drawn)
     _, without = respond(look.ask(state), me, jnp.zeros_like(drawn))
     np.testing.assert_array_equal((reply.values - without.values).astype(np.int32), drawn)
@@ -360,7 +359,7 @@ def test_a_run_counts_what_crosses():
     assert seen["world"]["engagement"].shape == (ROUNDS, 2, K)
     assert np.all(np.asarray(seen["watched"]["target"])[-1])
     assert simulator.server(states).round.tolist() == [ROUNDS] * 2
-    evaluated = jax.jit(PROTOCOL.evaluated, compiler_options=QUICK)
+    evaluated = jax.jit(PROTOCOL.evaluated)
     found = evaluated(simulator.server(states), own, jax.random.split(jax.random.key(7), (2, 4)))
     assert found.shape == (2, 4, K)
     assert np.all(np.asarray(found) > 0)

@@ -17,7 +17,6 @@ from fedrank.slates.world.satisfaction import Draws, Satisfaction, User
 RAND = {10: (947.1, 948.3), 100: (942.8, 945.0), 500: (938.7, 940.0)}
 PUBLISHED_ERROR = 161 / 5000**0.5  # of a mean over their 5,000 episodes; 161 is an episode's standard deviation
 #: What runs once and briefly is compiled without LLVM's optimisations, in a third of the time.
-QUICKLY = {"xla_backend_optimization_level": 0}
 #: Three platforms with candidates of their own, in a new order every round, and a user who may leave a slate alone.
 MIXED = Satisfaction(
     candidates=6, slate=2, platforms=3, time_budget=6, sensitivity=0.3, choice=Multinomial(no_click=0.5),
@@ -47,8 +46,8 @@ def random_returns(world, key, episodes):
     return jax.vmap(episode)(jax.random.split(key, episodes))
 
 
-def many_returns(world, batches, episodes, options=None):
-    run = jax.jit(random_returns, static_argnums=(0, 2), compiler_options=options)
+def many_returns(world, batches, episodes):
+    run = jax.jit(random_returns, static_argnums=(0, 2))
     rows = [jax.device_get(run(world, jax.random.key(batch), episodes)) for batch in range(batches)]
     returns, means, done = (np.concatenate(row) for row in zip(*rows, strict=True))
     assert done[:, -1].all() and not done[:, :-1].any()
@@ -58,7 +57,7 @@ def many_returns(world, batches, episodes, options=None):
 def test_random_slates_return_what_the_paper_reports_at_ten_candidates():
     world = preset("recsim")
     assert world.rounds_per_episode == 61
-    returns, means = many_returns(world, 1, 2048, QUICKLY)
+    returns, means = many_returns(world, 1, 2048)
     np.testing.assert_allclose(means.mean(0), RAND[10], atol=2 * PUBLISHED_ERROR)
     np.testing.assert_allclose(returns.mean(0), means.mean(0), atol=4 * 161 / 2048**0.5)
     np.testing.assert_allclose(returns.std(0), 161, rtol=0.1)
@@ -85,7 +84,7 @@ def test_random_slates_return_what_the_paper_reports_at_many_candidates(candidat
 PLAIN = preset("recsim", sensitivity=0.5, observation_noise=0.8, time_budget=4)
 
 
-@functools.partial(jax.jit, static_argnums=0, compiler_options=QUICKLY)
+@functools.partial(jax.jit, static_argnums=0)
 def two_rounds(world, keys):
     """Per key, and for each of two rounds on end: the scene, the slates, the draws, and what the round returns."""
 
@@ -114,7 +113,7 @@ def plain():
         draws = PLAIN.draw(key)
         return draws, PLAIN.round(PLAIN.first(draws), jnp.asarray([[0, 1, 2]] * 2, jnp.int32), draws)
 
-    run = jax.jit(jax.vmap(one), compiler_options=QUICKLY)
+    run = jax.jit(jax.vmap(one))
     return jax.device_get(run(jax.random.split(jax.random.key(4), 600)))
 
 
@@ -237,7 +236,7 @@ def test_both_semantics_are_one_world_in_terms_of_chocolate():
     user, slate = User(jnp.float32(-1.0), jnp.int32(9)), jnp.zeros(1, jnp.int32)
     draws = Draws(*(jnp.float32(x) for x in (0.2, 0.7, -0.3, 0.05)))
 
-    @functools.partial(jax.jit, compiler_options=QUICKLY)
+    @jax.jit
     def both(k):
         return code.step(user, k[None], slate, draws), paper.step(user, 1.0 - k[None], slate, draws)
 

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from silo_worlds import QUICK
 from slate_worlds import (
     COPIES,
     DISCOUNT,
@@ -111,7 +110,7 @@ def test_moments_by_age_are_what_there_was_and_two_platforms_entries_correspond(
 def test_a_batch_may_be_of_any_moment_that_has_a_next_one_and_of_no_other():
     e, state = exchange("batch"), played()[-1].state
 
-    @partial(jax.jit, compiler_options=QUICK)
+    @jax.jit
     def ages(keys, round_):
         return jax.vmap(lambda key: e.ask(state._replace(key=key, round=round_)).ages)(keys)
 
@@ -179,7 +178,7 @@ def test_in_the_published_code_the_others_part_of_a_target_is_of_now_and_online(
     h = played()[LAST]
     state, sent = h.told["batch"].state, h.told["batch"].replies
     e = exchange("targets", slates(faults=Faults(online_others=True)))
-    told = jax.jit(e.federated_next_values, compiler_options=QUICK)(state, state.following)
+    told = jax.jit(e.federated_next_values)(state, state.following)
     joint = omega(f64(state.target), f64(sent.following)[0], f64(sent.values)[1])
     np.testing.assert_allclose(told[0], joint, rtol=1e-4, atol=1e-5)
     assert np.abs(np.asarray(told - h.told["targets"].request.values)[0]).max() > 1e-3
@@ -348,7 +347,7 @@ def test_the_agents_choice_models_are_the_users_own_a_learnt_one_and_the_publish
     items, user = jnp.asarray((k[:, None] - 0.5) * 12**0.5), jnp.asarray([10 * (observed - 0.5), 0, 0, 0])
     taught = jnp.asarray([-1.5, 0.4], jnp.float32)
     models = [settings(choice=choice) for choice in ("true", "learned", "published")]
-    found = jax.jit(lambda *args: [choice_scores(s, *args) for s in models], compiler_options=QUICK)(
+    found = jax.jit(lambda *args: [choice_scores(s, *args) for s in models])(
         taught, user.astype(jnp.float32), items.astype(jnp.float32)
     )
     v = {s.choice: np.append(np.asarray(scores), float(none)) for s, (scores, none) in zip(models, found, strict=True)}

@@ -19,7 +19,6 @@ from fedrank.slates.world.satisfaction import Draws, RoundDraws, User
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 TRACES = ("recsim_10", "recsim_100")
 #: What runs once and briefly is compiled without LLVM's optimisations, in a third of the time.
-QUICKLY = {"xla_backend_optimization_level": 0}
 NEAR = {"rtol": 1e-5, "atol": 2e-6}
 
 
@@ -43,7 +42,7 @@ def f32(values):
 
 @functools.cache
 def stepper(world):
-    return jax.jit(jax.vmap(world.step), compiler_options=QUICKLY)
+    return jax.jit(jax.vmap(world.step))
 
 
 @functools.cache
@@ -56,7 +55,7 @@ def runner(world):
         first = world.first(before)
         return first, jax.lax.scan(one, first, (slates, draws))[1]
 
-    return jax.jit(episodes, compiler_options=QUICKLY)
+    return jax.jit(episodes)
 
 
 def check_steps(trace):

@@ -12,7 +12,6 @@ from fedrank.slates.world.choice import CHOICES, Cascade, Multinomial, Proportio
 
 SCORES = np.array([0.3, 1.7, -0.4, 0.9], np.float32)
 #: What runs once and briefly is compiled without LLVM's optimisations.
-QUICKLY = {"xla_backend_optimization_level": 0}
 GRID = 20_000  # uniform numbers at the middles of equal cells: sampling without chance
 
 
@@ -42,13 +41,13 @@ EXACT = [
 ]
 
 
-@functools.partial(jax.jit, static_argnums=0, compiler_options=QUICKLY)
+@functools.partial(jax.jit, static_argnums=0)
 def judge(model, scores, uniform):
     """Probabilities and choices of one slate, in one compiled function."""
     return model.probabilities(scores), jax.vmap(functools.partial(model.choose, scores))(uniform)
 
 
-@functools.partial(jax.jit, static_argnums=0, compiler_options=QUICKLY)
+@functools.partial(jax.jit, static_argnums=0)
 def last_choices(model, scores):
     """What the largest uniform number chooses, slate by slate."""
     return jax.vmap(lambda one: model.choose(one, jnp.float32(1 - 2**-24)))(scores)

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 import pytest
-from silo_worlds import QUICK
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import PUBLIC_AXES
@@ -93,7 +92,7 @@ def _advance(protocol, conditions=EVERYBODY, rounds=ROUNDS):
         return rounds_of._advance(simulator, 1, keys, states, parties.shared, own, number)
 
     # What Simulator.advance calls, compiled without the passes that make long runs fast.
-    once, history = jax.jit(once, compiler_options=QUICK), []
+    once, history = jax.jit(once), []
     for number in range(rounds):
         states, own, seen = once(states, own, jnp.uint32(number))
         history.append(jax.tree.map(np.asarray, (states, own, seen)))

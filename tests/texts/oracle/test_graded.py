@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from silo_worlds import QUICK
 
 from fedrank.core.errors import ConfigError
 from fedrank.texts.graded import LOSSES, Batch, GradedLearner
@@ -110,7 +109,7 @@ def _compiled(kind):
     def both(model, own, cross, weight):
         return learner.loss_of(model, own), learner.step(model, own, cross, weight)
 
-    return jax.jit(both, compiler_options=QUICK)
+    return jax.jit(both)
 
 
 def _ran(kind, model, own, cross, weight):

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from silo_worlds import QUICK
 from text_worlds import SILOS, Collection, alone, setup_of, small_federation, small_texts
 
 from fedrank.engine.simulator import Conditions
@@ -46,9 +45,7 @@ def world():
 
     own = parties.own._replace(local=models(2, SILOS), plus=models(2, SILOS))
     states = SketchState(jnp.zeros(2, jnp.uint32), models(2), models(2))
-    measured = jax.jit(
-        lambda states, own: scored(protocol, MEASURES, states, parties.shared, own, more), compiler_options=QUICK
-    )
+    measured = jax.jit(lambda states, own: scored(protocol, MEASURES, states, parties.shared, own, more))
     values = measured(states, own)
     return data, states, own, values
 

@@ -16,6 +16,7 @@ import re
 import types
 import typing
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,8 @@ def _type_name(kind: Any) -> str:
         return " or ".join("nothing" if a is type(None) else _type_name(a) for a in args)
     if origin in (tuple, list):
         return f"list of {_type_name(args[0])}"
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return " or ".join(f"`{a}`" for a in kind)
     names = {int: "integer", float: "number", bool: "true or false", str: "text", Path: "path"}
     return names.get(kind, getattr(kind, "__name__", str(kind)))
 

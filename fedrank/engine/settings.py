@@ -7,6 +7,7 @@ import os
 import types
 import typing
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -81,8 +82,10 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
             raise UnknownNameError(f"value of {name}", str(value), get_args(hint))
         return value
     if get_origin(hint) is tuple:
+        if issubclass(get_args(hint)[0], StrEnum):
+            return tuple(_member(one, get_args(hint)[0], name) for one in _listed(value, "names", name))
         kind, words = (int, "whole numbers") if get_args(hint)[0] is int else (str, "names")
-        if not isinstance(value, list | tuple) or not all(type(v) is kind for v in value):
+        if not all(type(one) is kind for one in _listed(value, words, name)):
             raise ConfigError(f"{name} must be a list of {words}, got {value!r}.")
         return tuple(value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
@@ -90,6 +93,18 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
         raise ConfigError(f"{name} must be of type {hint.__name__}, got {value!r}.")
     return value
+
+
+def _listed(value: Any, words: str, name: str) -> list[Any] | tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise ConfigError(f"{name} must be a list of {words}, got {value!r}.")
+    return value
+
+
+def _member(value: Any, kind: type[StrEnum], name: str) -> StrEnum:
+    if value not in list(kind):
+        raise UnknownNameError(f"value of {name}", str(value), [str(one) for one in kind])
+    return kind(value)
 
 
 def drop_replaced(values: dict[str, Any], key: str, cls: type) -> None:

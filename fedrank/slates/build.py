@@ -19,15 +19,8 @@ from fedrank.slates.config import BASELINES, PlatformsConfig
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.secure_sum import SecureSum
 from fedrank.slates.fedslate.settings import Exploration, SlateSettings
-from fedrank.slates.fedslate_2024 import (
-    FAULTS,
-    PUBLISHED,
-    PUBLISHED_WIDTHS,
-    Faults,
-    PositionalHead,
-    PositionalLinearHead,
-    PositionalQ,
-)
+from fedrank.slates.fedslate_2024 import FAULTY_SETTINGS, PUBLISHED, PUBLISHED_WIDTHS, Fault
+from fedrank.slates.fedslate_2024.networks import PositionalHead, PositionalLinearHead, PositionalQ
 from fedrank.slates.networks import FederatedQ, IdentityHead, ItemHead, ItemLinearHead, ItemQ, LocalQ
 from fedrank.slates.protocol import PlatformProtocol
 from fedrank.slates.world.choice import CHOICES
@@ -84,9 +77,9 @@ class SlateExperiment:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """Faults of the published code that are switched on, by the names of their settings."""
-        slates = self.config.slates
-        return tuple(name for name in FAULTS if getattr(slates, name, None) == PUBLISHED[name])
+        """Faults of the published code that are on: keys of :data:`fedrank.slates.fedslate_2024.FAULTS`."""
+        slates: Any = self.config.slates  # resolved
+        return (*(name for name in FAULTY_SETTINGS if getattr(slates, name) == PUBLISHED[name]), *slates.faults)
 
     @property
     def citations(self) -> tuple[str, ...]:
@@ -149,7 +142,7 @@ def world_of(config: PlatformsConfig) -> Satisfaction:
         time_budget=w.ticks,
         choice=CHOICES.get(w.choice)(),
         shared_candidates=w.shared_candidates,
-        fresh=config.slates.fresh,
+        fresh=Fault.STALE_VIEW not in (config.slates.faults or ()),
         **given,
     )
 
@@ -194,30 +187,25 @@ def protocol_of(config: PlatformsConfig, world: Satisfaction, *, silent: bool, c
         central=central,
         noise=None if sharing is None or privacy is None else _noise(sharing, privacy.delta),
         secure_sum=SecureSum() if sharing is not None and sharing.secure_sum else None,
-        faults=Faults(
-            ids=s.ids,
-            raw=s.raw,
-            online_others=federated and s.online_others,
-            moving_targets=federated and s.moving_targets,
-            endless=s.endless,
-            past=s.past,
-        ),
+        faults=s.faults,
     )
     local = _local(s, settings.user_features, settings.item_features, world.candidates)
     return FedSlate(dataclasses.replace(settings, local=local))
 
 
 def _local(s: Any, user: int, item: int, candidates: int) -> LocalQ:
-    if s.positional:
-        return PositionalQ(user, item, candidates, s.local_widths, s.squash)
+    if Fault.POSITIONAL in s.faults:
+        return PositionalQ(user, item, candidates, s.local_widths, Fault.TANH in s.faults)
     return ItemQ(user, item, s.local_widths)
 
 
 def _head(s: Any, world: Satisfaction) -> FederatedQ:
-    n, share = world.candidates, 0.0 if s.others == "pooled" else _SHARE
+    positional, n, share = Fault.POSITIONAL in s.faults, world.candidates, 0.0 if s.others == "pooled" else _SHARE
     if s.head == "linear":
-        return PositionalLinearHead(n) if s.positional else ItemLinearHead(share)
-    return PositionalHead(n, s.head_widths, s.squash) if s.positional else ItemHead(s.head_widths, share=share)
+        return PositionalLinearHead(n) if positional else ItemLinearHead(share)
+    if positional:
+        return PositionalHead(n, s.head_widths, Fault.TANH in s.faults)
+    return ItemHead(s.head_widths, share=share)
 
 
 def _noise(sharing: Any, delta: float) -> ValueNoise | None:
@@ -230,7 +218,7 @@ def _notes(config: PlatformsConfig) -> tuple[str, ...]:
     s: Any = config.slates
     notes = ["Users and what they like are made up by a program."]
     widths = s.local_widths, getattr(s, "head_widths", None)
-    if s.positional and widths != PUBLISHED_WIDTHS:
+    if Fault.POSITIONAL in s.faults and widths != PUBLISHED_WIDTHS:
         used = " and ".join(_layers(part) for part in widths)
         published = " and ".join(_layers(part) for part in PUBLISHED_WIDTHS)
         notes.append(f"Hidden layers have {used} units; those of the published networks have {published}.")

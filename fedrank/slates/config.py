@@ -3,7 +3,7 @@
 ``slates.mode`` is a bundle of settings: ``corrected`` has none of the faults of the published code, ``published`` has
 all of them (:mod:`fedrank.slates.fedslate_2024`). Settings whose default is None follow from the mode, and some also
 from the world and the number of rounds; :meth:`PlatformsConfig.resolved` fills them in. A setting that is given stands
-in either mode, so that one fault can be switched on or off alone.
+in either mode; ``slates.faults`` names the faults that are on, so that one can be switched on or off alone.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from fedrank.core.fields import setting
 from fedrank.engine import config as engine
 from fedrank.engine.config import RunConfig
 from fedrank.privacy.accountant import DELTA
+from fedrank.slates.fedslate_2024 import FEDERATED_FAULTS, PUBLISHED, PUBLISHED_RATE, Fault
 
 #: Policies that a run can be compared with.
 BASELINES = ("random", "choc", "kale", "myopic", "optimum")
@@ -45,15 +46,7 @@ CORRECTED: dict[str, Any] = {
     "local_widths": (64, 64),
     "head_widths": (32, 32),
     "reward_scale": 15.0,
-    "positional": False,
-    "squash": False,
-    "ids": False,
-    "raw": False,
-    "past": False,
-    "endless": False,
-    "fresh": True,
-    "online_others": False,
-    "moving_targets": False,
+    "faults": (),
 }
 #: Step size where none is given and the mode is ``corrected``.
 CORRECTED_RATE = 3e-4
@@ -117,6 +110,9 @@ class World:
 class Slates:
     """How platforms learn which slates to show. Defaults in brackets follow from the mode: corrected, published."""
 
+    #: Faults that the protocol can have.
+    possible_faults: ClassVar[tuple[Fault, ...]] = tuple(fault for fault in Fault if fault not in FEDERATED_FAULTS)
+
     mode: Literal["corrected", "published"] = setting(
         "corrected", "Settings that are left out: corrected, or fault by fault as in the published code."
     )
@@ -154,20 +150,8 @@ class Slates:
     )
     centred: bool | None = setting(None, "Engagement counts less its mean so far (yes, where users always click; no).")
     reward_scale: float | None = setting(None, "Divisor of engagement (15, about a round's; 1).", low=1e-6, high=1e6)
-    positional: bool | None = setting(
-        None, "Published fault: one network over all places, although candidates change places (no; yes)."
-    )
-    squash: bool | None = setting(None, "Published fault: tanh on values, although targets are about 15 (no; yes).")
-    ids: bool | None = setting(None, "Published fault: networks get the items' ever growing numbers (no; yes).")
-    raw: bool | None = setting(None, "Published fault: features are neither centred nor scaled (no; yes).")
-    past: bool | None = setting(
-        None, "Published fault: networks get the last 5 slates' engagement, not fading sums (no; yes)."
-    )
-    endless: bool | None = setting(
-        None, "Published fault: platforms with feedback learn across users, as if none had left (no; yes)."
-    )
-    fresh: bool | None = setting(
-        None, "Platforms see users as the round begins; no: as their own last turn left them (yes; no)."
+    faults: tuple[Fault, ...] | None = setting(
+        None, "Faults of the published code that are on, for comparison with it (none; all that the protocol can have)."
     )
 
     def __post_init__(self):
@@ -179,11 +163,19 @@ class Slates:
             for width in getattr(self, name, None) or ():
                 if not 1 <= width <= 65_536:
                     raise ConfigError(f"slates.{name} must be numbers in 1..65536, got {width}.")
+        if self.faults is not None:
+            for fault in self.faults:
+                if fault not in self.possible_faults:
+                    raise ConfigError(f"slates.faults: {fault} means nothing without a federated network.")
+            in_order = tuple(fault for fault in self.possible_faults if fault in self.faults)
+            object.__setattr__(self, "faults", in_order)  # frozen: sorted once, here
 
 
 @dataclass(frozen=True, kw_only=True)
 class FederatedSlates(Slates):
     """The same where one federated network joins the platforms' values."""
+
+    possible_faults: ClassVar[tuple[Fault, ...]] = tuple(Fault)
 
     others: Literal["aligned", "pooled"] | None = setting(
         None,
@@ -201,10 +193,6 @@ class FederatedSlates(Slates):
     head_widths: tuple[int, ...] | None = setting(
         None, "Units of its hidden layers (32, 32; 32 × 4, in the publication 2,048 × 4)."
     )
-    online_others: bool | None = setting(
-        None, "Published fault: targets take the others' values from online networks, a round early (no; yes)."
-    )
-    moving_targets: bool | None = setting(None, "Published fault: the gradient passes through the targets (no; yes).")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,7 +290,7 @@ class PlatformsConfig(RunConfig):
         if not isinstance(slates, dict) or slates.get("mode", "corrected") not in ("corrected", "published"):
             return
         mode, explore = slates.get("mode", "corrected"), slates.get("explore")
-        bundle = bundle_of(mode, explore, _world_of(values))
+        bundle = bundle_of(mode, explore, _world_of(values), cls().slates.possible_faults)
         first = bundle["explore"] if explore is None else explore
         if slates.get("decay") == decay_of(
             first, slates.get("floor", bundle["floor"]), values.get("rounds", cls.rounds)
@@ -359,19 +347,21 @@ class CentralSlateQConfig(PlatformsConfig):
 
 def rate_of(mode: str) -> float:
     """Step size of a mode."""
-    return CORRECTED_RATE if mode == "corrected" else _published().PUBLISHED_RATE
+    return CORRECTED_RATE if mode == "corrected" else PUBLISHED_RATE
 
 
-def bundle_of(mode: str, explore: float | None, world: World) -> dict[str, Any]:
+def bundle_of(mode: str, explore: float | None, world: World, possible: tuple[Fault, ...]) -> dict[str, Any]:
     """What settings of ``[slates]`` are where nothing is given.
 
     Args:
         mode: ``corrected`` or ``published``.
         explore: ε of the first round, if it is given: there is no floor above it.
         world: The users: in the corrected mode it decides whose items are the same, and who always clicks.
+        possible: Faults that the protocol can have.
     """
-    bundle = CORRECTED if mode == "corrected" else _published().PUBLISHED
+    bundle = CORRECTED if mode == "corrected" else PUBLISHED
     bundle = {**bundle, "floor": min(bundle["floor"], bundle["explore"] if explore is None else explore)}
+    bundle["faults"] = tuple(fault for fault in bundle["faults"] if fault in possible)
     if mode == "corrected":
         from fedrank.slates.world.choice import CHOICES  # it needs JAX
 
@@ -404,7 +394,8 @@ def resolved_slates(slates: Slates, rounds: int, world: World) -> Slates:
     """
     known = {one.name for one in dataclasses.fields(slates)}
     given = {name: value for name, value in vars(slates).items() if value is not None}
-    bundle = {name: value for name, value in bundle_of(slates.mode, slates.explore, world).items() if name in known}
+    bundle = bundle_of(slates.mode, slates.explore, world, slates.possible_faults)
+    bundle = {name: value for name, value in bundle.items() if name in known}
     filled: Any = dataclasses.replace(slates, **{**bundle, **given})
     if filled.floor > filled.explore:
         raise ConfigError(
@@ -422,10 +413,3 @@ def _world_of(values: dict[str, Any]) -> World:
     """The world of a nested dictionary, as far as a bundle depends on it."""
     given, names = values.get("world"), ("shared_candidates", "choice")
     return World(**{name: given[name] for name in names if name in given}) if isinstance(given, dict) else World()
-
-
-def _published() -> Any:
-    """The published code's settings; imported late, because help texts must not wait for JAX."""
-    from fedrank.slates import fedslate_2024
-
-    return fedslate_2024

@@ -6,7 +6,7 @@ takes the values of the platform that acts ("own") and those of the others, and 
 
 The networks here share one small network over all items. Permute the candidates, and the values are permuted alike:
 where candidates are drawn anew every round, a place in the list means nothing. Their output is linear. The published
-networks, which have an output for each place, are in :mod:`fedrank.slates.fedslate_2024`.
+networks, which have an output for each place, are in :mod:`fedrank.slates.fedslate_2024.networks`.
 
 Weights are one flat float32 vector, layer by layer: W [inputs, outputs] row by row, then b. They start as PyTorch's
 linear layers do: uniform on ±1/√inputs.

@@ -18,10 +18,6 @@ from fedrank.slates.config import Evaluation, World
 #: What a user brings a platform, by policy; 61 rounds.
 POLICIES = {"random": 950.0, "choc": 1040.0, "kale": 870.0, "myopic": 1040.0, "optimum": 1050.0}
 STAY, SPREAD, USERS = 61, 178.0, 2000
-FAULTS = (
-    "choice", "reward_scale", "positional", "squash", "ids", "raw", "past", "endless", "fresh", "online_others",
-    "moving_targets",
-)  # fmt: skip
 
 
 def make_slate_run(

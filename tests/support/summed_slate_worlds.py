@@ -10,7 +10,7 @@ from fedrank.core.protocol import Party
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.secure_sum import SecureSum
 from fedrank.slates.fedslate.settings import Exploration, SlateSettings
-from fedrank.slates.fedslate_2024 import Faults
+from fedrank.slates.fedslate_2024 import Fault
 from fedrank.slates.networks import ItemHead, ItemQ
 from fedrank.slates.world.satisfaction import Satisfaction
 
@@ -22,7 +22,7 @@ def settings(**given):
     """Features as they come, so that a candidate's is its kaleness."""
     world = Satisfaction(candidates=N, slate=2, platforms=given.pop("platforms", K), time_budget=12)
     feedback = given.pop("feedback", (True,) + (False,) * (world.platforms - 1))
-    given = {"secure_sum": SecureSum(), "faults": Faults(raw=True), "regress": "shown", **given}
+    given = {"secure_sum": SecureSum(), "faults": (Fault.RAW_FEATURES,), "regress": "shown", **given}
     given = {"exploration": Exploration(0.0, 1.0, 0.0), "learning_rate": 0.05, **given}
     given = {"batch": B, "memory": 8, "burn_in": 5, "learn_every": 2, "copy_every": 4, **given}
     return SlateSettings(world, ItemQ(4, 1, (3,)), ItemHead((3,)), feedback, **given)

@@ -30,7 +30,8 @@ from fedrank.slates.attacks.leakage import (
 from fedrank.slates.attacks.records import Records, record
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.settings import Exploration, SlateSettings
-from fedrank.slates.fedslate_2024 import PUBLISHED_RATE, Faults, PositionalHead, PositionalQ
+from fedrank.slates.fedslate_2024 import PUBLISHED_RATE, Fault
+from fedrank.slates.fedslate_2024.networks import PositionalHead, PositionalQ
 from fedrank.slates.networks import ItemHead, ItemQ
 from fedrank.slates.world.presets import preset
 
@@ -145,7 +146,6 @@ def leakage_protocol(
     world = preset(
         "recsim", candidates=candidates, slate=slate, platforms=platforms, time_budget=ticks, fresh=not published
     )
-    faults = Faults(**{field.name: published for field in dataclasses.fields(Faults)})
     settings = SlateSettings(
         world=world,
         local=ItemQ(1, 1),
@@ -162,7 +162,7 @@ def leakage_protocol(
         reward_scale=1.0 if published else 15.0,
         centred=not published,
         noise=noise,
-        faults=faults,
+        faults=tuple(Fault) if published else (),
     )
     user, item = settings.user_features, settings.item_features
     local = PositionalQ(user, item, candidates, widths[0]) if published else ItemQ(user, item, widths[0])

@@ -12,7 +12,6 @@ from jaxtyping import Array, Bool, Float, UInt32
 from typing_extensions import override
 
 from fedrank.core.messages import Layout
-from fedrank.slates import fedslate_2024
 from fedrank.slates.fedslate.acting import SlateExchange, arrived_rows
 from fedrank.slates.fedslate.equations import adam_step, joint_values, local_values, loss, others_mean, td_target
 from fedrank.slates.fedslate.messages import (
@@ -29,7 +28,8 @@ from fedrank.slates.fedslate.messages import (
 )
 from fedrank.slates.fedslate.platform import kaleness_of
 from fedrank.slates.fedslate.state import CoordinatorState, PlatformState, transitions
-from fedrank.slates.fedslate_2024 import MovingGradient, MovingTargets
+from fedrank.slates.fedslate_2024 import Fault
+from fedrank.slates.fedslate_2024.moving_targets import MovingGradient, MovingTargets, gradient_through_targets
 from fedrank.slates.learners import choice_fit
 from fedrank.slates.learners.sampling import sample_without_replacement
 
@@ -114,7 +114,7 @@ class FormTargets(LearningExchange, request=NextValues):
     @property
     @override
     def reply(self) -> Layout:
-        return self.layout(MovingTargets if self.settings.faults.moving_targets else Targets)
+        return self.layout(MovingTargets if Fault.MOVING_TARGETS in self.settings.faults else Targets)
 
     @override
     def asked(self, state, parties):
@@ -138,7 +138,7 @@ class FormTargets(LearningExchange, request=NextValues):
             following: Q̄(s′) of all platforms.
         """
         s = self.settings
-        theirs = state.batch if s.faults.online_others else following
+        theirs = state.batch if Fault.ONLINE_OTHERS in s.faults else following
 
         def of_platform(p):
             return joint_values(s, state.target, following[p], others_mean(s, theirs, p))
@@ -169,7 +169,7 @@ class FormTargets(LearningExchange, request=NextValues):
         def target(values, then, after):
             return td_target(s, values, then, after, learnt, own.mean)
 
-        if not s.faults.moving_targets:
+        if Fault.MOVING_TARGETS not in s.faults:
             return FormedTargets(jax.vmap(target)(values, then, after), None, learnt)
         return FormedTargets(*jax.vmap(jax.value_and_grad(target))(values, then, after), learnt)
 
@@ -190,7 +190,7 @@ class FormTargets(LearningExchange, request=NextValues):
             learnable=count > 0,
             compared=jnp.zeros_like(state.compared),
         )
-        if self.settings.faults.moving_targets:
+        if Fault.MOVING_TARGETS in self.settings.faults:
             state = state._replace(slopes=arrived_rows(replies.slopes, heard))
         return state
 
@@ -210,7 +210,7 @@ class CompareToTargets(LearningExchange, request=LossInputs):
     @property
     def moves(self) -> bool:
         """Whether the loss passes through the targets, too: a fault of the published code."""
-        return self.settings.faults.moving_targets and not self.settings.feedback[self.platform]
+        return Fault.MOVING_TARGETS in self.settings.faults and not self.settings.feedback[self.platform]
 
     @property
     @override
@@ -271,7 +271,7 @@ class CompareToTargets(LearningExchange, request=LossInputs):
             return [joint_values(s, state.target, state.following[a], others_mean(s, values, a)) for a in told]
 
         slopes = [state.slopes[a] for a in told]
-        return fedslate_2024.gradient_through_targets(targets_values, state.batch[p], by_targets, slopes)
+        return gradient_through_targets(targets_values, state.batch[p], by_targets, slopes)
 
 
 @dataclass(frozen=True)

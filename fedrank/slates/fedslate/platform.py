@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from fedrank.slates import fedslate_2024
 from fedrank.slates.fedslate.settings import SlateSettings
 from fedrank.slates.fedslate.state import PlatformState, Transition, View, empty_view
+from fedrank.slates.fedslate_2024 import Fault, views
 from fedrank.slates.learners import choice_fit
 from fedrank.slates.learners.slate_choice import OPTIMISERS
 from fedrank.slates.world.satisfaction import Turn
@@ -28,8 +28,8 @@ _TRACE_DECAY = 0.81
 
 def own_features(s: SlateSettings, view: View) -> Float[Array, " own_features"]:
     """What a platform itself knows of the user, as features."""
-    observed = view.observed if s.faults.raw else _USER_SCALE * (view.observed - 0.5)
-    if s.faults.past:
+    observed = view.observed if Fault.RAW_FEATURES in s.faults else _USER_SCALE * (view.observed - 0.5)
+    if Fault.SHORT_MEMORY in s.faults:
         return jnp.concatenate([observed[None], view.past.reshape(-1)])
     return jnp.stack([observed, _USER_SCALE * view.smooth, view.consumed, view.engaged])
 
@@ -41,13 +41,13 @@ def user_features(s: SlateSettings, view: View) -> Float[Array, " user_features"
 
 def item_features(s: SlateSettings, view: View) -> Float[Array, "candidates item_features"]:
     """The features of the candidates that a platform's network gets."""
-    features = view.documents if s.faults.raw else (view.documents - 0.5) * _ITEM_SCALE
-    return fedslate_2024.numbered(features, view.first) if s.faults.ids else features[:, None]
+    features = view.documents if Fault.RAW_FEATURES in s.faults else (view.documents - 0.5) * _ITEM_SCALE
+    return views.numbered(features, view.first) if Fault.ITEM_NUMBERS in s.faults else features[:, None]
 
 
 def kaleness_of(s: SlateSettings, items: Float[Array, "*shape item_features"]) -> Float[Array, "*shape"]:
     """The kaleness of candidates, in [0, 1], from their features."""
-    return items[..., 0] if s.faults.raw else items[..., 0] / _ITEM_SCALE + 0.5
+    return items[..., 0] if Fault.RAW_FEATURES in s.faults else items[..., 0] / _ITEM_SCALE + 0.5
 
 
 # -- slates ----------------------------------------------------------------------------------------------------------
@@ -69,8 +69,8 @@ def choice_scores(
     """
     kaleness = kaleness_of(s, items)
     if s.choice == "published":
-        observed = user[0] if s.faults.raw else user[0] / _USER_SCALE + 0.5
-        return fedslate_2024.choice_scores(observed, kaleness)
+        observed = user[0] if Fault.RAW_FEATURES in s.faults else user[0] / _USER_SCALE + 0.5
+        return views.choice_scores(observed, kaleness)
     if s.choice == "learned":
         return choice_fit.scores(learnt, kaleness, s.world.choice.always_clicks)
     none = s.world.choice.no_click  # type: ignore[attr-defined] - multinomial, checked
@@ -121,7 +121,7 @@ def next_view(
         smooth=_TRACE_DECAY * view.smooth + (1 - _TRACE_DECAY) * (observed - 0.5),
         consumed=_TRACE_DECAY * view.consumed + jnp.where(own.feedback, clicked, expected),
         engaged=_TRACE_DECAY * view.engaged + (1 - _TRACE_DECAY) * (engagement - 1.0) * own.feedback,
-        past=fedslate_2024.past_after(view.past, turn.slot, engagement) if s.faults.past else view.past,
+        past=views.past_after(view.past, turn.slot, engagement) if Fault.SHORT_MEMORY in s.faults else view.past,
         documents=documents,
         first=view.first + s.world.candidates,
     )
@@ -132,7 +132,7 @@ def next_view(
 def transition_of(s: SlateSettings, own: PlatformState, turn: Turn, over: Bool[Array, ""]) -> Transition:
     """The row of the replay buffer for a round; arguments as :func:`next_view`."""
     told = own.feedback
-    ends = jnp.where(told, not s.faults.endless, True) * over
+    ends = jnp.where(told, Fault.ENDLESS_EPISODE not in s.faults, True) * over
     return Transition(
         user=user_features(s, own.view),
         items=item_features(s, own.view),

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Shaped
 from fedrank.core.errors import ConfigError
 from fedrank.privacy.noise.values import ValueNoise
 from fedrank.slates.fedslate.secure_sum import SecureSum
-from fedrank.slates.fedslate_2024 import NO_FAULTS, PAST, Faults
+from fedrank.slates.fedslate_2024 import PAST, Fault
 from fedrank.slates.learners.slate_choice import OPTIMISERS
 from fedrank.slates.learners.slateq import TARGETS
 from fedrank.slates.networks import FederatedQ, LocalQ
@@ -114,7 +114,7 @@ class SlateSettings:
     central: bool = False
     noise: ValueNoise | None = None
     secure_sum: SecureSum | None = None
-    faults: Faults = NO_FAULTS
+    faults: tuple[Fault, ...] = ()
 
     def __post_init__(self):
         for what, value, low, high in (
@@ -143,10 +143,10 @@ class SlateSettings:
                 "choice = 'true' needs users of a multinomial choice: slate values are for that model. These users "
                 "choose otherwise; take choice = 'learned'."
             )
-        if self.faults.moving_targets and not self.faults.online_others:
+        if Fault.MOVING_TARGETS in self.faults and Fault.ONLINE_OTHERS not in self.faults:
             raise ConfigError(
-                "moving_targets is about online values in targets, so it needs online_others: target networks do not "
-                "move."
+                "the fault moving-targets is about online values in targets, so it needs online-others: target "
+                "networks do not move."
             )
         if self.centred and not self.world.choice.always_clicks:
             raise ConfigError("centred engagement needs users who always click; set centred to false.")
@@ -159,9 +159,9 @@ class SlateSettings:
         secure_sum.check(self.platforms, self.world.candidates, self.noise)
         if self.silent or self.central:
             raise ConfigError("a secure sum is for platforms that federate: neither silent nor central.")
-        if self.faults.online_others:
+        if Fault.ONLINE_OTHERS in self.faults:
             raise ConfigError(
-                "the fault online_others needs single platforms' values, and with a secure sum the coordinator sees "
+                "the fault online-others needs single platforms' values, and with a secure sum the coordinator sees "
                 "none; leave one of them out."
             )
 
@@ -188,12 +188,12 @@ class SlateSettings:
     @property
     def item_features(self) -> int:
         """Features of a candidate: the one that the world draws; with the published code's fault its number, too."""
-        return 2 if self.faults.ids else 1
+        return 2 if Fault.ITEM_NUMBERS in self.faults else 1
 
     @property
     def user_features(self) -> int:
         """Features of the user; see :func:`fedrank.slates.fedslate.platform.user_features`."""
-        mine = 1 + (PAST * self.world.slate if self.faults.past else _TRACES)
+        mine = 1 + (PAST * self.world.slate if Fault.SHORT_MEMORY in self.faults else _TRACES)
         return mine * (self.platforms if self.central else 1)
 
     @cached_property

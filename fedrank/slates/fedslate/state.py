@@ -10,7 +10,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 
 from fedrank.slates.fedslate.settings import SlateSettings
-from fedrank.slates.fedslate_2024 import PAST
+from fedrank.slates.fedslate_2024 import PAST, Fault
 from fedrank.slates.learners import choice_fit
 
 
@@ -157,7 +157,7 @@ def empty_view(s: SlateSettings) -> View:
     zero, others = jnp.float32(0.0), (s.user_features - s.user_features // s.platforms) if s.central else 0
     return View(
         zero, zero, zero, zero,
-        past=jnp.zeros((PAST, s.world.slate) if s.faults.past else (0, 0), jnp.float32),
+        past=jnp.zeros((PAST, s.world.slate) if Fault.SHORT_MEMORY in s.faults else (0, 0), jnp.float32),
         documents=jnp.zeros(s.world.candidates, jnp.float32),
         first=jnp.int32(0),
         others=jnp.zeros(others, jnp.float32),
@@ -186,7 +186,7 @@ def first_coordinator_state(s: SlateSettings, key: PRNGKeyArray) -> CoordinatorS
         learnable=jnp.bool_(False),
         compared=jnp.zeros(seen, bool),
         gradient=jnp.zeros((seen, b, n), jnp.float32),
-        slopes=jnp.zeros((seen if s.faults.moving_targets else 0, b, n), jnp.float32),
+        slopes=jnp.zeros((seen if Fault.MOVING_TARGETS in s.faults else 0, b, n), jnp.float32),
     )
 
 

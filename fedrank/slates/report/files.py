@@ -15,6 +15,7 @@ from typing import Any
 
 from fedrank.report.files import checked, json_object
 from fedrank.report.statistics import Interval
+from fedrank.slates.fedslate_2024 import FAULTS
 
 #: What is measured: the sum of engagement over a user's stay, of all platforms together or of one.
 ENGAGEMENT = "engagement"
@@ -27,30 +28,6 @@ POLICIES = ("kale", RANDOM, "choc", MYOPIC, OPTIMUM)
 PROTOCOLS = ("vertical-slate", "slateq", "slateq-central")
 #: Settings of the users that are the preset's unless they are given.
 _GIVEN = {"sensitivity": "τ", "memory_discount": "β", "observation_noise": "noise", "semantics": "semantics"}
-
-#: Faults of the published code by their settings: how figures call them, and what they are.
-FAULTS = {
-    "choice": (
-        "wrong choice model",
-        "Platforms believe that users prefer a high kaleness and may choose nothing; RecSim's users do neither.",
-    ),
-    "reward_scale": ("unscaled rewards", "Engagement, about 15 a round, is learnt as it is."),
-    "positional": (
-        "networks over places",
-        "A network has an input and an output for each place of the list, although candidates change places.",
-    ),
-    "squash": ("tanh on values", "Values go through tanh, so that none is above 1, although targets are about 15."),
-    "ids": ("raw ids", "Networks see the numbers of items, which count up for ever."),
-    "raw": ("raw features", "Features are neither centred nor scaled."),
-    "past": ("short past", "Networks see the engagement with the last slates in place of the whole stay's."),
-    "endless": ("users without end", "Nobody is told that a user has left; what follows is another user's."),
-    "fresh": ("stale views", "Platforms see the user as their own last turn left it, not as the round begins."),
-    "online_others": (
-        "others' moving values",
-        "Targets take the others' values from networks that learn, of the round before.",
-    ),
-    "moving_targets": ("moving targets", "Gradients pass through the targets."),
-}
 
 
 @dataclass(frozen=True)
@@ -107,7 +84,7 @@ class SlateRun:
         feedback: Which of them see clicks and engagement.
         protocol: How they learn.
         mode: Where settings come from that nobody gave.
-        faults: Faults of the published code that are on, by setting.
+        faults: Faults of the published code that are on: keys of :data:`~fedrank.slates.fedslate_2024.FAULTS`.
         world: What the users are like, by setting.
         stay: Rounds that a user stays.
         users: Users that a run serves.

@@ -11,8 +11,9 @@ from fedrank.report import describe, words
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
+from fedrank.slates.fedslate_2024 import FAULTS, FAULTY_SETTINGS
 from fedrank.slates.report.figures import slates_of
-from fedrank.slates.report.files import FAULTS, MYOPIC, OPTIMUM, POLICIES, RANDOM, PolicyBaseline, SlateRun
+from fedrank.slates.report.files import MYOPIC, OPTIMUM, POLICIES, RANDOM, PolicyBaseline, SlateRun
 from fedrank.slates.report.words import batches_of, kind_of, rounds_of_platforms
 
 #: Measures that a table of policies has columns for: all platforms together, and three of them.
@@ -214,9 +215,11 @@ def world_table(run: Run) -> Table:
 def faults_table(run: Run) -> Table | None:
     """Faults of the published code that are on; None if none is."""
     rows = [
-        {"key": f"slates.{name}", "name": FAULTS[name][0], "what": FAULTS[name][1]}
-        if name in FAULTS
-        else {"key": f"slates.{name}", "name": name, "what": ""}
+        {
+            "key": f"slates.{name}" if name in FAULTY_SETTINGS else f"slates.faults: {name}",
+            "name": FAULTS[name][0] if name in FAULTS else name,
+            "what": FAULTS[name][1] if name in FAULTS else "",
+        }
         for name in slates_of(run).faults
     ]
     if not rows:

@@ -22,6 +22,15 @@ RENAMES: dict[str, str] = {
     "GradientSummands": "GradientWords",
     "NextValueSum": "FollowingSum",
     "BatchSum": "LearnSum",
+    # faults of the published FedSlate
+    "tanh": "squash",
+    "item-numbers": "ids",
+    "raw-features": "raw",
+    "short-memory": "past",
+    "endless-episode": "endless",
+    "stale-view": "fresh",
+    "online-others": "online_others",
+    "moving-targets": "moving_targets",
 }
 
 

@@ -6,7 +6,7 @@ import re
 
 import polars as pl
 import pytest
-from slate_run_factory import FAULTS, POLICIES, SPREAD, STAY, ledger, make_slate_run
+from slate_run_factory import POLICIES, SPREAD, STAY, ledger, make_slate_run
 from text_pages import Page, changed
 
 from fedrank.cli.report import show
@@ -23,7 +23,7 @@ from fedrank.report.page import html_of, write_page
 from fedrank.report.study import StudyRuns, study_tables, write_study_page
 from fedrank.slates.baselines import ENGAGEMENT
 from fedrank.slates.config import BASELINES
-from fedrank.slates.fedslate_2024 import FAULTS as KNOWN_FAULTS
+from fedrank.slates.fedslate_2024 import FAULTS, FAULTY_SETTINGS, Fault
 from fedrank.slates.report import files as slates
 from fedrank.slates.report import page as slate_page
 from fedrank.slates.report import published_metrics as slate_legacy
@@ -54,7 +54,7 @@ def row_of(table, key, value):
 def test_names_of_protocols_policies_faults_and_measures_are_those_that_runs_write():
     assert set(slates.PROTOCOLS) == {"vertical-slate", "slateq", "slateq-central"} and slates.ENGAGEMENT == ENGAGEMENT
     assert set(slates.POLICIES) == set(BASELINES) == set(POLICIES)
-    assert set(slates.FAULTS) == set(KNOWN_FAULTS) == set(FAULTS)
+    assert set(FAULTS) == {*FAULTY_SETTINGS, *Fault}
 
 
 # -- what a reader gets ------------------------------------------------------------------------------------------------
@@ -181,12 +181,16 @@ def test_platforms_that_do_what_a_fixed_policy_does_are_found_out(tmp_path):
 
 
 def test_faults_that_are_on_are_said_before_the_numbers_and_one_by_one(tmp_path):
-    page = page_of(make_slate_run(tmp_path / "all", faults=FAULTS))
+    page = page_of(make_slate_run(tmp_path / "all", faults=tuple(map(str, FAULTS))))
     assert "all 11 faults of the published code are on" in page.words[: page.words.index("Platforms and coordinator")]
-    assert all(f"slates.{name}" in page.words for name in FAULTS)
-    some = load(make_slate_run(tmp_path / "some", faults=("squash", "ids")))
+    assert all(f"slates.{name}" in page.words for name in FAULTY_SETTINGS)
+    assert all(f"slates.faults: {name}" in page.words for name in Fault)
+    some = load(make_slate_run(tmp_path / "some", faults=("tanh", "item-numbers")))
     assert "Faults of the published code: tanh on values and raw ids" in describe.caveats(some)
-    assert [row["key"] for row in slate_tables.faults_table(some).rows] == ["slates.squash", "slates.ids"]
+    assert [row["key"] for row in slate_tables.faults_table(some).rows] == [
+        "slates.faults: tanh",
+        "slates.faults: item-numbers",
+    ]
 
 
 def test_a_run_without_faults_says_nothing_of_them(one):

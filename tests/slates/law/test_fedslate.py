@@ -1,6 +1,5 @@
 """What FedSlate keeps to: what crosses, how much and when; who learns; and that a simulator plays what stands there."""
 
-import dataclasses
 from functools import cache, partial
 
 import jax
@@ -33,12 +32,13 @@ from fedrank.slates.fedslate.environment import first_views
 from fedrank.slates.fedslate.equations import federated_values, joint_values, others_mean
 from fedrank.slates.fedslate.platform import best_slate, item_features, user_features
 from fedrank.slates.fedslate.settings import Exploration
-from fedrank.slates.fedslate_2024 import Faults, PositionalHead, PositionalQ
+from fedrank.slates.fedslate_2024 import Fault
+from fedrank.slates.fedslate_2024.networks import PositionalHead, PositionalQ
 from fedrank.slates.networks import IdentityHead, ItemQ
 from fedrank.slates.world.satisfaction import Scene, User
 
 EXTENDED = slates(feedback=(True, True), objective="team", choice="true")
-MOVING = slates(faults=Faults(online_others=True, moving_targets=True))
+MOVING = slates(faults=(Fault.ONLINE_OTHERS, Fault.MOVING_TARGETS))
 THREE = slates(world={"platforms": 3, "time_budget": 15}, feedback=(True, False, True))
 ALONE = slates(silent=True, head=IdentityHead())
 CENTRAL = slates(silent=True, central=True, feedback=(True, True), head=IdentityHead(), local=ItemQ(8, 1, (4,)))
@@ -188,7 +188,7 @@ def test_nothing_is_promised_without_noise_and_it_is_said_what_is_seen(protocol,
         ({"feedback": (False, False)}, "of one at least"),
         ({"feedback": (True,)}, "of each of 2 platforms"),
         ({"optimiser": "best"}, "no such optimiser"),
-        ({"faults": Faults(moving_targets=True)}, "needs online_others"),
+        ({"faults": (Fault.MOVING_TARGETS,)}, "needs online-others"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(given, says):
@@ -327,7 +327,7 @@ def test_as_published_all_outputs_saturate_and_the_choice_score_decides():
         world={"candidates": many, "slate": 3, "time_budget": 122, "fresh": False},
         local=PositionalQ(1 + 5 * 3, 2, many, (32,) * 5),
         head=PositionalHead(many, (32,) * 4),
-        faults=Faults(*(True,) * len(dataclasses.fields(Faults))),
+        faults=tuple(Fault),
         choice="published",
         exploration=Exploration(1.0, 1.0, 1.0),
         **{"centred": False, "reward_scale": 1.0, "learning_rate": 0.01, "batch": 8, "memory": 60, "burn_in": 40},

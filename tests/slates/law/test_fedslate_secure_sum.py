@@ -35,7 +35,7 @@ from fedrank.slates.fedslate.equations import others_in_sum
 from fedrank.slates.fedslate.platform import user_features
 from fedrank.slates.fedslate.secure_sum import Grid, SecureSum, as_vector, from_vector, length
 from fedrank.slates.fedslate.settings import Exploration, SlateSettings
-from fedrank.slates.fedslate_2024 import Faults
+from fedrank.slates.fedslate_2024 import Fault
 from fedrank.slates.networks import ItemHead, ItemQ
 from fedrank.slates.world.policies import TopFeature
 from fedrank.slates.world.rollout import returns
@@ -313,7 +313,7 @@ def test_what_an_exchange_sends_has_the_noise_that_it_drew():
     [
         ({"platforms": 2}, "can always subtract"),
         ({"silent": True}, "neither silent nor central"),
-        ({"faults": Faults(raw=True, online_others=True)}, "single platforms' values"),
+        ({"faults": (Fault.RAW_FEATURES, Fault.ONLINE_OTHERS)}, "single platforms' values"),
         ({"secure_sum": SecureSum(clip=2.0**14)}, r"beyond the 2\*\*31"),
         ({"secure_sum": SecureSum(gradient_clip=200.0)}, r"beyond the 2\*\*31"),
     ],

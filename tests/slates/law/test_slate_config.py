@@ -23,7 +23,8 @@ from fedrank.slates.config import (
     World,
 )
 from fedrank.slates.fedslate.secure_sum import SecureSum
-from fedrank.slates.fedslate_2024 import FAULTS, PUBLISHED, PositionalHead, PositionalQ
+from fedrank.slates.fedslate_2024 import FAULTS, FAULTY_SETTINGS, FEDERATED_FAULTS, PUBLISHED, Fault
+from fedrank.slates.fedslate_2024.networks import PositionalHead, PositionalQ
 from fedrank.slates.networks import ItemHead, ItemLinearHead, ItemQ
 from fedrank.slates.results import results
 from fedrank.slates.run import EPISODES, SlateRunner
@@ -52,11 +53,13 @@ def test_a_mode_fills_what_is_left_out_and_nothing_else(protocol):
     for mode, rate in (("corrected", 3e-4), ("published", 0.01)):
         config = from_dict({"protocol": protocol, "slates": {"mode": mode, "memory": 777}}).resolved()
         assert config.learning_rate == rate and config.slates.memory == 777
-        unknown = {"others", "head_widths", "online_others", "moving_targets"}
-        unknown = set() if protocol == "vertical-slate" else unknown
+        federated = protocol == "vertical-slate"
+        unknown = set() if federated else {"others", "head_widths"}
         settings = vars(config.slates)
         assert None not in settings.values() and not unknown & settings.keys()
         for name, value in BUNDLES[mode].items():
+            if name == "faults" and not federated:
+                value = tuple(fault for fault in value if fault not in FEDERATED_FAULTS)
             assert name in ("memory", "decay", *unknown) or value is None or settings[name] == value
         assert config.resolved() == config
     assert (config.rounds, config.evaluation.every) == (24_400, 1220)
@@ -68,14 +71,37 @@ def test_both_modes_know_the_same_settings_and_all_of_them_are_settings():
     assert {name for name, value in vars(FederatedSlates()).items() if value is None} == set(CORRECTED)
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_every_fault_of_the_published_code_can_be_switched_on_alone(name):
+@pytest.mark.parametrize("name", FAULTY_SETTINGS)
+def test_a_setting_whose_published_value_is_a_fault_can_have_it_alone(name):
     assert BUNDLES["published"][name] != BUNDLES["corrected"][name]
-    needed = {"online_others": True} if name == "moving_targets" else {}  # target networks do not move
-    alone = _config(slates={name: BUNDLES["published"][name], **needed})
-    assert set(experiment_of(alone).faults) == {name, *needed}
-    left_out = dict.fromkeys((name, *needed))
+    alone = _config(slates={name: BUNDLES["published"][name]})
+    assert experiment_of(alone).faults == (name,)
+    left_out = {name: None}
     assert dataclasses.asdict(alone.slates) | left_out == dataclasses.asdict(_config().slates) | left_out
+
+
+@pytest.mark.parametrize("fault", Fault)
+def test_every_fault_of_the_published_code_can_be_switched_on_and_off_alone(fault):
+    needed = [Fault.ONLINE_OTHERS] if fault is Fault.MOVING_TARGETS else []  # target networks do not move
+    alone = _config(slates={"faults": [str(fault), *needed]})
+    assert set(experiment_of(alone).faults) == {fault, *needed}
+    assert dataclasses.replace(alone.slates, faults=()) == _config().slates
+    if fault is Fault.ONLINE_OTHERS:
+        return  # moving targets need it
+    others = [str(other) for other in Fault if other != fault]
+    without = _config(slates={"mode": "published", "faults": others})
+    assert set(FAULTS) - set(experiment_of(without).faults) == {fault}
+
+
+def test_faults_come_in_one_order_and_only_where_they_mean_something():
+    both = _config(slates={"faults": ["tanh", "positional", "tanh"]}).slates.faults
+    assert both == (Fault.POSITIONAL, Fault.TANH)
+    with pytest.raises(ConfigError, match="online-others means nothing without a federated network"):
+        _config(protocol="slateq", slates={"faults": ["online-others"]})
+    with pytest.raises(ConfigError, match="Did you mean 'tanh'"):
+        _config(slates={"faults": ["tan"]})
+    with pytest.raises(ConfigError, match="must be a list"):
+        _config(slates={"faults": "tanh"})
 
 
 def test_a_changed_mode_chooses_anew_what_was_nobodys_choice():
@@ -161,7 +187,7 @@ def test_settings_that_mean_nothing_or_cannot_be_are_refused(settings, said):
         ({"evaluation": {"baselines": ["random", "MSE"]}}, "no baseline of platforms named 'MSE'"),
         ({"world": {"choice": "cascade"}}, "choice = 'learned'"),
         (
-            {"world": {"platforms": 3}, "sharing": {"secure_sum": True}, "slates": {"online_others": True}},
+            {"world": {"platforms": 3}, "sharing": {"secure_sum": True}, "slates": {"faults": ["online-others"]}},
             "single platforms' values",
         ),
     ],
@@ -188,7 +214,7 @@ def test_modes_name_the_networks_and_the_users_that_they_are_about():
     assert settings.local.user_features + 10 * settings.local.item_features == 1 + 2 * 10 + 5 * 3
     assert (settings.local.widths, settings.learning_rate, settings.reward_scale) == ((64,) * 5, 0.01, 1.0)
     assert isinstance(settings.head, PositionalHead) and settings.head.widths == (32,) * 4
-    assert not published.world.fresh and published.faults == FAULTS
+    assert not published.world.fresh and published.faults == tuple(FAULTS)
     assert any("4,096" in note for note in published.notes)
 
 

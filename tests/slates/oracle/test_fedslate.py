@@ -49,7 +49,7 @@ from slate_worlds import (
 )
 
 from fedrank.slates.fedslate.platform import choice_scores
-from fedrank.slates.fedslate_2024 import Faults
+from fedrank.slates.fedslate_2024 import Fault
 
 LAST = LEARNS[-1]
 
@@ -177,7 +177,7 @@ def test_targets_are_equation_13_with_both_target_networks_one_round_later():
 def test_in_the_published_code_the_others_part_of_a_target_is_of_now_and_online():
     h = played()[LAST]
     state, sent = h.told["batch"].state, h.told["batch"].replies
-    e = exchange("targets", slates(faults=Faults(online_others=True)))
+    e = exchange("targets", slates(faults=(Fault.ONLINE_OTHERS,)))
     told = jax.jit(e.federated_next_values)(state, state.following)
     joint = omega(f64(state.target), f64(sent.following)[0], f64(sent.values)[1])
     np.testing.assert_allclose(told[0], joint, rtol=1e-4, atol=1e-5)
@@ -292,7 +292,7 @@ def test_where_targets_move_the_gradient_of_b_passes_through_them_too():
 
     With its choice model, too, in which no click is an option: slates' probabilities do not add up to 1.
     """
-    protocol = slates(faults=Faults(online_others=True, moving_targets=True), choice="published")
+    protocol = slates(faults=(Fault.ONLINE_OTHERS, Fault.MOVING_TARGETS), choice="published")
     h = played()[LAST]
     ages = np.asarray(h.told["batch"].request.ages, int)
     own, state = h.told["batch"].own, h.told["batch"].state._replace(slopes=jnp.zeros((K, B, N)))

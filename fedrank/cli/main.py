@@ -12,12 +12,14 @@ import cyclopts
 from cyclopts import App, Parameter
 
 from fedrank import __version__
+from fedrank.cli.help_text import HelpText
 from fedrank.core.errors import FedrankError
 
 app = App(
     name="fedrank",
     help="Learn to rank and to recommend from what people do, without collecting what they do.",
     version=__version__,
+    help_formatter=HelpText(),
     help_format="plaintext",  # help texts have no markup, and its reader takes a third of the time of --help
     suppress_keyboard_interrupt=False,  # a stopped run says how it goes on
 )
@@ -119,14 +121,13 @@ def _offer_settings(tokens: list[str]) -> None:
     if not tokens or tokens[0] not in ("run", "sweep"):
         return
     from fedrank.cli.experiment import command_of, protocol_of
-    from fedrank.cli.settings_help import SettingsHelp
     from fedrank.engine.settings import DEFAULT_PROTOCOL
 
     source = tokens[1] if len(tokens) > 1 and not tokens[1].startswith("-") else DEFAULT_PROTOCOL
     name = tokens[0]
     command = command_of(name, protocol_of(source))  # first: what is refused leaves the commands as they were
     del app[name]
-    app.command(command, name=name, help=_SUMMARIES[name], help_formatter=SettingsHelp())
+    app.command(command, name=name, help=_SUMMARIES[name])
 
 
 def main(tokens: list[str] | None = None) -> None:

@@ -21,25 +21,29 @@ MOST_REPORTS = 2_000_000
 
 @dataclass(frozen=True)
 class HubSettings:
-    """A hub's settings. Those of the first block are its terms and never change; the others may.
+    """A hub's settings. Those of the first block are its terms (:class:`Terms`) and never change; the others may.
 
     Raises:
         ConfigError: A setting is out of range or contradicts another.
     """
 
     n_features: int = setting(0, "Features of a document; needed to make a hub.")
-    ranker: Literal["linear", "mlp"] = setting("linear", "Ranker: linear or mlp.")
-    hidden: int = setting(0, "Hidden units of the mlp; 0: 10 for the mlp.")
-    reward: str = setting("MaxRR", "Metric of an interaction's clicks that is maximised: MaxRR, DCG, nDCG or MeanRR.")
-    reward_values: int | None = setting(None, "Round the reward to so many values.")
-    depth: int = setting(10, "Ranks that are shown and looked at.")
-    interactions: int = setting(4, "B, interactions in a message; even.")
-    sigma: float = setting(0.01, "σ, standard deviation of the perturbation.")
-    mechanism: Literal["randomised-response", "laplace"] = setting(
-        "randomised-response", "Randomised response for each interaction, or noise on the sums that are sent."
+    ranker: Literal["linear", "mlp"] = setting(Terms.ranker, "Ranker: linear or mlp.")
+    hidden: int = setting(Terms.hidden, "Hidden units of the mlp; 0: 10 for the mlp.")
+    reward: str = setting(
+        Terms.reward, "Metric of an interaction's clicks that is maximised: MaxRR, DCG, nDCG or MeanRR."
     )
-    p: float | None = setting(None, "Probability that an interaction's metric is sent as it is; by default 0.9.")
-    epsilon: float | None = setting(None, "ε of one interaction of Laplace noise.")
+    reward_values: int | None = setting(Terms.reward_values, "Round the reward to so many values.")
+    depth: int = setting(Terms.depth, "Ranks that are shown and looked at.")
+    interactions: int = setting(Terms.interactions, "B, interactions in a message; even.")
+    sigma: float = setting(Terms.sigma, "σ, standard deviation of the perturbation.")
+    mechanism: Literal["randomised-response", "laplace"] = setting(
+        Terms.mechanism, "Randomised response for each interaction, or noise on the sums that are sent."
+    )
+    p: float | None = setting(
+        None, f"Probability that an interaction's metric is sent as it is; by default {Terms.p:g}."
+    )
+    epsilon: float | None = setting(Terms.epsilon, "ε of one interaction of Laplace noise.")
 
     relay: bool = setting(
         False, "Collect for a coordinator, which gives the model and takes the reports; the hub does not learn."
@@ -84,7 +88,7 @@ class HubSettings:
         if self.ranker == "mlp" and self.hidden == 0:
             object.__setattr__(self, "hidden", 10)  # frozen: resolved once, here
         if self.p is None:
-            object.__setattr__(self, "p", 0.9 if self.mechanism == "randomised-response" else 1.0)
+            object.__setattr__(self, "p", Terms.p if self.mechanism == "randomised-response" else 1.0)
         if self.n_features:
             self.protocol()
 
@@ -98,12 +102,11 @@ class HubSettings:
         """The hub's :class:`~fedrank.ranking.foltr_es.FoltrES`; its click model, for simulators only, never clicks."""
         from fedrank.ranking.clicks.cascade import CascadeUser
         from fedrank.ranking.foltr_es import FoltrES
-        from fedrank.ranking.rankers.linear import Linear
-        from fedrank.ranking.rankers.mlp import TwoLayer
+        from fedrank.ranking.rankers.base import RANKERS
 
         terms = self.terms()
         return FoltrES(
-            ranker=TwoLayer(self.n_features, self.hidden) if self.hidden else Linear(self.n_features),
+            ranker=RANKERS.get(self.ranker).build(self.n_features, self.hidden),
             user=CascadeUser("nobody", (0.0,), (0.0,), self.depth),
             metric=terms.metric,
             interactions=self.interactions,

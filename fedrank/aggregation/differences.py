@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Integer, UInt32
+from jaxtyping import Array, Bool, Float, Integer
 
 from fedrank.aggregation.robust import median
 from fedrank.core.errors import ConfigError
@@ -46,25 +46,6 @@ def in_range(
     """
     fits = (plus >= 0) & (plus <= largest)
     return fits if minus is None else fits & (minus >= 0) & (minus <= largest)
-
-
-def first_of_seed(seeds: UInt32[Array, " parties"], arrived: Bool[Array, " parties"]) -> Bool[Array, " parties"]:
-    """Which messages are the first with their seed, so that many attackers cannot send the same seed.
-
-    Honest devices lose nothing: that two of N draw the same of 2³² seeds has a probability below N²/2³³, one in two
-    thousand for N = 2,000.
-
-    Args:
-        seeds: uint32 [parties].
-        arrived: bool [parties].
-
-    Returns:
-        bool [parties]: arrived, and no lower party that arrived has the same seed.
-    """
-    order = jnp.lexsort((~arrived, seeds))  # by seed, within a seed first those that arrived, then by number
-    ranked = seeds[order]
-    repeats = jnp.concatenate([jnp.zeros(1, bool), ranked[1:] == ranked[:-1]])
-    return arrived & ~jnp.zeros_like(arrived).at[order].set(repeats)
 
 
 @ES_DEFENCES.register("mean", summary="Every message counts alike.", citation="kharitonov2019foltr")

@@ -9,9 +9,9 @@ How far one attacker can move the server differs between protocols:
 
 * **Evolution strategies** (:mod:`fedrank.ranking.foltr_es`): a message is a seed and two bounded numbers. The server
   remakes the perturbation, so that an attacker chooses among random directions and by how much, within the range of the
-  metric (:func:`largest_step_es`).
+  metric.
 * **Weights** (FPDGD): a message is a vector, and the mean goes wherever one attacker wants it. If vectors are clipped
-  to a norm the step is bounded (:func:`largest_step_weights`).
+  to a norm the step is bounded.
 
 Attacks on weights are in :mod:`fedrank.engine.weight_attacks`. A user who clicks to do harm is no attack on replies:
 see :mod:`fedrank.ranking.attacks`.
@@ -211,64 +211,6 @@ class TargetedSeeds(_OnValues):
         for name, largest in _sums(protocol).items():
             forged[name] = jnp.where(attackers, largest if name == "plus" else 0, getattr(replies, name))
         return dataclasses.replace(replies, **forged)
-
-
-def largest_step_es(n_parameters: int, sigma: float, parties: int, metric_range: float = 1.0) -> float:
-    """Norm of the most that one attacker can add to the gradient of FOLtR-ES with antithetic halves.
-
-    A message adds v·(m⁺ − m⁻)/(2σN) to the gradient, with v made by the server from the seed. The difference is at most
-    the metric's range R, and E‖v‖² = n, with ‖v‖ = √n up to a factor 1 ± 1/√(2n). So the norm is at most about::
-
-        √n · R / (2σN)
-
-    An honest message adds a vector of the same length, with its own difference in place of R: no attacker counts for
-    more than R over the mean size of a difference honest devices, though those point everywhere and attackers can
-    agree. And only the part along a direction adds up over rounds: 1/√n of the norm for a random seed, below √(2 ln S /
-    n) of it for the best of S (:class:`TargetedSeeds`). Without halves the spread is σ instead of 2σ and the step twice
-    as large.
-
-    Args:
-        n_parameters: n, weights of the ranker.
-        sigma: σ.
-        parties: N, parties heard in the round.
-        metric_range: R, largest less smallest value of the metric.
-
-    Returns:
-        The norm.
-
-    Raises:
-        ConfigError: An argument is not positive.
-
-    >>> round(largest_step_es(n_parameters=46, sigma=0.01, parties=2000), 4)
-    0.1696
-    """
-    if not (n_parameters > 0 and sigma > 0 and parties > 0 and metric_range > 0):
-        raise ConfigError(
-            "the largest step needs positive numbers, got "
-            f"n_parameters = {n_parameters}, sigma = {sigma}, parties = {parties}, metric_range = {metric_range}."
-        )
-    return math.sqrt(n_parameters) * metric_range / (2 * sigma * parties)
-
-
-def largest_step_weights(clip: float, parties: int) -> float:
-    """Norm of the most that one attacker can move a mean of weights.
-
-    The mean of N vectors moves by (u − w)/N when one party sends u instead of w. With both clipped to norm s that is at
-    most 2s/N, reached by u = −w at the bound. Without clipping (s = ∞) there is no bound.
-
-    Args:
-        clip: s, above 0; ``math.inf`` without clipping.
-        parties: N, parties heard in the round.
-
-    Returns:
-        2s/N.
-
-    Raises:
-        ConfigError: An argument is not positive.
-    """
-    if not (clip > 0 and parties > 0):
-        raise ConfigError(f"the largest step needs positive numbers, got clip = {clip}, parties = {parties}.")
-    return 2 * clip / parties
 
 
 def _sums(protocol: Protocol) -> dict[str, int]:

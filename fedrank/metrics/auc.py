@@ -56,23 +56,6 @@ def auc(
     return jnp.where(defined, wins / (2 * jnp.maximum(pairs, 1)), jnp.nan).astype(jnp.float32)
 
 
-def auc_numpy(
-    scores: Float[AnyArray, "*lists rows"],
-    labels: Shaped[AnyArray, "*lists rows"],
-    where: Bool[AnyArray, "*lists rows"] | None = None,
-) -> Float[np.ndarray, "*lists"]:
-    """:func:`auc` in NumPy and double precision, for reports and for machines without JAX.
-
-    Returns:
-        float64 [...], NaN as there.
-    """
-    scores, labels = np.asarray(scores, np.float64), np.asarray(labels)
-    where = np.ones(scores.shape, bool) if where is None else np.broadcast_to(np.asarray(where), scores.shape)
-    lists = int(np.prod(scores.shape[:-1])), scores.shape[-1]
-    flat = (a.reshape(lists) for a in (scores, labels, where))
-    return np.array([_one_numpy(s[w], y[w] > 0) for s, y, w in zip(*flat, strict=True)]).reshape(scores.shape[:-1])
-
-
 @jax.jit
 def log_loss(
     logits: Float[AnyArray, "*lists rows 2"],

@@ -11,8 +11,8 @@ All have one signature, ``fn(scores, labels, where, *, k=None, ties="fixed", key
 
 Values are float32 [...], in [0, 1], larger for a better ranking; the exception is :func:`map_jos`, kept to compare
 with one paper. A list without a relevant document has the value 0. Some papers average over
-all queries, some over those that have a relevant document, and their numbers cannot be compared: :func:`mean_over`
-gives either, and a table must say which.
+all queries, some over those that have a relevant document, and their numbers cannot be compared: a table must say
+which.
 
 Names are those of ir-measures, ``nDCG@10``: :func:`offline_metric`.
 """
@@ -278,25 +278,6 @@ def map_jos(
     position = jnp.broadcast_to(jnp.arange(1, rank.shape[-1] + 1), rank.shape)
     quotient = jnp.where(position <= documents, rank / position, 0.0)
     return _ratio(jnp.sum(quotient, axis=-1), documents[..., 0].astype(jnp.float32))
-
-
-def mean_over(
-    values: Float[AnyArray, "*lists"], labels: Labels, where: Where, *, judged: bool, relevant: int = 1
-) -> Float[Array, ""]:
-    """The mean of a metric over queries.
-
-    Args:
-        values: float32 [...], one value a query.
-        labels: int32 [..., d].
-        where: bool [..., d]. Lists without any document are padding and never count.
-        judged: Over the queries that have a relevant document, instead of over all.
-        relevant: The smallest label that counts as relevant.
-
-    Returns:
-        float32 scalar; 0 if no query counts.
-    """
-    counts = jnp.any(where & (labels >= relevant) if judged else where, axis=-1)
-    return _ratio(jnp.sum(jnp.where(counts, values, 0.0)), jnp.sum(counts).astype(jnp.float32))
 
 
 def offline_metric(name: str) -> Callable[..., Values]:

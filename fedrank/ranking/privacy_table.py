@@ -77,25 +77,6 @@ def value_distributions(user_name: str, grades: int, metric: OnlineMetric) -> np
     return values.T
 
 
-def click_model_epsilon(user_name: str, grades: int, depth: int, metric: str, p: float) -> float:
-    """ε of one interaction for people who click by this model, over all pairs of label lists.
-
-    Args:
-        user_name: Name of a click model.
-        grades: Number of relevance grades.
-        depth: Results shown, and the depth of the metric.
-        metric: Name of an online metric.
-        p: Probability of the truth.
-
-    Returns:
-        ε in nats; at most :func:`fedrank.privacy.randomised_response.epsilon`.
-
-    >>> round(click_model_epsilon("informational", 3, 5, "MaxRR", 0.9), 2)
-    2.56
-    """
-    return worst_case_epsilon(value_distributions(user_name, grades, REWARDS.get(metric)(depth)), p)
-
-
 def table2() -> list[Row]:
     """Table 2 of the paper, ours beside the printed one: MaxRR, three grades, lists of length 5, so n = 6."""
     metric = REWARDS.get("MaxRR")(5)

@@ -7,7 +7,9 @@ from collections import Counter
 import numpy as np
 
 from fedrank.engine.setup import run_setup
-from fedrank.texts.data.generate import generate_federation
+from fedrank.texts.data import generate
+from fedrank.texts.data.corpus import corpus_of
+from fedrank.texts.data.silos import federation_of
 from fedrank.texts.silo_sketch.setup import SketchSetup
 from fedrank.texts.silo_sketch.setup.rows import RowSettings, SiloTexts
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI
@@ -19,6 +21,55 @@ SILOS = 3
 #: Collisions in the majority of the rows do not happen in these.
 WIDE, WIDE_STATISTICS = SketchShape(5, 2048), SketchShape(5, 16384)
 NARROW, NARROW_STATISTICS = SketchShape(6, 64), SketchShape(1, 256)
+
+
+def generate_federation(
+    silos=4, seed=0, documents=150, queries=30, topics=12, words=3000, length=80, heterogeneity=0.5, quality=None
+):
+    """A generated federation whose silos differ in what they write about and in how well.
+
+    Args:
+        silos: Number of silos.
+        seed: Seed of all random choices.
+        documents: Number of documents of a silo.
+        queries: Number of queries of a silo.
+        topics: Number of topics of all silos together.
+        words: Size of the vocabulary.
+        length: Words of a body in the median.
+        heterogeneity: 0: documents and queries lie at silos by chance; 1: documents of one main topic lie at one silo
+            as far as there is room, and a query lies where most of its relevant documents do.
+        quality: For each silo the share of topical words that its documents keep; by default 1 for all.
+    """
+    shown = np.ones(silos) if quality is None else np.asarray(quality, float)
+    n_documents, n_queries = silos * documents, silos * queries
+    rng = np.random.default_rng(seed)
+    mixtures = rng.dirichlet(np.full(topics, generate._MIXED), n_documents)
+    at = _placed(rng, mixtures.argmax(axis=1) % silos, silos, heterogeneity)
+    made = ("generated", n_documents, n_queries, topics, words, length, shown[at], seed, mixtures)
+    texts = generate._collection(rng, *made)
+    pairs = texts.grades > 0
+    held = np.zeros((n_queries, silos), np.int64)
+    np.add.at(held, (texts.judged_queries[pairs], at[texts.judged_documents[pairs]]), 1)
+    asked_at = _placed(rng, held.argmax(axis=1), silos, heterogeneity)
+    return federation_of(
+        corpus_of(texts),
+        [np.flatnonzero(at == k) for k in range(silos)],
+        [np.flatnonzero(asked_at == k) for k in range(silos)],
+    )
+
+
+def _placed(rng, home, silos, heterogeneity):
+    """Silo of each thing: its home with a probability, as far as silos of equal size have room, else a random one."""
+    n = len(home)
+    room = np.bincount(np.arange(n) % silos, minlength=silos)
+    at = np.full(n, -1, np.int64)
+    for thing in rng.permutation(n):
+        if rng.random() < heterogeneity and room[home[thing]]:
+            at[thing] = home[thing]
+            room[home[thing]] -= 1
+    left = np.flatnonzero(at < 0)
+    at[left] = rng.permutation(np.repeat(np.arange(silos), room))
+    return at
 
 
 @functools.cache

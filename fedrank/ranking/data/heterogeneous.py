@@ -6,9 +6,7 @@ and combine freely:
 * by topic of the query: :func:`by_topic`;
 * by relevance label of the documents: :func:`by_labels`;
 * by the user's way of clicking: :func:`users_of_parties` says whose click model a party has;
-* by amount: :func:`amounts` and :func:`zipf_amounts`, interactions of each party in a round.
-
-A partition is compared with parties who are alike and hold just as much: :func:`shuffled_like`.
+* by amount: :func:`amounts`, interactions of each party in a round.
 
 Source:
     Wang and Zuccon: *Is non-IID data a threat in federated online learning to rank?*, SIGIR 2022. The study's code
@@ -27,7 +25,7 @@ from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import QuerySet, concatenate
 
 # The purpose of a draw, mixed into its seed, so that draws for different purposes are independent.
-_TOPICS, _LABELS, _USERS, _AMOUNTS, _SHUFFLE = range(1, 6)
+_TOPICS, _LABELS, _USERS, _AMOUNTS = range(1, 5)
 
 
 def by_topic(queries: QuerySet, parties: int, topics: int, seed: int = 0) -> Shares:
@@ -168,52 +166,6 @@ def amounts(
         raise ConfigError(f"kinds of amounts must be positive whole numbers, got {kinds}.")
     scaled = _rounded_up(np.asarray(kinds, np.int64) * most, max(kinds), most, even)
     return scaled[_kinds(parties, len(kinds), _generator(seed, _AMOUNTS))]
-
-
-def zipf_amounts(parties: int, most: int, *, even: bool = False, seed: int = 0) -> Int32[np.ndarray, "{parties}"]:
-    """Interactions of each party in a round by Zipf's law: the r-th busiest makes most / r of them.
-
-    Args:
-        parties: Number of parties.
-        most: Interactions of the busiest party.
-        even: As in :func:`amounts`.
-        seed: Seed of the order of the parties (PCG64).
-
-    Returns:
-        int32 [parties], rounded up.
-
-    Raises:
-        ConfigError: As :func:`amounts`.
-
-    >>> sorted(zipf_amounts(5, most=12).tolist())
-    [3, 3, 4, 6, 12]
-    """
-    rank = _kinds(parties, parties, _generator(seed, _AMOUNTS)).astype(np.int64) + 1
-    return _rounded_up(np.full(parties, most, np.int64), rank, most, even)
-
-
-def shuffled_like(shares: Shares, seed: int = 0) -> Shares:
-    """Shares of the same sizes, filled at random: what a partition is fairly compared with.
-
-    All held queries are put together, as often as they are held, and dealt out anew. So disjoint shares remain
-    disjoint and hold the same queries. A party that is dealt a query twice draws its share again by itself, without
-    replacement, from all queries that are held.
-
-    Args:
-        shares: Any shares in which no party holds a query twice.
-        seed: Seed of the deal (PCG64).
-
-    Returns:
-        Shares with the same ``count``.
-    """
-    rng = _generator(seed, _SHUFFLE)
-    count = np.asarray(shares.count, np.int64)
-    pool = np.concatenate([np.asarray(shares.of(party)) for party in range(shares.parties)])
-    distinct = np.unique(pool)
-    held = np.split(rng.permutation(pool), np.cumsum(count)[:-1])
-    if len(distinct) < len(pool):
-        held = [h if len(np.unique(h)) == len(h) else rng.choice(distinct, len(h), replace=False) for h in held]
-    return _shares(held)
 
 
 def query_means(queries: QuerySet) -> Float[np.ndarray, "queries features"]:

@@ -25,7 +25,7 @@ import numpy as np
 
 from fedrank.core.errors import ConfigError, DataError, FormatError
 from fedrank.data.lines import Lines, explain, shown, unpacked
-from fedrank.ranking.data.queries import QuerySet, concatenate
+from fedrank.ranking.data.queries import QuerySet
 
 Source = str | os.PathLike[str]
 ZeroBased = bool | Literal["auto"]
@@ -64,15 +64,6 @@ def read(
         groups=None if groups is None else [groups],
         names=[name] if name else None,
     )[0]
-
-
-def read_many(paths: Sequence[Source], *, name: str = "", **settings: Any) -> QuerySet:
-    """Several files as one set, in the order given; arguments as :func:`read_parts`.
-
-    Raises:
-        DataError: As :func:`read`, or a query occurs in two files.
-    """
-    return concatenate(read_parts(paths, **settings), name)
 
 
 def read_parts(

@@ -158,48 +158,6 @@ def name(
     return " + ".join(names[silo] for silo in inside)
 
 
-def expected_overlap(silos: int) -> float:
-    """Silos besides the target that two random combinations share, as in the thesis: (k − 1)/4 − 4^(1−k).
-
-    The thesis (section 8.3.1, equations 6-12) wants the mean over two *different* combinations. Its derivation counts
-    independent pairs and takes off, once, the probability that both contain everyone. That is the mean of X over
-    independent pairs, with X set to k − 2 rather than k − 1 where both contain everyone. The mean over different pairs
-    is :func:`mean_overlap`; it is smaller. Both tend to a share of 1/4 of the other silos.
-
-    Args:
-        silos: k, at least 2.
-
-    Raises:
-        ConfigError: Fewer than two silos.
-
-    >>> expected_overlap(4)
-    0.734375
-    """
-    _check_silos(silos)
-    return (silos - 1) / 4 - 4.0 ** (1 - silos)
-
-
-def mean_overlap(silos: int) -> float:
-    """Silos besides the target that two *different* random combinations share on average.
-
-    With m = k − 1: independent pairs share m/4; a share 2^−m of them is identical, and those share m/2. So
-    (m/4 − 2^−m m/2) / (1 − 2^−m).
-
-    Args:
-        silos: k, at least 2.
-
-    Raises:
-        ConfigError: Fewer than two silos.
-
-    >>> round(mean_overlap(4), 4)
-    0.6429
-    """
-    _check_silos(silos)
-    others = silos - 1
-    same = 2.0**-others
-    return (others / 4 - same * others / 2) / (1 - same)
-
-
 def clustered(
     updates: Float[Array, "silos parameters"], target: int | Int[Array | np.ndarray, ""], clusters: int
 ) -> Bool[Array, "arms silos"]:

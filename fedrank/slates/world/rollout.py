@@ -13,10 +13,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from fedrank.metrics.returns import max_of_moving_mean
 from fedrank.slates.world.satisfaction import Satisfaction, Scene, Turn
 
 #: Less optimisation: half the time to compile, and as fast (measured at N = 10 and 100 on two cores).
@@ -107,46 +105,3 @@ def returns(world: Satisfaction, policy: Policy, keys: Key[Array, " episodes"]) 
         keys: Typed JAX keys [episodes].
     """
     return jax.vmap(lambda key: jnp.sum(rollout(world, policy, key).engagement, axis=0))(keys)
-
-
-class LegacyReport(NamedTuple):
-    """What published tables would say of a policy that never changes.
-
-    Attributes:
-        mean: The true mean return.
-        optimal_reward: Maximum of the moving mean of each run.
-        etror: The episode of that maximum: no policy improves here, so it measures nothing.
-    """
-
-    mean: Float[np.ndarray, " platforms"]
-    optimal_reward: Float[np.ndarray, "platforms runs"]
-    etror: Int[np.ndarray, "platforms runs"]
-
-
-def constant_policy_demonstration(
-    world: Satisfaction,
-    policy: Policy,
-    *,
-    episodes: int = 5000,
-    replicates: int = 1000,
-    pool: int = 10_000,
-    seed: int = 0,
-) -> LegacyReport:
-    """How far "optimal reward" lies above the truth, and how ETROR scatters, for a policy that learns nothing.
-
-    Episodes of a policy without memory across episodes are independent, so ``pool`` episodes are simulated once and
-    every run draws its episodes from them, with replacement.
-
-    Args:
-        world: The world. FedSlate's learners leave out the first of 61 rounds: ``time_budget=120`` compares with them.
-        policy: The policy that never changes.
-        episodes: Episodes of a run; at least 100.
-        replicates: R, runs.
-        pool: Episodes that are simulated.
-        seed: Of everything.
-    """
-    simulated = np.asarray(returns(world, policy, jax.random.split(jax.random.key(seed), pool)), np.float64)
-    draws = np.random.default_rng(seed)
-    runs = [max_of_moving_mean(simulated[draws.integers(pool, size=episodes)].T) for _ in range(replicates)]
-    optimal, etror = (np.stack([getattr(run, field) for run in runs], axis=-1) for field in ("optimal_reward", "etror"))
-    return LegacyReport(simulated.mean(axis=0), optimal, etror)

@@ -10,16 +10,13 @@ perfect: its nDCG@10 on the default collection is 0.56 to 0.61 with seeds 0 to 4
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int64, Integer
 
 from fedrank.core.errors import ConfigError
 from fedrank.texts.data.collection import Texts
-from fedrank.texts.data.corpus import corpus_of
-from fedrank.texts.data.silos import Federation, federation_of
 
 # Exponent of Zipf's law for the words of a text collection; a little above 1 for English.
 _ZIPF = 1.07
@@ -75,85 +72,12 @@ def generate_texts(
     return _collection(rng, "generated", documents, queries, topics, words, length, np.ones(documents), seed)
 
 
-def generate_federation(
-    silos: int = 4,
-    seed: int = 0,
-    documents: int = 150,
-    queries: int = 30,
-    topics: int = 12,
-    words: int = 3000,
-    length: int = 80,
-    heterogeneity: float = 0.5,
-    quality: Sequence[float] | None = None,
-) -> Federation:
-    """A generated federation whose silos differ in what they write about and in how well.
-
-    Args:
-        silos: Number of silos, at least 2.
-        seed: Seed of all random choices.
-        documents: Number of documents of a silo, at least 10.
-        queries: Number of queries of a silo, at least 1.
-        topics: Number of topics of all silos together.
-        words: Size of the vocabulary.
-        length: Words of a body in the median.
-        heterogeneity: 0: documents and queries lie at silos by chance; 1: documents of one main topic lie at one silo
-            as far as there is room, and a query lies where most of its relevant documents do.
-        quality: For each silo a number in [0, 1]: the share of topical words that its documents keep. 1 for all by
-            default.
-
-    Raises:
-        ConfigError: A number is out of range.
-    """
-    if silos < 2:
-        raise ConfigError(f"silos of a generated federation must be at least 2, got {silos}.")
-    if not 0 <= heterogeneity <= 1:
-        raise ConfigError(f"heterogeneity must be in [0, 1], got {heterogeneity}.")
-    shown = np.ones(silos) if quality is None else np.asarray(quality, float)
-    if shown.shape != (silos,) or not ((shown >= 0) & (shown <= 1)).all():
-        raise ConfigError(f"quality must be {silos} numbers in [0, 1], one a silo, got {quality}.")
-    n_documents, n_queries = silos * documents, silos * queries
-    _check(n_documents, n_queries, topics, words, length)
-    rng = np.random.default_rng(seed)
-    mixtures = rng.dirichlet(np.full(topics, _MIXED), n_documents)
-    home = mixtures.argmax(axis=1) % silos
-    at = _placed(rng, home, silos, heterogeneity)
-    texts = _collection(rng, "generated", n_documents, n_queries, topics, words, length, shown[at], seed, mixtures)
-    pairs = texts.grades > 0
-    held = np.zeros((n_queries, silos), np.int64)
-    np.add.at(held, (texts.judged_queries[pairs], at[texts.judged_documents[pairs]]), 1)
-    asked_at = _placed(rng, held.argmax(axis=1), silos, heterogeneity)
-    told = "" if quality is None else f", quality {', '.join(f'{one:g}' for one in shown)}"
-    note = f"{silos} silos, heterogeneity {heterogeneity:g}{told}."
-    texts = replace(texts, notes=(*texts.notes, note))
-    return federation_of(
-        corpus_of(texts),
-        [np.flatnonzero(at == k) for k in range(silos)],
-        [np.flatnonzero(asked_at == k) for k in range(silos)],
-    )
-
-
 def _check(documents: int, queries: int, topics: int, words: int, length: int) -> None:
     least = {"documents": 20, "queries": 1, "topics": 2, "words": 500, "length": 5}
     given = {"documents": documents, "queries": queries, "topics": topics, "words": words, "length": length}
     for what, value in given.items():
         if value < least[what]:
             raise ConfigError(f"{what} of a generated collection must be at least {least[what]}, got {value}.")
-
-
-def _placed(
-    rng: np.random.Generator, home: Int64[np.ndarray, " things"], silos: int, heterogeneity: float
-) -> Int64[np.ndarray, " things"]:
-    """Silo of each thing: its home with a probability, as far as silos of equal size have room, else a random one."""
-    n = len(home)
-    room = np.bincount(np.arange(n) % silos, minlength=silos)
-    at = np.full(n, -1, np.int64)
-    for thing in rng.permutation(n):
-        if rng.random() < heterogeneity and room[home[thing]]:
-            at[thing] = home[thing]
-            room[home[thing]] -= 1
-    left = np.flatnonzero(at < 0)
-    at[left] = rng.permutation(np.repeat(np.arange(silos), room))
-    return at
 
 
 def _collection(

@@ -4,11 +4,11 @@ import jax.numpy as jnp
 import pytest
 from jaxtyping import TypeCheckError
 
-from fedrank.aggregation.differences import ES_DEFENCES, coefficients, first_of_seed, in_range, median_of_means
+from fedrank.aggregation.differences import ES_DEFENCES, coefficients, in_range, median_of_means
 from fedrank.aggregation.robust import AGGREGATORS, krum_scores
 
 VECTORS, WEIGHTS, ARRIVED = jnp.ones((5, 3)), jnp.ones(5), jnp.ones(5, bool)
-SUMS, SEEDS = jnp.ones(5, jnp.int32), jnp.arange(5, dtype=jnp.uint32)
+SUMS = jnp.ones(5, jnp.int32)
 SETTING = {"mean": (), "clip": (0.5,), "clip-quantile": (0.5,), "median-of-means": (2,)}
 
 RIGHT = {entry.name: (entry.obj, (VECTORS, WEIGHTS, ARRIVED, 1)) for entry in AGGREGATORS}
@@ -16,7 +16,6 @@ RIGHT |= {f"defence {e.name}": (e.obj, (WEIGHTS, ARRIVED, *SETTING[e.name])) for
 RIGHT |= {
     "krum_scores": (krum_scores, (VECTORS, ARRIVED, 1)),
     "in_range": (in_range, (SUMS, SUMS, 3)),
-    "first_of_seed": (first_of_seed, (SEEDS, ARRIVED)),
     "median_of_means": (median_of_means, (VECTORS, ARRIVED)),
     "coefficients": (coefficients, ("mean", WEIGHTS, ARRIVED, 1.0, 1)),
 }
@@ -26,7 +25,6 @@ WRONG |= {f"defence {e.name}": [(0, VECTORS), (0, SUMS), (1, ARRIVED[:4]), (1, W
 WRONG |= {
     "krum_scores": [(0, VECTORS[0]), (1, ARRIVED[:4]), (2, SUMS)],
     "in_range": [(0, SUMS[:4]), (1, WEIGHTS)],
-    "first_of_seed": [(0, SUMS), (0, SEEDS[:4]), (1, WEIGHTS)],
     "median_of_means": [(0, WEIGHTS), (1, ARRIVED[:4])],
     "coefficients": [(1, VECTORS), (2, ARRIVED[:4])],
 }

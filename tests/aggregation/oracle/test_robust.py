@@ -279,17 +279,6 @@ def test_range():
     assert es.in_range(jnp.asarray(plus), None, 10).tolist() == [True, True, False, True, False, True]
 
 
-@given(st.lists(st.tuples(st.sampled_from([0, 1, 2, 2**32 - 1]), st.booleans()), min_size=8, max_size=8))
-@settings(max_examples=50, deadline=None)
-def test_first_of_seed(messages):
-    seeds, arrived = (np.array(column) for column in zip(*messages, strict=True))
-    taken, expected = set(), []
-    for seed, there in messages:
-        expected.append(there and seed not in taken)
-        taken |= {seed} if there else set()
-    assert es.first_of_seed(jnp.asarray(seeds, jnp.uint32), jnp.asarray(arrived)).tolist() == expected
-
-
 @pytest.mark.parametrize(
     ("function", "setting"),
     [

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
 
-from fedrank.metrics.auc import auc, auc_numpy, log_loss
-from fedrank.metrics.offline import OFFLINE, err, mean_over
+from fedrank.metrics.auc import auc, log_loss
+from fedrank.metrics.offline import OFFLINE, err
 from fedrank.metrics.online import OnlineMetric, max_rr
 
 SCORES, LABELS, WHERE = jnp.zeros((2, 4)), jnp.ones((2, 4), jnp.int32), jnp.ones((2, 4), bool)
 LISTS = {entry.name: entry.obj for entry in OFFLINE if entry.obj is not err}
-BINARY = {"auc": auc, "auc_numpy": auc_numpy, "log_loss": lambda s, y, w: log_loss(jnp.stack([s, s], -1), y, w)}
+BINARY = {"auc": auc, "log_loss": lambda s, y, w: log_loss(jnp.stack([s, s], -1), y, w)}
 
 
 @pytest.mark.parametrize("name", [*LISTS, *BINARY])
@@ -40,11 +40,6 @@ def test_scores_are_real_numbers_and_labels_whole_ones(name):
 def test_one_key_is_needed_and_not_several():
     with pytest.raises(TypeCheckError):
         LISTS["nDCG"](SCORES, LABELS, WHERE, ties="random", key=jax.random.split(jax.random.key(0)))
-
-
-def test_a_mean_needs_a_value_a_list():
-    with pytest.raises(TypeCheckError):
-        mean_over(SCORES, LABELS, WHERE, judged=True)
 
 
 def test_an_online_metric_has_one_number_a_click_pattern():

@@ -19,7 +19,6 @@ from fedrank.metrics.offline import (
     average_precision,
     err,
     map_jos,
-    mean_over,
     ndcg,
     offline_metric,
     reciprocal_rank,
@@ -273,17 +272,6 @@ def test_batches_vmap_and_jit_agree(name):
     np.testing.assert_allclose(jax.jit(jax.vmap(lambda *x: metric(*x, k=3)))(scores, labels, where), plain, rtol=1e-6)
     cube = [x.reshape(4, 6, -1) for x in (scores, labels, where)]
     np.testing.assert_allclose(compiled(metric, k=3)(*cube), np.asarray(plain).reshape(4, 6), rtol=1e-6)
-
-
-def test_both_conventions_of_the_mean():
-    # Three queries, the last without a relevant document, and one list that is all padding.
-    labels = jnp.array([[1, 0], [0, 2], [0, 0], [5, 5]], jnp.int32)
-    where = jnp.array([[True, True], [True, True], [True, False], [False, False]])
-    values = jnp.array([0.5, 1.0, 0.0, 123.0])
-    assert float(mean_over(values, labels, where, judged=False)) == pytest.approx(1.5 / 3)
-    assert float(mean_over(values, labels, where, judged=True)) == pytest.approx(1.5 / 2)
-    assert float(mean_over(values, labels, where, judged=True, relevant=2)) == pytest.approx(1.0)
-    assert float(mean_over(values[3:], labels[3:], where[3:], judged=True)) == 0.0
 
 
 def test_names():

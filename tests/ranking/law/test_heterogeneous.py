@@ -10,7 +10,7 @@ from worlds import tiny_queries
 
 from fedrank.core.errors import ConfigError
 from fedrank.ranking.data import heterogeneous as h
-from fedrank.ranking.data.partition import Shares, fixed_share, uniform
+from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import QuerySet
 
 QUERIES = 60
@@ -62,6 +62,12 @@ def test_topics_are_found():
     assert sorted(np.asarray(shares.count).tolist()) == [6] * 3 + [7] * 6
 
 
+def dealt_like(shares: Shares, seed: int) -> Shares:
+    """Disjoint shares of the same sizes and queries, dealt out at random."""
+    order = np.random.default_rng(seed).permutation(everything(shares))
+    return h._shares(np.split(order, np.cumsum(np.asarray(shares.count))[:-1]))
+
+
 def within(queries: QuerySet, shares: Shares) -> float:
     """Variance of standardised query means within shares, averaged over queries and features."""
     means = np.array([queries.features[a:b].mean(0) for a, b in itertools.pairwise(queries.offsets)])
@@ -73,7 +79,7 @@ def within(queries: QuerySet, shares: Shares) -> float:
 def test_topics_vary_less_within_a_share_than_random_shares(seed):
     for queries in (topical_queries(seed), tiny_queries(seed, queries=QUERIES)):
         shares = h.by_topic(queries, parties=6, topics=3, seed=seed)
-        random = [within(queries, h.shuffled_like(shares, again)) for again in range(20)]
+        random = [within(queries, dealt_like(shares, again)) for again in range(20)]
         assert within(queries, shares) < min(random)
 
 
@@ -175,10 +181,10 @@ def test_users_are_shuffled_and_say_nothing_about_amounts():
 @settings(max_examples=60, deadline=None)
 def test_amounts_are_in_range(parties, most, even, seed):
     most *= 2 if even else 1
-    for made in (h.amounts(parties, most, even=even, seed=seed), h.zipf_amounts(parties, most, even=even, seed=seed)):
-        assert made.dtype == np.int32 and made.shape == (parties,)
-        assert made.min() >= (2 if even else 1) and made.max() <= most
-        assert not even or (made % 2 == 0).all()
+    made = h.amounts(parties, most, even=even, seed=seed)
+    assert made.dtype == np.int32 and made.shape == (parties,)
+    assert made.min() >= (2 if even else 1) and made.max() <= most
+    assert not even or (made % 2 == 0).all()
 
 
 def test_amounts_of_the_study():
@@ -186,35 +192,6 @@ def test_amounts_of_the_study():
     assert sorted(made.tolist()) == [1, 1, 3, 3, 5, 5, 7, 7, 9, 9] and made.tolist() != sorted(made.tolist())
     # 10/9 · (1, 3, 5, 7, 9) = 1.1, 3.3, 5.6, 7.8, 10
     assert sorted(h.amounts(5, 10, even=True).tolist()) == [2, 4, 6, 8, 10]
-    assert sorted(h.zipf_amounts(6, 60).tolist()) == [10, 12, 15, 20, 30, 60]
-    assert sorted(h.zipf_amounts(4, 10, even=True).tolist()) == [4, 4, 6, 10]
-
-
-# The fair comparison
-
-
-def test_shuffled_like_keeps_sizes_and_queries():
-    shares = h.by_topic(topical_queries(), 9, 3)
-    random = h.shuffled_like(shares, seed=3)
-    check_shares(random, 9, QUERIES)
-    assert (random.count == shares.count).all() and sorted(everything(random)) == sorted(everything(shares))
-    assert not same(random, shares)
-    assert same(random, h.shuffled_like(shares, seed=3)) and not same(random, h.shuffled_like(shares, seed=4))
-
-
-@pytest.mark.parametrize("shares", [uniform(5, 3), fixed_share(10, 8, 4), fixed_share(3, 10)])
-def test_shuffled_like_of_overlapping_shares(shares):
-    """No party holds a query twice, and shares of all queries remain so."""
-    random = h.shuffled_like(shares)
-    check_shares(random, shares.parties, 10)
-    assert (random.count == shares.count).all() and set(everything(random)) <= set(everything(shares))
-
-
-def test_queries_are_shuffled_evenly():
-    """A party with 2 of 6 queries holds each a third of the time."""
-    shares = fixed_share(6, 3, 2)
-    often = np.bincount([query for seed in range(3000) for query in h.shuffled_like(shares, seed).of(1)])
-    assert np.abs(often - 1000).max() < 5 * np.sqrt(3000 * 2 / 9)
 
 
 ALIKE = QuerySet(np.ones((4, 2)), np.array([1, 1, 1, 1]), np.array([0, 2, 4]), np.array(["a", "b"]))
@@ -238,7 +215,7 @@ SPARSE = QuerySet(np.ones((3, 2)), np.array([0, 0, 1]), np.array([0, 3]), np.arr
         (lambda: h.amounts(3, 5, even=True), "even and at least 2, got 5"),
         (lambda: h.amounts(3, 5, kinds=()), r"got \(\)"),
         (lambda: h.amounts(3, 5, kinds=(0, 1)), r"got \(0, 1\)"),
-        (lambda: h.zipf_amounts(0, 5), "got 0"),
+        (lambda: h.amounts(0, 5), "got 0"),
     ],
 )
 def test_refused(make, what):

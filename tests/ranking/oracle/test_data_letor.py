@@ -9,6 +9,7 @@ import pytest
 
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError
 from fedrank.ranking.data import letor
+from fedrank.ranking.data.queries import concatenate
 
 GOOD = b"""\
 # a comment of its own
@@ -85,13 +86,13 @@ def test_n_features(good):
         letor.read(good, n_features=2)
 
 
-def test_read_many(tmp_path):
+def test_files_read_together_have_the_same_features(tmp_path):
     a = write(tmp_path / "a", b"1 qid:1 1:7\n")
     b = write(tmp_path / "b", b"0 qid:2 2:3\n0 qid:3 1:1\n")
-    both = letor.read_many([a, b], name="ab")
+    both = concatenate(letor.read_parts([a, b]), "ab")
     assert both.features.tolist() == [[7, 0], [0, 3], [1, 0]] and both.qids.tolist() == ["1", "2", "3"]
     with pytest.raises(DataError, match="query 1 occurs in two parts"):
-        letor.read_many([a, write(tmp_path / "c", b"0 qid:1 1:0\n")])
+        concatenate(letor.read_parts([a, write(tmp_path / "c", b"0 qid:1 1:0\n")]))
 
 
 def test_groups(tmp_path):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from fedrank.data import load
-from fedrank.ranking.data.letor import read, read_many
+from fedrank.ranking.data.letor import read, read_parts
+from fedrank.ranking.data.queries import concatenate
 
 pytestmark = pytest.mark.realdata
 
@@ -27,7 +28,8 @@ def need(folder):
 
 
 def test_mq2008_parts(mq2008):
-    whole = read_many([next(mq2008.glob(f"S{k}.txt*")) for k in range(1, 5)], n_features=46, max_label=2)
+    files = [next(mq2008.glob(f"S{k}.txt*")) for k in range(1, 5)]
+    whole = concatenate(read_parts(files, n_features=46, max_label=2))
     assert (whole.n_queries, whole.n_documents, whole.n_features) == (628, 12_337, 46)
     assert int(whole.judged.sum()) == 459
     assert (whole.lengths.min(), whole.longest) == (5, 121)

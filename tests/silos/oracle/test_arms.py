@@ -1,7 +1,5 @@
 """Arms against enumeration, and clusters of updates against SciPy."""
 
-import itertools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,23 +58,6 @@ def test_an_arm_is_named_after_its_silos():
     assert arms.name([False, True, False], names, target=1) == "Hungarian"
 
 
-@pytest.mark.parametrize("silos", [2, 3, 4, 6])
-def test_the_expected_overlap_is_what_its_derivation_counts(silos):
-    """Equations 6 to 12: independent pairs, less one in the single pair where both contain everyone."""
-    draws = list(itertools.product([0, 1], repeat=silos - 1))
-    shared = [sum(a * b for a, b in zip(x, y, strict=True)) for x in draws for y in draws]
-    counted = np.mean([overlap - (overlap == silos - 1) for overlap in shared])
-    assert arms.expected_overlap(silos) == pytest.approx(counted, abs=1e-12)
-
-
-@pytest.mark.parametrize("silos", [2, 3, 4, 6])
-def test_the_overlap_of_different_combinations_is_their_mean_and_below_the_thesis_formula(silos):
-    draws = list(itertools.product([0, 1], repeat=silos - 1))
-    shared = [sum(a * b for a, b in zip(x, y, strict=True)) for x in draws for y in draws if x != y]
-    assert arms.mean_overlap(silos) == pytest.approx(np.mean(shared), abs=1e-12)
-    assert arms.mean_overlap(silos) < arms.expected_overlap(silos) or silos == 2
-
-
 def by_scipy(updates, target, clusters):
     others = np.delete(np.arange(len(updates)), target)
     tree = hierarchy.linkage(updates[others].astype(float), method="average", metric="cosine")
@@ -128,7 +109,6 @@ def test_an_update_of_zero_is_orthogonal_to_all():
         (lambda: arms.combinations(0, 13), "2.12 arms, too many.*Use pairs, or clusters"),
         (lambda: arms.pairs(4, 4), "target must be a silo from 0 to 3, got 4"),
         (lambda: arms.everyone(-1, 4), "target must be"),
-        (lambda: arms.expected_overlap(1), "at least 2 silos"),
         (lambda: arms.clustered(jnp.ones((4, 2)), 0, 4), "clusters must be from 1 to 3 for 4 silos, got 4"),
         (lambda: arms.clustered(jnp.ones((4, 2)), 0, 0), "clusters must be"),
     ],

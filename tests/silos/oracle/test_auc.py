@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata
 from sklearn import metrics
 
-from fedrank.metrics.auc import auc, auc_numpy, log_loss
+from fedrank.metrics.auc import auc, log_loss
 
 VALUES = [-np.inf, -1.5, -0.0, 0.0, 0.25, 3e8, np.inf]
 ROWS = 24  # one shape for all lists: shorter ones are padded
@@ -41,7 +41,6 @@ def test_auc_counts_pairs_whatever_the_ties_and_the_padding(rows):
     for fill in (np.nan, np.inf, -np.inf):
         got = auc(*map(jnp.asarray, padded(scores, labels, fill)))
         np.testing.assert_allclose(got, expected, rtol=2e-7)
-    np.testing.assert_allclose(auc_numpy(scores, labels), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("distinct", [2, 7, 10**6])
@@ -68,14 +67,12 @@ def test_auc_of_masked_rows_is_that_of_the_others_under_vmap_and_any_leading_axe
     arrays = tuple(map(jnp.asarray, (scores, labels, where)))
     np.testing.assert_allclose(auc(*arrays), expected, rtol=2e-7)
     np.testing.assert_allclose(jax.jit(jax.vmap(jax.vmap(auc)))(*arrays), expected, rtol=2e-7)
-    np.testing.assert_allclose(auc_numpy(*arrays), expected, rtol=1e-12)
 
 
 def test_auc_of_one_class_of_no_rows_and_of_a_model_that_diverged_is_undefined():
     good = [0.1, 0.2, 0.3]
     for scores, labels in ((good, [1, 1, 1]), (good, [0, 0, 0]), ([], []), ([0.1, np.nan, 0.3], [1, 0, 0])):
         assert np.isnan(auc(*map(jnp.asarray, padded(scores, labels))))
-        assert np.isnan(auc_numpy(np.array(scores), np.array(labels)))
 
 
 def test_auc_is_exact_where_counts_pass_what_float32_holds():

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +11,10 @@ import pytest
 from scipy import stats
 
 from fedrank.core.errors import ConfigError
+from fedrank.metrics.returns import max_of_moving_mean
 from fedrank.slates.world.optimum import OptimalPolicy, solve
 from fedrank.slates.world.policies import BASELINES, Myopic, TopFeature
-from fedrank.slates.world.rollout import constant_policy_demonstration, returns, rollout
+from fedrank.slates.world.rollout import returns, rollout
 from fedrank.slates.world.satisfaction import Satisfaction, Scene, User
 
 EPISODES = 1500
@@ -65,6 +67,23 @@ def test_so_they_are_with_a_hundred_candidates(names, expected):
     world = replace(SIXTY, candidates=100, slate=10)
     mean, error = mean_returns(world, sided(world, *names))
     assert np.all(np.abs(mean - expected) < 4 * np.hypot(error, 1.5))
+
+
+class Published(NamedTuple):
+    """What published tables would say of a policy that never changes, and its true mean return."""
+
+    mean: np.ndarray
+    optimal_reward: np.ndarray
+    etror: np.ndarray
+
+
+def constant_policy_demonstration(world, policy, episodes=5000, replicates=1000, pool=10_000):
+    """Episodes of a policy without memory are independent: simulated once, every run draws its own from them."""
+    simulated = np.asarray(returns(world, policy, jax.random.split(jax.random.key(0), pool)), np.float64)
+    draws = np.random.default_rng(0)
+    runs = [max_of_moving_mean(simulated[draws.integers(pool, size=episodes)].T) for _ in range(replicates)]
+    optimal, etror = (np.stack([getattr(run, field) for run in runs], axis=-1) for field in ("optimal_reward", "etror"))
+    return Published(simulated.mean(axis=0), optimal, etror)
 
 
 def test_the_legacy_metrics_flatter_a_policy_that_learns_nothing():

@@ -134,14 +134,24 @@ def exact(
         Items with the largest v_i (q_i − λ) first, where λ is the slate's value.
     """
     v, q, v0 = (jax.lax.stop_gradient(jnp.asarray(x, jnp.float32)) for x in (v, q, v0))
+    return dinkelbach(v, q, v0, largest(q, n))
 
-    def best(state):
+
+def dinkelbach(
+    v: Float[Array, " candidates"], q: Float[Array, " candidates"], v0: Score, start: Int[Array, " slots"]
+) -> Int[Array, " slots"]:
+    """The slate that is worth most, by steps of Dinkelbach's method from the slate ``start``; see :func:`exact`."""
+
+    def improves(state):
+        step, _, _, better = state
+        return better & (step < MAX_STEPS)
+
+    def improve(state):
         step, slate, value, _ = state
-        new = largest(v * (q - value), n)
+        new = largest(v * (q - value), start.shape[0])
         higher = slate_value(v, q, new, v0)
-        better = higher > value
+        better = higher > value  # rounding may take the last step down
         return step + 1, jnp.where(better, new, slate), jnp.maximum(value, higher), better
 
-    start = largest(q, n)
     state = (jnp.int32(0), start, slate_value(v, q, start, v0), jnp.bool_(True))
-    return jax.lax.while_loop(lambda state: state[3] & (state[0] < MAX_STEPS), best, state)[1]
+    return jax.lax.while_loop(improves, improve, state)[1]

@@ -13,10 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from fedrank.slates.learners.slate_choice import dinkelbach, largest
 from fedrank.slates.world.choice import Cascade, SlateChoice
-
-#: More steps than Dinkelbach's method, which converges faster than linearly, was ever seen to take.
-_MAX_STEPS = 30
 
 
 def best_slate(
@@ -39,32 +37,9 @@ def best_slate(
     if isinstance(choice, Cascade):
         return _best_cascade(jax.vmap(lambda score: choice.weights(score[None])[0])(scores), gain, n)
     weights = choice.weights(scores)
-    return _best_ratio(weights[:-1], gain, weights[-1], n)
-
-
-def _best_ratio(
-    v: Float[Array, " candidates"], gain: Float[Array, " candidates"], v0: Float[Array, ""], n: int
-) -> Int[Array, " slots"]:
-    """The slate of the highest Σ v gain / (v0 + Σ v), by Dinkelbach's method."""
-
-    def select(ratio):
-        slate = jax.lax.top_k(v * (gain - ratio), n)[1]
-        chosen = v[slate]
-        return slate, jnp.sum(chosen * gain[slate]) / jnp.maximum(v0 + jnp.sum(chosen), jnp.finfo(jnp.float32).tiny)
-
-    def improves(state):
-        step, _, ratio, before = state
-        return (ratio > before) & (step < _MAX_STEPS)
-
-    def improve(state):
-        step, slate, ratio, _ = state
-        better, its_ratio = select(ratio)
-        rises = its_ratio > ratio  # rounding may take the last step down
-        return step + 1, jnp.where(rises, better, slate), jnp.maximum(its_ratio, ratio), ratio
-
-    slate, ratio = select(jnp.max(gain))
-    start = (jnp.int32(0), slate, ratio, jnp.float32(-jnp.inf))
-    return jax.lax.while_loop(improves, improve, start)[1]
+    v = weights[:-1]
+    start = largest(v * (gain - jnp.max(gain)), n)  # no slate is worth more than its best click
+    return dinkelbach(v, gain, weights[-1], start)
 
 
 def _best_cascade(

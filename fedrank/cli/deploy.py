@@ -38,6 +38,26 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def refuse_half_tls(certificate: Path | None, key: Path | None) -> None:
+    """Refuse a certificate without its key, or a key without its certificate.
+
+    Raises:
+        ConfigError: One of the two is missing.
+    """
+    if (certificate is None) != (key is None):
+        raise ConfigError("TLS needs both --certificate and --key.")
+
+
+def warn_without_tls(what: str, host: str, certificate: Path | None) -> None:
+    """Warn on stderr if ``what`` crosses a network in the clear."""
+    if not is_loopback(host) and certificate is None:
+        print(
+            f"fedrank: warning: {what} cross in the clear; give --certificate and --key, or put a proxy with TLS in "
+            "front",
+            file=sys.stderr,
+        )
+
+
 def is_public(status: str, host: str, proxies: list[str] | None) -> bool:
     """Whether everybody may see what the hub says about itself.
 
@@ -77,8 +97,7 @@ def serve(
     from fedrank.deploy.hub.folder import HubFolder
     from fedrank.deploy.hub.service import Listen, run_hub
 
-    if (certificate is None) != (key is None):
-        raise ConfigError("TLS needs both --certificate and --key.")
+    refuse_half_tls(certificate, key)
     home = HubFolder(folder)
     _log_to_stderr()
     public = is_public(settings.status, host, proxies)
@@ -86,12 +105,7 @@ def serve(
     def ready(url: str) -> None:
         print(f"hub      {url}", f"status   {url}/status", sep="\n")
         print(f"devices  enrol with the token in {home.path / 'enrolment.token'}", flush=True)
-        if not is_loopback(host) and certificate is None:
-            print(
-                "fedrank: warning: tokens cross in the clear; put a proxy with TLS in front, or give --certificate and "
-                "--key",
-                file=sys.stderr,
-            )
+        warn_without_tls("tokens", host, certificate)
 
     with home.locked():
         home.prepare(settings)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from fedrank.cli.deploy import _log_to_stderr, is_loopback, serve
+from fedrank.cli.deploy import _log_to_stderr, refuse_half_tls, serve, warn_without_tls
 from fedrank.core.errors import ConfigError
 
 Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")]
@@ -74,8 +74,7 @@ def platform(
     from fedrank.deploy.platforms.folder import PlatformFolder
     from fedrank.deploy.platforms.process import ListenAt, run_platform
 
-    if (certificate is None) != (key is None):
-        raise ConfigError("TLS needs both --certificate and --key.")
+    refuse_half_tls(certificate, key)
     _log_to_stderr()
     home = PlatformFolder(folder)
     at = ListenAt(host, port, application_port, certificate, key, token_file, _seconds(patience, wait))
@@ -83,12 +82,7 @@ def platform(
     def ready(coordinator: str, application: str) -> None:
         print(f"platform     {coordinator}", f"application  {application}", sep="\n")
         print(f"tokens       {home.path}/coordinator.token, {home.path}/application.token", flush=True)
-        if not is_loopback(host) and certificate is None:
-            print(
-                "fedrank: warning: values and the token cross in the clear; give --certificate and --key, or put a "
-                "proxy with TLS in front",
-                file=sys.stderr,
-            )
+        warn_without_tls("values and the token", host, certificate)
 
     run_platform(home, terms_of(config), index, at, ready, seeded=chance == "seed")
 

@@ -156,6 +156,21 @@ class Line:
     warning: bool = False
 
 
+#: Settings that most tasks have and a reader looks for first, and what they are called.
+SETTING_NAMES = {
+    "protocol": "protocol",
+    "data": "data",
+    "rounds": "rounds",
+    "seeds": "seeds",
+    "learning_rate": "learning rate",
+}
+#: Titles of axes where what is counted are messages.
+MESSAGE_AXES = {
+    "interactions": "messages so far, in both directions (one seed)",
+    "bytes": "MB sent by all {many} (one seed)",
+}
+
+
 class Shown(abc.ABC):
     """What a task's runs show. One object serves all runs of a task.
 

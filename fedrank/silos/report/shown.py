@@ -13,7 +13,7 @@ from typing_extensions import override
 from fedrank.core.errors import RunError
 from fedrank.report import describe
 from fedrank.report.files import parquet
-from fedrank.report.run import Line, Page, Run, Shown
+from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Shown
 from fedrank.report.tables import Table, final_table, to_json
 from fedrank.silos.report import page
 from fedrank.silos.report.files import read_silos
@@ -35,16 +35,9 @@ class SilosShown(Shown):
     counted = "messages"
     spread_baselines = True
     evaluated_every_round = True
-    axis_titles: ClassVar[Mapping[str, str]] = {
-        "interactions": "messages so far, in both directions (one seed)",
-        "bytes": "MB sent by all {many} (one seed)",
-    }
+    axis_titles = MESSAGE_AXES
     setting_names: ClassVar[Mapping[str, str]] = {
-        "protocol": "protocol",
-        "data": "data",
-        "rounds": "rounds",
-        "seeds": "seeds",
-        "learning_rate": "learning rate",
+        **SETTING_NAMES,
         "silos.target": "target",
         "silos.train": "training rows of a silo, or their share",
         "silos.inverted": "silo with inverted labels",

@@ -11,7 +11,7 @@ import polars as pl
 from typing_extensions import override
 
 from fedrank.report import describe
-from fedrank.report.run import Line, Page, Run, Shown
+from fedrank.report.run import SETTING_NAMES, Line, Page, Run, Shown
 from fedrank.report.tables import Table, to_json
 from fedrank.slates.report import page, published_metrics, study, tables
 from fedrank.slates.report.files import OPTIMUM, POLICIES, RANDOM, SlateRun, read_slates
@@ -31,11 +31,7 @@ class SlatesShown(Shown):
     every_message_folded = True
     reads_every_ledger_line = False  # a line of the ledger is of all rounds from one evaluation to the next
     setting_names: ClassVar[Mapping[str, str]] = {
-        "protocol": "protocol",
-        "data": "data",
-        "rounds": "rounds",
-        "seeds": "seeds",
-        "learning_rate": "learning rate",
+        **SETTING_NAMES,
         "world.preset": "users",
         "world.platforms": "platforms K",
         "world.candidates": "candidates N of a platform",

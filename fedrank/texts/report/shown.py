@@ -10,7 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from fedrank.report import describe
-from fedrank.report.run import Line, Page, Run, Shown
+from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Shown
 from fedrank.report.tables import Table, to_json
 from fedrank.texts.report import gate, page, privacy, queries, tables
 from fedrank.texts.report.files import METHODS, read_texts
@@ -26,16 +26,9 @@ class TextsShown(Shown):
     over = "round"
     spread_baselines = True
     every_message_folded = True
-    axis_titles: ClassVar[Mapping[str, str]] = {
-        "interactions": "messages so far, in both directions (one seed)",
-        "bytes": "MB sent by all {many} (one seed)",
-    }
+    axis_titles = MESSAGE_AXES
     setting_names: ClassVar[Mapping[str, str]] = {
-        "protocol": "protocol",
-        "data": "data",
-        "rounds": "rounds",
-        "seeds": "seeds",
-        "learning_rate": "learning rate",
+        **SETTING_NAMES,
         "texts.silos": "silos that one collection is cut into",
         "texts.cut": "how it is cut",
         "sketch.mode": "how silos see each other's documents",

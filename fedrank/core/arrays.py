@@ -1,24 +1,45 @@
-"""The type of arrays in signatures of functions that take those of JAX and those of NumPy alike."""
+"""Types in signatures: arrays of JAX or NumPy, and nested structures of them."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
+from jaxtyping import Integer
 
 if TYPE_CHECKING:
     import jax
 
+    #: An array of JAX, also while it is traced.
+    JaxArray: TypeAlias = jax.Array
     #: An array of JAX (also while it is traced) or of NumPy.
     AnyArray: TypeAlias = jax.Array | np.ndarray
 else:
     # A device has NumPy only, and importing JAX takes a second: whether something is an array of JAX is asked of the
     # module once it is there.
-    class _OfEither(type):
+    class _OfJax(type):
         def __instancecheck__(cls, value: object) -> bool:
             jax = sys.modules.get("jax")
-            return isinstance(value, np.ndarray | np.generic) or (jax is not None and isinstance(value, jax.Array))
+            return jax is not None and isinstance(value, jax.Array)
+
+    class _OfEither(_OfJax):
+        def __instancecheck__(cls, value: object) -> bool:
+            return isinstance(value, np.ndarray | np.generic) or super().__instancecheck__(value)
+
+    class JaxArray(metaclass=_OfJax):
+        """An array of JAX, also while it is traced."""
 
     class AnyArray(metaclass=_OfEither):
         """An array of JAX (also while it is traced) or of NumPy."""
+
+
+#: A nested structure (tuples, dictionaries, messages, registered dataclasses) whose leaves are arrays. Static types
+#: cannot say more; this is ``jaxtyping.PyTree`` without an import of JAX.
+PyTree: TypeAlias = Any
+
+#: A whole number, known when a program is compiled or computed by it.
+AnyInt: TypeAlias = int | Integer[AnyArray, ""]
+
+#: The kind of array that a function takes and returns, JAX's or NumPy's.
+ArrayT = TypeVar("ArrayT", bound=AnyArray)

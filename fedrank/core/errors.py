@@ -23,7 +23,6 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable
-from typing import Any
 
 
 class FedrankError(Exception):
@@ -113,7 +112,7 @@ class AnswerError(FedrankError):
         arguments: What the answer was called with, for inspection in a debugger.
     """
 
-    def __init__(self, exchange: str, party: int, round_: int, cause: Exception, arguments: Any = None):
+    def __init__(self, exchange: str, party: int, round_: int, cause: Exception, arguments: object = None):
         self.exchange, self.party, self.round, self.arguments = exchange, party, round_, arguments
         super().__init__(
             f"answer of exchange {exchange!r} failed at party {party} in round {round_}: "

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numba
 import numpy as np
+from jaxtyping import Array, Float, Float32, Int64, Shaped, UInt32
+from numpy.typing import ArrayLike, DTypeLike
 
+from fedrank.core.arrays import AnyArray
 from fedrank.core.rng import PERTURBATION_KEY, normal_table, perturbation_jax
 
 #: Numba's threads belong to one kernel at a time.
@@ -32,7 +34,7 @@ _PARITY = np.uint32(0x1BD11BDA)
 _BLOCK = 64
 
 
-def fixed(array: Any, dtype: Any) -> np.ndarray:
+def fixed(array: ArrayLike, dtype: DTypeLike) -> Shaped[np.ndarray, "..."]:
     """The array contiguous and read-only, copied only if it must be.
 
     Numba compiles a kernel once for each combination of its arguments' types, and whether an array may be written to is
@@ -56,13 +58,19 @@ class Cohort:
     def __init__(self, lead: tuple[int, ...]):
         self.lead, self.parties = lead, int(np.prod(lead, dtype=np.int64))
 
-    def models(self, weights: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Weights that are the same for all parties of a run, once a run, and each party's run: int64 [parties]."""
+    def models(
+        self, weights: Float[AnyArray, "*lead n"]
+    ) -> tuple[Float32[np.ndarray, "runs n"], Int64[np.ndarray, " parties"]]:
+        """Each run's weights, float32 [runs, n], and the number of each party's run, int64 [parties].
+
+        Args:
+            weights: float [..., n], the same for all parties of a run.
+        """
         models = fixed(weights, np.float32).reshape(-1, weights.shape[-1])
         run = np.broadcast_to(np.arange(len(models)).reshape(weights.shape[:-1]), self.lead).reshape(self.parties)
         return models, fixed(run, np.int64)
 
-    def flat(self, array: Any, dtype: Any) -> np.ndarray:
+    def flat(self, array: Shaped[AnyArray, "..."], dtype: DTypeLike) -> Shaped[np.ndarray, "parties ..."]:
         """An argument with its leading axes made one: [parties, ...]."""
         inner = array.shape[len(self.lead) :]
         return fixed(np.broadcast_to(array, (*self.lead, *inner)).reshape(self.parties, *inner), dtype)
@@ -76,7 +84,7 @@ def _mix(x0, x1, rotation):
 
 
 @numba.njit(cache=True, nogil=True)
-def fill_words(seed, low, high):
+def fill_words(seed: np.uint32, low: UInt32[np.ndarray, " blocks"], high: UInt32[np.ndarray, " blocks"]) -> None:
     """Both words of the first ``low.size`` blocks of a seed's stream (uint32 arrays, filled in place)."""
     k0, k1 = _KEY, _u32(seed)
     k2 = k0 ^ k1 ^ _PARITY
@@ -111,7 +119,13 @@ def fill_words(seed, low, high):
 
 
 @numba.njit(cache=True, nogil=True)
-def fill_perturbation(seed, table, low, high, out):
+def fill_perturbation(
+    seed: np.uint32,
+    table: Float32[np.ndarray, " 65536"],
+    low: UInt32[np.ndarray, " blocks"],
+    high: UInt32[np.ndarray, " blocks"],
+    out: Float32[np.ndarray, " size"],
+) -> None:
     """The perturbation of a seed into ``out`` (float32 [size]); ``low``, ``high`` are scratch, uint32 [⌈size/4⌉]."""
     fill_words(seed, low, high)
     size = out.size
@@ -145,7 +159,9 @@ def _weighted_sums(seeds, coefficients, table, partial):
                     total[j] += c * v[j]
 
 
-def _host_weighted_sum(seeds, coefficients, size: int) -> np.ndarray:
+def _host_weighted_sum(
+    seeds: UInt32[AnyArray, "*runs messages"], coefficients: Float[AnyArray, "*runs messages"], size: int
+) -> Float32[np.ndarray, "*runs size"]:
     seeds, coefficients = fixed(seeds, np.uint32), fixed(coefficients, np.float32)
     lead = np.broadcast_shapes(seeds.shape, coefficients.shape)
     flat = (-1, lead[-1])
@@ -158,14 +174,18 @@ def _host_weighted_sum(seeds, coefficients, size: int) -> np.ndarray:
     return partial.sum(axis=1, dtype=np.float64).astype(np.float32).reshape(*lead[:-1], size)
 
 
-def weighted_sum_kernel(seeds: jax.Array, coefficients: jax.Array, size: int) -> jax.Array:
+def weighted_sum_kernel(
+    seeds: UInt32[Array, "*runs messages"], coefficients: Float[Array, "*runs messages"], size: int
+) -> Float32[Array, "*runs {size}"]:
     """:func:`weighted_sum` through the kernel: equal to about 1e-6 relative (another order of addition)."""
     shape = jax.ShapeDtypeStruct((*seeds.shape[:-1], size), jnp.float32)
     host = functools.partial(_host_weighted_sum, size=size)
     return jax.pure_callback(host, shape, seeds, coefficients, vmap_method="expand_dims")
 
 
-def weighted_sum(seeds: jax.Array, coefficients: jax.Array, size: int, chunk: int = 1024) -> jax.Array:
+def weighted_sum(
+    seeds: UInt32[Array, " messages"], coefficients: Float[Array, " messages"], size: int, chunk: int = 1024
+) -> Float32[Array, "{size}"]:
     """Σᵢ cᵢ·v(seedᵢ), in JAX, without ever holding more than ``chunk`` perturbations.
 
     Args:

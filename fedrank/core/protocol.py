@@ -68,9 +68,13 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Generic, NamedTuple, TypeVar, runtime_checkable
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, runtime_checkable
 from typing import Protocol as Interface
 
+import numpy as np
+from jaxtyping import Bool, Key, Shaped
+
+from fedrank.core.arrays import AnyArray, AnyInt, JaxArray, PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Layout, register_with_jax, sizes_of
 
@@ -78,6 +82,9 @@ State = TypeVar("State")
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 M = TypeVar("M")
+
+#: Source of a simulated party's random numbers: a typed key of JAX, or a generator where the exchange is on the host.
+Randomness: TypeAlias = Key[JaxArray, ""] | np.random.Generator
 
 
 class Party(NamedTuple):
@@ -90,8 +97,8 @@ class Party(NamedTuple):
             simulator each leaf has a leading axis of parties.
     """
 
-    shared: Any
-    own: Any
+    shared: PyTree
+    own: PyTree
 
 
 class Environment(abc.ABC):
@@ -101,7 +108,7 @@ class Environment(abc.ABC):
     """
 
     @abc.abstractmethod
-    def begin(self, key: Any, own: Any) -> tuple[Any, Any]:
+    def begin(self, key: Key[JaxArray, ""], own: PyTree) -> tuple[PyTree, PyTree]:
         """The state before the first round.
 
         Args:
@@ -113,7 +120,9 @@ class Environment(abc.ABC):
         """
 
     @abc.abstractmethod
-    def happen(self, world: Any, own: Any, key: Any, number: Any) -> tuple[Any, Any, dict[str, Any]]:
+    def happen(
+        self, world: PyTree, own: PyTree, key: Key[JaxArray, ""], number: AnyInt
+    ) -> tuple[PyTree, PyTree, dict[str, Shaped[AnyArray, "..."]]]:
         """What happens in one round.
 
         Args:
@@ -211,7 +220,7 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
             return request
         return dataclasses.replace(request, **{f.name: getattr(request, f.name)[party] for f in fields(request)})
 
-    def due(self, number: Any) -> Any:
+    def due(self, number: AnyInt) -> bool | Bool[AnyArray, ""]:
         """Whether the exchange takes place in a round; a function of what everybody knows.
 
         Args:
@@ -222,8 +231,8 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
         """
         return True
 
-    def asked(self, state: State, parties: int) -> Any:
-        """Who is asked: bool [parties], or None for everybody. Nothing crosses to or from the others."""
+    def asked(self, state: State, parties: int) -> Bool[AnyArray, "{parties}"] | None:
+        """The parties that are asked: bool [parties], or None for all. Nothing crosses to or from the others."""
         return None
 
     def max_asked(self, parties: int) -> int:
@@ -241,7 +250,7 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
         """
         return ()
 
-    def answer(self, request: Request, party: Party, key: Any) -> tuple[Party, Reply]:
+    def answer(self, request: Request, party: Party, key: Randomness) -> tuple[Party, Reply]:
         """One simulated party's answer, and what the party remembers.
 
         Args:
@@ -251,20 +260,20 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
         """
         return self.respond(request, party, self.draw(key))
 
-    def draw(self, key: Any) -> Any:
+    def draw(self, key: Randomness) -> PyTree:
         """All random numbers of a simulated party in a round, from its key: a pytree of arrays; by default none."""
         return ()
 
-    def draw_from_os(self) -> Any:
+    def draw_from_os(self) -> PyTree:
         """The same for a real party, from the operating system: what protects people comes from nowhere else."""
         return ()
 
     @abc.abstractmethod
-    def respond(self, request: Request, party: Party, draws: Any) -> tuple[Party, Reply]:
+    def respond(self, request: Request, party: Party, draws: PyTree) -> tuple[Party, Reply]:
         """:meth:`answer` with its random numbers given; arguments as there, ``draws`` as :meth:`draw` returns them."""
 
     @abc.abstractmethod
-    def tell(self, state: State, replies: Reply, arrived: Any) -> State:
+    def tell(self, state: State, replies: Reply, arrived: Bool[AnyArray, " parties"]) -> State:
         """The server's state after the replies.
 
         Args:
@@ -284,8 +293,8 @@ class Promise(Interface):
         """ε of one party in one round, in nats; infinite where nothing is promised."""
         ...
 
-    def as_json(self) -> dict[str, Any]:
-        """The content of ``privacy.json``."""
+    def as_json(self) -> dict[str, object]:
+        """The account as the content of ``privacy.json``: numbers, sentences and lists of sentences by name."""
         ...
 
 
@@ -305,11 +314,11 @@ class Unprotected:
 
     @property
     def epsilon_round(self) -> float:
-        """Infinite: nothing is promised."""
+        """ε of one party in one round, in nats: infinite, since nothing is promised."""
         return math.inf
 
-    def as_json(self) -> dict[str, Any]:
-        """The content of ``privacy.json``."""
+    def as_json(self) -> dict[str, object]:
+        """The account as the content of ``privacy.json``: numbers, sentences and lists of sentences by name."""
         return {
             "mechanism": "none",
             "epsilon_round": None,
@@ -344,14 +353,14 @@ class Protocol(abc.ABC, Generic[State]):
         """The exchanges of one round, in order."""
 
     @abc.abstractmethod
-    def init(self, key: Any) -> State:
+    def init(self, key: Key[JaxArray, ""] | None) -> State:
         """The server's state before the first round; ``key`` is consumed."""
 
     @abc.abstractmethod
-    def weights(self, state: State) -> Any:
+    def weights(self, state: State) -> PyTree:
         """The model that the server would hand out now."""
 
-    def watch(self, state: State) -> dict[str, Any]:
+    def watch(self, state: State) -> dict[str, Shaped[AnyArray, "..."]]:
         """What the server saw in the round that is over, for curves and reports: arrays by name."""
         return {}
 
@@ -365,7 +374,7 @@ class Protocol(abc.ABC, Generic[State]):
         del delta
         return Unprotected(rounds)
 
-    def experience(self, party: Party) -> dict[str, Any]:
+    def experience(self, party: Party) -> dict[str, Shaped[AnyArray, ""]]:
         """What a party went through in the round, for a simulator's curves; scalars. No server ever sees it."""
         return {}
 

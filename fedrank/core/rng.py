@@ -30,12 +30,12 @@ from __future__ import annotations
 
 import functools
 import statistics
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
 
 import numpy as np
+from jaxtyping import Float32, Key, UInt32
 
-if TYPE_CHECKING:
-    import jax
+from fedrank.core.arrays import AnyArray, AnyInt, ArrayT, JaxArray
 
 #: First key word of the perturbation stream: the bytes of ``fr_v``.
 PERTURBATION_KEY = 0x66725F76
@@ -44,7 +44,10 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 
 
-def threefry_2x32(key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, Any]:
+def threefry_2x32(
+    key: tuple[UInt32[AnyArray, "*#key"], UInt32[AnyArray, "*#key"]],
+    counter: tuple[UInt32[AnyArray, "*#blocks"], UInt32[AnyArray, "*#blocks"]],
+) -> tuple[UInt32[AnyArray, "*shape"], UInt32[AnyArray, "*shape"]]:
     """Threefry-2x32-20: one block of two words for each counter.
 
     Written with operators only, so that the same lines run on NumPy and on JAX arrays of dtype uint32.
@@ -73,7 +76,7 @@ def threefry_2x32(key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, 
 
 
 @functools.cache
-def normal_table() -> np.ndarray:
+def normal_table() -> Float32[np.ndarray, " 65536"]:
     """The 65,536 normal quantiles Φ⁻¹((h + ½) / 2¹⁶) as float32, ascending.
 
     Made by the standard library (about 20 ms, once), so that a device needs no file and no SciPy.
@@ -85,7 +88,7 @@ def normal_table() -> np.ndarray:
     return table
 
 
-def perturbation_halves(seed: Any, size: int, xp: Any = np) -> Any:
+def perturbation_halves(seed: AnyInt, size: int, xp: ModuleType = np) -> UInt32[AnyArray, "{size}"]:
     """The 16-bit numbers behind a perturbation, before they become normals.
 
     Args:
@@ -97,17 +100,17 @@ def perturbation_halves(seed: Any, size: int, xp: Any = np) -> Any:
         uint32 [size], each below 2¹⁶.
     """
     blocks = xp.arange(-(-size // 4), dtype=np.uint32)
-    seed = (
+    word = (
         xp.asarray(seed).astype(np.uint32).reshape(1)
     )  # a scalar would make NumPy warn about the intended wrap-around
-    key = (xp.full_like(seed, PERTURBATION_KEY), seed)
+    key = (xp.full_like(word, PERTURBATION_KEY), word)
     x0, x1 = threefry_2x32(key, (blocks, xp.zeros_like(blocks)))
     low, shift = np.uint32(0xFFFF), np.uint32(16)
     halves = xp.stack([x0 & low, x0 >> shift, x1 & low, x1 >> shift], axis=-1)
     return halves.reshape(-1)[:size]
 
 
-def perturbation(seed: int | np.ndarray, size: int) -> np.ndarray:
+def perturbation(seed: AnyInt, size: int) -> Float32[np.ndarray, "{size}"]:
     """The perturbation that belongs to a seed, with NumPy and the standard library alone.
 
     Args:
@@ -123,14 +126,14 @@ def perturbation(seed: int | np.ndarray, size: int) -> np.ndarray:
     return normal_table()[perturbation_halves(np.asarray(seed, dtype=np.uint32), size)]
 
 
-def perturbation_jax(seed: jax.Array, size: int) -> jax.Array:
+def perturbation_jax(seed: UInt32[AnyArray, ""], size: int) -> Float32[JaxArray, "{size}"]:
     """:func:`perturbation` in JAX: the same bits; ``vmap`` it over seeds."""
     import jax.numpy as jnp
 
     return jnp.asarray(normal_table())[perturbation_halves(seed, size, jnp)]
 
 
-def party_key(run_key: jax.Array, round_: Any, party: Any) -> jax.Array:
+def party_key(run_key: Key[JaxArray, ""], round_: AnyInt, party: AnyInt) -> Key[JaxArray, ""]:
     """A party's key in a round: ``fold_in(fold_in(run_key, round), party)``.
 
     Args:
@@ -143,7 +146,7 @@ def party_key(run_key: jax.Array, round_: Any, party: Any) -> jax.Array:
     return jax.random.fold_in(jax.random.fold_in(run_key, round_), party)
 
 
-def uniform(words: Any, xp: Any = np) -> Any:
+def uniform(words: UInt32[ArrayT, "*shape"], xp: ModuleType = np) -> Float32[ArrayT, "*shape"]:
     """uint32 words to float32 in [0, 1): the upper 24 bits, so that every value is exact.
 
     ``uniform(w) < p`` is never true for p = 0 and always true for p = 1.
@@ -151,11 +154,11 @@ def uniform(words: Any, xp: Any = np) -> Any:
     return (words >> np.uint32(8)).astype(xp.float32) * xp.float32(2**-24)
 
 
-def below(words: Any, bound: Any) -> Any:
+def below(words: UInt32[ArrayT, "*shape"], bound: np.uint32 | UInt32[AnyArray, "*#shape"]) -> UInt32[ArrayT, "*shape"]:
     """uint32 words to integers in [0, bound): floor(word · bound / 2³²), for bounds up to 2¹⁶ without 64-bit integers.
 
     The values' probabilities differ from 1/bound by less than 2⁻³² each.
     """
     shift, low = np.uint32(16), np.uint32(0xFFFF)
     high = (words >> shift) * bound
-    return (high + (((words & low) * bound) >> shift)) >> shift
+    return (high + (((words & low) * bound) >> shift)) >> shift  # type: ignore[return-value] - of the kind of the words

@@ -1,4 +1,4 @@
-"""How much one person can change a sum, and how much noise hides that.
+"""Calibration of noise: how much one party can change a sum, and how much noise hides that.
 
 Between the two stands the *sensitivity*: the largest distance between two vectors that are to look alike. What is
 protected here is everything one party puts into a round: its vector is replaced by any other that the clip lets

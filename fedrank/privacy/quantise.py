@@ -1,4 +1,4 @@
-"""Numbers with a point to integers and back, so that they can be summed modulo 2³² and protected by integer noise.
+"""Real numbers to integers and back, so that they can be summed modulo 2³² and protected by integer noise.
 
 A unit is cut into ``steps`` equal steps, a power of two, so that multiplying by it is exact in floating point: rounding
 happens once, in :func:`quantise`, where its effect on norms is known. Sums are taken modulo 2³² and read as integers
@@ -8,10 +8,12 @@ from −2³¹ to 2³¹ − 1, so that :func:`check_sum` must hold beforehand; af
 from __future__ import annotations
 
 import math
-from typing import Any
+from types import ModuleType
 
 import numpy as np
+from jaxtyping import Float, Float32, Int32, Integer, UInt32
 
+from fedrank.core.arrays import AnyArray, ArrayT
 from fedrank.core.errors import ConfigError
 from fedrank.core.rng import uniform
 
@@ -68,7 +70,9 @@ def check_sum(parties: int, clip: float, steps: int, noise: int = 0) -> None:
         )
 
 
-def clip_to_norm(values: Any, bound: float, norm: str = "l2", xp: Any = np) -> Any:
+def clip_to_norm(
+    values: Float[ArrayT, " d"], bound: float, norm: str = "l2", xp: ModuleType = np
+) -> Float[ArrayT, " d"]:
     """A vector scaled down to a norm of at most ``bound``; shorter ones stay as they are.
 
     Single precision adds up d numbers with a relative error of about d 2⁻²⁴, so that the bound aimed at is smaller by
@@ -97,8 +101,15 @@ def clip_to_norm(values: Any, bound: float, norm: str = "l2", xp: Any = np) -> A
     return xp.where(short, values, unit * (aim / xp.maximum(length, 1)))
 
 
-def quantise(values: Any, steps: int, clip: float, rounding: str = "down", words: Any = None, xp: Any = np) -> Any:
-    """Numbers to whole steps.
+def quantise(
+    values: Float[ArrayT, "*shape"],
+    steps: int,
+    clip: float,
+    rounding: str = "down",
+    words: UInt32[AnyArray, "*shape"] | None = None,
+    xp: ModuleType = np,
+) -> Int32[ArrayT, "*shape"]:
+    """Real numbers as whole numbers of steps.
 
     Args:
         values: float32 [...]; what is not a number becomes 0, what is beyond the clip is set to it.
@@ -128,11 +139,12 @@ def quantise(values: Any, steps: int, clip: float, rounding: str = "down", words
     if rounding == "nearest":
         return xp.rint(scaled).astype(np.int32)
     below = xp.floor(scaled)
+    assert words is not None  # checked above: rounding is stochastic
     return below.astype(np.int32) + (uniform(words, xp) < scaled - below).astype(np.int32)
 
 
-def dequantise(total: Any, steps: int, xp: Any = np) -> Any:
-    """A sum of whole steps as numbers.
+def dequantise(total: Integer[ArrayT, "*shape"], steps: int, xp: ModuleType = np) -> Float32[ArrayT, "*shape"]:
+    """A sum of whole numbers of steps as real numbers.
 
     Args:
         total: int32 or uint32 [...]: a sum modulo 2³².

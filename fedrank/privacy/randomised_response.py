@@ -1,32 +1,40 @@
-"""Randomised response: say the truth with probability p, else any other value with equal probability.
+"""Randomised response: report the true value with probability p, else any other value with equal probability.
 
 The privatisation of FOLtR-ES (Kharitonov 2019, Section 3.3), for a metric with n values, applied to each
 interaction before anything is averaged or sent. Written on the *number* of a value (0 .. n − 1), so that it
 does not matter what the values are.
 
-What it promises is ε-local differential privacy (:func:`epsilon`): whatever one interaction was, no report is
+It gives ε-local differential privacy (:func:`epsilon`): whatever one interaction was, no report is
 more than e^ε times as likely as under any other interaction. :mod:`fedrank.privacy.accountant` adds up
-interactions, and says what is not promised.
+interactions, and says what is not covered.
 
 The random words are the caller's. On a real device they must come from the operating system
 (:func:`os_words`). Words from a simulation's key make a simulated report with the right distribution and
-protect nobody: whoever knows the key can undo the lie.
+protect nobody: whoever knows the key can tell which reports are true.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
+from jaxtyping import Float, Integer, Real, UInt32
 
+from fedrank.core.arrays import AnyArray, ArrayT
 from fedrank.core.errors import ConfigError
 from fedrank.core.rng import below
 
+#: One or several numbers, each a value of a metric or a mean of values.
+Numbers: TypeAlias = float | Real[AnyArray, "*shape"]
+#: All n values of a metric.
+Values: TypeAlias = Sequence[float] | Real[np.ndarray, " n"]
+
 
 def check(p: float, n: int) -> None:
-    """Refuse a mechanism that does not exist.
+    """Refuse parameters for which randomised response is not defined.
 
     Raises:
         ConfigError: p is outside (0, 1], or n outside 2 .. 65,537.
@@ -88,7 +96,7 @@ def probability(epsilon: float, n: int) -> float:
     return p
 
 
-def expected_value(truth: Any, values: Any, p: float) -> Any:
+def expected_value(truth: Numbers, values: Values, p: float) -> Numbers:
     """The expectation of a report given the truth: f₀ (pn − 1)/(n − 1) + C (the paper's equation 7).
 
     Affine in the truth with a slope that is positive for p > 1/n: privatisation shrinks and shifts a mean
@@ -106,7 +114,7 @@ def expected_value(truth: Any, values: Any, p: float) -> Any:
     return truth * slope + constant
 
 
-def debiased(reported: Any, values: Any, p: float) -> Any:
+def debiased(reported: Numbers, values: Values, p: float) -> Numbers:
     """The inverse of :func:`expected_value`: an unbiased estimate of the true mean from a mean of reports.
 
     Args:
@@ -123,7 +131,8 @@ def debiased(reported: Any, values: Any, p: float) -> Any:
     return (reported - constant) / slope
 
 
-def _affine(values: Any, p: float) -> tuple[float, float]:
+def _affine(values: Values, p: float) -> tuple[float, float]:
+    """Slope and constant of :func:`expected_value` as a function of the truth."""
     values = np.asarray(values, np.float64)
     check(p, values.size)
     q = (1.0 - p) / (values.size - 1)
@@ -131,7 +140,7 @@ def _affine(values: Any, p: float) -> tuple[float, float]:
 
 
 def threshold(p: float, n: int) -> int:
-    """How many of the 2³² words mean "say the truth": p·2³² rounded towards 2³²/n, in 1 .. 2³².
+    """How many of the 2³² words mean "report the truth": p·2³² rounded towards 2³²/n, in 1 .. 2³².
 
     Rounded so, the probability of the truth makes no report reveal more than :func:`epsilon` says, but for n·2⁻³²
     at p = 1/n. Only p = 1 gives 2³², however close to 1 another
@@ -144,8 +153,10 @@ def threshold(p: float, n: int) -> int:
     return min(max(words, 1), 2**32 - 1)
 
 
-def privatise(index: Any, words: Any, p: float, n: int) -> Any:
-    """Randomised response on the number of a value.
+def privatise(
+    index: Integer[ArrayT, "*shape"], words: UInt32[AnyArray, "*shape 2"], p: float, n: int
+) -> Integer[ArrayT, "*shape"]:
+    """Apply randomised response to the number of a value.
 
     Integer operations only, on NumPy and on JAX arrays alike. The probability of the truth is p rounded to a
     multiple of 2⁻³² (:func:`threshold`); the other values' probabilities differ from each other by less than
@@ -154,7 +165,8 @@ def privatise(index: Any, words: Any, p: float, n: int) -> Any:
 
     Args:
         index: int32 [...], the true value's number, in 0 .. n − 1.
-        words: uint32 [..., 2], fresh random words: the first decides whether, the second which.
+        words: uint32 [..., 2], fresh random words: the first decides whether the truth is reported, the second which
+            other value is reported if not.
         p: Probability of the truth, in (0, 1].
         n: Number of values.
 
@@ -170,11 +182,11 @@ def privatise(index: Any, words: Any, p: float, n: int) -> Any:
     lie = (words[..., 0] > np.uint32(threshold(p, n) - 1)).astype(np.int32)
     other = below(words[..., 1], np.uint32(n - 1)).astype(np.int32)
     other = other + (other >= index)  # skip the truth: 0 .. n − 2 become the n − 1 other values
-    return index + lie * (other - index)
+    return index + lie * (other - index)  # type: ignore[return-value] - of the kind of the index
 
 
-def os_words(shape: tuple[int, ...]) -> np.ndarray:
-    """Random words from the operating system, for the lies of a real device.
+def os_words(shape: tuple[int, ...]) -> UInt32[np.ndarray, "*shape"]:
+    """Random words from the operating system, for the randomised response of a real device.
 
     Do not keep them, log them or derive them from anything: simulated words, or words somebody else knows, do
     not protect anyone.
@@ -188,13 +200,13 @@ def os_words(shape: tuple[int, ...]) -> np.ndarray:
     return np.frombuffer(bytearray(os.urandom(4 * math.prod(shape))), np.uint32).reshape(shape)
 
 
-def worst_case_epsilon(distributions: Any, p: float) -> float:
+def worst_case_epsilon(distributions: Sequence[Sequence[float]] | Float[np.ndarray, "..."], p: float) -> float:
     """The exact ε when the metric is itself random, as clicks are (the paper's equation 9 and Table 2).
 
-    A user who may click anything hides behind chance: an attacker who wants to tell query 1 from query 2 sees
+    Random clicks hide a user in addition: an attacker who wants to tell query 1 from query 2 sees
     only a report whose distribution given each query is smoother than that of randomised response alone. The
     worst case is over all pairs of queries and all reports. It holds for users who click by these
-    distributions and for nobody else: :func:`epsilon` is the promise, this is a measurement.
+    distributions and for nobody else: :func:`epsilon` is the guarantee, this is a measurement.
 
     Args:
         distributions: float [lists, n]; row i is the distribution of the metric's value under list i, sums to

@@ -133,7 +133,9 @@ def _threshold(experiment: SlateExperiment, test: pl.DataFrame, known: list[dict
         times = []
         for seed in experiment.config.all_seeds:
             curve = test.filter((pl.col("seed") == seed) & (pl.col("measure") == measure)).sort("round")
-            time = time_to_threshold(curve["round"] / length, curve["value"], level, min(CONSECUTIVE, len(curve)))
+            time = time_to_threshold(
+                (curve["round"] / length).to_numpy(), curve["value"].to_numpy(), level, min(CONSECUTIVE, len(curve))
+            )
             times.append(time if np.isfinite(time) else None)
         out[measure] = {"level": level, "episodes": times}
     return {"share": SHARE, "stay": CONSECUTIVE, "measures": out}

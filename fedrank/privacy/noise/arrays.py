@@ -1,4 +1,4 @@
-"""Exact noise on integers for whole arrays: discrete Laplace and discrete Gaussian, a million numbers in a blink.
+"""Exact noise on integers for whole arrays: discrete Laplace and discrete Gaussian, for millions of numbers.
 
 The samplers of :mod:`fedrank.privacy.noise.discrete` draw number by number with Python's integers, which is right for
 a device that sends a few hundred. A silo that publishes sketches of its documents needs tens of millions. Here the same
@@ -32,6 +32,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Int64, UInt32
 
 from fedrank.core.errors import ConfigError
 from fedrank.privacy.noise.discrete import LARGEST_SCALE, discrete_gaussian
@@ -48,7 +49,7 @@ _TABLE = 4096
 #: Largest σ that has a table; beyond it numbers are drawn one by one.
 _LARGEST_SIGMA = 2**12
 
-#: Numbers drawn at a time: what is at work stays in the processor's cache.
+#: Numbers drawn at a time: a block fits into the processor's cache.
 _BLOCK = 2**18
 
 #: From this σ on, a simulation's discrete Gaussian is a rounded normal variable: equal to a part in 2,500 up to 6 σ.
@@ -62,7 +63,7 @@ _GUARD = 40
 _LOST = 30
 
 
-def exact_laplace(scale: Fraction | float, size: int | tuple[int, ...]) -> np.ndarray:
+def exact_laplace(scale: Fraction | float, size: int | tuple[int, ...]) -> Int64[np.ndarray, "*size"]:
     """Discrete Laplace noise, P(X = x) ∝ e^(−|x|/t), exactly, from the operating system's randomness.
 
     Args:
@@ -79,7 +80,7 @@ def exact_laplace(scale: Fraction | float, size: int | tuple[int, ...]) -> np.nd
     return _blocks(functools.partial(_laplace_block, parts), size)
 
 
-def exact_gaussian(sigma: Fraction | float, size: int | tuple[int, ...]) -> np.ndarray:
+def exact_gaussian(sigma: Fraction | float, size: int | tuple[int, ...]) -> Int64[np.ndarray, "*size"]:
     """Discrete Gaussian noise, P(X = x) ∝ e^(−x²/(2σ²)), exactly, from the operating system's randomness.
 
     Args:
@@ -99,7 +100,9 @@ def exact_gaussian(sigma: Fraction | float, size: int | tuple[int, ...]) -> np.n
     return _blocks(functools.partial(_gaussian_block, _gaussian_parts(exact)), size)
 
 
-def drawn(rng: np.random.Generator, mechanism: str, scale: Fraction | float, size: int | tuple[int, ...]) -> np.ndarray:
+def drawn(
+    rng: np.random.Generator, mechanism: str, scale: Fraction | float, size: int | tuple[int, ...]
+) -> Int64[np.ndarray, "*size"]:
     """The same distributions quickly, from a simulation's generator. It protects nobody.
 
     Args:
@@ -131,11 +134,11 @@ class _Part(NamedTuple):
     """A table: its thresholds to any number of bits, to the first 32, and what one step of the draw is worth."""
 
     thresholds: Thresholds
-    table: np.ndarray  # uint32, ascending
+    table: UInt32[np.ndarray, " entries"]  # ascending
     step: int
 
 
-def _laplace_block(parts: tuple[_Part, ...], n: int) -> np.ndarray:
+def _laplace_block(parts: tuple[_Part, ...], n: int) -> Int64[np.ndarray, "{n}"]:
     sizes, negative = _inverted(parts, n), _signs(n)
     again = np.flatnonzero((sizes == 0) & negative)
     while again.size:  # else zero would come twice as often
@@ -144,7 +147,7 @@ def _laplace_block(parts: tuple[_Part, ...], n: int) -> np.ndarray:
     return np.where(negative, -sizes, sizes)
 
 
-def _gaussian_block(parts: tuple[_Part, ...], n: int) -> np.ndarray:
+def _gaussian_block(parts: tuple[_Part, ...], n: int) -> Int64[np.ndarray, "{n}"]:
     sizes = _inverted(parts, n)
     return np.where(_signs(n), -sizes, sizes)  # the table is that of |X|: no zero comes twice
 
@@ -169,7 +172,7 @@ def _part(thresholds: Thresholds, step: int) -> _Part:
     return _Part(thresholds, np.array(thresholds(_BITS), np.uint32), step)
 
 
-def _inverted(parts: tuple[_Part, ...], n: int) -> np.ndarray:
+def _inverted(parts: tuple[_Part, ...], n: int) -> Int64[np.ndarray, "{n}"]:
     """Draws of the sum of the parts. Of each: how many of its thresholds are at most U."""
     total = np.zeros(n, np.int64)
     for thresholds, table, step in parts:
@@ -248,11 +251,13 @@ def _floors(chances: Callable, bits: int) -> tuple[int, ...]:
         digits += _GUARD
 
 
-def _signs(n: int) -> np.ndarray:
+def _signs(n: int) -> Bool[np.ndarray, "{n}"]:
+    """Random signs, True for negative, from the operating system's randomness."""
     return np.unpackbits(np.frombuffer(os.urandom((n + 7) // 8), np.uint8), count=n).astype(bool)
 
 
-def _blocks(block: Callable[[int], np.ndarray], size: int | tuple[int, ...]) -> np.ndarray:
+def _blocks(block: Callable[[int], Int64[np.ndarray, " n"]], size: int | tuple[int, ...]) -> Int64[np.ndarray, "*size"]:
+    """Noise of a shape, drawn block by block."""
     shape = _shape(size)
     flat = np.empty(math.prod(shape), np.int64)
     for start in range(0, flat.size, _BLOCK):

@@ -21,6 +21,7 @@ from fractions import Fraction
 from secrets import randbelow
 
 import numpy as np
+from jaxtyping import Float64, Int64, Real
 
 from fedrank.core.errors import ConfigError
 
@@ -28,7 +29,9 @@ from fedrank.core.errors import ConfigError
 LARGEST_SCALE = 2**30
 
 
-def discrete_laplace_pmf(x: np.ndarray | int, scale: float) -> np.ndarray:
+def discrete_laplace_pmf(
+    x: Real[np.ndarray, "*shape"] | int, scale: float
+) -> Float64[np.ndarray, "*shape"] | np.float64:
     """P(X = x), ``(1 − α)/(1 + α) · α^|x|`` with α = e^(−1/t), t the scale."""
     return math.tanh(0.5 / scale) * np.exp(-np.abs(x) / scale)
 
@@ -67,7 +70,7 @@ def enough_parties(parties: int, absent: float) -> int:
     return max(1, math.ceil(parties * (1 - Fraction(absent).limit_denominator(10**6))))
 
 
-def discrete_laplace(scale: float | Fraction, size: int) -> np.ndarray:
+def discrete_laplace(scale: float | Fraction, size: int) -> Int64[np.ndarray, "{size}"]:
     """Draw discrete Laplace noise (Algorithm 2 of Canonne et al.).
 
     Args:
@@ -81,7 +84,7 @@ def discrete_laplace(scale: float | Fraction, size: int) -> np.ndarray:
     return np.array([_laplace(exact.numerator, exact.denominator) for _ in range(size)], np.int64)
 
 
-def discrete_gaussian(sigma: float | Fraction, size: int) -> np.ndarray:
+def discrete_gaussian(sigma: float | Fraction, size: int) -> Int64[np.ndarray, "{size}"]:
     """Draw discrete Gaussian noise, P(x) ∝ e^(−x²/(2σ²)) (Algorithm 3 of Canonne et al.).
 
     Args:
@@ -94,7 +97,7 @@ def discrete_gaussian(sigma: float | Fraction, size: int) -> np.ndarray:
     return np.array([_gaussian(_check_shares(sigma, 1) ** 2) for _ in range(size)], np.int64)
 
 
-def laplace_shares(scale: float | Fraction, enough: int, size: int) -> np.ndarray:
+def laplace_shares(scale: float | Fraction, enough: int, size: int) -> Int64[np.ndarray, "{size}"]:
     """Draw one party's shares of discrete Laplace noise: differences of two Pólya variables of shape 1/m.
 
     A Pólya variable of shape r is the sum of the points of a Poisson process on 1, 2, … that has r α^k/k points at k on

@@ -12,6 +12,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float32, Int32, Key
 
 from fedrank.core.errors import ConfigError
 
@@ -22,7 +23,7 @@ LARGEST_SCALE = 2**20
 _ROUNDED_FROM = 64.0
 
 
-def simulated_discrete_laplace(key: jax.Array, shape: tuple[int, ...], scale: float) -> jax.Array:
+def simulated_discrete_laplace(key: Key[Array, ""], shape: tuple[int, ...], scale: float) -> Int32[Array, "*shape"]:
     """Discrete Laplace noise, as the difference of two geometric variables.
 
     Args:
@@ -38,7 +39,7 @@ def simulated_discrete_laplace(key: jax.Array, shape: tuple[int, ...], scale: fl
     return geometric[0] - geometric[1]
 
 
-def simulated_discrete_gaussian(key: jax.Array, shape: tuple[int, ...], sigma: float) -> jax.Array:
+def simulated_discrete_gaussian(key: Key[Array, ""], shape: tuple[int, ...], sigma: float) -> Int32[Array, "*shape"]:
     """Discrete Gaussian noise: by inversion for small σ, else a rounded normal variable.
 
     Args:
@@ -60,7 +61,9 @@ def simulated_discrete_gaussian(key: jax.Array, shape: tuple[int, ...], sigma: f
     return jnp.where(jax.random.bernoulli(sign_key, 0.5, shape), size, -size).astype(jnp.int32)
 
 
-def simulated_laplace_shares(key: jax.Array, shape: tuple[int, ...], scale: float, enough: int) -> jax.Array:
+def simulated_laplace_shares(
+    key: Key[Array, ""], shape: tuple[int, ...], scale: float, enough: int
+) -> Int32[Array, "*shape"]:
     """One party's shares of discrete Laplace noise: differences of two Pólya variables of shape 1/m.
 
     A Pólya variable is a compound Poisson sum: on average −log(1 − α)/m logarithmic variables, which Kemp (*Efficient
@@ -91,7 +94,7 @@ def simulated_laplace_shares(key: jax.Array, shape: tuple[int, ...], scale: floa
     return jnp.zeros(size, jnp.int32).at[where].add(jumps).reshape(shape)
 
 
-def gamma_shares(key: jax.Array, shape: tuple[int, ...], scale: float, parties: int) -> jax.Array:
+def gamma_shares(key: Key[Array, ""], shape: tuple[int, ...], scale: float, parties: int) -> Float32[Array, "*shape"]:
     """One party's shares of continuous Laplace noise as published with FPDGD: differences of two Gamma variables.
 
     Gamma variables of shape 1/n are made from their logarithms: nearly all of them are far below what single precision
@@ -116,18 +119,18 @@ def gamma_shares(key: jax.Array, shape: tuple[int, ...], scale: float, parties: 
     return plus - minus
 
 
-def _positive_uniform(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _positive_uniform(key: Key[Array, ""], shape: tuple[int, ...]) -> Float32[Array, "*shape"]:
     """Uniform in (0, 1], fine near 0: of 32 bits, as many as single precision holds."""
     bits = jax.random.bits(key, shape, jnp.uint32)
     return (bits.astype(jnp.float32) + 1.0) * jnp.float32(2.0**-32)
 
 
-def _count_above(tails: jax.Array, u: jax.Array) -> jax.Array:
+def _count_above(tails: Float32[Array, " tails"], u: Float32[Array, "*shape"]) -> Int32[Array, "*shape"]:
     """Inversion from the tail: with tails P(X ≥ k), ascending, down to k = 1, how many are at least u is X itself."""
     return tails.size - jnp.searchsorted(tails, u, side="left").astype(jnp.int32)
 
 
-def _poisson_tails(rate: float) -> np.ndarray:
+def _poisson_tails(rate: float) -> Float32[np.ndarray, " tails"]:
     """P(N ≥ k) of a Poisson variable, ascending, for all k from 1 on that 32 random bits can tell apart."""
     from scipy.stats import poisson
 
@@ -135,7 +138,7 @@ def _poisson_tails(rate: float) -> np.ndarray:
     return tails[tails >= 2.0**-33][::-1].astype(np.float32)
 
 
-def _log1m_exp(x: jax.Array) -> jax.Array:
+def _log1m_exp(x: Float32[Array, "*shape"]) -> Float32[Array, "*shape"]:
     """log(1 − e^x) for x < 0, without losing digits at either end."""
     return jnp.where(x > -math.log(2.0), jnp.log(-jnp.expm1(x)), jnp.log1p(-jnp.exp(x)))
 

@@ -1,13 +1,13 @@
 """Noise on the Q-values that a platform lets others see.
 
-A vector holds N values, one a candidate. Each value is cut to [centre − clip, centre + clip], rounded to a grid that
-cuts this range into 2·steps, and gets discrete Laplace or discrete Gaussian noise of its own, exact on that grid. The
-platform does it by itself, before anything leaves it: nobody has to be trusted.
+A vector holds N values, one for each candidate. Each value is cut to [centre − clip, centre + clip], rounded to a grid
+that cuts this range into 2·steps, and gets discrete Laplace or discrete Gaussian noise of its own, exact on that grid.
+The platform does it by itself, before anything leaves it: nobody has to be trusted.
 
 The unit of ``epsilon`` is **one vector**: all that one message says of one moment of one user at one platform. It may
 be any vector, and may be replaced by any other.
 
-**Why each value is cut, and not a norm of the vector.** Values of one moment have much in common (about r/(1 − γ) each
+**Why each value is cut, and not a norm of the vector.** Values at one moment have much in common (about r/(1 − γ) each
 where engagement is not centred) and differ by little. A ball has to let the vector pass whose values are all ``clip``:
 of radius clip √N in L2, clip N in L1. Two vectors in it are as far apart as in the box of all values up to ``clip``:
 2 clip √N and 2 clip N. So a norm would save nothing; and where it cuts, one candidate's value would move all others'.
@@ -20,8 +20,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float32, Int32, Key
 
 from fedrank.core.errors import ConfigError
 from fedrank.privacy.calibration import gaussian_sigma, laplace_scale
@@ -34,7 +34,7 @@ from fedrank.privacy.quantise import check_steps
 
 @dataclass(frozen=True)
 class ValueNoise:
-    """What is done to vectors of values before they leave a platform.
+    """The clipping, rounding and noise that vectors of Q-values get before they leave a platform.
 
     Attributes:
         clip: Half the range of a value, in the unit of the values, above 0.
@@ -71,10 +71,10 @@ class ValueNoise:
             raise ConfigError(f"steps of a value's range must be at most {LARGEST_SCALE:,}, got {self.steps:,}.")
 
     def sensitivity(self, candidates: int) -> float:
-        """How far two vectors can be apart, in steps: L1 for Laplace, L2 for Gaussian noise.
+        """The largest distance between two vectors, in steps: in L1 for Laplace, in L2 for Gaussian noise.
 
         Args:
-            candidates: N.
+            candidates: N, the number of values of a vector.
         """
         across = 2 * self.steps
         return float(across * candidates) if self.mechanism == "laplace" else across * math.sqrt(candidates)
@@ -83,7 +83,7 @@ class ValueNoise:
         """Scale of Laplace noise, or σ of Gaussian noise, of each value, in steps.
 
         Args:
-            candidates: N.
+            candidates: N, the number of values of a vector.
 
         Raises:
             ConfigError: There is no noise, or it is too large for the grid.
@@ -102,7 +102,7 @@ class ValueNoise:
             )
         return scale
 
-    def draw(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    def draw(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Int32[Array, "*shape"]:
         """Noise of a simulated platform: int32 ``shape``, in steps.
 
         Args:
@@ -114,7 +114,7 @@ class ValueNoise:
         sampler = simulated_discrete_laplace if self.mechanism == "laplace" else simulated_discrete_gaussian
         return sampler(key, shape, self.scale(shape[-1]))
 
-    def draw_from_os(self, shape: tuple[int, ...]) -> jax.Array:
+    def draw_from_os(self, shape: tuple[int, ...]) -> Int32[Array, "*shape"]:
         """Noise of a real platform, exact and from the operating system's randomness: int32 ``shape``, in steps.
 
         Args:
@@ -125,8 +125,8 @@ class ValueNoise:
         sampler = exact_laplace if self.mechanism == "laplace" else exact_gaussian
         return jnp.asarray(sampler(self.scale(shape[-1]), shape), jnp.int32)
 
-    def applied(self, values: jax.Array, noise: jax.Array) -> jax.Array:
-        """Values as they leave: cut, rounded, with their noise.
+    def applied(self, values: Float32[Array, "*shape"], noise: Int32[Array, "*shape"]) -> Float32[Array, "*shape"]:
+        """Values as they leave the platform: cut to the range, rounded to the grid, and with their noise.
 
         Args:
             values: float32 [..., N]; what is not a number becomes the centre.
@@ -161,12 +161,12 @@ class ValueNoise:
         Args:
             rounds: Rounds of the run.
             delta: δ of the ε over a user's stay and over the run, in (0, 1).
-            candidates: N.
-            platforms: K.
-            batch: B, moments in a batch.
+            candidates: N, the number of values of a vector.
+            platforms: K, the number of platforms.
+            batch: B, transitions in a batch.
             learn_every: Rounds between two batches.
             burn_in: Rounds before the first batch.
-            memory: Moments that a platform keeps.
+            memory: Transitions that a platform keeps.
             episode_rounds: Rounds of one user.
 
         Raises:

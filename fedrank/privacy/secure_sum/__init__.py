@@ -1,4 +1,4 @@
-"""A secure sum: the server learns the sum of the parties' vectors and nothing else about them.
+"""Secure summation: the server learns the sum of the parties' vectors and nothing else about them.
 
 After Bonawitz et al., *Practical secure aggregation for privacy-preserving machine learning* (CCS 2017), with the
 neighbour graph of Bell et al., *Secure single-server aggregation with (poly)logarithmic overhead* (CCS 2020). It is
@@ -41,14 +41,17 @@ out. False, changed or repeated shares and messages of other sessions are refuse
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+from jaxtyping import Int64, UInt32
 
 from fedrank.core.errors import ConfigError
-from fedrank.privacy.secure_sum.messages import Terms, message_sizes
+from fedrank.privacy.secure_sum.messages import Step, Terms, message_sizes
 from fedrank.privacy.secure_sum.party import Party
 from fedrank.privacy.secure_sum.server import Server
+
+M = TypeVar("M")
 
 
 class SecureSum(NamedTuple):
@@ -61,14 +64,14 @@ class SecureSum(NamedTuple):
         bytes_down: int64 [parties]: bytes that each party was sent.
     """
 
-    total: np.ndarray
+    total: UInt32[np.ndarray, " length"]
     survivors: tuple[int, ...]
-    bytes_up: np.ndarray
-    bytes_down: np.ndarray
+    bytes_up: Int64[np.ndarray, " parties"]
+    bytes_down: Int64[np.ndarray, " parties"]
 
 
 def secure_sum(
-    vectors: np.ndarray,
+    vectors: UInt32[np.ndarray, "parties length"],
     threshold: int,
     *,
     dropped_before_sharing: Collection[int] = (),
@@ -123,16 +126,16 @@ def secure_sum(
 class _Wire:
     """Every message as bytes and back, counted."""
 
-    def __init__(self, steps: tuple[Any, ...], parties: int):
+    def __init__(self, steps: tuple[Step, ...], parties: int):
         self._steps = steps
         self.bytes_up, self.bytes_down = np.zeros(parties, np.int64), np.zeros(parties, np.int64)
 
-    def up(self, step: int, party: int, message: Any) -> Any:
+    def up(self, step: int, party: int, message: M) -> M:
         data = self._steps[step].reply.encode(message)
         self.bytes_up[party] += len(data)
         return self._steps[step].reply.decode(data)
 
-    def down(self, step: int, party: int, message: Any) -> Any:
+    def down(self, step: int, party: int, message: M) -> M:
         data = self._steps[step].request.encode(message)
         self.bytes_down[party] += len(data)
         return self._steps[step].request.decode(data)

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from jaxtyping import UInt32
 
 from fedrank.core.errors import SecureSumError
 from fedrank.privacy.secure_sum.messages import KEY
@@ -54,7 +55,7 @@ def derive(secret: bytes, session: bytes, purpose: str, *context: bytes) -> byte
     return HKDF(hashes.SHA256(), 32, session, info).derive(secret)
 
 
-def mask(key: bytes, length: int) -> np.ndarray:
+def mask(key: bytes, length: int) -> UInt32[np.ndarray, "{length}"]:
     """The mask that belongs to a key: the stream of ChaCha20.
 
     The nonce is zero: a key makes one mask and encrypts nothing else.

@@ -1,4 +1,4 @@
-"""What crosses in a round so that a sum can be secure, for ledgers: every message but the masked vector itself."""
+"""The messages that a secure sum adds to a round, for ledgers: all but the masked vector itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NEIGHBOURS = 20
 
 
 def extra_messages(parameters: int, parties: int) -> tuple[tuple[str, str, Layout], ...]:
-    """What else crosses for a secure sum: keys, sealed shares, and what takes the masks out again.
+    """The additional messages of a secure sum: keys, sealed shares, and what the server needs to remove the masks.
 
     Args:
         parameters: Number of weights.

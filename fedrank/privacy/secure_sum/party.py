@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import json
 import secrets
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from jaxtyping import Integer, Shaped, UInt8, UInt32
 
+from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError, SecureSumError
 from fedrank.privacy.secure_sum import crypto as crypto
 from fedrank.privacy.secure_sum.messages import (
@@ -54,7 +56,11 @@ class Party:
         self._seed = secrets.token_bytes(KEY)
 
     def advertise(self, invitation: Invitation) -> Advertisement:
-        """Two fresh public keys."""
+        """The party's two public keys, fresh for this sum.
+
+        Args:
+            invitation: The server's first message.
+        """
         self._enter("advertise", None)
         self._session = to_bytes(invitation.session)
         seal_key, mask_key = (to_array(crypto.public_key(key)) for key in (self._seal_key, self._mask_key))
@@ -92,7 +98,7 @@ class Party:
         commitment = crypto.derive(self._seed, self._session, "commitment")
         return SealedShares(roster.session, np.uint32(self.number), to_array(commitment), to_rows(sealed))
 
-    def mask(self, delivery: Delivery, vector: np.ndarray) -> MaskedVector:
+    def mask(self, delivery: Delivery, vector: Shaped[np.ndarray, "..."]) -> MaskedVector:
         """The vector under the self mask and one mask a present neighbour, which cancels in the sum.
 
         Args:
@@ -147,7 +153,7 @@ class Party:
 
         For a party whose process ends in between. Whoever reads it can take off the party's masks.
         """
-        kept: dict[str, Any] = {
+        kept: dict[str, object] = {
             "number": self.number,
             "done": self._done,
             "session": self._session.hex(),
@@ -178,15 +184,16 @@ class Party:
         }
         return party
 
-    def _enter(self, step: str, session: np.ndarray | None) -> None:
-        """Each step once, in order, in one session."""
+    def _enter(self, step: str, session: Integer[AnyArray, " bytes"] | None) -> None:
+        """Begin a step; refused if it is out of order, repeated or of another session."""
         if self._done >= len(_STEPS) or _STEPS[self._done] != step:
             self._refuse(f"asked to {step} out of order or a second time")
         if session is not None and to_bytes(session) != self._session:
             self._refuse(f"asked to {step} in another session than the one it takes part in")
         self._done += 1
 
-    def _marked(self, flags: np.ndarray) -> list[int]:
+    def _marked(self, flags: Integer[AnyArray, " neighbours"]) -> list[int]:
+        """Numbers of the neighbours whose flag is set."""
         return [other for other, flag in zip(sorted(self._seal_keys), np.asarray(flags).tolist(), strict=True) if flag]
 
     def _check_enough(self, count: int, what: str) -> None:
@@ -208,7 +215,9 @@ class Party:
         raise SecureSumError(f"party {self.number} refuses: {why}.")
 
 
-def pair_mask(private: X25519PrivateKey | bytes, public: bytes, session: bytes, length: int) -> np.ndarray:
+def pair_mask(
+    private: X25519PrivateKey | bytes, public: bytes, session: bytes, length: int
+) -> UInt32[np.ndarray, "{length}"]:
     """The mask that two parties share: the one of the smaller number adds it, the other subtracts it.
 
     Args:
@@ -224,22 +233,22 @@ def pair_mask(private: X25519PrivateKey | bytes, public: bytes, session: bytes, 
     return crypto.mask(crypto.derive(crypto.agree(private, public), session, "pair mask", *pair), length)
 
 
-def to_bytes(octets: np.ndarray) -> bytes:
+def to_bytes(octets: Integer[AnyArray, "..."]) -> bytes:
     """A message's array of bytes, of whatever integer type decoding gave it, as bytes."""
     return np.asarray(octets).astype(np.uint8).tobytes()
 
 
-def to_array(octets: bytes) -> np.ndarray:
+def to_array(octets: bytes) -> UInt8[np.ndarray, " length"]:
     """Bytes as a message holds them: uint8 [length]."""
     return np.frombuffer(octets, np.uint8)
 
 
-def to_rows(pieces: list[bytes]) -> np.ndarray:
+def to_rows(pieces: list[bytes]) -> UInt8[np.ndarray, "pieces length"]:
     """Pieces of the same length as a message holds them: uint8 [pieces, length]."""
     return to_array(b"".join(pieces)).reshape(len(pieces), -1)
 
 
-def rows(octets: np.ndarray, width: int) -> list[bytes]:
+def rows(octets: Integer[AnyArray, "..."], width: int) -> list[bytes]:
     """A message's array of bytes, cut into pieces of ``width``."""
     whole = to_bytes(octets)
     return [whole[i : i + width] for i in range(0, len(whole), width)]

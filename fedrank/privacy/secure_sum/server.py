@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn, TypeVar
 
 import numpy as np
+from jaxtyping import UInt32
 
 from fedrank.core.errors import ConfigError, SecureSumError
 from fedrank.privacy.secure_sum import crypto as crypto
@@ -31,9 +32,12 @@ from fedrank.privacy.secure_sum.messages import (
 )
 from fedrank.privacy.secure_sum.party import pair_mask, rows, to_array, to_bytes, to_rows
 
+#: A message from a party.
+FromParty = TypeVar("FromParty", Advertisement, SealedShares, MaskedVector, UnmaskReply)
+
 
 def circulant(order: Sequence[int], neighbours: int) -> dict[int, tuple[int, ...]]:
-    """Who masks with whom: parties stand in a ring, and each takes the nearest on either side.
+    """The neighbour graph: parties stand in a ring, and each is a neighbour of the nearest ones on either side.
 
     Args:
         order: The parties' numbers around the ring, each once. Shuffled by the server, so that nobody chooses whom he
@@ -129,7 +133,7 @@ class Server:
             for party in self._masked
         }
 
-    def total(self, replies: Iterable[UnmaskReply]) -> np.ndarray:
+    def total(self, replies: Iterable[UnmaskReply]) -> UInt32[np.ndarray, " length"]:
         """The sum of the survivors' vectors, those included that did not answer the last request.
 
         Returns:
@@ -159,21 +163,23 @@ class Server:
                     total = total - pair if other < party else total + pair
         return total
 
-    def _self_mask(self, party: int, shares: Mapping[int, bytes]) -> np.ndarray:
+    def _self_mask(self, party: int, shares: Mapping[int, bytes]) -> UInt32[np.ndarray, " length"]:
+        """A survivor's self mask, computed from the shares of its seed."""
         seed = crypto.combine(shares, self.terms.threshold)
         if crypto.derive(seed, self._session, "commitment") != to_bytes(self._sealed[party].commitment):
             self._stop(f"a share of the seed of party {party} is false")
         return crypto.mask(crypto.derive(seed, self._session, "self mask"), self.terms.length)
 
     def _mask_key(self, party: int, shares: Mapping[int, bytes]) -> bytes:
+        """The private mask key of a party that dropped out, computed from its shares."""
         key = crypto.combine(shares, self.terms.threshold)
         if crypto.public_key(key) != to_bytes(self._keys[party].mask_key):
             self._stop(f"a share of the mask key of party {party} is false")
         return key
 
-    def _by_party(self, messages: Iterable[Any], known: Mapping[int, Any] | None) -> dict[int, Any]:
-        """Messages by sender, refused if from another session, a stranger, or a second one of the same sender."""
-        found: dict[int, Any] = {}
+    def _by_party(self, messages: Iterable[FromParty], known: Mapping[int, object] | None) -> dict[int, FromParty]:
+        """Messages by sender; refused if of another session, from an unknown party, or a sender's second one."""
+        found: dict[int, FromParty] = {}
         for message in messages:
             party, kind = int(message.party), type(message).__name__
             if to_bytes(message.session) != self._session:
@@ -185,8 +191,8 @@ class Server:
             found[party] = message
         return found
 
-    def _check_enough(self, there: Mapping[int, Any], needed: Iterable[int], did: str) -> None:
-        """Each party whose secret will be needed has enough holders of shares; and somebody is left at all."""
+    def _check_enough(self, there: Mapping[int, object], needed: Iterable[int], did: str) -> None:
+        """Stop unless enough parties are left, and enough holders of shares of each secret that will be needed."""
         if len(there) < self.terms.threshold:
             self._stop(f"{len(there)} parties {did}, {self.terms.threshold} are needed")
         for party in needed:

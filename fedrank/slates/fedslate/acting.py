@@ -63,7 +63,7 @@ class Look(SlateExchange, request=RoundStart, reply=LocalValues):
         return RoundStart(state.round)
 
     @override
-    def draw(self, key):
+    def draw(self, key: PRNGKeyArray):
         return self.noise(key)
 
     @override
@@ -76,7 +76,7 @@ class Look(SlateExchange, request=RoundStart, reply=LocalValues):
         return party, LocalValues(self.privatised(values, draws))
 
     @override
-    def tell(self, state, replies, arrived):
+    def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
         # Whoever is not heard values nothing.
         return state._replace(values=arrived_rows(replies.values, arrived))
 
@@ -112,7 +112,7 @@ class Recommend(SlateExchange, request=SharedValues, reply=Done):
         return SharedValues(rounds, federated_values(s, state.weights, state.values))
 
     @override
-    def draw(self, key):
+    def draw(self, key: PRNGKeyArray):
         words = jax.random.uniform(key, (1 + self.settings.world.candidates,))
         return ExplorationDraw(words[0], words[1:])
 
@@ -147,7 +147,7 @@ class Recommend(SlateExchange, request=SharedValues, reply=Done):
         return own._replace(slate=jnp.where(explores, random, best))
 
     @override
-    def tell(self, state, replies, arrived):
+    def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
         return state._replace(round=state.round + 1)
 
 

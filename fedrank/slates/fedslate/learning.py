@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, UInt32
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
 from typing_extensions import override
 
 from fedrank.core.messages import Layout
@@ -63,7 +63,7 @@ class Batch(LearningExchange, request=BatchAges, reply=BatchValues):
         return BatchAges(state.round, ages.astype(jnp.uint32))
 
     @override
-    def draw(self, key):
+    def draw(self, key: PRNGKeyArray):
         return self.noise(key, 2, self.settings.batch)
 
     @override
@@ -85,7 +85,7 @@ class Batch(LearningExchange, request=BatchAges, reply=BatchValues):
         return jnp.stack([values, following])
 
     @override
-    def tell(self, state, replies, arrived):
+    def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
         values, following = (arrived_rows(rows, arrived) for rows in (replies.values, replies.following))
         return state._replace(batch=values, following=following)
 
@@ -174,7 +174,7 @@ class FormTargets(LearningExchange, request=NextValues):
         return FormedTargets(*jax.vmap(jax.value_and_grad(target))(values, then, after), learnt)
 
     @override
-    def tell(self, state, replies, arrived):
+    def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
         # A platform learns from its own targets or from the mean; whoever has none, from the mean.
         finite = jnp.all(jnp.isfinite(replies.targets), axis=1) & jnp.all(jnp.isfinite(replies.choice), axis=1)
         heard = arrived & jnp.asarray(self.settings.feedback) & finite
@@ -243,7 +243,7 @@ class CompareToTargets(LearningExchange, request=LossInputs):
         return party, MovingGradient(*slopes) if self.moves else LossGradient(slopes[0])
 
     @override
-    def tell(self, state, replies, arrived):
+    def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
         s, p, gradient = self.settings, self.platform, replies.gradient[self.platform]
         heard = arrived[p] & jnp.all(jnp.isfinite(gradient))
         gradient = jnp.where(heard, gradient, 0.0)
@@ -306,7 +306,7 @@ class Step(LearningExchange, request=ValueGradient):
         return ValueGradient(state.gradient[self.platform])
 
     @override
-    def draw(self, key):
+    def draw(self, key: PRNGKeyArray):
         return () if self.last else self.noise(key, self.settings.batch)
 
     @override
@@ -325,7 +325,7 @@ class Step(LearningExchange, request=ValueGradient):
         return party, NewValues(self.privatised(local_values(s, weights, batch.user, batch.items), draws))
 
     @override
-    def tell(self, state, replies, arrived):
+    def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
         if self.last:
             return state
         # The platform that learns next gets the new values as the others'.
@@ -354,5 +354,5 @@ class CopyToTargets(SlateExchange, request=RoundStart, reply=Done):
         return party._replace(own=party.own._replace(target=party.own.weights)), Done()
 
     @override
-    def tell(self, state, replies, arrived):
+    def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
         return state._replace(target=state.weights)

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, Int32
+from jaxtyping import Array, Bool, Int, Int32
 from typing_extensions import override
 
 from fedrank.core.messages import Layout
@@ -77,7 +77,7 @@ class SummedLook(SummedReplies, Look, reply=ValueSummands):
         return party._replace(own=own._replace(sent=own.sent._replace(now=now))), ValueSummands(now)
 
     @override
-    def tell(self, state, replies, arrived):
+    def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
         return state._replace(values=total(replies.values, arrived), complete=jnp.all(arrived))
 
 
@@ -113,7 +113,7 @@ class SummedBatch(SummedReplies, Batch, reply=BatchSummands):
         return party._replace(own=own._replace(ages=request.ages, sent=sent)), BatchSummands(values, following)
 
     @override
-    def tell(self, state, replies, arrived):
+    def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
         values, following = total(replies.values, arrived), total(replies.following, arrived)
         return state._replace(batch=values, following=following, learnable=jnp.all(arrived))
 
@@ -159,7 +159,7 @@ class SummedTargets(SummedReplies, FormTargets, request=NextValueSum):
         return party, TargetSummands(grid.integers(targets), grid.integers(jnp.where(told, choice, 0.0)))
 
     @override
-    def tell(self, state, replies, arrived):
+    def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
         learnable = state.learnable & jnp.all(arrived)
         if not self.settings.shares_targets:
             return state._replace(learnable=learnable)
@@ -202,7 +202,7 @@ class SummedLearn(SummedReplies, LearningExchange, request=BatchSum, reply=Gradi
         return party._replace(own=after), GradientSummands(self.sums.gradient_grid.integers(by_head))
 
     @override
-    def tell(self, state, replies, arrived):
+    def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
         gradient = self.sums.gradient_grid.mean(total(replies.gradient, arrived), 1)
         weights, optimiser = adam_step(self.settings, state.weights, state.optimiser, gradient)
         heard = state.learnable & jnp.all(arrived)

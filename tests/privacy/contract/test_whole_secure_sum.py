@@ -70,7 +70,7 @@ def test_what_would_show_single_messages_is_refused(settings, says):
         protocol(**settings)
 
 
-def test_the_server_clips_what_liars_do_not():
+def test_the_server_clips_what_attackers_do_not():
     settings = protocol(secure_sum=False, noise="none", epsilon=None, absent=0.0, clip=1.0, clip_norm="l2")
     (exchange,) = settings.exchanges
     state = settings.init(jax.random.key(0))

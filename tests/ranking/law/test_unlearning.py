@@ -28,7 +28,7 @@ def config(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_replay_takes_out_what_liars_said(config):
+def test_replay_takes_out_what_attackers_said(config):
     """Two of five devices report good as bad: the model learns a fifth of what it could."""
     ways = {way.name: way for way in unlearn(config, 0.4, 5)}
     assert list(ways) == ["as trained", "replay", "fine-tuning, 5 rounds", "retraining"]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from fedrank.privacy.accountant import DELTA
+from fedrank.core.privacy_report import DELTA
 
 app = App(name="attack", help="Attack what is promised to be private, and print measured beside promised.")
 

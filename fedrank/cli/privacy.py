@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from fedrank.core.errors import ConfigError
-from fedrank.privacy.accountant import DELTA
+from fedrank.core.privacy_report import BASIC, DELTA, Unit
 
 app = App(name="privacy", help="What randomised response promises, and how large sketches must be.")
 
@@ -42,7 +42,7 @@ def epsilon(
         as_json: Print JSON instead of a table.
     """
     from fedrank.privacy import randomised_response
-    from fedrank.privacy.accountant import account
+    from fedrank.privacy.accounts.randomised_response import account
 
     if (p is None) == (epsilon is None):
         raise ConfigError("Give either --p, to get ε, or --epsilon, to get p.")
@@ -58,13 +58,16 @@ def epsilon(
     table = Table("", "", show_header=False)
     table.add_row("p, probability of the truth", f"{p:.4f}")
     table.add_row("n, values of the metric", f"{n:,}")
-    table.add_row("ε of an interaction", f"{report.epsilon_interaction:.4f}")
-    table.add_row(f"ε of a message ({interactions} interactions)", f"{report.epsilon_message:.4f}")
-    table.add_row(f"ε of a person ({rounds:,} messages), basic composition", f"{report.epsilon_user_basic:,.2f}")
-    table.add_row(f"ε of a person ({rounds:,} messages), δ = {delta:.0e}", f"{report.epsilon_user_pld:,.2f}")
+    table.add_row("ε of an interaction", f"{report.epsilon(Unit.INTERACTION):.4f}")
+    table.add_row(f"ε of a message ({interactions} interactions)", f"{report.epsilon(Unit.MESSAGE):.4f}")
+    table.add_row(
+        f"ε of a person ({rounds:,} messages), basic composition", f"{report.epsilon(Unit.USER, basis=BASIC):,.2f}"
+    )
+    table.add_row(f"ε of a person ({rounds:,} messages), δ = {delta:.0e}", f"{report.epsilon(Unit.USER):,.2f}")
     console = Console()
     console.print(table)
-    console.print(report.in_words(), highlight=False)
+    for paragraph in report.words:
+        console.print(paragraph, highlight=False)
 
 
 @app.command

@@ -104,7 +104,7 @@ def show(run: Any, page: Path, *, as_json: bool) -> None:
                 "environment": dict(run.environment),
                 "final": to_json(final)["rows"],
                 **run.shown.for_machines(run),
-                "privacy": to_json(run.privacy),
+                "privacy": run.privacy and run.privacy.as_json(),
                 "bytes": None
                 if run.ledger is None
                 else {who: run.ledger.bytes_from(who) for who in ("parties", "server")},

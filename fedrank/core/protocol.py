@@ -65,11 +65,9 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, runtime_checkable
-from typing import Protocol as Interface
+from dataclasses import fields
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Key, Shaped
@@ -77,6 +75,7 @@ from jaxtyping import Bool, Key, Shaped
 from fedrank.core.arrays import AnyArray, AnyInt, JaxArray, PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Layout, register_with_jax, sizes_of
+from fedrank.core.privacy_report import PrivacyReport
 
 State = TypeVar("State")
 Request = TypeVar("Request")
@@ -284,54 +283,6 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
         """
 
 
-@runtime_checkable
-class Promise(Interface):
-    """The privacy of a run."""
-
-    @property
-    def epsilon_round(self) -> float:
-        """ε of one party in one round, in nats; infinite where nothing is promised."""
-        ...
-
-    def as_json(self) -> dict[str, object]:
-        """The account as the content of ``privacy.json``: numbers, sentences and lists of sentences by name."""
-        ...
-
-
-@dataclass(frozen=True)
-class Unprotected:
-    """The account of a protocol that adds no noise: there is no bound on what is revealed.
-
-    Attributes:
-        rounds: Rounds of the run.
-        seen: What is seen as it is, in a sentence.
-        words: Further sentences for a report.
-    """
-
-    rounds: int
-    seen: str = "The protocol promises nothing: whoever runs the server sees every reply as it was sent."
-    words: tuple[str, ...] = ()
-
-    @property
-    def epsilon_round(self) -> float:
-        """ε of one party in one round, in nats: infinite, since nothing is promised."""
-        return math.inf
-
-    def as_json(self) -> dict[str, object]:
-        """The account as the content of ``privacy.json``: numbers, sentences and lists of sentences by name."""
-        return {
-            "mechanism": "none",
-            "epsilon_round": None,
-            "epsilon_user_basic": None,
-            "epsilon_user_pld": None,
-            "local": False,
-            "rounds": self.rounds,
-            "covers": [],
-            "not_covered": [self.seen],
-            "words": [self.seen, *self.words],
-        }
-
-
 class Protocol(abc.ABC, Generic[State]):
     """A federated algorithm: an initial state of the server, and its exchanges.
 
@@ -364,7 +315,7 @@ class Protocol(abc.ABC, Generic[State]):
         """What the server saw in the round that is over, for curves and reports: arrays by name."""
         return {}
 
-    def account(self, rounds: int, delta: float) -> Promise:
+    def account(self, rounds: int, delta: float) -> PrivacyReport:
         """What the protocol promises a party that took part in so many rounds; by default nothing.
 
         Args:
@@ -372,7 +323,7 @@ class Protocol(abc.ABC, Generic[State]):
             delta: δ of the tighter bound over all of them, in (0, 1).
         """
         del delta
-        return Unprotected(rounds)
+        return PrivacyReport.none(rounds)
 
     def experience(self, party: Party) -> dict[str, Shaped[AnyArray, ""]]:
         """What a party went through in the round, for a simulator's curves; scalars. No server ever sees it."""

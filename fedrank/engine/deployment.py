@@ -18,10 +18,10 @@ import numpy as np
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.privacy_report import DELTA
 from fedrank.core.protocol import Party, Protocol
 from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.privacy.accountant import DELTA
 
 #: Sources of a party's random numbers.
 CHANCES = ("os", "seed")

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fedrank.core.messages import Layout
-from fedrank.core.protocol import Environment, Exchange, Party, Promise, Protocol
+from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.protocol import Environment, Exchange, Party, Protocol
 
 
 class Overheard(NamedTuple):
@@ -119,7 +120,7 @@ class Wiretap(Protocol):
         """As inside."""
         return self.inner.watch(state)
 
-    def account(self, rounds: int, delta: float) -> Promise:
+    def account(self, rounds: int, delta: float) -> PrivacyReport:
         """As inside; a wiretap promises nothing more."""
         return self.inner.account(rounds, delta)
 

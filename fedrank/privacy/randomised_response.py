@@ -5,8 +5,8 @@ interaction before anything is averaged or sent. Written on the *number* of a va
 does not matter what the values are.
 
 It gives ε-local differential privacy (:func:`epsilon`): whatever one interaction was, no report is
-more than e^ε times as likely as under any other interaction. :mod:`fedrank.privacy.accountant` adds up
-interactions, and says what is not covered.
+more than e^ε times as likely as under any other interaction. Interactions are added up, with what is not covered, by
+:mod:`fedrank.privacy.accounts.randomised_response`.
 
 The random words are the caller's. On a real device they must come from the operating system
 (:func:`os_words`). Words from a simulation's key make a simulated report with the right distribution and

@@ -38,7 +38,8 @@ from typing_extensions import override
 from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Array, f4, field, message
-from fedrank.core.protocol import Exchange, Party, Unprotected
+from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.protocol import Exchange, Party
 from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.clicks.cascade import CascadeUser
@@ -189,10 +190,10 @@ class Central(RankingProtocol):
             weights = weights + _INITIAL * jax.random.normal(key, weights.shape, jnp.float32)
         return ServerState(jnp.uint32(0), weights)
 
-    def account(self, rounds: int, delta: float) -> Unprotected:
+    def account(self, rounds: int, delta: float) -> PrivacyReport:
         """No privacy: the service sees all queries, results and clicks."""
         del delta
-        return Unprotected(rounds, IN_THE_CLEAR)
+        return PrivacyReport.none(rounds, IN_THE_CLEAR)
 
     def devices(
         self,

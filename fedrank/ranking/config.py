@@ -10,9 +10,9 @@ from cyclopts import Parameter
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
+from fedrank.core.privacy_report import DELTA
 from fedrank.engine import config as engine
 from fedrank.engine.config import RunConfig
-from fedrank.privacy.accountant import DELTA
 from fedrank.privacy.randomised_response import probability
 
 #: p of FOLtR-ES where neither p nor ε is given: the paper's choice for its main results (Section 6.3).

@@ -41,9 +41,10 @@ from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError
 from fedrank.core.kernels import weighted_sum, weighted_sum_kernel
 from fedrank.core.messages import Layout
-from fedrank.core.protocol import Exchange, Party, Promise
+from fedrank.core.privacy_report import DELTA, PrivacyReport
+from fedrank.core.protocol import Exchange, Party
 from fedrank.metrics.online import OnlineMetric, max_rr
-from fedrank.privacy.accountant import DELTA, account
+from fedrank.privacy.accounts.randomised_response import account
 from fedrank.privacy.noise.sums import NoisyValues
 from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.clicks.cascade import CascadeUser
@@ -233,7 +234,7 @@ class FoltrES(RankingProtocol):
         return super().devices(data, shares, user_index, amounts)
 
     @override
-    def account(self, rounds: int, delta: float) -> Promise:
+    def account(self, rounds: int, delta: float) -> PrivacyReport:
         if self.noise is not None:
             return self.noise.account(self.per_half, self.halves, rounds, delta)
         return account(

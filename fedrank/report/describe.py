@@ -35,7 +35,7 @@ def caveats(run: Run) -> list[str]:
     if run.shown.generated(run):
         out.append(run.shown.generated_words())
     out.extend(run.shown.more_caveats(run))
-    asked = run.setting("rounds") or (run.privacy or {}).get("rounds")
+    asked = run.setting("rounds") or (run.privacy and run.privacy.details.get("rounds"))
     done = run.shown.done_rounds(run)
     short = isinstance(asked, int) and done < asked
     if not run.finished:

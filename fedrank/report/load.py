@@ -17,6 +17,7 @@ import polars as pl
 
 from fedrank.core.errors import RunError
 from fedrank.core.ledger import Ledger
+from fedrank.core.privacy_report import PrivacyReport
 from fedrank.engine.methods import task_of
 from fedrank.report.files import existing, json_object, parquet
 from fedrank.report.run import COLUMNS, Baseline, Run, Shown
@@ -53,12 +54,20 @@ def load(folder: str | os.PathLike[str]) -> Run:
         finished=finished,
         baselines=_baselines(path / "baselines.json", shown),
         ledger=Ledger.read(existing(ledger_file)) if finished or ledger_file.exists() else None,
-        privacy=json_object(path / "privacy.json", needed=finished) or None,
+        privacy=_privacy(path / "privacy.json", finished),
         model=json_object(path / "model.json", needed=finished) or None,
         messages=json_object(path / "messages.json", needed=False),
         shown=shown,
         details=details,
     )
+
+
+def _privacy(file: Path, needed: bool) -> PrivacyReport | None:
+    content = json_object(file, needed=needed)
+    try:
+        return PrivacyReport.from_json(content) if content else None
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{file}: not a report on privacy ({error!r}). Run again to restore it.") from error
 
 
 def _metrics(file: Path, shown: Shown) -> pl.DataFrame:

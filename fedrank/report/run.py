@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import polars as pl
 
 from fedrank.core.ledger import Ledger
+from fedrank.core.privacy_report import PrivacyReport
 from fedrank.report.html import Html
 
 #: Columns of ``metrics.parquet`` and what each may hold.
@@ -65,7 +66,7 @@ class Run:
         finished: Whether the run came to its end.
         baselines: Label-trained rankers; figures show the first.
         ledger: What crossed in the run of one seed, or None if the run has not written it yet.
-        privacy: What the accountant says, or None if the run has not written it yet.
+        privacy: What is promised, or None if the run has not written it yet.
         model: Ranker, number of features and so on, or None if the run has not written it yet.
         messages: Fields of each message type (rows of :meth:`fedrank.core.messages.Layout.describe`), by type; may be
             empty.
@@ -80,7 +81,7 @@ class Run:
     finished: bool
     baselines: tuple[Baseline, ...] = ()
     ledger: Ledger | None = None
-    privacy: Mapping[str, Any] | None = None
+    privacy: PrivacyReport | None = None
     model: Mapping[str, Any] | None = None
     messages: Mapping[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     shown: Shown = field(kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from fedrank.core.privacy_report import BASIC, NOBODY, Unit
 from fedrank.report import describe, tables, words
 from fedrank.report.citations import citations
 from fedrank.report.html import Html, h, tile
@@ -37,14 +38,17 @@ def left(run: Run, *more: Html, link: str = "What left") -> Section:
 
 def privacy(run: Run) -> Section:
     """What is promised, what is covered and what is not."""
-    lists = []
-    for key, title in (("covers", "Covered"), ("not_covered", "Not covered")):
-        items = (run.privacy or {}).get(key) or ()
-        if items:
-            lists.append(h("div", h("h3", title), h("ul", *(h("li", str(i)) for i in items))))
     statement = h("ul", *(h("li", line) for line in words.privacy_words(run)))
-    two = h("div", *lists, class_="two") if lists else None
-    return Section("privacy", "Privacy", (statement, two), "Privacy")
+    return Section("privacy", "Privacy", (statement, covered(run)), "Privacy")
+
+
+def covered(run: Run) -> Html | None:
+    """What the promises about privacy cover and what not, as two lists; None before the run wrote its statement."""
+    if run.privacy is None:
+        return None
+    lists = (("Covered", run.privacy.covers), ("Not covered", run.privacy.not_covered))
+    parts = (h("div", h("h3", title), h("ul", *(h("li", i) for i in items))) for title, items in lists if items)
+    return h("div", *parts, class_="two")
 
 
 def repeat(run: Run) -> Section:
@@ -82,13 +86,16 @@ def citation(run: Run) -> Section:
 
 def privacy_tile(run: Run) -> Html | None:
     """ε per interaction or round and over the run, or None if the run has not written its statement yet."""
-    privacy = run.privacy
-    if not privacy:
+    privacy, person = run.privacy, run.shown.person
+    if privacy is None:
         return None
-    unit = "interaction" if "epsilon_interaction" in privacy else "round"
-    each = words.epsilon_text(words.epsilon(privacy, f"epsilon_{unit}"))
-    user = words.epsilon_text(words.epsilon(privacy, "epsilon_user_basic"))
-    local, person = "", run.shown.person
-    if not privacy.get("local", True):
-        local = "against who sees the sum only" if privacy.get("secure_sum") else "no local privacy: see below"
-    return tile(f"ε per {unit}", each, f"per {person} over the run: {user} (adding up)", local)
+    units = {promise.unit for promise in privacy.promises}
+    unit = Unit.INTERACTION if Unit.INTERACTION in units else Unit.ROUND
+    user = words.epsilon_text(privacy.epsilon(Unit.USER, basis=BASIC))
+    whom = "" if privacy.trust == NOBODY else f"trusting {privacy.trust}"
+    return tile(
+        f"ε per {unit}",
+        words.epsilon_text(privacy.epsilon(unit)),
+        f"per {person} over the run: {user} (adding up)",
+        whom,
+    )

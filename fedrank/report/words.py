@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from fedrank.core.ledger import Ledger
 from fedrank.report import describe
@@ -96,15 +95,6 @@ def models_in(models: Mapping[str, int], flow: Flow) -> int:
     return models.get(f"{flow.message} ({flow.exchange})", models.get(flow.message, 0))
 
 
-def counted(count: int, noun: str) -> str:
-    """A number and a noun in its number.
-
-    >>> counted(1, "round"), counted(2000, "round")
-    ('1 round', '2,000 rounds')
-    """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def ledger_table(run: Run) -> Table:
     """The ledger added up: one row a message type and size."""
     _, many = describe.party(run)
@@ -154,16 +144,6 @@ def fields_table(run: Run) -> Table | None:
     )
 
 
-def epsilon(privacy: Mapping[str, Any] | None, key: str) -> float | None:
-    """An ε of ``privacy.json``: a number, ∞ where there is no randomisation, None where it is not stated."""
-    if not privacy:
-        return None
-    value = privacy.get(key)
-    if value is None:
-        return math.inf if privacy.get("p") == 1 or privacy.get("mechanism") == "none" else None
-    return float(value)
-
-
 def epsilon_text(value: float | None) -> str:
     """An ε for a reader: two decimals below 100, then whole.
 
@@ -176,54 +156,7 @@ def epsilon_text(value: float | None) -> str:
 
 
 def privacy_words(run: Run) -> list[str]:
-    """What the mechanism promises, by unit, in sentences."""
-    privacy = run.privacy
-    if not privacy:
+    """What is promised, and whom one has to trust, in sentences."""
+    if run.privacy is None:
         return ["The run has not written its privacy statement yet."]
-    if said := privacy.get("words"):  # mechanisms that speak for themselves
-        return [str(sentence) for sentence in said]
-    one, _ = describe.party(run)
-    each = epsilon(privacy, "epsilon_interaction")
-    if each is not None and math.isinf(each):
-        return [
-            f"Nothing is randomised: each {one} reports its true values, and there is no bound on what they reveal "
-            "(ε = ∞).",
-            f"Raw queries, documents and clicks still stay on the {one}.",
-        ]
-    out = []
-    p, n = privacy.get("p"), privacy.get("values")
-    if p is not None and n is not None:
-        out.append(
-            f"Mechanism: {privacy.get('mechanism', 'randomised response')}. With probability {describe.number(p)} an "
-            f"interaction's value is reported as it is; otherwise one of the other {n - 1} values is reported, each as "
-            f"likely. This happens on the {one}."
-        )
-    else:
-        out.append(f"Mechanism: {privacy.get('mechanism', 'not stated')}, applied on the {one}.")
-    out.append(f"One interaction: ε = {epsilon_text(each)}, without any trust in the server." + _odds(each))
-    message = epsilon(privacy, "epsilon_message")
-    per_round = privacy.get("interactions_per_round")
-    if message is not None:
-        holds = f", which covers {describe.number(per_round)} interactions" if per_round else ""
-        out.append(f"One message{holds}: ε = {epsilon_text(message)}.")
-    basic, pld = epsilon(privacy, "epsilon_user_basic"), epsilon(privacy, "epsilon_user_pld")
-    rounds = privacy.get("rounds")
-    if basic is not None:
-        over = f" who takes part in all {describe.number(rounds)} rounds" if rounds else ""
-        tighter = ""
-        if pld is not None and privacy.get("delta") is not None:
-            tighter = f"; {epsilon_text(pld)} at δ = {describe.number(privacy['delta'])} by privacy loss distributions"
-        out.append(
-            f"One user{over}: ε = {epsilon_text(basic)} by adding up{tighter}."
-            + _odds(pld if pld is not None else basic)
-        )
-    return out
-
-
-def _odds(value: float | None) -> str:
-    # ε bounds the factor by which a report can change an observer's odds between two values: e^ε.
-    if value is None:
-        return ""
-    if value > 10:
-        return f" That allows a factor of e^{epsilon_text(value)} on an observer's odds: too large to be a promise."
-    return f" What is reported changes an observer's odds by a factor of at most {math.exp(value):,.3g}."
+    return [*run.privacy.words, f"Whom one has to trust for this: {run.privacy.trust}."]

@@ -30,7 +30,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 from typing_extensions import override
 
-from fedrank.core.protocol import Exchange, Party, Unprotected
+from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.protocol import Exchange, Party
 from fedrank.metrics.auc import log_loss
 from fedrank.silos.data.splits import SiloArrays
 from fedrank.silos.messages import SEEN, Model, Trained
@@ -169,8 +170,8 @@ class PersonalisedProtocol(SiloProtocol):
         return {"last": self.usable(last, party), "best": self.usable(best, party)}
 
     @override
-    def account(self, rounds: int, delta: float) -> Unprotected:
-        return Unprotected(rounds, SEEN, (self.revealed,))
+    def account(self, rounds: int, delta: float) -> PrivacyReport:
+        return PrivacyReport.none(rounds, SEEN, (self.revealed,))
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,8 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.protocol import Exchange, Party, Unprotected
+from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.protocol import Exchange, Party
 from fedrank.silos.averaging import PersonalisedProtocol, PersonalOwn, loss_on
 from fedrank.silos.messages import SEEN, Model, Others, Trained, TrainedOnMix
 from fedrank.silos.party import Pretrain, SiloExchange, is_finite, row_count, update_rows
@@ -202,8 +203,10 @@ class FedFomo(PersonalisedProtocol):
         return party.own._replace(model=self.train(start, party, rng_bits), personal=start)
 
     @override
-    def account(self, rounds: int, delta: float) -> Unprotected:
-        return Unprotected(rounds, SEEN, ("Rows never leave a silo. Silos are shown other silos' models as they are.",))
+    def account(self, rounds: int, delta: float) -> PrivacyReport:
+        return PrivacyReport.none(
+            rounds, SEEN, ("Rows never leave a silo. Silos are shown other silos' models as they are.",)
+        )
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.protocol import Exchange, Party, Promise, Protocol
+from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.metrics.auc import auc, log_loss
 from fedrank.privacy.randomised_response import os_words
 from fedrank.silos.data.rows import Rows
@@ -206,7 +207,7 @@ class SiloProtocol(Protocol):
         """The models that a silo could use now, by name: at least ``"last"``, that of the last round."""
 
     @abc.abstractmethod
-    def account(self, rounds: int, delta: float) -> Promise:
+    def account(self, rounds: int, delta: float) -> PrivacyReport:
         """What everybody gets to know; nothing is noised."""
 
 

@@ -36,7 +36,8 @@ from jaxtyping import Array, Bool, Float, Key, UInt32
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.protocol import Exchange, Party, Unprotected
+from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.protocol import Exchange, Party
 from fedrank.privacy.randomised_response import os_words
 from fedrank.silos.averaging import PersonalisedProtocol, PersonalOwn, ServerState
 from fedrank.silos.data.rows import AnyArray
@@ -235,8 +236,10 @@ class LocalOnly(PersonalisedProtocol):
         return party.own.model
 
     @override
-    def account(self, rounds: int, delta: float) -> Unprotected:
-        return Unprotected(rounds, "Nothing crosses. What is done with a silo's model is the silo's own affair.", ())
+    def account(self, rounds: int, delta: float) -> PrivacyReport:
+        return PrivacyReport.none(
+            rounds, "Nothing crosses. What is done with a silo's model is the silo's own affair.", ()
+        )
 
 
 @dataclass(frozen=True)
@@ -246,8 +249,10 @@ class Pooled(LocalOnly):
     name = "pooled"
 
     @override
-    def account(self, rounds: int, delta: float) -> Unprotected:
-        return Unprotected(rounds, "The training rows of all silos lie in one place, as they are. For comparison only.")
+    def account(self, rounds: int, delta: float) -> PrivacyReport:
+        return PrivacyReport.none(
+            rounds, "The training rows of all silos lie in one place, as they are. For comparison only."
+        )
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ from jaxtyping import Array, Float, Int
 from typing_extensions import override
 
 from fedrank.core.ledger import Ledger
+from fedrank.core.privacy_report import DELTA
 from fedrank.core.protocol import Party
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
 from fedrank.engine.runner import Runner
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.privacy.accountant import DELTA
 from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits import arms as sets
 from fedrank.silos.bandits.rules import KINDS

@@ -16,9 +16,9 @@ from cyclopts import Parameter
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
+from fedrank.core.privacy_report import DELTA
 from fedrank.engine import config as engine
 from fedrank.engine.config import RunConfig
-from fedrank.privacy.accountant import DELTA
 from fedrank.slates.fedslate_2024 import FEDERATED_FAULTS, PUBLISHED, PUBLISHED_RATE, Fault
 
 #: Policies that a run can be compared with.

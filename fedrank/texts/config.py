@@ -11,9 +11,9 @@ from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
+from fedrank.core.privacy_report import DELTA
 from fedrank.engine import config as engine
 from fedrank.engine.config import RunConfig
-from fedrank.privacy.accountant import DELTA
 
 #: Methods that the federation can be compared with.
 BASELINES = ("bm25", "local", "local-plus", "global", "exact", "pooled")

@@ -16,6 +16,7 @@ import numpy as np
 from typing_extensions import override
 
 from fedrank.core.errors import RunError
+from fedrank.core.privacy_report import Unit
 from fedrank.core.protocol import Party
 from fedrank.engine.deployment import Block, NodeSettings, NodeSide, ServerSide, SetupSide
 from fedrank.engine.run_folder import RunFolder, described
@@ -76,7 +77,7 @@ class TextsSetup(SetupSide):
         self._config, self._settings = config, settings
         self._seeded = settings.chance == "seed"
         # The same noise once more, or none, tells nothing more.
-        epsilon = common.setup.promise.epsilon_occurrence  # type: ignore[attr-defined] - a SketchReport
+        epsilon = common.setup.promise.epsilon(Unit.OCCURRENCE)
         once = settings.data and not self._seeded and math.isfinite(epsilon)
         self.max_shown = settings.most_setups if once else math.inf
         self.first_shown = next(

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedrank.core.errors import ConfigError, DataError
+from fedrank.core.privacy_report import Unit
 from fedrank.data.places import OWN
 from fedrank.data.sources import is_known as is_known_name
 from fedrank.engine.deployment import NodeSettings, hash_of
@@ -180,7 +181,7 @@ def refuse_unprotected(config: TextsConfig, node: NodeSettings, protocol: SiloSk
             f"noise, so that nothing bounds the ε of a round; most-epsilon = {node.most_epsilon:.4g} cannot be kept. "
             "Take part without it; what bounds the sketches is most-sketch-epsilon."
         )
-    epsilon, most = promise.epsilon_occurrence, node.most_sketch_epsilon  # type: ignore[attr-defined] - a SketchReport
+    epsilon, most = promise.epsilon(Unit.OCCURRENCE), node.most_sketch_epsilon
     if most >= 0 and not epsilon <= most:
         raise ConfigError(
             f"one occurrence of a word in what this silo would show the others has ε = {epsilon:.4g} "

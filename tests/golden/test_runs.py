@@ -102,6 +102,31 @@ def test_more_than_the_tolerance_is_a_difference(tmp_path, changed):
     assert failing(differences(before, after, exact=False))
 
 
+def test_a_report_on_privacy_has_the_numbers_of_recordings_made_when_its_shape_was_another(tmp_path):
+    """Every ε of the older shape is looked for, also one that is gone or of which there are two."""
+
+    def made(name, content):
+        (tmp_path / name).mkdir()
+        _folder(tmp_path / name / "case")
+        (tmp_path / name / "case" / "run" / "privacy.json").write_text(json.dumps(content))
+        return {"a": digest(tmp_path / name / "case")}
+
+    promises = [
+        {"unit": unit, "epsilon": epsilon, "delta": 0.0, "basis": "x", "scope": ""}
+        for unit, epsilon in (("message", 4.0), ("user", 7.0), ("user", 8.0))
+    ]
+    new = {"mechanism": "noise", "epsilon_round": 4.0, "promises": promises, "details": {"scale": 2.0}}
+    old = {"epsilon_message": 4.0, "epsilon_round": 4.0, "epsilon_user_pld": 7.0, "epsilon_user_basic": 8.0, "scale": 2}
+    before = made("old", old)
+    assert not failing(differences(before, made("new", new), exact=True))
+    for k in range(3):
+        fewer = made(f"fewer{k}", new | {"promises": promises[:k] + promises[k + 1 :]})
+        other = made(
+            f"other{k}", new | {"promises": [p | {"epsilon": p["epsilon"] + (p is promises[k])} for p in promises]}
+        )
+        assert failing(differences(before, fewer, exact=False)) and failing(differences(before, other, exact=False))
+
+
 def test_files_that_moved_are_found_by_content_and_files_that_are_gone_are_not(tmp_path):
     before, moved = {"a": _folder(tmp_path / "1")}, {"a": _folder(tmp_path / "2", where="runs/first")}
     assert not failing(differences(before, moved, exact=True), pages=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from fedrank.core.ledger import Entry, Ledger
+from fedrank.privacy.accounts.randomised_response import account
 
 MEASURES = ("expected MaxRR (navigational)", "nDCG@10", "nDCG@10 (judged)")
 BASELINE = {"train": 0.70, "vali": 0.66, "test": 0.68}
@@ -135,24 +136,8 @@ def make_run(
         ],
     }
     (folder / "messages.json").write_text(json.dumps(fields))
-    (folder / "privacy.json").write_text(
-        json.dumps(
-            {
-                "mechanism": "randomised response",
-                "p": p,
-                "values": 11,
-                "epsilon_interaction": epsilon and epsilon / 4,
-                "epsilon_message": epsilon,
-                "epsilon_user_basic": epsilon and epsilon * asked_rounds,
-                "epsilon_user_pld": epsilon and epsilon * asked_rounds * 0.8,
-                "delta": 1e-6,
-                "rounds": asked_rounds,
-                "interactions_per_round": 4,
-                "covers": ["the reward of each interaction"],
-                "not_covered": ["that a device took part", "when a device took part"],
-            }
-        )
-    )
+    promised = account(p=p, n=11, interactions_per_message=4, rounds=asked_rounds)
+    (folder / "privacy.json").write_text(json.dumps(promised.as_json()))
     (folder / "model.json").write_text(json.dumps({"ranker": "linear", "n_features": 46}))
     if done:
         (folder / "done.json").write_text("{}")

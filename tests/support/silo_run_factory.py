@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from fedrank.core.ledger import Entry, Ledger
+from fedrank.core.privacy_report import PrivacyReport
 
 NAMES = ("cleveland", "hungarian", "switzerland", "long-beach")
 PARAMETERS = 1186
@@ -173,8 +174,7 @@ def make_silo_run(
     fields |= {"Judged": [own, judged]}
     (folder / "messages.json").write_text(json.dumps({name: [header, *some] for name, some in fields.items()}))
     seen = "Nothing is noised. The server sees the model of every silo that takes part as it is."
-    privacy = {"mechanism": "none", "epsilon_round": None, "epsilon_user_basic": None, "local": False, "rounds": rounds}
-    (folder / "privacy.json").write_text(json.dumps(privacy | {"covers": [], "not_covered": [seen], "words": [seen]}))
+    (folder / "privacy.json").write_text(json.dumps(PrivacyReport.none(rounds, seen).as_json()))
     (folder / "model.json").write_text(json.dumps({"n_features": 13}))
     if done:
         (folder / "done.json").write_text("{}")

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from fedrank.core.ledger import Entry, Ledger
+from fedrank.core.privacy_report import NOBODY, PrivacyReport, Promise, Unit
 from fedrank.engine.methods import method
 from fedrank.engine.settings import to_toml
 from fedrank.slates.config import Evaluation, World
@@ -168,11 +169,12 @@ def _legacy(names, seeds, users) -> dict:
 def _privacy(epsilon: float | None, rounds: int) -> dict:
     if epsilon is None:
         said = "Q-values, targets and gradients of Q-values, as they are."
-        return {"mechanism": "none", "epsilon_round": None, "epsilon_user_basic": None, "epsilon_user_pld": None,
-                "local": False, "rounds": rounds, "covers": [], "not_covered": [said], "words": [said]}  # fmt: skip
-    return {"mechanism": "discrete Gaussian noise", "epsilon_vector": epsilon, "epsilon_user_pld": 40 * epsilon,
-            "epsilon_round": None, "delta": 1e-06, "local": True, "covers": ["Q-values."], "not_covered": ["Targets."],
-            "words": ["Each Q-value carries noise."]}  # fmt: skip
+        return PrivacyReport.none(rounds, said).as_json()
+    promises = Promise(Unit.VECTOR, epsilon, 1e-6), Promise(Unit.USER, 40 * epsilon, 1e-6)
+    words = ("Each Q-value carries noise.",)
+    return PrivacyReport(
+        "discrete Gaussian noise", NOBODY, promises, ("Q-values.",), ("Targets.",), words=words
+    ).as_json()
 
 
 def ledger(platforms: int, rounds: int, every: int) -> Ledger:

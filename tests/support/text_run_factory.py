@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from fedrank.core.ledger import Entry, Ledger
+from fedrank.core.privacy_report import NOBODY, PrivacyReport, Promise, Unit
+from fedrank.texts.sketch.account import ANSWER, QUERIER
 
 METHODS = ("CS-F-LTR", "BM25", "Local", "Local+", "Global (β = 0)", "exact features", "pooled data", "BM25, exact")
 #: What a method adds to Local, on own documents and in a search of all documents; at home all are worth the same.
@@ -191,21 +194,30 @@ def _queries(folder: Path, rows: pl.DataFrame) -> None:
 
 
 def _privacy(mode: str, epsilon: float | None) -> dict:
-    bounded = mode in ("publish-once", "per-query")
-    total = epsilon if bounded else None
-    return {
-        "mode": mode, "mechanism": "discrete Laplace noise", "scale": 0.46875, "sensitivity": 3.0,
-        "epsilon_published": epsilon if mode == "paper" else None,
-        "epsilon_published_total": 330 * epsilon if mode == "paper" else None,
-        "epsilon_answer": 0.08 if mode == "per-query" else None, "epsilon_parts": {}, "epsilon_basic": total,
-        "epsilon_occurrence": total, "epsilon_querier": 4.25 if mode == "per-query" else total,
-        "epsilon_replaced": None if total is None else 2 * total,
-        "epsilon_document": None if total is None else 407 * total, "occurrences": 407,
-        "answers": 330 if mode in ("per-query", "paper") else 0, "answers_of_querier": 110, "training": True,
-        "delta": 1e-06, "covers": ["One occurrence of a word."] if bounded else [],
-        "not_covered": ["The models that a silo sends."], "unit": "one occurrence of a word in a document",
-        "epsilon_round": None, "words": [f"What mode {mode} promises."],
-    }  # fmt: skip
+    def of(unit, times, scope=""):
+        found = times * epsilon if epsilon is not None and mode in ("publish-once", "per-query") else math.inf
+        return Promise(unit, found, scope=scope)
+
+    answers = 330 if mode in ("per-query", "paper") else 0
+    bounded = of(Unit.OCCURRENCE, 1).epsilon < math.inf
+    published = epsilon if mode == "paper" else None
+    return PrivacyReport(
+        "discrete Laplace noise",
+        NOBODY,
+        (
+            *((Promise(Unit.OCCURRENCE, 0.08, scope=ANSWER),) if mode == "per-query" else ()),
+            of(Unit.OCCURRENCE, 1), Promise(Unit.OCCURRENCE, 4.25, scope=QUERIER),
+            of(Unit.REPLACED_WORD, 2), of(Unit.DOCUMENT, 407),
+        ),
+        ("One occurrence of a word.",) if bounded else (),
+        ("The models that a silo sends.",),
+        {
+            "mode": mode, "scale": 0.46875, "sensitivity": 3.0, "epsilon_published": published,
+            "epsilon_published_total": None if published is None else answers * published, "occurrences": 407,
+            "answers": answers, "answers_of_querier": 110, "training": True, "delta": 1e-06,
+        },
+        (f"What mode {mode} promises.",),
+    ).as_json()  # fmt: skip
 
 
 def _baselines(rows: pl.DataFrame) -> list[dict]:

@@ -262,9 +262,9 @@ class Device:
             spent, count = self._memory.outbox.spent(), self._memory.outbox.get
             return {
                 **(
-                    {"words": "The hub's terms are not known yet."}
+                    {"words": ["The hub's terms are not known yet."]}
                     if self._memory.terms is None
-                    else promise(self._memory.terms)
+                    else promise(self._memory.terms).as_json()
                 ),
                 "messages": len(self._memory.outbox.ledger()),
                 "epsilon_total": spent if spent < math.inf else None,

@@ -23,9 +23,10 @@ from typing import Any
 
 import numpy as np
 
+from fedrank.core.privacy_report import BASIC, EVERYBODY, NOBODY, OF_A_DEVICE, SEED, PrivacyReport, Promise, Unit
 from fedrank.core.rng import perturbation
 from fedrank.deploy.terms import Terms
-from fedrank.privacy.accountant import NOT_COVERED
+from fedrank.privacy.accounts.randomised_response import REWARDS
 from fedrank.privacy.calibration import laplace_scale
 from fedrank.privacy.noise.discrete import discrete_laplace
 from fedrank.ranking.on_device.messages import Request
@@ -262,10 +263,11 @@ def objection(terms: Terms, most_epsilon: float) -> str:
     return ""
 
 
-def promise(terms: Terms) -> dict[str, Any]:
-    """What the terms promise about the messages of one device, and what they do not cover; an infinite ε is None."""
-    one, message, b = terms.epsilon_interaction, terms.epsilon_message, terms.interactions
-    if one == math.inf:
+def promise(terms: Terms) -> PrivacyReport:
+    """What the terms promise about the messages of one device, and what they do not cover."""
+    one, b = terms.epsilon_interaction, terms.interactions
+    bare = one == math.inf
+    if bare:
         words = f"Every reward is sent as it is: there is no differential privacy. A message tells about {b} searches."
     else:
         how = (
@@ -277,18 +279,17 @@ def promise(terms: Terms) -> dict[str, Any]:
         words = (
             f"Before anything leaves this device, {how}. One search is protected with ε = {one:.3g}: whatever it was, "
             f"no message becomes more than e^ε times as likely. A message tells about {b} searches and has "
-            f"ε = {message:.4g} if all of them change. The ε of all messages add up."
+            f"ε = {terms.epsilon_message:.4g} if all of them change. The ε of all messages add up."
         )
-    return {
-        "mechanism": "none" if one == math.inf else terms.mechanism,
-        "epsilon_interaction": None if one == math.inf else one,
-        "epsilon_message": None if message == math.inf else message,
-        "interactions_per_message": b,
-        "bytes_per_message": terms.reply.nbytes,
-        "words": words,
-        "covers": [] if one == math.inf else list(_COVERS),
-        "not_covered": [*(["The rewards: they are sent as they are."] if one == math.inf else []), *NOT_COVERED, _APP],
-    }
+    return PrivacyReport(
+        mechanism="none" if bare else terms.mechanism,
+        trust=EVERYBODY if bare else NOBODY,
+        promises=(Promise(Unit.INTERACTION, one), Promise(Unit.MESSAGE, terms.epsilon_message, basis=BASIC)),
+        covers=() if bare else _COVERS,
+        not_covered=(*((REWARDS,) if bare else ()), SEED, *OF_A_DEVICE, _APP),
+        details={"interactions_per_message": b, "bytes_per_message": terms.reply.nbytes},
+        words=(words,),
+    )
 
 
 _COVERS = (

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
+from fedrank.core.privacy_report import DELTA
 from fedrank.deploy.terms import Terms
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import from_dict, read_toml
-from fedrank.privacy.accountant import DELTA
 
 #: Most reports that may close a round: they are read at once when it is applied.
 MOST_REPORTS = 2_000_000

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedrank import __version__
+from fedrank.core.privacy_report import BASIC, Unit
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.store import RoundRow, Store
 
@@ -62,17 +63,17 @@ class Tally:
         """ε of an interaction, of a message, and of a device that sent ``most`` messages."""
         if self._epsilon.get("messages_most") == most:
             return self._epsilon
-        report = self.protocol.account(most, self.settings.delta).as_json()
+        report = self.protocol.account(most, self.settings.delta)
 
-        def finite(value: float | None) -> float | None:
-            return None if value is None or not math.isfinite(value) else value
+        def finite(value: float) -> float | None:
+            return value if math.isfinite(value) else None
 
         self._epsilon = {
             "interaction": finite(self.terms.epsilon_interaction),
             "message": finite(self.terms.epsilon_message),
             "messages_most": most,
-            "user_basic": finite(report["epsilon_user_basic"]),
-            "user": finite(report["epsilon_user_pld"]),
+            "user_basic": finite(report.epsilon(Unit.USER, basis=BASIC)),
+            "user": finite(report.epsilon(Unit.USER)),
             "delta": self.settings.delta,
         }
         return self._epsilon

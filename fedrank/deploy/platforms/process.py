@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -243,19 +241,9 @@ def write_files(home: PlatformFolder, coordinator: Coordinator) -> None:
     """Write ``ledger.jsonl``, ``privacy.json`` and ``federated.safetensors`` (Ω and its target network)."""
     from safetensors.numpy import save
 
-    promise: dict[str, Any] = coordinator.terms.protocol.account(
-        max(1, coordinator.done), coordinator.terms.config.privacy.delta
-    ).as_json()
+    terms = coordinator.terms
+    promise = terms.protocol.account(max(1, coordinator.done), terms.config.privacy.delta)
     weights = {name: np.asarray(getattr(coordinator.state, name)) for name in ("weights", "target")}
     write_atomically(home.path / "ledger.jsonl", ledger_of(coordinator).text().encode())
-    write_atomically(home.path / "privacy.json", json.dumps(_plain(promise), indent=2).encode())
+    write_atomically(home.path / "privacy.json", json.dumps(promise.as_json(), indent=2).encode())
     write_atomically(home.path / "federated.safetensors", save(weights))
-
-
-def _plain(value: Any) -> Any:
-    """The same value with None for numbers that are not finite, which JSON cannot express."""
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -10,65 +10,20 @@ interaction, as for randomised response: one value changes by up to the metric's
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.privacy_report import SEED, PrivacyReport, Promise, Unit
+from fedrank.privacy.accounts.sums import sum_account
 from fedrank.privacy.calibration import gaussian_sigma, laplace_scale
-from fedrank.privacy.composition import SumReport, sum_account
 from fedrank.privacy.noise import discrete as noise
 from fedrank.privacy.noise.simulated import simulated_discrete_gaussian, simulated_discrete_laplace
 
 MECHANISMS = ("laplace", "gaussian")
-
-_SEED = (
-    "The seed. It must be drawn without looking at any data and make the perturbation and nothing else; then it says "
-    "nothing about the person, but no ε says so."
-)
-
-
-@dataclass(frozen=True)
-class ValuesReport:
-    """The privacy of a run whose sums carry noise.
-
-    Attributes:
-        epsilon_interaction: ε of one interaction; at ``sums.delta`` for Gaussian noise.
-        interactions_per_round: Interactions in one message.
-        sums: The account of messages and of the run.
-    """
-
-    epsilon_interaction: float
-    interactions_per_round: int
-    sums: SumReport
-
-    @property
-    def epsilon_round(self) -> float:
-        """ε of one message: all its interactions change."""
-        return self.sums.epsilon_round
-
-    @property
-    def _delta(self) -> str:
-        return f" at δ = {self.sums.delta:.0e}" if "Gaussian" in self.sums.mechanism else ""
-
-    def as_json(self) -> dict[str, Any]:
-        """The content of ``privacy.json``."""
-        mechanism = self.sums.mechanism[:1].upper() + self.sums.mechanism[1:]
-        return {
-            "epsilon_interaction": self.epsilon_interaction,
-            "epsilon_message": self.epsilon_round,
-            "interactions_per_round": self.interactions_per_round,
-            **self.sums.as_json(),
-            "not_covered": [_SEED, *self.sums.not_covered],
-            "words": [
-                f"{mechanism} is added to each sum of rewards before it is sent. One interaction: "
-                f"ε = {self.epsilon_interaction:.3g}{self._delta}, without any trust in the server.",
-                self.sums.in_words(),
-            ],
-        }
 
 
 @dataclass(frozen=True)
@@ -113,7 +68,7 @@ class NoisyValues:
         sampler = noise.discrete_laplace if self.mechanism == "laplace" else noise.discrete_gaussian
         return jnp.asarray(sampler(self.scale, int(np.prod(shape))).reshape(shape), jnp.int32)
 
-    def account(self, each: int, sums: int, rounds: int, delta: float) -> ValuesReport:
+    def account(self, each: int, sums: int, rounds: int, delta: float) -> PrivacyReport:
         """The account of a run.
 
         Args:
@@ -133,4 +88,17 @@ class NoisyValues:
             parameters=sums,
             delta=delta,
         )
-        return ValuesReport(self.epsilon, each * sums, report)
+        first, *run = report.promises
+        one = Promise(Unit.INTERACTION, self.epsilon, first.delta)
+        at = f" at δ = {first.delta:.0e}" if first.delta else ""
+        said = (
+            f"{report.mechanism[:1].upper()}{report.mechanism[1:]} is added to each sum of rewards before it is sent. "
+            f"One interaction: ε = {self.epsilon:.3g}{at}, without any trust in the server."
+        )
+        return replace(
+            report,
+            promises=(one, replace(first, unit=Unit.MESSAGE), *run),
+            not_covered=(SEED, *report.not_covered),
+            details={**report.details, "interactions_per_round": each * sums},
+            words=(said, *report.words),
+        )

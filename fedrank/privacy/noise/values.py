@@ -24,11 +24,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float32, Int32, Key
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.privacy_report import PrivacyReport
+from fedrank.privacy.accounts.vectors import value_account
 from fedrank.privacy.calibration import gaussian_sigma, laplace_scale
 from fedrank.privacy.noise.arrays import exact_gaussian, exact_laplace
 from fedrank.privacy.noise.simulated import LARGEST_SCALE, simulated_discrete_gaussian, simulated_discrete_laplace
 from fedrank.privacy.noise.sums import MECHANISMS
-from fedrank.privacy.noise.value_account import ValueReport, value_account
 from fedrank.privacy.quantise import check_steps
 
 
@@ -143,31 +144,14 @@ class ValueNoise:
         whole = jnp.rint(part * jnp.float32(self.steps)).astype(jnp.int32) + noise
         return whole.astype(jnp.float32) * jnp.float32(self.clip / self.steps) + jnp.float32(self.centre)
 
-    def account(
-        self,
-        rounds: int,
-        delta: float,
-        *,
-        candidates: int,
-        platforms: int,
-        batch: int,
-        learn_every: int,
-        burn_in: int,
-        memory: int,
-        episode_rounds: int,
-    ) -> ValueReport:
-        """What the noise promises for a run; see :func:`fedrank.privacy.noise.value_account.value_account`.
+    def account(self, rounds: int, delta: float, *, candidates: int, **counts: int) -> PrivacyReport:
+        """What the noise promises for a run.
 
         Args:
             rounds: Rounds of the run.
             delta: δ of the ε over a user's stay and over the run, in (0, 1).
             candidates: N, the number of values of a vector.
-            platforms: K, the number of platforms.
-            batch: B, transitions in a batch.
-            learn_every: Rounds between two batches.
-            burn_in: Rounds before the first batch.
-            memory: Transitions that a platform keeps.
-            episode_rounds: Rounds of one user.
+            counts: Numbers of platforms, batches and so on, as of :func:`fedrank.privacy.accounts.vectors.vectors`.
 
         Raises:
             ConfigError: There is no noise to account for.
@@ -180,10 +164,5 @@ class ValueNoise:
             vector_delta=self.delta,
             rounds=rounds,
             delta=delta,
-            platforms=platforms,
-            batch=batch,
-            learn_every=learn_every,
-            burn_in=burn_in,
-            memory=memory,
-            episode_rounds=episode_rounds,
+            **counts,
         )

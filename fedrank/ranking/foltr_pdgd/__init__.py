@@ -47,10 +47,11 @@ from fedrank.aggregation import robust
 from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Layout
-from fedrank.core.protocol import Exchange, Party, Promise, Unprotected
+from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.protocol import Exchange, Party
 from fedrank.metrics.online import OnlineMetric, max_rr
+from fedrank.privacy.accounts.sums import sum_account
 from fedrank.privacy.calibration import laplace_scale, replacement_sensitivity
-from fedrank.privacy.composition import sum_account
 from fedrank.privacy.noise.discrete import enough_parties, laplace_shares
 from fedrank.privacy.noise.simulated import LARGEST_SCALE, gamma_shares, simulated_laplace_shares
 from fedrank.privacy.quantise import GridTooFineError, check_sum, clip_to_norm, dequantise, quantise
@@ -239,12 +240,12 @@ class FoltrPDGD(RankingProtocol):
             raise ConfigError(f"noise is shared by {self.enough} devices or more, there are {shares.parties}.")
         return super().devices(data, shares, user_index, amounts)
 
-    def account(self, rounds: int, delta: float) -> Promise:
+    def account(self, rounds: int, delta: float) -> PrivacyReport:
         """The account of the noise in the sums of a run; of a run without noise, that nothing is protected."""
         if self.noise == "none":
             seen = "the sum of the devices' weights" if self.secure_sum else "each device's weights"
             why = "What the server learns has no bound: there is no local privacy." if not self.secure_sum else ""
-            return Unprotected(rounds, f"Nothing is noised. The server sees {seen} as they are. {why}".rstrip())
+            return PrivacyReport.none(rounds, f"Nothing is noised. The server sees {seen} as they are. {why}".rstrip())
         return sum_account(
             mechanism="laplace",
             scale=self.scale,

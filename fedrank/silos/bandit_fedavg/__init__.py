@@ -43,7 +43,8 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.protocol import Exchange, Party, Unprotected
+from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.protocol import Exchange, Party
 from fedrank.silos.bandit_fedavg.exchanges import Judge, PretrainAndSend, Probe, Train, TrainAndJudge, TrainOthers
 from fedrank.silos.bandit_fedavg.state import ServerState, evaluated_by, freeze_if_stopped, revealed
 from fedrank.silos.bandits import arms as sets
@@ -248,8 +249,8 @@ class BanditFedAvg(SiloProtocol):
         return ~jnp.any(same & jnp.tri(self.n_arms, k=-1, dtype=bool), axis=1)
 
     @override
-    def account(self, rounds: int, delta: float) -> Unprotected:
-        return Unprotected(rounds, SEEN, revealed(self.measure, self.probe))
+    def account(self, rounds: int, delta: float) -> PrivacyReport:
+        return PrivacyReport.none(rounds, SEEN, revealed(self.measure, self.probe))
 
     @override
     def weights(self, state: ServerState) -> Float[Array, " parameters"]:

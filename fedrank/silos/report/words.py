@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fedrank.core.ledger import Ledger
+from fedrank.core.words import counted
 from fedrank.report import describe
 from fedrank.report.run import Run
-from fedrank.report.words import counted, flows, models_in, models_of
+from fedrank.report.words import flows, models_in, models_of
 
 #: A caveat on figures; pages and terminals have the sentences that say whose AUC, and why.
 UNDEFINED = "Some AUCs are undefined, see the notes"

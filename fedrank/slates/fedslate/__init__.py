@@ -66,7 +66,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 from typing_extensions import override
 
-from fedrank.core.protocol import Exchange, Party, Promise, Unprotected
+from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.protocol import Exchange, Party
 from fedrank.slates.fedslate.acting import Look, Recommend
 from fedrank.slates.fedslate.environment import GreedyPolicy
 from fedrank.slates.fedslate.learning import Batch, CompareToTargets, CopyToTargets, FormTargets, Step
@@ -200,7 +201,7 @@ class FedSlate(PlatformProtocol):
         return {"target": jnp.mean(state.targets)} if self.settings.shares_targets else {}
 
     @override
-    def account(self, rounds: int, delta: float) -> Promise:
+    def account(self, rounds: int, delta: float) -> PrivacyReport:
         """What noise on Q-values promises; without it, and for targets and gradients, nothing is promised.
 
         With a secure sum there are no values sent anew after a step, which the account counts, so that its ε of an
@@ -208,17 +209,19 @@ class FedSlate(PlatformProtocol):
         """
         s = self.settings
         if s.central:
-            return Unprotected(rounds, "Everything that any platform knows of a user, as it is: every learner sees it.")
+            return PrivacyReport.none(
+                rounds, "Everything that any platform knows of a user, as it is: every learner sees it."
+            )
         if s.silent:
-            return Unprotected(rounds, "Nothing crosses.")
+            return PrivacyReport.none(rounds, "Nothing crosses.")
         if s.noise is None or s.noise.epsilon is None:
             if s.secure_sum is None:
-                return Unprotected(rounds, _SEEN if s.noise is None else _CLIPPED, _NOT_COVERED)
+                return PrivacyReport.none(rounds, _SEEN if s.noise is None else _CLIPPED, _NOT_COVERED)
             seen = (
                 f"Sums over {s.platforms} platforms of values, targets and gradients, by the coordinator, if they are "
                 "summed in secret; nothing is noised, and a sum has no bound on what it tells."
             )
-            return Unprotected(rounds, seen, _NOT_COVERED_BY_SUMS)
+            return PrivacyReport.none(rounds, seen, _NOT_COVERED_BY_SUMS)
         report = s.noise.account(
             rounds,
             delta,

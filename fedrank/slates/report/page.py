@@ -7,9 +7,11 @@ what that tells, what is private and what is not, the publication's own metrics,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
+from fedrank.core.privacy_report import Unit
 from fedrank.report import describe, sections, svg, tables, words
 from fedrank.report.html import Html, h, tile
 from fedrank.report.run import Page, Run, Section
@@ -112,15 +114,15 @@ def _tiles(run: Run) -> list[Html]:
 
 def _privacy_tile(run: Run) -> Html | None:
     privacy = run.privacy
-    if not privacy:
+    if privacy is None:
         return None
     if not slates_of(run).federated:
         return tile("Privacy", "–", "nothing crosses between platforms")
-    if privacy.get("epsilon_vector") is None:
+    one, stay = privacy.epsilon(Unit.VECTOR), words.epsilon_text(privacy.epsilon(Unit.USER))
+    if math.isinf(one):
         return tile("ε", "∞", "nothing is randomised: targets tell engagement, see below")
-    stay = words.epsilon_text(words.epsilon(privacy, "epsilon_user_pld"))
     notes = (f"a user’s stay at one platform: {stay}", "targets and gradients: no noise")
-    return tile("ε of a list of values", words.epsilon_text(words.epsilon(privacy, "epsilon_vector")), *notes)
+    return tile(f"ε of a {Unit.VECTOR}", words.epsilon_text(one), *notes)
 
 
 def _curves(run: Run, drawn: Mapping[str, Any]) -> Section:

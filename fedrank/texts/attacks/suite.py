@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.privacy.accountant import DELTA
+from fedrank.core.privacy_report import DELTA
 from fedrank.texts.attacks.counts import cancel, distinguish, distinguish_unscaled, repeat
 from fedrank.texts.attacks.terms import dictionary, intersection, two_silos
 from fedrank.texts.attacks.world import Finding, make_world

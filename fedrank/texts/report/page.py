@@ -164,17 +164,12 @@ def _curves(run: Run, drawn: Mapping[str, Any]) -> Section:
 
 
 def _privacy(run: Run) -> Section:
-    lists = []
-    for key, title in (("covers", "Covered"), ("not_covered", "Not covered")):
-        items = (run.privacy or {}).get(key) or ()
-        if items:
-            lists.append(h("div", h("h3", title), h("ul", *(h("li", str(i)) for i in items))))
     statement = [h("p", h("b", f"Mode {details_of(run).mode}. "), line) for line in words.privacy_words(run)]
     shown = [text_privacy.epsilon_table(run), text_privacy.errors_table(run), text_privacy.questions_table(run)]
     content = (
         *statement,
         *(tables.to_html(table) for table in shown if table is not None),
-        h("div", *lists, class_="two") if lists else None,
+        sections.covered(run),
     )
     return Section("privacy", "Privacy of documents", content, "Privacy")
 

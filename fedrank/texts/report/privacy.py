@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from fedrank.core.privacy_report import Unit
 from fedrank.report import describe, words
 from fedrank.report.run import Run
 from fedrank.report.tables import Column, Table
 from fedrank.texts.report.files import UNPROTECTED, TextRun
 from fedrank.texts.report.tables import details_of
-from fedrank.texts.sketch.account import PAPER_ATTACK
+from fedrank.texts.sketch.account import ANSWER, PAPER_ATTACK, QUERIER
 
 #: A document that has a word has it at least once: an error of this size is as large as the smallest such count.
 _LARGE_ERROR = 1.0
@@ -28,7 +29,7 @@ def warning(run: Run) -> tuple[str, list[str]] | None:
             "word in every document. It is there to see what noise costs; it is not for documents that others must "
             "not see."
         ]
-    published = words.epsilon_text((run.privacy or {}).get("epsilon_published"))
+    published = words.epsilon_text(run.privacy and run.privacy.details["epsilon_published"])
     return "Warning: paper mode does not protect the document owner from the querier", [
         f"The paper’s noise is one variable for all cells of an answer. The querier takes it off again, and the "
         f"printed ε = {published} bounds nothing. {PAPER_ATTACK.in_words()} Use publish-once or per-query for "
@@ -38,55 +39,55 @@ def warning(run: Run) -> tuple[str, list[str]] | None:
 
 def epsilon_table(run: Run) -> Table | None:
     """Table of ε by the unit that it protects; None before the run wrote its account."""
-    privacy = run.privacy
-    if not privacy:
+    if run.privacy is None:
         return None
-    texts = details_of(run)
-    delta = f"at δ = {describe.number(privacy.get('delta'))}"
+    texts, epsilon, got = details_of(run), run.privacy.epsilon, run.privacy.details
+    delta = f"at δ = {describe.number(got['delta'])}"
     counted = texts.mode == "per-query"
-    n, own = int(privacy.get("answers") or 0), int(privacy.get("answers_of_querier") or 0)
-    known = [
-        ("epsilon_published", "as the paper states it, of one answer", "Not a bound: see the warning."),
-        ("epsilon_published_total", f"the same, added up over {n:,} answers", "What it would come to, if it held."),
-        ("epsilon_answer", "one occurrence of a word, one answer", "Noise is drawn anew for each answer."),
+    n, own = got["answers"], got["answers_of_querier"]
+    known = []
+    if got["epsilon_published"] is not None:
+        known += [
+            (got["epsilon_published"], "as the paper states it, of one answer", "Not a bound: see the warning."),
+            (
+                got["epsilon_published_total"],
+                f"the same, added up over {n:,} answers",
+                "What it would come to, if it held.",
+            ),
+        ]
+    if counted:
+        one = epsilon(Unit.OCCURRENCE, scope=ANSWER)
+        known.append((one, "one occurrence of a word, one answer", "Noise is drawn anew for each answer."))
+    known.append(
         (
-            "epsilon_occurrence",
+            epsilon(Unit.OCCURRENCE),
             "one occurrence of a word, all in all",
             f"After {n:,} answers about a sketch, {delta}." if counted else "Once and for all, whoever looks.",
-        ),
-        ("epsilon_querier", "the same against one querier alone", f"Who has {own:,} of the answers, {delta}."),
-        ("epsilon_replaced", "a word replaced by another", "Two occurrences."),
+        )
+    )
+    if counted:
+        one = epsilon(Unit.OCCURRENCE, scope=QUERIER)
+        known.append((one, "the same against one querier alone", f"Who has {own:,} of the answers, {delta}."))
+    known += [
+        (epsilon(Unit.REPLACED_WORD), "a word replaced by another", "Two occurrences."),
         (
-            "epsilon_document",
-            f"a whole document of {int(privacy.get('occurrences') or 0):,} words",
+            epsilon(Unit.DOCUMENT),
+            f"a whole document of {got['occurrences']:,} words",
             "Not covered: a number of this size promises nothing.",
         ),
     ]
-    rows = []
-    for key, what, note in known:
-        value = published_total(privacy) if key == "epsilon_published_total" else privacy.get(key)
-        if key == "epsilon_querier" and not counted:
-            continue
-        if value is None and (
-            key in ("epsilon_published", "epsilon_published_total", "epsilon_answer") or not privacy.get("mode")
-        ):
-            continue
-        rows.append({"what": what, "epsilon": _epsilon(value), "note": note if value is not None else "No bound."})
+    rows = [
+        {"what": what, "epsilon": words.epsilon_text(value), "note": "No bound." if math.isinf(value) else note}
+        for value, what, note in known
+    ]
     columns = (Column("what", "what"), Column("epsilon", "ε", numeric=True), Column("note", "in words"))
-    scale = privacy.get("scale")
-    noise = f"Noise: {privacy.get('mechanism')}"
+    scale = got["scale"]
+    noise = f"Noise: {run.privacy.mechanism}"
     noise += f", scale {describe.number(scale)} in each cell." if scale is not None else "."
     shape = texts.sketch
     kind = "Count Sketch" if shape["kind"] == "count" else "Count-Min"
     cells = f"A document’s sketch: {kind}, {shape['z']} rows of {shape['w']:,} cells, body and title each."
     return Table("What ε protects", columns, tuple(rows), (noise, cells))
-
-
-def published_total(privacy: Mapping[str, Any]) -> float | None:
-    """Sum of the paper's ε of one answer over all answers, in mode paper; else None."""
-    if privacy.get("epsilon_published") is None:
-        return None
-    return float(privacy["epsilon_published"]) * int(privacy.get("answers") or 0)
 
 
 def budgets_table(runs: Mapping[str, Run], title: str = "case") -> Table | None:
@@ -99,18 +100,20 @@ def budgets_table(runs: Mapping[str, Run], title: str = "case") -> Table | None:
     known = {label: run.privacy for label, run in runs.items() if isinstance(run.details, TextRun) and run.privacy}
     rows = []
     for label, privacy in known.items():
-        mode, total = str(privacy.get("mode")), published_total(privacy)
+        got = privacy.details
+        mode, published, total = got["mode"], got["epsilon_published"], got["epsilon_published_total"]
         asked = mode in ("per-query", "paper")
+        answer = privacy.epsilon(Unit.OCCURRENCE, scope=ANSWER)
         rows.append(
             {
                 "case": label,
                 "mode": mode,
-                "answer": _small(privacy.get("epsilon_answer")) if asked else None,
-                "answers": int(privacy.get("answers") or 0) if asked else None,
-                "total": _epsilon(privacy.get("epsilon_occurrence")),
-                "document": _epsilon(privacy.get("epsilon_document")),
-                "words": int(privacy.get("occurrences") or 0),
-                "published": None if total is None else words.epsilon_text(float(privacy["epsilon_published"])),
+                "answer": ("∞" if math.isinf(answer) else f"{answer:.3g}") if asked else None,
+                "answers": got["answers"] if asked else None,
+                "total": words.epsilon_text(privacy.epsilon(Unit.OCCURRENCE)),
+                "document": words.epsilon_text(privacy.epsilon(Unit.DOCUMENT)),
+                "words": got["occurrences"],
+                "published": None if published is None else words.epsilon_text(published),
                 "printed": None if total is None else words.epsilon_text(total),
             }
         )
@@ -125,7 +128,7 @@ def budgets_table(runs: Mapping[str, Run], title: str = "case") -> Table | None:
         Column("document", "ε of a document", numeric=True),
         Column("words", "its words", numeric=True),
     ]
-    deltas = dict.fromkeys(describe.number(privacy.get("delta")) for privacy in known.values())
+    deltas = dict.fromkeys(describe.number(privacy.details["delta"]) for privacy in known.values())
     notes = [
         "An occurrence is one word at one place of a document. All in all: after all answers, sizes and statistics; "
         f"answers that are counted, and Gaussian noise, at δ = {' or '.join(deltas)}. ∞: no bound. A document is not "
@@ -208,25 +211,16 @@ def questions_table(run: Run) -> Table | None:
 
 def tile_words(run: Run) -> tuple[str, str, str] | None:
     """Label, number and note of the tile about privacy; None before the run wrote its account."""
-    privacy = run.privacy
-    if not privacy:
+    if run.privacy is None:
         return None
     if details_of(run).mode in UNPROTECTED:
         return ("Privacy of documents", "none", "see the warning")
-    value, document = (_epsilon(privacy.get(key)) for key in ("epsilon_occurrence", "epsilon_document"))
+    value, document = (words.epsilon_text(run.privacy.epsilon(unit)) for unit in (Unit.OCCURRENCE, Unit.DOCUMENT))
     return (
         "ε of one occurrence of a word",
         value,
         f"all added up; of a document {document}, not covered; models go out without noise",
     )
-
-
-def _epsilon(value: Any) -> str:
-    return "∞" if value is None else words.epsilon_text(float(value))
-
-
-def _small(value: Any) -> str:
-    return "∞" if value is None else f"{float(value):.3g}"
 
 
 def _over(values: Any) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fedrank.core.ledger import Ledger
+from fedrank.core.words import counted
 from fedrank.report import describe
 from fedrank.report.run import Run
-from fedrank.report.words import counted, flows
+from fedrank.report.words import flows
 from fedrank.texts.sketch.account import PAPER_ATTACK
 
 #: What must be said wherever a number of an unprotected run is shown, by mode.

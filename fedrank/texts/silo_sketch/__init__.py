@@ -37,7 +37,8 @@ from jaxtyping import Array, Bool, Float32, Int32, Shaped, UInt32
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.protocol import Exchange, Party, Promise, Protocol
+from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.privacy.randomised_response import os_words
 from fedrank.texts.graded import Batch, GradedLearner
 from fedrank.texts.silo_sketch.messages import Begin, Change, Labelled, Labeller, LocalModel, Ranker
@@ -72,7 +73,7 @@ class SiloSketch(Protocol):
     learner: GradedLearner
     silos: int
     # Neither promise nor setup changes a step of training: runs with other noise share a compiled program.
-    promise: Promise | None = field(compare=False)
+    promise: PrivacyReport | None = field(compare=False)
     local_steps: int = 1000
     steps: int = 1
     batch: int = 200
@@ -122,7 +123,7 @@ class SiloSketch(Protocol):
         return state.weights
 
     @override
-    def account(self, rounds: int, delta: float) -> Promise:
+    def account(self, rounds: int, delta: float) -> PrivacyReport:
         del rounds, delta  # of the setup; training has no noise and no bound
         assert self.promise is not None
         return self.promise

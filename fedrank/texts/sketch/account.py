@@ -8,16 +8,27 @@ silo computes from its *own* documents and judgements without noise, as the mode
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.privacy_report import (
+    BASIC,
+    EVERYBODY,
+    KNOWN_RANDOMNESS,
+    NOBODY,
+    SIMULATION,
+    PrivacyReport,
+    Promise,
+    Unit,
+    remark,
+)
 from fedrank.privacy.calibration import concentrated_epsilon
 from fedrank.texts.sketch.noise import SketchNoise
 from fedrank.texts.sketch.query_budget import answer_rho
 
-#: From this ε on, a bound says little by itself: odds may change twentyfold and more.
-_LITTLE = 3.0
+#: Parts of what a silo sends that a promise can be about, beside all of it.
+ANSWER, QUERIER = "one answer", "one querier"
 
 
 class MeasuredAttack(NamedTuple):
@@ -54,8 +65,8 @@ _NOT_COVERED = (
     "occurrences.",
     "How many documents, queries, query words, training rows and cross pairs a silo has, which documents there are, "
     "and when they are added or taken away.",
-    "Noise whose random numbers somebody else knows. In a simulation all noise follows from the run's seed, so a "
-    "simulated run protects nobody and only shows what a deployed one would promise.",
+    KNOWN_RANDOMNESS,
+    SIMULATION,
     "Documents that go out a second time: after a change, with noise drawn anew, everything here is spent again.",
 )
 
@@ -70,120 +81,6 @@ _TRAINING = (
 )
 
 
-@dataclass(frozen=True)
-class SketchReport:
-    """The privacy of one occurrence in what a silo hands out about its documents. All ε in nats.
-
-    Attributes:
-        mode: As in :data:`fedrank.texts.sketch.noise.MODES`.
-        mechanism: The noise.
-        scale: Scale of Laplace noise, or σ, in each cell of a sketch; None without noise.
-        sensitivity: Distance by which one occurrence changes what gets that noise, in L1, for Gaussian noise in L2.
-        epsilon_published: ε as the paper states it, in mode paper; else None.
-        epsilon_published_total: What that number would add up to over ``answers``, if it held, which it does not; None
-            in other modes.
-        epsilon_answer: ε of one answer, in mode per-query; infinite where nothing bounds it; else None.
-        epsilon_parts: ε of what is handed out once, by name; at δ each, for Gaussian noise.
-        epsilon_basic: ε of an occurrence after all that is counted here, by adding up.
-        epsilon_occurrence: The same at ``delta``; the smaller of adding up and concentrated differential privacy.
-        epsilon_querier: The same against one querier who has only his own answers.
-        epsilon_replaced: ε of a word that is replaced by another: two occurrences.
-        epsilon_document: What the bound of a whole document of ``occurrences`` words would be, which is not covered.
-        occurrences: Words of that document.
-        answers: Different answers about one sketch, to all queriers together.
-        answers_of_querier: Different answers about one sketch to one querier.
-        training: Whether silos also send models trained on their own documents, which no number here bounds.
-        delta: δ; Laplace noise that is published once has δ = 0 whatever this is.
-        covers: What the numbers promise, in sentences.
-        not_covered: What no number here promises, in sentences.
-    """
-
-    mode: str
-    mechanism: str
-    scale: float | None
-    sensitivity: float
-    epsilon_published: float | None
-    epsilon_published_total: float | None
-    epsilon_answer: float | None
-    epsilon_parts: dict[str, float]
-    epsilon_basic: float
-    epsilon_occurrence: float
-    epsilon_querier: float
-    epsilon_replaced: float
-    epsilon_document: float
-    occurrences: int
-    answers: int
-    answers_of_querier: int
-    training: bool
-    delta: float
-    covers: tuple[str, ...]
-    not_covered: tuple[str, ...]
-
-    @property
-    def epsilon_round(self) -> float:
-        """ε of an occurrence in everything a silo sends; infinite where nothing bounds it.
-
-        It is infinite where silos send models that they trained on their own documents without noise, however well the
-        sketches are protected. Otherwise it is that of the sketches, which go out before the first round.
-        """
-        return math.inf if self.training else self.epsilon_occurrence
-
-    def as_json(self) -> dict[str, Any]:
-        """The content of ``privacy.json``; what is infinite is null."""
-        content = {f.name: getattr(self, f.name) for f in fields(self)}
-        content |= {"unit": "one occurrence of a word in a document", "epsilon_round": self.epsilon_round}
-        content = {
-            name: None if isinstance(value, float) and math.isinf(value) else value for name, value in content.items()
-        }
-        parts = {name: None if math.isinf(value) else value for name, value in self.epsilon_parts.items()}
-        lists = {"covers": list(self.covers), "not_covered": list(self.not_covered), "words": [self.in_words()]}
-        return {**content, "epsilon_parts": parts, **lists}
-
-    def in_words(self) -> str:
-        """A paragraph for people who decide whether this may be deployed."""
-        end = (
-            f" Not covered, among other things: whole documents (of {self.occurrences:,} words, the bound would be "
-            f"ε = {self.epsilon_document:.4g})"
-            + (
-                ", and the models that silos train on their own documents and send without noise."
-                if self.training
-                else "."
-            )
-        )
-        if self.mode == "plain":
-            return "Sketches have no noise. Whoever knows the secret of the hashes reads the counts of every word."
-        if self.mode == "paper":
-            assert self.epsilon_published is not None and self.epsilon_published_total is not None
-            return (
-                f"This is the paper's noise as printed, and it does not protect the document owner from the querier. "
-                f"One variable is added to all {round(self.sensitivity):,} cells of an answer, so that differences "
-                "between cells are exact, and the querier takes it off with the cells of his own decoys. There is no "
-                f"bound on what one answer reveals. The published number is ε = {self.epsilon_published:.3g} for one "
-                f"answer; over the {self.answers:,} answers that are given about a sketch it would add up to "
-                f"{self.epsilon_published_total:,.4g}, if it held. {PAPER_ATTACK.in_words()} Use publish-once."
-            )
-        at = f" at δ = {self.delta:.0e}"
-        gaussian = "Gaussian" in self.mechanism
-        low, high = self.epsilon_occurrence, self.epsilon_basic
-        if self.mode == "publish-once":
-            how = (
-                f"Every sketch is published once with {self.mechanism} of "
-                f"{'σ' if gaussian else 'scale'} {self.scale:.4g} in each cell, and so are sizes and statistics. "
-                f"Whatever is looked up in them, by whom and how often, one occurrence of a word makes it at most e^ε "
-                f"times as likely, with ε = {low:.4g}{at if gaussian else ''}, once and for all."
-            )
-        else:
-            how = (
-                f"Every answer has {self.mechanism} of {'σ' if gaussian else 'scale'} {self.scale:.4g} of its own in "
-                f"each cell, and an occurrence costs ε = {self.epsilon_answer:.4g}{at if gaussian else ''} in one "
-                f"answer. After {self.answers:,} different answers about a sketch, and sizes and statistics beside "
-                f"them, it has cost ε = {high:.4g} by adding up, and {low:.4g}{at}; against a single querier with "
-                f"{self.answers_of_querier:,} of them, {self.epsilon_querier:.4g}."
-            )
-        little = " An ε of this size is a formal bound with little meaning of its own." if low > _LITTLE else ""
-        return f"{how} A replaced word costs {self.epsilon_replaced:.4g}.{little}{end}"
-
-
 def sketch_account(
     noise: SketchNoise,
     *,
@@ -191,7 +88,7 @@ def sketch_account(
     answers_of_querier: int | None = None,
     occurrences: int = 0,
     training: bool = True,
-) -> SketchReport:
+) -> PrivacyReport:
     """The privacy account of a mode.
 
     Args:
@@ -207,8 +104,8 @@ def sketch_account(
 
     >>> from fedrank.texts.sketch.noise import SketchNoise
     >>> report = sketch_account(SketchNoise("publish-once", epsilon=8.0, z=30), occurrences=300)
-    >>> report.scale, report.epsilon_occurrence, report.epsilon_replaced, report.epsilon_document
-    (4.6875, 8.0, 16.0, 2400.0)
+    >>> [report.epsilon(unit) for unit in (Unit.OCCURRENCE, Unit.REPLACED_WORD, Unit.DOCUMENT)]
+    [8.0, 16.0, 2400.0]
     """
     own = answers if answers_of_querier is None else answers_of_querier
     if occurrences < 0 or not 0 <= own <= answers:
@@ -216,32 +113,85 @@ def sketch_account(
             "occurrences must be at least 0, and a querier's answers between 0 and all of them, got "
             f"{occurrences}, {own} and {answers}."
         )
-    gaussian = noise.mechanism == "gaussian"
-    bounded = noise.mode in ("publish-once", "per-query")
+    gaussian, paper = noise.mechanism == "gaussian", noise.mode == "paper"
+    asked, bounded = noise.mode == "per-query", noise.mode in ("publish-once", "per-query")
     kind = {"plain": "no noise", "paper": "continuous Laplace noise, one variable for all cells of an answer"}
     once = ("sketches", "sizes", "statistics") if noise.mode == "publish-once" else ("sizes", "statistics")
     distance = noise.change("sketches")
-    return SketchReport(
-        mode=noise.mode,
+    (basic, composed), (_, of_querier) = _total(noise, answers, 1), _total(noise, own, 1)
+    # Laplace noise needs a δ only where answers are composed by concentrated differential privacy.
+    single = noise.delta if gaussian else 0.0
+    delta = single if noise.mode == "publish-once" else noise.delta
+    tight = "concentrated differential privacy" if delta else BASIC
+    answer = (Promise(Unit.OCCURRENCE, noise.epsilon or math.inf, single, scope=ANSWER),)
+    promises = (
+        *(answer if asked else ()),
+        *(Promise(Unit.OCCURRENCE, _part(noise, what), single, scope=what) for what in once),
+        Promise(Unit.OCCURRENCE, composed, delta, tight),
+        Promise(Unit.OCCURRENCE, basic, min(1.0, single * (answers + 1 if asked else 1)), BASIC),
+        Promise(Unit.OCCURRENCE, of_querier, delta, tight, QUERIER),
+        Promise(Unit.REPLACED_WORD, _total(noise, answers, 2)[1], delta, tight),
+        Promise(Unit.DOCUMENT, _total(noise, answers, occurrences)[1], delta, tight),
+        *(() if training else (Promise(Unit.ROUND, composed, delta, tight),)),
+    )
+    report = PrivacyReport(
         mechanism=kind.get(noise.mode, f"discrete {'Gaussian' if gaussian else 'Laplace'} noise"),
-        scale=noise.scale(),
-        sensitivity=math.sqrt(distance) if gaussian else float(distance),
-        epsilon_published=noise.epsilon if noise.mode == "paper" else None,
-        epsilon_published_total=noise.epsilon * answers if noise.mode == "paper" and noise.epsilon else None,
-        epsilon_answer={"per-query": noise.epsilon, "paper": math.inf}.get(noise.mode),
-        epsilon_parts={what: _part(noise, what) for what in once},
-        epsilon_basic=_total(noise, answers, 1)[0],
-        epsilon_occurrence=_total(noise, answers, 1)[1],
-        epsilon_querier=_total(noise, own, 1)[1],
-        epsilon_replaced=_total(noise, answers, 2)[1],
-        epsilon_document=_total(noise, answers, occurrences)[1],
-        occurrences=occurrences,
-        answers=answers,
-        answers_of_querier=own,
-        training=training,
-        delta=noise.delta,
+        trust=NOBODY if bounded else EVERYBODY,
+        promises=promises,
         covers=_covers(noise) if bounded else (),
         not_covered=(*_first(noise), *((_TRAINING,) if training else ()), *_NOT_COVERED),
+        details={
+            "mode": noise.mode,
+            "scale": noise.scale(),
+            "sensitivity": math.sqrt(distance) if gaussian else float(distance),
+            "epsilon_published": noise.epsilon if paper else None,
+            "epsilon_published_total": noise.epsilon * answers if paper and noise.epsilon else None,
+            "occurrences": occurrences,
+            "answers": answers,
+            "answers_of_querier": own,
+            "training": training,
+            "delta": noise.delta,
+        },
+    )
+    return replace(report, words=(_paragraph(report),))
+
+
+def _paragraph(report: PrivacyReport) -> str:
+    """A paragraph for people who decide whether this may be deployed."""
+    epsilon, got = report.epsilon, report.details
+    if got["mode"] == "plain":
+        return "Sketches have no noise. Whoever knows the secret of the hashes reads the counts of every word."
+    if got["mode"] == "paper":
+        return (
+            "This is the paper's noise as printed, and it does not protect the document owner from the querier. One "
+            f"variable is added to all {round(got['sensitivity']):,} cells of an answer, so that differences between "
+            "cells are exact, and the querier takes it off with the cells of his own decoys. There is no bound on what "
+            f"one answer reveals. The published number is ε = {got['epsilon_published']:.3g} for one answer; over the "
+            f"{got['answers']:,} answers that are given about a sketch it would add up to "
+            f"{got['epsilon_published_total']:,.4g}, if it held. {PAPER_ATTACK.in_words()} Use publish-once."
+        )
+    low, at = epsilon(Unit.OCCURRENCE), f" at δ = {got['delta']:.0e}"
+    gaussian = "Gaussian" in report.mechanism
+    noise = f"{report.mechanism} of {'σ' if gaussian else 'scale'} {got['scale']:.4g}"
+    if got["mode"] == "publish-once":
+        how = (
+            f"Every sketch is published once with {noise} in each cell, and so are sizes and statistics. Whatever is "
+            "looked up in them, by whom and how often, one occurrence of a word makes it at most e^ε times as likely, "
+            f"with ε = {low:.4g}{at if gaussian else ''}, once and for all."
+        )
+    else:
+        how = (
+            f"Every answer has {noise} of its own in each cell, and an occurrence costs "
+            f"ε = {epsilon(Unit.OCCURRENCE, scope=ANSWER):.4g}{at if gaussian else ''} in one answer. After "
+            f"{got['answers']:,} different answers about a sketch, and sizes and statistics beside them, it has cost "
+            f"ε = {epsilon(Unit.OCCURRENCE, basis=BASIC):.4g} by adding up, and {low:.4g}{at}; against a single "
+            f"querier with {got['answers_of_querier']:,} of them, {epsilon(Unit.OCCURRENCE, scope=QUERIER):.4g}."
+        )
+    models = ", and the models that silos train on their own documents and send without noise"
+    return (
+        f"{how} A replaced word costs {epsilon(Unit.REPLACED_WORD):.4g}.{remark(low, limit=3.0)} Not covered, among "
+        f"other things: whole documents (of {got['occurrences']:,} words, the bound would be "
+        f"ε = {epsilon(Unit.DOCUMENT):.4g}){models if got['training'] else ''}."
     )
 
 

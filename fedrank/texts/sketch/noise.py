@@ -44,7 +44,7 @@ import numpy as np
 from jaxtyping import Float64, Int32, Int64, Integer, Real
 
 from fedrank.core.errors import ConfigError
-from fedrank.privacy.accountant import DELTA
+from fedrank.core.privacy_report import DELTA
 from fedrank.privacy.calibration import gaussian_sigma, laplace_scale
 from fedrank.privacy.noise.arrays import drawn, exact_gaussian, exact_laplace
 

@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Float64, Int64, Integer, Real
 
 from fedrank.core.errors import ConfigError, DataError
-from fedrank.privacy.accountant import DELTA
+from fedrank.core.privacy_report import DELTA
 from fedrank.privacy.calibration import concentrated_epsilon, gaussian_sigma
 from fedrank.texts.sketch.noise import MECHANISMS
 

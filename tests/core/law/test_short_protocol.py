@@ -12,7 +12,8 @@ from fedrank.core import protocol as protocols
 from fedrank.core.errors import ConfigError
 from fedrank.core.ledger import Ledger
 from fedrank.core.messages import Array, Layout, f4, field, message, u2, u4
-from fedrank.core.protocol import Exchange, Party, Promise, Protocol, SingleExchangeProtocol
+from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.protocol import Exchange, Party, Protocol, SingleExchangeProtocol
 from fedrank.engine.simulator import Simulator, run_keys
 
 SHOWN = textwrap.dedent(inspect.getdoc(protocols).split("no more than this::\n")[1])
@@ -69,8 +70,8 @@ def test_ledger_and_account_need_no_further_line(fedavg):
         ledger.record(0, fedavg.name, fedavg.request if sender == "server" else fedavg.reply, sender=sender, messages=4)
     assert [(e.message, e.bytes_each) for e in ledger] == [("Model", 13), ("Trained", 17)]
     promise = fedavg.account(10, 1e-6)
-    assert isinstance(promise, Promise) and promise.epsilon_round == np.inf
-    assert promise.as_json()["rounds"] == 10 and promise.as_json()["not_covered"]
+    assert isinstance(promise, PrivacyReport) and promise.epsilon_round == np.inf
+    assert promise.details["rounds"] == 10 and promise.not_covered and promise.words
 
 
 # ------------------------------------------------------------------------------------- what makes protocols short

@@ -62,4 +62,4 @@ def test_four_silos_learn_what_a_simulator_learns_and_only_who_is_asked_is_sent_
     watched = [row["watched"] for row in rows if "watched" in row]
     increments = np.array([[np.nan if x is None else x for x in one["increments"]] for one in watched], np.float32)
     np.testing.assert_allclose(increments, np.asarray(seen["watched"]["increments"])[:, 0], rtol=1e-5, atol=1e-5)
-    assert json.loads((kept / "privacy.json").read_text())["rounds"] == ROUNDS
+    assert json.loads((kept / "privacy.json").read_text())["details"]["rounds"] == ROUNDS

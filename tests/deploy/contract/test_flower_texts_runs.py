@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 from text_folders import ROUNDS, SILOS, experiment_of, table, write_folders
 
 from fedrank.core.ledger import Ledger
+from fedrank.core.privacy_report import PrivacyReport, Unit
 from fedrank.deploy.flower.setup_answers import Remembered
 from fedrank.engine.simulator import Simulator, run_keys
 
@@ -59,8 +60,8 @@ def test_four_silos_learn_over_each_others_texts_what_a_simulator_learns(tmp_pat
         if counts[number, i, 0]
         for j, sender in enumerate(("server", "parties"))
     ]
-    promise = json.loads((kept / "privacy.json").read_text())
-    assert promise["epsilon_occurrence"] == 8.0 and promise["training"]
+    promise = PrivacyReport.from_json(json.loads((kept / "privacy.json").read_text()))
+    assert promise.epsilon(Unit.OCCURRENCE) == 8.0 and promise.details["training"]
     logs = "".join((tmp_path / f"node{i}.log").read_text() for i in range(SILOS))
     letters = [line.split("secret: ")[1].split(".")[0] for line in logs.splitlines() if "fingerprint of the" in line]
     assert len(letters) == SILOS and len(set(letters)) == 1

@@ -170,7 +170,7 @@ def test_a_question_that_a_killed_server_had_asked_counts(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         serve(values, Nodes({10: killed, 11: killed}))
     serve(values, Nodes(everybody(values, 2)))
-    assert json.loads((tmp_path / "kept" / "privacy.json").read_text())["rounds"] == 4
+    assert json.loads((tmp_path / "kept" / "privacy.json").read_text())["details"]["rounds"] == 4
 
 
 def test_a_folder_of_another_run_is_refused(tmp_path):

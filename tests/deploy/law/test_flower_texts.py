@@ -12,6 +12,7 @@ from text_folders import DOCUMENTS, ROUNDS, SILOS, experiment_of, node, silo, ta
 
 from fedrank.core.errors import ConfigError, DataError, RunError, SecureSumError
 from fedrank.core.ledger import Ledger
+from fedrank.core.privacy_report import PrivacyReport, Unit
 from fedrank.deploy.flower import settings as flat
 from fedrank.deploy.flower.answers import SHOWN, answer_for
 from fedrank.deploy.flower.messages import Question
@@ -286,8 +287,8 @@ def test_a_server_that_is_stopped_after_the_setup_goes_on_without_another(folder
     kept = tmp_path / "kept"
     (row,) = (json.loads(line) for line in (kept / "metrics.jsonl").read_text().splitlines())
     assert [(one["exchange"], one["parties"]) for one in row["setup"]][-2:] == [("receive", 4), ("scale", 4)]
-    promise = json.loads((kept / "privacy.json").read_text())
-    assert promise["epsilon_occurrence"] == 8.0 and promise["epsilon_round"] is None
+    promise = PrivacyReport.from_json(json.loads((kept / "privacy.json").read_text()))
+    assert promise.epsilon(Unit.OCCURRENCE) == 8.0 and promise.epsilon_round == math.inf
     assert {"Published", "Change"} <= set(json.loads((kept / "messages.json").read_text()))
     assert json.loads((kept / "model.json").read_text())["n_features"] == 16
     config, _ = flat.read_run(values)

@@ -10,6 +10,7 @@ import pytest
 from fake_hub import ENROLMENT, HUB, FakeHub
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.privacy_report import Unit
 from fedrank.core.rng import perturbation_jax
 from fedrank.deploy.device import Device, trial
 from fedrank.deploy.terms import Terms
@@ -186,15 +187,15 @@ def test_noise_beyond_the_messages_integers_is_cut(monkeypatch):
 def test_a_device_works_out_by_itself_what_the_terms_promise():
     terms = Terms(HUB, FEATURES, p=0.9, interactions=4)
     one = math.log(0.9 * 10 / 0.1)  # Kharitonov 2019, equation (10), n = 11
-    assert trial.promise(terms)["epsilon_interaction"] == pytest.approx(one)
-    assert trial.promise(terms)["epsilon_message"] == pytest.approx(4 * one)
+    assert trial.promise(terms).epsilon(Unit.INTERACTION) == pytest.approx(one)
+    assert trial.promise(terms).epsilon(Unit.MESSAGE) == pytest.approx(4 * one)
     assert not trial.objection(terms, 4 * one + 1e-6)
     assert "most_epsilon" in trial.objection(terms, 4 * one - 1e-6)
     loud = Terms(HUB, FEATURES, p=1.0)
     assert trial.objection(loud, 1e9) and not trial.objection(loud, math.inf)
-    assert trial.promise(loud)["epsilon_message"] is None and not trial.promise(loud)["covers"]
+    assert trial.promise(loud).epsilon_round == math.inf and not trial.promise(loud).covers
     noisy = Terms(HUB, FEATURES, mechanism="laplace", p=1.0, epsilon=0.25, interactions=6)
-    assert trial.promise(noisy)["epsilon_message"] == 1.5
+    assert trial.promise(noisy).epsilon(Unit.MESSAGE) == 1.5
     with pytest.raises(ConfigError, match="noise to fit"):  # forty scales of 2520/1e-5 exceed 2³⁰
         Terms(HUB, FEATURES, mechanism="laplace", p=1.0, epsilon=1e-5)
 

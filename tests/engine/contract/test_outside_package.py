@@ -75,7 +75,7 @@ def test_an_object_with_its_own_ranker_and_data_runs_without_registration(packag
     size = 1 + 4 * data.train.n_features  # a byte of header, a float32 a weight
     assert {(e.message, e.bytes_each, e.messages) for e in ledger} == {("Model", size, 6), ("Trained", size, 6)}
     privacy = json.loads((folder / "privacy.json").read_text())
-    assert privacy["not_covered"] and privacy["rounds"] == 4
+    assert privacy["not_covered"] and privacy["details"]["rounds"] == 4
     assert "my-idea" in write_page(folder).read_text()
     assert resume(folder, protocol=protocol, data=data) == folder  # it is finished: nothing is done again
 

@@ -11,6 +11,7 @@ from worlds import FEATURES, tiny_parties, tiny_protocol
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Array, field, message, u4
+from fedrank.core.privacy_report import Unit
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import perturbation
 from fedrank.engine.replay import replay
@@ -242,4 +243,4 @@ def test_noise_on_the_sums_has_the_promised_spread(mechanism):
     report = protocol.account(10, 1e-6)
     if mechanism == "laplace":
         assert report.epsilon_round == pytest.approx(4.0)
-    assert report.as_json()["epsilon_interaction"] == 1.0
+    assert report.epsilon(Unit.INTERACTION) == 1.0

@@ -179,7 +179,7 @@ def test_a_stopped_run_accounts_for_what_took_place(config, tmp_path):
     with pytest.raises(Interrupted):
         run(config, folder, listener=StopAt(4, lambda: os.kill(os.getpid(), signal.SIGINT)))
     assert Ledger.read(folder / "ledger.jsonl").bytes_from("parties") == 4 * 6 * 9  # rounds × devices × bytes
-    assert json.loads((folder / "privacy.json").read_text())["rounds"] == 4
+    assert json.loads((folder / "privacy.json").read_text())["details"]["rounds"] == 4
     resume(folder)
     assert Ledger.read(folder / "ledger.jsonl").bytes_from("parties") == 6 * 6 * 9
 

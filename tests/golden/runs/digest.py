@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 from safetensors import safe_open
 
-from .renames import recorded
+from .renames import recorded, recorded_account
 
 #: Kinds whose numbers must never change by a mere change of the code.
 ESSENTIAL = ("weights", "metrics", "ledger", "privacy")
@@ -150,6 +150,8 @@ def _ledger(path: Path, name: str) -> Iterator[tuple[str, Entry]]:
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
     """Every number of a JSON value with its path, times left out."""
     if isinstance(value, Mapping):
+        if "promises" in value:
+            value = recorded_account(value)
         for key, one in value.items():
             if not TIMES.search(key):
                 yield from _flat(one, f"{path}.{recorded(key)}" if path else recorded(key))

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.privacy_report import BASIC, Unit
 from fedrank.metrics.online import click_dcg, max_rr
-from fedrank.privacy.accountant import account, composed_epsilon
+from fedrank.privacy.accounts.randomised_response import account, composed_epsilon
 from fedrank.privacy.randomised_response import debiased, epsilon, expected_value, privatise, worst_case_epsilon
 
 DRAWS = 200_000
@@ -92,6 +93,7 @@ def test_composition_grows_and_stays_below_the_sum(p):
 def test_units_are_ordered():
     for p in (0.2, 0.6, 0.95):
         report = account(p=p, n=11, interactions_per_message=8, rounds=5)
-        assert report.epsilon_half is not None
-        assert report.epsilon_interaction < report.epsilon_half < report.epsilon_message < report.epsilon_user_basic
-        assert report.epsilon_user_pld <= report.epsilon_user_basic
+        units = (Unit.INTERACTION, Unit.HALF, Unit.MESSAGE)
+        found = [*(report.epsilon(unit) for unit in units), report.epsilon(Unit.USER, basis=BASIC)]
+        assert all(a < b for a, b in itertools.pairwise(found)) and math.isfinite(found[-1])
+        assert report.epsilon(Unit.USER) <= report.epsilon(Unit.USER, basis=BASIC)

@@ -11,6 +11,8 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import optimize, special, stats
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.privacy_report import BASIC, NOBODY, Unit
+from fedrank.privacy.accounts.sums import sum_account
 from fedrank.privacy.calibration import (
     concentrated_epsilon,
     gaussian_epsilon,
@@ -20,7 +22,6 @@ from fedrank.privacy.calibration import (
     laplace_scale,
     replacement_sensitivity,
 )
-from fedrank.privacy.composition import sum_account
 from fedrank.privacy.quantise import clip_to_norm, quantise
 
 
@@ -110,7 +111,7 @@ def test_a_published_round_costs_2_root_d_times_what_is_claimed(published, clip)
         rounds=1,
         published=published,
     )
-    assert l2.epsilon_published == published
+    assert l2.details["epsilon_published"] == published
     assert l2.epsilon_round == pytest.approx(2 * math.sqrt(46) * published)
     l1 = account(scale=scale, sensitivity=replacement_sensitivity(clip, "l1", d, "l1"), integers=False, rounds=1)
     assert l1.epsilon_round == pytest.approx(2 * published)
@@ -225,13 +226,16 @@ def test_the_whole_distance_in_one_coordinate_is_the_worst_case():
 @pytest.mark.parametrize(("scale", "sensitivity"), [(20.0, 3), (20.0, 100), (0.5, 30), (50_000.0, 600_000)])
 def test_a_run_never_costs_more_than_its_rounds_added_up(scale, sensitivity):
     reports = [account(scale=scale, sensitivity=sensitivity, rounds=rounds) for rounds in (0, 1, 7, 1000, 60_000)]
-    assert reports[0].epsilon_user_basic == reports[0].epsilon_user_pld == 0.0
+    assert reports[0].epsilon(Unit.USER, basis=BASIC) == reports[0].epsilon(Unit.USER) == 0.0
     for a, b in itertools.pairwise(reports):
-        assert a.epsilon_user_pld <= b.epsilon_user_pld
+        assert a.epsilon(Unit.USER) <= b.epsilon(Unit.USER)
     for report in reports:
-        assert report.epsilon_user_basic == pytest.approx(report.rounds * sensitivity / scale)
-        assert report.epsilon_user_pld <= report.epsilon_user_basic
-    assert reports[-1].accounting == "Hoeffding's bound" and reports[1].accounting == "privacy loss distribution"
+        assert report.epsilon(Unit.USER, basis=BASIC) == pytest.approx(report.details["rounds"] * sensitivity / scale)
+        assert report.epsilon(Unit.USER) <= report.epsilon(Unit.USER, basis=BASIC)
+    assert (
+        reports[-1].promises[1].basis == "Hoeffding's bound"
+        and reports[1].promises[1].basis == "privacy loss distribution"
+    )
 
 
 def test_beyond_its_limit_the_bound_is_hoeffdings():
@@ -253,18 +257,18 @@ def test_beyond_its_limit_the_bound_is_hoeffdings():
 def test_continuous_gaussian_noise_meets_its_closed_form(ratio, rounds):
     """Rounds of Gaussian noise are one round with √T times the distance."""
     report = account(mechanism="gaussian", scale=1.0, sensitivity=ratio, integers=False, rounds=rounds)
-    at = gaussian_delta(1.0, ratio * math.sqrt(rounds), report.epsilon_user_pld)
-    assert at == pytest.approx(1e-6, rel=1e-3) or report.epsilon_user_pld == 0.0
+    at = gaussian_delta(1.0, ratio * math.sqrt(rounds), report.epsilon(Unit.USER))
+    assert at == pytest.approx(1e-6, rel=1e-3) or report.epsilon(Unit.USER) == 0.0
     assert gaussian_delta(1.0, ratio, report.epsilon_round) == pytest.approx(1e-6, rel=1e-3)
-    assert report.epsilon_user_pld <= report.epsilon_user_basic
+    assert report.epsilon(Unit.USER) <= report.epsilon(Unit.USER, basis=BASIC)
     one = gaussian_epsilon(1.0, 1e-6 / rounds, ratio)
-    assert report.epsilon_user_basic == pytest.approx(rounds * one)
+    assert report.epsilon(Unit.USER, basis=BASIC) == pytest.approx(rounds * one)
 
 
 def test_continuous_gaussian_noise_against_another_librarys_distribution():
     composed = pld.from_gaussian_mechanism(2.0, 1.0, value_discretization_interval=1e-3).self_compose(50)
     report = account(mechanism="gaussian", scale=2.0, sensitivity=1.0, integers=False, rounds=50)
-    assert report.epsilon_user_pld == pytest.approx(composed.get_epsilon_for_delta(1e-6), rel=1e-3)
+    assert report.epsilon(Unit.USER) == pytest.approx(composed.get_epsilon_for_delta(1e-6), rel=1e-3)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.5, 50.0])
@@ -316,9 +320,9 @@ def test_shares_of_discrete_gaussian_noise_cost_little_once_each_is_a_few_steps_
 def test_discrete_gaussian_runs_add_up_their_rho():
     report = account(mechanism="gaussian", scale=100.0, sensitivity=50.0, rounds=40, parameters=46)
     rho = 40 * (50 / 100) ** 2 / 2
-    assert report.epsilon_user_pld == pytest.approx(concentrated_epsilon(rho, 1e-6), rel=1e-9)
+    assert report.epsilon(Unit.USER) == pytest.approx(concentrated_epsilon(rho, 1e-6), rel=1e-9)
     assert report.epsilon_round == pytest.approx(concentrated_epsilon(rho / 40, 1e-6), rel=1e-9)
-    assert report.accounting == "concentrated differential privacy"
+    assert report.promises[1].basis == "concentrated differential privacy"
 
 
 # What a report says
@@ -326,24 +330,24 @@ def test_discrete_gaussian_runs_add_up_their_rho():
 
 def test_without_a_secure_sum_there_is_no_local_privacy():
     report = account(secure_sum=False, scale=72_818.0, sensitivity=655_360, enough=1000, published=4.5)
-    words = report.in_words()
+    words = report.words[-1]
     assert "no local privacy" in words
     assert "in 97.8 % of its coordinates that share is exactly zero" in words
     assert "The published account of such a round is ε = 4.5" in words and "ε = 9 " not in words
-    assert not report.local and any("against the server" in line for line in report.not_covered)
+    assert report.trust != NOBODY and any("against the server" in line for line in report.not_covered)
     assert "Not against the server." in report.covers[0]
 
 
 def test_with_a_secure_sum_the_server_is_covered_too():
     report = account(secure_sum=True)
-    assert "no local privacy" not in report.in_words() and "the server as well" in report.in_words()
-    assert not report.local
+    assert "no local privacy" not in report.words[-1] and "the server as well" in report.words[-1]
+    assert report.trust != NOBODY
     assert any("keys of its own" in line for line in report.not_covered)
 
 
 def test_whoever_adds_all_the_noise_alone_is_protected_alone():
     report = account(secure_sum=False, enough=1)
-    assert report.local and "against everybody, the server included" in report.in_words()
+    assert report.trust == NOBODY and "against everybody, the server included" in report.words[-1]
 
 
 @pytest.mark.parametrize(("mechanism", "integers"), [("laplace", True), ("laplace", False), ("gaussian", True)])
@@ -352,9 +356,9 @@ def test_reports_are_json(mechanism, integers):
     content = json.loads(json.dumps(report.as_json(), allow_nan=False))
     assert content["mechanism"] == f"{'discrete' if integers else 'continuous'} {mechanism.capitalize()} noise"
     assert content["epsilon_round"] == report.epsilon_round and content["covers"] == list(report.covers)
-    assert (report.zero_share is not None) == (mechanism == "laplace" and integers)
-    assert f"ε = {report.epsilon_round:.3g}" in report.in_words()
-    assert "no local privacy" in report.in_words()
+    assert (report.details["zero_share"] is not None) == (mechanism == "laplace" and integers)
+    assert f"ε = {report.epsilon_round:.3g}" in report.words[-1]
+    assert "no local privacy" in report.words[-1]
 
 
 def test_arguments_out_of_range():

@@ -3,15 +3,15 @@
 import itertools
 import json
 import math
-from dataclasses import asdict, replace
 
 import jax
 import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.privacy_report import BASIC, PrivacyReport, Unit
 from fedrank.metrics.online import REWARDS, max_rr
-from fedrank.privacy.accountant import account, composed_epsilon
+from fedrank.privacy.accounts.randomised_response import account, composed_epsilon
 from fedrank.privacy.randomised_response import (
     epsilon,
     expected_value,
@@ -196,50 +196,54 @@ def test_composition_of_many_against_a_convolution():
 def test_report_by_hand():
     report = account(p=0.9, n=11, interactions_per_message=4, rounds=250)
     one = math.log(0.9 * 10 / 0.1)
-    assert report.epsilon_interaction == pytest.approx(one)
-    assert report.epsilon_half == pytest.approx(2 * one)
-    assert report.epsilon_message == pytest.approx(4 * one)
-    assert report.epsilon_user_basic == pytest.approx(250 * 4 * one)
-    assert one < report.epsilon_user_pld < report.epsilon_user_basic
-    assert account(p=0.9, n=11, interactions_per_message=3, rounds=2, antithetic=False).epsilon_half is None
+    assert report.epsilon(Unit.INTERACTION) == pytest.approx(one)
+    assert report.epsilon(Unit.HALF) == pytest.approx(2 * one)
+    assert report.epsilon(Unit.MESSAGE) == pytest.approx(4 * one)
+    assert report.epsilon(Unit.USER, basis=BASIC) == pytest.approx(250 * 4 * one)
+    assert one < report.epsilon(Unit.USER) < report.epsilon(Unit.USER, basis=BASIC)
+    assert account(p=0.9, n=11, interactions_per_message=3, rounds=2, antithetic=False).epsilon(Unit.HALF) == math.inf
 
 
 def test_report_without_privatisation():
     report = account(p=1.0, n=11, interactions_per_message=4, rounds=250)
-    assert report.epsilon_interaction == report.epsilon_message == report.epsilon_user_pld == math.inf
+    assert report.epsilon(Unit.INTERACTION) == report.epsilon(Unit.MESSAGE) == report.epsilon(Unit.USER) == math.inf
     content = json.loads(json.dumps(report.as_json(), allow_nan=False))
-    assert content["epsilon_interaction"] is content["epsilon_user_basic"] is content["epsilon_user_pld"] is None
+    assert {promise["epsilon"] for promise in content["promises"]} == {content["epsilon_round"]} == {None}
     assert content["mechanism"] == "none" and content["covers"] == []
-    assert "no differential privacy" in report.in_words()
+    assert "no differential privacy" in report.words[-1]
     assert "sent as they are" in report.not_covered[0]
 
 
 def test_report_before_the_first_round():
     for p in (0.5, 1.0):
         report = account(p=p, n=11, interactions_per_message=4, rounds=0)
-        assert report.epsilon_user_basic == report.epsilon_user_pld == 0.0
+        assert report.epsilon(Unit.USER, basis=BASIC) == report.epsilon(Unit.USER) == 0.0
 
 
-def test_report_as_json_has_the_keys_of_the_run_directory():
+def test_report_as_json_has_every_promise_and_is_read_back():
     report = account(p=0.5, n=11, interactions_per_message=2, rounds=3, delta=1e-6)
-    content = report.as_json()
-    assert list(content) == [
-        "mechanism", "p", "values", "epsilon_interaction", "epsilon_half", "epsilon_message",
-        "epsilon_user_basic", "epsilon_user_pld",
-        "delta", "rounds", "interactions_per_round", "covers", "not_covered",
-    ]  # fmt: skip
-    assert (content["p"], content["values"], content["rounds"], content["delta"]) == (0.5, 11, 3, 1e-6)
-    assert json.loads(json.dumps(content, allow_nan=False)) == content
+    content = json.loads(json.dumps(report.as_json(), allow_nan=False))
+    assert content["details"] == {"p": 0.5, "values": 11, "delta": 1e-6, "rounds": 3, "interactions_per_round": 2}
+    units = [promise["unit"] for promise in content["promises"]]
+    assert units == ["interaction", "half of a message", "message", "user", "user"]
+    assert [promise["delta"] for promise in content["promises"]] == [0.0, 0.0, 0.0, 1e-6, 0.0]
+    assert content["epsilon_round"] == report.epsilon(Unit.MESSAGE)
+    assert PrivacyReport.from_json(content) == report
 
 
 def test_words_quote_the_numbers():
     report = account(p=0.5, n=11, interactions_per_message=4, rounds=2)
-    words = report.in_words()
-    for number in ("ε = 2.3:", "10 times as likely", "4 interactions", "2 messages", f"{report.epsilon_user_pld:.4g}"):
+    words = report.words[-1]
+    for number in (
+        "ε = 2.3,",
+        "10 times as likely",
+        "4 interactions",
+        "2 messages",
+        f"{report.epsilon(Unit.USER):.4g}",
+    ):
         assert number in words
-    assert ("little meaning" in words) == (report.epsilon_user_pld > 20)
-    assert "little meaning" in account(p=0.9, n=11, interactions_per_message=4, rounds=250).in_words()
-    assert asdict(replace(report, p=0.4))["p"] == 0.4  # frozen, but a plain dataclass
+    assert ("little meaning" in words) == (report.epsilon(Unit.USER) > 20)
+    assert "little meaning" in account(p=0.9, n=11, interactions_per_message=4, rounds=250).words[0]
 
 
 @pytest.mark.parametrize(
@@ -275,7 +279,7 @@ def test_huge_compositions_have_a_bound_in_closed_form(p, monkeypatch):
     one, q = math.log(p * 10 / (1 - p)), (1 - p) / 10
     hoeffding = times * (p - q) * one + one * math.sqrt(2 * times * math.log(1e6))
     exact = composed_epsilon(p, n, times, delta)
-    monkeypatch.setattr("fedrank.privacy.accountant._EXACT", times - 1)
+    monkeypatch.setattr("fedrank.privacy.accounts.randomised_response._EXACT", times - 1)
     bound = composed_epsilon(p, n, times, delta)
     assert bound == pytest.approx(min(hoeffding, times * one))
     assert exact <= bound <= 1.4 * exact  # a bound, and not a loose one

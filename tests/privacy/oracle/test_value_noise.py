@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.protocol import Promise
-from fedrank.privacy.noise.value_account import vectors
+from fedrank.core.privacy_report import BASIC, PrivacyReport, Unit
+from fedrank.privacy.accounts.vectors import ALWAYS_ASKED, EVERYWHERE, vectors
 from fedrank.privacy.noise.values import ValueNoise
 
 SMALL = {"platforms": 2, "batch": 5, "learn_every": 3, "burn_in": 20, "memory": 40, "episode_rounds": 6}
@@ -81,7 +81,7 @@ def test_simulated_and_real_noise_have_the_spread_that_is_promised(mechanism):
         assert drawn.dtype == jnp.int32 and drawn.shape == (2000, 4)
         assert np.std(np.asarray(drawn)) == pytest.approx(deviation, rel=0.05)  # 8,000 draws: 1 % is one sigma or so
     report = noise.account(60, 1e-6, candidates=4, **SMALL)
-    assert report.noise_deviation == pytest.approx(deviation / 8, rel=1e-9)
+    assert report.details["noise_deviation"] == pytest.approx(deviation / 8, rel=1e-9)
 
 
 def play(rounds, rng, choose):
@@ -126,32 +126,35 @@ def test_no_coordinator_gets_more_than_the_worst_case_and_a_greedy_one_gets_clos
 
 def test_epsilons_add_up_over_a_stay_and_a_run():
     laplace = ValueNoise(clip=1.0, epsilon=0.01, mechanism="laplace").account(90, 1e-6, candidates=4, **SMALL)
-    assert laplace.epsilon_vector == pytest.approx(0.01, rel=1e-9) and laplace.vector_delta == 0
-    assert laplace.epsilon_user_basic == pytest.approx(laplace.vectors.stay * 0.01, rel=1e-9)
+    assert laplace.epsilon(Unit.VECTOR) == pytest.approx(0.01, rel=1e-9) and laplace.details["vector_delta"] == 0
+    assert laplace.epsilon(Unit.USER, basis=BASIC) == pytest.approx(laplace.details["vectors_stay"] * 0.01, rel=1e-9)
     gaussian = ValueNoise(clip=1.0, epsilon=0.5).account(90, 1e-6, candidates=4, **SMALL)
-    assert gaussian.epsilon_vector == pytest.approx(0.5, rel=1e-3)
-    rho = gaussian.vectors.run * (gaussian.sensitivity / gaussian.scale) ** 2 / 2
-    assert rho < gaussian.epsilon_run <= rho + 2 * math.sqrt(rho * math.log(1e6))
+    assert gaussian.epsilon(Unit.VECTOR) == pytest.approx(0.5, rel=1e-3)
+    rho = gaussian.details["vectors_run"] * (gaussian.details["sensitivity"] / gaussian.details["scale"]) ** 2 / 2
+    assert rho < gaussian.epsilon(Unit.RUN) <= rho + 2 * math.sqrt(rho * math.log(1e6))
     for report in (laplace, gaussian):
         assert (
-            report.epsilon_vector <= report.epsilon_user_pld <= report.epsilon_user_everywhere <= 2 * report.epsilon_run
+            report.epsilon(Unit.VECTOR)
+            <= report.epsilon(Unit.USER)
+            <= report.epsilon(Unit.USER, scope=EVERYWHERE)
+            <= 2 * report.epsilon(Unit.RUN)
         )
-        assert report.epsilon_user_pld <= report.epsilon_user_worst <= report.epsilon_run
-        assert report.epsilon_user_pld <= report.epsilon_user_basic
+        assert report.epsilon(Unit.USER) <= report.epsilon(Unit.USER, scope=ALWAYS_ASKED) <= report.epsilon(Unit.RUN)
+        assert report.epsilon(Unit.USER) <= report.epsilon(Unit.USER, basis=BASIC)
 
 
 def test_the_report_promises_nothing_for_a_round_since_targets_cross_bare():
     report = ValueNoise(clip=1.0, epsilon=0.5).account(90, 1e-6, candidates=4, **SMALL)
-    assert isinstance(report, Promise) and report.epsilon_round == math.inf
+    assert isinstance(report, PrivacyReport) and report.epsilon_round == math.inf
     content = json.loads(json.dumps(report.as_json(), allow_nan=False))
-    assert content["epsilon_round"] is None and content["vectors"]["run"] == report.vectors.run
+    assert content["epsilon_round"] is None and content["details"]["vectors_run"] == report.details["vectors_run"]
     assert any("Targets, gradients" in line for line in content["not_covered"])
     assert "Targets and gradients have no noise" in content["words"][-1]
 
 
 def test_before_the_first_round_nothing_is_spent():
     report = ValueNoise(clip=1.0, epsilon=0.5).account(0, 1e-6, candidates=4, **SMALL)
-    assert report.epsilon_user_pld == report.epsilon_run == 0 and report.vectors.run == 0
+    assert report.epsilon(Unit.USER) == report.epsilon(Unit.RUN) == 0 and report.details["vectors_run"] == 0
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 from worlds import FEATURES, tiny_queries
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.protocol import Party, Promise
+from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.protocol import Party
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.metrics.discounted import discounted_cumulative
 from fedrank.metrics.offline import offline_metric
@@ -189,9 +190,14 @@ def test_no_word_of_chance_serves_two_purposes(learner, monkeypatch):
 
 def test_nothing_is_promised():
     account = central("mgd").account(7, 1e-6)
-    assert isinstance(account, Promise) and account.epsilon_round == np.inf
+    assert isinstance(account, PrivacyReport) and account.epsilon_round == np.inf
     content = account.as_json()
-    assert content["rounds"] == 7 and content["epsilon_user_basic"] is None and not content["covers"]
+    assert (
+        content["details"] == {"rounds": 7}
+        and content["epsilon_round"] is None
+        and not content["promises"]
+        and not content["covers"]
+    )
     assert "clear" in content["words"][0]
 
 

@@ -13,6 +13,7 @@ from worlds import FEATURES, tiny_queries
 from fedrank.aggregation.robust import AGGREGATORS
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.messages import PUBLIC_AXES
+from fedrank.core.privacy_report import BASIC, Unit
 from fedrank.core.protocol import Party
 from fedrank.core.rng import party_key
 from fedrank.engine.simulator import Simulator, run_keys
@@ -219,10 +220,11 @@ def test_the_account_is_of_what_is_sent():
     noisy = tiny(**NOISY)
     report = noisy.account(10, 1e-6)
     assert report.epsilon_round == pytest.approx(2.0, rel=1e-6) and report.epsilon_round <= 2.0
-    assert report.secure_sum and report.as_json()["epsilon_user_basic"] == pytest.approx(20)
+    assert report.details["secure_sum"] and report.epsilon(Unit.USER, basis=BASIC) == pytest.approx(20)
     assert tiny(**SUM).account(10, 1e-6).epsilon_round == math.inf
     published = tiny(**PUBLISHED).account(10, 1e-6)
-    assert tiny(**PUBLISHED).scale == 0.5 / 2.0 and published.epsilon_published == 2.0 and not published.secure_sum
+    assert tiny(**PUBLISHED).scale == 0.5 / 2.0
+    assert published.details["epsilon_published"] == 2.0 and not published.details["secure_sum"]
     assert published.epsilon_round == pytest.approx(2.0 * 2 * math.sqrt(FEATURES))
     # A norm that noise is not made for takes √n times as much of it.
     l2 = tiny(**{**NOISY, "clip_norm": "l2"})
@@ -232,7 +234,7 @@ def test_the_account_is_of_what_is_sent():
 
 def test_shares_of_fewer_devices_are_larger():
     protocol = tiny(**{**NOISY, "absent": 0.25})
-    assert protocol.enough == 6 and protocol.account(1, 1e-6).enough == 6
+    assert protocol.enough == 6 and protocol.account(1, 1e-6).details["enough"] == 6
     assert protocol.scale == tiny(**NOISY).scale
 
 

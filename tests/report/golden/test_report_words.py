@@ -5,6 +5,7 @@ import json
 import pytest
 from report_factory import make_run
 
+from fedrank.core.errors import RunError
 from fedrank.report import describe
 from fedrank.report.load import load
 from fedrank.report.words import ledger_words, privacy_words
@@ -22,22 +23,32 @@ def test_the_ledger_in_words(tmp_path):
 
 def test_privacy_in_words(tmp_path):
     # ε of an interaction: log(0.5 · 10 / 0.5) = log 10, odds change by 10; four interactions; six rounds.
-    assert privacy_words(load(make_run(tmp_path / "run", p=0.5))) == [
-        "Mechanism: randomised response. With probability 0.5 an interaction's value is reported as it is; otherwise "
-        "one of the other 10 values is reported, each as likely. This happens on the device.",
-        "One interaction: ε = 2.30, without any trust in the server. What is reported changes an observer's odds by a "
-        "factor of at most 10.",
-        "One message, which covers 4 interactions: ε = 9.21.",
-        "One user who takes part in all 6 rounds: ε = 55.26 by adding up; 44.21 at δ = 1e-06 by privacy loss "
-        "distributions. That allows a factor of e^44.21 on an observer's odds: too large to be a promise.",
-    ]
+    said, trust = privacy_words(load(make_run(tmp_path / "run", p=0.5)))
+    for words in (
+        "with probability 0.5",
+        "11 values",
+        "ε = 2.3, without any trust in the server",
+        "10 times as likely",
+    ):
+        assert words in said
+    assert "4 interactions and has ε = 9.21" in said and "6 messages has, over the run, ε = 55.26 by basic" in said
+    assert "little meaning" in said and "δ = 1e-06" in said
+    assert trust == "Whom one has to trust for this: nobody."
 
 
 def test_no_privatisation_in_words(tmp_path):
-    run = load(make_run(tmp_path / "run", p=1))
-    assert privacy_words(run)[0] == (
-        "Nothing is randomised: each device reports its true values, and there is no bound on what they reveal (ε = ∞)."
-    )
+    said, trust = privacy_words(load(make_run(tmp_path / "run", p=1)))
+    assert "no differential privacy" in said and "ε is infinite" in said and "everybody" in trust
+
+
+@pytest.mark.parametrize("without", ["mechanism", "trust", "promises", "details", "words"])
+def test_a_report_on_privacy_that_lacks_something_is_refused(tmp_path, without):
+    folder = make_run(tmp_path / "run")
+    content = json.loads((folder / "privacy.json").read_text())
+    del content[without]
+    (folder / "privacy.json").write_text(json.dumps(content))
+    with pytest.raises(RunError, match=r"privacy\.json: not a report on privacy"):
+        load(folder)
 
 
 @pytest.mark.parametrize(

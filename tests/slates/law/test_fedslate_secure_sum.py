@@ -26,6 +26,7 @@ from summed_slate_worlds import (
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import PUBLIC_AXES
+from fedrank.core.privacy_report import Unit
 from fedrank.core.protocol import Party
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.privacy.noise.values import ValueNoise
@@ -379,10 +380,10 @@ def test_the_account_says_who_sees_which_sums():
     said = " ".join(plain.as_json()["words"])
     assert "what two others sent" in said
     assert "single platform has feedback" in said
-    noisy = summed(noise=ValueNoise(clip=4.0, epsilon=2.0, mechanism="laplace")).account(3, 1e-5).as_json()
-    assert noisy["epsilon_vector"] == pytest.approx(2.0)
-    assert noisy["epsilon_round"] is None
-    assert any("what two others sent" in words for words in noisy["not_covered"])
+    noisy = summed(noise=ValueNoise(clip=4.0, epsilon=2.0, mechanism="laplace")).account(3, 1e-5)
+    assert noisy.epsilon(Unit.VECTOR) == pytest.approx(2.0)
+    assert noisy.epsilon_round == np.inf
+    assert any("what two others sent" in words for words in noisy.not_covered)
 
 
 @pytest.mark.slow

@@ -11,7 +11,8 @@ import pytest
 
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.messages import Array, f4, field, message
-from fedrank.core.protocol import Exchange, Party, Protocol, Unprotected
+from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.engine.wiretap import Wiretap
 from fedrank.slates.attacks.guesses import accuracy
@@ -281,7 +282,7 @@ class Adding(Protocol):
         return state
 
     def account(self, rounds, delta):
-        return Unprotected(rounds, "Everything.")
+        return PrivacyReport.none(rounds, "Everything.")
 
 
 @pytest.mark.slow

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError, DataError, FedrankError, UnknownNameError
+from fedrank.core.privacy_report import Unit
 from fedrank.engine.settings import as_dict, from_dict
 from fedrank.engine.setup import run_setup
 from fedrank.texts.build import build_texts
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, VALI
+from fedrank.texts.sketch.account import ANSWER
 from fedrank.texts.sketch.query_budget import composed
 
 WORDS = ("wing", "heat", "flow", "shock", "plate", "layer", "speed", "panel")
@@ -150,18 +152,20 @@ def test_every_silo_learns_chooses_and_is_tested_and_a_seed_cuts_anew(small):
 def test_epsilon_by_mode_is_what_the_account_says(small):
     """publish-once: 8 of an occurrence for good; per-query: what makes 8 last for all questions, and no more."""
     once = build_texts(_config(data=small, sketch={"z": 3})).protocol.promise
-    assert once.epsilon_occurrence == 8.0 and once.scale == pytest.approx(3 / (0.8 * 8))
+    assert once.epsilon(Unit.OCCURRENCE) == 8.0 and once.details["scale"] == pytest.approx(3 / (0.8 * 8))
     experiment = build_texts(_config(data=small, sketch={"mode": "per-query", "z": 10}))
     setup, promise = experiment.setup, experiment.protocol.promise
     questions = 3 * max(len(one.words) for one in experiment.texts[0])
-    assert promise.answers == questions and promise.answers_of_querier == questions // 3
-    assert composed(promise.epsilon_answer, questions + 1, "laplace", 1e-6) == pytest.approx(8.0, rel=1e-6)
-    assert promise.epsilon_occurrence <= 8.0 + 1e-9
-    assert promise.scale == pytest.approx(10 / promise.epsilon_answer) and setup.allowed >= questions
+    assert promise.details["answers"] == questions and promise.details["answers_of_querier"] == questions // 3
+    one = promise.epsilon(Unit.OCCURRENCE, scope=ANSWER)
+    assert composed(one, questions + 1, "laplace", 1e-6) == pytest.approx(8.0, rel=1e-6)
+    assert promise.epsilon(Unit.OCCURRENCE) <= 8.0 + 1e-9
+    assert promise.details["scale"] == pytest.approx(10 / one) and setup.allowed >= questions
     half = build_texts(_config(data=small, sketch={"mode": "per-query", "answer_epsilon": 1.0}))
-    assert half.setup.allowed == 7 == half.protocol.promise.answers  # eight of 1 are 8; sizes cost one
+    assert half.setup.allowed == 7 == half.protocol.promise.details["answers"]  # eight of 1 are 8; sizes cost one
     plain = build_texts(_config(data=small, sketch={"mode": "plain"})).protocol.promise
-    assert plain.scale is None and np.isinf(plain.epsilon_occurrence) and plain.as_json()["epsilon_occurrence"] is None
+    assert plain.details["scale"] is None and np.isinf(plain.epsilon(Unit.OCCURRENCE))
+    assert plain.as_json()["epsilon_round"] is None
 
 
 def test_a_budget_that_no_answer_fits_is_refused(small):

@@ -50,7 +50,7 @@ def test_a_protocol_of_the_callers_own_gets_the_setup_of_the_settings():
     mine = Halved(GradedLearner(16, 3), silos=3, promise=None, local_steps=2)
     experiment = TASK.build(CONFIG, protocol=mine, data=_texts(1))
     made = experiment.protocol
-    assert isinstance(made, Halved) and made.local_steps == 2 and made.account(4, 1e-6).mode == "plain"
+    assert isinstance(made, Halved) and made.local_steps == 2 and made.account(4, 1e-6).details["mode"] == "plain"
     assert "shi2021csfltr" not in experiment.citations
     own, shared = experiment.parties.own, experiment.parties.shared
     assert own.local.shape == (6, 3, made.learner.size)  # three variants of two seeds

@@ -360,7 +360,7 @@ def test_published_noise_has_the_promised_scale(seed):
     noisy, true = (one.replies["publish"][0] for one in (state, quiet))
     documents = [silo.n_documents for silo in small_federation().silos]
     noise = np.concatenate([(noisy.cells - true.cells)[silo, :, :n].reshape(-1) for silo, n in enumerate(documents)])
-    scale = setup.promise.scale
+    scale = setup.promise.details["scale"]
     assert scale == pytest.approx(6 / (0.8 * 8))  # z occurrences of a word, four fifths of epsilon
     assert noise.size == sum(documents) * 2 * NARROW.cells
     assert _laplace(noise, scale) > 1e-3

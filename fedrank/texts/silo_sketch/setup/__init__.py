@@ -28,7 +28,8 @@ from jaxtyping import Int32
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.protocol import Exchange, Party, Promise, Protocol
+from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.privacy.secure_sum.server import Server
 from fedrank.texts.silo_sketch.setup.agree import Agree, Introduce, ShareSecret, SumStep
 from fedrank.texts.silo_sketch.setup.exchange_sketches import Answer, Ask, Publish, Receive, SetScale
@@ -67,7 +68,7 @@ class SketchSetup(SetupSettings, Protocol):
         return state.totals  # there is no model
 
     @override
-    def account(self, rounds: int, delta: float) -> Promise:
+    def account(self, rounds: int, delta: float) -> PrivacyReport:
         del rounds, delta
         return self.promise
 

@@ -14,7 +14,8 @@ from jaxtyping import Bool, Int32
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.core.protocol import Exchange, Party, Promise
+from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.protocol import Exchange, Party
 from fedrank.privacy.secure_sum.messages import Terms
 from fedrank.privacy.secure_sum.server import Server
 from fedrank.texts.data.corpus import FIELDS
@@ -83,7 +84,7 @@ class SetupSettings:
     statistics: SketchShape
     noise: SketchNoise
     rows: RowSettings
-    promise: Promise
+    promise: PrivacyReport
     documents: int
     words: int = 0
     z1: int = 1

@@ -13,36 +13,50 @@ a part in: for a coordinator that keeps to the protocol the number stays below C
 part of δ. One that asks for the same moments again and again is the worst case, and has an account of its own.
 
 Vectors follow on each other, later ones depend on earlier ones, and each has noise of its own: they compose as rounds
-do (:mod:`fedrank.privacy.composition`).
+do (:mod:`fedrank.privacy.accounts.sums`).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from fedrank.core.errors import ConfigError
-from fedrank.privacy.composition import sum_account
+from fedrank.core.privacy_report import (
+    KNOWN_RANDOMNESS,
+    MORE_ROUNDS,
+    NOBODY,
+    PARTICIPATION,
+    SIMULATION,
+    TRANSPORT,
+    PrivacyReport,
+    Promise,
+    Unit,
+    remark,
+)
+from fedrank.privacy.accounts.sums import sum_account
 
 #: Part of δ for a user whose moments are drawn more often than the account allows.
 _UNLUCKY = 0.5
-#: From this ε on, a bound says little by itself: odds may change twentyfold and more.
-_LITTLE = 3.0
+#: Parts of what is sent that a promise can be about, beside all lists of values that one platform sends.
+BATCH, EVERYWHERE, ALWAYS_ASKED = "a round with learning", "all platforms", "a coordinator that always asks"
 
 _NOT_COVERED = (
     "Targets, gradients and parameters of choice models: they cross without noise, and tell engagement and clicks "
     "nearly exactly (measured by: fedrank attack slates).",
     "What networks have learnt from a user, in vectors about other users: the ε of a user's stay counts the vectors "
     "about that user. The ε of the run counts all.",
-    "That a user is there, when, for how long, and which moments are learnt from.",
-    "What carries a message: network address, time of sending, and anything the transport adds.",
-    "Noise whose random numbers somebody else knows. In a simulation all noise follows from the run's seed, so that a "
-    "simulated run protects nobody and only shows what a deployed one would promise.",
-    "Rounds beyond those counted here; and where a platform misses rounds, the moments that all have are drawn more "
-    "often than counted for a stay: then only the ε of a coordinator that always asks holds.",
+    "For how long a user stays, and which moments are learnt from.",
+    "Platforms that miss rounds: the moments that all have are then drawn more often than counted for a stay, and only "
+    "the ε of a coordinator that always asks holds.",
+    PARTICIPATION,
+    TRANSPORT,
+    KNOWN_RANDOMNESS,
+    MORE_ROUNDS,
+    SIMULATION,
 )
 
 
@@ -154,97 +168,6 @@ def _seldom_above(mean: float, chance: float) -> int:
     return math.ceil(float(brentq(beyond, mean, end))) - 1  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
-class ValueReport:
-    """The privacy of Q-values with noise. All ε in nats.
-
-    Attributes:
-        mechanism: The noise.
-        scale: Scale of Laplace noise, or σ of Gaussian noise, of each value, in steps.
-        noise_deviation: Standard deviation of the noise of each value, in the unit of the values.
-        sensitivity: Distance of two vectors, in steps; L1 for Laplace, L2 for Gaussian noise.
-        vectors: How many there are.
-        vector_delta: δ of ``epsilon_vector``; 0 for Laplace noise.
-        epsilon_vector: ε of one vector.
-        epsilon_message_round: ε of all that a platform sends in a round with learning.
-        epsilon_user_basic: ε of a user's stay at one platform, by basic composition.
-        epsilon_user_pld: The same by the tighter composition; never above the basic one.
-        epsilon_user_everywhere: As ``epsilon_user_pld``, of all platforms together.
-        epsilon_user_worst: As ``epsilon_user_pld``, if the coordinator always asks for this user.
-        epsilon_run: ε of everything one platform sends in the run.
-        accounting: How ``epsilon_user_pld`` was found.
-        delta: δ of all but ``epsilon_vector``.
-        platforms: K.
-        rounds: Rounds counted.
-        episode_rounds: Rounds of a stay.
-        covers: What the numbers promise, in sentences.
-        not_covered: What no number here promises, in sentences.
-    """
-
-    mechanism: str
-    scale: float
-    noise_deviation: float
-    sensitivity: float
-    vectors: Vectors
-    vector_delta: float
-    epsilon_vector: float
-    epsilon_message_round: float
-    epsilon_user_basic: float
-    epsilon_user_pld: float
-    epsilon_user_everywhere: float
-    epsilon_user_worst: float
-    epsilon_run: float
-    accounting: str
-    delta: float
-    platforms: int
-    rounds: int
-    episode_rounds: int
-    covers: tuple[str, ...]
-    not_covered: tuple[str, ...]
-
-    @property
-    def epsilon_round(self) -> float:
-        """Infinite: a round with learning also sends targets and gradients, which have no noise."""
-        return math.inf
-
-    def as_json(self) -> dict[str, Any]:
-        """The content of ``privacy.json``; no ε holds for a round as a whole, so that it is null."""
-        content = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {
-            **content,
-            "unit": "one vector of Q-values: one moment of one user at one platform in one message",
-            "epsilon_round": None,
-            "local": True,
-            "vectors": self.vectors._asdict(),
-            "covers": list(self.covers),
-            "not_covered": list(self.not_covered),
-            "words": [*self.in_words()],
-        }
-
-    def in_words(self) -> tuple[str, str, str]:
-        """Paragraphs for somebody who has to decide whether this may be deployed."""
-        at, v = f"δ = {self.delta:.0e}", self.vectors
-        single = f" at δ = {self.vector_delta:.0e}" if self.vector_delta else ""
-        size = (
-            " A bound of this size says little by itself."
-            if min(self.epsilon_user_pld, self.epsilon_run) > _LITTLE
-            else ""
-        )
-        return (
-            f"Each Q-value carries {self.mechanism} of standard deviation {self.noise_deviation:.3g} before it leaves "
-            f"its platform. One vector of values: ε = {self.epsilon_vector:.3g}{single}, without any trust in the "
-            "coordinator.",
-            f"A user who stays for {self.episode_rounds:,} rounds fills {v.stay_expected:,.0f} vectors at one "
-            f"platform on average, and hardly ever more than {v.stay:,}: ε = {self.epsilon_user_pld:.4g} at {at} "
-            f"({self.accounting}), and {self.epsilon_user_everywhere:.4g} over {self.platforms} platforms. A "
-            f"coordinator that always asks for this user's moments gets {v.stay_worst:,}: "
-            f"ε = {self.epsilon_user_worst:.4g}. All {v.run:,} vectors of one platform's {self.rounds:,} rounds: "
-            f"ε = {self.epsilon_run:.4g}.{size}",
-            "This is about Q-values alone. Targets and gradients have no noise, and tell engagement and clicks nearly "
-            "exactly; how much is measured by: fedrank attack slates.",
-        )
-
-
 def value_account(
     *,
     mechanism: str,
@@ -260,7 +183,7 @@ def value_account(
     burn_in: int,
     memory: int,
     episode_rounds: int,
-) -> ValueReport:
+) -> PrivacyReport:
     """What noise on vectors of values promises for a run.
 
     Args:
@@ -294,7 +217,7 @@ def value_account(
         unlucky=_UNLUCKY * delta,
     )
 
-    def report(times: int, delta: float):
+    def over(times: int, delta: float) -> PrivacyReport:
         return sum_account(
             mechanism=mechanism,
             scale=scale,
@@ -305,27 +228,25 @@ def value_account(
             delta=delta,
         )
 
-    laplace = mechanism == "laplace"
-    stay = report(count.stay, (1.0 - _UNLUCKY) * delta)
-    return ValueReport(
+    def bound(unit: Unit, times: int, part: float = 1.0, scope: str = "") -> Promise:
+        _, composed, _ = over(times, part * delta).promises
+        return replace(composed, unit=unit, delta=delta, scope=scope)
+
+    laplace, lucky = mechanism == "laplace", 1.0 - _UNLUCKY
+    stay = over(count.stay, lucky * delta)
+    promises = (
+        Promise(Unit.VECTOR, over(1, vector_delta).epsilon_round, 0.0 if laplace else vector_delta),
+        bound(Unit.MESSAGE, count.message_round, scope=BATCH),
+        *(replace(promise, delta=delta) for promise in stay.promises[1:]),
+        bound(Unit.USER, count.stay_everywhere, lucky, EVERYWHERE),
+        bound(Unit.USER, count.stay_worst, scope=ALWAYS_ASKED),
+        bound(Unit.RUN, count.run),
+    )
+    deviation = unit * (_laplace_deviation(scale) if laplace else scale)
+    report = PrivacyReport(
         mechanism=stay.mechanism,
-        scale=scale,
-        noise_deviation=unit * (_laplace_deviation(scale) if laplace else scale),
-        sensitivity=sensitivity,
-        vectors=count,
-        vector_delta=0.0 if laplace else vector_delta,
-        epsilon_vector=report(1, vector_delta).epsilon_round,
-        epsilon_message_round=report(count.message_round, delta).epsilon_user_pld,
-        epsilon_user_basic=stay.epsilon_user_basic,
-        epsilon_user_pld=stay.epsilon_user_pld,
-        epsilon_user_everywhere=report(count.stay_everywhere, (1.0 - _UNLUCKY) * delta).epsilon_user_pld,
-        epsilon_user_worst=report(count.stay_worst, delta).epsilon_user_pld,
-        epsilon_run=report(count.run, delta).epsilon_user_pld,
-        accounting=stay.accounting,
-        delta=delta,
-        platforms=platforms,
-        rounds=rounds,
-        episode_rounds=episode_rounds,
+        trust=NOBODY,
+        promises=promises,
         covers=(
             "Q-values, against everybody who reads a message, the coordinator included, with the ε of a vector.",
             "All vectors about a user's stay at one platform, and at all platforms, if the coordinator draws batches "
@@ -333,6 +254,38 @@ def value_account(
             "All vectors that a platform sends in the counted rounds, whomever they are about.",
         ),
         not_covered=_NOT_COVERED,
+        details={
+            "scale": scale,
+            "noise_deviation": deviation,
+            "sensitivity": sensitivity,
+            **{f"vectors_{name}": number for name, number in count._asdict().items()},
+            "vector_delta": promises[0].delta,
+            "delta": delta,
+            "platforms": platforms,
+            "rounds": rounds,
+            "episode_rounds": episode_rounds,
+        },
+    )
+    return replace(report, words=_words(report, count))
+
+
+def _words(report: PrivacyReport, v: Vectors) -> tuple[str, str, str]:
+    """Paragraphs for a page."""
+    epsilon, got = report.epsilon, report.details
+    at = f" at δ = {got['vector_delta']:.0e}" if got["vector_delta"] else ""
+    size = remark(min(epsilon(Unit.USER), epsilon(Unit.RUN)), limit=3.0)
+    return (
+        f"Each Q-value carries {report.mechanism} of standard deviation {got['noise_deviation']:.3g} before it leaves "
+        f"its platform. One vector of values: ε = {epsilon(Unit.VECTOR):.3g}{at}, without any trust in the "
+        "coordinator.",
+        f"A user who stays for {got['episode_rounds']:,} rounds fills {v.stay_expected:,.0f} vectors at one platform "
+        f"on average, and hardly ever more than {v.stay:,}: ε = {epsilon(Unit.USER):.4g} at δ = {got['delta']:.0e} "
+        f"({report.promises[2].basis}), and {epsilon(Unit.USER, scope=EVERYWHERE):.4g} over {got['platforms']} "
+        f"platforms. A coordinator that always asks for this user's moments gets {v.stay_worst:,}: "
+        f"ε = {epsilon(Unit.USER, scope=ALWAYS_ASKED):.4g}. All {v.run:,} vectors of one platform's "
+        f"{got['rounds']:,} rounds: ε = {epsilon(Unit.RUN):.4g}.{size}",
+        "This is about Q-values alone. Targets and gradients have no noise, and tell engagement and clicks nearly "
+        "exactly; how much is measured by: fedrank attack slates.",
     )
 
 

@@ -1,0 +1,1 @@
+"""Accounts: what each mechanism promises over a run, as a report."""

@@ -33,6 +33,18 @@ def finished(letor, tmp_path_factory):
     return folder
 
 
+@pytest.fixture
+def without_page(monkeypatch):
+    """A run leaves an empty page: drawing its figures takes longer than the run."""
+
+    def write_page(folder):
+        page = Path(folder, "report.html")
+        page.touch()
+        return page
+
+    monkeypatch.setattr("fedrank.report.page.write_page", write_page)
+
+
 def test_help_is_quick_and_loads_nothing_heavy():
     code = (
         "import sys, fedrank.cli.main as m\n"
@@ -92,12 +104,14 @@ def test_a_run_prints_its_result_and_leaves_a_page(finished, capsys):
     assert "expected MaxRR (navigational)" in out and "9 bytes" in out
 
 
+@pytest.mark.usefixtures("without_page")
 def test_json_is_json_and_alone_on_stdout(letor, tmp_path, capsys):
     assert call(["run", "--data", str(letor), *TINY, "--out", str(tmp_path / "r"), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert "expected MaxRR (navigational)" in json.dumps(result)
 
 
+@pytest.mark.usefixtures("without_page")
 def test_a_file_repeats_a_run_and_flags_win_over_it(finished, tmp_path, capsys):
     out = tmp_path / "again"
     assert call(["run", str(finished / "config.toml"), "--privacy.p", "0.75", "--out", str(out), "--quiet"]) == 0
@@ -109,6 +123,7 @@ def test_a_file_repeats_a_run_and_flags_win_over_it(finished, tmp_path, capsys):
     assert "expected MaxRR (navigational)" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("without_page")
 def test_a_sweep_from_a_file(letor, tmp_path, capsys):
     file = tmp_path / "sweep.toml"
     file.write_text(
@@ -123,6 +138,7 @@ def test_a_sweep_from_a_file(letor, tmp_path, capsys):
     assert call(["sweep", str(file), "--out", str(out), "--quiet", "--json"]) == 0
 
 
+@pytest.mark.usefixtures("without_page")
 def test_flags_may_come_before_the_file(letor, tmp_path):
     file = tmp_path / "f.toml"
     file.write_text(f'data = "{letor}"\nclients = 7\nrounds = 2\nseeds = 1\nsigma = 0.5\n')
@@ -133,6 +149,7 @@ def test_flags_may_come_before_the_file(letor, tmp_path):
         assert line in text
 
 
+@pytest.mark.usefixtures("without_page")
 def test_a_flag_wins_over_what_the_file_says_in_another_way(letor, tmp_path):
     file = tmp_path / "f.toml"
     file.write_text(f'data = "{letor}"\nclients = 6\nbudget = 96\nseeds = 1\n[privacy]\np = 0.5\n')
@@ -262,6 +279,7 @@ def test_ctrl_c_leaves_a_run_that_resumes(letor, tmp_path):
     assert (out / "report.html").stat().st_mtime >= started - 5
 
 
+@pytest.mark.usefixtures("without_page")
 def test_a_flag_may_need_what_only_the_file_says(letor, tmp_path):
     """The flags are checked together with the file, not before it."""
     file = tmp_path / "f.toml"

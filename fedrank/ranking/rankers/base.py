@@ -19,7 +19,8 @@ from fedrank.core.registry import Registry
 class Ranker(abc.ABC):
     """A function from features of documents to scores.
 
-    Subclasses are final, frozen dataclasses (hashable, so that they can be static under ``jax.jit``).
+    Subclasses are final, frozen dataclasses (hashable, so that they can be static under ``jax.jit``). :attr:`size` and
+    :meth:`scores` are all that one must have.
 
     Attributes:
         n_features: Features of a document, ``f``.
@@ -46,23 +47,27 @@ class Ranker(abc.ABC):
             float32 [...].
         """
 
-    @abc.abstractmethod
     def tensors(self, weights: Float[AnyArray, "parameters"]) -> dict[str, np.ndarray]:
-        """The flat vector as named arrays, for files that other programs read."""
+        """The flat vector as named arrays, for files that other programs read; as one array unless overridden."""
+        return {"weights": np.asarray(weights, np.float32)}
 
     @classmethod
-    @abc.abstractmethod
     def build(cls, n_features: int, hidden: int) -> Ranker:
-        """Make the ranker of a run.
+        """Make the ranker of a run; ``cls(n_features)`` unless overridden.
 
         Args:
             n_features: Features of a document.
             hidden: Hidden units; rankers without any ignore it.
         """
+        del hidden
+        return cls(n_features)
 
-    @abc.abstractmethod
     def kernel_shape(self) -> tuple[int, int] | None:
-        """``(f, hidden units)`` for the CPU kernel, 0 hidden units for linear; None if the kernel cannot compute it."""
+        """``(f, hidden units)`` for the CPU kernel, 0 hidden units for linear; None if the kernel cannot compute it.
+
+        None unless overridden: the ranker is then computed by JAX.
+        """
+        return None
 
     def initial(self) -> Float32[np.ndarray, "parameters"]:
         """The weights at the start: all zero, as in the paper (Section 5). float32 [size]."""

@@ -43,12 +43,6 @@ class Linear(Ranker):
         """``{"weight": [1, f]}``: one output unit, as a dense layer stores it."""
         return {"weight": np.asarray(weights, np.float32).reshape(1, self.n_features)}
 
-    @classmethod
-    @override
-    def build(cls, n_features: int, hidden: int) -> Linear:
-        del hidden
-        return cls(n_features)
-
     @override
     def kernel_shape(self) -> tuple[int, int]:
         return self.n_features, 0

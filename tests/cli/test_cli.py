@@ -197,7 +197,7 @@ def test_privacy_table_prints_the_papers_eighteen_numbers(capsys):
 
 def test_privacy_epsilon_and_back(capsys):
     assert call(["privacy", "epsilon", "--p", "0.9", "--json"]) == 0
-    assert abs(json.loads(capsys.readouterr().out)["epsilon_interaction"] - 4.4998) < 1e-3
+    assert abs(json.loads(capsys.readouterr().out)["promises"][0]["epsilon"] - 4.4998) < 1e-3
 
 
 def test_protocols_are_listed(capsys):

@@ -214,7 +214,7 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
             state: The server's state.
             party: Number of the party, from 0.
         """
-        request: Any = self.ask(state)
+        request: PyTree = self.ask(state)
         if not self.personal:
             return request
         return dataclasses.replace(request, **{f.name: getattr(request, f.name)[party] for f in fields(request)})

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
 from fedrank.engine import checkpoint
 
@@ -42,7 +43,7 @@ class Checkpoints:
         for path in self.folder.glob("state-*.partial"):
             path.unlink(missing_ok=True)
 
-    def save(self, round_: int, state: Any) -> None:
+    def save(self, round_: int, state: PyTree) -> None:
         """Write the state before a round and drop the oldest.
 
         Args:
@@ -59,7 +60,7 @@ class Checkpoints:
         for path in beyond + [path for number, path in files if number <= round_][self.keep :]:
             path.unlink(missing_ok=True)
 
-    def states(self, like: Any, before: int | None = None) -> Iterator[tuple[int, Any]]:
+    def states(self, like: PyTree, before: int | None = None) -> Iterator[tuple[int, Any]]:
         """Rounds and states, newest first; damaged files are passed over with a warning.
 
         Args:
@@ -84,6 +85,6 @@ class Checkpoints:
                 )
             yield number, jax.tree.map(jnp.asarray, state)
 
-    def newest(self, like: Any) -> tuple[int, Any] | None:
+    def newest(self, like: PyTree) -> tuple[int, Any] | None:
         """Round and state of the newest checkpoint; None if there is none. Arguments and errors as :meth:`states`."""
         return next(self.states(like), None)

@@ -23,12 +23,14 @@ import abc
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Key
+from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Field
 from fedrank.core.protocol import Protocol
@@ -45,7 +47,14 @@ class Attack(abc.ABC):
         """Whether the replies of this protocol are of the kind that this attack makes."""
 
     @abc.abstractmethod
-    def tamper(self, key: jax.Array, request: Any, replies: Any, attackers: jax.Array, protocol: Protocol) -> Any:
+    def tamper(
+        self,
+        key: Key[Array, ""],
+        request: PyTree,
+        replies: PyTree,
+        attackers: Bool[Array, " parties"],
+        protocol: Protocol,
+    ) -> PyTree:
         """The replies of a round, those of the attackers replaced.
 
         Args:
@@ -69,7 +78,7 @@ ATTACKS: Registry[type[Attack]] = Registry("attack")
 _ATTACKERS = 0x4C494152
 
 
-def draw_attackers(parties: int, share: float, seed: int) -> np.ndarray:
+def draw_attackers(parties: int, share: float, seed: int) -> Bool[np.ndarray, "{parties}"]:
     """Which parties attack, the same in every round: a random set.
 
     Args:
@@ -119,8 +128,15 @@ class _OnValues(Attack):
 class RandomMetric(_OnValues):
     """Each sum is uniform on 0 .. largest: noise, which points nowhere on average."""
 
-    def tamper(self, key: jax.Array, request: Any, replies: Any, attackers: jax.Array, protocol: Protocol) -> Any:
-        """As :meth:`Attack.tamper`."""
+    @override
+    def tamper(
+        self,
+        key: Key[Array, ""],
+        request: PyTree,
+        replies: PyTree,
+        attackers: Bool[Array, " parties"],
+        protocol: Protocol,
+    ) -> PyTree:
         del request
         forged = {}
         for name, largest in _sums(protocol).items():
@@ -136,8 +152,15 @@ class RandomMetric(_OnValues):
 class InvertedMetric(_OnValues):
     """Each sum x becomes largest − x: with antithetic halves exactly the negative of the honest contribution."""
 
-    def tamper(self, key: jax.Array, request: Any, replies: Any, attackers: jax.Array, protocol: Protocol) -> Any:
-        """As :meth:`Attack.tamper`."""
+    @override
+    def tamper(
+        self,
+        key: Key[Array, ""],
+        request: PyTree,
+        replies: PyTree,
+        attackers: Bool[Array, " parties"],
+        protocol: Protocol,
+    ) -> PyTree:
         del key, request
         forged = {}
         for name, largest in _sums(protocol).items():
@@ -182,14 +205,21 @@ class TargetedSeeds(_OnValues):
         if not 0 <= self.target_seed < 2**32:
             raise ConfigError(f"target_seed must be in [0, 2³²), got {self.target_seed}.")
 
-    def direction(self, weights: jax.Array) -> jax.Array:
-        """Where the attackers want to go from these weights: float32 [n]."""
+    def direction(self, weights: Float[Array, " n"]) -> Float[Array, " n"]:
+        """The direction in which the attackers push the model from these weights: float32 [n]."""
         if self.target == "reverse":
             return -weights
         return jnp.asarray(perturbation(self.target_seed, weights.shape[0]))
 
-    def tamper(self, key: jax.Array, request: Any, replies: Any, attackers: jax.Array, protocol: Protocol) -> Any:
-        """As :meth:`Attack.tamper`."""
+    @override
+    def tamper(
+        self,
+        key: Key[Array, ""],
+        request: PyTree,
+        replies: PyTree,
+        attackers: Bool[Array, " parties"],
+        protocol: Protocol,
+    ) -> PyTree:
         size = request.weights.shape[0]
         direction = self.direction(request.weights)
 

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
 
 _VERSION = 1
@@ -61,7 +62,7 @@ def _settle(folder: Path) -> None:
             os.close(handle)
 
 
-def save(path: Path, tree: Any, about: dict[str, Any]) -> None:
+def save(path: Path, tree: PyTree, about: dict[str, Any]) -> None:
     """Write a pytree of arrays.
 
     Args:
@@ -76,22 +77,22 @@ def save(path: Path, tree: Any, about: dict[str, Any]) -> None:
     write_atomically(path, buffer.getvalue())
 
 
-def _plain(leaf: Any) -> np.ndarray:
+def _plain(leaf: PyTree) -> np.ndarray:
     """An array as a file holds it; of random keys, their words."""
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
-def _keyed(found: np.ndarray, like: Any) -> Any:
+def _keyed(found: np.ndarray, like: PyTree) -> PyTree:
     if not _is_key(like):
         return found
     return jax.random.wrap_key_data(jax.numpy.asarray(found), impl=jax.random.key_impl(like))
 
 
-def _is_key(leaf: Any) -> bool:
+def _is_key(leaf: PyTree) -> bool:
     return isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def load(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
+def load(path: Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
     """Read what :func:`save` wrote.
 
     Args:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, UInt32
+
+from fedrank.core.arrays import PyTree
 
 
-def leading(tree: Any) -> int:
+def leading(tree: PyTree) -> int:
     """Length of the leading axis of a pytree's leaves."""
     return jax.tree.leaves(tree)[0].shape[0]
 
 
 def in_chunks(
-    answers: Callable[..., tuple[Any, Any]], own: Any, late: jax.Array, chunk: int, numbers: Any = None
-) -> tuple[Any, Any]:
-    """Map over parties, ``chunk`` at a time; what is left over goes last, in one smaller chunk."""
+    answers: Callable[..., tuple[PyTree, PyTree]],
+    own: PyTree,
+    late: Bool[Array, " parties"],
+    chunk: int,
+    numbers: UInt32[Array, " parties"] | None = None,
+) -> tuple[PyTree, PyTree]:
+    """Map ``answers`` over the parties, ``chunk`` at a time, with a smaller chunk at the end where one is left."""
     parties = leading(own)
     numbers = jnp.arange(parties, dtype=jnp.uint32) if numbers is None else numbers
     whole = parties // chunk * chunk

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.protocol import Party, Protocol
@@ -156,7 +157,7 @@ class ServerSide:
         self.config, self.protocol, self.parties = config, protocol, parties
         self.n_parties, self.setup = n_parties, setup
 
-    def state(self) -> Any:
+    def state(self) -> PyTree:
         """The server's state before the first round."""
         if self.parties is None:
             return self.protocol.init(jax.random.key(self.config.seed))
@@ -167,7 +168,7 @@ class ServerSide:
         """Measures of a model, float32 [parameters], as rows of ``metrics.jsonl``; None: the server has no data."""
         return None
 
-    def write_models(self, home: RunFolder, state: Any) -> None:
+    def write_models(self, home: RunFolder, state: PyTree) -> None:
         """Write the models of the last state to ``weights/``: by default one tensor named ``weights``."""
         home.weights(Vector(), self.config.seed, np.asarray(self.protocol.weights(state)))
 
@@ -201,7 +202,7 @@ class SetupSide(abc.ABC):
         """The party before the setup; raises FedrankError where its data cannot be used."""
 
     @abc.abstractmethod
-    def draws(self, exchange: int) -> Any:
+    def draws(self, exchange: int) -> PyTree:
         """What an exchange draws from: None for the operating system."""
 
     @abc.abstractmethod
@@ -253,7 +254,7 @@ class NodeSide:
         """
         raise NotImplementedError(f"{type(self).__name__} must override block: which parties answer at this node")
 
-    def finished(self, remembered: dict[str, np.ndarray], own: Any, request: bytes) -> None:
+    def finished(self, remembered: dict[str, np.ndarray], own: PyTree, request: bytes) -> None:
         """Called after the last reply of a run; by default does nothing.
 
         Args:

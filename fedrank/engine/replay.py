@@ -1,4 +1,4 @@
-"""A server's model again, from the log of what it was told.
+"""Replay: recompute a server's model from the log of the replies that it was told.
 
 What a server does is a function of its first state and of the replies, so that the log gives the very model, and
 another one for any choice of parties. Leaving a party out *removes its replies*. It is not training without it: the
@@ -7,17 +7,17 @@ others answered questions that its replies had a part in.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool
 
+from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Protocol
 from fedrank.engine.simulator import selective
 
 
-def replay(protocol: Protocol, states: Any, replies: tuple[Any, ...], arrived: Any) -> Any:
+def replay(protocol: Protocol, states: PyTree, replies: tuple[PyTree, ...], arrived: Bool[AnyArray, "..."]) -> PyTree:
     """States after all rounds of a log.
 
     Args:

@@ -14,7 +14,9 @@ from typing import Any
 
 import jax
 import polars as pl
+from jaxtyping import Array, Key
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
 from fedrank.engine import checkpoint
 from fedrank.engine.progress import Listener, Progress
@@ -68,11 +70,11 @@ class Runner(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def shared(self) -> Any:
+    def shared(self) -> PyTree:
         """What all parties hold in common."""
 
     @abc.abstractmethod
-    def start(self) -> tuple[jax.Array, Any, Any]:
+    def start(self) -> tuple[Key[Array, " runs"], PyTree, PyTree]:
         """Keys [runs], states and the parties' own states before the first round."""
 
     @abc.abstractmethod
@@ -88,7 +90,7 @@ class Runner(abc.ABC):
         """
 
     @abc.abstractmethod
-    def evaluate(self, states: Any, own: Any, done: int) -> None:
+    def evaluate(self, states: PyTree, own: PyTree, done: int) -> None:
         """Measure the models after so many rounds."""
 
     @abc.abstractmethod
@@ -100,7 +102,7 @@ class Runner(abc.ABC):
         """Write the ledger and the privacy of the rounds that took place, not of those that were planned."""
 
     @abc.abstractmethod
-    def write_results(self, states: Any, own: Any, seconds: float, rate: float | None) -> None:
+    def write_results(self, states: PyTree, own: PyTree, seconds: float, rate: float | None) -> None:
         """Write what there is at the end; ``rate`` is interactions per second."""
 
     def restore(self, done: int) -> None:
@@ -142,7 +144,9 @@ class Runner(abc.ABC):
             raise Interrupted(self.home.path, done)
         return self.home.path
 
-    def _loop(self, keys: Any, states: Any, own: Any, done: int, since: float) -> tuple[Any, Any, int]:
+    def _loop(
+        self, keys: Key[Array, " runs"], states: PyTree, own: PyTree, done: int, since: float
+    ) -> tuple[PyTree, PyTree, int]:
         config = self.config
         every, step = config.evaluation.every, self._step()
         met: set[int] = set()
@@ -198,7 +202,7 @@ class Runner(abc.ABC):
         ]
         return pl.concat(parts).select(list(SCHEMA)) if parts else pl.DataFrame(schema=SCHEMA)
 
-    def _save(self, states: Any, own: Any, done: int, seconds: float) -> None:
+    def _save(self, states: PyTree, own: PyTree, done: int, seconds: float) -> None:
         self.write_crossed(done)
         self.keep()
         about = {"config": as_dict(self.config), "round": done, "seconds": seconds}

@@ -6,10 +6,10 @@ The same ``ask``, ``respond`` and ``tell`` as in a deployment; a deployed party 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
 
 import numpy as np
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.ledger import Ledger
 from fedrank.core.messages import Layout
 from fedrank.core.protocol import Party, Protocol
@@ -23,7 +23,7 @@ def run_setup(
     absent: Collection[tuple[str, int]] = (),
     through_bytes: bool = False,
     heard: Callable[[str], None] | None = None,
-) -> tuple[Any, list[Party], Ledger]:
+) -> tuple[PyTree, list[Party], Ledger]:
     """One round of exchanges on the host.
 
     Args:
@@ -50,7 +50,7 @@ def run_setup(
         gone |= {party for name, party in absent if name == exchange.name}
         asked = exchange.asked(state, len(parties))
         asked = np.ones(len(parties), bool) if asked is None else np.asarray(asked, bool)
-        replies: list[Any] = [None] * len(parties)
+        replies: list[PyTree] = [None] * len(parties)
         for number in np.flatnonzero(asked).tolist():
             request = exchange.address(state, number)
             if through_bytes:
@@ -65,7 +65,7 @@ def run_setup(
     return state, parties, ledger
 
 
-def stacked(layout: Layout, replies: list[Any]) -> Any:
+def stacked(layout: Layout, replies: list[PyTree]) -> PyTree:
     """Replies as one message whose leaves have a leading axis of parties; zeros for who was not heard."""
     first = next((reply for reply in replies if reply is not None), None)
 

@@ -9,6 +9,7 @@ replies to a question of some rounds ago, and replies that attackers send.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,7 +17,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Int32, Integer, Key, Shaped, UInt32
 
+from fedrank.core.arrays import AnyArray, AnyInt, PyTree
 from fedrank.core.errors import AnswerError, ConfigError
 from fedrank.core.messages import register_with_jax
 from fedrank.core.protocol import Environment, Exchange, Party, Protocol
@@ -40,7 +43,7 @@ class SimState(NamedTuple):
     """
 
     server: Any
-    world: Any
+    world: PyTree
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,8 @@ class Conditions:
             )
 
 
-def run_keys(seeds: Any) -> jax.Array:
-    """One typed key a seed.
+def run_keys(seeds: Sequence[int] | range | Integer[AnyArray, " runs"]) -> Key[Array, " runs"]:
+    """One typed key for each seed.
 
     Args:
         seeds: Integers [runs].
@@ -91,21 +94,26 @@ def selective(protocol: Protocol) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Answered:
-    """One exchange of one round: whoever is asked answers, and the server is told."""
+    """One exchange of one round: the parties that are asked answer, and the server is told their replies."""
 
     simulator: Simulator
     exchange: Exchange
     index: int
-    key: jax.Array
-    shared: Any
-    number: Any
-    late: jax.Array
-    arrived: jax.Array
-    attack: jax.Array
-    past: Any
+    key: Key[Array, ""]
+    shared: PyTree
+    number: AnyInt
+    late: Bool[Array, " parties"]
+    arrived: Bool[Array, " parties"]
+    attack: Key[Array, ""]
+    past: PyTree
 
-    def __call__(self, state: Any, own: Any, request: Any) -> tuple[Any, Any, Any, jax.Array]:
-        """State, own, replies [parties, ...], and how many requests and replies crossed."""
+    def __call__(
+        self, state: PyTree, own: PyTree, request: PyTree
+    ) -> tuple[PyTree, PyTree, PyTree, Int32[Array, " 2"]]:
+        """The server's new state, what the parties keep, their replies [parties, ...], and the counts of messages.
+
+        The counts are int32 [2]: how many requests and replies crossed.
+        """
         s, exchange, parties = self.simulator, self.exchange, leading(own)
         asked = exchange.asked(state, parties)
         arrived = self.arrived if asked is None else self.arrived & asked
@@ -118,13 +126,13 @@ class _Answered:
         count = jnp.zeros_like(count) if exchange.silent else count
         return exchange.tell(state, replies, arrived), own, replies, count.astype(jnp.int32)
 
-    def not_due(self, state: Any, own: Any, request: Any) -> tuple[Any, Any, Any, jax.Array]:
-        """The same where nothing happens."""
+    def not_due(self, state: PyTree, own: PyTree, request: PyTree) -> tuple[PyTree, PyTree, PyTree, Int32[Array, " 2"]]:
+        """The result of a round in which the exchange does not take place: nothing changes and nothing crosses."""
         shapes = jax.eval_shape(lambda: self._replies(own, request, self.exchange.asked(state, leading(own)))[1])
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         return state, own, nothing, jnp.zeros(2, jnp.int32)
 
-    def _replies(self, own: Any, request: Any, asked: Any) -> tuple[Any, Any]:
+    def _replies(self, own: PyTree, request: PyTree, asked: Bool[AnyArray, " parties"] | None) -> tuple[PyTree, PyTree]:
         parties, chunk = leading(own), self.simulator.chunk
         most = min(parties, self.exchange.max_asked(parties))
         if asked is None or most == parties:
@@ -146,7 +154,9 @@ class _Answered:
         empty = jax.tree.map(lambda leaf: jnp.zeros((parties, *leaf.shape[1:]), leaf.dtype), replies)
         return jax.tree.map(keep, own, mine, after), jax.tree.map(put, empty, replies)
 
-    def _answers(self, request: Any, own: Any, numbers: jax.Array, late: jax.Array) -> tuple[Any, Any]:
+    def _answers(
+        self, request: PyTree, own: PyTree, numbers: UInt32[Array, " chunk"], late: Bool[Array, " chunk"]
+    ) -> tuple[PyTree, PyTree]:
         def answer(own, party, late):
             question = request
             if self.past is not None:  # the oldest of the questions that are kept
@@ -160,7 +170,7 @@ class _Answered:
         return party.own, reply
 
 
-def _beside(flags: jax.Array, leaf: jax.Array) -> jax.Array:
+def _beside(flags: Bool[AnyArray, " parties"], leaf: Shaped[Array, "parties ..."]) -> Bool[AnyArray, "parties ..."]:
     return flags.reshape(flags.shape + (1,) * (leaf.ndim - flags.ndim))
 
 
@@ -198,8 +208,14 @@ class Simulator:
         return found[0] if found else None
 
     def start(
-        self, keys: jax.Array, parties: Party, *, per_run: bool = False, begin: Any = None, each: Any = ()
-    ) -> tuple[Any, Any]:
+        self,
+        keys: Key[Array, " runs"],
+        parties: Party,
+        *,
+        per_run: bool = False,
+        begin: Callable[..., PyTree] | None = None,
+        each: Sequence[PyTree] = (),
+    ) -> tuple[PyTree, PyTree]:
         """Server states and parties' own states before the first round, one a run.
 
         Args:
@@ -232,9 +248,9 @@ class Simulator:
         return states, own
 
     def advance(
-        self, keys: jax.Array, states: Any, shared: Any, own: Any, first_round: int, rounds: int
-    ) -> tuple[Any, Any, dict[str, Any]]:
-        """Some rounds more.
+        self, keys: Key[Array, " runs"], states: PyTree, shared: PyTree, own: PyTree, first_round: int, rounds: int
+    ) -> tuple[PyTree, PyTree, dict[str, Any]]:
+        """Simulate a number of rounds of all runs.
 
         Args:
             keys: Typed keys [runs].
@@ -256,24 +272,26 @@ class Simulator:
             return self._advance_debug(keys, states, shared, own, first_round, rounds)
         return _advance(self, rounds, keys, states, shared, own, jnp.uint32(first_round))
 
-    def server(self, states: Any) -> Any:
+    def server(self, states: PyTree) -> PyTree:
         """The protocol's own states among what :meth:`start` and :meth:`advance` return."""
         states = states.server if isinstance(states, SimState) else states
         return states[0] if self.conditions.late else states
 
-    def _first(self, state: Any) -> Any:
+    def _first(self, state: PyTree) -> PyTree:
         if not self.conditions.late:
             return state
         asked = tuple(exchange.ask(state) for exchange in self.protocol.exchanges)
         past = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.conditions.delay, *jnp.shape(leaf))), asked)
         return state, past
 
-    def _key(self, key: jax.Array, number: Any, party: Any, exchange: int) -> jax.Array:
+    def _key(self, key: Key[Array, ""], number: AnyInt, party: AnyInt, exchange: int) -> Key[Array, ""]:
         """A party's key in a round; where there are several exchanges, each has one of its own."""
         mine = party_key(key, number, party)
         return mine if len(self.protocol.exchanges) == 1 else jax.random.fold_in(mine, exchange)
 
-    def _round(self, key: jax.Array, state: Any, shared: Any, own: Any, number: Any) -> tuple[Any, Any, dict]:
+    def _round(
+        self, key: Key[Array, ""], state: PyTree, shared: PyTree, own: PyTree, number: AnyInt
+    ) -> tuple[PyTree, PyTree, dict]:
         c, parties = self.conditions, leading(own)
         fate, attack = (party_key(key, number, fold) for fold in (_FATE, _ATTACK))
         arrived = ~jax.random.bernoulli(fate, c.dropout, (parties,)) if c.dropout else jnp.ones(parties, bool)
@@ -308,7 +326,7 @@ class Simulator:
             state = SimState(state, world)
         return state, own, {**seen, "replies": tuple(kept), "arrived": arrived} if self.record else seen
 
-    def _seen(self, state: Any, shared: Any, own: Any, crossed: jax.Array, lived: dict) -> dict[str, Any]:
+    def _seen(self, state: PyTree, shared: PyTree, own: PyTree, crossed: jax.Array, lived: dict) -> dict[str, Any]:
         """What there is to say about a round that is over."""
         experience = jax.vmap(lambda own: self.protocol.experience(Party(shared, own)))(own)
         seen: dict[str, Any] = jax.tree.map(jnp.mean, experience)
@@ -319,7 +337,7 @@ class Simulator:
         return {**seen, "crossed": crossed} if selective(self.protocol) else seen
 
     def _advance_debug(self, keys, states, shared, own, first_round, rounds):
-        history: list[Any] = []
+        history: list[PyTree] = []
         with jax.disable_jit():
             for number in range(first_round, first_round + rounds):
                 row = []
@@ -343,7 +361,7 @@ class Simulator:
                 continue
             request, asked = exchange.ask(state), exchange.asked(state, parties)
             arrived = jnp.ones(parties, bool) if asked is None else asked
-            replies: list[Any] = [None] * parties
+            replies: list[PyTree] = [None] * parties
             for party in np.flatnonzero(np.asarray(arrived)).tolist():
                 question = (
                     jax.tree.map(lambda leaf, party=party: leaf[party], request) if exchange.personal else request
@@ -368,7 +386,7 @@ class Simulator:
         return (state if world is None else SimState(state, world)), own, seen
 
 
-def _stacked(trees: list[Any]) -> Any:
+def _stacked(trees: list[PyTree]) -> PyTree:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
+from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Protocol
 from fedrank.engine.attackers import ATTACKS, Attack, reply_fields
@@ -60,8 +62,8 @@ class Lie(_OnWeights):
 
     z: float | None = None
 
-    def shift(self, attackers: jax.Array) -> jax.Array:
-        """Standard deviations that these attackers, bool [parties], move: float32."""
+    def shift(self, attackers: Bool[Array, " parties"]) -> Float[Array, ""]:
+        """How many standard deviations the attackers, bool [parties], move away from their mean: float32."""
         if self.z is not None:
             return jnp.float32(self.z)
         n, m = attackers.shape[0], jnp.sum(attackers)
@@ -69,8 +71,15 @@ class Lie(_OnWeights):
         # From the other tail, where single precision has more digits.
         return -jax.scipy.special.ndtri(jnp.maximum(supporters / jnp.maximum(n - m, 1), 1e-6))
 
-    def tamper(self, key: jax.Array, request: Any, replies: Any, attackers: jax.Array, protocol: Protocol) -> Any:
-        """As :meth:`~fedrank.engine.attackers.Attack.tamper`."""
+    @override
+    def tamper(
+        self,
+        key: Key[Array, ""],
+        request: PyTree,
+        replies: PyTree,
+        attackers: Bool[Array, " parties"],
+        protocol: Protocol,
+    ) -> PyTree:
         del key, request, protocol
         mean, std = _moments(replies.weights, attackers)
         crafted = mean - self.shift(attackers) * std
@@ -95,8 +104,15 @@ class FangTrimmedMean(_OnWeights):
         2020, Section 3.3, partial knowledge.
     """
 
-    def tamper(self, key: jax.Array, request: Any, replies: Any, attackers: jax.Array, protocol: Protocol) -> Any:
-        """As :meth:`~fedrank.engine.attackers.Attack.tamper`."""
+    @override
+    def tamper(
+        self,
+        key: Key[Array, ""],
+        request: PyTree,
+        replies: PyTree,
+        attackers: Bool[Array, " parties"],
+        protocol: Protocol,
+    ) -> PyTree:
         del protocol
         mean, std = _moments(replies.weights, attackers)
         rising = _rising(mean, request.weights)
@@ -142,8 +158,15 @@ class FangKrum(_OnWeights):
         if not 1e-30 < self.threshold < 1e30:
             raise ConfigError(f"threshold must be positive and finite, got {self.threshold}.")
 
-    def tamper(self, key: jax.Array, request: Any, replies: Any, attackers: jax.Array, protocol: Protocol) -> Any:
-        """As :meth:`~fedrank.engine.attackers.Attack.tamper`."""
+    @override
+    def tamper(
+        self,
+        key: Key[Array, ""],
+        request: PyTree,
+        replies: PyTree,
+        attackers: Bool[Array, " parties"],
+        protocol: Protocol,
+    ) -> PyTree:
         del protocol
         start, own = request.weights, replies.weights
         mean, _ = _moments(own, attackers)
@@ -155,8 +178,10 @@ class FangKrum(_OnWeights):
         first = jnp.arange(attackers.shape[0]) == jnp.argmax(attackers)
         return _sent(replies, attackers, crafted[None, :] + jnp.where(first[:, None], 0.0, around))
 
-    def step(self, start: jax.Array, own: jax.Array, attackers: jax.Array) -> jax.Array:
-        """λ.
+    def step(
+        self, start: Float[Array, " n"], own: Float[Array, "parties n"], attackers: Bool[Array, " parties"]
+    ) -> Float[Array, ""]:
+        """λ, the length of the step against the direction of the model.
 
         Args:
             start: float32 [n], w₀.
@@ -231,8 +256,15 @@ class ScaledInverse(_OnWeights):
         if not 0 <= self.noise < 1e30:
             raise ConfigError(f"noise must be at least 0 and finite, got {self.noise}.")
 
-    def tamper(self, key: jax.Array, request: Any, replies: Any, attackers: jax.Array, protocol: Protocol) -> Any:
-        """As :meth:`~fedrank.engine.attackers.Attack.tamper`."""
+    @override
+    def tamper(
+        self,
+        key: Key[Array, ""],
+        request: PyTree,
+        replies: PyTree,
+        attackers: Bool[Array, " parties"],
+        protocol: Protocol,
+    ) -> PyTree:
         del protocol
         start = request.weights[None, :]
         update = replies.weights - start
@@ -243,12 +275,14 @@ class ScaledInverse(_OnWeights):
         return _sent(replies, attackers, start - 2 * gamma * update + noise)
 
 
-def _sent(replies: Any, attackers: jax.Array, forged: jax.Array) -> Any:
+def _sent(replies: PyTree, attackers: Bool[Array, " parties"], forged: Float[Array, "parties n"]) -> PyTree:
     """The replies with these weights, float32 [parties, n], where somebody attacks."""
     return dataclasses.replace(replies, weights=jnp.where(attackers[:, None], forged, replies.weights))
 
 
-def _moments(weights: jax.Array, attackers: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _moments(
+    weights: Float[Array, "parties n"], attackers: Bool[Array, " parties"]
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """Mean and standard deviation of the attackers' weights, float32 [n] each; zero if nobody attacks."""
     count = jnp.maximum(jnp.sum(attackers), 1)
     mean = jnp.sum(jnp.where(attackers[:, None], weights, 0.0), axis=0) / count
@@ -256,6 +290,6 @@ def _moments(weights: jax.Array, attackers: jax.Array) -> tuple[jax.Array, jax.A
     return mean, jnp.sqrt(jnp.sum(square, axis=0) / count)
 
 
-def _rising(mean: jax.Array, start: jax.Array) -> jax.Array:
+def _rising(mean: Float[Array, " n"], start: Float[Array, " n"]) -> Float[Array, " n"]:
     """1 where the mean is above the start, −1 elsewhere: float32 [n]."""
     return jnp.where(mean > start, 1.0, -1.0)

@@ -10,9 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from jaxtyping import Bool, Key, Shaped
+from typing_extensions import override
+
+from fedrank.core.arrays import AnyArray, AnyInt, JaxArray, PyTree
 from fedrank.core.messages import Layout
 from fedrank.core.privacy_report import PrivacyReport
-from fedrank.core.protocol import Environment, Exchange, Party, Protocol
+from fedrank.core.protocol import Environment, Exchange, Party, Protocol, Randomness
 
 
 class Overheard(NamedTuple):
@@ -23,7 +27,7 @@ class Overheard(NamedTuple):
         reply: What it answered.
     """
 
-    request: Any
+    request: PyTree
     reply: Any
 
 
@@ -43,51 +47,51 @@ class Tapped(Exchange):
     personal = property(lambda self: self.inner.personal)  # type: ignore[assignment]
 
     @property
+    @override
     def environment(self) -> Environment | None:  # type: ignore[override] - elsewhere an attribute of the class
-        """As inside."""
         return self.inner.environment
 
     @property
+    @override
     def request(self) -> Layout:
-        """As inside: what crosses is the same."""
         return self.inner.request
 
     @property
+    @override
     def reply(self) -> Layout:
-        """As inside."""
         return self.inner.reply
 
-    def ask(self, state: Any) -> Any:
-        """As inside."""
+    @override
+    def ask(self, state: PyTree) -> PyTree:
         return self.inner.ask(state)
 
-    def due(self, number: Any) -> Any:
-        """As inside."""
+    @override
+    def due(self, number: AnyInt) -> bool | Bool[AnyArray, ""]:
         return self.inner.due(number)
 
-    def asked(self, state: Any, parties: int) -> Any:
-        """As inside."""
+    @override
+    def asked(self, state: PyTree, parties: int) -> Bool[AnyArray, "{parties}"] | None:
         return self.inner.asked(state, parties)
 
+    @override
     def max_asked(self, parties: int) -> int:
-        """As inside."""
         return self.inner.max_asked(parties)
 
-    def draw(self, key: Any) -> Any:
-        """As inside."""
+    @override
+    def draw(self, key: Randomness) -> PyTree:
         return self.inner.draw(key)
 
-    def draw_from_os(self) -> Any:
-        """As inside."""
+    @override
+    def draw_from_os(self) -> PyTree:
         return self.inner.draw_from_os()
 
-    def respond(self, request: Any, party: Party, draws: Any) -> tuple[Party, Overheard]:
-        """The reply, and what it answers."""
+    @override
+    def respond(self, request: PyTree, party: Party, draws: PyTree) -> tuple[Party, Overheard]:
         party, reply = self.inner.respond(request, party, draws)
         return party, Overheard(request, reply)
 
-    def tell(self, state: Any, replies: Overheard, arrived: Any) -> Any:
-        """The replies alone."""
+    @override
+    def tell(self, state: PyTree, replies: Overheard, arrived: Bool[AnyArray, " parties"]) -> PyTree:
         return self.inner.tell(state, replies.reply, arrived)
 
 
@@ -104,26 +108,26 @@ class Wiretap(Protocol):
     name = property(lambda self: self.inner.name)  # type: ignore[assignment]
 
     @property
+    @override
     def exchanges(self) -> tuple[Exchange, ...]:
-        """The same, tapped."""
         return tuple(Tapped(exchange) for exchange in self.inner.exchanges)
 
-    def init(self, key: Any) -> Any:
-        """As inside."""
+    @override
+    def init(self, key: Key[JaxArray, ""] | None) -> PyTree:
         return self.inner.init(key)
 
-    def weights(self, state: Any) -> Any:
-        """As inside."""
+    @override
+    def weights(self, state: PyTree) -> PyTree:
         return self.inner.weights(state)
 
-    def watch(self, state: Any) -> dict[str, Any]:
-        """As inside."""
+    @override
+    def watch(self, state: PyTree) -> dict[str, Shaped[AnyArray, "..."]]:
         return self.inner.watch(state)
 
+    @override
     def account(self, rounds: int, delta: float) -> PrivacyReport:
-        """As inside; a wiretap promises nothing more."""
         return self.inner.account(rounds, delta)
 
-    def experience(self, party: Party) -> dict[str, Any]:
-        """As inside."""
+    @override
+    def experience(self, party: Party) -> dict[str, Shaped[AnyArray, ""]]:
         return self.inner.experience(party)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party
 from fedrank.data.sources import is_known
@@ -42,7 +43,7 @@ class RankingServer(ServerSide):
         return None if self._evaluator is None else [vars(score) for score in self._evaluator(weights[None])[0]]
 
     @override
-    def write_models(self, home: RunFolder, state: Any) -> None:
+    def write_models(self, home: RunFolder, state: PyTree) -> None:
         home.weights(self._ranker, self.config.seed, np.asarray(self.protocol.weights(state)))
 
 

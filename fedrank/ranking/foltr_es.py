@@ -37,7 +37,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 from typing_extensions import override
 
 from fedrank.aggregation.differences import ES_DEFENCES, coefficients, in_range, median_of_means
-from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.kernels import weighted_sum, weighted_sum_kernel
 from fedrank.core.messages import Layout
@@ -368,7 +368,7 @@ class TryPerturbation(Exchange, request=Request):
         to_reply = self.settings.clicks_to_reply
         return to_reply.message(draws.seed, to_reply.sums(patterns, draws.privacy, active, jnp), draws.noise, jnp)
 
-    def tell(self, state: ServerState, replies: Any, arrived: Bool[AnyArray, "parties"]) -> ServerState:
+    def tell(self, state: ServerState, replies: PyTree, arrived: Bool[AnyArray, "parties"]) -> ServerState:
         """Estimate the gradient from the replies that arrived and take one step of Adam uphill."""
         s = self.settings
         size = s.ranker.size

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.protocol import Party, Protocol
 from fedrank.metrics.online import OnlineMetric
 from fedrank.ranking.clicks.cascade import CascadeUser
@@ -68,7 +67,7 @@ class RankingProtocol(Protocol):
         return devices(self.ranker, self.users, data, shares, self.interactions, user_index, amounts)
 
     @override
-    def weights(self, state: Any) -> jax.Array:
+    def weights(self, state: PyTree) -> jax.Array:
         return state.weights
 
     @override

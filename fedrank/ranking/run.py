@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder, Score, bytes_up, environment, rows
 from fedrank.engine.runner import Runner
@@ -44,7 +45,7 @@ class RankingRunner(Runner):
         )
 
     @property
-    def shared(self) -> Any:
+    def shared(self) -> PyTree:
         """The queries, which a simulator holds once for all parties."""
         return self.experiment.parties.shared
 
@@ -65,11 +66,11 @@ class RankingRunner(Runner):
         name, values = next(iter(online.items()), ("rounds", done))
         return name, float(np.mean(values))
 
-    def evaluate(self, states: Any, own: Any, done: int) -> None:
+    def evaluate(self, states: PyTree, own: PyTree, done: int) -> None:
         """Keep the exact expected metric and the offline measures of the models after ``done`` rounds."""
         self.frames.append(rows(self.seeds, done, self.evaluator(self._weights(states)), self.per_round))
 
-    def _weights(self, states: Any) -> np.ndarray:
+    def _weights(self, states: PyTree) -> np.ndarray:
         return np.asarray(jax.vmap(self.experiment.protocol.weights)(self.simulator.server(states)))
 
     def write_known(self) -> None:
@@ -115,7 +116,7 @@ class RankingRunner(Runner):
         self.home.json("privacy.json", protocol.account(done, self.config.delta).as_json())
         self.home.ledger(protocol, done, self.experiment.n_parties)
 
-    def write_results(self, states: Any, own: Any, seconds: float, rate: float | None) -> None:
+    def write_results(self, states: PyTree, own: PyTree, seconds: float, rate: float | None) -> None:
         """Write the final rankers, their values query by query, and the speed."""
         weights = self._weights(states)
         for seed, row in zip(self.seeds, weights, strict=True):

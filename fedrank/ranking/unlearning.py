@@ -14,12 +14,12 @@ from __future__ import annotations
 import dataclasses
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Protocol
 from fedrank.engine.attackers import draw_attackers
@@ -91,7 +91,7 @@ def _methods(experiment: Experiment, gone: np.ndarray, tune: int, listener: List
     chunk = max(1, config.compute.chunk // config.seeds)
     without = dataclasses.replace(experiment.conditions, attack=None, attackers=(), absent=tuple(map(bool, gone)))
 
-    def train(conditions: Conditions, states: Any, first: int, rounds: int, record: bool = False):
+    def train(conditions: Conditions, states: PyTree, first: int, rounds: int, record: bool = False):
         simulator = Simulator(protocol, chunk, conditions=conditions, record=record)
         begun, own = simulator.start(keys, parties)
         before = begun if states is None else states
@@ -141,5 +141,5 @@ def _methods(experiment: Experiment, gone: np.ndarray, tune: int, listener: List
     return methods
 
 
-def _weights(protocol: Protocol, states: Any) -> Float[np.ndarray, "seeds parameters"]:
+def _weights(protocol: Protocol, states: PyTree) -> Float[np.ndarray, "seeds parameters"]:
     return np.asarray(jax.vmap(protocol.weights)(states), np.float64)

@@ -30,6 +30,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.metrics.auc import log_loss
@@ -126,13 +127,13 @@ class PersonalisedProtocol(SiloProtocol):
         return 0.0
 
     @override
-    def init(self, key: Key[Array, ""]) -> Any:
+    def init(self, key: Key[Array, ""]) -> PyTree:
         # The same network as MAB-FL's under the same key.
         weights = self.first_model(jax.random.split(key)[0])
         return ServerState(jnp.uint32(0), weights, jnp.zeros(self.silos, jnp.float32))
 
     @override
-    def weights(self, state: Any) -> Float[Array, "*models parameters"]:
+    def weights(self, state: PyTree) -> Float[Array, "*models parameters"]:
         return state.weights
 
     def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, " size"]:
@@ -163,7 +164,7 @@ class PersonalisedProtocol(SiloProtocol):
         )
 
     @override
-    def models(self, state: Any, party: Party) -> dict[str, Float[Array, " size"]]:
+    def models(self, state: PyTree, party: Party) -> dict[str, Float[Array, " size"]]:
         last = self.personal_model(self.offer(state).weights, party)
         own = self.remember_best(last, party).own
         best = jnp.where(own.best > -jnp.inf, own.best_model, last)
@@ -186,11 +187,11 @@ class Train(SiloExchange, request=Model, reply=Trained):
         return epochs * self.settings.trainings, rows
 
     @override
-    def ask(self, state: Any) -> Any:
+    def ask(self, state: PyTree) -> PyTree:
         return self.settings.offer(state)
 
     @override
-    def respond(self, request: Any, party: Party, draws: Any) -> tuple[Party, Any]:
+    def respond(self, request: PyTree, party: Party, draws: PyTree) -> tuple[Party, Any]:
         s, first = self.settings, request.round == 0
         party = s.remember_best(s.personal_model(request.weights, party), party, ~first)
         start = s.starting_model(request.weights, party)
@@ -206,7 +207,7 @@ class Train(SiloExchange, request=Model, reply=Trained):
         return party._replace(own=kept), Trained(s.shared_part(after.model), row_count(party))
 
     @override
-    def tell(self, state: Any, replies: Any, arrived: Bool[Array, " silos"]) -> Any:
+    def tell(self, state: PyTree, replies: PyTree, arrived: Bool[Array, " silos"]) -> PyTree:
         heard = arrived & is_finite(replies.weights)
         rows = update_rows(state.rows, replies.rows, heard)
         weights = average(replies.weights, rows, heard, state.weights)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.protocol import Party
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
 from fedrank.silos.bandit_fedavg import BanditFedAvg
@@ -102,14 +103,14 @@ def _trained(experiment: SiloExperiment, names: tuple[str, ...], conditions: Con
 
 @functools.partial(jax.jit, static_argnums=0)
 def evaluate_runs(
-    protocol: SiloProtocol, states: Any, shared: Any, own: Any, targets: Int[Array, " runs"]
+    protocol: SiloProtocol, states: PyTree, shared: PyTree, own: PyTree, targets: Int[Array, " runs"]
 ) -> dict[str, Float[Array, " runs"]]:
     """:func:`evaluate_one` for every run, each for its own target."""
     return jax.vmap(functools.partial(evaluate_one, protocol, shared))(states, own, targets)
 
 
 def evaluate_one(
-    protocol: SiloProtocol, shared: Any, state: Any, own: Any, target: Int[Array, ""]
+    protocol: SiloProtocol, shared: PyTree, state: PyTree, own: PyTree, target: Int[Array, ""]
 ) -> dict[str, Float[Array, ""]]:
     """The performance of the models of one silo in one run.
 

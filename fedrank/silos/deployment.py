@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party
 from fedrank.data.sources import is_known
@@ -34,7 +34,7 @@ class SilosServer(ServerSide):
         self._experiment = experiment
 
     @override
-    def write_models(self, home: RunFolder, state: Any) -> None:
+    def write_models(self, home: RunFolder, state: PyTree) -> None:
         experiment, protocol, seed = self._experiment, self._experiment.protocol, self.config.seed
         # Weights that are not sent are the silo's own; here they are those of a fresh network.
         fresh = jax.tree.map(lambda leaf: leaf[experiment.targets[0]], experiment.parties.own)

@@ -32,6 +32,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
@@ -218,7 +219,7 @@ class PretrainAndSend(Pretrain, request=Model, reply=Trained):
         return Model(state.round, state.models[0])  # all are the fresh network
 
     @override
-    def respond(self, request: Model, party: Party, draws: Any) -> tuple[Party, Trained]:
+    def respond(self, request: Model, party: Party, draws: PyTree) -> tuple[Party, Trained]:
         s = self.settings
         party = party._replace(own=s.local_update(s.starting_model(request.weights, party), party, draws))
         return party, Trained(s.shared_part(party.own.model), row_count(party))
@@ -258,7 +259,7 @@ class MixAndTrain(SiloExchange, request=Others, reply=TrainedOnMix):
         return Others(state.round, who.astype(jnp.uint32), state.models[who])
 
     @override
-    def respond(self, request: Others, party: Party, draws: Any) -> tuple[Party, TrainedOnMix]:
+    def respond(self, request: Others, party: Party, draws: PyTree) -> tuple[Party, TrainedOnMix]:
         s, first = self.settings, request.round == 0
         if not s.pretrain:  # the silo has no model yet: all that it is sent are the same fresh one
             fresh = s.whole_model(request.weights[0], party.own)

@@ -16,13 +16,13 @@ trains the fresh network that fits it best.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Exchange, Party
 from fedrank.silos.averaging import PersonalisedProtocol, ServerState, Train, average, loss_on
@@ -90,7 +90,7 @@ class TrainInCluster(Train, request=Models, reply=TrainedInCluster):
     """A round: every silo chooses a model, trains it and sends the outcome and its choice."""
 
     @override
-    def respond(self, request: Models, party: Party, draws: Any) -> tuple[Party, TrainedInCluster]:
+    def respond(self, request: Models, party: Party, draws: PyTree) -> tuple[Party, TrainedInCluster]:
         chosen = self.settings.best_fit(request.weights, party).astype(jnp.uint32)
         party, trained = super().respond(request, party, draws)
         return party, TrainedInCluster(trained.weights, trained.rows, chosen)

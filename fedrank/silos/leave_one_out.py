@@ -36,6 +36,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key, UInt32
 from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Exchange, Party
 from fedrank.silos.averaging import PersonalisedProtocol, Train, average
@@ -177,7 +178,7 @@ class TrainActive(Train):
         return state.active
 
     @override
-    def tell(self, state: LeaveOneOutState, replies: Any, arrived: Bool[Array, " silos"]) -> LeaveOneOutState:
+    def tell(self, state: LeaveOneOutState, replies: PyTree, arrived: Bool[Array, " silos"]) -> LeaveOneOutState:
         k = self.settings.silos
         heard = arrived & is_finite(replies.weights)
         rows = update_rows(state.rows, replies.rows, heard)
@@ -203,7 +204,7 @@ class JudgeAll(SiloExchange, request=Candidates, reply=Judged):
         return Candidates(state.models)
 
     @override
-    def respond(self, request: Candidates, party: Party, draws: Any) -> tuple[Party, Judged]:
+    def respond(self, request: Candidates, party: Party, draws: PyTree) -> tuple[Party, Judged]:
         s = self.settings
         judged = jax.vmap(lambda w: s.performance(s.whole_model(w, party.own), party))(request.models)
         own = s.performance(party.own.model, party)

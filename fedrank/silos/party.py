@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party, Protocol
@@ -161,11 +162,11 @@ class SiloProtocol(Protocol):
         """The numbers of a model that cross."""
         return model if self.parameters == self.network.size else model[self.crosses]
 
-    def whole_model(self, weights: Float[Array, " parameters"], own: Any) -> Float[Array, " size"]:
+    def whole_model(self, weights: Float[Array, " parameters"], own: PyTree) -> Float[Array, " size"]:
         """A model from the numbers that crossed and those that the silo kept of its own."""
         return weights if self.parameters == self.network.size else own.model.at[self.crosses].set(weights)
 
-    def offer(self, state: Any) -> Any:
+    def offer(self, state: PyTree) -> Any:
         """The message with which the server hands out what training starts from."""
         return Model(state.round, state.weights)
 
@@ -203,7 +204,7 @@ class SiloProtocol(Protocol):
         return -log_loss(self.network.logits(model, rows.x), rows.y, where)
 
     @abc.abstractmethod
-    def models(self, state: Any, party: Party) -> dict[str, Float[Array, " size"]]:
+    def models(self, state: PyTree, party: Party) -> dict[str, Float[Array, " size"]]:
         """The models that a silo could use now, by name: at least ``"last"``, that of the last round."""
 
     @abc.abstractmethod
@@ -225,11 +226,11 @@ class SiloExchange(Exchange):
     trains = True
 
     @override
-    def draw(self, key: Key[Array, ""]) -> Any:
+    def draw(self, key: Key[Array, ""]) -> PyTree:
         return jax.random.bits(key, self.rng_shape(), jnp.uint32) if self.trains else ()
 
     @override
-    def draw_from_os(self) -> Any:
+    def draw_from_os(self) -> PyTree:
         # The order of rows protects nobody; the operating system is as good a source as any.
         return jnp.asarray(os_words(self.rng_shape())) if self.trains else ()
 
@@ -249,19 +250,19 @@ class Pretrain(SiloExchange, request=Model, reply=Ready):
         return number == 0
 
     @override
-    def ask(self, state: Any) -> Any:
+    def ask(self, state: PyTree) -> PyTree:
         return self.settings.offer(state)
 
-    def train(self, request: Any, party: Party, draws: Any) -> Float[Array, " size"]:
+    def train(self, request: PyTree, party: Party, draws: PyTree) -> Float[Array, " size"]:
         """The silo's first model."""
         return self.settings.train(self.settings.starting_model(request.weights, party), party, draws)
 
     @override
-    def respond(self, request: Any, party: Party, draws: Any) -> tuple[Party, Any]:
+    def respond(self, request: PyTree, party: Party, draws: PyTree) -> tuple[Party, Any]:
         return self.settings.keep(party, self.train(request, party, draws)), Ready(row_count(party))
 
     @override
-    def tell(self, state: Any, replies: Any, arrived: Bool[Array, " silos"]) -> Any:
+    def tell(self, state: PyTree, replies: PyTree, arrived: Bool[Array, " silos"]) -> PyTree:
         return state._replace(rows=update_rows(state.rows, replies.rows, arrived))
 
 

@@ -35,6 +35,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, UInt32
 from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
@@ -269,7 +270,7 @@ class TrainAlone(SiloExchange, request=Nothing, reply=Nothing):
         return Nothing()
 
     @override
-    def respond(self, request: Nothing, party: Party, draws: Any) -> tuple[Party, Nothing]:
+    def respond(self, request: Nothing, party: Party, draws: PyTree) -> tuple[Party, Nothing]:
         s = self.settings
         party = s.keep(party, s.train(party.own.model, party, draws))
         return s.remember_best(party.own.model, party), Nothing()
@@ -290,16 +291,16 @@ class DrawNetwork(TrainAlone):
         return number == 0
 
     @override
-    def draw(self, key: Key[Array, ""]) -> Any:
+    def draw(self, key: Key[Array, ""]) -> PyTree:
         training, network = jax.random.split(key)
         return super().draw(training), jax.random.bits(network, _KEY_SHAPE, jnp.uint32)
 
     @override
-    def draw_from_os(self) -> Any:
+    def draw_from_os(self) -> PyTree:
         return super().draw_from_os(), jnp.asarray(os_words(_KEY_SHAPE))
 
     @override
-    def respond(self, request: Nothing, party: Party, draws: Any) -> tuple[Party, Nothing]:
+    def respond(self, request: Nothing, party: Party, draws: PyTree) -> tuple[Party, Nothing]:
         s, (rng_bits, network) = self.settings, draws
         model = s.network.initial(jax.random.wrap_key_data(network))
         if s.pretrain:

@@ -21,6 +21,7 @@ import polars as pl
 from jaxtyping import Array, Float, Int
 from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.protocol import Party
@@ -68,7 +69,7 @@ _CROSSED = {
 
 @functools.partial(jax.jit, static_argnums=0)
 def performances(
-    protocol: SiloProtocol, states: Any, shared: Any, own: Any, targets: Int[Array, "runs targets"]
+    protocol: SiloProtocol, states: PyTree, shared: PyTree, own: PyTree, targets: Int[Array, "runs targets"]
 ) -> dict[str, Float[Array, "runs targets"]]:
     """The performance of the models of all runs for their targets.
 
@@ -117,7 +118,7 @@ class SiloRunner(Runner):
         return len(self.experiment.targets_of_runs)
 
     @property
-    def shared(self) -> Any:
+    def shared(self) -> PyTree:
         """The rows of all silos, divided for every seed."""
         return self.parties.shared
 
@@ -205,7 +206,7 @@ class SiloRunner(Runner):
                         out.append((seed, round_, int(sent[0]), int(sent[1]), None, split, name, float(value)))
         return pl.DataFrame(out, schema=SCHEMA, orient="row")
 
-    def performances(self, states: Any, own: Any) -> dict[str, Float[np.ndarray, "runs targets"]]:
+    def performances(self, states: PyTree, own: PyTree) -> dict[str, Float[np.ndarray, "runs targets"]]:
         """:func:`performances` of this run's states, on the host."""
         states = self.simulator.server(states)
         return jax.device_get(
@@ -213,7 +214,7 @@ class SiloRunner(Runner):
         )
 
     @override
-    def evaluate(self, states: Any, own: Any, done: int) -> None:
+    def evaluate(self, states: PyTree, own: PyTree, done: int) -> None:
         measure = self._measure
         sign = -1.0 if measure == "log-loss" else 1.0
         for key, values in self.performances(states, own).items():
@@ -328,7 +329,7 @@ class SiloRunner(Runner):
         self.home.json("messages.json", described(exchange for exchange in exchanges.values() if not exchange.silent))
 
     @override
-    def write_results(self, states: Any, own: Any, seconds: float, rate: float | None) -> None:
+    def write_results(self, states: PyTree, own: PyTree, seconds: float, rate: float | None) -> None:
         e = self.experiment
         self._write_tables()
         frame = self.metrics()
@@ -365,7 +366,7 @@ class SiloRunner(Runner):
             "or what models are judged by is undefined"
         ]
 
-    def _write_models(self, states: Any, own: Any) -> None:
+    def _write_models(self, states: PyTree, own: PyTree) -> None:
         """Write the model that each target would keep: the best by its validation rows, else the last."""
         protocol, states = self.experiment.protocol, self.simulator.server(states)
 

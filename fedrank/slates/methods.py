@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.protocol import Protocol
 from fedrank.engine.methods import Method
 from fedrank.slates.config import CentralSlateQConfig, FedSlateConfig, SlateQConfig
@@ -11,19 +12,19 @@ from fedrank.slates.config import CentralSlateQConfig, FedSlateConfig, SlateQCon
 _SLATEQ = "Ie et al.: SlateQ, a Tractable Decomposition for RL with Recommendation Sets, IJCAI 2019"
 
 
-def _fedslate(config: Any, world: Any) -> Protocol:
+def _fedslate(config: Any, world: PyTree) -> Protocol:
     from fedrank.slates.build import protocol_of
 
     return protocol_of(config, world, silent=False, central=False)
 
 
-def _slateq(config: Any, world: Any) -> Protocol:
+def _slateq(config: Any, world: PyTree) -> Protocol:
     from fedrank.slates.build import protocol_of
 
     return protocol_of(config, world, silent=True, central=False)
 
 
-def _slateq_central(config: Any, world: Any) -> Protocol:
+def _slateq_central(config: Any, world: PyTree) -> Protocol:
     from fedrank.slates.build import protocol_of
 
     return protocol_of(config, world, silent=True, central=True)

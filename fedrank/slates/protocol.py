@@ -8,6 +8,7 @@ from typing import Any
 
 from jaxtyping import Array, Float, Key
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.protocol import Party, Protocol
 from fedrank.slates.world.satisfaction import Satisfaction
 
@@ -38,7 +39,7 @@ class PlatformProtocol(Protocol):
 
     @abc.abstractmethod
     def evaluated(
-        self, states: Any, own: Any, keys: Key[Array, "runs episodes"]
+        self, states: PyTree, own: PyTree, keys: Key[Array, "runs episodes"]
     ) -> Float[Array, "runs episodes platforms"]:
         """Engagement in fresh episodes without exploration, summed over the rounds of each.
 
@@ -52,7 +53,7 @@ class PlatformProtocol(Protocol):
         """Kinds and sizes of the networks, as ``model.json`` has them."""
         return {"network": self.name}
 
-    def platform_tensors(self, own: Any) -> Mapping[str, Float[Array, "runs platforms *shape"]]:
+    def platform_tensors(self, own: PyTree) -> Mapping[str, Float[Array, "runs platforms *shape"]]:
         """What is kept of each platform in the files of a finished run, by name.
 
         Args:

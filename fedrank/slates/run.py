@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Array, Float, Key
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.ledger import Ledger
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
@@ -48,7 +49,7 @@ _UNFINISHED = "checkpoint/unfinished.parquet"
 
 @functools.partial(jax.jit, static_argnums=0)
 def evaluated(
-    protocol: PlatformProtocol, states: Any, own: Any, keys: Key[Array, "runs episodes"]
+    protocol: PlatformProtocol, states: PyTree, own: PyTree, keys: Key[Array, "runs episodes"]
 ) -> Float[Array, "runs episodes platforms"]:
     """Engagement of fresh users without exploration, summed over each episode.
 
@@ -83,7 +84,7 @@ class SlateRunner(Runner):
         self.latest = float("nan")
 
     @property
-    def shared(self) -> Any:
+    def shared(self) -> PyTree:
         """Nothing: users are generated."""
         return None
 
@@ -198,7 +199,7 @@ class SlateRunner(Runner):
 
     # -- evaluation ----------------------------------------------------------------------------------------------
 
-    def evaluate(self, states: Any, own: Any, done: int) -> None:
+    def evaluate(self, states: PyTree, own: PyTree, done: int) -> None:
         """Measure the mean engagement of fresh users without exploration, always the same users."""
         found = evaluated(self.experiment.protocol, self.simulator.server(states), own, self.users)
         means = np.asarray(found, np.float64).mean(axis=1)
@@ -294,7 +295,7 @@ class SlateRunner(Runner):
         self.home.text("ledger.jsonl", ledger.text())
         self.home.json("messages.json", described(one for one in protocol.exchanges if not one.silent))
 
-    def write_results(self, states: Any, own: Any, seconds: float, rate: float | None) -> None:
+    def write_results(self, states: PyTree, own: PyTree, seconds: float, rate: float | None) -> None:
         """Write networks, results and speed."""
         e, c = self.experiment, self.config
         self._write_tables()
@@ -313,7 +314,7 @@ class SlateRunner(Runner):
             },
         )
 
-    def _write_models(self, states: Any, own: Any) -> None:
+    def _write_models(self, states: PyTree, own: PyTree) -> None:
         protocol, names = self.experiment.protocol, self.experiment.names
         joint = np.asarray(protocol.weights(self.simulator.server(states)))
         tensors = {kind: np.asarray(values) for kind, values in protocol.platform_tensors(own).items()}

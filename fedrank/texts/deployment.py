@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
 from fedrank.core.privacy_report import Unit
 from fedrank.core.protocol import Party
@@ -90,7 +91,7 @@ class TextsSetup(SetupSide):
         return self._setup.party(texts, self._settings.partition_id)
 
     @override
-    def draws(self, exchange: int) -> Any:
+    def draws(self, exchange: int) -> PyTree:
         number = self._settings.partition_id
         return setup_generator(self._config.seed, exchange, number) if self._seeded else None
 
@@ -142,7 +143,7 @@ class TextsNode(NodeSide):
         return Block(self._sketch, party._replace(own=own), self.numbers)
 
     @override
-    def finished(self, remembered: dict[str, np.ndarray], own: Any, request: bytes) -> None:
+    def finished(self, remembered: dict[str, np.ndarray], own: PyTree, request: bytes) -> None:
         # Do no harm: what the silo's own validation queries say of the ranker, for those who run the node.
         rows = rows_after_setup(remembered)
         received = self._sketch.exchanges[-1].request.decode(request)

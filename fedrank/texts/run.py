@@ -21,6 +21,7 @@ import numpy as np
 import polars as pl
 from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.ledger import Ledger
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
@@ -83,7 +84,7 @@ class TextRunner(Runner):
 
     @property
     @override
-    def shared(self) -> Any:
+    def shared(self) -> PyTree:
         return self.experiment.parties.shared
 
     @override
@@ -100,7 +101,7 @@ class TextRunner(Runner):
         return next(iter(self.experiment.measures)), self.latest
 
     @override
-    def evaluate(self, states: Any, own: Any, done: int) -> None:
+    def evaluate(self, states: PyTree, own: PyTree, done: int) -> None:
         if done == 0:  # nobody has trained yet
             return
         values = self.values(states, own)
@@ -120,7 +121,7 @@ class TextRunner(Runner):
         self.latest = float(latest) if isinstance(latest, float) else float("nan")
         self.frames.append(self._summary(frame, done))
 
-    def values(self, states: Any, own: Any) -> dict[str, dict[str, dict[str, np.ndarray]]]:
+    def values(self, states: PyTree, own: PyTree) -> dict[str, dict[str, dict[str, np.ndarray]]]:
         """Value of every query, by method, scope and measure: float [seeds, silos, queries].
 
         Args:
@@ -284,7 +285,7 @@ class TextRunner(Runner):
         self.home.json("messages.json", described((*setup.exchanges, *protocol.exchanges)))
 
     @override
-    def write_results(self, states: Any, own: Any, seconds: float, rate: float | None) -> None:
+    def write_results(self, states: PyTree, own: PyTree, seconds: float, rate: float | None) -> None:
         values = self.values(states, own)
         self._write_methods()
         self.home.metrics(self.metrics())

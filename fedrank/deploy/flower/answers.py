@@ -20,6 +20,7 @@ import jax
 import numpy as np
 from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.core.messages import Layout
 from fedrank.core.protocol import Exchange, Party, Protocol
@@ -44,7 +45,7 @@ class Memory(abc.ABC):
     """
 
     @abc.abstractmethod
-    def before(self, step: int, like: Any) -> Any:
+    def before(self, step: int, like: PyTree) -> Any:
         """The parties' own state before a step; ``like``, their initial state, where nothing is kept.
 
         Args:
@@ -53,7 +54,7 @@ class Memory(abc.ABC):
         """
 
     @abc.abstractmethod
-    def keep(self, step: int, own: Any) -> None:
+    def keep(self, step: int, own: PyTree) -> None:
         """Keep the parties' own state before this step."""
 
 
@@ -74,13 +75,13 @@ class FolderMemory(Memory):
         self._files = Checkpoints(folder / name, of, ROUNDS_KEPT * exchanges)
 
     @override
-    def before(self, step: int, like: Any) -> Any:
+    def before(self, step: int, like: PyTree) -> Any:
         if step == 0:  # the first request of a run starts from nothing
             shutil.rmtree(self._files.folder, ignore_errors=True)
         return next((own for _, own in self._files.states(like, before=step)), like)
 
     @override
-    def keep(self, step: int, own: Any) -> None:
+    def keep(self, step: int, own: PyTree) -> None:
         self._files.save(step, own)
 
 
@@ -247,7 +248,7 @@ def _drawn(exchange: Exchange, several: bool, key: Any, round_: Any, numbers: An
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _responded(exchange: Exchange, request: Any, shared: Any, own: Any, draws: Any) -> tuple[Any, Any]:
+def _responded(exchange: Exchange, request: PyTree, shared: PyTree, own: PyTree, draws: PyTree) -> tuple[Any, Any]:
     def respond(own, draws):
         party, reply = exchange.respond(request, Party(shared, own), draws)
         return party.own, reply
@@ -255,7 +256,7 @@ def _responded(exchange: Exchange, request: Any, shared: Any, own: Any, draws: A
     return jax.vmap(respond)(own, draws)
 
 
-def pack(layout: Layout, replies: Any, numbers: range, asked: np.ndarray | None = None) -> Answer:
+def pack(layout: Layout, replies: PyTree, numbers: range, asked: np.ndarray | None = None) -> Answer:
     """The replies as bytes; one that cannot be sent, such as weights that are not finite, is left out.
 
     Args:

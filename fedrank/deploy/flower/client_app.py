@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import MissingExtraError
 from fedrank.deploy.flower.answers import SHOWN, Memory, NodeState, answer_for
 from fedrank.deploy.flower.gateway import answer_through
@@ -27,18 +28,18 @@ class ContextMemory(Memory):
         state: A ``flwr.app.RecordDict``.
     """
 
-    def __init__(self, state: Any):
+    def __init__(self, state: PyTree):
         self._state = state
 
     @override
-    def before(self, step: int, like: Any) -> Any:
+    def before(self, step: int, like: PyTree) -> Any:
         steps = [kept for kept in self._steps() if kept <= step]
         if not steps:
             return like
         return jax.tree.unflatten(jax.tree.structure(like), self._state[_name(max(steps))].to_numpy_ndarrays())
 
     @override
-    def keep(self, step: int, own: Any) -> None:
+    def keep(self, step: int, own: PyTree) -> None:
         # The state before it stays too, for a request that is sent again.
         from flwr.app import ArrayRecord  # pyright: ignore[reportMissingImports]
 
@@ -58,7 +59,7 @@ class ContextStore(Store):
         name: Name of the record.
     """
 
-    def __init__(self, state: Any, name: str):
+    def __init__(self, state: PyTree, name: str):
         self._state, self._name = state, f"{RECORD}.{name}"
 
     @override
@@ -77,7 +78,7 @@ def _name(step: Any) -> str:
     return f"{RECORD}-{step}"
 
 
-def state_in_context(state: Any) -> NodeState:
+def state_in_context(state: PyTree) -> NodeState:
     """The state of a node in Flower's context, a ``flwr.app.RecordDict``."""
     return NodeState(ContextMemory(state), ContextStore(state, "setup"), ContextStore(state, SHOWN))
 

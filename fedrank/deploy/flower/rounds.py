@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.protocol import Exchange, Protocol
@@ -125,7 +126,7 @@ class Log(abc.ABC):
         """A question was closed, with these results."""
 
     @abc.abstractmethod
-    def done(self, round_: int, state: Any, tallies: list[Tally]) -> None:
+    def done(self, round_: int, state: PyTree, tallies: list[Tally]) -> None:
         """A round is done; ``state`` is the server's state after it."""
 
 
@@ -147,7 +148,7 @@ class Rounds:
         self._holders = Holders() if selective(protocol) else None
         self._begun = False
 
-    def run(self, state: Any, first: int, rounds: int) -> Any:
+    def run(self, state: PyTree, first: int, rounds: int) -> Any:
         """The server's state after the rounds ``first`` .. ``rounds`` − 1.
 
         Raises:
@@ -321,5 +322,5 @@ def _everybody(block: np.ndarray) -> np.ndarray:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _told(exchange: Exchange, state: Any, replies: Any, arrived: Any) -> Any:
+def _told(exchange: Exchange, state: PyTree, replies: PyTree, arrived: Any) -> Any:
     return exchange.tell(state, replies, arrived)

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
 from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Exchange
@@ -105,11 +106,11 @@ class Kept(Log):
         before = Ledger.read(ledger) if ledger.exists() else Ledger()
         self._requests = Counter(entry.exchange for entry in before if entry.sender == "server")
 
-    def begin(self, state: Any) -> None:
+    def begin(self, state: PyTree) -> None:
         """Measure the model before the first round."""
         self._measure({"round": 0}, state)
 
-    def set_up(self, state: Any, tallies: list[Tally]) -> None:
+    def set_up(self, state: PyTree, tallies: list[Tally]) -> None:
         """The setup is over: write its results; a run that is stopped now continues from here."""
         self._server.write_descriptions(self._home)
         self._measure({"round": 0, "setup": as_rows(tallies)}, state)
@@ -133,7 +134,7 @@ class Kept(Log):
         _append(self._home.path / "ledger.jsonl", entry.text())
 
     @override
-    def done(self, round_: int, state: Any, tallies: list[Tally]) -> None:
+    def done(self, round_: int, state: PyTree, tallies: list[Tally]) -> None:
         # The state first: a run that is resumed may measure a round twice, but must not leave one out.
         self.checkpoints.save(round_ + 1, state)
         row = {"round": round_ + 1, "exchanges": [tally.as_json() for tally in tallies]}
@@ -146,7 +147,7 @@ class Kept(Log):
             sum(tally.seconds for tally in tallies),
         )  # fmt: skip
 
-    def _measure(self, row: dict[str, Any], state: Any) -> None:
+    def _measure(self, row: dict[str, Any], state: PyTree) -> None:
         due = row["round"] % self._config.evaluation.every == 0 or row["round"] == self._config.rounds
         if due:
             scores = self._server.scores(np.asarray(self._server.protocol.weights(state)))

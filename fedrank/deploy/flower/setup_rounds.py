@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
 from fedrank.core.protocol import Exchange, Protocol
 from fedrank.deploy.flower.holders import Holders
@@ -76,7 +77,7 @@ class SetupRounds(Rounds):
         )
 
     def _heard(
-        self, index: int, exchange: Exchange, state: Any, asked: np.ndarray, tallies: list[Tally]
+        self, index: int, exchange: Exchange, state: PyTree, asked: np.ndarray, tallies: list[Tally]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Bytes of all silos' replies, uint8 [silos, bytes], and who was heard, bool [silos]."""
         rows, arrived = self._nothing(exchange.reply), np.zeros(self._parties, bool)

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.hub.folder import HubFolder
@@ -107,7 +107,7 @@ def _replay(home: HubFolder, settings: HubSettings, store: Store, away: frozense
             counts["left"] += left
             yield row.number, reports
 
-    def check(number: int, state: Any) -> None:
+    def check(number: int, state: PyTree) -> None:
         if number in digests and not away:
             counts["models"] += 1
             counts["alike"] += learning.digest(state) == digests[number]

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from fedrank.core.arrays import PyTree
 from fedrank.deploy.hub.outcome import Outcome
 from fedrank.deploy.hub.store import StoreError
 
@@ -54,7 +55,7 @@ class Inbox:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self.loop: asyncio.AbstractEventLoop | None = None
 
-    async def ask(self, kind: str, round_: int = 0, device: int = 0, data: bytes = b"") -> Any:
+    async def ask(self, kind: str, round_: int = 0, device: int = 0, data: bytes = b"") -> PyTree:
         """Put a job into the queue and wait for its result."""
         future = asyncio.get_running_loop().create_future()
         self._jobs.put(Job(kind, future, round_, device, data))

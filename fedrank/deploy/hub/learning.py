@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.protocol import Exchange, Protocol
 from fedrank.privacy.randomised_response import debiased
@@ -57,23 +58,23 @@ class Learning:
         self.exchange: Exchange = protocol.exchanges[0]
         self._tell = jax.jit(self.exchange.tell)
 
-    def init(self) -> Any:
+    def init(self) -> PyTree:
         """The state before the first round."""
         return self.protocol.init(jax.random.key(0))
 
-    def request(self, state: Any) -> bytes:
+    def request(self, state: PyTree) -> bytes:
         """The request that devices get, as bytes."""
         return self.exchange.request.encode(jax.device_get(self.exchange.ask(state)))
 
-    def weights(self, state: Any) -> np.ndarray:
+    def weights(self, state: PyTree) -> np.ndarray:
         """Weights of the model, float32 [parameters]."""
         return np.asarray(self.protocol.weights(state), np.float32)
 
-    def digest(self, state: Any) -> bytes:
+    def digest(self, state: PyTree) -> bytes:
         """SHA-256 of the model's bytes, 32 bytes."""
         return hashlib.sha256(self.weights(state).astype("<f4").tobytes()).digest()
 
-    def tell(self, state: Any, messages: Sequence[bytes]) -> Any:
+    def tell(self, state: PyTree, messages: Sequence[bytes]) -> PyTree:
         """The state after messages, each of which :meth:`~fedrank.core.messages.Layout.decode` accepts.
 
         Args:
@@ -82,11 +83,11 @@ class Learning:
         """
         return self._told(state, messages, _room(len(messages)))
 
-    def warm(self, state: Any, reports: int) -> None:
+    def warm(self, state: PyTree, reports: int) -> None:
         """Compile the update for ``reports`` messages, before the first round needs it."""
         self._told(state, [], _room(reports))
 
-    def _told(self, state: Any, messages: Sequence[bytes], room: int) -> Any:
+    def _told(self, state: PyTree, messages: Sequence[bytes], room: int) -> Any:
         replies = self.exchange.reply.decode_all(b"".join(messages))
 
         def padded(leaf: np.ndarray) -> np.ndarray:
@@ -126,7 +127,7 @@ _cached = functools.lru_cache(maxsize=8)(Learning)
 
 def rebuild(
     learning: Learning,
-    state: Any,
+    state: PyTree,
     rounds: Iterable[tuple[int, Sequence[tuple[int, bytes]]]],
     *,
     without: frozenset[int] = frozenset(),

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
 from fedrank.deploy.database import VersionError, create_private, open_database, transaction
 
@@ -98,12 +99,12 @@ class KeyValueStore:
             raise RunError(f"{self.path}: cannot be used ({error}). Make room, or mend its permissions.") from error
 
 
-def packed(tree: Any) -> bytes:
+def packed(tree: PyTree) -> bytes:
     """The arrays of a pytree, one after the other; of typed keys, their words."""
     return b"".join(np.asarray(_plain(leaf)).tobytes() for leaf in jax.tree.leaves(tree))
 
 
-def unpacked(data: bytes, like: Any) -> Any:
+def unpacked(data: bytes, like: PyTree) -> Any:
     """The inverse of :func:`packed`.
 
     Args:
@@ -125,9 +126,9 @@ def unpacked(data: bytes, like: Any) -> Any:
     return jax.tree.unflatten(structure, found)
 
 
-def _plain(leaf: Any) -> Any:
+def _plain(leaf: PyTree) -> Any:
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
-def _is_key(leaf: Any) -> bool:
+def _is_key(leaf: PyTree) -> bool:
     return isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)

@@ -30,6 +30,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.protocol import Exchange
 from fedrank.deploy.platforms.key_value_store import KeyValueStore, packed, unpacked
@@ -284,7 +285,7 @@ class Platform:
         if place != first if not before else place < max(before):
             raise RefusedError("out-of-order")
 
-    def _sensible(self, request: Any, number: int, learns: bool) -> None:
+    def _sensible(self, request: PyTree, number: int, learns: bool) -> None:
         """Raise if the request names another round, or transitions that are not here."""
         if int(getattr(request, "round", number + learns)) != number + learns:
             raise RefusedError("out-of-range")

@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.protocol import Exchange
 from fedrank.deploy.platforms.key_value_store import KeyValueStore, packed, unpacked
@@ -140,7 +141,7 @@ class Coordinator:
         self._keep(self._ended(state, number, number + 1), number, crossed)
         return RoundSeen(number, heard, learnt)
 
-    def _learn(self, state: Any, number: int, able: np.ndarray, crossed: np.ndarray) -> tuple[Any, bool]:
+    def _learn(self, state: PyTree, number: int, able: np.ndarray, crossed: np.ndarray) -> tuple[Any, bool]:
         """Run the learning exchanges with the platforms in ``able``; returns state and whether any learnt."""
         feedback, learnt = np.asarray(self.terms.protocol.settings.feedback), False
         for place in range(self.terms.meeting + 1, len(self.terms.exchanges)):
@@ -167,7 +168,7 @@ class Coordinator:
         return state, learnt
 
     def _exchange(
-        self, state: Any, number: int, place: int, able: np.ndarray, crossed: np.ndarray, question: Any = None
+        self, state: PyTree, number: int, place: int, able: np.ndarray, crossed: np.ndarray, question: Any = None
     ) -> tuple[Any, np.ndarray, dict[int, Silence]]:
         """Run an exchange with the platforms in ``able``; returns the state, who was heard, and why others were not."""
         exchange = self.terms.exchanges[place]
@@ -196,13 +197,13 @@ class Coordinator:
         told = exchange.reply.decode_all(b"".join(replies))
         return _told(exchange, state, told, jnp.asarray(heard)), heard, silences
 
-    def _asked(self, exchange: Exchange, state: Any) -> np.ndarray:
+    def _asked(self, exchange: Exchange, state: PyTree) -> np.ndarray:
         asked = exchange.asked(state, self.terms.platforms)
         return np.ones(self.terms.platforms, bool) if asked is None else np.asarray(asked)
 
     # -- transitions -----------------------------------------------------------------------------------------------
 
-    def _batch(self, exchange: Batch, state: Any, number: int) -> BatchAges | None:
+    def _batch(self, exchange: Batch, state: PyTree, number: int) -> BatchAges | None:
         """The transitions to learn from; None: too few that all platforms have."""
         missing = self._missing_now(number)
         if missing is None:
@@ -238,7 +239,7 @@ class Coordinator:
 
     # -- between rounds --------------------------------------------------------------------------------------------
 
-    def _ended(self, state: Any, first: int, after: int) -> Any:
+    def _ended(self, state: PyTree, first: int, after: int) -> Any:
         """The state after the exchanges without messages at the end of rounds ``first`` … ``after`` − 1."""
         for exchange in self.terms.exchanges:
             if exchange.silent and any(exchange.due(number) for number in range(first, after)):
@@ -254,7 +255,7 @@ class Coordinator:
             state._replace(round=jnp.uint32(number)), self.done, np.zeros((len(self.terms.exchanges), 2), np.int64)
         )
 
-    def _keep(self, state: Any, number: int, crossed: np.ndarray) -> None:
+    def _keep(self, state: PyTree, number: int, crossed: np.ndarray) -> None:
         block = number // self._every
         counts = self._counts.get(block, 0) + crossed
         self._store.put({"state": packed(state), f"crossed/{block:010}": counts.astype("<i8").tobytes()})
@@ -282,10 +283,10 @@ def _readable(exchange: Exchange, reply: bytes) -> bool:
 
 
 @partial(jax.jit, static_argnums=0)
-def _asked_of(exchange: Exchange, state: Any) -> Any:
+def _asked_of(exchange: Exchange, state: PyTree) -> Any:
     return exchange.ask(state)
 
 
 @partial(jax.jit, static_argnums=0)
-def _told(exchange: Exchange, state: Any, replies: Any, arrived: Any) -> Any:
+def _told(exchange: Exchange, state: PyTree, replies: PyTree, arrived: Any) -> Any:
     return exchange.tell(state, replies, arrived)

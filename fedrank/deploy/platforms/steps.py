@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import WireError
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.protocol import Exchange, Party
@@ -57,7 +58,7 @@ def decoded(exchange: Exchange, body: bytes) -> Any:
 
 
 @partial(jax.jit, static_argnums=0)
-def responded(exchange: Exchange, request: Any, own: PlatformState, draws: Any) -> tuple[PlatformState, Any]:
+def responded(exchange: Exchange, request: PyTree, own: PlatformState, draws: PyTree) -> tuple[PlatformState, Any]:
     """The state of a platform after an exchange, and its reply."""
     party, reply = exchange.respond(request, Party(None, own), draws)
     return party.own, reply

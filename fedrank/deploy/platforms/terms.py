@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Exchange
 from fedrank.core.rng import party_key
@@ -116,7 +117,7 @@ class Terms:
             key = jax.random.fold_in(jax.random.fold_in(self.run_key, PLATFORMS), platform)
         return _first_own(self.protocol, key, platform)
 
-    def draws(self, place: int, platform: int, number: int, seeded: bool) -> Any:
+    def draws(self, place: int, platform: int, number: int, seeded: bool) -> PyTree:
         """A platform's random draws in an exchange: from the operating system, unless it is seeded.
 
         Args:

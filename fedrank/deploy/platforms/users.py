@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
 from fedrank.deploy.platforms.client import PlatformClient
 from fedrank.deploy.platforms.terms import Terms
@@ -128,7 +129,7 @@ def _drawn(world: Satisfaction, key: Any) -> Any:
 
 
 @partial(jax.jit, static_argnums=0)
-def _tick(world: Satisfaction, user: Any, documents: Any, slate: Any, draws: Any) -> Any:
+def _tick(world: Satisfaction, user: Any, documents: Any, slate: Any, draws: PyTree) -> Any:
     return world.step(user, documents, slate, draws)
 
 
@@ -137,7 +138,7 @@ def _of(ticks: Any, k: int) -> Any:
 
 
 @partial(jax.jit, static_argnums=0)
-def _after(world: Satisfaction, user: Any, observed: Any, draws: Any) -> tuple[Scene, Any]:
+def _after(world: Satisfaction, user: Any, observed: Any, draws: PyTree) -> tuple[Scene, Any]:
     """The next round's scene, of a new user if this one has left, and whether this user has left."""
     done = user.left <= 0
     new = world.new_user(draws.newcomer)

@@ -44,7 +44,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from typing_extensions import override
 
 from fedrank.aggregation import robust
-from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Layout
 from fedrank.core.privacy_report import PrivacyReport
@@ -374,7 +374,7 @@ class LearnLocally(Exchange, request=Request):
             steps = steps + noise
         return SumReply(steps.astype(jnp.uint32), amount)
 
-    def tell(self, state: ServerState, replies: Any, arrived: Bool[AnyArray, "parties"]) -> ServerState:
+    def tell(self, state: ServerState, replies: PyTree, arrived: Bool[AnyArray, "parties"]) -> ServerState:
         """The mean of the devices' weights, each counting as its interactions; or what ``aggregate`` makes of them."""
         s = self.settings
         if s.secure_sum:

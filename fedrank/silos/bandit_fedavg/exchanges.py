@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.protocol import Party
 from fedrank.silos.bandit_fedavg.state import ServerState, freeze_if_stopped
 from fedrank.silos.bandits import arms as sets
@@ -30,7 +31,7 @@ class PretrainAndSend(Pretrain, request=Model, reply=Trained):
     """Pre-training whose models are sent: their updates are clustered into arms, or the target judges them."""
 
     @override
-    def respond(self, request: Model, party: Party, draws: Any) -> tuple[Party, Trained]:
+    def respond(self, request: Model, party: Party, draws: PyTree) -> tuple[Party, Trained]:
         s = self.settings
         model = self.train(request, party, draws)
         return s.keep(party, model), Trained(s.shared_part(model), row_count(party))
@@ -78,7 +79,7 @@ class Probe(SiloExchange, request=Candidates, reply=Judged):
         return Candidates(state.locals)
 
     @override
-    def respond(self, request: Candidates, party: Party, draws: Any) -> tuple[Party, Judged]:
+    def respond(self, request: Candidates, party: Party, draws: PyTree) -> tuple[Party, Judged]:
         return party, self.settings.judge(request.models, party)
 
     @override
@@ -106,11 +107,11 @@ class Train(SiloExchange, request=Model, reply=Trained):
         return int(s.table.sum(axis=1).max()) + 1  # the largest arm
 
     @override
-    def ask(self, state: ServerState) -> Any:
+    def ask(self, state: ServerState) -> PyTree:
         return Model(state.round, state.weights)
 
     @override
-    def respond(self, request: Any, party: Party, draws: Any) -> tuple[Party, Any]:
+    def respond(self, request: PyTree, party: Party, draws: PyTree) -> tuple[Party, Any]:
         s = self.settings
         start = s.starting_model(request.weights, party)
         if s.pretrain:  # in round 0 from the silo's own pre-trained model
@@ -119,7 +120,7 @@ class Train(SiloExchange, request=Model, reply=Trained):
         return s.keep(party, model), Trained(s.shared_part(model), row_count(party))
 
     @override
-    def tell(self, state: ServerState, replies: Any, arrived: Bool[Array, " silos"]) -> ServerState:
+    def tell(self, state: ServerState, replies: PyTree, arrived: Bool[Array, " silos"]) -> ServerState:
         s = self.settings
         heard = arrived & is_finite(replies.weights)
         state = s.start_round(state)._replace(rows=update_rows(state.rows, replies.rows, heard))
@@ -170,7 +171,7 @@ class Judge(SiloExchange, request=Candidates, reply=Judged):
         return Candidates(state.models[int(self.settings.has_alone) :])
 
     @override
-    def respond(self, request: Candidates, party: Party, draws: Any) -> tuple[Party, Judged]:
+    def respond(self, request: Candidates, party: Party, draws: PyTree) -> tuple[Party, Judged]:
         judged = self.settings.judge(request.models, party)
         return self.settings.record_best(party, judged, self.which == "all" and self.settings.has_alone), judged
 
@@ -197,7 +198,7 @@ class TrainOthers(Train):
         return super().asked(state, parties) & (jnp.arange(parties) != state.target)
 
     @override
-    def tell(self, state: ServerState, replies: Any, arrived: Bool[Array, " silos"]) -> ServerState:
+    def tell(self, state: ServerState, replies: PyTree, arrived: Bool[Array, " silos"]) -> ServerState:
         heard = arrived & is_finite(replies.weights)
         rows = update_rows(state.rows, replies.rows, heard)
         # The models are kept until the target is heard, too.
@@ -229,7 +230,7 @@ class TrainAndJudge(Train, request=ModelAndCandidates, reply=TrainedAndJudged):
         return ModelAndCandidates(state.round, state.weights, state.models[int(self.settings.has_alone) :])
 
     @override
-    def respond(self, request: ModelAndCandidates, party: Party, draws: Any) -> tuple[Party, TrainedAndJudged]:
+    def respond(self, request: ModelAndCandidates, party: Party, draws: PyTree) -> tuple[Party, TrainedAndJudged]:
         # Judge first: the averages are compared with the local model of their own round.
         judged = self.settings.judge(request.models, party)
         party, reply = super().respond(Model(request.round, request.weights), party, draws)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.protocol import Environment
 from fedrank.slates.fedslate.equations import federated_values_with_noise, local_values
 from fedrank.slates.fedslate.platform import (
@@ -109,7 +110,7 @@ class GreedyPolicy(Policy):
 
     settings: SlateSettings
     weights: Any  # JAX also puts its own placeholders into pytrees
-    own: Any
+    own: PyTree
 
     @property
     @override

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int32
 from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.messages import Layout
 from fedrank.privacy.quantise import clip_to_norm
 from fedrank.privacy.secure_sum.extra_messages import extra_messages
@@ -58,7 +59,7 @@ class SummedReplies:
         """What else crosses so that the replies are summed in secret."""
         return extra_messages(length(self.reply), parties) if self.reply.fields else ()
 
-    def drawn(self, draws: Any) -> Int32[Array, "..."] | None:
+    def drawn(self, draws: PyTree) -> Int32[Array, "..."] | None:
         """Noise in steps as an exchange drew it; None without any."""
         noise = self.settings.noise
         return None if noise is None or noise.epsilon is None else draws

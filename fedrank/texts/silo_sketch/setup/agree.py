@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Bool
 from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import SecureSumError
 from fedrank.core.messages import Layout
 from fedrank.core.protocol import Party
@@ -147,7 +148,7 @@ class SumStep(HostExchange):
         return server.invitation() if self.step == 0 else messages[party]
 
     @override
-    def respond(self, request: Any, party: Party, draws: np.random.Generator | None) -> tuple[Party, Any]:
+    def respond(self, request: PyTree, party: Party, draws: np.random.Generator | None) -> tuple[Party, Any]:
         terms, own = self.settings.terms, party.own
         if self.step == 0:
             me = secure_sum_party.Party(terms, int(own["number"]))
@@ -165,7 +166,7 @@ class SumStep(HostExchange):
         return with_fields(party, sum=np.frombuffer(me.packed(), np.uint8)), reply
 
     @override
-    def tell(self, state: SetupState, replies: Any, arrived: Bool[np.ndarray, " silos"]) -> SetupState:
+    def tell(self, state: SetupState, replies: PyTree, arrived: Bool[np.ndarray, " silos"]) -> SetupState:
         """The state after the server's step of the secure sum; after the last step it holds the sum.
 
         Raises:

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Int32
 from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
@@ -51,7 +52,7 @@ class SetupState:
     sum: tuple[Server, dict[int, Any]] | None = None
     totals: Int32[np.ndarray, " totals"] | None = None
 
-    def with_replies(self, name: str, replies: Any, arrived: Bool[np.ndarray, " silos"]) -> SetupState:
+    def with_replies(self, name: str, replies: PyTree, arrived: Bool[np.ndarray, " silos"]) -> SetupState:
         """The state with the replies of one more exchange."""
         return dataclasses.replace(self, replies={**self.replies, name: (replies, np.asarray(arrived, bool))})
 
@@ -202,19 +203,19 @@ class HostExchange(Exchange):
     host = True
 
     @override
-    def ask(self, state: SetupState) -> Any:
+    def ask(self, state: SetupState) -> PyTree:
         return self.address(state, 0)
 
     @override
-    def draw(self, key: Any) -> Any:
+    def draw(self, key: Any) -> PyTree:
         return key  # a simulation's numpy.random.Generator
 
     @override
-    def draw_from_os(self) -> Any:
+    def draw_from_os(self) -> PyTree:
         return None  # every step asks the operating system where it draws something
 
     @override
-    def tell(self, state: SetupState, replies: Any, arrived: Bool[np.ndarray, " silos"]) -> SetupState:
+    def tell(self, state: SetupState, replies: PyTree, arrived: Bool[np.ndarray, " silos"]) -> SetupState:
         return state.with_replies(self.name, replies, arrived)
 
 

@@ -235,7 +235,7 @@ def replay(
 
 
 def _where(hub: str, enrolment: str | None) -> tuple[str, str]:
-    """Address and enrolment token."""
+    """The hub's address and the token that a device enrols with."""
     from fedrank.deploy.hub.folder import HubFolder
 
     if "://" in hub:

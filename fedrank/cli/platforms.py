@@ -204,7 +204,7 @@ class _Speaker:
         self._count = self._whole = self._learnt = 0
 
     def round(self, seen: Any) -> None:
-        """A round is over."""
+        """Report that a round is over."""
         self._count += 1
         self._whole += bool(seen.heard.all())
         self._learnt += bool(seen.learnt)
@@ -226,7 +226,7 @@ class _Speaker:
         )
 
     def end(self) -> None:
-        """All rounds are over."""
+        """Report that all rounds are over."""
         if not self._quiet and self._count:
             self._say(self._rounds, time.monotonic())
             if self._terminal:

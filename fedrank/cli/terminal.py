@@ -73,7 +73,7 @@ class Bar(Listener):
         self._bar.update(self._task, description=self._name + text)
 
     def progress(self, progress: Progress) -> None:
-        """Move the bar."""
+        """Move the progress bar to the rounds that are done."""
         self._bar.update(
             self._task,
             description=self._name + "Training",
@@ -85,7 +85,7 @@ class Bar(Listener):
         )
 
     def done(self) -> None:
-        """Take the bar away."""
+        """Remove the progress bar."""
         self._bar.stop()
 
 
@@ -97,7 +97,7 @@ class Lines(Listener):
         self._name = f"{name}: " if name else ""
 
     def stage(self, text: str) -> None:
-        """One line."""
+        """Print one line about a stage of the run."""
         print(f"{self._name}{text} …", file=sys.stderr, flush=True)
 
     def progress(self, progress: Progress) -> None:

@@ -339,12 +339,12 @@ class Field:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Lengths of the axes."""
+        """Lengths of the axes, in their order; empty for a scalar."""
         return tuple(length for _, length in self.axes)
 
     @property
     def nbytes(self) -> int:
-        """Bytes on the wire."""
+        """Number of bytes that the field takes on the wire."""
         return _DTYPES[self.dtype] * math.prod(self.shape)
 
     @property

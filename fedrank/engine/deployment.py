@@ -180,7 +180,7 @@ class Vector:
     """A model whose tensors are one vector: its layout is known to its protocol only."""
 
     def tensors(self, weights: np.ndarray) -> dict[str, np.ndarray]:
-        """The vector, named ``weights``."""
+        """The weights as named tensors, for model files: one vector called ``weights``."""
         return {"weights": weights}
 
 

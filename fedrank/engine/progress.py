@@ -31,13 +31,13 @@ class Progress:
 
 
 class Listener:
-    """Hears of a run's progress; this one keeps silent. Override what is wanted."""
+    """Receives reports about a run's progress; this one ignores them. Override the methods that are wanted."""
 
     def stage(self, text: str) -> None:
-        """A step that takes a while begins, such as loading the data."""
+        """Report that a step that takes a while begins, such as loading the data."""
 
     def progress(self, progress: Progress) -> None:
-        """Some rounds are done."""
+        """Report how many rounds are done."""
 
     def done(self) -> None:
-        """The run has ended, well or not."""
+        """Report that the run has ended, with or without success."""

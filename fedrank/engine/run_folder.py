@@ -75,7 +75,7 @@ class RunFolder:
 
     @property
     def config(self) -> Path:
-        """The configuration."""
+        """The configuration of the run, read from ``config.toml``."""
         return self.path / "config.toml"
 
     @property
@@ -146,17 +146,17 @@ class RunFolder:
         write_atomically(self.path / name, (json.dumps(_plain(value), indent=2, ensure_ascii=False) + "\n").encode())
 
     def text(self, name: str, text: str) -> None:
-        """Write one text file."""
+        """Write a text file into the folder."""
         write_atomically(self.path / name, text.encode())
 
     def table(self, name: str, frame: pl.DataFrame) -> None:
-        """Write one parquet file."""
+        """Write a table as a parquet file into the folder."""
         buffer = io.BytesIO()
         frame.write_parquet(buffer)
         write_atomically(self.path / name, buffer.getvalue())
 
     def metrics(self, frame: pl.DataFrame) -> None:
-        """Write ``metrics.parquet``."""
+        """Write the run's curves to ``metrics.parquet``."""
         self.table("metrics.parquet", frame)
 
     def read_metrics(self) -> pl.DataFrame:

@@ -79,7 +79,7 @@ class Runner(abc.ABC):
 
     @abc.abstractmethod
     def note(self, done: int, seen: dict[str, Any]) -> tuple[str, float]:
-        """Keep what some rounds showed.
+        """Keep the online measures of a number of rounds.
 
         Args:
             done: Rounds before them.
@@ -103,7 +103,7 @@ class Runner(abc.ABC):
 
     @abc.abstractmethod
     def write_results(self, states: PyTree, own: PyTree, seconds: float, rate: float | None) -> None:
-        """Write what there is at the end; ``rate`` is interactions per second."""
+        """Write the results of the finished run; ``rate`` is interactions per second."""
 
     def restore(self, done: int) -> None:
         """Read what was kept of the rounds before a checkpoint."""
@@ -112,11 +112,11 @@ class Runner(abc.ABC):
         self.frames = [kept.filter(pl.col("round") <= done)]
 
     def keep(self) -> None:
-        """Write what :meth:`restore` reads."""
+        """Write the rows of ``metrics.parquet`` so far, which :meth:`restore` reads."""
         self.home.metrics(self.metrics())  # before the checkpoint: rows beyond it are dropped when it is read
 
     def run(self) -> Path:
-        """From the last checkpoint, or from the start, to the end."""
+        """Run from the last checkpoint, or from the start, to the end; returns the run folder."""
         started = time.time()
         keys, states, own = self.start()
         done, before = 0, 0.0
@@ -184,7 +184,7 @@ class Runner(abc.ABC):
         self.listener.progress(Progress(done, self.config.rounds, self.counted, rate, left, name, value, self.unit))
 
     def metrics(self) -> pl.DataFrame:
-        """All rows so far."""
+        """All rows of ``metrics.parquet`` so far, one a round, seed and measure."""
         frame = pl.concat(self.frames) if self.frames else self.home.read_metrics()
         self.frames = [frame]
         return frame

@@ -39,12 +39,12 @@ class Experiment(Protocol):
 
     @property
     def parties(self) -> core.Party:
-        """All simulated parties."""
+        """All simulated parties, with the data they share and what each keeps for itself."""
         ...
 
     @property
     def n_parties(self) -> int:
-        """Number of parties."""
+        """Number of simulated parties."""
         ...
 
     @property

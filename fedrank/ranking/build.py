@@ -83,7 +83,7 @@ class Experiment:
 
     @property
     def n_parties(self) -> int:
-        """Number of parties."""
+        """Number of simulated devices."""
         return jax.tree.leaves(self.parties.own)[0].shape[0]
 
     @property

@@ -146,7 +146,7 @@ class Devices:
 
 @dataclass(frozen=True, kw_only=True)
 class Attack:
-    """Attackers among the devices."""
+    """Settings of the attack that some devices carry out: which attack, and what share of the devices."""
 
     kind: str = setting(
         "none",

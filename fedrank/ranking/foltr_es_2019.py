@@ -55,7 +55,7 @@ def seed_twister(state, seed):
 
 @numba.njit(cache=True, nogil=True)
 def next_word(state):
-    """The next 32 bits."""
+    """The next 32 bits of the published program's Mersenne Twister."""
     if state[624] == 624:
         for i in range(624):
             y = (state[i] & _u32(0x80000000)) | (state[(i + 1) % 624] & _u32(0x7FFFFFFF))

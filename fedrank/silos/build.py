@@ -83,7 +83,7 @@ class SiloExperiment:
 
     @property
     def n_parties(self) -> int:
-        """Number of silos."""
+        """Number of simulated silos."""
         return self.table.n_silos
 
     @property

@@ -183,7 +183,7 @@ class AveragingConfig(SilosConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class BanditFedAvgConfig(AveragingConfig):
-    """Settings of MAB-FL."""
+    """Settings of MAB-FL: a bandit chooses the silos whose models are averaged."""
 
     protocol: Annotated[str, Parameter(show=False)] = setting("bandit-fedavg", _NAME)
     bandit: Bandit = field(default_factory=Bandit)
@@ -191,7 +191,7 @@ class BanditFedAvgConfig(AveragingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvgConfig(AveragingConfig):
-    """Settings of federated averaging."""
+    """Settings of federated averaging (FedAvg), the mean of all silos' models."""
 
     protocol: Annotated[str, Parameter(show=False)] = setting("fedavg", _NAME)
 
@@ -240,7 +240,7 @@ class DittoSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class DittoConfig(AveragingConfig):
-    """Settings of Ditto."""
+    """Settings of Ditto: a personal model kept near the global one by a penalty."""
 
     protocol: Annotated[str, Parameter(show=False)] = setting("ditto", _NAME)
     personal: DittoSettings = field(default_factory=DittoSettings)
@@ -256,7 +256,7 @@ class ApflSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ApflConfig(AveragingConfig):
-    """Settings of APFL."""
+    """Settings of APFL: a mixture of a personal and the global model."""
 
     protocol: Annotated[str, Parameter(show=False)] = setting("apfl", _NAME)
     personal: ApflSettings = field(default_factory=ApflSettings)
@@ -272,7 +272,7 @@ class FedFomoSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class FedFomoConfig(AveragingConfig):
-    """Settings of FedFomo."""
+    """Settings of FedFomo: other silos' models weighted by their gain on own rows."""
 
     protocol: Annotated[str, Parameter(show=False)] = setting("fedfomo", _NAME)
     personal: FedFomoSettings = field(default_factory=FedFomoSettings)
@@ -287,7 +287,7 @@ class IfcaSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class IfcaConfig(AveragingConfig):
-    """Settings of IFCA."""
+    """Settings of IFCA: silos are clustered, one model for each cluster."""
 
     protocol: Annotated[str, Parameter(show=False)] = setting("ifca", _NAME)
     personal: IfcaSettings = field(default_factory=IfcaSettings)

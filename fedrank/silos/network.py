@@ -78,7 +78,7 @@ class TabularNetwork:
 
     @property
     def size(self) -> int:
-        """Length of the vector."""
+        """Length of the vector of all the network's numbers."""
         return self.trainable + self.statistics
 
     def initial(self, key: Key[Array, ""]) -> Float[Array, " size"]:

@@ -103,7 +103,7 @@ class SiloProtocol(Protocol):
 
     @property
     def network(self) -> TabularNetwork:
-        """The network."""
+        """The network that every silo trains."""
         return self.sgd.network
 
     @cached_property
@@ -254,7 +254,7 @@ class Pretrain(SiloExchange, request=Model, reply=Ready):
         return self.settings.offer(state)
 
     def train(self, request: PyTree, party: Party, draws: PyTree) -> Float[Array, " size"]:
-        """The silo's first model."""
+        """Train the silo's first model from the common start."""
         return self.settings.train(self.settings.starting_model(request.weights, party), party, draws)
 
     @override

@@ -53,7 +53,7 @@ class SlateExperiment:
 
     @property
     def n_parties(self) -> int:
-        """Number of platforms."""
+        """Number of simulated platforms."""
         return self.world.platforms
 
     @property

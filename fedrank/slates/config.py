@@ -102,7 +102,7 @@ class World:
 
     @property
     def ticks(self) -> int:
-        """Ticks of a user."""
+        """Number of ticks that a user stays."""
         return EPISODE * self.platforms if self.time_budget is None else self.time_budget
 
 

@@ -43,12 +43,12 @@ ACTIVATIONS: dict[str, Callable[[Float[Array, "*shape"]], Float[Array, "*shape"]
 
 
 class LocalQ(ABC):
-    """A platform's own network."""
+    """A platform's own network: a Q-value for each candidate slate item, from a user's and the items' features."""
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """Number of weights."""
+        """Number of weights of the network."""
 
     @abstractmethod
     def init(self, key: PRNGKeyArray) -> Float[Array, " weights"]:
@@ -76,7 +76,7 @@ class FederatedQ(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """Number of weights."""
+        """Number of weights of the network."""
 
     @abstractmethod
     def init(self, key: PRNGKeyArray) -> Float[Array, " weights"]:
@@ -108,7 +108,7 @@ class LayeredNetwork(ABC):
 
     @property
     def size(self) -> int:
-        """Number of weights."""
+        """Number of weights of the network."""
         return _count(self.layers)
 
     def init(self, key: PRNGKeyArray) -> Float[Array, " weights"]:

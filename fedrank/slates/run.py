@@ -85,7 +85,7 @@ class SlateRunner(Runner):
 
     @property
     def shared(self) -> PyTree:
-        """Nothing: users are generated."""
+        """Data that all platforms share: none, because users are generated."""
         return None
 
     def start(self) -> tuple[jax.Array, Any, Any]:

@@ -95,12 +95,12 @@ class TextExperiment:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the silos."""
+        """Names of the silos, in the order of their numbers."""
         return self.federations[0].names
 
     @property
     def n_parties(self) -> int:
-        """Number of silos."""
+        """Number of simulated silos."""
         return len(self.names)
 
     @cached_property

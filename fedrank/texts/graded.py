@@ -182,7 +182,7 @@ class GradedLearner:
     def _logits(
         self, model: Float32[Array, " size"], x: Float32[Array, "*items features"]
     ) -> Float32[Array, "*items grades"]:
-        """Logits of the classifier."""
+        """Logits of the classifier of grades, for each row and grade."""
         matrix = model[-self._inputs * self.grades :].reshape(self._inputs, self.grades)
         return x @ matrix[:-1] + _along(matrix[-1], x)
 

@@ -199,7 +199,7 @@ class Backoff:
         return max(0.0, self._until - monotonic())
 
     def reset(self) -> None:
-        """Reset after a success."""
+        """Set the waiting time back to the shortest after a successful request."""
         self.failures, self._until, self._wait = 0, -math.inf, 0.0
 
     def as_json(self) -> str:

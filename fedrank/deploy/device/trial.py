@@ -50,7 +50,7 @@ class Ranking:
 
 
 def unranked(documents: int) -> Ranking:
-    """Documents as they came."""
+    """The documents in the order in which the application gave them."""
     return _ranking(np.arange(documents), False)
 
 
@@ -151,7 +151,7 @@ class Round:
         return sum(self.trial.done) if self.trial and self.terms.mechanism == "laplace" else 0
 
     def drop(self) -> None:
-        """Forget the trial."""
+        """Drop the ranking that is shown and the trial under way; no reply is made of them."""
         self.open = self.trial = self._v = None
 
     def show(self, features: np.ndarray, learn: bool, words: Words, now: float) -> Ranking:

@@ -77,7 +77,7 @@ class Network(abc.ABC):
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait for some seconds."""
+        """Wait for a number of seconds."""
         time.sleep(seconds)
 
 

@@ -235,7 +235,7 @@ def _refusal(code: int, reason: str) -> bytes:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server with :class:`GuardedProtocol`."""
+    """uvicorn's server, whose connections are handled by :class:`GuardedProtocol`."""
 
     def __init__(self, config: uvicorn.Config, app: HttpApp, limits: _Limits, on_ready: Callable[[str], object]):
         super().__init__(config)

@@ -63,7 +63,7 @@ class Changes:
         self._waiting: list[asyncio.Future[None]] = []
 
     def happened(self) -> None:
-        """Wake all who wait."""
+        """Wake all requests that wait for something to happen."""
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             if not one.done():

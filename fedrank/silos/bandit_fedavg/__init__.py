@@ -144,7 +144,7 @@ class BanditFedAvg(SiloProtocol):
 
     @property
     def n_arms(self) -> int:
-        """Number of arms."""
+        """Number of arms of the bandit: the candidate silos."""
         return len(self.table)
 
     @property

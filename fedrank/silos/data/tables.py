@@ -49,7 +49,7 @@ class Silo:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows."""
+        """Number of rows of the silo."""
         return len(self.labels)
 
     @property
@@ -98,12 +98,12 @@ class SiloTable:
 
     @property
     def n_silos(self) -> int:
-        """Number of silos."""
+        """Number of silos in the table."""
         return len(self.silos)
 
     @property
     def n_features(self) -> int:
-        """Number of columns."""
+        """Number of columns of features."""
         return len(self.feature_names)
 
     @property

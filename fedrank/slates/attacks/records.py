@@ -53,12 +53,12 @@ class Records:
 
     @property
     def seeds(self) -> int:
-        """Number of seeds."""
+        """Number of seeds, each a run of its own."""
         return self.local.shape[1]
 
     @property
     def episode(self) -> int:
-        """Rounds of an episode."""
+        """Number of rounds of an episode, the stay of one user."""
         return self.protocol.settings.world.rounds_per_episode
 
     def engagement(self, platform: int) -> Float[np.ndarray, "seeds rounds"]:

@@ -171,7 +171,7 @@ class FedSlate(PlatformProtocol):
 
     @property
     def world(self) -> Satisfaction:  # type: ignore[override] - elsewhere an attribute of the class
-        """The users."""
+        """The simulated users that all platforms share."""
         return self.settings.world
 
     @property

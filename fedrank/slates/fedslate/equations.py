@@ -32,7 +32,7 @@ def local_values(
 
 
 def values_now(s: SlateSettings, own: PlatformState) -> Float[Array, " candidates"]:
-    """Q(s) of one platform."""
+    """One platform's Q-values in its present state: float [candidates]."""
     return local_values(s, own.weights, user_features(s, own.view), item_features(s, own.view))
 
 

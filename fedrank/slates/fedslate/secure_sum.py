@@ -108,7 +108,7 @@ class SecureSum:
 
     @property
     def gradient_grid(self) -> Grid:
-        """The grid of gradients."""
+        """The grid on which gradients are rounded to integers for the secure sum."""
         return Grid(self.gradient_clip, self.gradient_steps)
 
     def check(self, platforms: int, candidates: int, noise: ValueNoise | None) -> None:

@@ -167,7 +167,7 @@ class SlateSettings:
 
     @property
     def platforms(self) -> int:
-        """K."""
+        """K, the number of platforms."""
         return self.world.platforms
 
     @cached_property

@@ -51,7 +51,7 @@ class SummedReplies:
 
     @property
     def sums(self) -> SecureSum:
-        """Settings of the sums."""
+        """Settings of the secure sums."""
         assert self.settings.secure_sum is not None
         return self.settings.secure_sum
 

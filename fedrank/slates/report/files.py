@@ -154,7 +154,7 @@ class SlateRun:
 
     @property
     def without_feedback(self) -> tuple[str, ...]:
-        """Those that see neither."""
+        """The platforms that see neither clicks nor engagement."""
         return tuple(name for name, sees in zip(self.names, self.feedback, strict=True) if not sees)
 
     @property

@@ -27,7 +27,7 @@ class Policy(abc.ABC):
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """Name in tables."""
+        """Name of the policy in tables."""
 
     def begin(self) -> Any:
         """The policy's memory when an episode begins: a pytree of arrays, by default empty."""

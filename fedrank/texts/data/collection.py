@@ -68,12 +68,12 @@ class Texts:
 
     @property
     def n_documents(self) -> int:
-        """Number of documents."""
+        """Number of documents in the collection."""
         return len(self.document_ids)
 
     @property
     def n_queries(self) -> int:
-        """Number of queries."""
+        """Number of queries of the collection."""
         return len(self.query_ids)
 
     @property

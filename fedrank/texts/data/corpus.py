@@ -72,12 +72,12 @@ class Corpus:
 
     @property
     def n_documents(self) -> int:
-        """Number of documents."""
+        """Number of documents in the corpus."""
         return len(self.document_ids)
 
     @property
     def n_queries(self) -> int:
-        """Number of queries."""
+        """Number of queries of the corpus."""
         return len(self.query_ids)
 
     @property

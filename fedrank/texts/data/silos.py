@@ -70,7 +70,7 @@ class Federation:
 
     @property
     def n_silos(self) -> int:
-        """Number of silos."""
+        """Number of silos that hold the documents."""
         return len(self.silos)
 
     @property

@@ -141,7 +141,7 @@ class TextRun:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the silos."""
+        """Names of the silos, in the order of their numbers."""
         return tuple(silo.name for silo in self.silos)
 
     @property

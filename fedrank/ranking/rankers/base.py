@@ -7,6 +7,7 @@ rankers the documents of a query are scored one by one: the score of a document 
 from __future__ import annotations
 
 import abc
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Array, Float, Float32
@@ -16,6 +17,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.registry import Registry
 
 
+@dataclass(frozen=True)
 class Ranker(abc.ABC):
     """A function from features of documents to scores.
 

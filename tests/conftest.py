@@ -5,9 +5,11 @@ the whole run, in every worker process.
 """
 
 import gc
+import importlib
 import os
 import re
 import sys
+import typing
 from pathlib import Path
 
 import jaxtyping
@@ -43,6 +45,29 @@ def _checked_modules() -> list[str]:
 
 
 jaxtyping.install_import_hook(_checked_modules(), "lazy_beartype.beartyped")
+
+
+def _import_what_devices_run():
+    """Import the modules that import jaxtyping for type checkers only, because a device has NumPy only.
+
+    They are told that a type checker reads them, so that their annotations can be checked like all others.
+    """
+    # What they import in turn must not be told so.
+    for module in ("numpy", "jax", "fedrank.core.arrays", "fedrank.core.errors", "fedrank.core.registry"):
+        importlib.import_module(module)
+    typing.TYPE_CHECKING = True
+    for module in (
+        "core.rng",
+        "metrics.online",
+        "privacy.quantise",
+        "privacy.randomised_response",
+        "privacy.noise.discrete",
+    ):
+        importlib.import_module(f"fedrank.{module}")
+    typing.TYPE_CHECKING = False
+
+
+_import_what_devices_run()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks

@@ -6,18 +6,20 @@ import sys
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
-from jaxtyping import Integer
 
 if TYPE_CHECKING:
     import jax
+    from jaxtyping import Integer
 
     #: An array of JAX, also while it is traced.
     JaxArray: TypeAlias = jax.Array
     #: An array of JAX (also while it is traced) or of NumPy.
     AnyArray: TypeAlias = jax.Array | np.ndarray
+    #: A whole number, known when a program is compiled or computed by it.
+    AnyInt: TypeAlias = int | Integer[AnyArray, ""]
 else:
-    # A device has NumPy only, and importing JAX takes a second: whether something is an array of JAX is asked of the
-    # module once it is there.
+    # A device has NumPy only, not even jaxtyping, and importing JAX takes a second: whether something is an array of
+    # JAX is asked of the module once it is there.
     class _OfJax(type):
         def __instancecheck__(cls, value: object) -> bool:
             jax = sys.modules.get("jax")
@@ -33,13 +35,12 @@ else:
     class AnyArray(metaclass=_OfEither):
         """An array of JAX (also while it is traced) or of NumPy."""
 
+    AnyInt = int | AnyArray
+
 
 #: A nested structure (tuples, dictionaries, messages, registered dataclasses) whose leaves are arrays. Static types
 #: cannot say more; this is ``jaxtyping.PyTree`` without an import of JAX.
 PyTree: TypeAlias = Any
-
-#: A whole number, known when a program is compiled or computed by it.
-AnyInt: TypeAlias = int | Integer[AnyArray, ""]
 
 #: The kind of array that a function takes and returns, JAX's or NumPy's.
 ArrayT = TypeVar("ArrayT", bound=AnyArray)

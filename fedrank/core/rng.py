@@ -31,11 +31,14 @@ from __future__ import annotations
 import functools
 import statistics
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float32, Key, UInt32
 
 from fedrank.core.arrays import AnyArray, AnyInt, ArrayT, JaxArray
+
+if TYPE_CHECKING:  # a device, which runs this, has NumPy only
+    from jaxtyping import Float32, Key, UInt32
 
 #: First key word of the perturbation stream: the bytes of ``fr_v``.
 PERTURBATION_KEY = 0x66725F76

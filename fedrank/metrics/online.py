@@ -12,12 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float64, Int32, Integer
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.registry import Registry
+
+if TYPE_CHECKING:  # a device, which runs this, has NumPy only
+    from jaxtyping import Float64, Int32, Integer
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import math
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float, Float32, Int32, Integer, UInt32
 
 from fedrank.core.arrays import AnyArray, ArrayT
 from fedrank.core.errors import ConfigError
 from fedrank.core.rng import uniform
+
+if TYPE_CHECKING:  # a device, which runs this, has NumPy only
+    from jaxtyping import Float, Float32, Int32, Integer, UInt32
 
 #: How a number between two steps is rounded, and what is said about it in help texts.
 ROUNDINGS = {

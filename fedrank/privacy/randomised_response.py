@@ -18,19 +18,21 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from jaxtyping import Float, Integer, Real, UInt32
 
 from fedrank.core.arrays import AnyArray, ArrayT
 from fedrank.core.errors import ConfigError
 from fedrank.core.rng import below
 
-#: One or several numbers, each a value of a metric or a mean of values.
-Numbers: TypeAlias = float | Real[AnyArray, "*shape"]
-#: All n values of a metric.
-Values: TypeAlias = Sequence[float] | Real[np.ndarray, " n"]
+if TYPE_CHECKING:  # a device, which runs this, has NumPy only
+    from jaxtyping import Float, Integer, Real, UInt32
+
+    #: One or several numbers, each a value of a metric or a mean of values.
+    Numbers: TypeAlias = float | Real[AnyArray, "*shape"]
+    #: All n values of a metric.
+    Values: TypeAlias = Sequence[float] | Real[np.ndarray, " n"]
 
 
 def check(p: float, n: int) -> None:

@@ -19,11 +19,14 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from secrets import randbelow
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float64, Int64, Real
 
 from fedrank.core.errors import ConfigError
+
+if TYPE_CHECKING:  # a device, which runs this, has NumPy only
+    from jaxtyping import Float64, Int64, Real
 
 #: Largest scale of noise, in steps: sums of more would not leave room for anything else in 32 bits.
 LARGEST_SCALE = 2**30

@@ -243,6 +243,6 @@ def test_discounted_sums_in_closed_form():
     expected = np.where(np.arange(10)[:, None] >= 3, 0.9**3 * np.array([[2.0, -1.0]]), 0.0)
     np.testing.assert_allclose(discounted_cumulative(one, 0.9), expected)
     np.testing.assert_array_equal(discounted_cumulative([1.0, 2.0, 4.0], gamma=1), [1, 3, 7])
-    for wrong in ({"gamma": 0.0}, {"gamma": 1.1}, {"values": 1.0}):
+    for wrong in ({"gamma": 0.0}, {"gamma": 1.1}, {"values": np.array(1.0)}):
         with pytest.raises(ConfigError, match="discounted sum"):
             discounted_cumulative(**{"values": [1.0], **wrong})

@@ -196,8 +196,9 @@ def test_the_choice_model_climbs_its_likelihood_and_b_is_told_it():
         learnt = h.told["targets"].own.choice
         np.testing.assert_allclose(learnt[0], [climbed, 0.0], rtol=1e-4, atol=1e-7)
         assert np.asarray(learnt[1]).tolist() == before_of_b(number)
-        np.testing.assert_array_equal(h.told["compare 1"].own.choice[1], learnt[0])
-        np.testing.assert_array_equal(h.told["compare 1"].request.choice, learnt[0])
+        told = h.told["compare 1"].request.choice
+        np.testing.assert_array_equal(h.told["compare 1"].own.choice[1], told)
+        np.testing.assert_allclose(told, learnt[0], rtol=3e-7)  # of another program: the last digit may differ
         assert climbed != before[0]
 
 

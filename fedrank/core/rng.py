@@ -35,10 +35,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrank.core.arrays import AnyArray, AnyInt, ArrayT, JaxArray
+from fedrank.core.arrays import AnyArray, ArrayT, JaxArray
 
 if TYPE_CHECKING:  # a device, which runs this, has NumPy only
-    from jaxtyping import Float32, Key, UInt32
+    from jaxtyping import Float32, Integer, Key, UInt32
 
 #: First key word of the perturbation stream: the bytes of ``fr_v``.
 PERTURBATION_KEY = 0x66725F76
@@ -91,7 +91,9 @@ def normal_table() -> Float32[np.ndarray, " 65536"]:
     return table
 
 
-def perturbation_halves(seed: AnyInt, size: int, xp: ModuleType = np) -> UInt32[AnyArray, "{size}"]:
+def perturbation_halves(
+    seed: int | Integer[AnyArray, ""], size: int, xp: ModuleType = np
+) -> UInt32[AnyArray, "{size}"]:
     """The 16-bit numbers behind a perturbation, before they become normals.
 
     Args:
@@ -113,7 +115,7 @@ def perturbation_halves(seed: AnyInt, size: int, xp: ModuleType = np) -> UInt32[
     return halves.reshape(-1)[:size]
 
 
-def perturbation(seed: AnyInt, size: int) -> Float32[np.ndarray, "{size}"]:
+def perturbation(seed: int | Integer[AnyArray, ""], size: int) -> Float32[np.ndarray, "{size}"]:
     """The perturbation that belongs to a seed, with NumPy and the standard library alone.
 
     Args:
@@ -136,7 +138,9 @@ def perturbation_jax(seed: UInt32[AnyArray, ""], size: int) -> Float32[JaxArray,
     return jnp.asarray(normal_table())[perturbation_halves(seed, size, jnp)]
 
 
-def party_key(run_key: Key[JaxArray, ""], round_: AnyInt, party: AnyInt) -> Key[JaxArray, ""]:
+def party_key(
+    run_key: Key[JaxArray, ""], round_: int | Integer[AnyArray, ""], party: int | Integer[AnyArray, ""]
+) -> Key[JaxArray, ""]:
     """A party's key in a round: ``fold_in(fold_in(run_key, round), party)``.
 
     Args:

@@ -366,5 +366,5 @@ _REAL = [
 
 CASES: tuple[Case, ...] = (*_RANKING, *_TABLES, *_DOCUMENTS, *_SLATES, *_ATTACKS, *_PRIVACY, *_PAGES, *_REAL)
 
-#: Cases that take about a second or two each, one of each wing but slates; the quick tests run these.
-QUICK = ("es-kernels-off", "local-only", "sketch-gaussian", "privacy")
+#: Cases that take a few seconds; the quick tests run these.
+QUICK = ("es-kernels-off", "privacy")

@@ -76,7 +76,8 @@ def pytest_collection_modifyitems(items):
 
     listed = set(slow_tests())
     for item in items:
-        if item.nodeid in listed or item.nodeid.partition("[")[0] in listed:
+        test = item.nodeid.partition("[")[0]
+        if listed & {item.nodeid, test, test.partition("::")[0]}:
             item.add_marker(pytest.mark.slow)
 
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 import functools
 import statistics
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -39,6 +39,8 @@ from fedrank.core.arrays import AnyArray, ArrayT, JaxArray
 
 if TYPE_CHECKING:  # a device, which runs this, has NumPy only
     from jaxtyping import Float32, Integer, Key, UInt32
+
+    AnyInt: TypeAlias = int | Integer[AnyArray, ""]
 
 #: First key word of the perturbation stream: the bytes of ``fr_v``.
 PERTURBATION_KEY = 0x66725F76
@@ -91,9 +93,7 @@ def normal_table() -> Float32[np.ndarray, " 65536"]:
     return table
 
 
-def perturbation_halves(
-    seed: int | Integer[AnyArray, ""], size: int, xp: ModuleType = np
-) -> UInt32[AnyArray, "{size}"]:
+def perturbation_halves(seed: AnyInt, size: int, xp: ModuleType = np) -> UInt32[AnyArray, "{size}"]:
     """The 16-bit numbers behind a perturbation, before they become normals.
 
     Args:
@@ -115,7 +115,7 @@ def perturbation_halves(
     return halves.reshape(-1)[:size]
 
 
-def perturbation(seed: int | Integer[AnyArray, ""], size: int) -> Float32[np.ndarray, "{size}"]:
+def perturbation(seed: AnyInt, size: int) -> Float32[np.ndarray, "{size}"]:
     """The perturbation that belongs to a seed, with NumPy and the standard library alone.
 
     Args:
@@ -138,9 +138,7 @@ def perturbation_jax(seed: UInt32[AnyArray, ""], size: int) -> Float32[JaxArray,
     return jnp.asarray(normal_table())[perturbation_halves(seed, size, jnp)]
 
 
-def party_key(
-    run_key: Key[JaxArray, ""], round_: int | Integer[AnyArray, ""], party: int | Integer[AnyArray, ""]
-) -> Key[JaxArray, ""]:
+def party_key(run_key: Key[JaxArray, ""], round_: AnyInt, party: AnyInt) -> Key[JaxArray, ""]:
     """A party's key in a round: ``fold_in(fold_in(run_key, round), party)``.
 
     Args:

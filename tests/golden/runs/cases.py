@@ -366,5 +366,5 @@ _REAL = [
 
 CASES: tuple[Case, ...] = (*_RANKING, *_TABLES, *_DOCUMENTS, *_SLATES, *_ATTACKS, *_PRIVACY, *_PAGES, *_REAL)
 
-#: Cases that take a few seconds; the quick tests run these.
-QUICK = ("es-kernels-off", "privacy")
+#: Cases that take a second or two; the quick tests run these.
+QUICK = ("privacy",)

@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # two installers in one .venv would disturb each other
-.PHONY: help demo fleet bench-slates test test-ranking test-silos test-texts test-slates test-slow test-full-xla test-all \
+.PHONY: help demo fleet bench-slates test test-ranking test-silos test-texts test-slates test-slow test-minutes test-full-xla test-all \
   test-flower test-flower-wings test-platforms mutants check format bench bench-hub bench-sketches docs clean
 
 help: ## show this list
@@ -32,28 +32,31 @@ FLOWER := FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
 NUMERIC := tests/core tests/aggregation tests/metrics tests/privacy/oracle tests/ranking/oracle tests/silos/oracle tests/slates/oracle
 
 test: $(VENV)/.stamp-dev ## run the tests, without the slow ones
-	@$(TEST) -m "not slow" $(ARGS)
+	@$(TEST) -m "not slow and not minutes" $(ARGS)
 
 test-ranking test-silos test-texts test-slates: test-%: $(VENV)/.stamp-dev ## run the quick tests of one wing
-	@$(TEST) -m "not slow" tests/$* $(ARGS)
+	@$(TEST) -m "not slow and not minutes" tests/$* $(ARGS)
 
-test-slow: $(VENV)/.stamp-dev ## run the tests that take minutes
-	@$(FLOWER) $(TEST) -m slow $(ARGS)
+test-slow: $(VENV)/.stamp-dev ## run the tests that take a second or more each (ten minutes)
+	@$(TEST) -m "slow and not minutes" $(ARGS)
+
+test-minutes: $(VENV)/.stamp-dev ## run what takes minutes each: all golden runs, real processes, studies on real data (an hour)
+	@$(FLOWER) $(BIN)/python -m pytest -m minutes $(ARGS)
 
 test-full-xla: $(VENV)/.stamp-dev ## run the numeric core compiled as users compile it, not as tests do
-	@FEDRANK_TEST_FULL_XLA=1 $(TEST) -m "not slow" $(NUMERIC) $(ARGS)
+	@FEDRANK_TEST_FULL_XLA=1 $(TEST) -m "not slow and not minutes" $(NUMERIC) $(ARGS)
 
-test-all: test test-slow test-full-xla ## run all tests: the quick ones, the slow ones, the numeric core at full optimisation
+test-all: test test-slow test-full-xla test-minutes ## run all tests: quick and slow, the numeric core at full optimisation, what takes minutes
 
 test-flower: $(VENV)/.stamp-dev ## run Flower for real: a link and two nodes on this machine, two rounds
-	@$(FLOWER) $(BIN)/python -m pytest -q -m slow tests/deploy/contract/test_flower_runs.py
+	@$(FLOWER) $(BIN)/python -m pytest -q -m minutes tests/deploy/contract/test_flower_runs.py
 
 test-flower-wings: $(VENV)/.stamp-dev ## the same for silos with tables and for silos with texts (minutes)
-	@$(FLOWER) $(BIN)/python -m pytest -q -m slow tests/deploy/contract/test_flower_silos_runs.py \
+	@$(FLOWER) $(BIN)/python -m pytest -q -m minutes tests/deploy/contract/test_flower_silos_runs.py \
 	  tests/deploy/contract/test_flower_texts_runs.py
 
 test-platforms: $(VENV)/.stamp-dev ## run two platforms, their coordinator and their users as processes on this machine
-	@$(BIN)/python -m pytest -q -m slow tests/deploy/contract/test_platform_processes.py tests/deploy/law/test_platform_coordinator.py
+	@$(BIN)/python -m pytest -q -m "slow or minutes" tests/deploy/contract/test_platform_processes.py tests/deploy/law/test_platform_coordinator.py
 
 mutants: $(VENV)/.stamp-dev ## how many deliberate faults the tests notice, by area (half an hour)
 	@$(BIN)/python -m tests.mutants.run --jobs $(JOBS) $(ARGS)

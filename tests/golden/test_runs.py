@@ -45,12 +45,12 @@ def test_quick_cases_give_the_recorded_numbers(recording):
     _same(QUICK, recording)
 
 
-@pytest.mark.slow
+@pytest.mark.minutes
 def test_all_cases_give_the_recorded_numbers(recording):
     _same(OTHERS, recording)
 
 
-@pytest.mark.slow
+@pytest.mark.minutes
 @pytest.mark.realdata
 def test_cases_with_real_data_give_the_recorded_numbers(recording):
     if not os.environ.get("FEDRANK_DATA"):

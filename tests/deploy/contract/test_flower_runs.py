@@ -12,7 +12,7 @@ from fedrank.core.ledger import Ledger
 
 NODES, CLIENTS = 2, 9
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.minutes
 
 
 @pytest.fixture

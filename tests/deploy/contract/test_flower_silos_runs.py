@@ -15,7 +15,7 @@ from fedrank.silos.build import build_silos
 
 SILOS, ROUNDS = 4, 2
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.minutes
 
 
 def test_four_silos_learn_what_a_simulator_learns_and_only_who_is_asked_is_sent_a_model(tmp_path):

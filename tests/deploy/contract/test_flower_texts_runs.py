@@ -14,7 +14,7 @@ from fedrank.core.privacy_report import PrivacyReport, Unit
 from fedrank.deploy.flower.setup_answers import Remembered
 from fedrank.engine.simulator import Simulator, run_keys
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.minutes
 
 
 def test_four_silos_learn_over_each_others_texts_what_a_simulator_learns(tmp_path):

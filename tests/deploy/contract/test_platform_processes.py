@@ -23,7 +23,7 @@ from fedrank.engine.settings import from_dict, to_toml
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.slates.build import PLATFORMS
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.minutes
 
 ROUNDS, LONGEST = 40, 300.0
 

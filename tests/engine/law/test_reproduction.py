@@ -11,7 +11,7 @@ from fedrank.engine.run import run
 from fedrank.engine.settings import with_setting
 from fedrank.ranking.config import Evaluation, FoltrESConfig, FoltrESPrivacy
 
-pytestmark = [pytest.mark.slow, pytest.mark.realdata]
+pytestmark = [pytest.mark.minutes, pytest.mark.realdata]
 
 SETTING = FoltrESConfig(
     data="mq2008",

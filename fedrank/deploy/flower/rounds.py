@@ -189,9 +189,12 @@ class Rounds:
                 question.round, tally.heard, tally.asked, enough,
             )  # fmt: skip
         whom = f"fewer than {enough} nodes were heard" if asked is None else f"nobody answered {exchange.name!r}"
-        raise RunError(
-            f"round {question.round}: {whom}, {self._settings.round_attempts} times in a row. All rounds before it are "
-            "kept; see the nodes' logs, then run again."
+        raise self._too_few(question.round, whom)
+
+    def _too_few(self, round_: int, whom: str) -> RunError:
+        return RunError(
+            f"round {round_}: {whom}, {self._settings.round_attempts} times in a row. All rounds before it are kept; "
+            "see the nodes' logs, then run again."
         )
 
     def _addressed(
@@ -204,9 +207,9 @@ class Rounds:
             return dict.fromkeys(self._network.nodes(), question), {}
         # At the beginning nodes are still on their way; later, who is not there is not heard.
         least = self._settings.min_available_nodes if asked is None or not self._begun else 1
-        told = -_WORD
+        told, greetings = -_WORD, 0
         while True:
-            self._greet(self._holders, question, tallies)
+            greetings += self._greet(self._holders, question, tallies)
             blocks = self._holders.of(self._network.nodes())
             mine = {node: _everybody(block) if asked is None else asked[block] for node, block in blocks.items()}
             mine = {node: bits for node, bits in mine.items() if bits.any()}
@@ -214,16 +217,22 @@ class Rounds:
                 self._begun = True
                 questions = {node: question.to(bits) for node, bits in mine.items()}
                 return questions, {node: blocks[node][bits] for node, bits in mine.items()}
+            # Nodes that are there and do not say for whom they answer are not waited for without an end.
+            if greetings >= self._settings.round_attempts and len(blocks) < least <= len(self._network.nodes()):
+                raise self._too_few(question.round, f"fewer than {least} nodes were heard")
             if self._network.now() - told >= _WORD:
                 log.info("waiting: %d of %d nodes are there, %d of those needed", len(blocks), least, len(mine))
                 told = self._network.now()
             self._network.sleep(_NODES)
 
-    def _greet(self, holders: Holders, question: Question, tallies: list[Tally]) -> None:
-        """Ask new nodes which parties they answer for. No model is sent, and the ledger does not count it."""
+    def _greet(self, holders: Holders, question: Question, tallies: list[Tally]) -> bool:
+        """Ask new nodes which parties they answer for; returns whether there were any.
+
+        No model is sent, and the ledger does not count it.
+        """
         strangers = holders.strangers(self._network.nodes(), self._network.now())
         if not strangers:
-            return
+            return False
         tally = Tally(HELLO)
         hello = dict.fromkeys(strangers, question.hello())
         said, silent = self._answers(hello, tally, lambda _, answer: (answer.numbers(self._parties), answer.replies))
@@ -243,6 +252,7 @@ class Rounds:
             pause = max(_AGAIN, self._settings.round_timeout) if node in silent else _AGAIN
             holders.in_vain(node, self._network.now() + pause)
         tallies.append(tally)
+        return True
 
     def _wait_for_nodes(self) -> None:
         told = -_WORD

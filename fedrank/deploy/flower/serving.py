@@ -79,7 +79,7 @@ def serve(values: Mapping[str, Scalar], network: Network) -> Any:
             log.info("setup: %d parties agree on keys and show each other what they show", server.n_parties)
             _, tallies = SetupRounds(server.setup, server.n_parties, network, settings, kept).run_once()
             kept.set_up(state, tallies)
-        elif first == 0:
+        elif found is None:
             kept.begin(state)
         rounds = Rounds(server.protocol, server.n_parties, network, settings, kept)
         state = rounds.run(state, first, config.rounds)

@@ -297,7 +297,18 @@ def test_a_file_that_may_not_be_looked_at_may_hold_an_opt_out(hub, make, monkeyp
     monkeypatch.setattr(os, "stat", locked)
     monkeypatch.setattr(sqlite3, "connect", _refuses(sqlite3.connect))
     device = make()
-    assert device.sync().state == "SILENT" and not device.wants_clicks and hub.issued == 1
+    told = device.sync()
+    assert told.state == "SILENT" and told.why and not device.wants_clicks and hub.issued == 1
+
+
+def test_a_token_goes_to_no_other_hub_than_the_one_that_gave_it(hub, make):
+    device = make()
+    assert device.sync().state == "OK" and hub.issued == 1
+    device.close()
+    with FakeHub(TERMS, np.arange(FEATURES)) as other:
+        device = make(url=other.url)
+        assert device.sync().state == "OK" and other.issued == 1
+        device.close()
 
 
 def _refuses(connect):

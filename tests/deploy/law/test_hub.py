@@ -14,6 +14,8 @@ from fedrank.core.rng import perturbation
 from fedrank.deploy.hub import hub as hub_module
 from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.hub import Outcome
+from fedrank.deploy.hub.inbox import Job
+from fedrank.deploy.hub.plan import planned
 from fedrank.deploy.hub.store import StoreError
 
 
@@ -250,3 +252,42 @@ def test_a_round_that_had_enough_when_the_process_died_closes_by_itself(tmp_path
 
     asyncio.run(story())
     assert replay_log(home.path).proven
+
+
+def test_a_device_that_left_is_forgotten_at_once(tmp_path):
+    async def story():
+        async with running(make(tmp_path / "hub")) as hub:
+            token = await hub.enrol()
+            number = hub.device_of(token)
+            assert await hub.leave(number)
+            assert hub.device_of(token) is None and len(hub.devices) == 0
+            assert not await hub.leave(number)
+
+    asyncio.run(story())
+
+
+def test_a_deadline_closes_no_round_with_fewer_reports_than_the_operator_wants(tmp_path):
+    async def story():
+        async with running(make(tmp_path / "hub", deadline=0.05, least=2)) as hub:
+            first, second = await enrolled(hub, 2)
+            one, other = some_messages(hub, 2)
+            await hub.report(0, first, one)
+            await asyncio.sleep(0.1)
+            await hub.enrol()  # the writer looks at the clock after every batch of jobs
+            assert await hub.report(0, first, one) is Outcome.ALREADY
+            assert (hub.view.round, hub.view.state) == (0, "open")
+            await hub.report(0, second, other)
+            await opened(hub, 1)
+
+    asyncio.run(story())
+
+
+def test_a_batch_fills_a_round_and_no_more():
+    loop = asyncio.new_event_loop()
+    try:
+        batch = [Job("report", loop.create_future(), 0, device, bytes([device])) for device in range(5)]
+        plan = planned(batch, lambda *_: None, set(range(5)), 3)
+    finally:
+        loop.close()
+    assert plan.reports == {0: b"\0", 1: b"\1", 2: b"\2"}
+    assert [answer for _, answer in plan.answers] == [Outcome.ACCEPTED] * 3 + [Outcome.BETWEEN] * 2

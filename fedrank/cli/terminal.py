@@ -85,7 +85,7 @@ class Bar(Listener):
         )
 
     def done(self) -> None:
-        """Remove the progress bar."""
+        """Stop and remove the progress bar, because the run is over."""
         self._bar.stop()
 
 

@@ -1,4 +1,4 @@
-"""Numbers in sentences."""
+"""Numbers written with their nouns, as sentences for people need them, such as "1 message" and "2,000 messages"."""
 
 from __future__ import annotations
 

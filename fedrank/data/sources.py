@@ -62,7 +62,7 @@ class Reader(abc.ABC, Generic[Data]):
 
     @abc.abstractmethod
     def frame(self, frame: pl.DataFrame) -> Data:
-        """What is in a data frame."""
+        """The data in a polars data frame, whose columns are as the task's page on own data says."""
 
     @abc.abstractmethod
     def arrays(self, arrays: tuple[Any, ...] | Mapping[str, Any]) -> Data:

@@ -213,7 +213,7 @@ class SetupSide(abc.ABC):
         """Called with every reply before it is sent; by default does nothing."""
 
 
-class NodeSide:
+class NodeSide(abc.ABC):
     """What a node of a run needs.
 
     Args:
@@ -246,15 +246,15 @@ class NodeSide:
                 f"a round of this run has ε = {promised:.4g}; this node agrees to {most:.4g} (most-epsilon)."
             )
 
+    @abc.abstractmethod
     def block(self, remembered: dict[str, np.ndarray]) -> Block:
-        """The parties.
+        """The parties that answer at this node.
 
         Args:
             remembered: What the setup has left with the party, by name; empty without a setup.
         """
-        raise NotImplementedError(f"{type(self).__name__} must override block: which parties answer at this node")
 
-    def finished(self, remembered: dict[str, np.ndarray], own: PyTree, request: bytes) -> None:
+    def finished(self, remembered: dict[str, np.ndarray], own: PyTree, request: bytes) -> None:  # noqa: B027 - optional
         """Called after the last reply of a run; by default does nothing.
 
         Args:

@@ -270,7 +270,7 @@ def value_account(
 
 
 def _words(report: PrivacyReport, v: Vectors) -> tuple[str, str, str]:
-    """Paragraphs for a page."""
+    """The report in three paragraphs for a page: ε of a vector, of a stay and a run, and what is not noised."""
     epsilon, got = report.epsilon, report.details
     at = f" at δ = {got['vector_delta']:.0e}" if got["vector_delta"] else ""
     size = remark(min(epsilon(Unit.USER), epsilon(Unit.RUN)), limit=3.0)

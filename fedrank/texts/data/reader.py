@@ -115,7 +115,7 @@ class TextReader(Reader[Texts]):
 
 
 def _texts(source: Any, what: str, form: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Titles and texts by id."""
+    """Titles and texts of documents or queries, each a dictionary by identifier; raises DataError for another form."""
     frame = as_frame(source)
     if frame is None:
         if not isinstance(source, Mapping):

@@ -46,7 +46,7 @@ def remembered(folder, number):
 
 
 def names_of(values):
-    """The setup's exchanges."""
+    """Names of the exchanges of a run's setup, in the order in which they take place."""
     return [exchange.name for exchange in own_texts.agreed(flat.read_run(values)[0]).setup.exchanges]
 
 

@@ -4,6 +4,7 @@ Every platform shows random slates, and tells the coordinator how often it has d
 """
 
 import json
+import secrets
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -71,7 +72,8 @@ class ShowRandom(Exchange, request=Show, reply=Shown):
         return jax.random.permutation(key, self.world.candidates)[: self.world.slate].astype(jnp.int32)
 
     def draw_from_os(self):
-        raise NotImplementedError
+        shown = secrets.SystemRandom().sample(range(self.world.candidates), self.world.slate)
+        return jnp.asarray(shown, jnp.int32)
 
     def respond(self, request, party, draws):
         own = Own(draws, party.own.shown + 1)

@@ -14,6 +14,6 @@ The house: what is shared stands in layers, each importing only those below it, 
 Nothing heavy is imported here: ``import fedrank`` costs milliseconds, ``import jax`` is paid where arrays are used.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = ["__version__"]

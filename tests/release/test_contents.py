@@ -1,0 +1,39 @@
+"""A wheel that is built from the source distribution alone holds the whole package."""
+
+import zipfile
+
+import pytest
+from releases import ROOT, build
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    return build(ROOT, tmp_path_factory.mktemp("release"))
+
+
+def files(folder):
+    """The files below a folder that belong to the project, as paths from the root."""
+    return {
+        path.relative_to(ROOT).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix not in (".pyc", ".nbi", ".nbc")
+    }
+
+
+def test_the_wheel_has_every_file_of_the_package_and_every_reproduction(built):
+    with zipfile.ZipFile(built) as wheel:
+        held = set(wheel.namelist())
+    reproductions = {f"fedrank/{path}" for path in files(ROOT / "reproductions")}
+    assert held >= files(ROOT / "fedrank") | reproductions
+    assert {path.split("/")[0] for path in held} == {
+        "fedrank",
+        built.name.removesuffix("-py3-none-any.whl") + ".dist-info",
+    }
+
+
+def test_the_source_distribution_has_what_tests_and_documentation_are_made_of(built):
+    (source,) = (path for path in built.parent.iterdir() if path.is_dir())
+    held = {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
+    for folder in ("tests", "examples", "apps", "benchmarks"):
+        assert held >= files(ROOT / folder)
+    assert held >= {"Makefile", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "docs/conf.py", ".ci/run"}

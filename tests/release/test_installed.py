@@ -1,0 +1,96 @@
+"""The wheel, installed outside the clone into empty environments, does what the README says.
+
+Needs a package index that pip can reach. Each environment is tried on the oldest and the newest Python of this machine
+(``FEDRANK_PYTHONS`` names further ones), and leaves a table of commands, times and sizes in ``dist/release/``.
+"""
+
+import itertools
+import json
+import re
+import shlex
+import subprocess
+
+import pytest
+from releases import ROOT, Environment, build, interpreters, oldest_and_newest
+
+pytestmark = pytest.mark.minutes
+
+#: Commands that run until they are stopped, or talk to one that does.
+SERVERS = {"serve", "coordinate", "simulate-fleet", "simulate-visits", "replay"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return build(ROOT, tmp_path_factory.mktemp("release"))
+
+
+def readme_commands():
+    """The commands that the README shows, each as typed, without comments."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = []
+    for block in re.findall(r"^ *```(?:console|sh|bash)\n(.*?)^ *```", text, flags=re.MULTILINE | re.DOTALL):
+        for line in re.sub(r"\\\n", " ", block).splitlines():
+            if line.strip().startswith("$ "):
+                shown += [part.strip() for part in re.split(r"&&|;", re.sub(r"\s#.*", "", line.strip()[2:]))]
+    return shown
+
+
+def why_not(arguments, data_here, work):
+    """Why a command of the README is not run here; None if it is.
+
+    Args:
+        arguments: The command, split.
+        data_here: Names of the data sets of the catalogue, and whether each is on this machine.
+        work: The folder that it would run in.
+    """
+    if arguments[0] != "fedrank":
+        return "no command of fedrank"
+    if SERVERS & set(arguments[1:2]):
+        return "a server, or what talks to one"
+    for flag, value in itertools.pairwise(arguments):
+        if flag == "--data" and value in data_here and not data_here[value]:
+            return f"the data set {value} is not on this machine"
+        if flag == "--data" and value not in data_here and not (work / value).exists():
+            return "the reader's own data"
+    return None
+
+
+def test_commands_are_read_as_they_are_typed():
+    shown = readme_commands()
+    assert len(shown) > 3 and not [command for command in shown if "#" in command or command.startswith("$")]
+    assert why_not(["make", "demo"], {}, ROOT) and why_not(["fedrank", "serve", "hub"], {}, ROOT)
+    assert why_not(["fedrank", "run", "x", "--data", "mq2008"], {"mq2008": False}, ROOT)
+    assert why_not(["fedrank", "run", "x", "--data", "mine.csv"], {"mq2008": True}, ROOT)
+    assert why_not(["fedrank", "run", "x", "--data", "mq2008"], {"mq2008": True}, ROOT) is None
+
+
+@pytest.mark.parametrize("version", oldest_and_newest())
+def test_an_installed_wheel_does_what_the_readme_says(wheel, version, tmp_path):
+    place = Environment(interpreters()[version], tmp_path / version)
+    try:
+        place.install(str(wheel), "fedrank")
+        where = [place.bin / "python", "-c", "import fedrank; print(fedrank.__file__)"]
+        home = subprocess.run(where, cwd=place.work, env=place.variables, capture_output=True, text=True, check=True)
+        assert home.stdout.startswith(str(place.packages))
+        place.run("fedrank demo", ["fedrank", "demo"])
+        listed = [place.bin / "fedrank", "data", "list", "--json"]
+        said = subprocess.run(listed, cwd=place.work, env=place.variables, capture_output=True, text=True, check=True)
+        data = {entry["name"]: entry["here"] for entry in json.loads(said.stdout)}
+        for command in readme_commands():
+            arguments = shlex.split(command)
+            if reason := why_not(arguments, data, place.work):
+                place.skip(command, reason)
+            else:
+                place.run(command, arguments)
+        listed = [place.bin / "fedrank", "reproduce", "--json"]
+        said = subprocess.run(listed, cwd=place.work, env=place.variables, capture_output=True, text=True, check=True)
+        papers = [paper["name"] for paper in json.loads(said.stdout)]
+        assert len(papers) == len([path for path in (ROOT / "reproductions").iterdir() if path.is_dir()])
+        for paper in papers:
+            command = ["fedrank", "reproduce", paper, "--fraction", "0.01", "--quiet"]
+            place.run(" ".join(command), command)
+            assert (place.work / "runs" / f"reproduce-{paper}-0.01" / "report.html").stat().st_size > 1000
+        assert place.failed() == []
+    finally:
+        place.write(ROOT / "dist" / "release" / f"python{version}")
+        place.remove()

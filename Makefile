@@ -10,7 +10,7 @@ PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # two installers in one .venv would disturb each other
 .PHONY: help demo fleet bench-slates test test-ranking test-silos test-texts test-slates test-slow test-minutes test-full-xla test-all \
-  test-flower test-flower-wings test-platforms mutants check format bench bench-hub bench-sketches docs clean
+  test-flower test-flower-wings test-platforms test-release mutants check format bench bench-hub bench-sketches docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -57,6 +57,9 @@ test-flower-wings: $(VENV)/.stamp-dev ## the same for silos with tables and for 
 
 test-platforms: $(VENV)/.stamp-dev ## run two platforms, their coordinator and their users as processes on this machine
 	@$(BIN)/python -m pytest -q -m "slow or minutes" tests/deploy/contract/test_platform_processes.py tests/deploy/law/test_platform_coordinator.py
+
+test-release: $(VENV)/.stamp-dev ## build what is released, install it into empty environments, run the README there (an hour)
+	@$(BIN)/python -m pytest -m "slow or minutes" tests/release $(ARGS)
 
 mutants: $(VENV)/.stamp-dev ## how many deliberate faults the tests notice, by area (half an hour)
 	@$(BIN)/python -m tests.mutants.run --jobs $(JOBS) $(ARGS)

@@ -5,6 +5,8 @@ import zipfile
 import pytest
 from releases import ROOT, build
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):

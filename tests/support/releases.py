@@ -126,17 +126,18 @@ class Environment:
         kept = {name: value for name, value in os.environ.items() if name not in _OF_TESTS}
         return {**kept, "PATH": f"{self.bin}{os.pathsep}{os.environ.get('PATH', '')}", "COLUMNS": "80"}
 
-    def install(self, what: str, name: str) -> int:
+    def install(self, what: str, name: str, *flags: str) -> int:
         """Install a requirement and record what the environment then takes, without pip itself.
 
         Args:
             what: A wheel's path, with extras or without.
             name: What the table calls the installation.
+            *flags: Flags for pip.
 
         Returns:
             Megabytes (10⁶ bytes) on disk.
         """
-        pip = [self.bin / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", what]
+        pip = [self.bin / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", *flags, what]
         done = subprocess.run(pip, cwd=self.work, env=self.variables, capture_output=True, text=True, timeout=1800)
         assert done.returncode == 0, done.stderr[-4000:]
         self.sizes[name] = size(self.packages) - self.empty

@@ -11,6 +11,7 @@
     │   └── MissingDataError              a data set is not on this machine
     ├── WireError (ValueError)            bytes that are not the message they should be
     ├── RunError                          a run directory cannot be written, resumed or read
+    ├── ModelError                        a model's file cannot be read, or the model cannot do what is asked
     ├── SecureSumError                    a secure sum stopped; nothing was revealed
     ├── MissingExtraError (ImportError)   an optional dependency is not installed
     └── AnswerError                       a party's answer failed; debug mode says whose and where
@@ -82,6 +83,10 @@ class WireError(FedrankError, ValueError):
 
 class RunError(FedrankError):
     """A run directory cannot be written, resumed or read."""
+
+
+class ModelError(FedrankError, ValueError):
+    """A model's file cannot be read, or the model cannot do what is asked of it."""
 
 
 class SecureSumError(FedrankError):

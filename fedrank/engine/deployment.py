@@ -170,18 +170,10 @@ class ServerSide:
 
     def write_models(self, home: RunFolder, state: PyTree) -> None:
         """Write the models of the last state to ``weights/``: by default one tensor named ``weights``."""
-        home.weights(Vector(), self.config.seed, np.asarray(self.protocol.weights(state)))
+        home.tensors({"weights": np.asarray(self.protocol.weights(state))}, self.config.seed)
 
     def write_descriptions(self, home: RunFolder) -> None:
         """Write what crosses and what is learnt, once the setup is over; by default nothing."""
-
-
-class Vector:
-    """A model whose tensors are one vector: its layout is known to its protocol only."""
-
-    def tensors(self, weights: np.ndarray) -> dict[str, np.ndarray]:
-        """The weights as named tensors, for model files: one vector called ``weights``."""
-        return {"weights": weights}
 
 
 class SetupSide(abc.ABC):

@@ -11,7 +11,7 @@
     messages.json        the fields of each message type and their bytes
     privacy.json         ε per interaction, message and user; what is covered and what is not
     model.json           the ranker's shape
-    weights/seed<k>.safetensors
+    weights/seed<k>.safetensors   models: see fedrank.engine.model
     checkpoint/state.npz while it runs
     done.json            when it has finished
 """
@@ -38,6 +38,7 @@ from fedrank.core.errors import RunError
 from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Exchange, Protocol
 from fedrank.engine.checkpoint import write_atomically
+from fedrank.engine.model import Model
 from fedrank.engine.settings import read_config, to_toml
 
 SCHEMA = {
@@ -202,25 +203,29 @@ class RunFolder:
         (pl.concat(frames) if frames else about).write_parquet(buffer)
         write_atomically(self.path / "per_query.parquet", buffer.getvalue())
 
-    def weights(
-        self, model: Any, seed: int, weights: np.ndarray, name: str = "", more: dict[str, np.ndarray] | None = None
-    ) -> None:
-        """Write one model as safetensors.
+    def model(self, model: Model, seed: int, name: str = "") -> None:
+        """Write one model.
 
         Args:
-            model: Its shape: a ranker or a network, whose ``tensors`` name the parts.
+            model: The model.
             seed: The run's seed.
-            weights: float32 [parameters].
             name: The file's name; by default ``seed<k>``.
-            more: Further tensors, such as what a model's inputs are standardised with.
+        """
+        model.save(self.path / "weights" / f"{name or f'seed{seed}'}.safetensors")
+
+    def tensors(self, tensors: dict[str, np.ndarray], seed: int, name: str = "") -> None:
+        """Write what was learnt where no class says how it scores; arguments as of :meth:`model`.
+
+        Args:
+            tensors: Arrays by name.
+            seed: The run's seed.
+            name: The file's name; by default ``seed<k>``.
         """
         from safetensors.numpy import save
 
-        parts = {**model.tensors(weights), **(more or {})}
-        tensors = {part: np.ascontiguousarray(t, np.float32) for part, t in parts.items()}
-        # One entry: several would stand in any order, and equal runs should have equal files.
-        about = {"about": f"fedrank {__version__}, {type(model).__name__}, seed {seed}"}
-        write_atomically(self.path / "weights" / f"{name or f'seed{seed}'}.safetensors", save(tensors, about))
+        arrays = {part: np.ascontiguousarray(values, np.float32) for part, values in tensors.items()}
+        about = {"about": f"fedrank {__version__}, seed {seed}"}
+        write_atomically(self.path / "weights" / f"{name or f'seed{seed}'}.safetensors", save(arrays, about))
 
     def ledger(self, protocol: Protocol, rounds: int, parties: int) -> None:
         """Write the ledger of one seed's rounds, and the message types."""

@@ -14,6 +14,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.data.sources import Reader
 from fedrank.engine.config import RunConfig
 from fedrank.engine.deployment import Block, HeldParties, NodeSettings, NodeSide, ServerSide, part_of
+from fedrank.engine.model import Model
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.runner import Runner
@@ -61,6 +62,7 @@ class Task(abc.ABC, Generic[Config]):
         settings: Settings of a protocol that comes as an object and has none of its own.
         shown: What a finished run shows: a :class:`fedrank.report.run.Shown`.
         reader: How the task's data is read; None: it makes its data up itself.
+        model: Class of its models; None: it does not say how they score.
         no_network: Why its runs cannot be carried over a network by requests to nodes; empty: they can.
         simulated: Dotted names of settings that mean something in a simulation only, besides those of every run.
     """
@@ -69,6 +71,7 @@ class Task(abc.ABC, Generic[Config]):
     shown: Any
     settings: type[Config]
     reader: Reader[Any] | None = None
+    model: type[Model] | None = None
     no_network: str = ""
     simulated: tuple[str, ...] = ()
 

@@ -19,6 +19,7 @@ from fedrank.ranking.build import DEPTH, Experiment, build
 from fedrank.ranking.config import FoltrESConfig, RankingConfig
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.evaluate import Evaluator
+from fedrank.ranking.run import ranking_model
 
 
 class RankingServer(ServerSide):
@@ -34,7 +35,7 @@ class RankingServer(ServerSide):
         e = experiment
         super().__init__(config, e.protocol, e.parties, e.n_parties)
         asked = config.evaluation
-        self._ranker, self._evaluator = e.ranker, None
+        self._experiment, self._measured, self._evaluator = experiment, measured, None
         if measured:
             self._evaluator = Evaluator(e.splits, e.ranker, e.metric, e.users, asked.measures, asked.tie_orders)
 
@@ -44,7 +45,10 @@ class RankingServer(ServerSide):
 
     @override
     def write_models(self, home: RunFolder, state: PyTree) -> None:
-        home.weights(self._ranker, self.config.seed, np.asarray(self.protocol.weights(state)))
+        model = ranking_model(self._experiment, np.asarray(self.protocol.weights(state)), self.config.seed)
+        if not self._measured:  # the nodes' own data is described to nobody
+            model = dataclasses.replace(model, about={**model.about, "data": ""})
+        home.model(model, self.config.seed)
 
 
 def ranking_server(config: RankingConfig, n_features: int = 0) -> RankingServer:

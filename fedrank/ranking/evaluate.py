@@ -1,18 +1,18 @@
 """What a model is worth on every part of the data: the exact expected metric, and offline measures from the labels.
 
-All parts are evaluated as one array, so that a small collection costs one compilation; each part's mean is taken
-afterwards, over all its queries and over its judged ones (those with a relevant document).
+Documents are scored first, then all parts are measured as one array, so that a small collection costs one compilation;
+each part's mean is taken afterwards, over all its queries and over its judged ones (those with a relevant document).
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Float32
 
 from fedrank.core.arrays import AnyArray
 from fedrank.engine.run_folder import Score
@@ -22,10 +22,11 @@ from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import PaddedQueries, concatenate
 from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.rankers.base import Ranker
+from fedrank.ranking.rankers.scoring import blocks, scores
 from fedrank.ranking.sessions.expected import expected_rewards, rankings, tie_order_bits
 
-#: A collection whose padded features stay below this many numbers is evaluated as one array (256 MiB).
-_ONE_ARRAY = 2**26
+#: A collection with at most this many documents, padding included, is evaluated as one array.
+_ONE_ARRAY = 2**20
 #: Larger ones in groups of similar length: up to this many documents, up to twice as many, …
 _SMALLEST = 64
 
@@ -34,22 +35,21 @@ _SMALLEST = 64
 class _Measures:
     """What is to be measured; equal ones share a compiled program, so that the runs of a sweep compile it once."""
 
-    ranker: Ranker
-    metric: OnlineMetric
+    metric: OnlineMetric | None
     users: tuple[CascadeUser, ...]
     measures: tuple[str, ...]
 
-    def per_query(self, weights: jax.Array, data: PaddedQueries, rng_bits: jax.Array | None) -> dict[str, jax.Array]:
+    def per_query(self, scores: jax.Array, data: PaddedQueries, rng_bits: jax.Array | None) -> dict[str, jax.Array]:
         if rng_bits is None:
-            return self._ranked(data, rankings(self.ranker, data, weights))
-        shuffled = jax.lax.map(lambda w: self._ranked(data, rankings(self.ranker, data, weights, w)), rng_bits)
+            return self._ranked(data, rankings(scores, data.where))
+        shuffled = jax.lax.map(lambda bits: self._ranked(data, rankings(scores, data.where, bits)), rng_bits)
         return jax.tree.map(lambda values: jnp.mean(values, axis=0), shuffled)
 
     def _ranked(self, data: PaddedQueries, order: jax.Array) -> dict[str, jax.Array]:
-        values = {
-            f"expected {self.metric.name} ({user.name})": expected_rewards(user, self.metric, data, order)
-            for user in self.users
-        }
+        values: dict[str, jax.Array] = {}
+        if self.metric is not None:
+            for user in self.users:
+                values[f"expected {self.metric.name} ({user.name})"] = expected_rewards(user, self.metric, data, order)
         # The offline measures are given minus the rank as the score, so that equal scores are ordered once, above.
         ranks = -jnp.argsort(order, axis=-1).astype(jnp.float32)
         for name in self.measures:
@@ -59,18 +59,17 @@ class _Measures:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _values(
-    measures: _Measures, models: jax.Array, data: PaddedQueries, rng_bits: jax.Array | None
+    measures: _Measures, scores: jax.Array, data: PaddedQueries, rng_bits: jax.Array | None
 ) -> dict[str, jax.Array]:
-    return jax.vmap(measures.per_query, in_axes=(0, None, None))(models, data, rng_bits)
+    return jax.vmap(measures.per_query, in_axes=(0, None, None))(scores, data, rng_bits)
 
 
-class Evaluator:
-    """Evaluates models on all parts of a data set.
+class Measurement:
+    """Measures what scores of the documents are worth, on all parts of a data set.
 
     Args:
-        splits: The data.
-        ranker: The ranker, a function from features to scores.
-        metric: Online metric whose exact expectation is wanted.
+        splits: The data; features are not looked at.
+        metric: Online metric whose exact expectation is wanted; None: offline measures only.
         users: Click models to take it under.
         measures: Names of offline measures, such as ``"nDCG@10"``.
         tie_orders: Shuffles of equal scores to average over; 0 keeps the order of the data. Data that is sorted by
@@ -80,22 +79,22 @@ class Evaluator:
     def __init__(
         self,
         splits: Splits,
-        ranker: Ranker,
-        metric: OnlineMetric,
+        metric: OnlineMetric | None,
         users: tuple[CascadeUser, ...],
         measures: tuple[str, ...],
         tie_orders: int = 0,
     ):
         self._parts = splits.parts()
-        everything = concatenate(list(self._parts.values()), repeats=True)
-        padded = everything.n_queries * everything.longest * everything.n_features
+        labels = [replace(part, features=np.zeros((part.n_documents, 1))) for part in self._parts.values()]
+        everything = concatenate(labels, repeats=True)
+        padded = everything.n_queries * everything.longest
         self._buckets = everything.buckets(everything.longest if padded <= _ONE_ARRAY else _SMALLEST)
-        self._judged = everything.judged
+        self._offsets, self._judged = everything.offsets, everything.judged
         rng_bits = tie_order_bits(tie_orders, everything.n_queries) if tie_orders else None
         self._tie_bits = [None if rng_bits is None else jnp.asarray(rng_bits[:, chosen]) for chosen, _ in self._buckets]
         for name in measures:
             offline_metric(name)  # a misspelt name is told before anything is trained
-        self._measures = _Measures(ranker, metric, users, measures)
+        self._measures = _Measures(metric, users, measures)
 
     @property
     def queries(self) -> dict[str, list]:
@@ -107,30 +106,24 @@ class Evaluator:
         }
 
     def per_query(
-        self, weights: Float[AnyArray, "models parameters"]
+        self, document_scores: Float[np.ndarray, "models documents"]
     ) -> dict[str, Float[np.ndarray, "models queries"]]:
         """Every measure of every query of all parts, one after another.
 
         Args:
-            weights: float32 [models, n].
+            document_scores: float32 [models, documents], scores of the documents of all parts, one after another.
 
         Returns:
             Name -> float64 [models, queries].
         """
-        models = jnp.asarray(weights, jnp.float32)
         out: dict[str, np.ndarray] = {}
         for (chosen, data), rng_bits in zip(self._buckets, self._tie_bits, strict=True):
-            for name, values in _values(self._measures, models, data, rng_bits).items():
-                out.setdefault(name, np.zeros((len(models), len(self._judged))))[:, chosen] = values
+            padded = np.zeros((len(document_scores), *data.where.shape), np.float32)
+            rows = np.concatenate([np.arange(*self._offsets[q : q + 2].tolist()) for q in chosen])
+            padded[:, np.asarray(data.where)] = document_scores[:, rows]
+            for name, values in _values(self._measures, jnp.asarray(padded), data, rng_bits).items():
+                out.setdefault(name, np.zeros((len(document_scores), len(self._judged))))[:, chosen] = values
         return out
-
-    def __call__(self, weights: Float[AnyArray, "models parameters"]) -> list[list[Score]]:
-        """The scores of each model.
-
-        Args:
-            weights: float32 [models, n].
-        """
-        return self.means(self.per_query(weights))
 
     def means(self, values: dict[str, np.ndarray]) -> list[list[Score]]:
         """What :meth:`per_query` returns, averaged over each part's queries and over its judged ones."""
@@ -146,3 +139,49 @@ class Evaluator:
                     if name in self._measures.measures and judged.any():  # no mean over no queries
                         scores[model].append(Score(split, f"{name} (judged)", float(row[judged].mean())))
         return scores
+
+
+class Evaluator:
+    """Evaluates rankers on all parts of a data set.
+
+    Args:
+        splits: The data.
+        ranker: The ranker, a function from features to scores.
+        metric: Online metric whose exact expectation is wanted.
+        users: Click models to take it under.
+        measures: Names of offline measures.
+        tie_orders: Shuffles of equal scores to average over, as of :class:`Measurement`.
+    """
+
+    def __init__(
+        self,
+        splits: Splits,
+        ranker: Ranker,
+        metric: OnlineMetric,
+        users: tuple[CascadeUser, ...],
+        measures: tuple[str, ...],
+        tie_orders: int = 0,
+    ):
+        self.measurement = Measurement(splits, metric, users, measures, tie_orders)
+        self._ranker = ranker
+        features = [part.features for part in splits.parts().values()]
+        self._documents, self._n_documents = blocks(np.concatenate(features)), sum(map(len, features))
+
+    def scores(self, weights: Float[AnyArray, "models parameters"]) -> Float32[np.ndarray, "models documents"]:
+        """Scores of all documents of all parts, one part after another, by each model."""
+        models = np.asarray(weights, np.float32)
+        return np.stack([scores(self._ranker, row, self._documents, self._n_documents) for row in models])
+
+    def per_query(
+        self, weights: Float[AnyArray, "models parameters"]
+    ) -> dict[str, Float[np.ndarray, "models queries"]]:
+        """Every measure of every query of all parts, one after another: name -> float64 [models, queries]."""
+        return self.measurement.per_query(self.scores(weights))
+
+    def __call__(self, weights: Float[AnyArray, "models parameters"]) -> list[list[Score]]:
+        """The scores of each model.
+
+        Args:
+            weights: float32 [models, n].
+        """
+        return self.measurement.means(self.per_query(weights))

@@ -7,9 +7,11 @@ from typing import Any
 import jax
 import numpy as np
 import polars as pl
+from jaxtyping import Float32
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
+from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder, Score, bytes_up, environment, rows
 from fedrank.engine.runner import Runner
@@ -17,6 +19,7 @@ from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.ranking.baselines import Baseline, baselines
 from fedrank.ranking.build import Experiment
 from fedrank.ranking.evaluate import Evaluator
+from fedrank.ranking.model import RankingModel
 from fedrank.ranking.rankers.mlp import TwoLayer
 
 
@@ -93,14 +96,12 @@ class RankingRunner(Runner):
             },
         )
         self.listener.stage("Training the baselines")
+        means = self.evaluator.measurement.means
         written = [
             {
                 "name": one.name,
                 "notes": list(one.notes),
-                "values": [
-                    vars(score)
-                    for score in self.evaluator.means({name: row[None] for name, row in one.per_query.items()})[0]
-                ],
+                "values": [vars(score) for score in means({name: row[None] for name, row in one.per_query.items()})[0]],
             }
             for one in self._baselines()
         ]
@@ -120,12 +121,26 @@ class RankingRunner(Runner):
         """Write the final rankers, their values query by query, and the speed."""
         weights = self._weights(states)
         for seed, row in zip(self.seeds, weights, strict=True):
-            self.home.weights(self.experiment.ranker, seed, row)
+            self.home.model(ranking_model(self.experiment, row, seed), seed)
         learned = {name: np.mean(values, axis=0) for name, values in self.evaluator.per_query(weights).items()}
         self.home.per_query(
-            self.evaluator.queries, {"learnt": learned, **{m.name: m.per_query for m in self._baselines()}}
+            self.evaluator.measurement.queries, {"learnt": learned, **{m.name: m.per_query for m in self._baselines()}}
         )
         self.home.metrics(pl.concat([self.metrics(), self.totals()]))
         about = environment(self.config, self.experiment.citations, self.experiment.kernels)
         about |= {"seconds": round(seconds, 3), "interactions_per_second": rate}
         self.home.json("environment.json", about)
+
+
+def ranking_model(experiment: Experiment, weights: Float32[np.ndarray, "parameters"], seed: int) -> RankingModel:
+    """The model of a finished run of a seed, with everything that scoring needs."""
+    config, splits = experiment.config, experiment.splits
+    about = provenance(
+        config,
+        data=splits.name,
+        generated=splits.generated,
+        seed=seed,
+        rounds=config.rounds,
+        privacy=experiment.protocol.account(config.rounds, config.delta),
+    )
+    return RankingModel(experiment.ranker, weights, splits.normalised, splits.feature_names, about)

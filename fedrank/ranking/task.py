@@ -18,6 +18,7 @@ from fedrank.ranking.build import Experiment, build
 from fedrank.ranking.config import DeviceConfig, RankingConfig
 from fedrank.ranking.data.reader import QueryReader
 from fedrank.ranking.deployment import RankingServer, device_terms, ranking_node, ranking_server
+from fedrank.ranking.model import RankingModel
 from fedrank.ranking.report.shown import SHOWN
 from fedrank.ranking.run import RankingRunner
 
@@ -28,6 +29,7 @@ class RankingTask(Task[RankingConfig]):
     name = "ranking"
     shown = SHOWN
     reader = QueryReader()
+    model = RankingModel
     settings = DeviceConfig
 
     @override

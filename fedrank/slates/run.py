@@ -324,14 +324,7 @@ class SlateRunner(Runner):
                 for kind, values in tensors.items()
                 for place, name in enumerate(names)
             }
-            self.home.weights(_FederatedNetwork(), seed, joint[run], more=more)
-
-
-class _FederatedNetwork:
-    """The federated network in a file: one vector, whose layout is :mod:`fedrank.slates.networks`'s."""
-
-    def tensors(self, weights: np.ndarray) -> dict[str, np.ndarray]:
-        return {"federated": weights}
+            self.home.tensors({"federated": joint[run], **more}, seed)
 
 
 def _column(values: Any, rows: int) -> Any:

@@ -296,7 +296,7 @@ class TextRunner(Runner):
         self._write_queries(values, part)
         models = np.asarray(self.simulator.server(states).weights)
         for number, seed in enumerate(self.seeds):
-            self.home.weights(_WholeVector(), int(seed), models[number])
+            self.home.tensors({"weights": models[number]}, int(seed))
         about = environment(self.config, self.experiment.citations, kernels=False)
         self.home.json("environment.json", {**about, "seconds": round(seconds, 3), "rows_per_second": rate})
 
@@ -340,13 +340,6 @@ class TextRunner(Runner):
             for method in values
         }
         self.home.per_query(about, tables)
-
-
-class _WholeVector:
-    """Names of a model's tensors in a file: one vector, in the layout of the learner."""
-
-    def tensors(self, weights: np.ndarray) -> dict[str, np.ndarray]:
-        return {"weights": weights}
 
 
 def _means(table: np.ndarray, where: np.ndarray) -> np.ndarray:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -131,7 +130,7 @@ def _replay(home: HubFolder, settings: HubSettings, store: Store, away: frozense
 
 
 def write_model(folder: str | os.PathLike[str], weights: np.ndarray, path: str | os.PathLike[str]) -> None:
-    """Write a model of a hub as safetensors, with the ranker's named tensors.
+    """Write a model of a hub to a file that :func:`fedrank.load` reads; devices normalise, so that it does not.
 
     Args:
         folder: Folder of the hub, whose settings name the ranker.
@@ -141,10 +140,8 @@ def write_model(folder: str | os.PathLike[str], weights: np.ndarray, path: str |
     Raises:
         RunError: It cannot be written.
     """
-    from safetensors.numpy import save
-
     from fedrank.deploy.hub.settings import read_settings
-    from fedrank.engine.checkpoint import write_atomically
+    from fedrank.ranking.model import RankingModel
 
-    tensors = read_settings(HubFolder(folder).settings).protocol().ranker.tensors(weights)
-    write_atomically(Path(path), save({name: np.ascontiguousarray(value) for name, value in tensors.items()}))
+    protocol = read_settings(HubFolder(folder).settings).protocol()
+    RankingModel(protocol.ranker, np.asarray(weights, np.float32), about={"protocol": protocol.name}).save(path)

@@ -10,10 +10,8 @@ import numpy as np
 from fedrank.metrics.online import OnlineMetric
 from fedrank.ranking.baselines.label_rankers import Model, fit_baseline
 from fedrank.ranking.clicks.cascade import CascadeUser
-from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.data.splits import Splits
-from fedrank.ranking.evaluate import Evaluator
-from fedrank.ranking.rankers.linear import Linear
+from fedrank.ranking.evaluate import Measurement
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +45,7 @@ def baselines(
         metric: Online metric whose exact expectation is wanted.
         users: Click models to take it under.
         measures: Offline measures.
-        tie_orders: As for :class:`~fedrank.ranking.evaluate.Evaluator`.
+        tie_orders: As for :class:`~fedrank.ranking.evaluate.Measurement`.
 
     Raises:
         FedrankError: No such baseline, or it cannot be trained on this data.
@@ -82,11 +80,6 @@ class _ByIdentity:
 def _measured(name, same: _ByIdentity, metric, users, measures, tie_orders) -> Baseline:
     model = _trained(name, same)
 
-    def scored(queries: QuerySet) -> QuerySet:
-        scores = model.scores(queries.features)[:, None]
-        return QuerySet(scores, queries.labels, queries.offsets, queries.qids, queries.name, queries.generated)
-
-    # A model's scores are data with one feature, ranked by the linear ranker of weight 1.
-    evaluator = Evaluator(same.splits.map(scored), Linear(1), metric, users, measures, tie_orders)
-    values = evaluator.per_query(np.ones((1, 1), np.float32))
+    scores = np.concatenate([model.scores(part.features) for part in same.splits.parts().values()])
+    values = Measurement(same.splits, metric, users, measures, tie_orders).per_query(scores[None])
     return Baseline(name, {measure: rows[0] for measure, rows in values.items()}, model.notes)

@@ -124,7 +124,8 @@ class QueryReader(Reader[Splits]):
 
     @override
     def frame(self, frame: pl.DataFrame) -> Splits:
-        return self._finished(Splits(self._frame(frame, _OWN), None, None, _OWN, notes=(_ALL_TRAIN,)))
+        queries, names = self._frame(frame, _OWN)
+        return self._finished(Splits(queries, None, None, _OWN, notes=(_ALL_TRAIN,), feature_names=names))
 
     @override
     def arrays(self, arrays: tuple[Any, ...] | Mapping[str, Any]) -> Splits:
@@ -136,22 +137,36 @@ class QueryReader(Reader[Splits]):
                 f"{', '.join(map(repr, arrays)) or 'an empty one'}. Make a data frame of a mapping of columns."
             )
         parts: dict[str, QuerySet | None] = dict.fromkeys(_PARTS)
+        named: dict[str, tuple[str, ...]] = {}
         for part, source in arrays.items():
             frame = as_frame(source)
             name = f"{_OWN}/{part}"
-            parts[part] = self._arrays(source, name) if frame is None else self._frame(frame, name)
+            if frame is None:
+                parts[part] = self._arrays(source, name)
+            else:
+                parts[part], named[part] = self._frame(frame, name)
+        first = next(iter(named), "")
+        for part, names in named.items():
+            if names != named[first]:
+                odd = sorted(set(names) ^ set(named[first]))
+                raise DataError(
+                    f"the parts must have the same columns in the same order: {first} and {part} differ"
+                    f"{f' in {odd[0]!r}' if odd else ' in their order'}."
+                )
         assert parts["train"] is not None
-        return self._finished(Splits(parts["train"], parts["vali"], parts["test"], _OWN))
+        splits = Splits(parts["train"], parts["vali"], parts["test"], _OWN, feature_names=named.get(first, ()))
+        return self._finished(splits)
 
-    def _frame(self, frame: pl.DataFrame, name: str) -> QuerySet:
+    def _frame(self, frame: pl.DataFrame, name: str) -> tuple[QuerySet, tuple[str, ...]]:
+        """The queries in a frame, and the names of their features."""
         for dropped in self.drop:
             column(frame, dropped)
         others = {self.query, self.label, *self.drop}
         queries, labels = column(frame, self.query), column(frame, self.label)
         if queries.null_count() or labels.null_count():
             raise DataError(f"column {self.query!r} and column {self.label!r} must have a value in every row.")
-        features = features_of(frame, [other for other in frame.columns if other not in others])
-        return self._arrays((features, labels.to_numpy(), queries.to_numpy()), name)
+        names = tuple(other for other in frame.columns if other not in others)
+        return self._arrays((features_of(frame, names), labels.to_numpy(), queries.to_numpy()), name), names
 
     def _arrays(self, arrays: Any, name: str) -> QuerySet:
         if not isinstance(arrays, tuple) or len(arrays) != len(("features", "labels", "query ids")):
@@ -191,7 +206,8 @@ class QueryReader(Reader[Splits]):
             how = "none" if all(in_unit_range(queries) for queries in splits.parts().values()) else "query-minmax"
         if how != "none":
             splits = splits.map(lambda queries: normalise_queries(queries, how))
-            splits = replace(splits, notes=(*splits.notes, "Features were normalised to [0, 1] within each query."))
+            notes = (*splits.notes, "Features were normalised to [0, 1] within each query.")
+            splits = replace(splits, normalised=how, notes=notes)
         return splits.hold_out(self.holdout, self.seed)
 
 

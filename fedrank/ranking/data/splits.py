@@ -27,6 +27,8 @@ class Splits:
         citation: Key in ``core/references.bib``; empty if there is nothing to cite.
         notes: What a reader of the numbers should know, one sentence each.
         grades: Number of labels that the set is known to have, 0 .. grades − 1; 2 where nothing is known.
+        feature_names: Names of the features in their order; empty where they have none.
+        normalised: How the features were normalised when they were read: ``none`` or ``query-minmax``.
 
     Raises:
         DataError: The parts differ in their number of features.
@@ -40,6 +42,8 @@ class Splits:
     citation: str = ""
     notes: tuple[str, ...] = ()
     grades: int = 2
+    feature_names: tuple[str, ...] = ()
+    normalised: str = "none"
 
     def __post_init__(self):
         for part, queries in self.parts().items():

@@ -15,7 +15,6 @@ from fedrank.core.arrays import AnyArray
 from fedrank.metrics.online import OnlineMetric
 from fedrank.ranking.clicks.cascade import CascadeUser, pattern_probabilities
 from fedrank.ranking.data.queries import PaddedQueries
-from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.reference import rank, tie_breakers
 
 #: Queries whose pattern probabilities are held at a time: 256 × 1,024 floats are 1 MiB.
@@ -44,26 +43,23 @@ def expected_metric(
 
 
 def rankings(
-    ranker: Ranker,
-    data: PaddedQueries,
-    weights: Float[AnyArray, "parameters"],
+    scores: Float[AnyArray, "queries documents"],
+    where: Bool[AnyArray, "queries documents"],
     tie_bits: UInt32[AnyArray, "queries"] | None = None,
 ) -> Int[Array, "queries documents"]:
     """The full ranking of every query.
 
     Args:
-        ranker: The ranker.
-        data: q queries of at most d documents.
-        weights: float32 [n].
+        scores: float32 [q, d], scores of the documents; a higher one ranks first.
+        where: bool [q, d], false for padding.
         tie_bits: uint32 [q] to shuffle equal scores; None keeps the order of the data.
 
     Returns:
         int32 [q, d]: documents from the first rank on, padding last.
     """
-    scores = ranker.scores(weights, jnp.asarray(data.features))
     rng_bits = jnp.zeros(scores.shape[:-1], jnp.uint32) if tie_bits is None else tie_bits
     breakers = tie_breakers(rng_bits, scores.shape[-1], tie_bits is not None)
-    return rank(scores, data.where, breakers, scores.shape[-1])
+    return rank(jnp.asarray(scores), jnp.asarray(where), breakers, scores.shape[-1])
 
 
 def expected_rewards(

@@ -1,0 +1,183 @@
+"""What a run found, in Python: numbers as data frames, what crossed, what is promised, models, the page."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedrank.core.errors import RunError
+from fedrank.core.ledger import Ledger
+from fedrank.core.privacy_report import PrivacyReport
+from fedrank.engine.model import Model, model_of_run, read_model
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from fedrank.report.run import Run
+
+
+class Result:
+    """A run's results, read from its folder when they are asked for.
+
+    In a notebook it shows itself: the sentence, the chart and the final values of its page.
+
+    Args:
+        folder: The run's folder.
+        own: Object of the caller's own that the run was made with and that models need, such as a ranker.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, own: Any = None):
+        self.path = Path(folder)
+        self._own = own
+        self._folder: tempfile.TemporaryDirectory | None = None
+
+    @classmethod
+    def of_temporary(cls, parent: tempfile.TemporaryDirectory, folder: Path, *, own: Any = None) -> Result:
+        """A result whose folder goes when nothing refers to the result any more; :meth:`save` keeps it."""
+        result = cls(folder, own=own)
+        result._folder = parent  # it removes itself
+        weakref.finalize(result, parent.cleanup)
+        return result
+
+    @functools.cached_property
+    def run(self) -> Run:
+        """Everything that the folder holds.
+
+        Raises:
+            RunError: The folder holds no run, or a file of it is damaged.
+        """
+        from fedrank.report.load import load
+
+        return load(self.path)
+
+    @property
+    def metrics(self) -> pl.DataFrame:
+        """Curves in long form, a polars frame: seed, round, interactions, bytes_up, epsilon, split, measure, value."""
+        return self.run.metrics
+
+    @property
+    def final(self) -> pl.DataFrame:
+        """Values after the last round beside the baselines: the final table of the page as a polars frame.
+
+        An estimate is two columns, such as ``ranker``, the mean over seeds, and ``ranker ±``, half its 95 % interval.
+        """
+        import polars as pl
+
+        rows = self.run.shown.final(self.run).rows
+        return pl.DataFrame([_flat(row) for row in rows], infer_schema_length=None)
+
+    @property
+    def ledger(self) -> Ledger:
+        """What crossed between the parties and the server in the run of one seed.
+
+        Raises:
+            RunError: The run has not written it yet.
+        """
+        if self.run.ledger is None:
+            raise RunError(f"{self.path}: has no ledger yet; it is written with the first checkpoint.")
+        return self.run.ledger
+
+    @property
+    def privacy(self) -> PrivacyReport:
+        """What is promised about privacy, and what is not.
+
+        Raises:
+            RunError: The run has not written it yet.
+        """
+        if self.run.privacy is None:
+            raise RunError(f"{self.path}: has no privacy report yet; it is written with the first checkpoint.")
+        return self.run.privacy
+
+    @property
+    def seeds(self) -> list[int]:
+        """Seeds of the runs."""
+        return self.run.seeds
+
+    def model(self, seed: int | None = None, party: str | None = None) -> Model:
+        """A trained model.
+
+        Args:
+            seed: Its seed; by default the first.
+            party: Name of the party, where each has a model of its own.
+
+        Raises:
+            ModelError: There is no such model; says which there are.
+        """
+        return read_model(model_of_run(self.path, seed, party), self._own)
+
+    def report(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Write the page.
+
+        Args:
+            path: Its file; by default ``report.html`` in the run's folder.
+
+        Returns:
+            The file.
+        """
+        from fedrank.report.page import write_page
+
+        return write_page(self.run, None if path is None else Path(path))
+
+    def plot(self) -> Any:
+        """The first chart of the page: an altair chart, which a notebook draws and ``.save`` writes."""
+        charts = self.run.shown.charts(self.run)
+        if not charts:
+            raise RunError(f"{self.path}: has nothing to draw yet.")
+        return next(iter(charts.values()))
+
+    def save(self, folder: str | os.PathLike[str]) -> Result:
+        """Copy the run's folder, such as one that would go with this object.
+
+        Returns:
+            The result in its new place.
+
+        Raises:
+            RunError: There is something at that place already, or it cannot be written.
+        """
+        target = Path(folder)
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise RunError(f"{target}: is not empty. Choose another folder.")
+        try:
+            shutil.copytree(self.path, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".lock"))
+        except OSError as error:
+            raise RunError(f"{target}: cannot be written ({error}).") from error
+        return Result(target, own=self._own)
+
+    def __repr__(self) -> str:
+        return f"<Result of {self.run.config.get('protocol')}: {self.path}>"
+
+    def _repr_html_(self) -> str:
+        """The result as a notebook shows it: one line, the first chart, the final values."""
+        from fedrank.report.html import h
+        from fedrank.report.svg import COLOURS, inline
+        from fedrank.report.tables import to_html
+
+        run = self.run
+        shown = [h("p", h("strong", run.shown.headline(run)))]
+        for name, chart in list(run.shown.charts(run).items())[:1]:
+            shown.append(inline(chart, name, run.shown.headline(run)))
+        # A page's style sheet gives the colours of figures; here they stand with the figure.
+        colours = "".join(f"--{name}:{value};" for value, name in COLOURS.items())
+        return h("div", *shown, to_html(run.shown.final(run)), style=f"{colours}max-width:60em;background:#fff")
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of a table with numbers in place of estimates."""
+    from fedrank.report.statistics import Estimate
+    from fedrank.report.tables import to_json
+
+    out: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, Estimate):
+            low, high = to_json(value.low), to_json(value.high)
+            out[key] = value.mean
+            out[f"{key} ±"] = None if low is None or high is None else (high - low) / 2
+        else:
+            out[key] = value if isinstance(value, str | int | float | bool | None) else str(value)
+    return out

@@ -1,0 +1,160 @@
+"""Train in Python: :func:`run` for an experiment, :func:`train` for a model, :func:`load` for what either left."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedrank.api.flat_settings import nested
+from fedrank.api.result import Result
+from fedrank.core import plugins
+from fedrank.core.errors import ModelError
+from fedrank.core.protocol import Protocol
+from fedrank.engine.config import RunConfig
+from fedrank.engine.model import Model, model_of_run, read_model
+from fedrank.engine.progress import Listener
+from fedrank.engine.run import resume as resume_run
+from fedrank.engine.run import run as run_experiment
+from fedrank.engine.settings import settings_class
+
+
+def run(
+    protocol: str | Protocol | RunConfig,
+    data: Any = None,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    listener: Listener | None = None,
+    data_folder: str | os.PathLike[str] | None = None,
+    **settings: Any,
+) -> Result:
+    """Run an experiment: several seeds, evaluated while they learn, with baselines beside them.
+
+    Args:
+        protocol: Name of a protocol (``fedrank protocols``), a protocol of the caller's own, or a configuration.
+        data: A path, a name of the catalogue, arrays, or a data frame, as :func:`fedrank.data.load` takes it; by
+            default the data that the settings name, which is made up by a program unless they say otherwise.
+        folder: The run's folder, which must be empty or not exist; by default a temporary one, which goes with the
+            result (:meth:`Result.save` keeps it).
+        listener: Hears of the progress.
+        data_folder: Where data sets are looked for; by default ``FEDRANK_DATA`` or the platform's cache.
+        settings: Settings of the protocol, by the names that ``fedrank run PROTOCOL --help`` shows: ``rounds=50``;
+            those of a table by their last name where it is clear (``label="ill"`` for ``silos.label``), with ``__``
+            for the dot (``privacy__p=0.5``), or as a dictionary (``privacy={"p": 0.5}``). ``ranker``, ``clicks`` and
+            ``aggregate`` also take objects.
+
+    Returns:
+        The result.
+
+    Raises:
+        FedrankError: The settings, the data or the folder cannot be used.
+        Interrupted: Ctrl-C; a run in a folder of the caller's can be resumed.
+    """
+    if isinstance(protocol, str):
+        settings = nested(settings, settings_class(protocol))
+    elif isinstance(protocol, Protocol):
+        settings = nested(settings, plugins.get("fedrank.tasks", protocol.task).settings)
+    own = settings.get("ranker")
+    own = None if own is None or isinstance(own, str) else own
+    common = {"data": data, "listener": listener, "data_folder": data_folder}
+    if folder is not None:
+        return Result(run_experiment(protocol, folder, **common, **settings), own=own)
+    parent = tempfile.TemporaryDirectory(prefix="fedrank-")
+    try:
+        return Result.of_temporary(parent, run_experiment(protocol, Path(parent.name) / "run", **common, **settings))
+    except BaseException:
+        parent.cleanup()
+        raise
+
+
+def train(protocol: str | Protocol, data: Any = None, **settings: Any) -> Result:
+    """Train one model: :func:`run` with one seed, measured at the start and at the end only.
+
+    Args:
+        protocol: As of :func:`run`.
+        data: As of :func:`run`.
+        settings: As of :func:`run`, ``folder``, ``listener`` and ``data_folder`` among them.
+
+    Returns:
+        The result; its ``model()`` is the trained model.
+
+    Raises:
+        FedrankError: As of :func:`run`.
+    """
+    settings = {"seeds": 1, **settings}
+    if "evaluation" not in settings and "evaluation__every" not in settings and "every" not in settings:
+        settings["evaluation__every"] = 10**7
+    return run(protocol, data, **settings)
+
+
+def resume(
+    folder: str | os.PathLike[str],
+    *,
+    protocol: Protocol | None = None,
+    data: Any = None,
+    listener: Listener | None = None,
+    data_folder: str | os.PathLike[str] | None = None,
+) -> Result:
+    """Go on with a run that was stopped or killed; a finished one is read as it is.
+
+    Args:
+        folder: The run's folder.
+        protocol: The protocol that was handed over as an object, if one was.
+        data: The data that was handed over as an object, if any was.
+        listener: Hears of the progress.
+        data_folder: As of :func:`run`.
+
+    Raises:
+        RunError: There is no run in the folder, or its checkpoint is damaged.
+    """
+    return Result(resume_run(folder, protocol=protocol, data=data, listener=listener, data_folder=data_folder))
+
+
+def load(path: str | os.PathLike[str], *, seed: int | None = None, party: str | None = None, own: Any = None) -> Model:
+    """A trained model, from a run's folder or from a file that a model was saved to.
+
+    Args:
+        path: The folder or the file.
+        seed: Of a folder: the seed; by default the first.
+        party: Of a folder: name of the party, where each has a model of its own.
+        own: An object of the caller's own that the model needs, such as a ranker of a class of their own.
+
+    Returns:
+        The model; ``score`` scores.
+
+    Raises:
+        ModelError: There is no such file or model, or it cannot be read.
+    """
+    place = Path(path)
+    if not place.is_dir():
+        if seed is not None or party is not None:
+            raise ModelError(f"{place}: seed and party choose among a run's models; a file is one model.")
+        return read_model(place, own)
+    if not (place / "config.toml").exists():
+        kind = "a hub; write its model first: fedrank replay" if (place / "hub.toml").exists() else "no run"
+        raise ModelError(f"{place}: is {kind}{f' {place} --out model.safetensors' if kind != 'no run' else ''}.")
+    return read_model(model_of_run(place, seed, party), own)
+
+
+def results(path: str | os.PathLike[str], *, own: Any = None) -> Result:
+    """The result of a run that lies in a folder.
+
+    Args:
+        path: The run's folder.
+        own: As of :func:`load`.
+
+    Raises:
+        RunError: There is no run in the folder.
+    """
+    result = Result(path, own=own)
+    _ = result.run
+    return result
+
+
+def protocols() -> Mapping[str, str]:
+    """Names of all protocols that are installed, with a sentence each."""
+    from fedrank.engine.methods import method, method_names
+
+    return {name: method(name).summary for name in method_names()}

@@ -1,0 +1,269 @@
+"""A trained model as one file with everything that scoring needs, and as an object that scores.
+
+A file is safetensors: the tensors, and under the key ``fedrank`` of its metadata a JSON document::
+
+    format        1
+    task          name of the task (an entry point of ``fedrank.tasks``), which knows the model's class
+    architecture  what the tensors are the parameters of, and how inputs are prepared
+    about         where it comes from: protocol, data, seed, rounds, changed settings, fedrank's version, and the
+                  privacy report of the run (``privacy``)
+
+A model scores what its task ranks: documents, rows of a table, items of a slate.
+"""
+
+from __future__ import annotations
+
+import abc
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from fedrank import __version__
+from fedrank.core import plugins
+from fedrank.core.errors import ModelError, UnknownNameError
+from fedrank.core.privacy_report import PrivacyReport
+from fedrank.engine.checkpoint import write_atomically
+from fedrank.engine.layers import Layer, to_onnx, to_torch
+from fedrank.engine.settings import changes
+
+_KEY = "fedrank"
+_FORMAT = 1
+
+
+class Model(abc.ABC):
+    """A trained model.
+
+    Attributes:
+        task: Name of the task that it belongs to.
+        about: Where it comes from, as :func:`provenance` makes it; empty where nothing is known.
+    """
+
+    task: ClassVar[str]
+    about: Mapping[str, Any]
+
+    @property
+    @abc.abstractmethod
+    def architecture(self) -> dict[str, Any]:
+        """What :attr:`tensors` are the parameters of, and how inputs are prepared, as JSON can hold it."""
+
+    @property
+    @abc.abstractmethod
+    def tensors(self) -> dict[str, np.ndarray]:
+        """All arrays of the model by name."""
+
+    @classmethod
+    @abc.abstractmethod
+    def from_parts(
+        cls,
+        architecture: Mapping[str, Any],
+        tensors: Mapping[str, np.ndarray],
+        about: Mapping[str, Any],
+        own: Any = None,
+    ) -> Self:
+        """The inverse of :attr:`architecture`, :attr:`tensors` and :attr:`about`.
+
+        Args:
+            architecture: As the property.
+            tensors: As the property.
+            about: As the attribute.
+            own: An object of the caller's own that a file cannot hold, such as a ranker of a class of their own.
+
+        Raises:
+            ModelError: An object of the caller's own is needed.
+            KeyError: Something is missing.
+            ValueError: Parts do not fit together.
+        """
+
+    @abc.abstractmethod
+    def score(self, features: Any) -> np.ndarray:
+        """Scores, float32 [rows], of the rows of a table of features; a higher one is better."""
+
+    def layers(self) -> tuple[Layer, ...]:
+        """The model as a chain of layers, for other libraries.
+
+        Raises:
+            ModelError: It is no such chain.
+        """
+        raise ModelError(f"a {type(self).__name__} cannot be written for other libraries: it is no chain of layers.")
+
+    @property
+    def n_features(self) -> int:
+        """Number of features of a row."""
+        return int(self.architecture["n_features"])
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features in their order; empty where the data had none."""
+        return tuple(self.architecture.get("feature_names", ()))
+
+    @property
+    def privacy(self) -> PrivacyReport | None:
+        """What the run that made the model promises; None where nothing is known."""
+        report = self.about.get("privacy")
+        return None if report is None else PrivacyReport.from_json(report)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the model as a safetensors file, which :func:`fedrank.load` reads.
+
+        Returns:
+            The path, as given.
+
+        Raises:
+            ModelError: The file cannot be written.
+        """
+        from safetensors.numpy import save
+
+        header = {"format": _FORMAT, "task": self.task, "architecture": self.architecture, "about": dict(self.about)}
+        tensors = {name: np.ascontiguousarray(values, np.float32) for name, values in self.tensors.items()}
+        # One entry: several would stand in any order, and equal models should make equal files.
+        content = save(tensors, {_KEY: json.dumps(header, sort_keys=True, ensure_ascii=False)})
+        try:
+            write_atomically(Path(path), content)
+        except OSError as error:
+            raise ModelError(f"{os.fspath(path)}: cannot be written ({error.strerror}).") from error
+        return Path(path)
+
+    def to_onnx(self, path: str | os.PathLike[str]) -> Path:
+        """Write the model as an ONNX file: input ``features`` float32 [rows, features], output ``scores`` [rows].
+
+        Preparation of the inputs is part of the graph. A normalisation within a query takes one query at a time.
+
+        Raises:
+            ModelError: The model is no chain of layers.
+            MissingExtraError: The extra ``onnx`` is not installed.
+        """
+        content = to_onnx(self.layers(), self.n_features, self.feature_names, dict(self.about))
+        write_atomically(Path(path), content)
+        return Path(path)
+
+    def to_torch(self) -> Any:
+        """The model as a ``torch.nn.Module`` that maps float32 [rows, features] to [rows], as :meth:`to_onnx` says.
+
+        Raises:
+            ModelError: The model is no chain of layers.
+            MissingExtraError: The extra ``torch`` is not installed.
+        """
+        return to_torch(self.layers())
+
+    def __repr__(self) -> str:
+        names = ("protocol", "data", "seed", "rounds")
+        known = ", ".join(f"{name}={self.about[name]!r}" for name in names if name in self.about)
+        return f"<{type(self).__name__}: {self.n_features} features; {known or 'of unknown origin'}>"
+
+
+def provenance(
+    config: Any, *, data: str, seed: int, rounds: int, generated: bool = False, privacy: PrivacyReport | None = None
+) -> dict[str, Any]:
+    """Where a model comes from.
+
+    Args:
+        config: Settings of the run; those that were changed are kept, but for paths of this machine.
+        data: Name of the data.
+        seed: Seed of the model's run.
+        rounds: Rounds done.
+        generated: Whether a program made the data up.
+        privacy: What the run promises.
+    """
+    settings = {name: value for name, value in changes(config).items() if name not in ("data", "seed", "seeds")}
+    return {
+        "fedrank": __version__,
+        "protocol": config.protocol,
+        "data": data,
+        "generated": generated,
+        "seed": seed,
+        "rounds": rounds,
+        "settings": settings,
+        "privacy": None if privacy is None else privacy.as_json(),
+    }
+
+
+def read_model(path: str | os.PathLike[str], own: Any = None) -> Model:
+    """The model in a file.
+
+    Args:
+        path: The file.
+        own: As of :meth:`Model.from_parts`.
+
+    Raises:
+        ModelError: There is no such file, or it is not a model that this version of fedrank can read.
+        UnknownNameError: The model's task is in no installed package.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    file = Path(path)
+    if not file.is_file():
+        raise ModelError(f"{file}: there is no such file. Give a run's folder or a model's file (.safetensors).")
+    try:
+        with safe_open(file, framework="numpy") as opened:
+            header = json.loads((opened.metadata() or {}).get(_KEY, "null"))
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - it is no dict
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ModelError(f"{file}: cannot be read as a safetensors file ({error}).") from error
+    if not isinstance(header, dict) or "task" not in header:
+        raise ModelError(f"{file}: holds tensors but no description of a model; fedrank writes one with every model.")
+    if header.get("format") != _FORMAT:
+        raise ModelError(
+            f"{file}: is of format {header.get('format')!r}; fedrank {__version__} reads format {_FORMAT}. "
+            "Use the version that wrote it, or train again."
+        )
+    cls = model_class(str(header["task"]))
+    try:
+        return cls.from_parts(header["architecture"], tensors, header["about"], own)
+    except ModelError as error:
+        raise ModelError(f"{file}: {error}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{file}: its parts do not make a model of {header['task']!r} ({error!r}).") from error
+
+
+def model_class(task: str) -> type[Model]:
+    """The class of a task's models.
+
+    Raises:
+        UnknownNameError: There is no such task.
+        ModelError: The task's models cannot be used.
+    """
+    cls = plugins.get("fedrank.tasks", task).model
+    if cls is None:
+        raise ModelError(f"the task {task!r} does not say how its models score.")
+    return cls
+
+
+def model_of_run(folder: Path, seed: int | None = None, party: str | None = None) -> Path:
+    """The file of a model of a run.
+
+    Args:
+        folder: The run's folder.
+        seed: The seed; None: the first of those there are.
+        party: Name of the party where each has its own model; None: the only one.
+
+    Raises:
+        ModelError: The run has no such model; says which it has.
+    """
+    files = {file.stem: file for file in sorted((folder / "weights").glob("*.safetensors"))}
+    if not files:
+        raise ModelError(f"{folder}: holds no model yet. A run writes its models when it has finished.")
+    by_seed: dict[int, dict[str, Path]] = {}
+    for stem, file in files.items():
+        name, _, number = stem.rpartition("seed")
+        by_seed.setdefault(int(number), {})[name.rstrip("-")] = file
+    seed = min(by_seed) if seed is None else seed
+    if seed not in by_seed:
+        raise ModelError(f"{folder}: has no model of seed {seed}; there are {', '.join(map(str, sorted(by_seed)))}.")
+    found = by_seed[seed]
+    if party is None and len(found) == 1:
+        return next(iter(found.values()))
+    if party is None:
+        raise ModelError(f"{folder}: has a model for each of {', '.join(map(_party, found))}; say which: party=….")
+    for name, file in found.items():
+        if party in (name, _party(name)):
+            return file
+    raise UnknownNameError("party with a model", party, map(_party, found))
+
+
+def _party(name: str) -> str:
+    """The name of a party in a file's name, which begins with its number."""
+    return name.partition("-")[2] or name

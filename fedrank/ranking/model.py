@@ -1,0 +1,278 @@
+"""A trained ranker with everything that scoring documents needs."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from jaxtyping import Float, Float32, Int
+from typing_extensions import override
+
+from fedrank.core.errors import DataError, ModelError
+from fedrank.data import load
+from fedrank.data.frames import as_frame, features_of
+from fedrank.engine.checkpoint import write_atomically
+from fedrank.engine.layers import Dense, Layer, QueryMinMax, Relu
+from fedrank.engine.model import Model
+from fedrank.ranking.data.normalise import normalise
+from fedrank.ranking.data.queries import QuerySet
+from fedrank.ranking.data.reader import QueryReader
+from fedrank.ranking.data.splits import Splits
+from fedrank.ranking.evaluate import Measurement
+from fedrank.ranking.rankers.base import RANKERS, Ranker
+from fedrank.ranking.rankers.linear import Linear
+from fedrank.ranking.rankers.mlp import TwoLayer
+from fedrank.ranking.rankers.scoring import blocks, scores
+
+#: Offline measures of :meth:`RankingModel.evaluate`, unless told otherwise.
+MEASURES = ("nDCG@10", "RR@10")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RankingModel(Model):
+    """A ranker with its weights.
+
+    Attributes:
+        ranker: The ranker.
+        weights: float32 [ranker.size].
+        normalise: How features are normalised before they are scored: ``query-minmax`` maps each feature of each query
+            to [0, 1], ``none`` takes them as they are.
+        names: Names of the features in their order; empty where the data had none.
+        about: Where the model comes from.
+    """
+
+    task: ClassVar[str] = "ranking"
+
+    ranker: Ranker
+    weights: Float32[np.ndarray, "parameters"]
+    normalise: str = "none"
+    names: tuple[str, ...] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        if np.shape(self.weights) != (self.ranker.size,):
+            raise ModelError(f"weights must have shape ({self.ranker.size},), got {np.shape(self.weights)}.")
+        if self.names and len(self.names) != self.ranker.n_features:
+            raise ModelError(f"names must be {self.ranker.n_features}, one a feature, got {len(self.names)}.")
+
+    @property
+    @override
+    def architecture(self) -> dict[str, Any]:
+        return {
+            "ranker": self._ranker_name,
+            "n_features": self.ranker.n_features,
+            "hidden": getattr(self.ranker, "hidden", 0),
+            "normalise": self.normalise,
+            "feature_names": list(self.names),
+        }
+
+    @property
+    def _ranker_name(self) -> str:
+        """Name of the ranker's entry point; empty for one that no package registers."""
+        return next((entry.name for entry in RANKERS if entry.obj is type(self.ranker)), "")
+
+    @property
+    @override
+    def tensors(self) -> dict[str, np.ndarray]:
+        return self.ranker.tensors(self.weights)
+
+    @classmethod
+    @override
+    def from_parts(
+        cls,
+        architecture: Mapping[str, Any],
+        tensors: Mapping[str, np.ndarray],
+        about: Mapping[str, Any],
+        own: Any = None,
+    ) -> Self:
+        name, ranker = architecture["ranker"], own
+        if ranker is None:
+            if not name:
+                raise ModelError(
+                    "its ranker is of a class that no package registers (entry points of fedrank.rankers). Hand one "
+                    "over that is made in the same way: load(path, own=ranker)."
+                )
+            ranker = RANKERS.get(name).build(int(architecture["n_features"]), int(architecture["hidden"]))
+        # The layout of the vector is known to the ranker, which says where each number of the vector goes.
+        weights = np.zeros(ranker.size, np.float32)
+        for part, places in ranker.tensors(np.arange(ranker.size, dtype=np.float32)).items():
+            weights[np.asarray(places, np.int64)] = tensors[part]
+        return cls(ranker, weights, architecture["normalise"], tuple(architecture["feature_names"]), about)
+
+    @property
+    @override
+    def n_features(self) -> int:
+        return self.ranker.n_features
+
+    @override
+    def layers(self) -> tuple[Layer, ...]:
+        first = (QueryMinMax(),) if self.normalise == "query-minmax" else ()
+        parts = {name: np.asarray(values, np.float32) for name, values in self.tensors.items()}
+        if isinstance(self.ranker, Linear):
+            return *first, Dense(parts["weight"].T)
+        if isinstance(self.ranker, TwoLayer):
+            hidden = Dense(parts["hidden.weight"].T, parts["hidden.bias"])
+            return *first, hidden, Relu(), Dense(parts["output.weight"].T)
+        return super().layers()
+
+    # ------------------------------------------------------------------------------------------------------- scoring
+
+    @override
+    def score(self, features: Any, qid: Sequence[Any] | np.ndarray | None = None) -> Float32[np.ndarray, "documents"]:
+        """Scores of documents; within a query the highest ranks first.
+
+        Args:
+            features: [documents, features] in the order of the training data; or a data frame, whose columns are found
+                by :attr:`feature_names` where the model knows them.
+            qid: The query of each document, for a model that normalises within a query; None: all documents are of one
+                query. Documents of a query stand together.
+
+        Returns:
+            float32 [documents]: the very numbers that the run's own evaluation ranked by.
+
+        Raises:
+            DataError: The features do not fit; says which.
+        """
+        table = self._table(features)
+        ids = np.zeros(len(table), np.int64) if qid is None else np.asarray(qid)
+        if ids.shape != (len(table),):
+            raise DataError(f"qid must name the query of each of {len(table)} documents, got shape {ids.shape}.")
+        if not len(table):
+            return np.zeros(0, np.float32)
+        reader = QueryReader(normalise=self.normalise)
+        queries = load((table, np.zeros(len(table), np.int64), ids), reader).train
+        return self._scores(queries)
+
+    def rank(self, features: Any, qid: Sequence[Any] | np.ndarray | None = None) -> Int[np.ndarray, "documents"]:
+        """Row numbers of the documents, best first; with ``qid`` query after query in their order, best first in each.
+
+        Equal scores stay in the order of the rows. Arguments and errors as of :meth:`score`.
+        """
+        found = self.score(features, qid)
+        if qid is None:
+            return np.argsort(-found, kind="stable")
+        ids = np.asarray(qid)
+        starts = [0, *(np.flatnonzero(ids[1:] != ids[:-1]) + 1).tolist(), len(ids)] if len(ids) else [0]
+        parts = [a + np.argsort(-found[a:b], kind="stable") for a, b in itertools.pairwise(starts)]
+        return np.concatenate([np.zeros(0, np.int64), *parts])
+
+    def _table(self, features: Any) -> Float[np.ndarray, "documents features"]:
+        """The features as an array, in the model's order."""
+        frame = as_frame(features)
+        if frame is not None:
+            if not self.names:
+                raise DataError(
+                    "the model's features have no names, so that columns of a data frame cannot be matched. Hand over "
+                    f"an array of {self.n_features} columns in the order of the training data."
+                )
+            missing = [name for name in self.names if name not in frame.columns]
+            if missing:
+                raise DataError(f"the data frame lacks {len(missing)} of the model's features: {_listed(missing)}.")
+            return features_of(frame, self.names)
+        table = np.asarray(features)
+        if table.ndim != 2 or table.shape[1] != self.n_features or table.dtype.kind not in "fiub":
+            raise DataError(
+                f"features must be numbers of shape [documents, {self.n_features}], got {table.dtype} of shape "
+                f"{table.shape}."
+            )
+        return table
+
+    def _scores(self, queries: QuerySet) -> Float32[np.ndarray, "documents"]:
+        """Scores of documents whose features are normalised."""
+        return scores(self.ranker, self.weights, blocks(queries.features), queries.n_documents)
+
+    # ---------------------------------------------------------------------------------------------- data with queries
+
+    def read(self, data: Any, **settings: Any) -> Splits:
+        """Data as the model needs it, normalised as the training data was.
+
+        Args:
+            data: In any form that :func:`fedrank.data.load` takes.
+            settings: Of :class:`~fedrank.ranking.data.reader.QueryReader`, such as ``fold``.
+
+        Raises:
+            DataError: The features do not fit the model's.
+        """
+        loaded = load(data, QueryReader(normalise="none"), **settings)
+        if loaded.train.n_features > self.n_features or (
+            loaded.train.n_features != self.n_features and not isinstance(data, str | os.PathLike)
+        ):
+            raise DataError(
+                f"{loaded.name} has {loaded.train.n_features} features, the model {self.n_features}; it cannot be "
+                "scored. Give data with the features that the model was trained on."
+            )
+        if self.names and loaded.feature_names and loaded.feature_names != self.names:
+            odd = [name for name in loaded.feature_names if name not in self.names]
+            what = f"the model does not know {_listed(odd)}" if odd else "their order differs"
+            raise DataError(f"the features of {loaded.name} are not the model's: {what}.")
+        return loaded.map(self._fitted)
+
+    def _fitted(self, queries: QuerySet) -> QuerySet:
+        """The queries with as many features as the model has (a LETOR file may leave the last ones out), normalised."""
+        lacking = self.n_features - queries.n_features
+        if lacking:
+            features = np.pad(queries.features, ((0, 0), (0, lacking)))
+            labels, offsets = queries.labels, queries.offsets
+            queries = QuerySet(features, labels, offsets, queries.qids, queries.name, queries.generated)
+        return normalise(queries, self.normalise)
+
+    def evaluate(self, data: Any, measures: Sequence[str] = MEASURES, **settings: Any) -> dict[str, dict[str, float]]:
+        """What the model is worth on labelled queries.
+
+        Args:
+            data: In any form that :func:`fedrank.data.load` takes.
+            measures: Offline measures by their names in ir-measures, such as ``nDCG@10``.
+            settings: Of reading, such as ``fold``.
+
+        Returns:
+            Part of the data -> measure -> mean over all queries; with `` (judged)`` behind the name over those that
+            have a relevant document. Equal scores are ordered as in a run's evaluation: by one shuffle, always the
+            same.
+        """
+        splits = self.read(data, **settings)
+        measurement = Measurement(splits, None, (), tuple(measures), tie_orders=1)
+        found = np.concatenate([self._scores(part) for part in splits.parts().values()])
+        table: dict[str, dict[str, float]] = {}
+        for score in measurement.means(measurement.per_query(found[None]))[0]:
+            table.setdefault(score.split, {})[score.measure] = score.value
+        return table
+
+    def trec_run(self, data: Any, *, name: str = "fedrank", part: str = "train", **settings: Any) -> Iterator[str]:
+        """Lines of a TREC run file: query, ``Q0``, document, rank, score, name of the run.
+
+        Args:
+            data: In any form that :func:`fedrank.data.load` takes. A document is named after its query and its place
+                in it, from 1, as in ``q7-3``: LETOR lines have no names of documents.
+            name: Name of the run.
+            part: Part of the data: ``train``, which is all of it for one file, ``vali`` or ``test``.
+            settings: Of reading, such as ``fold``.
+
+        Raises:
+            DataError: The features do not fit the model's, or there is no such part.
+        """
+        splits = self.read(data, **settings)
+        if part not in splits.parts():
+            raise DataError(f"{splits.name} has no part {part!r}; it has {', '.join(splits.parts())}.")
+        queries = splits.parts()[part]
+        found = self._scores(queries)
+        for number, (first, last) in enumerate(itertools.pairwise(queries.offsets.tolist())):
+            qid = queries.qids[number]
+            for rank, row in enumerate(np.argsort(-found[first:last], kind="stable"), 1):
+                yield f"{qid} Q0 {qid}-{row + 1} {rank} {found[first + row]!s} {name}"
+
+    def write_trec_run(self, data: Any, path: str | os.PathLike[str], **settings: Any) -> Path:
+        """Write :meth:`trec_run` to a file."""
+        text = "".join(f"{line}\n" for line in self.trec_run(data, **settings))
+        write_atomically(Path(path), text.encode())
+        return Path(path)
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    """Names for an error message, the first few of them."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more

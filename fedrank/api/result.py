@@ -15,11 +15,14 @@ from fedrank.core.errors import RunError
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.engine.model import Model, model_of_run, read_model
+from fedrank.report.html import h
+from fedrank.report.load import load
+from fedrank.report.run import Run
+from fedrank.report.statistics import Estimate
+from fedrank.report.tables import to_html, to_json
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from fedrank.report.run import Run
 
 
 class Result:
@@ -52,8 +55,6 @@ class Result:
         Raises:
             RunError: The folder holds no run, or a file of it is damaged.
         """
-        from fedrank.report.load import load
-
         return load(self.path)
 
     @property
@@ -154,9 +155,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """The result as a notebook shows it: one line, the first chart, the final values."""
-        from fedrank.report.html import h
         from fedrank.report.svg import COLOURS, inline
-        from fedrank.report.tables import to_html
 
         run = self.run
         shown = [h("p", h("strong", run.shown.headline(run)))]
@@ -169,9 +168,6 @@ class Result:
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of a table with numbers in place of estimates."""
-    from fedrank.report.statistics import Estimate
-    from fedrank.report.tables import to_json
-
     out: dict[str, Any] = {}
     for key, value in row.items():
         if isinstance(value, Estimate):

@@ -223,10 +223,11 @@ def _free(folder: Path) -> Path:
     return candidate
 
 
-def _report(folder: Path) -> Path:
+def _report(folder: Path) -> Path | None:
+    from fedrank.cli.report import unless_missing
     from fedrank.report.page import write_page
 
-    return write_page(folder)
+    return unless_missing(lambda: write_page(folder), f"fedrank report {folder}")
 
 
 def _show(folder: Path, as_json: bool) -> None:

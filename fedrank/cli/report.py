@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+
+from fedrank.core.errors import MissingExtraError
 
 if TYPE_CHECKING:
     import rich.console
     import rich.table
 
 AsJson = Annotated[bool, Parameter(name="--json", negative="")]
+
+
+def unless_missing(write: Callable[[], Path], again: str) -> Path | None:
+    """Write a page; where the libraries that draw figures are missing, say so and how to get the page later.
+
+    Args:
+        write: Writes the page.
+        again: The command that writes it once they are there.
+
+    Returns:
+        The page, or None.
+    """
+    try:
+        return write()
+    except MissingExtraError as missing:
+        print(f"fedrank: all results are in files, but no page: {missing} Then: {again}", file=sys.stderr)
+        return None
 
 
 def report(folder: Path, /, *, out: Path | None = None, as_json: AsJson = False) -> None:
@@ -44,7 +65,8 @@ def compare(*runs: Path, out: Path | None = None, as_json: AsJson = False) -> No
 
     labelled = comparison.labelled(runs)
     spent = comparison.privacy_table(labelled, "run")
-    page = comparison.write_comparison(runs, out) if out is not None else None
+    again = f"fedrank compare {' '.join(map(str, runs))} --out {out}"
+    page = None if out is None else unless_missing(lambda: comparison.write_comparison(runs, out), again)
     if as_json:
         final = to_json(comparison.comparison_table(labelled))
         differs = to_json(comparison.changed_settings(labelled))
@@ -78,12 +100,12 @@ def cite(folder: Path, /) -> None:
     print(citations(load(folder)))
 
 
-def show(run: Any, page: Path, *, as_json: bool) -> None:
+def show(run: Any, page: Path | None, *, as_json: bool) -> None:
     """Print a run's results.
 
     Args:
         run: The run.
-        page: Its page.
+        page: Its page; None if it has none.
         as_json: As one JSON document.
     """
     from fedrank.report import describe
@@ -97,7 +119,7 @@ def show(run: Any, page: Path, *, as_json: bool) -> None:
         print_json(
             {
                 "run": str(run.path),
-                "page": str(page),
+                "page": None if page is None else str(page),
                 "finished": run.finished,
                 "caveats": describe.caveats(run),
                 "config": dict(run.config),
@@ -123,7 +145,8 @@ def show(run: Any, page: Path, *, as_json: bool) -> None:
     _print(console, run.shown.terminal_after(run))
     for line in (*ledger_words(run), *privacy_words(run)):
         console.print(f"• {line}", highlight=False, markup=False)
-    console.print(f"page: {page}", soft_wrap=True, highlight=False)
+    if page is not None:
+        console.print(f"page: {page}", soft_wrap=True, highlight=False)
 
 
 def _print(console: rich.console.Console, parts: list[Any]) -> None:

@@ -49,16 +49,18 @@ def reproduce(
     chosen = [study for name, study in studies.items() if not only or name in only]
     quick = "" if fraction == 1 else f"-{fraction:g}"
     folder = out or Path("runs") / f"reproduce-{known.name}{quick}"
+    from fedrank.cli.report import unless_missing
     from fedrank.report.study import results, write_study_page
 
-    shown = []
+    again = f"fedrank reproduce {paper} --fraction {fraction:g}"
+    shown, page = [], None
     for study in chosen:  # the page is there from the first study on
         shown.append(_run(study, folder / study.name, fraction, quiet))
-        page = write_study_page(known, shown, folder)
+        page = unless_missing(lambda: write_study_page(known, shown, folder), f"{again} --out {folder}")
     if as_json:
         from fedrank.cli.terminal import print_json
 
-        print_json({"page": str(page), **results(known, shown)})
+        print_json({"page": None if page is None else str(page), **results(known, shown)})
         return
     _print(known, shown, page)
 
@@ -90,7 +92,7 @@ def _run(study, folder: Path, fraction: float, quiet: bool):
         return StudyRuns(study, (), fraction, missing=str(error))
 
 
-def _print(paper, shown, page: Path) -> None:
+def _print(paper, shown, page: Path | None) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -114,7 +116,8 @@ def _print(paper, shown, page: Path) -> None:
             for note in table.notes:
                 console.print(f"  {note}", highlight=False)
             console.print()
-    console.print(f"page: {page}", soft_wrap=True, highlight=False)
+    if page is not None:
+        console.print(f"page: {page}", soft_wrap=True, highlight=False)
 
 
 def _list(names: list[str], as_json: bool) -> None:

@@ -15,12 +15,12 @@ import threading
 
 import jax
 import jax.numpy as jnp
-import numba
 import numpy as np
 from jaxtyping import Array, Float, Float32, Int64, Shaped, UInt32
 from numpy.typing import ArrayLike, DTypeLike
 
 from fedrank.core.arrays import AnyArray
+from fedrank.core.compiled import njit, prange
 from fedrank.core.rng import PERTURBATION_KEY, normal_table, perturbation_jax
 
 #: Numba's threads belong to one kernel at a time.
@@ -76,14 +76,14 @@ class Cohort:
         return fixed(np.broadcast_to(array, (*self.lead, *inner)).reshape(self.parties, *inner), dtype)
 
 
-@numba.njit(inline="always")
+@njit(inline="always")
 def _mix(x0, x1, rotation):
     # Numba adds uint32 in 64 bits; the casts bring the sum back to the 32 bits that the generator is defined on.
     x0 = _u32(x0 + x1)
     return x0, _u32((x1 << _u32(rotation)) | (x1 >> _u32(32 - rotation))) ^ x0
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def fill_words(seed: np.uint32, low: UInt32[np.ndarray, " blocks"], high: UInt32[np.ndarray, " blocks"]) -> None:
     """Both words of the first ``low.size`` blocks of a seed's stream (uint32 arrays, filled in place)."""
     k0, k1 = _KEY, _u32(seed)
@@ -118,7 +118,7 @@ def fill_words(seed: np.uint32, low: UInt32[np.ndarray, " blocks"], high: UInt32
         high[block] = _u32(x1 + k0 + _u32(5))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def fill_perturbation(
     seed: np.uint32,
     table: Float32[np.ndarray, " 65536"],
@@ -140,13 +140,13 @@ def fill_perturbation(
         out[j] = table[(word >> _u32(16)) if j % 2 else (word & _u32(0xFFFF))]
 
 
-@numba.njit(cache=True, nogil=True, parallel=True, fastmath={"contract"})
+@njit(cache=True, nogil=True, parallel=True, fastmath={"contract"})
 def _weighted_sums(seeds, coefficients, table, partial):
     runs, messages = seeds.shape
     size = partial.shape[2]
     blocks = (size + 3) // 4
     chunks = partial.shape[1]
-    for work in numba.prange(runs * chunks):
+    for work in prange(runs * chunks):
         run, chunk = work // chunks, work % chunks
         low, high = np.empty(blocks, np.uint32), np.empty(blocks, np.uint32)
         v = np.empty(size, np.float32)

@@ -34,6 +34,7 @@ import numpy as np
 import polars as pl
 
 from fedrank import __version__
+from fedrank.core.compiled import COMPILES
 from fedrank.core.errors import RunError
 from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Exchange, Protocol
@@ -295,18 +296,23 @@ def rows(
 def environment(config: Any, citations: tuple[str, ...], kernels: bool) -> dict[str, Any]:
     """What the run ran on."""
     import jax
-    import numba
 
+    if COMPILES:
+        import numba
+
+        version, threads = numba.__version__, numba.get_num_threads()
+    else:
+        version, threads = None, None
     return {
         "fedrank": __version__,
         "python": platform.python_version(),
         "jax": jax.__version__,
         "numpy": np.__version__,
-        "numba": numba.__version__,
+        "numba": version,
         "platform": platform.platform(terse=True),
         "machine": platform.machine(),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "threads": numba.get_num_threads(),
+        "threads": threads,
         "device": jax.devices()[0].device_kind,
         "kernels": kernels,
         "citations": list(citations),

@@ -36,6 +36,7 @@ from jaxtyping import Bool, Float, Key, UInt32
 from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray
+from fedrank.core.compiled import COMPILES
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Array, f4, field, message
 from fedrank.core.privacy_report import PrivacyReport
@@ -134,7 +135,7 @@ class Central(RankingProtocol):
     radius: float = 1.0
     candidates: int | None = None
     batch: bool = False
-    kernels: bool = True
+    kernels: bool = COMPILES
     others: tuple[CascadeUser, ...] = ()
 
     def __post_init__(self):

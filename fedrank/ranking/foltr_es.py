@@ -38,6 +38,7 @@ from typing_extensions import override
 
 from fedrank.aggregation.differences import ES_DEFENCES, coefficients, in_range, median_of_means
 from fedrank.core.arrays import AnyArray, PyTree
+from fedrank.core.compiled import COMPILES
 from fedrank.core.errors import ConfigError
 from fedrank.core.kernels import weighted_sum, weighted_sum_kernel
 from fedrank.core.messages import Layout
@@ -135,7 +136,7 @@ class FoltrES(RankingProtocol):
     antithetic: bool = True
     ties: str = "fixed"
     as_published: bool = False
-    kernels: bool = True
+    kernels: bool = COMPILES
     observed: OnlineMetric | None = None
     mechanism: str = "randomised-response"
     epsilon: float | None = None

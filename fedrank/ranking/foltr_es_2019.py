@@ -22,9 +22,9 @@ import math
 
 import jax
 import jax.numpy as jnp
-import numba
 import numpy as np
 
+from fedrank.core.compiled import njit, prange
 from fedrank.core.errors import ConfigError
 from fedrank.core.kernels import ONE_AT_A_TIME, fixed
 from fedrank.ranking.clicks.cascade import CascadeUser
@@ -43,7 +43,7 @@ from fedrank.ranking.sessions.results import SessionResults
 _u32 = np.uint32
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def seed_twister(state, seed):
     """MT19937 from a 32-bit seed; ``state`` is uint32 [625], the last entry the position."""
     state[0] = seed
@@ -53,7 +53,7 @@ def seed_twister(state, seed):
     state[624] = 624
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def next_word(state):
     """The next 32 bits of the published program's Mersenne Twister."""
     if state[624] == 624:
@@ -70,14 +70,14 @@ def next_word(state):
     return y ^ (y >> _u32(18))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def next_double(state):
     """The next 53-bit number in [0, 1): two words."""
     a, b = next_word(state) >> _u32(5), next_word(state) >> _u32(6)
     return (np.float64(a) * 67108864.0 + np.float64(b)) / 9007199254740992.0
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def next_below(state, bound):
     """The next integer in [0, bound): words under a mask until one fits."""
     largest = _u32(bound - 1)
@@ -92,7 +92,7 @@ def next_below(state, bound):
             return np.int64(word)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def fill_normals(state, out):
     """Normals by the polar method; the second of each pair comes first."""
     j = 0
@@ -109,7 +109,7 @@ def fill_normals(state, out):
         j += 2
 
 
-@numba.njit(cache=True, nogil=True, parallel=True)
+@njit(cache=True, nogil=True, parallel=True)
 def _sessions(
     values, start, stride, labels, label_start, length,
     n_features, hidden, click, stop, depth, ideal, discounts, gains, steps, queries, first, count,
@@ -118,7 +118,7 @@ def _sessions(
     parties, halves, each = out.shape
     widest = stride.max()
     size = weights.shape[1]
-    for party in numba.prange(parties):
+    for party in prange(parties):
         state = np.empty(625, np.uint32)
         noise, perturbed = np.empty(size, np.float32), np.empty(size, np.float32)
         scores, unit = np.empty(widest, np.float32), np.empty((2, widest), np.float32)
@@ -152,10 +152,10 @@ def _sessions(
                 out[party, half, k] = pattern
 
 
-@numba.njit(cache=True, nogil=True, parallel=True)
+@njit(cache=True, nogil=True, parallel=True)
 def _weighted_sums(seeds, coefficients, partial):
     block = 64
-    for work in numba.prange(partial.shape[0]):
+    for work in prange(partial.shape[0]):
         state, noise = np.empty(625, np.uint32), np.empty(partial.shape[1], np.float32)
         for i in range(work * block, min((work + 1) * block, seeds.size)):
             if coefficients[i] != np.float32(0):

@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import altair as alt
 import polars as pl
 
 from fedrank.core.errors import ConfigError
 from fedrank.report import describe
+from fedrank.report.charts import alt, vl_convert
 from fedrank.report.run import Run
 from fedrank.report.statistics import curve
 
@@ -137,8 +137,6 @@ def save(chart: alt.TopLevelMixin, path: str | os.PathLike[str], *, scale: float
     Raises:
         ConfigError: Another suffix.
     """
-    import vl_convert
-
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".png":
@@ -157,8 +155,6 @@ def rendered(chart: alt.TopLevelMixin) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _svg(spec: str) -> str:
-    import vl_convert
-
     return vl_convert.vegalite_to_svg(spec)
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
+from fedrank.core.optional import require
 from fedrank.core.protocol import Party, Protocol
 from fedrank.data import load
 from fedrank.engine.methods import method
@@ -197,11 +198,13 @@ def build_texts(
             any form that :func:`fedrank.data.load` takes.
 
     Raises:
-        FedrankError: The configuration does not fit the data, or the data is not there.
+        FedrankError: The configuration does not fit the data, or the data is not there, or the extra ``texts`` is not
+            installed.
     """
     for name in config.evaluation.baselines:
         if name not in BASELINES:
             raise UnknownNameError("baseline of silos with texts", name, BASELINES)
+    require("texts", "A run of silos with texts", "bm25s", "Stemmer", "numba")
     corpora = load_corpora(config, folder, data)
     called = repr(config.data) if data is None else "the data"
     seeds = [config.data_seed + seed for seed in config.all_seeds]

@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Settings of the tests that a user's environment does not have.
-_OF_TESTS = ("PYTHONPATH", "VIRTUAL_ENV", "JAX_NUMPY_RANK_PROMOTION", "PYTHONDONTWRITEBYTECODE")
+_OF_TESTS = ("PYTHONPATH", "VIRTUAL_ENV", "XLA_FLAGS", "JAX_NUMPY_RANK_PROMOTION", "PYTHONDONTWRITEBYTECODE")
 
 
 def build(project: Path, out: Path) -> Path:

@@ -45,6 +45,7 @@ from typing_extensions import override
 
 from fedrank.aggregation import robust
 from fedrank.core.arrays import AnyArray, PyTree
+from fedrank.core.compiled import COMPILES
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Layout
 from fedrank.core.privacy_report import PrivacyReport
@@ -123,7 +124,7 @@ class FoltrPDGD(RankingProtocol):
     aggregate: str = "mean"
     byzantine: int = 0
     as_published: bool = False
-    kernels: bool = True
+    kernels: bool = COMPILES
     others: tuple[CascadeUser, ...] = ()
 
     name = "foltr-pdgd"

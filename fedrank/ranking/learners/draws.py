@@ -10,11 +10,11 @@ in one interaction.
 from __future__ import annotations
 
 import jax.numpy as jnp
-import numba
 import numpy as np
 from jaxtyping import Array, UInt32
 
 from fedrank.core.arrays import AnyArray
+from fedrank.core.compiled import njit
 from fedrank.core.rng import threefry_2x32
 
 _u32 = np.uint32
@@ -41,7 +41,7 @@ def document_bits(
     return jnp.stack(pair, axis=-1).reshape(*w0.shape, -1)[..., :documents]
 
 
-@numba.njit(inline="always")
+@njit(inline="always")
 def _four_rounds(x0, x1, a, b, c, d):
     # Numba adds uint32 in 64 bits; the casts bring the sum back to the 32 bits that the generator is defined on.
     x0 = _u32(x0 + x1)
@@ -55,7 +55,7 @@ def _four_rounds(x0, x1, a, b, c, d):
     return x0, x1
 
 
-@numba.njit(inline="always")
+@njit(inline="always")
 def _block(k0, k1, k2, number):
     x0, x1 = _u32(number + k0), k1
     x0, x1 = _four_rounds(x0, x1, 13, 15, 26, 6)
@@ -66,7 +66,7 @@ def _block(k0, k1, k2, number):
     return _u32(x0 + k2), _u32(x1 + k0 + _u32(5))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def fill_document_bits(w0, w1, out):
     """:func:`document_bits` into ``out`` (uint32 [d], filled in place), for CPU kernels."""
     k0, k1 = _u32(w0), _u32(w1)

@@ -14,9 +14,9 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import numba
 import numpy as np
 
+from fedrank.core.compiled import njit, prange
 from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, fill_perturbation, fixed
 from fedrank.core.rng import normal_table
 from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables
@@ -39,7 +39,7 @@ _UNIT = 2.0**-24
 _CLOSE = CLOSE
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def fill_direction(seed, table, low, high, out):
     """The perturbation of a seed, brought to length 1, into ``out``; other arguments as in ``fill_perturbation``."""
     fill_perturbation(seed, table, low, high, out)
@@ -51,7 +51,7 @@ def fill_direction(seed, table, low, high, out):
         out[j] *= scale
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def fill_ranks(scores, length, ranks, ranking):
     """Each document's rank from 0, and the documents by rank: by falling score, then in the order of the data."""
     equal = ranking  # until the ranking is known: how many with a document's score came before it
@@ -69,7 +69,7 @@ def fill_ranks(scores, length, ranks, ranking):
         ranking[ranks[d]] = d
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def fill_list(rankings, ranks, length, by_rank, assign, pick, taken, left, probability, top):
     """Draw a list from the rankers into ``top``; returns its length.
 
@@ -104,7 +104,7 @@ def fill_list(rankings, ranks, length, by_rank, assign, pick, taken, left, proba
     return shown
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def fill_credit(pattern, shown, probability, credit):
     """Each ranker's expected number of clicks into ``credit`` [L]."""
     credit[:] = 0.0
@@ -117,7 +117,7 @@ def fill_credit(pattern, shown, probability, credit):
                 credit[l] += probability[l, i] / total
 
 
-@numba.njit(cache=True, nogil=True, parallel=True)
+@njit(cache=True, nogil=True, parallel=True)
 def _duels(
     values, start, stride, labels, label_start, length,
     n_features, hidden, click, leave, table, by_rank, ideal, discounts, gains, radius,
@@ -127,7 +127,7 @@ def _duels(
     parties, interactions = queries.shape
     candidates, depth = directions.shape[2], assign.shape[2]
     rankers, widest, size = candidates + 1, stride.max(), models.shape[1]
-    for party in numba.prange(parties):
+    for party in prange(parties):
         low, high = np.empty((size + 3) // 4, np.uint32), np.empty((size + 3) // 4, np.uint32)
         u, candidate = np.empty((candidates, size), np.float32), np.empty(size, np.float32)
         scores, unit = np.empty(widest, np.float32), np.empty((2, widest), np.float32)

@@ -13,9 +13,9 @@ import math
 
 import jax
 import jax.numpy as jnp
-import numba
 import numpy as np
 
+from fedrank.core.compiled import njit, prange
 from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, fixed
 from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables
 from fedrank.ranking.data.queries import FeatureBlocks
@@ -41,7 +41,7 @@ _LARGEST = np.float32(1 - 2.0**-24)
 _WIDE = 600.0
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def fill_race(scores, length, rng_bits, race):
     """Scores less the best one, plus Gumbel noise, into ``race``; returns the best score."""
     best = scores[0]
@@ -53,13 +53,13 @@ def fill_race(scores, length, rng_bits, race):
     return best
 
 
-@numba.njit(inline="always")
+@njit(inline="always")
 def _log_add(a, b):
     high, low = max(a, b), min(a, b)
     return high + math.log1p(math.exp(low - high)) if low > -math.inf else high
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def fill_relative(scores, length, best, top, shown, observed, rest, relative):
     """The terms of (5): relative[t, i] = e^(score at rank i − L_t), for 1 ≤ t < observed and i < observed.
 
@@ -99,7 +99,7 @@ def fill_relative(scores, length, best, top, shown, observed, rest, relative):
                 relative[t, i] = math.exp(_f64(scores[top[i]]) - log_left)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def fill_pair_weights(scores, top, observed, pattern, relative, out):
     """What ∇s of the document at each observed rank is multiplied by in (4)."""
     for i in range(observed):
@@ -120,7 +120,7 @@ def fill_pair_weights(scores, top, observed, pattern, relative, out):
             out[j] -= weight
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
+@njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
 def add_gradient(block, width, weights, n_features, hidden, top, coefficients, observed, row, step):
     """Adds Σ coefficient · ∇s over the observed ranks to ``step``, for linear and two-layer; ``row`` [f] is scratch."""
     f, into = n_features, hidden * n_features
@@ -149,7 +149,7 @@ def add_gradient(block, width, weights, n_features, hidden, top, coefficients, o
                     slope[j] += back * row[j]
 
 
-@numba.njit(cache=True, nogil=True, parallel=True)
+@njit(cache=True, nogil=True, parallel=True)
 def _steps(
     values, start, stride, labels, label_start, length,
     n_features, hidden, click, leave, ideal, discounts, gains,
@@ -159,7 +159,7 @@ def _steps(
     depth = click_bits.shape[2]
     widest = stride.max()
     size = models.shape[1]
-    for party in numba.prange(parties):
+    for party in prange(parties):
         scores, unit = np.empty(widest, np.float32), np.empty((2, widest), np.float32)
         rng_bits, race = np.empty(widest, np.uint32), np.empty(widest, np.float32)
         top, top_score, top_tie = np.empty(depth, np.int32), np.empty(depth, np.float32), np.empty(depth, np.uint32)

@@ -13,11 +13,11 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import numba
 import numpy as np
 from jaxtyping import Float, Int, UInt32
 
 from fedrank.core.arrays import AnyArray
+from fedrank.core.compiled import njit, prange
 from fedrank.core.errors import ConfigError
 from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, fill_perturbation, fixed
 from fedrank.core.rng import normal_table
@@ -31,14 +31,14 @@ _f32 = np.float32
 _UNIT = np.float32(2.0**-24)
 
 
-@numba.njit(inline="always")
+@njit(inline="always")
 def _mix32(x):
     x = _u32((x ^ (x >> _u32(16))) * _u32(0x85EBCA6B))
     x = _u32((x ^ (x >> _u32(13))) * _u32(0xC2B2AE35))
     return x ^ (x >> _u32(16))
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(cache=True, nogil=True, fastmath={"contract"})
 def add_products(block, width, weights, n_features, out):
     """out[d] += Σ_j weights[j]·block[j, d], four features at a time: ``out`` is loaded and stored once for four."""
     quads = n_features // 4
@@ -58,7 +58,7 @@ def add_products(block, width, weights, n_features, out):
             out[d] += a * row[d]
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(cache=True, nogil=True, fastmath={"contract"})
 def add_products_twice(block, width, first, second, n_features, out, out2):
     """:func:`add_products` for two hidden units at once, so that each feature is loaded once for both."""
     quads = n_features // 4
@@ -81,7 +81,7 @@ def add_products_twice(block, width, first, second, n_features, out, out2):
             out2[d] += second[j] * row[d]
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(cache=True, nogil=True, fastmath={"contract"})
 def fill_scores(block, width, weights, n_features, hidden, unit, scores):
     """Scores of one query's documents into ``scores`` [width]; ``unit`` [2, width or more] is scratch."""
     f = n_features
@@ -111,7 +111,7 @@ def fill_scores(block, width, weights, n_features, hidden, unit, scores):
             scores[d] += out * max(one[d], _f32(0))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def fill_top(scores, length, tie_word, random_ties, top, top_score, top_tie):
     """The documents at the first ranks into ``top``; returns how many. ``top_score``, ``top_tie`` are scratch."""
     depth = top.size
@@ -140,7 +140,7 @@ def fill_top(scores, length, tie_word, random_ties, top, top_score, top_tie):
     return shown
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def sample_clicks(labels, top, shown, click, leave, rng_bits):
     """The click pattern on the documents at the first ranks.
 
@@ -166,7 +166,7 @@ def sample_clicks(labels, top, shown, click, leave, rng_bits):
     return pattern
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def list_ndcg(labels, top, shown, ideal, discounts, gains):
     """NDCG of the documents at the first ranks, given the query's ideal DCG."""
     if ideal == _f32(0):
@@ -199,7 +199,7 @@ def kernel_arrays(
     )  # fmt: skip
 
 
-@numba.njit(cache=True, nogil=True, parallel=True)
+@njit(cache=True, nogil=True, parallel=True)
 def _sessions(
     values, start, stride, labels, label_start, length,
     n_features, hidden, click, leave, random_ties, table, ideal, discounts, gains,
@@ -209,7 +209,7 @@ def _sessions(
     depth = click_bits.shape[3]
     widest = stride.max()
     size = models.shape[1]
-    for party in numba.prange(parties):
+    for party in prange(parties):
         low, high = np.empty((size + 3) // 4, np.uint32), np.empty((size + 3) // 4, np.uint32)
         noise, weights = np.empty(size, np.float32), np.empty(size, np.float32)
         scores, unit = np.empty(widest, np.float32), np.empty((2, widest), np.float32)

@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import altair as alt
 import numpy as np
 import polars as pl
 
@@ -16,6 +15,7 @@ from fedrank.engine.progress import Listener
 from fedrank.engine.settings import from_dict
 from fedrank.engine.study import Study
 from fedrank.engine.variations import read_sweep
+from fedrank.report.charts import alt
 from fedrank.report.figures import INK, MUTED, OKABE_ITO, RULE
 from fedrank.report.statistics import Estimate, mean_interval
 from fedrank.report.tables import Column, Table

@@ -11,10 +11,10 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-import altair as alt
 import polars as pl
 
 from fedrank.report import describe, figures
+from fedrank.report.charts import alt
 from fedrank.report.run import Run
 from fedrank.report.statistics import curve
 from fedrank.silos.report.files import Arm, Silos

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import altair as alt
 import polars as pl
 
 from fedrank.core.errors import ConfigError
 from fedrank.report import figures
+from fedrank.report.charts import alt
 from fedrank.report.run import Run
 from fedrank.report.statistics import curve
 from fedrank.slates.report.files import ENGAGEMENT, SlateRun

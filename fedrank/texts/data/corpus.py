@@ -14,6 +14,7 @@ from jaxtyping import Int32, Int64, Integer
 from scipy.sparse import csr_array
 
 from fedrank.core.errors import DataError
+from fedrank.core.optional import require
 from fedrank.texts.data.collection import Texts, check_parts
 
 #: The parts of a document, in the order of every array that has an axis of fields.
@@ -160,6 +161,7 @@ def tokenise(texts: Sequence[str], stem: bool = True, stopwords: bool = True) ->
         stem: Whether to stem (Snowball, English).
         stopwords: Whether to leave out English stop words (bm25s's list).
     """
+    require("texts", "The words of texts", "bm25s", "Stemmer")
     import bm25s
     import Stemmer
 

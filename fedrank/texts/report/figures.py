@@ -6,10 +6,10 @@ import math
 import textwrap
 from typing import Any
 
-import altair as alt
 import polars as pl
 
 from fedrank.report import describe, figures
+from fedrank.report.charts import alt
 from fedrank.report.run import Run
 from fedrank.texts.report.files import EXACT, FEDERATED, GLOBAL, SCOPES
 from fedrank.texts.report.tables import DIGITS, details_of

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import functools
 
-import numba
 import numpy as np
 from jaxtyping import Float32, Int32, Int64, Integer, Real, Shaped
 
+from fedrank.core.compiled import njit, prange
 from fedrank.core.kernels import ONE_AT_A_TIME, fixed
 
 #: Documents handled together: 30 rows of them fit into a core's first cache.
@@ -26,9 +26,9 @@ _TILE = 64
 _f32 = np.float32
 
 
-@numba.njit(cache=True, nogil=True, parallel=True)
+@njit(cache=True, nogil=True, parallel=True)
 def _build(starts, terms, values, lines, signs, out):
-    for document in numba.prange(out.shape[0]):
+    for document in prange(out.shape[0]):
         sketch = out[document]
         for k in range(starts[document], starts[document + 1]):
             term, count = terms[k], values[k]
@@ -63,10 +63,10 @@ def build(
     return out
 
 
-@numba.njit(cache=True, nogil=True, parallel=True)
+@njit(cache=True, nogil=True, parallel=True)
 def _transpose(source, out):
     rows, columns = source.shape
-    for tile in numba.prange((rows + _TILE - 1) // _TILE):
+    for tile in prange((rows + _TILE - 1) // _TILE):
         first, last = tile * _TILE, min(rows, (tile + 1) * _TILE)
         for left in range(0, columns, _TILE):
             for j in range(left, min(columns, left + _TILE)):
@@ -113,12 +113,12 @@ def network(size: int, minimum: bool) -> tuple[Int64[np.ndarray, "steps 2"], int
     return fixed(kept[::-1] or np.empty((0, 2)), np.int64), low, high
 
 
-@numba.njit(cache=True, nogil=True, parallel=True)
+@njit(cache=True, nogil=True, parallel=True)
 def _counts(cells, lines, signs, steps, low, high, at_least, out):
     terms, positions = lines.shape
     documents = cells.shape[1]
     blocks = (documents + _BLOCK - 1) // _BLOCK
-    for work in numba.prange(terms * blocks):
+    for work in prange(terms * blocks):
         term, start = work // blocks, work % blocks * _BLOCK
         width = min(_BLOCK, documents - start)
         held = np.empty((positions, _BLOCK), np.float32)

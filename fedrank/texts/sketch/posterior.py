@@ -79,15 +79,15 @@ def posterior_counts(
 @functools.cache
 def _kernel() -> Callable[..., np.ndarray]:
     """The loop over terms and documents, compiled when it is first needed."""
-    import numba
+    from fedrank.core.compiled import njit, prange  # loads Numba
 
     low, high = _SHARE
 
-    @numba.njit(parallel=True, cache=True)
+    @njit(parallel=True, cache=True)
     def posterior(cells, signs, share, ratio, relative, laplace, scale):
         terms, documents, z = cells.shape
         out = np.empty((terms, documents), np.float32)
-        for term in numba.prange(terms):
+        for term in prange(terms):
             logs = np.empty(LARGEST + 1)
             step, first = math.log(ratio[term]), math.log1p(-ratio[term])
             for document in range(documents):

@@ -1,0 +1,35 @@
+"""Numba where it is installed; without it, kernels that say so when they are called.
+
+A module of kernels imports :func:`njit` and :data:`prange` from here, so that it can be imported without Numba.
+Whoever chooses between a kernel and its reference in JAX asks :data:`COMPILES`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from fedrank.core.errors import MissingExtraError
+from fedrank.core.optional import installed
+
+#: Whether kernels can be compiled here: whether Numba is installed (extra ``fast``).
+COMPILES = installed("numba")
+
+
+def _without_numba(function: Callable[..., Any] | None = None, **_: Any) -> Callable[..., Any]:
+    """A decorator in place of ``numba.njit``: the function refuses to be called."""
+    if function is None:
+        return _without_numba
+
+    @functools.wraps(function)
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise MissingExtraError("numba", "fast", f"The compiled kernel {function.__name__}")
+
+    return refuse
+
+
+if COMPILES:
+    from numba import njit, prange
+else:
+    njit, prange = _without_numba, range

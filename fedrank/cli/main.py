@@ -60,6 +60,7 @@ for _name, _path, _help in (
         "Make a hub's model again from its log, to prove it or to leave devices out.",
     ),
     ("new", "fedrank.cli.new:app", "Write the beginning of a package of your own, such as a protocol."),
+    ("completion", "fedrank.cli.completion:completion", "Print a script that completes commands and flags in a shell."),
     ("cite", "fedrank.cli.report:cite", "Print the BibTeX of what a run used."),
     ("data", "fedrank.cli.data:app", "List, show, get and check data sets."),
     (

@@ -68,21 +68,22 @@ def sketch(
         return
 
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(
+    from fedrank.cli.terminal import table
+
+    shown = table(
         "attack",
         "mode",
         "measure",
-        "measured [99 %]",
+        "measured \\[99 %]",
         "promised",
         "verdict",
+        numbers=("promised",),
         title=f"z = {z}, w = {w}, {'' if asked is None else f'z₁ = {z1}, '}ε = {epsilon:g}",
-        caption="Simulated noise, seeded. Controls are no modes: each lacks a part that its mode has.",
     )
     for one in found:
         verdict = "[red]broken[/red]" if one.broken else "[green]holds[/green]"
-        table.add_row(
+        shown.add_row(
             one.attack,
             one.mode,
             one.measure,
@@ -91,7 +92,10 @@ def sketch(
             f"{verdict} (control)" if one.control else verdict,
         )
     console = Console()
-    console.print(table)
+    console.print(shown)
+    console.print(
+        "Simulated noise, seeded. Controls are no modes: each lacks a part that its mode has.", highlight=False
+    )
     for one in found:
         console.print(f"{one.attack}, {one.mode}: {one.words}.", highlight=False, markup=False)
     if mode in ("publish-once", "all"):
@@ -142,27 +146,19 @@ def slates(
         return
 
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(
-        "mode",
-        "attacker",
-        "looks for",
-        "by",
-        "R² [95 %]",
-        "rank",
-        "error (blind)",
-        "exact",
-        title=f"N = {candidates}, n = {slate}, K = {platforms}, {seeds} seeds of {episodes} users",
-        caption="R² and rank correlation: 1 is everything. Error: mean absolute. Exact: right to a part in a hundred.",
-    )
+    from fedrank.cli.terminal import table
+
+    columns = ("by", "R² \\[95 %]", "rank", "error (blind)", "exact")
+    title = f"N = {candidates}, n = {slate}, K = {platforms}, {seeds} seeds of {episodes} users"
+    shown, heading = table(*columns, numbers=columns[1:], title=title), ""
     for one in found:
+        if heading != (heading := f"{one.mode}: {one.attacker} looks for {one.secret}"):
+            shown.add_section()
+            shown.add_row(f"[bold]{heading}[/bold]")
         m = one.measures
         told = "r2" in m
-        table.add_row(
-            one.mode,
-            one.attacker,
-            one.secret,
+        shown.add_row(
             one.means,
             f"{m['r2'].mean:.3f} \\[{m['r2'].low:.3f}, {m['r2'].high:.3f}]" if told else "",
             f"{m['rank'].mean:.3f}" if told else "",
@@ -170,5 +166,9 @@ def slates(
             f"{100 * m['exact'].mean:.1f} %",
         )
     console = Console()
-    console.print(table)
+    console.print(shown)
+    console.print(
+        "R² and rank correlation: 1 is everything. Error: mean absolute. Exact: right to a part in a hundred.",
+        highlight=False,
+    )
     console.print("".join(f"{name}: {meaning}.\n" for name, meaning in MODES.items()), highlight=False, markup=False)

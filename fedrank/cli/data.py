@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import cyclopts
+
+from fedrank.cli.terminal import table as drawn
 
 app = cyclopts.App(name="data", help="List, describe, download and check data sets.")
 
@@ -29,6 +32,8 @@ _COLUMNS = {
     "texts": {"documents": "documents", "queries": "queries", "judgements": "judged pairs"},
 }
 
+#: Characters of a line of a paragraph; an address that is longer stays whole.
+_LINE = 79
 #: Files of these kinds are tables of silos; ranking sets come as LETOR text.
 _TABLES = (".csv", ".tsv", ".parquet", ".pq")
 
@@ -47,6 +52,9 @@ def list_(*, as_json: Json = False) -> None:
             "summary": entry.summary,
             **{fact: getattr(entry.obj, fact) for fact in _FACTS},
             "here": place_of(entry.obj) is not None,
+            "home": entry.obj.home,
+            "terms": entry.obj.terms,
+            "get": _how_to_get(entry.obj),
         }
         for kind in _COLUMNS
         for entry in described(kind)
@@ -60,15 +68,17 @@ def list_(*, as_json: Json = False) -> None:
         _print_json([*rows, *installed, _GENERATED])
         return
     for kind, columns in _COLUMNS.items():
-        table = _table("name", *columns.values(), "here", "what it is")
-        for row in (row for row in rows if row["kind"] == kind):
-            numbers = (f"{row[key]:,}" for key in columns)
-            table.add_row(row["name"], *numbers, "yes" if row["here"] else "", row["summary"])
+        table = drawn("name", *columns.values(), "here", numbers=tuple(columns.values()), whole=("name",))
+        of_kind = [row for row in rows if row["kind"] == kind]
+        for row in of_kind:
+            table.add_row(row["name"], *(f"{row[key]:,}" for key in columns), "yes" if row["here"] else "no")
         if kind == "ranking":
-            table.add_row(_GENERATED["name"], *[""] * len(columns), "always", _GENERATED["summary"])
+            table.add_row(_GENERATED["name"], *[""] * len(columns), "always")
+            of_kind.append(_GENERATED)
         _print(table)
+        _print("\n" + "\n".join(_what_it_is(row) for row in of_kind) + "\n")
     if installed:
-        table = _table("name", "what it is")
+        table = drawn("name", "what it is")
         for row in installed:
             table.add_row(row["name"], row["summary"])
         _print(table)
@@ -95,8 +105,7 @@ def show(name: str, /, *, as_json: Json = False) -> None:
         _print_json({**facts, "here": None if place is None else str(place)})
         return
     dataset = entry.obj
-    table = _table("", dataset.title)
-    get = f"fedrank data get {dataset.name}" if dataset.downloads else dataset.by_hand
+    table = drawn("", dataset.title)
     for what, text in (
         ("what it is", entry.summary),
         ("home", dataset.home),
@@ -104,7 +113,7 @@ def show(name: str, /, *, as_json: Json = False) -> None:
         ("shape", _shape(dataset)),
         ("files proved by", f"{len(dataset.checksums)} checksums" if dataset.checksums else "no checksum is known"),
         *(("note", note) for note in dataset.notes),
-        ("here", "no; get it: " + get if place is None else str(place)),
+        ("here", f"no; get it: {_how_to_get(dataset)}" if place is None else str(place)),
     ):
         table.add_row(what, text)
     _print(table)
@@ -182,17 +191,27 @@ def check(
         if inside
         else "query-minmax (the default): features lie outside [0, 1]"
     )
-    notes = list(splits.notes)
+    notes, warnings = list(splits.notes), splits.label_warnings
     if as_json:
-        _print_json({"name": splits.name, "parts": parts, "normalise": advice.split(" ")[0], "notes": notes})
+        _print_json(
+            {
+                "name": splits.name,
+                "parts": parts,
+                "normalise": advice.split(" ")[0],
+                "notes": notes,
+                "warnings": warnings,
+            }
+        )
         return
-    table = _table(splits.name, *parts)
+    table = drawn(splits.name, *parts)
     for what in next(iter(parts.values())):
         table.add_row(what, *(_cell(values[what]) for values in parts.values()))
     _print(table)
     _print(f"Normalisation: {advice}.")
     for note in notes:
         _print(f"Note: {note}")
+    for warning in warnings:
+        _print(f"Warning: {warning}.")
 
 
 def _kind(spec: str) -> str:
@@ -219,6 +238,23 @@ def _entry(name: str) -> Any:
     return entry
 
 
+def _how_to_get(dataset: Any) -> str:
+    """The command that downloads a data set, or what to do by hand."""
+    return f"fedrank data get {dataset.name}" if dataset.downloads else dataset.by_hand
+
+
+def _what_it_is(row: dict[str, Any]) -> str:
+    """The paragraph of ``list`` about a data set; of one that is not here, its terms and how to get it, too."""
+    about = [f"{row['name']}: {row['summary']}"]
+    if not row["here"]:
+        about.append(f"Terms: {row['terms']}")
+        by_hand = not row["get"].startswith("fedrank ")
+        about += [f"By hand: {row['get']}", f"Home: {row['home']}"] if by_hand else [f"Get it: {row['get']}"]
+    return textwrap.fill(
+        " ".join(about), _LINE, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
+
+
 def _shape(dataset: Any) -> str:
     if dataset.kind == "silos":
         return f"{dataset.silos} silos, {dataset.rows:,} rows, {dataset.features} features, labels 0 and 1"
@@ -241,7 +277,7 @@ def _check_texts(texts: Any, as_json: bool) -> None:
     if as_json:
         _print_json({"name": corpus.name, "kind": "texts", **facts, "notes": corpus.notes})
         return
-    table = _table("", corpus.name)
+    table = drawn("", corpus.name)
     for what, value in facts.items():
         table.add_row(what, _cell(value))
     _print(table)
@@ -275,7 +311,7 @@ def _check_silos(table: Any, as_json: bool) -> None:
         facts = {"name": table.name, "kind": "silos", "label": table.label, "features": table.feature_names}
         _print_json({**facts, "silos": silos, "notes": table.notes})
         return
-    shown = _table(table.name, *silos)
+    shown = drawn(table.name, *silos)
     for what in next(iter(silos.values())):
         shown.add_row(what, *(_cell(values[what]) for values in silos.values()))
     _print(shown)
@@ -326,16 +362,6 @@ def _cell(value: Any) -> str:
         shown = ", ".join(map(str, value[:10]))
         return f"{shown}, … ({len(value)})" if len(value) > 10 else shown or "none"
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
-
-
-def _table(*columns: str) -> Any:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
 
 
 def _print(what: Any) -> None:

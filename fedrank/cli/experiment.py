@@ -194,15 +194,11 @@ def list_protocols(as_json: bool) -> None:
         about = ("name", "task", "summary", "citation", "paper", "file", "crosses")
         print_json([{key: getattr(one, key) for key in about} for one in known])
         return
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
 
-    shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    shown.add_column("name", no_wrap=True)
-    shown.add_column("task", no_wrap=True)
-    shown.add_column("paper")
-    shown.add_column("what crosses")
+    from fedrank.cli.terminal import table
+
+    shown = table("name", "task", "paper", "what crosses", whole=("name", "task"))
     for one in sorted(known, key=lambda one: one.task):
         shown.add_row(one.name, one.task, one.paper, one.crosses)
     Console().print(shown)

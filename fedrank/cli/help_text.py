@@ -16,7 +16,10 @@ from typing_extensions import override
 _WIDTH, _NAMES = 120, 29
 #: Characters of a line from which on names stand in a column, where some are longer than a command's.
 _ROOMY = 100
-_NEGATIVE = "--no-KEY or --TABLE.no-KEY switches off what is on; --empty-KEY or --TABLE.empty-KEY is an empty list."
+_NEGATIVE = (
+    "A list takes its values one after the other: --KEY a b. --no-KEY or --TABLE.no-KEY switches off what is on; "
+    "--empty-KEY or --TABLE.empty-KEY is an empty list."
+)
 
 
 class HelpText(PlainFormatter):

@@ -5,7 +5,11 @@ Exit status: 0 done; 1 a command failed and said why; 2 wrong usage; 130 stopped
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import sys
+import warnings
+from collections.abc import Iterator
 from typing import Annotated
 
 import cyclopts
@@ -13,7 +17,7 @@ from cyclopts import App, Parameter
 
 from fedrank import __version__
 from fedrank.cli.help_text import HelpText
-from fedrank.core.errors import FedrankError
+from fedrank.core.errors import FedrankError, FedrankWarning
 
 app = App(
     name="fedrank",
@@ -22,7 +26,10 @@ app = App(
     help_formatter=HelpText(),
     help_format="plaintext",  # help texts have no markup, and its reader takes a third of the time of --help
     suppress_keyboard_interrupt=False,  # a stopped run says how it goes on
+    default_parameter=Parameter(consume_multiple=1),  # a list takes its values at once: --network.widths 64 32
 )
+#: Flags without a value, after which a protocol or a file may stand.
+_SWITCHES = ("-q", "--quiet", "--json")
 #: What each command does, in a sentence.
 _SUMMARIES: dict[str, str] = {}
 # Commands are imported when they are called; the sentences stand here so that --help imports none of them.
@@ -107,20 +114,42 @@ app.config = (_settings_of_file,)
 
 @app.command
 def protocols(*, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
-    """List the protocols: the paper, the file, what crosses.
+    """List the protocols: the task, the paper, what crosses.
 
     Args:
-        as_json: Print JSON for machines.
+        as_json: Print JSON for machines, with each protocol's file.
     """
     from fedrank.cli.experiment import list_protocols
 
     list_protocols(as_json)
 
 
-def _offer_settings(tokens: list[str]) -> None:
-    """Give ``run`` and ``sweep`` the settings of the protocol that the command line names as their flags."""
+def _source_first(tokens: list[str]) -> list[str]:
+    """The arguments of ``run`` or ``sweep`` with the protocol or the file, which decides on the flags, in front."""
+    from fedrank.engine.methods import method_names
+
+    name, *rest = tokens
+    if not rest or not rest[0].startswith("-"):
+        return tokens
+    for place, (before, token) in enumerate(itertools.pairwise(rest), start=1):
+        value = before.startswith("-") and before not in _SWITCHES and not before.startswith("--no-")
+        if not value and (token.endswith(".toml") or token in method_names()):
+            return [name, token, *rest[:place], *rest[place + 1 :]]
+    return tokens
+
+
+def _offer_settings(tokens: list[str]) -> list[str]:
+    """Give ``run`` and ``sweep`` the settings of the protocol that the command line names as their flags.
+
+    Args:
+        tokens: The command line.
+
+    Returns:
+        The same, the protocol or the file in front of the flags.
+    """
     if not tokens or tokens[0] not in ("run", "sweep"):
-        return
+        return tokens
+    tokens = _source_first(tokens)
     from fedrank.cli.experiment import command_of, protocol_of
     from fedrank.engine.settings import DEFAULT_PROTOCOL
 
@@ -129,6 +158,7 @@ def _offer_settings(tokens: list[str]) -> None:
     command = command_of(name, protocol_of(source))  # first: what is refused leaves the commands as they were
     del app[name]
     app.command(command, name=name, help=_SUMMARIES[name])
+    return tokens
 
 
 def main(tokens: list[str] | None = None) -> None:
@@ -138,6 +168,23 @@ def main(tokens: list[str] | None = None) -> None:
         tokens: Arguments; those of the process by default.
     """
     sys.exit(call(sys.argv[1:] if tokens is None else tokens))
+
+
+@contextlib.contextmanager
+def _warnings_in_a_line() -> Iterator[None]:
+    """Have warnings of fedrank printed as errors are: in a line, without the place in the program."""
+    with warnings.catch_warnings():
+        before = warnings.showwarning
+
+        def show(message, category, filename, lineno, file=None, line=None):
+            if issubclass(category, FedrankWarning):
+                print(f"fedrank: warning: {message}", file=sys.stderr)
+            else:
+                before(message, category, filename, lineno, file, line)
+
+        warnings.simplefilter("always", FedrankWarning)
+        warnings.showwarning = show
+        yield
 
 
 def call(tokens: list[str]) -> int:
@@ -150,8 +197,9 @@ def call(tokens: list[str]) -> int:
         The exit status.
     """
     try:
-        _offer_settings(tokens)
-        app(tokens, exit_on_error=False, print_error=True, result_action="return_value")
+        with _warnings_in_a_line():
+            tokens = _offer_settings(tokens)
+            app(tokens, exit_on_error=False, print_error=True, result_action="return_value")
     except cyclopts.CycloptsError:
         return 2  # already printed, with what was probably meant
     except FedrankError as error:

@@ -163,13 +163,11 @@ def _print(console: rich.console.Console, parts: list[Any]) -> None:
 
 def _drawn(made: Any, keys: list[str]) -> rich.table.Table:
     """Some columns of a table."""
-    from rich import box
-    from rich.table import Table as RichTable
+    from fedrank.cli.terminal import table as drawn
 
     columns = [column for column in made.columns if column.key in keys]
-    table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, title=made.title)
-    for column in columns:
-        table.add_column(column.title, justify="right" if column.numeric else "left")
+    numbers = [column.title for column in columns if column.numeric]
+    table = drawn(*(column.title for column in columns), numbers=numbers, title=made.title)
     for row in made.rows:
         table.add_row(*(made.text(row, column) for column in columns))
     return table

@@ -93,10 +93,9 @@ def _run(study, folder: Path, fraction: float, quiet: bool):
 
 
 def _print(paper, shown, page: Path | None) -> None:
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
 
+    from fedrank.cli.terminal import table as rich_table
     from fedrank.report.study import spending
     from fedrank.report.study import table as values_table
 
@@ -107,9 +106,8 @@ def _print(paper, shown, page: Path | None) -> None:
         # The tests over queries are on the page.
         made = (values_table(paper, one), spending(one)) if one.runs else ()
         for table in (*(each for each in made if each is not None), *one.tables):
-            drawn = Table(title=table.title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-            for column in table.columns:
-                drawn.add_column(column.title, justify="right" if column.numeric else "left", overflow="fold")
+            numbers = [column.title for column in table.columns if column.numeric]
+            drawn = rich_table(*(column.title for column in table.columns), numbers=numbers, title=table.title)
             for row in table.rows:
                 drawn.add_row(*(table.text(row, column) for column in table.columns))
             console.print(drawn)

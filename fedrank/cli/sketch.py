@@ -96,19 +96,13 @@ def sketch(
         return
 
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(
-        "rows z", "cells w", "mean error", "without noise", "noise scale", "z1", "hides among (jos)", "(icde)", "bytes",
-        title=f"Sketches of a document of {words:,} words",
-        caption=(
-            "Mean absolute error of the count of a word that the document does not hold. A question of z1 rows hides "
-            "its word from the owner of the documents among so many; a published sketch is asked at home, and hides it "
-            "from everybody. Bytes: of one field of one document."
-        ),
-    )  # fmt: skip
+    from fedrank.cli.terminal import table
+
+    columns = ("rows z", "cells w", "mean error", "no noise", "noise scale", "z1", "hidden (jos)", "(icde)", "bytes")
+    shown = table(*columns, numbers=columns, title=f"Sketches of a document of {words:,} words")
     for row in rows:
-        table.add_row(
+        shown.add_row(
             str(row["z"]),
             f"{row['w']:,}",
             f"{row['error']:.3f}",
@@ -119,4 +113,11 @@ def sketch(
             f"{row['anonymity_icde']:,.1f}",
             f"{row['bytes']:,}",
         )
-    Console().print(table)
+    console = Console()
+    console.print(shown)
+    console.print(
+        "Error: mean absolute error of the count of a word that the document does not hold. Hidden: a question of z1 "
+        "rows hides its word from the owner of the documents among so many; a published sketch is asked at home, and "
+        "hides it from everybody. Bytes: of one field of one document.",
+        highlight=False,
+    )

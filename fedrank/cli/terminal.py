@@ -10,6 +10,7 @@ import math
 import os
 import sys
 import time
+from collections.abc import Collection
 from typing import Any
 
 from fedrank.engine.progress import Listener, Progress
@@ -26,6 +27,25 @@ def print_json(value: Any) -> None:
         return None if isinstance(v, float) and not math.isfinite(v) else v
 
     print(json.dumps(plain(value), indent=2, ensure_ascii=False))
+
+
+def table(*columns: str, numbers: Collection[str] = (), whole: Collection[str] = (), title: str = "") -> Any:
+    """A rich table that fits into a terminal of 80 characters: cells that are too long go on in the next line.
+
+    Args:
+        columns: Titles of the columns.
+        numbers: Titles of those that stand on the right.
+        whole: Titles of those that are never folded, such as names.
+        title: The table's own.
+    """
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, title=title or None)
+    for column in columns:
+        side = "right" if column in numbers else "left"
+        made.add_column(column, justify=side, overflow="fold", no_wrap=column in whole)
+    return made
 
 
 def _left(seconds: float) -> str:

@@ -16,6 +16,8 @@
     ├── MissingExtraError (ImportError)   an optional dependency is not installed
     └── AnswerError                       a party's answer failed; debug mode says whose and where
 
+:class:`FedrankWarning` is what fedrank warns with: nothing is refused, and somebody should probably know.
+
 A message says what is wrong, where, what was found, and what to do about it.
 """
 
@@ -28,6 +30,10 @@ from collections.abc import Iterable
 
 class FedrankError(Exception):
     """Base of all errors a user can cause or repair."""
+
+
+class FedrankWarning(UserWarning):
+    """What is asked for is done, and is probably not what was meant."""
 
 
 class ConfigError(FedrankError, ValueError):

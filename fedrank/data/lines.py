@@ -9,6 +9,7 @@ read so far at every row.
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import io
 import lzma
@@ -20,15 +21,36 @@ from fedrank.core.errors import FormatError, MissingDataError
 
 _PACKED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _ARCHIVES = {b"PK\x03\x04": "zip", b"Rar!": "rar", b"7z\xbc\xaf": "7z"}
+#: What UTF-8 text of some editors begins with: a byte-order mark, which is no part of the first line.
+_MARK = codecs.BOM_UTF8
+_WIDE = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 
 
 def unpacked(path: Path) -> Iterator[bytes]:
     """The lines of a plain, .gz, .bz2 or .xz file; what it is, its first bytes say, not its name.
 
+    A line ends with a line feed, a carriage return, or both; it is yielded with a line feed. A byte-order mark of UTF-8
+    is passed over.
+
     Raises:
         MissingDataError: There is no such file.
-        FormatError: It is empty, an archive of several files, or a packed file that is cut or damaged.
+        FormatError: It is empty, an archive of several files, UTF-16, or a packed file that is cut or damaged.
     """
+    for number, line in enumerate(stored(path)):
+        if number == 0:
+            wide = next((name for mark, name in _WIDE.items() if line.startswith(mark)), None)
+            if wide is not None:
+                raise FormatError(f"the text is {wide}; save it as UTF-8 or ASCII.", path, 1)
+            line = line.removeprefix(_MARK)
+        if b"\r" not in line:
+            yield line
+            continue
+        for part in line.splitlines(keepends=True):
+            yield part.rstrip(b"\r\n") + b"\n" if part.endswith((b"\r", b"\n")) else part
+
+
+def stored(path: Path) -> Iterator[bytes]:
+    """The bytes of a plain, .gz, .bz2 or .xz file, each piece up to a line feed; errors as :func:`unpacked`."""
     if not path.is_file():
         what = "this is a folder, not a file" if path.is_dir() else "there is no such file"
         raise MissingDataError(f"{what}; give the path of a LETOR file.", path)

@@ -7,16 +7,19 @@ tasks alike.
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 from fedrank.core import plugins
-from fedrank.core.errors import ConfigError, DataError, MissingDataError, UnknownNameError
+from fedrank.core.errors import ConfigError, DataError, FedrankWarning, MissingDataError, UnknownNameError
 from fedrank.core.registry import Entry
 from fedrank.data.catalogue import CATALOGUE, DataSet, is_described, names_of
+from fedrank.data.folders import place_of
 from fedrank.data.frames import as_frame
 from fedrank.data.places import GENERATED, OWN
 
@@ -139,7 +142,8 @@ def load(source: Any, kind: str | Reader[Any], *, folder: str | os.PathLike[str]
         if source.lower() == GENERATED:
             return reader.generated()
         if source.lower() in CATALOGUE:
-            return _named(source.lower(), reader, None if folder is None else Path(folder))
+            with _shadowing(source):
+                return _named(source.lower(), reader, None if folder is None else Path(folder))
     if isinstance(source, str | os.PathLike):
         return reader.path(_found(source, reader))
     frame = as_frame(source)
@@ -169,6 +173,28 @@ def reader_of(kind: str) -> Reader[Any]:
 def is_known(name: str, kind: str) -> bool:
     """Whether a name stands for the same data on every machine: the generated set, or one that a task may be given."""
     return name.lower() in (GENERATED, *names_of(kind))
+
+
+@contextlib.contextmanager
+def _shadowing(name: str) -> Iterator[None]:
+    """Say that a name of the catalogue was taken, where a file or a folder of that name might be meant."""
+    path = Path(name)
+    if not path.exists():
+        yield
+        return
+    what = f"{'a folder' if path.is_dir() else 'a file'} {name!r} is here"
+    try:
+        yield
+    except MissingDataError as cause:
+        raise MissingDataError(f"{cause}\n{what[0].upper()}{what[1:]}, too; for it, write './{name}'.") from cause
+    entry = CATALOGUE.get(name.lower())
+    place = place_of(entry) if is_described(entry) else None
+    if place is None or place.resolve() != path.resolve():
+        warnings.warn(
+            f"{name!r} is taken as the name of the catalogue's data set, and {what}, too; for it, write './{name}'.",
+            FedrankWarning,
+            stacklevel=3,
+        )
 
 
 def _named(name: str, reader: Reader[Any], folder: Path | None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ from jaxtyping import Float32
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
+from fedrank.core.errors import FedrankWarning
 from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder, Score, bytes_up, environment, rows
@@ -91,10 +93,13 @@ class RankingRunner(Runner):
                 "data": e.splits.name,
                 "generated": e.splits.generated,
                 "notes": list(e.splits.notes),
+                "warnings": list(e.splits.warnings),
                 "queries": {part: q.n_queries for part, q in e.splits.parts().items()},
                 "judged": {part: int(q.judged.sum()) for part, q in e.splits.parts().items()},
             },
         )
+        for warning in e.splits.warnings:
+            warnings.warn(f"{warning}.", FedrankWarning, stacklevel=2)
         self.listener.stage("Training the baselines")
         means = self.evaluator.measurement.means
         written = [

@@ -39,14 +39,17 @@ def asked(monkeypatch):
 
 
 def test_the_table_says_who_finds_what_and_how_well(capsys, monkeypatch, asked):
-    monkeypatch.setenv("COLUMNS", "180")
-    text = run(capsys)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = (text := run(capsys)).splitlines()
     clicks, engagement = (
-        next(line for line in text.splitlines() if "│" in line and what in line) for what in ("clicks", "engagement")
+        " ".join(lines[place : place + 4])
+        for what in ("looks for clicks", "looks for engagement")
+        for place in [next(number for number, line in enumerate(lines) if what in " ".join(lines[number : number + 2]))]
     )
+    assert max(map(len, lines)) <= 80 and "…" not in text
     assert "100.0 %" in clicks and "guess: 50.0 %" in clicks
     assert "0.500 [0.250, 0.750]" in engagement and "0.5 (1)" in engagement and "nan" in engagement
-    assert all(f"{name}: {meaning}." in text for name, meaning in MODES.items())
+    assert all(f"{name}: {meaning}." in " ".join(text.split()) for name, meaning in MODES.items())
     assert asked[0][0] == tuple(MODES)
 
 

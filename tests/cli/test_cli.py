@@ -301,3 +301,54 @@ def test_the_sketch_advisor_prefers_few_rows_under_noise_and_counts_decoys(capsy
     assert row["anonymity_jos"] == pytest.approx(3, abs=0.01) and row["noise_scale"] == 0
     assert call(["privacy", "sketch", "--z", "3"]) == 1
     assert "z and w together" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("tokens", "says"),
+    [
+        (["bandit-fedavg", "--network.widths", "8", "4", "--rounds", "2"], {"widths": [8, 4]}),
+        (["bandit-fedavg", "--silos.drop", "a", "b", "--silos.drop", "c"], {"drop": ["a", "b", "c"]}),
+        (["--rounds", "2", "bandit-fedavg"], {"protocol": "bandit-fedavg", "rounds": 2}),
+        (["--quiet", "fedavg", "--network.widths", "8"], {"protocol": "fedavg", "widths": [8]}),
+        (["--evaluation.baselines", "MSE", "RankingSVM", "--rounds", "2"], {"baselines": ["MSE", "RankingSVM"]}),
+    ],
+)
+def test_lists_take_several_values_and_the_protocol_may_follow_its_flags(tokens, says, tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr("fedrank.engine.run.run", lambda config, folder, **_: told.append(config))
+    monkeypatch.setattr("fedrank.cli.experiment._show", lambda folder, as_json: None)
+    assert call(["run", *tokens, "--out", str(tmp_path / "run")]) == 0
+    (config,) = told
+    found = {name.rpartition(".")[2]: value for name, value, _ in settings_of(config)}
+    assert {key: list(v) if isinstance(v := found[key], tuple) else v for key in says} == says
+
+
+def test_vary_takes_several_settings(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr("fedrank.engine.sweep.run_sweep", lambda todo, folder, **_: told.extend(todo) or [])
+    monkeypatch.setattr("fedrank.cli.report.compare", lambda *runs, **_: None)
+    for flags in (["--vary", "clients=5,6", "privacy.p=0.5,1"], ["--vary", "clients=5,6", "--vary", "privacy.p=0.5,1"]):
+        told.clear()
+        assert call(["sweep", *flags, "--out", str(tmp_path)]) == 0
+        assert [(v.config.clients, v.config.privacy.p) for v in told] == [(5, 0.5), (5, 1.0), (6, 0.5), (6, 1.0)]
+
+
+def test_warnings_are_a_line_without_a_place_in_the_program(tmp_path, capsys):
+    data = tmp_path / "zero.txt"
+    data.write_text("".join(f"0 qid:{q} 1:{d / 4}\n" for q in range(2) for d in range(3)))
+    assert call(["run", "--data", str(data), *TINY, "--out", str(tmp_path / "run"), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "fedrank: warning: " in captured.err and ".py" not in captured.err
+    assert any("no relevant document" in caveat for caveat in json.loads(captured.out)["caveats"])
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [["data", "list"], ["protocols"], ["privacy", "table"], ["privacy", "sketch"], ["privacy", "epsilon", "--p", "1"]],
+)
+def test_tables_fit_eighty_columns_without_cutting_a_word(tokens, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert call(tokens) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines and all(len(line) <= 80 or "http" in line for line in lines)
+    assert not any("…" in line for line in lines)

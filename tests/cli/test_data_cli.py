@@ -195,3 +195,21 @@ def test_check_summarises_a_text_collection(capsys, texts):
 def test_check_of_a_named_collection_that_is_not_here_says_how_to_get_it(capsys):
     with pytest.raises(MissingDataError, match="fedrank data get adi"):
         run(capsys, "check", "adi")
+
+
+def test_list_says_how_to_get_what_is_not_here(capsys, cache):
+    (cache / "mslr-web10k").mkdir()
+    rows = {row["name"]: row for row in json.loads(run(capsys, "list", "--json"))}
+    assert (
+        rows["mslr-web30k"]["get"] == "fedrank data get mslr-web30k" and "redistribute" in rows["mslr-web30k"]["terms"]
+    )
+    assert rows["yahoo-set1"]["get"].startswith("Ask Yahoo") and rows["yahoo-set1"]["home"].startswith("https://")
+    text = " ".join(run(capsys, "list").split())
+    assert "fedrank data get mslr-web30k" in text and "fedrank data get mslr-web10k" not in text
+    assert rows["yahoo-set1"]["home"] in text
+
+
+def test_check_warns_of_labels_that_are_all_0(capsys, files):
+    (files / "train.txt").write_text("0 qid:1 1:0.5\n0 qid:1 1:1\n")
+    (warning,) = json.loads(run(capsys, "check", str(files), "--json"))["warnings"]
+    assert "'train'" in warning and warning in run(capsys, "check", str(files))

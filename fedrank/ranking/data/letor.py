@@ -15,6 +15,7 @@ use is refused with the file and the line: NaN, labels that are not grades, quer
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ from fedrank.ranking.data.queries import QuerySet
 
 Source = str | os.PathLike[str]
 ZeroBased = bool | Literal["auto"]
+
+#: Features of a document at most: every feature of every document is held in memory.
+MOST_FEATURES = 1_000_000
 
 
 def read(
@@ -94,6 +98,7 @@ def read_parts(
     width = n_features or max(int(file.indices.max(initial=first - 1)) for file in files) - first + 1
     if width < 1:
         raise FormatError("no row has a feature (index:value).", files[0].lines.path)
+    _check_size(files, first, width)
     return [
         file.dense(first, width, name)
         for file, name in zip(files, names or [os.fspath(path) for path in paths], strict=True)
@@ -133,6 +138,38 @@ class _Parsed:
         features = csr_array((self.values, self.indices - first, self.pointers), shape).toarray()
         offsets = np.array([*self.lines.starts, self.lines.rows], np.int64)
         return QuerySet(features, self.labels.astype(np.int32), offsets, np.array(self.lines.qids), name)
+
+
+def _check_size(files: Sequence[_Parsed], first: int, width: int) -> None:
+    """Refuse features that would not fit into memory; what is at fault is mostly one index that is no index.
+
+    Raises:
+        FormatError: Names the line with the highest index, and the memory that the features would need.
+    """
+    rows = sum(file.lines.rows for file in files)
+    needed, there = 4 * rows * width, _memory()
+    if width <= MOST_FEATURES and needed <= there:
+        return
+    file = max(files, key=lambda one: int(one.indices.max(initial=0)))
+    place = int(np.argmax(file.indices))
+    limit = (
+        f"there may be {MOST_FEATURES:,} features at most"
+        if width > MOST_FEATURES
+        else f"this machine has {there / 1e9:,.1f} GB of memory"
+    )
+    raise file.error(
+        file.row_of(place),
+        f"feature index {file.indices[place]} makes {width:,} features a document, {needed / 1e9:,.1f} GB for {rows:,} "
+        f"documents; {limit}. Is it an index? Number the features from {first} without large gaps.",
+    )
+
+
+def _memory() -> float:
+    """Bytes of this machine's memory; infinite where the system does not say."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, OSError, ValueError):
+        return math.inf
 
 
 def _parse(path: Path, groups: Source | None, max_label: int | None) -> _Parsed:

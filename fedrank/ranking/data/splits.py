@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedrank.core.errors import DataError
+from fedrank.ranking.data.normalise import in_unit_range
 from fedrank.ranking.data.queries import QuerySet
 
 #: Keeps the draw of held-out queries apart from other uses of a seed.
@@ -57,6 +58,30 @@ class Splits:
         """The parts that are there, by name: ``train``, ``vali``, ``test``, in this order."""
         named = {"train": self.train, "vali": self.vali, "test": self.test}
         return {part: queries for part, queries in named.items() if queries is not None}
+
+    @property
+    def label_warnings(self) -> list[str]:
+        """A sentence for each part without a relevant document."""
+        return [
+            f"The part {part!r} has no relevant document, all of its {queries.n_documents:,} labels are 0: "
+            + ("nothing can be learned from it" if part == "train" else "every measure of it is 0")
+            for part, queries in self.parts().items()
+            if queries.max_label == 0
+        ]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What makes the data useless or hard to learn from as it is, one sentence each: labels, range of features."""
+        parts = self.parts().values()
+        if all(in_unit_range(queries) for queries in parts):
+            return self.label_warnings
+        low = min(float(queries.features.min()) for queries in parts)
+        high = max(float(queries.features.max()) for queries in parts)
+        raw = (
+            f"Features run from {low:g} to {high:g} and are not normalised, so those with large numbers drown the "
+            "others; normalise = 'query-minmax' brings all of them to [0, 1]"
+        )
+        return [*self.label_warnings, raw]
 
     @property
     def max_label(self) -> int:

@@ -89,7 +89,7 @@ class RankingShown(CurvesShown):
 
     @override
     def caveats(self, run: Run) -> list[str]:
-        out = []
+        out = [str(warning) for warning in (run.model or {}).get("warnings") or ()]
         if run.setting("as_published"):
             out.append(
                 "As published: users share the perturbation's random numbers, which biases the gradient"

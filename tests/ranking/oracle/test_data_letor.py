@@ -218,3 +218,33 @@ def test_no_file(tmp_path):
 def test_settings_are_checked(good, settings):
     with pytest.raises(ConfigError, match="at least"):
         letor.read(good, **settings)
+
+
+def test_old_line_ends_and_a_byte_order_mark_change_nothing(tmp_path):
+    check_good(letor.read(write(tmp_path / "mac", GOOD.replace(b"\n", b"\r"))))
+    check_good(letor.read(write(tmp_path / "mark", b"\xef\xbb\xbf" + GOOD)))
+    check_good(letor.read(write(tmp_path / "packed", gzip.compress(b"\xef\xbb\xbf" + GOOD.replace(b"\n", b"\r")))))
+    with pytest.raises(FormatError, match=r"mac2:3: the label must be a number"):
+        letor.read(write(tmp_path / "mac2", b"1 qid:1 1:1 # a\r0 qid:1 1:1 # b\rx qid:1 1:1\r"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_wide_characters_are_refused_by_name(tmp_path, encoding):
+    with pytest.raises(FormatError, match="UTF-16"):
+        letor.read(write(tmp_path / "wide", ("\ufeff" + GOOD.decode()).encode(encoding)))
+
+
+def test_an_index_that_is_none_is_refused_with_its_line(tmp_path, monkeypatch):
+    path = write(tmp_path / "huge", GOOD + b"1 qid:9 1:1 999999999:0.5\n")
+    with pytest.raises(FormatError, match=r"huge:7: feature index 999999999 .* 1,000,000 features at most"):
+        letor.read(path)
+    monkeypatch.setattr(letor, "_memory", lambda: 1e6)
+    path = write(tmp_path / "large", GOOD + b"1 qid:9 1:1 900000:0.5\n")
+    with pytest.raises(FormatError, match=r"large:7: .* 5 documents; this machine has 0.0 GB"):
+        letor.read(path)
+    monkeypatch.setattr(letor, "_memory", lambda: 5 * 4 * 900_000)
+    assert letor.read(path).n_features == 900_000
+
+
+def test_this_machine_says_how_much_memory_it_has():
+    assert letor._memory() > 1e8

@@ -37,10 +37,10 @@ test: $(VENV)/.stamp-dev ## run the tests, without the slow ones
 test-ranking test-silos test-texts test-slates: test-%: $(VENV)/.stamp-dev ## run the quick tests of one wing
 	@$(TEST) -m "not slow and not minutes" tests/$* $(ARGS)
 
-test-slow: $(VENV)/.stamp-dev ## run the tests that take a second or more each (ten minutes)
+test-slow: $(VENV)/.stamp-dev ## run the tests that take a second to five each (ten minutes)
 	@$(TEST) -m "slow and not minutes" $(ARGS)
 
-test-minutes: $(VENV)/.stamp-dev ## run what takes minutes each: all golden runs, real processes, studies on real data (an hour)
+test-minutes: $(VENV)/.stamp-dev ## run what takes longer: learning, all golden runs, real processes, studies on real data (an hour or two)
 	@$(FLOWER) $(BIN)/python -m pytest -m minutes $(ARGS)
 
 test-full-xla: $(VENV)/.stamp-dev ## run the numeric core compiled as users compile it, not as tests do

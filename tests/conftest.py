@@ -73,13 +73,14 @@ _import_what_devices_run()
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
 def pytest_collection_modifyitems(items):
-    from slow_list import slow_tests
+    from slow_list import listed_tests
 
-    listed = set(slow_tests())
-    for item in items:
-        test = item.nodeid.partition("[")[0]
-        if listed & {item.nodeid, test, test.partition("::")[0]}:
-            item.add_marker(pytest.mark.slow)
+    for mark in ("slow", "minutes"):
+        listed = set(listed_tests(mark))
+        for item in items:
+            test = item.nodeid.partition("[")[0]
+            if listed & {item.nodeid, test, test.partition("::")[0]}:
+                item.add_marker(mark)
 
 
 def pytest_collection_finish():

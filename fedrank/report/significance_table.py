@@ -15,7 +15,7 @@ import polars as pl
 from fedrank.engine.study import Study, named_measure
 from fedrank.engine.variations import Variation
 from fedrank.report import describe
-from fedrank.report.run import Baseline, Run
+from fedrank.report.run import Run
 from fedrank.report.significance import adjust, compare_per_query
 from fedrank.report.statistics import Estimate
 from fedrank.report.tables import Column, Table
@@ -91,7 +91,7 @@ def _groups(study: Study, runs: Sequence[tuple[Variation, Run]]) -> dict[str, di
         name = _said({key: where[key] for key in study.against if key in where})
         group = groups.setdefault(_said(common) or "all", {})
         for ranker, values in _per_query(study, variation, run).items():
-            label = name if ranker == "learnt" else Baseline(ranker, {}).label
+            label = name if ranker == "learnt" else run.shown.baseline_label(ranker)
             if ranker != "learnt" and not is_reference:
                 continue  # the same baseline stands beside every run
             old = group.get(label, (False, {}))[1]

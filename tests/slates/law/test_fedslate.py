@@ -337,11 +337,13 @@ def test_as_published_all_outputs_saturate_and_the_choice_score_decides():
     states, own, _ = simulation.advance(keys, states, None, own, 0, 180)  # 46 batches
     server = simulation.server(states)
     joint = np.asarray(jax.vmap(partial(federated_values, s))(server.weights, server.values))
-    np.testing.assert_array_equal(np.abs(joint), 1.0)
-    # What Ω would learn from a batch: the slope of tanh at 1 is 0 to the last bit.
+    # To a rounding or two of float32: how tanh is computed depends on how programs are compiled.
+    np.testing.assert_allclose(np.abs(joint), 1.0, rtol=0, atol=3e-7)
+    # What Ω would learn from a batch, beside what fresh weights would: the slope of tanh, 1 - tanh², is a rounding.
     batch, others = server.batch[:, 0], jax.vmap(lambda values: others_mean(s, values, 0))(server.batch)
-    slopes = jax.vmap(jax.grad(lambda w, x, y: jnp.sum(joint_values(s, w, x, y))))(server.weights, batch, others)
-    assert np.count_nonzero(slopes) == 0
+    slopes = jax.jit(jax.vmap(jax.grad(lambda w, x, y: jnp.sum(joint_values(s, w, x, y)))))
+    fresh = simulation.server(simulation.start(keys, keyed(published, keys), per_run=True)[0]).weights
+    assert np.abs(slopes(server.weights, batch, others)).max() < 1e-3 * np.abs(slopes(fresh, batch, others)).max()
     # The loss is what the mean target is, less what an output of 1 and Huber's threshold take off.
     assert np.all(np.asarray(server.targets[:, 0]).mean(axis=1) > 5)
 

@@ -18,7 +18,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -63,7 +63,7 @@ class Model(abc.ABC):
         tensors: Mapping[str, np.ndarray],
         about: Mapping[str, Any],
         own: Any = None,
-    ) -> Self:
+    ) -> Model:
         """The inverse of :attr:`architecture`, :attr:`tensors` and :attr:`about`.
 
         Args:

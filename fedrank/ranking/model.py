@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Float32, Int
@@ -89,7 +89,7 @@ class RankingModel(Model):
         tensors: Mapping[str, np.ndarray],
         about: Mapping[str, Any],
         own: Any = None,
-    ) -> Self:
+    ) -> RankingModel:
         name, ranker = architecture["ranker"], own
         if ranker is None:
             if not name:

@@ -91,7 +91,8 @@ def test_its_modules_differ_from_their_source_in_the_name_alone(sources):
 @pytest.mark.minutes
 @pytest.mark.parametrize("version", oldest_and_newest())
 def test_a_device_in_an_empty_environment_takes_part_in_a_round(wheel, version, tmp_path):
-    place = Environment(interpreters()[version], tmp_path / "device")
+    table = ROOT / "dist" / "release" / f"device-python{version}"
+    place = Environment(interpreters()[version], tmp_path / "device", table)
     assert place.install(str(wheel), "fedrank-device", "--no-compile") <= MOST_MEGABYTES
     home = HubFolder(tmp_path / "hub")
     settings = HubSettings(n_features=5, cohort=1, least=1, deadline=0.0, rounds=1)
@@ -113,7 +114,6 @@ def test_a_device_in_an_empty_environment_takes_part_in_a_round(wheel, version, 
     finally:
         hub.terminate()
         stopped = hub.wait(30)
-        place.write(ROOT / "dist" / "release" / f"device-python{version}")
         place.remove()
     assert stopped == 0
     assert replay_log(home.path).reports == 1

@@ -100,10 +100,12 @@ class Environment:
     Args:
         python: The interpreter to make it of.
         home: Folder for the environment and the working folder.
+        table: Where its tables are kept up: this path with the suffixes ``.json`` and ``.md``.
     """
 
     python: Path
     home: Path
+    table: Path
     sizes: dict[str, int] = field(default_factory=dict)
     ran: list[Ran] = field(default_factory=list)
 
@@ -141,6 +143,7 @@ class Environment:
         done = subprocess.run(pip, cwd=self.work, env=self.variables, capture_output=True, text=True, timeout=1800)
         assert done.returncode == 0, done.stderr[-4000:]
         self.sizes[name] = size(self.packages) - self.empty
+        self.write()
         return self.sizes[name]
 
     def run(self, command: str, arguments: list[str], timeout: float = 3600) -> Ran:
@@ -167,18 +170,21 @@ class Environment:
         if not_run := len(re.findall(r": not run\. ", text)):
             note = f"{not_run} studies were not run: their data sets are not on this machine"
         self.ran.append(Ran(command, round(time.monotonic() - start, 1), status, note))
+        self.write()
         return self.ran[-1]
 
     def skip(self, command: str, why: str) -> None:
         """Record a command that is not run."""
         self.ran.append(Ran(command, note=why))
+        self.write()
 
     def failed(self) -> list[Ran]:
         """The commands that ended with another status than 0."""
         return [ran for ran in self.ran if ran.status not in (None, 0)]
 
-    def write(self, out: Path) -> None:
-        """Write the tables: ``out.json`` and ``out.md``."""
+    def write(self) -> None:
+        """Write the tables, after each command, so that a stopped test leaves what it saw."""
+        out = self.table
         out.parent.mkdir(parents=True, exist_ok=True)
         version = ".".join(map(str, _version(self.python)))
         record = {"python": version, "megabytes": self.sizes, "commands": [asdict(ran) for ran in self.ran]}

@@ -31,7 +31,12 @@ def build(project: Path, out: Path) -> Path:
     (archive,) = out.glob("*.tar.gz")
     with tarfile.open(archive) as packed:
         packed.extractall(out, filter="data")
-    _hatchling(out / archive.name.removesuffix(".tar.gz"), "wheel", out)
+    return build_wheel(out / archive.name.removesuffix(".tar.gz"), out)
+
+
+def build_wheel(project: Path, out: Path) -> Path:
+    """Build a wheel; arguments as :func:`build`."""
+    _hatchling(project, "wheel", out)
     (wheel,) = out.glob("*.whl")
     return wheel
 

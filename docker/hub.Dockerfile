@@ -1,0 +1,26 @@
+# A hub. Its folder is the volume /hub. From the root of a clone:
+#   docker build -f docker/hub.Dockerfile -t fedrank-hub .
+#   docker run -d --name hub -p 127.0.0.1:8750:8750 -v hub:/hub fedrank-hub --n-features 46 --cohort 1000
+# Later starts go on where it stopped, and need no settings. It speaks plain HTTP: put a reverse proxy with TLS in front
+# of it and name the proxy with --proxies, or give --certificate and --key.
+FROM python:3.13-slim AS build
+WORKDIR /source
+COPY pyproject.toml README.md LICENSE ./
+COPY fedrank fedrank
+COPY reproductions reproductions
+RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+
+FROM python:3.13-slim
+COPY --from=build /wheels /wheels
+# Numba compiles the sum over a round's reports.
+RUN python -m pip install --no-cache-dir "$(ls /wheels/*.whl)[fast,serve]" \
+ && useradd --create-home --uid 1000 fedrank \
+ && install --directory --owner fedrank --mode 700 /hub
+USER 1000:1000
+ENV JAX_PLATFORMS=cpu
+VOLUME ["/hub"]
+EXPOSE 8750
+HEALTHCHECK --interval=30s --timeout=5s --start-period=30s \
+  CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8750/healthz', timeout=4)"]
+# A hub ends in order when it gets SIGTERM: docker stop.
+ENTRYPOINT ["fedrank", "serve", "/hub", "--host", "0.0.0.0"]

@@ -7,20 +7,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from fedrank.report import describe, figures, sections, svg, tables, words
+from fedrank.report import describe, figures, sections, sentences, svg, tables, words
 from fedrank.report.html import Html, h, join, tile
+from fedrank.report.opening import Number, Opening
 from fedrank.report.run import Page, Run, Section, Shown
+from fedrank.report.statistics import final_values, first_values, mean_interval
 
 #: Charts of offline measures on the page; the table has all of them.
 MOST_CHARTS = 5
 
+#: Name of the chart that a page opens with.
+OPENING = "opening"
+
 
 class CurvesShown(Shown):
-    """Curves of what users experienced and of all offline measures, and the final values."""
+    """Curves of what users experienced and of all offline measures, and the final values.
+
+    Attributes:
+        where: On which queries or rows a split's values are, in words.
+    """
+
+    where: ClassVar[Mapping[str, str]] = {
+        "test": "on data it has not seen",
+        "vali": "on validation data",
+        "train": "on the data it learnt from",
+        "online": "in the users’ own sessions",
+    }
 
     @override
     def telling(self, run: Run, split: str, measure: str) -> bool:
@@ -30,9 +46,54 @@ class CurvesShown(Shown):
     def drawn_measures(self, run: Run, ordered: Sequence[str]) -> list[str]:
         return [measure for measure in ordered if measure.startswith("expected")] or list(ordered[:1])
 
+    def opening(self, run: Run) -> Opening:
+        """How the page opens; says no more than that a measure moved, which may be one of which less is better."""
+        _, many = describe.party(run)
+        title = f"What {many} learnt together: {run.setting('protocol')} on {self.data_words(run)}"
+        leading = leading_measure(run)
+        if leading is None:
+            return Opening(title, f"Nothing has been measured yet.{sentences.closing(run)}", self.costs(run))
+        split, measure = leading
+        final, first = (
+            mean_interval(list(of(run.metrics, split, measure).values())) for of in (final_values, first_values)
+        )
+        sentence = (
+            f"{_upper(measure)} went from {first.mean:.{sentences.DIGITS}f} to {final.mean:.{sentences.DIGITS}f} "
+            f"{self.where[split]}.{sentences.closing(run)}"
+        )
+        number = Number(
+            f"{_upper(measure)} {self.where[split]}", f"{final.mean:.{sentences.DIGITS}f}", sentences.spread(final)
+        )
+        return Opening(title, sentence, (number, *self.costs(run)), *self.opening_chart(run))
+
+    def data_words(self, run: Run) -> str:
+        """What the run learnt from, in a title."""
+        data, fold = run.setting("data.name", run.setting("data")), run.setting("fold")
+        if self.generated(run) or isinstance(data, Mapping):
+            return "generated data"
+        return f"{data}" if fold is None else f"{data}, fold {fold}"
+
+    def opening_chart(self, run: Run) -> tuple[str, str]:
+        """Name and description of the chart that the page opens with; both empty if there is none."""
+        leading = leading_measure(run)
+        if leading is None:
+            return "", ""
+        name = OPENING if leading[0] != "online" else f"online-{_online_axes(run)[0]}"
+        return name, _alt(run, leading[1], f"{self.where[leading[0]]}, by {self.counted}")
+
+    def costs(self, run: Run) -> tuple[Number, ...]:
+        """What learning cost a party and a person: bytes and privacy."""
+        numbers = (sent_number(run), sections.privacy_number(run))
+        return tuple(number for number in numbers if number is not None)
+
     @override
     def charts(self, run: Run) -> dict[str, Any]:
-        out = {f"online-{over}": figures.online_figure(run, over) for over in _online_axes(run)}
+        leading, out = leading_measure(run), {}
+        if leading is not None and leading[0] != "online":
+            split, measure = leading
+            title = f"{_upper(measure)} {self.where[split]}"
+            out[OPENING] = figures.opening_figure(run, split, measure, title, self.learnt)
+        out |= {f"online-{over}": figures.online_figure(run, over) for over in _online_axes(run)}
         return out | {
             f"offline-{_slug(m)}": figures.offline_figure(run, m) for m in offline_measures(run)[:MOST_CHARTS]
         }
@@ -40,16 +101,12 @@ class CurvesShown(Shown):
     @override
     def page(self, run: Run, charts: Mapping[str, Any]) -> Page:
         final, shown = self.final(run), offline_measures(run)[:MOST_CHARTS]
-        top = (
-            *(h("p", f"{said}.", class_="caveat") for said in describe.caveats(run)),
-            h("dl", *_tiles(run, final), class_="tiles"),
-        )
         return Page(
-            self.headline(run),
-            top,
+            self.opening(run),
+            sentences.unsaid(run),
             (
-                Section("curves", "How it learnt", (_curves(run, charts, shown),), "Curves"),
-                Section("final", "Final values", (tables.to_html(final),), "Final values"),
+                Section("curves", "How it learnt", (_curves(run, charts, shown, self.opening_chart(run)[0]),)),
+                Section("final", "Final values", (tables.to_html(final), h("dl", *_tiles(run, final), class_="tiles"))),
                 sections.left(run),
                 sections.privacy(run),
                 sections.repeat(run),
@@ -69,13 +126,46 @@ def offline_measures(run: Run) -> list[str]:
     return describe.order_measures(offline["measure"].unique().to_list())
 
 
+def leading_measure(run: Run) -> tuple[str, str] | None:
+    """Split and name of the most telling measure on the most telling split; None before anything was measured."""
+    for split in ("test", "vali", "train", "online"):
+        measures = run.metrics.filter(run.metrics["split"] == split)["measure"].unique().to_list()
+        for measure in describe.order_measures(measures):
+            if final_values(run.metrics, split, measure):
+                return split, measure
+    return None
+
+
+def sent_number(run: Run) -> Number | None:
+    """Bytes that a party sends in a round, and what it receives; None where nothing crosses."""
+    sent = _sent(run)
+    return None if sent is None else Number(f"Sent by a {describe.party(run)[0]} in a round", *sent[:2])
+
+
+def _sent(run: Run) -> tuple[str, str, str] | None:
+    """What a party sends in a round, what it receives, and what all of them send in the run."""
+    if run.ledger is None or not len(run.ledger) or run.shown.crossed_title(run) is not None:
+        return None
+    flows = words.flows(run.ledger)
+    up, down = (sum(f.bytes for f in flows if f.sender == s) for s in ("parties", "server"))
+    turns = max(f.messages for f in flows)  # every party sends each kind of message once a round
+    each = describe.size(round(up / turns, 1)) if turns else "–"
+    received = f"{describe.size(round(down / turns, 1))} received" if turns else ""
+    return each, received, f"{describe.size(up)} up by all {describe.party(run)[1]}"
+
+
+def _upper(measure: str) -> str:
+    """A measure as a reader says it: without what a wing's users are called, which the page says."""
+    return re.sub(r"^expected ", "", measure)
+
+
 def _online_axes(run: Run) -> list[str]:
     return figures.axes(run) if (run.metrics["split"] == "online").any() else []
 
 
 def _tiles(run: Run, final: tables.Table) -> list[Html]:
     out = []
-    one, many = describe.party(run)
+    one, _ = describe.party(run)
     best = next((r for s in ("test", "validation", "train", "online") for r in final.rows if r["split"] == s), None)
     if best is not None:
         seeds = (
@@ -91,20 +181,16 @@ def _tiles(run: Run, final: tables.Table) -> list[Html]:
     rounds = run.shown.done_rounds(run)
     interactions = run.metrics["interactions"].max()
     out.append(tile("Interactions", describe.number(interactions), f"in {rounds:,} rounds, for one seed"))
-    if run.ledger is not None and len(run.ledger) and run.shown.crossed_title(run) is None:
-        flows = words.flows(run.ledger)
-        up, down = (sum(f.bytes for f in flows if f.sender == s) for s in ("parties", "server"))
-        turns = max(f.messages for f in flows)  # every party sends each kind of message once a round
-        each = describe.size(round(up / turns, 1)) if turns else "–"
-        received = f"{describe.size(round(down / turns, 1))} received" if turns else ""
-        out.append(tile(f"Sent by a {one} per round", each, received, f"{describe.size(up)} up by all {many}"))
+    if (sent := _sent(run)) is not None:
+        out.append(tile(f"Sent by a {one} per round", *sent))
     if (private := sections.privacy_tile(run)) is not None:
         out.append(private)
     return out
 
 
-def _curves(run: Run, charts: Mapping[str, Any], shown: list[str]) -> Html:
-    overs = _online_axes(run)
+def _curves(run: Run, charts: Mapping[str, Any], shown: list[str], opened: str) -> Html:
+    """The figures but the one that the page opens with."""
+    overs = [over for over in _online_axes(run) if f"online-{over}" != opened]
     names = {"interactions": "by interactions", "bytes": "by bytes sent", "epsilon": "by ε spent"}
     parts: list[Html] = []
     if overs:

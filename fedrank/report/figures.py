@@ -12,6 +12,7 @@ import math
 import os
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,19 @@ SPLIT_COLOURS = {"test": OKABE_ITO[0], "validation": OKABE_ITO[1], "train": OKAB
 
 #: What a curve can be drawn over: column, axis title, divisor, format.
 AXES = {
-    "interactions": ("interactions (all {many}, one seed)", 1.0, ",d"),
+    "interactions": ("interactions (all {many}, one seed)", 1.0, "~s"),
     "bytes": ("MB sent by all {many} (one seed)", 1e6, ",.3~g"),
     "epsilon": ("ε spent per user so far (adding up)", 1.0, ",.4~g"),
     "round": ("round", 1.0, ",d"),
-    "users": ("users served so far, one after the other (one seed)", 1.0, ",d"),
+    "users": ("users served so far, one after the other (one seed)", 1.0, "~s"),
 }
+
+#: Width and height of what curves are drawn in; less wide where names stand at the right of it.
+WIDTH, NAMED_WIDTH, HEIGHT = 340, 270, 210
+#: Width of a figure of levels, and height of a row of it.
+_LEVEL_WIDTH, _LEVEL_HEIGHT = 400, 46
+#: Names at the ends of dashed lines: pixels from line to line, and characters of a line.
+_LINE, _WRAPPED = 14, 17
 
 #: Fewer seeds give no band where curves are not over interactions: its interval would be wider than the figure.
 FEW_FOR_BANDS = 3
@@ -74,6 +82,21 @@ def online_figure(run: Run, over: str = "interactions") -> alt.LayerChart:
     colours = dict(zip(measure, OKABE_ITO, strict=False))
     title = f"Online: {' and '.join(measure)} of the users' own sessions"
     return line_chart(run, frame, over, title, ", ".join(measure), colours, {}, notes)
+
+
+def opening_figure(run: Run, split: str, measure: str, title: str, series: str) -> alt.LayerChart:
+    """The curve at the top of a page: one split, with all baselines as dashed lines.
+
+    Args:
+        run: A run.
+        split: Such as ``"test"``.
+        measure: Such as ``"nDCG@10"``.
+        title: Of the figure.
+        series: How the curve is called.
+    """
+    frame, _ = points(run, [(split, measure, series)], "interactions")
+    marks = {one.label: one.values[split, measure] for one in run.baselines if (split, measure) in one.values}
+    return line_chart(run, frame, "interactions", title, measure, {series: OKABE_ITO[0]}, {}, [], marks=marks)
 
 
 def offline_figure(run: Run, measure: str) -> alt.LayerChart:
@@ -234,8 +257,20 @@ def line_chart(
     subtitle = [line for text in said for line in textwrap.wrap(text, 62)]
     style = AXES[over][2]
     whole: Any = {"tickMinStep": 1} if over in ("round", "users") else {}
-    x = alt.X("x:Q").title(_axis_title(run, over)).axis(format=style, tickCount=5, **whole)
-    y = alt.Y("mean:Q").title(measure).scale(zero=False, nice=True)
+    dashed = [*lines.values(), *(marks or {}).values()]
+    known = [v for column in ("mean", "low", "high") for v in frame[column].drop_nulls().to_list()]
+    domain = nice_domain([*known, *dashed])
+    width = NAMED_WIDTH if dashed else WIDTH
+    ends = [frame["x"].min(), frame["x"].max()]
+    across: Any = {} if ends[0] == ends[1] else {"domain": ends}
+    x = alt.X("x:Q").title(_axis_title(run, over)).scale(nice=False, zero=False, **across)
+    # Of a whole axis Vega takes one prefix, so that 0 were "0k": each label is written by itself.
+    written: Any = {"labelExpr": "format(datum.value, '~s')"} if style == "~s" else {"format": style}
+    x = x.axis(tickCount=5, **written, **whole)
+    y, low = (
+        alt.Y(f"{name}:Q").title(measure).scale(domain=list(domain), nice=False, zero=False).axis(tickCount=6)
+        for name in ("mean", "low")
+    )
     legend = None
     if len(colours) > 1:  # full opacity: the first layer is the pale band, and a legend takes after the first layer
         longest = max(map(len, colours))
@@ -253,7 +288,7 @@ def line_chart(
     layers: list[Any] = []
     if frame["low"].null_count() < len(frame):
         shade = alt.Chart(frame.select("x", "low", "high", "series")).mark_area(opacity=0.18)
-        layers.append(shade.encode(x=x, y=alt.Y("low:Q").title(measure).scale(zero=False), y2="high:Q", color=colour))
+        layers.append(shade.encode(x=x, y=low, y2="high:Q", color=colour))
     # Beyond the palette, colours repeat and dashes tell runs apart.
     dashes = [[1, 0], [6, 3], [2, 2]]
     dash_scale = alt.Scale(domain=list(colours), range=[dashes[i // len(OKABE_ITO) % 3] for i in range(len(colours))])
@@ -261,54 +296,170 @@ def line_chart(
     drawn = alt.Chart(frame.select("x", "mean", "series")).mark_line(strokeWidth=2, interpolate="linear")
     layers.append(drawn.encode(x=x, y=y, color=colour, strokeDash=dash))
     if lines:
-        layers.extend(_baseline(run, frame, lines, comparing, x, y, colour))
-    layers.extend(_marks(frame, marks or {}, x, y))
-    dots = alt.Chart(_hovers(run, frame, over)).mark_point(opacity=0, size=160, strokeWidth=0, filled=True)
-    layers.append(dots.encode(x=x, y=y, description="note:N"))
-    heading = alt.Title(title, subtitle=subtitle, anchor="start", frame="group")
-    return styled(alt.layer(*layers).properties(width=380, height=230, title=heading))
+        rows = [{"x": end, "mean": value, "series": name} for name, value in lines.items() for end in ends]
+        rules = alt.Chart(pl.DataFrame(rows)).mark_line(strokeDash=[5, 4], strokeWidth=1.5, opacity=0.9)
+        shown = alt.value(INK) if comparing else colour
+        layers.append(rules.encode(x=x, y=y, color=shown, detail="series:N"))
+    for value in (marks or {}).values():
+        rule = alt.Chart(pl.DataFrame({"x": ends, "mean": [value, value]}))
+        layers.append(rule.mark_line(strokeDash=[5, 4], strokeWidth=1.5, color=MUTED).encode(x=x, y=y))
+    names = dict(marks or {})
+    if lines and run.baseline:  # one name for the lines of all series
+        names[run.baseline.label] = max(lines.values())
+    layers.extend(_names(names, domain, width))
+    hovers = alt.Chart(_hovers(run, frame, over)).mark_point(opacity=0, size=160, strokeWidth=0, filled=True)
+    layers.append(hovers.encode(x=x, y=y, color=colour, description="note:N"))
+    heading = alt.Title(textwrap.wrap(title, 40), subtitle=subtitle, anchor="start", frame="group")
+    return styled(alt.layer(*layers).properties(width=width, height=HEIGHT, title=heading))
 
 
-def _baseline(
-    run: Run, frame: pl.DataFrame, lines: Mapping[str, float], plain: bool, x: Any, y: Any, colour: Any
-) -> list[Any]:
-    """Dashed lines from the first to the last point, and one label at their right end."""
-    ends = [frame["x"].min(), frame["x"].max()]
-    rows = [{"x": e, "mean": v, "series": s} for s, v in lines.items() for e in ends]
-    rules = alt.Chart(pl.DataFrame(rows)).mark_line(strokeDash=[5, 4], strokeWidth=1.5, opacity=0.9)
-    shown = alt.value(INK) if plain else colour
-    rules = rules.encode(x=x, y=y, color=shown, detail="series:N")
-    assert run.baseline is not None  # lines come from it
-    # On the side of the lines where no curve ends.
-    final = frame.filter(pl.col("x") == ends[1])["mean"]
-    below = final.len() > 0 and final.max() >= max(lines.values())  # type: ignore[operator]
-    label = pl.DataFrame(
-        {
-            "x": [ends[1]],
-            "mean": [min(lines.values()) if below else max(lines.values())],
-            "text": [run.baseline.label],
-        }
-    )
-    side: Any = {"baseline": "top", "dy": 5} if below else {"baseline": "bottom", "dy": -4}
-    text = alt.Chart(label).mark_text(align="right", fontSize=11, **side)
-    return [rules, text.encode(x=x, y=y, text="text:N", color=alt.value(MUTED))]
+def nice_domain(values: Sequence[float]) -> tuple[float, float]:
+    """Round ends of an axis that holds all values.
+
+    >>> nice_domain([0.352, 0.613]), nice_domain([-3.0, 41.0]), nice_domain([0.5])
+    ((0.35, 0.65), (-10.0, 50.0), (0.49, 0.51))
+    """
+    known = [value for value in values if math.isfinite(value)] or [0.0]
+    low, high = min(known), max(known)
+    if high - low <= 1e-12 * max(abs(low), abs(high), 1.0):
+        room = abs(high) * 0.02 or 0.01
+        return low - room, high + room
+    rough = (high - low) / 6
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * times for times in (1, 2, 5, 10) if power * times >= rough * 0.999)
+    return round(math.floor(low / step + 1e-9) * step, 12), round(math.ceil(high / step - 1e-9) * step, 12)
 
 
-def _marks(frame: pl.DataFrame, marks: Mapping[str, float], x: Any, y: Any) -> list[Any]:
-    """A dashed line for each, and its name at the right end, on the side where the next line is farther away."""
-    layers: list[Any] = []
-    ends = [frame["x"].min(), frame["x"].max()]
-    ordered = sorted(marks.items(), key=lambda mark: -mark[1])
-    bounds = [math.inf, *(value for _, value in ordered), -math.inf]
-    for i, (name, value) in enumerate(ordered):
-        below = bounds[i] - value < value - bounds[i + 2]
-        data = pl.DataFrame({"x": ends, "mean": [value, value]})
-        rule = alt.Chart(data).mark_line(strokeDash=[5, 4], strokeWidth=1.5, color=MUTED)
-        side: Any = {"baseline": "top", "dy": 4} if below else {"baseline": "bottom", "dy": -4}
-        label = data.tail(1).with_columns(pl.lit(name).alias("text"))
-        text = alt.Chart(label).mark_text(align="right", fontSize=11, **side)
-        layers += [rule.encode(x=x, y=y), text.encode(x=x, y=y, text="text:N", color=alt.value(INK))]
+def apart(places: Sequence[float], sizes: Sequence[float], end: float) -> list[float]:
+    """Middles of labels that do not overlap, each as near to its place as the others allow.
+
+    Args:
+        places: Where each label belongs, ascending.
+        sizes: Height of each.
+        end: Labels lie between 0 and this, if they fit.
+
+    >>> apart([50, 52, 100], [14, 14, 14], 200)
+    [44.0, 58.0, 100.0]
+    >>> apart([195, 199], [14, 14], 200)
+    [179.0, 193.0]
+    """
+    groups: list[list[float]] = []  # wanted top, height, labels
+    for place, size in zip(places, sizes, strict=True):
+        groups.append([place - size / 2, size, 1])
+        while True:
+            top, height, count = groups[-1]
+            groups[-1][0] = top = max(0.0, min(top, end - height))
+            if len(groups) < 2 or groups[-2][0] + groups[-2][1] <= top:
+                break
+            before_top, before_height, before = groups.pop(-2)
+            # Both move by as much, so that each label moves as little as it can.
+            middle = (before_top * before + (top - before_height) * count) / (before + count)
+            groups[-1] = [middle, before_height + height, before + count]
+    out: list[float] = []
+    for top, _, count in groups:
+        for size in sizes[len(out) : len(out) + int(count)]:
+            out.append(top + size / 2)
+            top += size
+    return out
+
+
+def _names(names: Mapping[str, float], domain: tuple[float, float], width: int) -> list[Any]:
+    """The names of dashed lines at the right of the figure, beside the lines and apart from each other."""
+    if not names:
+        return []
+    low, high = domain
+    ordered = sorted(names.items(), key=lambda one: -one[1])
+    wrapped = [textwrap.wrap(name, _WRAPPED) or [""] for name, _ in ordered]
+    places = [HEIGHT * (high - value) / (high - low) for _, value in ordered]
+    middles = apart(places, [_LINE * len(lines) for lines in wrapped], HEIGHT)
+    layers = []
+    for lines, middle in zip(wrapped, middles, strict=True):
+        text = alt.Chart(pl.DataFrame({"text": ["\n".join(lines)]})).mark_text(
+            align="left", baseline="middle", fontSize=12, lineBreak="\n", lineHeight=_LINE
+        )
+        first = middle - _LINE * (len(lines) - 1) / 2  # the place of a text is that of its first line
+        place = {"x": alt.value(width + 6), "y": alt.value(first)}
+        layers.append(text.encode(**place, text="text:N", color=alt.value(INK)))
     return layers
+
+
+@dataclass(frozen=True)
+class Level:
+    """A row of a figure of levels.
+
+    Attributes:
+        name: Whose value it is.
+        value: The value.
+        low: Lower end of its interval, or None.
+        high: Upper end of its interval, or None.
+        ours: Whether it is what the run is about, as opposed to what it is compared with.
+    """
+
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    ours: bool = False
+
+
+def levels_figure(
+    levels: Sequence[Level], title: str, said: Sequence[str], digits: int = 3, *, signed: bool = False
+) -> Any:
+    """What several methods reached, a row each: a dot with its interval, its name and its number above.
+
+    Args:
+        levels: In order, at least one.
+        title: Of the figure.
+        said: What a reader must know, for the subtitle.
+        digits: Decimals of the numbers.
+        signed: Values are differences: they carry their sign, and a line stands at 0.
+    """
+    rows = [
+        {
+            "row": i,
+            "name": level.name,
+            "value": level.value,
+            "low": level.value if level.low is None else level.low,
+            "high": level.value if level.high is None else level.high,
+            "number": f"{level.value:{'+' if signed else ''},.{digits}f}".replace("-", "−"),
+            "ours": level.ours,
+        }
+        for i, level in enumerate(levels)
+    ]
+    zero = [0.0] if signed else []
+    low, high = nice_domain([*(v for row in rows for v in (row["low"], row["high"], row["value"])), *zero])
+    frame = pl.DataFrame(rows, schema_overrides={"value": pl.Float64, "low": pl.Float64, "high": pl.Float64})
+    height = _LEVEL_HEIGHT * len(rows)
+    base = alt.Chart(frame).transform_calculate(
+        y=f"(datum.row + 0.68) * {_LEVEL_HEIGHT}", above=f"(datum.row + 0.24) * {_LEVEL_HEIGHT}"
+    )
+    x, start = (
+        alt.X(f"{name}:Q")
+        .title(None)
+        .scale(domain=[low, high], nice=False, zero=False)
+        .axis(tickCount=5, grid=False, format="+,.6~g" if signed else ",.6~g")
+        for name in ("value", "low")
+    )
+    down = alt.Scale(domain=[height, 0], nice=False, zero=False)
+    y, above = (alt.Y(f"{name}:Q").scale(down).axis(None).title(None) for name in ("y", "above"))
+    colour = alt.condition("datum.ours", alt.value(OKABE_ITO[0]), alt.value(MUTED))
+    layers = [
+        base.mark_rule(strokeWidth=1, color=RULE).encode(x=alt.value(0), x2=alt.value(_LEVEL_WIDTH), y=y),
+        base.mark_rule(strokeWidth=6, opacity=0.3).encode(x=start, x2="high:Q", y=y, color=colour),
+        base.mark_point(filled=True, size=110, opacity=1).encode(x=x, y=y, color=colour),
+        base.mark_text(align="left", baseline="middle", fontSize=13, color=INK).encode(
+            x=alt.value(0), y=above, text="name:N"
+        ),
+        base.mark_text(align="right", baseline="middle", fontSize=13, fontWeight=600).encode(
+            x=alt.value(_LEVEL_WIDTH), y=above, text="number:N", color=colour
+        ),
+    ]
+    if signed and low < 0 < high:
+        rule = alt.Chart(pl.DataFrame({"value": [0.0]})).mark_rule(color=MUTED, strokeWidth=1.2)
+        layers.insert(0, rule.encode(x=x))
+    lines = [line for text in said for line in textwrap.wrap(text, 62)]
+    heading = alt.Title(textwrap.wrap(title, 40), subtitle=lines, anchor="start", frame="group")
+    return styled(alt.layer(*layers).properties(width=_LEVEL_WIDTH, height=height, title=heading))
 
 
 def styled(chart: Any) -> Any:
@@ -318,13 +469,13 @@ def styled(chart: Any) -> Any:
             background="#FFFFFF", font="Helvetica Neue, Helvetica, Arial, DejaVu Sans, sans-serif", padding=6
         )
         .configure_view(stroke=None)
-        .configure_title(color=INK, subtitleColor=MUTED, fontSize=14, fontWeight=600, subtitleFontSize=11.5, offset=8)
+        .configure_title(color=INK, subtitleColor=MUTED, fontSize=15, fontWeight=600, subtitleFontSize=12, offset=8)
         .configure_axis(
             labelColor=MUTED,
             titleColor=INK,
             titleFontWeight="normal",
-            labelFontSize=11.5,
-            titleFontSize=12,
+            labelFontSize=12.5,
+            titleFontSize=13,
             gridColor=RULE,
             domainColor=RULE,
             tickColor=RULE,
@@ -332,6 +483,6 @@ def styled(chart: Any) -> Any:
         )
         .configure_axisX(grid=False)
         .configure_legend(
-            labelColor=INK, labelFontSize=12, symbolStrokeWidth=3, symbolType="stroke", padding=0, offset=4
+            labelColor=INK, labelFontSize=13, symbolStrokeWidth=3, symbolType="stroke", padding=0, offset=4
         )
     )

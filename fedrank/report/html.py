@@ -6,6 +6,8 @@ There is no other way in this package to put text on a page.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 from importlib import resources
 
@@ -43,8 +45,8 @@ def join(*children: object) -> Html:
 
 
 def section(anchor: str, title: str, *children: object) -> Html:
-    """A section with a heading that can be linked to."""
-    return h("section", h("h2", title, id=anchor), *children, aria_labelledby=anchor)
+    """A folded section with a heading; a link to its anchor unfolds it."""
+    return h("details", h("summary", h("h2", title)), h("div", *children, class_="folded"), id=anchor)
 
 
 def tile(label: str, value: str, *notes: str) -> Html:
@@ -53,18 +55,23 @@ def tile(label: str, value: str, *notes: str) -> Html:
 
 
 def document(title: str, *body: object) -> str:
-    """A whole page with its style inside: it opens from a disk without a network.
+    """A whole page with its style and its script inside: it opens from a disk without a network.
 
-    The content security policy lets the browser itself refuse any request.
+    The content security policy lets the browser itself refuse any request, and any script but the page's own. Without
+    scripts everything can be read too; tables do not sort then, and charts show all series.
     """
-    style = resources.files("fedrank.report").joinpath("page.css").read_text(encoding="utf-8")
+    files = resources.files("fedrank.report")
+    style, script = (files.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    own = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{own}'"
     head = h(
         "head",
         h("meta", charset="utf-8"),
         h("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        h("meta", http_equiv="Content-Security-Policy", content="default-src 'none'; style-src 'unsafe-inline'"),
+        h("meta", http_equiv="Content-Security-Policy", content=policy),
         h("meta", name="color-scheme", content="light dark"),
         h("title", title),
         h("style", Html(style)),
     )
-    return f"<!doctype html>\n{h('html', head, h('body', h('main', *body)), lang='en')}\n"
+    shown = h("body", h("main", *body), h("script", Html(script)))
+    return f"<!doctype html>\n{h('html', head, shown, lang='en')}\n"

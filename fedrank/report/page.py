@@ -1,4 +1,4 @@
-"""The page of a run: one file, no script, no network; and its figures as PNG.
+"""The page of a run: one file, no network; and its figures as PNG.
 
 What stands on it is the task's (:class:`~fedrank.report.run.Shown`); here it becomes a document.
 """
@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from fedrank.core.errors import RunError
-from fedrank.report import figures
+from fedrank.report import figures, svg
 from fedrank.report.html import document, h, section
 from fedrank.report.load import load
+from fedrank.report.opening import head
 from fedrank.report.run import Run
 
 
@@ -51,13 +52,12 @@ def write_page(run: Run | str | os.PathLike[str], out: str | os.PathLike[str] | 
 def html_of(run: Run, charts: Mapping[str, Any]) -> str:
     """The page of a run as one HTML document; ``charts`` as :meth:`~fedrank.report.run.Shown.charts` returns them."""
     page = run.shown.page(run, charts)
-    shown = [part for part in page.sections if part is not None]
-    links = [h("a", part.link, href=f"#{part.anchor}") for part in shown if part.link]
+    opening = page.opening
+    drawn = charts.get(opening.chart)
+    chart = None if drawn is None else svg.figure(drawn, opening.chart, opening.description)
     return document(
-        f"{run.name} – fedrank report",
-        h("header", h("h1", run.name), h("p", page.lead, class_="lead")),
-        *page.top,
-        h("nav", *links, aria_label="Sections"),
-        *(section(part.anchor, part.title, *part.content) for part in shown),
+        f"{opening.title} – fedrank",
+        head(opening, f"{run.shown.headline(run)} · {run.name}", page.caveats, chart, page.warning),
+        *(section(part.anchor, part.title, *part.content) for part in page.sections if part is not None),
         h("footer", f"Made by fedrank {run.environment.get('fedrank', '')} from the files of the run directory alone."),
     )

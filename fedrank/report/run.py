@@ -18,6 +18,7 @@ import polars as pl
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.report.html import Html
+from fedrank.report.opening import Opening
 
 #: Columns of ``metrics.parquet`` and what each may hold.
 COLUMNS = {
@@ -114,19 +115,17 @@ class Run:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a page.
+    """A section of a page, which is folded until somebody wants it.
 
     Attributes:
         anchor: Its anchor: lower-case letters.
         title: Its heading.
         content: Markup, or text that is escaped; None is left out.
-        link: How the page's table of contents calls it; empty leaves it out there.
     """
 
     anchor: str
     title: str
     content: tuple[Any, ...]
-    link: str = ""
 
 
 @dataclass(frozen=True)
@@ -134,14 +133,16 @@ class Page:
     """A run's page as data.
 
     Attributes:
-        lead: The run in one line.
-        top: Markup between the title and the table of contents: tiles, warnings, caveats, verdicts.
+        opening: Title, sentence, chart and numbers.
+        caveats: What a reader must know beside every number.
         sections: In order.
+        warning: What must be seen before anything is decided, or None.
     """
 
-    lead: str
-    top: tuple[Html | None, ...]
+    opening: Opening
+    caveats: tuple[str, ...]
     sections: tuple[Section | None, ...]
+    warning: Html | None = None
 
 
 @dataclass(frozen=True)
@@ -259,6 +260,10 @@ class Shown(abc.ABC):
     def generated_words(self) -> str:
         """The caveat of a run on generated data."""
         return "Generated data: no real collection"
+
+    def generated_sentence(self) -> str:
+        """The same as a sentence."""
+        return "The data is generated: the numbers say nothing about real people."
 
     def caveats(self, run: Run) -> list[str]:
         """What a reader of any number of this run must know, beside what holds for runs of every task."""

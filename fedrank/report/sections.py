@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 
-from fedrank.core.privacy_report import BASIC, NOBODY, Unit
+from fedrank.core.privacy_report import BASIC, NOBODY, PrivacyReport, Unit
 from fedrank.report import describe, tables, words
 from fedrank.report.citations import citations
 from fedrank.report.html import Html, h, tile
+from fedrank.report.opening import Number
 from fedrank.report.run import Run, Section
 
+#: A larger ε is a formal bound that means little by itself.
+MEANINGFUL = 10.0
 
-def left(run: Run, *more: Html, link: str = "What left") -> Section:
+
+def left(run: Run, *more: Html) -> Section:
     """What left the parties, in words and tables, from the ledger.
 
     Args:
         run: The run.
         more: What stands between the words and the tables.
-        link: How the table of contents calls it.
     """
     _, many = describe.party(run)
     said = run.shown.crossed_title(run)
     if said is not None:
-        return Section("left", said, tuple(h("p", line) for line in words.ledger_words(run)), link)
+        return Section("left", said, tuple(h("p", line) for line in words.ledger_words(run)))
     parts: list[Html] = [h("ul", *(h("li", line) for line in words.ledger_words(run))), *more]
     all_of_it: list[Html] = []
     if run.ledger is not None and len(run.ledger) and run.shown.reads_every_ledger_line:
@@ -33,13 +37,13 @@ def left(run: Run, *more: Html, link: str = "What left") -> Section:
     if all_of_it and run.shown.every_message_folded:
         all_of_it = [h("details", h("summary", "Every message and its fields"), *all_of_it)]
     parts += all_of_it
-    return Section("left", f"What left the {many}", tuple(parts), link)
+    return Section("left", f"What left the {many}", tuple(parts))
 
 
 def privacy(run: Run) -> Section:
     """What is promised, what is covered and what is not."""
     statement = h("ul", *(h("li", line) for line in words.privacy_words(run)))
-    return Section("privacy", "Privacy", (statement, covered(run)), "Privacy")
+    return Section("privacy", "Privacy", (statement, covered(run)))
 
 
 def covered(run: Run) -> Html | None:
@@ -58,7 +62,7 @@ def repeat(run: Run) -> Section:
     if command := run.environment.get("command"):
         text = shlex.join(map(str, command)) if isinstance(command, list) else str(command)
         parts += [h("p", "It was started with:"), h("pre", text)]
-    return Section("repeat", "Run it again", tuple(parts), "Repeat")
+    return Section("repeat", "Run it again", tuple(parts))
 
 
 def configuration(run: Run, *more: Html, notes: bool = True) -> Section:
@@ -73,7 +77,6 @@ def configuration(run: Run, *more: Html, notes: bool = True) -> Section:
             *(h("p", f"Data: {note}", class_="note") for note in said),
             *more,
         ),
-        "Configuration",
     )
 
 
@@ -81,21 +84,43 @@ def citation(run: Run) -> Section:
     """BibTeX of what the run used."""
     entries = citations(run)
     said = h("pre", entries) if entries else h("p", "Nothing that this run used asks for a citation.")
-    return Section("citation", "What to cite", (said,), "Citation")
+    return Section("citation", "What to cite", (said,))
+
+
+def privacy_number(run: Run) -> Number | None:
+    """ε of a person over the whole run and of one piece; None if the run has not written its statement yet."""
+    if run.privacy is None:
+        return None
+    _, one, unit = _epsilons(run)
+    user = run.privacy.epsilon(Unit.USER, basis=BASIC)
+    label, said = f"Privacy bound of a {run.shown.person} (ε)", words.epsilon_text(user)
+    if math.isinf(user):
+        return Number(
+            label, said, "nothing is promised" if math.isinf(one) else f"{words.epsilon_text(one)} per {unit}"
+        )
+    little = ", which means little" if user > MEANINGFUL else ""
+    return Number(label, said, f"over the run{little}; {words.epsilon_text(one)} per {unit}")
 
 
 def privacy_tile(run: Run) -> Html | None:
     """ε per interaction or round and over the run, or None if the run has not written its statement yet."""
-    privacy, person = run.privacy, run.shown.person
-    if privacy is None:
+    if run.privacy is None:
         return None
-    units = {promise.unit for promise in privacy.promises}
-    unit = Unit.INTERACTION if Unit.INTERACTION in units else Unit.ROUND
+    person = run.shown.person
+    privacy, one, unit = _epsilons(run)
     user = words.epsilon_text(privacy.epsilon(Unit.USER, basis=BASIC))
     whom = "" if privacy.trust == NOBODY else f"trusting {privacy.trust}"
     return tile(
         f"ε per {unit}",
-        words.epsilon_text(privacy.epsilon(unit)),
+        words.epsilon_text(one),
         f"per {person} over the run: {user} (adding up)",
         whom,
     )
+
+
+def _epsilons(run: Run) -> tuple[PrivacyReport, float, Unit]:
+    """The run's statement, which it must have, and ε of an interaction or, where none is stated, of a round."""
+    assert run.privacy is not None
+    units = {promise.unit for promise in run.privacy.promises}
+    unit = Unit.INTERACTION if Unit.INTERACTION in units else Unit.ROUND
+    return run.privacy, run.privacy.epsilon(unit), unit

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import ClassVar
 
 from typing_extensions import override
 
 from fedrank.engine.study import Paper, Study
-from fedrank.report.curves import CurvesShown
+from fedrank.report import describe, sentences
+from fedrank.report.curves import CurvesShown, leading_measure
+from fedrank.report.opening import Number, Opening
 from fedrank.report.run import Run
+from fedrank.report.statistics import final_values, first_values, mean_interval
 
 #: Protocols in which one service learns from everything.
 _CENTRAL = ("pdgd", "dbgd", "mgd")
@@ -20,6 +24,12 @@ class RankingShown(CurvesShown):
 
     party = ("device", "devices")
     learnt = "learnt from clicks"
+    where: ClassVar[Mapping[str, str]] = {
+        "test": "on queries it has not seen",
+        "vali": "on validation queries",
+        "train": "on the queries it learnt from",
+        "online": "in the users’ own sessions",
+    }
     setting_names: ClassVar[Mapping[str, str]] = {
         "protocol": "protocol",
         "data.name": "data",
@@ -44,6 +54,45 @@ class RankingShown(CurvesShown):
     @override
     def parties_of(self, run: Run) -> tuple[str, str]:
         return ("service", "services") if run.setting("protocol") in _CENTRAL else self.party
+
+    @override
+    def opening(self, run: Run) -> Opening:
+        leading = leading_measure(run)
+        one, many = self.parties_of(run)
+        central = run.setting("protocol") in _CENTRAL
+        clients = run.setting("clients")
+        who = f"{clients:,} {many}" if isinstance(clients, int) and not central else f"one {one}" if central else many
+        title = f"{_capital(who)} {'learns' if central else 'learn'} to rank from clicks: {self.data_words(run)}"
+        if leading is None:
+            return Opening(title, f"Nothing has been measured yet.{sentences.closing(run)}", self.costs(run))
+        split, measure = leading
+        final, start = final_values(run.metrics, split, measure), first_values(run.metrics, split, measure)
+        reached, first = mean_interval(list(final.values())), mean_interval(list(start.values()))
+        short = measure_words(measure)
+        gain = mean_interval([final[seed] - start[seed] for seed in final])
+        parts = [sentences.against(gain, first.mean, "the one it started as")]
+        numbers = [
+            Number(f"{short} {self.where[split]}", describe.measured(reached.mean, digits=3), sentences.spread(reached))
+        ]
+        known = [one for one in run.baselines if (split, measure) in one.values]
+        if known:  # the strongest: what a sceptic would choose
+            best = max(known, key=lambda one: one.values[split, measure])
+            mark = best.values[split, measure]
+            difference = reached.minus(mark)
+            parts.append(sentences.against(difference, mark, "one trained on relevance labels"))
+            note = (
+                f"± {difference.half:.3f}, {sentences.told(difference)}" if difference.half is not None else "one seed"
+            )
+            numbers.append(Number(f"Against {best.name}, trained on labels", sentences.signed(difference.mean), note))
+        sentence = (
+            f"From clicks alone, {who} taught a ranker that, {self.where[split]}, is {describe.in_words(parts)}."
+            f"{sentences.closing(run)}"
+        )
+        return Opening(title, sentence, (*numbers, *self.costs(run)), *self.opening_chart(run))
+
+    @override
+    def costs(self, run: Run) -> tuple[Number, ...]:
+        return () if run.setting("protocol") in _CENTRAL else super().costs(run)
 
     @override
     def crossed_title(self, run: Run) -> str | None:
@@ -124,6 +173,19 @@ class RankingShown(CurvesShown):
     @override
     def study_notes(self, paper: Paper, study: Study) -> list[str]:
         return ["All queries count unless a measure says (judged): those with a relevant document."]
+
+
+def measure_words(measure: str) -> str:
+    """A measure without what the page says of its users.
+
+    >>> measure_words("expected MaxRR (navigational)"), measure_words("nDCG@10 (judged)")
+    ('MaxRR', 'nDCG@10 (judged)')
+    """
+    return re.sub(r"^expected (.*) \(.*\)$", r"\1", measure)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 SHOWN = RankingShown()

@@ -1,8 +1,8 @@
 """The page of a run over silos, for whoever answers for a silo's data.
 
-A reader gets, in this order: the target and what its model reached, what to be careful about, a warning that names
-silos that do harm, who helps whom with the evidence, how the model learnt, which arms were played and why, final
-values, what left the silos, and everything needed to run it again.
+A reader gets, in this order: what averaging brought the target, beside training alone, what to be careful about, a
+warning that names silos that do harm; then, folded, who helps whom with the evidence, how the model learnt, which arms
+were played and why, final values, what left the silos, and everything needed to run it again.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedrank.report import describe, sections, svg, tables
+from fedrank.report import describe, sections, sentences, svg, tables
 from fedrank.report.html import Html, h, join, tile
 from fedrank.report.run import Page, Run, Section
 from fedrank.report.statistics import Interval, mean_interval
 from fedrank.silos.report import figures as silo_figures
 from fedrank.silos.report import tables as silo_tables
 from fedrank.silos.report.files import Silos
+from fedrank.silos.report.opening import CHART, opening
+from fedrank.silos.report.opening import chart as opening_chart
 from fedrank.silos.report.words import SETUP, UNDEFINED
 
 #: Targets with figures and a tile of their own; tables and the matrix have all of them.
@@ -31,7 +33,8 @@ _AGAINST = {"alone": "target alone", "everyone": "everyone (federated averaging)
 def charts(run: Run) -> dict[str, Any]:
     """All figures of the page by name, which is also that of the PNG: letters, digits and hyphens."""
     silos, measure = _silos(run), silo_figures.measured_by(run)
-    out: dict[str, Any] = {}
+    first = opening_chart(run)
+    out: dict[str, Any] = {} if first is None else {CHART: first}
     if len(silos.targets) > 1 and silos.compared:
         out["who-helps-whom"] = silo_figures.matrix_figure(run)
     for i, target in enumerate(silos.targets[:MOST_TARGETS]):
@@ -57,28 +60,29 @@ def page(run: Run, drawn: Mapping[str, Any]) -> Page:
         drawn: From :func:`charts`.
     """
     silos = _silos(run)
-    top = (
-        h("dl", *_tiles(run), class_="tiles"),
-        *(h("p", f"{said}.", class_="caveat") for said in describe.caveats(run) if said != UNDEFINED),
-        *(h("p", said, class_="caveat") for said in silos.undefined),
-        _warning(run),
-    )
-    final = tables.to_html(tables.final_table(run))
+    unsaid = [said for said in sentences.unsaid(run) if said != UNDEFINED]
+    more = (tables.to_html(tables.final_table(run)), h("dl", *_tiles(run), class_="tiles"))
     return Page(
-        run.shown.headline(run),
-        top,
+        opening(run, harmful(run)),
+        (*unsaid, *silos.undefined),
         (
             _helps(run, drawn) if silos.compared else None,
-            Section("curves", "How it learnt", (_curves(run, drawn),), "Curves"),
+            Section("curves", "How it learnt", (_curves(run, drawn),)),
             _arms(run, drawn),
-            Section("final", "Final values", (final,), "Final values"),
+            Section("final", "Final values", more),
             sections.left(run),
             sections.privacy(run),
             sections.repeat(run),
             sections.configuration(run, tables.to_html(silo_tables.rows_table(run))),
             sections.citation(run),
         ),
+        _warning(run),
     )
+
+
+def harmful(run: Run) -> list[str]:
+    """The silos that harm a target."""
+    return list(dict.fromkeys(helper.name for _, helper in _silos(run).warnings))
 
 
 def warnings(run: Run) -> list[str]:
@@ -144,12 +148,11 @@ def _tiles(run: Run) -> list[Html]:
 
 
 def _warning(run: Run) -> Html | None:
-    silos = _silos(run)
     said = warnings(run)
     if not said:
         return None
-    harmful = list(dict.fromkeys(h.name for _, h in silos.warnings))
-    title = f"Warning: {describe.in_words(harmful)} {'harm' if len(harmful) > 1 else 'harms'}" if harmful else "Warning"
+    bad = harmful(run)
+    title = f"Warning: {describe.in_words(bad)} {'harm' if len(bad) > 1 else 'harms'}" if bad else "Warning"
     items = h("ul", *(h("li", line) for line in said))
     advice = h(
         "p",
@@ -168,7 +171,7 @@ def _helps(run: Run, drawn: Mapping[str, Any]) -> Section:
         parts.append(h("div", svg.figure(drawn["who-helps-whom"], "who-helps-whom", said), class_="matrix"))
     parts.extend(tables.to_html(silo_tables.helpers_table(run, t)) for t in silos.compared)
     explained = [h("p", line, class_="note") for line in silo_tables.explained(silos)]
-    return Section("helps", "Who helps whom", (*parts, *explained), "Who helps whom")
+    return Section("helps", "Who helps whom", (*parts, *explained))
 
 
 def _curves(run: Run, drawn: Mapping[str, Any]) -> Html:
@@ -213,7 +216,7 @@ def _arms(run: Run, drawn: Mapping[str, Any]) -> Section | None:
         "makes of the rewards so far."
     )
     content = (h("div", *parts, class_="charts"), h("p", note, _rest(run), class_="note"))
-    return Section("arms", "Which arms were played", content, "Arms")
+    return Section("arms", "Which arms were played", content)
 
 
 def _number(value: Interval) -> str:

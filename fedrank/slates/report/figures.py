@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import polars as pl
 
 from fedrank.core.errors import ConfigError
@@ -14,10 +11,6 @@ from fedrank.report.run import Run
 from fedrank.report.statistics import curve
 from fedrank.slates.report.files import ENGAGEMENT, SlateRun
 
-#: Fixed policies this close, in parts of the figure's height, have their names in one stack.
-_TOGETHER = 0.06
-#: Height of a line of names.
-_LINE = 13
 #: Points of the curve while learning, whose single users differ by a fifth of the mean and more.
 _POINTS = 20
 
@@ -36,10 +29,10 @@ def learning_figure(run: Run, measure: str) -> alt.LayerChart:
     colour = figures.OKABE_ITO[0 if platform is None else 1 + slates.names.index(platform) % 6]
     title = "All platforms together" if platform is None else f"Platform {_said(slates, platform)}"
     notes = [f"{slates.judges:,} fresh users a seed, no exploration"]
-    chart = figures.line_chart(
-        run, frame, "users", title, "engagement of a user", {_said(slates, platform): colour}, {}, notes
+    said, marks = _said(slates, platform), slates.lines(measure)
+    return figures.line_chart(
+        run, frame, "users", title, "engagement of a user", {said: colour}, {}, notes, marks=marks
     )
-    return _with_lines(chart, frame, slates.lines(measure))
 
 
 def online_figure(run: Run) -> alt.LayerChart | None:
@@ -85,39 +78,3 @@ def _bands(run: Run, frame: pl.DataFrame) -> pl.DataFrame:
         return frame
     nothing = pl.lit(None, pl.Float64)
     return frame.with_columns(nothing.alias("low"), nothing.alias("high"))
-
-
-def _with_lines(chart: alt.LayerChart, frame: pl.DataFrame, lines: Mapping[str, float]) -> Any:
-    """A dashed line for each fixed policy; those that lie on each other have one label."""
-    if not lines:
-        return chart
-    ends = [frame["x"].min(), frame["x"].max()]
-    known = [value for column in ("mean", "low", "high") for value in frame[column].drop_nulls().to_list()]
-    height = max(*known, *lines.values()) - min(*known, *lines.values())
-    groups: list[list[tuple[str, float]]] = []
-    for name, value in sorted(lines.items(), key=lambda line: line[1]):
-        if groups and value - groups[-1][-1][1] < _TOGETHER * height:
-            groups[-1].append((name, value))
-        else:
-            groups.append([(name, value)])
-    x, y = alt.X("x:Q"), alt.Y("mean:Q")
-    for group in groups:
-        for _, value in group:
-            data = pl.DataFrame({"x": ends, "mean": [value, value]})
-            rule = alt.Chart(data).mark_line(strokeDash=[5, 4], strokeWidth=1.2, color=figures.MUTED)
-            chart += rule.encode(x=x, y=y)
-        # Beside the figure, where no curve runs; the best on top.
-        label = [name for name, _ in reversed(group)]
-        middle = sum(value for _, value in group) / len(group)
-        place = pl.DataFrame({"x": [ends[1]], "mean": [middle], "text": ["\n".join(label)]})
-        text = alt.Chart(place).mark_text(
-            align="left",
-            dx=5,
-            fontSize=11,
-            baseline="middle",
-            lineBreak="\n",
-            lineHeight=_LINE,
-            dy=_LINE * (1 - len(label)) / 2,
-        )
-        chart += text.encode(x=x, y=y, text="text:N", color=alt.value(figures.INK))
-    return chart

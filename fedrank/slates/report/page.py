@@ -1,6 +1,7 @@
 """The page of a run of platforms, for whoever decides whether a platform takes part.
 
-A reader gets, in this order: what users bring, platform by platform, what to be careful about, who is who, how they
+A reader gets, in this order: what users bring, on the way from random slates to the optimum, what to be careful about;
+then, folded, platform by platform, who is who, how they
 learnt beside fixed policies and the optimum, the numbers, which faults of the published code are on, what crossed and
 what that tells, what is private and what is not, the publication's own metrics, and everything needed to run it again.
 """
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedrank.core.privacy_report import Unit
-from fedrank.report import describe, sections, svg, tables, words
+from fedrank.report import describe, sections, sentences, svg, tables, words
 from fedrank.report.html import Html, h, tile
 from fedrank.report.run import Page, Run, Section
 from fedrank.report.statistics import direction
@@ -21,6 +22,8 @@ from fedrank.slates.report import published_metrics as slate_legacy
 from fedrank.slates.report import tables as slate_tables
 from fedrank.slates.report.figures import slates_of
 from fedrank.slates.report.files import OPTIMUM, RANDOM
+from fedrank.slates.report.opening import CHART, opening
+from fedrank.slates.report.opening import chart as opening_chart
 from fedrank.slates.report.tables import DIGITS
 from fedrank.slates.report.words import rounds_of_platforms
 
@@ -34,7 +37,8 @@ _TOLD = {"gain": "a gain", "loss": "a loss", "neither": "may be chance", "unknow
 def charts(run: Run) -> dict[str, Any]:
     """All figures of the page by name, which is also that of the PNG."""
     slates = slates_of(run)
-    out: dict[str, Any] = {}
+    first = opening_chart(run)
+    out: dict[str, Any] = {} if first is None else {CHART: first}
     for place, measure in enumerate(slates.measures[: MOST_PLATFORMS + 1]):
         if slate_tables.reached(run, measure) is not None:
             name = "all" if not place else slates.names[place - 1].lower()
@@ -52,10 +56,9 @@ def page(run: Run, drawn: Mapping[str, Any]) -> Page:
     """
     slates, faults = slates_of(run), slate_tables.faults_table(run)
     crossed, policies = slate_tables.crossed_table(run), slate_tables.policies_table(run)
-    top = (
-        h("dl", *_tiles(run), class_="tiles"),
-        *(h("p", f"{said}.", class_="caveat") for said in describe.caveats(run)),
+    found = (
         h("ul", *(h("li", said) for said in slate_tables.verdicts(run)), class_="verdicts"),
+        h("dl", *_tiles(run), class_="tiles"),
     )
     final = (
         tables.to_html(slate_tables.platforms_table(run)),
@@ -63,17 +66,18 @@ def page(run: Run, drawn: Mapping[str, Any]) -> Page:
     )
     every = [] if crossed is None else [tables.to_html(crossed, code=("exchange", "message"))]
     return Page(
-        run.shown.headline(run),
-        top,
+        opening(run),
+        sentences.unsaid(run),
         (
-            Section("who", "Who is who", (tables.to_html(slate_tables.parties_table(run)),), "Who is who"),
+            Section("found", "What was found", found),
+            Section("who", "Who is who", (tables.to_html(slate_tables.parties_table(run)),)),
             _curves(run, drawn),
-            Section("final", "Engagement", final, "Engagement"),
+            Section("final", "Engagement", final),
             None if faults is None else _faults(run, faults),
-            sections.left(run, *every, link="What crossed"),
+            sections.left(run, *every),
             sections.privacy(run),
             _legacy(run),
-            Section("users", "Users", (tables.to_html(slate_tables.world_table(run)),), "Users"),
+            Section("users", "Users", (tables.to_html(slate_tables.world_table(run)),)),
             sections.repeat(run),
             sections.configuration(run, notes=not slates.notes),
             sections.citation(run),
@@ -135,12 +139,13 @@ def _curves(run: Run, drawn: Mapping[str, Any]) -> Section:
             + f". The final values are in the tables below.{caveats}",
         )
         for name, chart in drawn.items()
+        if name != CHART
     ]
     note = (
         "Point at a curve to read its values. Figures as PNG: folder figures." if parts else "There are no curves yet."
     )
     content = (h("div", *parts, class_="charts"), h("p", note, class_="note"))
-    return Section("curves", "How they learnt", content, "Curves")
+    return Section("curves", "How they learnt", content)
 
 
 def _about(name: str) -> str:
@@ -155,7 +160,7 @@ def _faults(run: Run, faults: tables.Table) -> Section:
         'setting, all of them by slates.mode = "corrected".'
     )
     content = (h("p", said), tables.to_html(faults, code=("key",)))
-    return Section("faults", "Faults of the published code", content, "Faults")
+    return Section("faults", "Faults of the published code", content)
 
 
 def _legacy(run: Run) -> Section:
@@ -167,4 +172,4 @@ def _legacy(run: Run) -> Section:
         None if table is None else tables.to_html(table),
         class_="legacy",
     )
-    return Section("legacy", "Legacy metrics of the publication", (content,), "Legacy metrics")
+    return Section("legacy", "Legacy metrics of the publication", (content,))

@@ -66,6 +66,10 @@ class SlatesShown(Shown):
         return "Generated users: no real people"
 
     @override
+    def generated_sentence(self) -> str:
+        return "The users are simulated: the numbers say nothing about real people."
+
+    @override
     def more_caveats(self, run: Run) -> list[str]:
         return [*run.details.caveats, *describe.few_seeds(run)]
 

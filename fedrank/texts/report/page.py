@@ -1,8 +1,9 @@
 """The page of a run of silos with texts, for people who decide for one of the silos.
 
-A reader gets, in this order: what the federation gained and what protection took of it, a warning where nothing is
-protected, all methods by all measures, a search of everybody's documents, each silo and who adopts, how it learnt, what
-is private and what is not, what crossed, the data, and everything needed to run it again.
+A reader gets, in this order: what searching together is worth, beside BM25, a warning where nothing is protected; then,
+folded, what was found and what protection took of it, all methods by all measures, a search of everybody's documents,
+each silo and who adopts, how it learnt, what is private and what is not, what crossed, the data, and everything needed
+to run it again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedrank.report import describe, sections, svg, tables, words
+from fedrank.report import describe, sections, sentences, svg, tables, words
 from fedrank.report.html import Html, h, tile
 from fedrank.report.run import Page, Run, Section
 from fedrank.report.statistics import Estimate, direction, mean_interval
@@ -20,6 +21,8 @@ from fedrank.texts.report import privacy as text_privacy
 from fedrank.texts.report import queries as text_queries
 from fedrank.texts.report import tables as text_tables
 from fedrank.texts.report.files import BM25, EXACT, FEDERATED, LOCAL
+from fedrank.texts.report.opening import CHART, opening
+from fedrank.texts.report.opening import chart as opening_chart
 from fedrank.texts.report.tables import DIGITS, details_of, gain, lead
 from fedrank.texts.report.verdicts import verdicts
 from fedrank.texts.report.words import UNPROTECTED
@@ -31,6 +34,7 @@ _TOLD = {"gain": "a gain", "loss": "a loss", "neither": "may be none", "unknown"
 def charts(run: Run) -> dict[str, Any]:
     """All figures of the page, by the name that their PNG files have."""
     made = {
+        CHART: opening_chart(run),
         "curve-own": text_figures.learning_figure(run, "own"),
         "curve-search": text_figures.learning_figure(run, "federation"),
         "gate": text_figures.gate_figure(run),
@@ -47,30 +51,28 @@ def page(run: Run, drawn: Mapping[str, Any]) -> Page:
     """
     search = text_tables.search_table(run)
     warned = UNPROTECTED.values()  # said by the warning
-    top = (
-        _warning(run),
-        h("dl", *_tiles(run), class_="tiles"),
-        *(h("p", f"{said}.", class_="caveat") for said in describe.caveats(run) if said not in warned),
-        h("ul", *(h("li", said) for said in verdicts(run)), class_="verdicts"),
-    )
     methods = (tables.to_html(text_tables.methods_table(run)), _table(text_queries.queries_table(run)))
+    found = (
+        h("ul", *(h("li", said) for said in verdicts(run)), class_="verdicts"),
+        h("dl", *_tiles(run), class_="tiles"),
+    )
     return Page(
-        run.shown.headline(run),
-        top,
+        opening(run),
+        tuple(said for said in sentences.unsaid(run) if said not in warned),
         (
-            Section("methods", "Methods", methods, "Methods"),
-            Section("search", "Searching together", (tables.to_html(search),), "Search")
-            if search is not None
-            else None,
+            Section("found", "What was found", found),
+            Section("methods", "Methods", methods),
+            Section("search", "Searching together", (tables.to_html(search),)) if search is not None else None,
             _silos(run, drawn),
             _curves(run, drawn),
             _privacy(run),
-            sections.left(run, *_some(text_tables.crossed_table(run)), link="What crossed"),
+            sections.left(run, *_some(text_tables.crossed_table(run))),
             _data(run),
             sections.repeat(run),
             sections.configuration(run, notes=False),
             sections.citation(run),
         ),
+        _warning(run),
     )
 
 
@@ -149,7 +151,7 @@ def _silos(run: Run, drawn: Mapping[str, Any]) -> Section:
         said = "What adopting the federation’s ranker is worth to each silo in each seed; the table below has the sums"
         figure = h("div", svg.figure(drawn["gate"], "gate", _alt(run, said)), class_="matrix")
     content = (tables.to_html(text_tables.silos_table(run)), figure, _table(gate))
-    return Section("silos", "Silo by silo", content, "Silos")
+    return Section("silos", "Silo by silo", content)
 
 
 def _curves(run: Run, drawn: Mapping[str, Any]) -> Section:
@@ -160,7 +162,7 @@ def _curves(run: Run, drawn: Mapping[str, Any]) -> Section:
     parts = [svg.figure(drawn[name], name, _alt(run, said)) for name, said in names.items() if name in drawn]
     note = "Point at a curve to read its values. Figures as PNG: folder figures." if parts else "There are no curves."
     content = (h("div", *parts, class_="charts"), h("p", note, class_="note"))
-    return Section("curves", "How it learnt", content, "Curves")
+    return Section("curves", "How it learnt", content)
 
 
 def _privacy(run: Run) -> Section:
@@ -171,7 +173,7 @@ def _privacy(run: Run) -> Section:
         *(tables.to_html(table) for table in shown if table is not None),
         sections.covered(run),
     )
-    return Section("privacy", "Privacy of documents", content, "Privacy")
+    return Section("privacy", "Privacy of documents", content)
 
 
 def _data(run: Run) -> Section:
@@ -179,7 +181,7 @@ def _data(run: Run) -> Section:
     first = "Generated data: no real collection." if texts.generated else None
     items = [*([first] if first else ()), *texts.notes]
     notes = h("ul", *(h("li", note) for note in items)) if items else None
-    return Section("data", "Data", (tables.to_html(text_tables.data_table(run)), notes), "Data")
+    return Section("data", "Data", (tables.to_html(text_tables.data_table(run)), notes))
 
 
 def _some(table: tables.Table | None) -> list[Html]:

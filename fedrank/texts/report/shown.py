@@ -63,6 +63,10 @@ class TextsShown(Shown):
         return run.details.generated or super().generated(run)
 
     @override
+    def generated_sentence(self) -> str:
+        return "The texts are generated: the numbers say nothing about real ones."
+
+    @override
     def caveats(self, run: Run) -> list[str]:
         part = run.setting("devices.dropout")
         return [f"{part:.0%} of the replies do not arrive".replace("%", " %", 1)] if part else []

@@ -1,7 +1,11 @@
 """The page of a run: one file that opens offline, whatever the run was called and whatever it lacks."""
 
+import base64
+import hashlib
+import html
 import re
 from html.parser import HTMLParser
+from importlib import resources
 
 import polars as pl
 import pytest
@@ -10,6 +14,7 @@ from report_factory import make_run
 from fedrank.core.errors import RunError
 from fedrank.report.compare import comparison_table, labelled, write_comparison
 from fedrank.report.load import load
+from fedrank.report.opening import Number, Opening
 from fedrank.report.page import write_page
 
 
@@ -39,6 +44,20 @@ def page_of(folder):
     return text, Page(text)
 
 
+def page_script():
+    """The script of every page."""
+    return resources.files("fedrank.report").joinpath("page.js").read_text(encoding="utf-8")
+
+
+def only_script(text):
+    """The one script of a page, which its policy names by its hash and which therefore is the only one that runs."""
+    (script,) = re.findall(r"<script[^>]*>(.*?)</script>", text, re.DOTALL)
+    named = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    assert html.unescape(policy) == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{named}'"
+    return script
+
+
 @pytest.fixture(scope="module")
 def full(tmp_path_factory):
     folder = make_run(tmp_path_factory.mktemp("page") / "run <script>alert(1)< & 'x'", data="<img src=x>")
@@ -48,7 +67,8 @@ def full(tmp_path_factory):
 def test_nothing_is_fetched_or_run(full):
     text, page = full
     assert len(text.encode()) < 2_000_000
-    assert page.fetched == [] and "script" not in page.tags and "img" not in page.tags
+    assert page.fetched == [] and "img" not in page.tags
+    assert only_script(text) == page_script()
     assert not re.search(r"url\(\s*['\"]?(?!#)|@import", text)
 
 
@@ -67,6 +87,24 @@ def test_it_can_be_read_by_all(full):
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
     assert set(re.findall(r'href="#([^"]+)"', text)) <= set(ids)
+
+
+def test_it_opens_with_a_title_a_sentence_a_chart_and_at_most_four_numbers(full):
+    text = full[0]
+    (title,) = re.findall(r"<h1>(.*?)</h1>", text)
+    assert "script" not in title  # not the folder's name
+    (opening,) = re.findall(r"<header>(.*?)</header>", text, re.DOTALL)
+    assert opening.count("<svg") == 1 and opening.count('class="sentence"') == 1
+    assert 1 <= opening.count("<dt>") <= 4
+    # All else is folded: nothing but sections stands between the opening and the foot of the page.
+    rest = text[text.index("</header>") + len("</header>") : text.index("<footer>")]
+    assert re.fullmatch(r"(<details id=\"[a-z]+\">.*?</details>)+", rest, re.DOTALL)
+    assert rest.count("<details id=") == rest.count("<summary><h2>") >= 5 and "<details open" not in rest
+
+
+def test_a_page_has_no_more_than_four_numbers_at_the_top():
+    with pytest.raises(ValueError, match="at most 4 numbers, got 5"):
+        Opening("title", "sentence", tuple(Number("label", str(i)) for i in range(5)))
 
 
 def test_the_page_says_what_matters(full):
@@ -158,7 +196,7 @@ def test_other_users_are_another_measure(runs):
 def test_the_comparison_is_a_page_of_its_own(runs, tmp_path):
     text = write_comparison(runs, tmp_path / "out").read_text(encoding="utf-8")
     page = Page(text)
-    assert page.fetched == [] and "script" not in page.tags and page.images
+    assert page.fetched == [] and only_script(text) == page_script() and page.images
     assert "clicks" in " ".join(page.words)  # the setting in which they differ
     assert list((tmp_path / "out" / "figures").glob("*.png"))
 

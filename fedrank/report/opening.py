@@ -1,0 +1,83 @@
+"""How a page opens: a title, one sentence, one chart and at most four numbers, for a reader who has half a minute.
+
+A task hands an :class:`Opening` over as data; what a specialist needs stands in the folded sections below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fedrank.report.html import Html, h
+
+#: More numbers than this at the top of a page are a table.
+MOST_NUMBERS = 4
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number at the top of a page.
+
+    Attributes:
+        label: What it is.
+        value: The number as a reader sees it, unit included.
+        note: What belongs to it, such as its interval; may be empty.
+    """
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What stands at the top of a page.
+
+    Attributes:
+        title: What the page is about, in the words of the task.
+        sentence: The result as it can be repeated to somebody, with its caveat if it has one.
+        numbers: At most :data:`MOST_NUMBERS`.
+        chart: Name of the page's chart that shows the result; empty if there is none.
+        description: What the chart shows, for those who do not see it.
+
+    Raises:
+        ValueError: There are more than :data:`MOST_NUMBERS` numbers.
+    """
+
+    title: str
+    sentence: str
+    numbers: tuple[Number, ...] = ()
+    chart: str = ""
+    description: str = ""
+
+    def __post_init__(self):
+        if len(self.numbers) > MOST_NUMBERS:
+            raise ValueError(f"a page opens with at most {MOST_NUMBERS} numbers, got {len(self.numbers)}")
+
+
+def head(opening: Opening, about: str, caveats: Iterable[str], chart: Html | None, warning: Html | None = None) -> Html:
+    """The top of a page as markup.
+
+    Args:
+        opening: What it says.
+        about: What tells this page from others of its kind, in one line.
+        caveats: What a reader must know beside every number.
+        chart: The chart as a figure, or None.
+        warning: What must be seen before any number, or None.
+    """
+    said = [h("li", caveat) for caveat in caveats]
+    numbers = [
+        h("div", h("dt", one.label), h("dd", h("b", one.value), h("small", one.note) if one.note else None))
+        for one in opening.numbers
+    ]
+    return h(
+        "header",
+        h("p", about, class_="about"),
+        h("h1", opening.title),
+        h("p", opening.sentence, class_="sentence"),
+        h("ul", *said, class_="caveats", aria_label="Caveats") if said else None,
+        warning,
+        h("div", chart, h("dl", *numbers, class_="numbers") if numbers else None, class_="opening")
+        if chart is not None or numbers
+        else None,
+    )

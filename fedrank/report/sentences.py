@@ -1,0 +1,79 @@
+"""Parts of the sentence at the top of a page: how much better, how sure, what it must not be taken for."""
+
+from __future__ import annotations
+
+from fedrank.report import describe
+from fedrank.report.run import Run
+from fedrank.report.statistics import Estimate, Interval, direction
+
+#: Decimals of measures at the top of a page.
+DIGITS = 3
+
+
+def change(difference: float, base: float) -> str:
+    """A difference in parts of what it is compared with, for measures of which more is better.
+
+    >>> change(0.26, 0.35), change(-0.012, 0.6), change(0.0002, 0.6)
+    ('74 % better than', '2 % worse than', '0.03 % better than')
+    """
+    percent = 100 * abs(difference) / abs(base)
+    said = f"{percent:.0f}" if percent >= 1 else f"{percent:.1g}"
+    return f"{said} % {'better' if difference >= 0 else 'worse'} than"
+
+
+def against(difference: Estimate, base: float, other: str) -> str:
+    """How something compares with another, as far as the seeds tell.
+
+    >>> against(Estimate(0.009, 0.002, 5), 0.6, "BM25")
+    '2 % better than BM25'
+    >>> against(Estimate(0.009, 0.02, 5), 0.6, "BM25")
+    'level with BM25, as far as 5 seeds tell'
+    >>> against(Estimate(0.009, None, 1), 0.6, "BM25")
+    '2 % better than BM25 in the one seed that was run'
+    """
+    way = direction(difference)
+    if way == "neither":
+        return f"level with {other}, as far as {difference.n} seeds tell"
+    if not base:
+        said = f"{'better' if difference.mean >= 0 else 'worse'} than {other}"
+    else:
+        said = f"{change(difference.mean, base)} {other}"
+    return f"{said} in the one seed that was run" if way == "unknown" else said
+
+
+def told(value: Estimate | Interval | None) -> str:
+    """What the interval of a difference tells, in two or three words."""
+    ends = None if value is None else (value.low, value.high)
+    if ends is None or ends[0] is None or ends[1] is None:
+        return "no interval"
+    return "a gain" if ends[0] > 0 else "a loss" if ends[1] < 0 else "may be chance"
+
+
+def spread(value: Estimate | None, digits: int = DIGITS) -> str:
+    """The interval of a number at the top of a page, for the note below it."""
+    if value is None or value.half is None:
+        return "one seed, no interval"
+    return f"± {value.half:.{digits}f}, 95 % interval over {value.n} seeds"
+
+
+def closing(run: Run) -> str:
+    """The caveat that belongs into the sentence itself: of an unfinished run, and of generated data."""
+    said = ""
+    if not run.finished:
+        asked, done = run.setting("rounds"), run.shown.done_rounds(run)
+        of = f" of {asked:,}" if isinstance(asked, int) and done < asked else ""
+        said += f" The run is not finished: {done:,}{of} rounds so far."
+    if run.shown.generated(run):
+        said += f" {run.shown.generated_sentence()}"
+    return said
+
+
+def unsaid(run: Run) -> tuple[str, ...]:
+    """The caveats of a run but the one about generated data, which :func:`closing` says."""
+    said = run.shown.generated_words() if run.shown.generated(run) else ""
+    return tuple(caveat for caveat in describe.caveats(run) if caveat != said)
+
+
+def signed(value: float, digits: int = DIGITS) -> str:
+    """A difference with its sign."""
+    return describe.measured(value, signed=True, digits=digits)

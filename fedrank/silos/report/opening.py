@@ -1,0 +1,199 @@
+"""How the page of a run over silos opens: what averaging with others brought the target, beside training alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedrank.report import describe, sections, sentences
+from fedrank.report.figures import Level, levels_figure
+from fedrank.report.opening import Number, Opening
+from fedrank.report.run import Run
+from fedrank.report.statistics import Interval, mean_interval
+from fedrank.silos.report.figures import LOSS, baseline_values, measured_by
+from fedrank.silos.report.files import Silos
+from fedrank.silos.report.tables import DIGITS, against, best_test
+
+#: Name of the chart that the page opens with.
+CHART = "opening"
+
+#: Targets that fit into the chart; the tables have all of them.
+MOST_TARGETS = 8
+
+#: How what a run is compared with is called in a sentence.
+_OTHERS = {"alone": "training alone", "everyone": "averaging with everyone"}
+
+
+def opening(run: Run, harmful: Sequence[str]) -> Opening:
+    """Title, sentence, chart and numbers of a run over silos.
+
+    Args:
+        run: A run over silos.
+        harmful: The silos that harm a target.
+    """
+    silos = _silos(run)
+    if len(silos.targets) > 1:
+        title = f"Whose models help whom? {len(silos.names)} silos of {_data(run)}"
+        sentence, numbers = _of_many(run)
+    else:
+        (target,) = silos.targets
+        title = f"Whose models help {target}? Silos of {_data(run)}"
+        sentence, numbers = _of_one(run, target)
+    if harmful:
+        verb = "harm" if len(harmful) > 1 else "harms"
+        sentence += f" {_capital(describe.in_words(harmful))} {verb} others: see the warning."
+    costs = [number for number in (_sent(run), sections.privacy_number(run)) if number is not None]
+    chart = (CHART, f"{_title(run)}. The same numbers are in the tables below.") if _levels(run) else ("", "")
+    return Opening(title, sentence + sentences.closing(run), (*numbers[: 4 - len(costs)], *costs), *chart)
+
+
+def chart(run: Run) -> Any | None:
+    """Levels of the ways of training of one target, or gains over training alone of several; None without values."""
+    levels = _levels(run)
+    if not levels:
+        return None
+    said = [describe.seeds_in_words(len(run.seeds)).replace("band", "line"), *describe.caveats(run)]
+    return levels_figure(levels, _title(run), said, DIGITS, signed=len(_silos(run).targets) > 1)
+
+
+def _of_one(run: Run, target: str) -> tuple[str, list[Number]]:
+    measure = measured_by(run)
+    values = best_test(run, target)
+    if not values:
+        return f"The {measure} of {target}’s model is undefined: its test rows have one label only.", []
+    reached = mean_interval(list(values.values()))
+    numbers = [Number(f"Test {measure} of {target}’s model", f"{reached.mean:.{DIGITS}f}", sentences.spread(reached))]
+    found = _against(run, target)
+    if not found:
+        return (
+            f"{_capital(str(run.setting('protocol')))} gives {target} a model of {measure} {reached.mean:.{DIGITS}f} "
+            "on test rows; this run has no other way of training to compare it with.",
+            numbers,
+        )
+    for name, value in found.items():
+        numbers.append(Number(f"{measure} against {_OTHERS[name]}", _signed(value), _note(value)))
+    return f"Averaging its model with chosen others {_effect(target, measure, found)}.", numbers
+
+
+def _effect(target: str, measure: str, found: Mapping[str, Interval]) -> str:
+    """What averaging with chosen others does to a target, against each other way of training."""
+    parts = []
+    for name, value in found.items():
+        other, amount = _OTHERS[name], f"{abs(value.mean):.{DIGITS}f} {measure}"
+        told = sentences.told(value)
+        if told == "may be chance" and not parts:
+            parts.append(f"does not measurably help {target}: against {other} it makes {_signed(value)} {measure}")
+        elif told == "may be chance":
+            parts.append(f"cannot be told from {other}")
+        else:
+            verb = "brings" if value.mean >= 0 else "costs"
+            preposition = "over" if value.mean >= 0 else "against"
+            whom = target if not parts else "it"
+            sure = "" if told != "no interval" else ", without an interval"
+            parts.append(f"{verb} {whom} {amount} {preposition} {other}{sure}")
+    return describe.in_words(parts)
+
+
+def _of_many(run: Run) -> tuple[str, list[Number]]:
+    silos, measure = _silos(run), measured_by(run)
+    gains = {target: value for target in silos.targets if (value := against(run, target, "alone")) is not None}
+    if not gains:
+        reached = [mean_interval(list(best_test(run, t).values())).mean for t in silos.targets if best_test(run, t)]
+        mean = f"{sum(reached) / len(reached):.{DIGITS}f}" if reached else "undefined"
+        return (
+            f"{_capital(str(run.setting('protocol')))} gives the {len(silos.targets)} silos models of mean {measure} "
+            f"{mean} on test rows; this run has no other way of training to compare them with.",
+            [Number(f"Mean test {measure}", mean)],
+        )
+    helped = [target for target, value in gains.items() if value.low is not None and value.low > 0]
+    harmed = [target for target, value in gains.items() if value.high is not None and value.high < 0]
+    rest = len(gains) - len(helped) - len(harmed)
+    parts = [
+        *([f"helps {describe.in_words(helped)}"] if helped else []),
+        *([f"harms {describe.in_words(harmed)}"] if harmed else []),
+    ]
+    of = f"{rest} of {len(gains)} silos" if parts else f"none of {len(gains)} silos" if rest > 1 else "no silo"
+    sentence = f"Averaging models with others {' and '.join(parts)}" if parts else "Averaging models with others"
+    if parts and rest:
+        sentence += f"; for {of} the seeds do not tell it from training alone."
+    elif parts:
+        sentence += ", compared with training alone."
+    else:
+        sentence += f" brings {of} more than training alone, as far as {_seeds(run)}."
+    return sentence, [
+        Number("Silos that gain over training alone", f"{len(helped)} of {len(gains)}"),
+        Number("Silos that lose", f"{len(harmed)} of {len(gains)}"),
+    ]
+
+
+def _levels(run: Run) -> list[Level]:
+    silos = _silos(run)
+    if len(silos.targets) > 1:
+        found = [(target, against(run, target, "alone")) for target in silos.targets[:MOST_TARGETS]]
+        return [
+            Level(target, value.mean, value.low, value.high, ours=True) for target, value in found if value is not None
+        ]
+    (target,) = silos.targets
+    values = best_test(run, target)
+    if not values:
+        return []
+    reached = mean_interval(list(values.values()))
+    low, high = reached.low, reached.high
+    if measured_by(run) != LOSS and low is not None and high is not None:
+        low, high = max(low, 0.0), min(high, 1.0)  # Student's interval of few seeds leaves what an AUC can be
+    others = [Level(_capital(_OTHERS[name]), value) for name, value in baseline_values(run, target).items()]
+    return [Level("Averaging with chosen others", reached.mean, low, high, ours=True), *others]
+
+
+def _title(run: Run) -> str:
+    silos, measure = _silos(run), measured_by(run)
+    if len(silos.targets) > 1:
+        return f"{measure} gained over training alone"
+    less = ", less is better" if measure == LOSS else ""
+    (target,) = silos.targets
+    return f"Test {measure} of {target}’s model{less}"
+
+
+def _against(run: Run, target: str) -> dict[str, Interval]:
+    found = {name: against(run, target, name) for name in _OTHERS}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _sent(run: Run) -> Number | None:
+    """Bytes that a silo sends and receives in a round, in the mean over silos; None where nothing crosses."""
+    if run.ledger is None or not len(run.ledger):
+        return None
+    rounds = max(entry.round for entry in run.ledger) + 1
+    silos = len(_silos(run).names)
+    up, down = (run.ledger.bytes_from(who) / rounds / silos for who in ("parties", "server"))
+    return Number(
+        "Sent by a silo in a round", describe.size(round(up)), f"{describe.size(round(down))} received, on average"
+    )
+
+
+def _note(value: Interval) -> str:
+    if value.low is None or value.high is None:
+        return "difference of means, no interval"
+    ends = " to ".join(describe.measured(end, signed=True, digits=DIGITS) for end in (value.low, value.high))
+    return f"{ends}: {sentences.told(value)}"
+
+
+def _seeds(run: Run) -> str:
+    return "one seed tells" if len(run.seeds) == 1 else f"{len(run.seeds)} seeds tell"
+
+
+def _signed(value: Interval) -> str:
+    return describe.measured(value.mean, signed=True, digits=DIGITS)
+
+
+def _data(run: Run) -> str:
+    data = run.setting("data.name", run.setting("data"))
+    return "generated data" if run.shown.generated(run) or isinstance(data, Mapping) else str(data)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _silos(run: Run) -> Silos:
+    return run.details

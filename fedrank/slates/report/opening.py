@@ -1,0 +1,141 @@
+"""How the page of a run of platforms opens: what users bring, on the way from random slates to the best policy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fedrank.core.privacy_report import Unit
+from fedrank.report import describe, sentences, words
+from fedrank.report.figures import Level, levels_figure
+from fedrank.report.opening import Number, Opening
+from fedrank.report.run import Run
+from fedrank.report.statistics import direction
+from fedrank.slates.report.figures import slates_of
+from fedrank.slates.report.files import RANDOM, SlateRun
+from fedrank.slates.report.tables import DIGITS, against, reached, way
+from fedrank.slates.report.words import rounds_of_platforms
+
+#: Name of the chart that the page opens with.
+CHART = "opening"
+
+#: Title of that chart.
+_TITLE = "A user’s engagement on all platforms"
+
+#: How fixed policies are called on the chart.
+_POLICIES = {
+    "kale": "Always the most nutritious (kale)",
+    "random": "Random slates",
+    "choc": "Always the most tempting (choc)",
+    "myopic": "Best for now, knowing the user (myopic)",
+    "optimum": "Best possible, knowing the user (optimum)",
+}
+
+
+def opening(run: Run) -> Opening:
+    """Title, sentence, chart and numbers of a run of platforms."""
+    slates = slates_of(run)
+    names = describe.in_words(slates.names)
+    how = (
+        "learn slates together"
+        if slates.federated
+        else "are run by one learner"
+        if slates.central
+        else "learn slates each alone"
+    )
+    many = "Platforms" if len(slates.names) > 1 else "Platform"
+    title = f"{many} {names} {how}: {slates.world['preset']} users"
+    total = slates.measures[0]
+    ours, more = reached(run, total), against(run, total, RANDOM)
+    users = run.shown.done_rounds(run) // slates.stay
+    if ours is None:
+        return Opening(title, f"Nothing has been measured yet.{sentences.closing(run)}")
+    numbers = [Number("A user’s engagement, all platforms", f"{ours.mean:,.{DIGITS}f}", sentences.spread(ours, DIGITS))]
+    sentence = f"After {users:,} users, the platforms together bring {ours.mean:,.0f} of engagement a user."
+    if more is not None:
+        sentence = (
+            f"After {users:,} users, slates of {names} bring "
+            f"{_more(more.mean, ours.mean - more.mean, direction(more), len(run.seeds))}{_far(run)}."
+        )
+        note = "one seed" if more.half is None else f"± {more.half:.{DIGITS}f}: {sentences.told(more)}"
+        numbers.append(Number("Against random slates", sentences.signed(more.mean, DIGITS), note))
+    sentence += _blind(run, slates)
+    costs = [one for one in (_sent(run, slates), _privacy(run, slates)) if one is not None]
+    chart = (CHART, f"{_TITLE}. The same numbers are in the tables below.") if _levels(run) else ("", "")
+    return Opening(title, sentence + sentences.closing(run), (*numbers, *costs), *chart)
+
+
+def chart(run: Run) -> Any | None:
+    """What users bring, beside fixed policies and the optimum; None before the first evaluation."""
+    levels = _levels(run)
+    if not levels:
+        return None
+    said = [describe.seeds_in_words(len(run.seeds)).replace("band", "line"), *describe.caveats(run)]
+    return levels_figure(levels, _TITLE, said, DIGITS)
+
+
+def _more(difference: float, base: float, way_: str, seeds: int) -> str:
+    """How engagement compares with that of random slates."""
+    if way_ == "neither":
+        return f"no more than random slates, as far as {seeds} seeds tell"
+    percent = 100 * abs(difference) / base if base > 0 else math.nan
+    amount = f"{percent:.{0 if percent >= 10 else 1}f} % " if math.isfinite(percent) else ""
+    one = " in the one seed that was run" if way_ == "unknown" else ""
+    return f"{amount}{'more' if difference >= 0 else 'less'} engagement than random ones{one}"
+
+
+def _far(run: Run) -> str:
+    """How far that is on the way to the optimum."""
+    total = slates_of(run).measures[0]
+    share, more = way(run, total), against(run, total, RANDOM)
+    if share is None or direction(more) == "neither" or share < 0:
+        return ""
+    return f", {100 * share:.0f} % of the way to the best possible"
+
+
+def _blind(run: Run, slates: SlateRun) -> str:
+    """What platforms have that see neither clicks nor engagement, against random slates."""
+    said = ""
+    for name, measure in zip(slates.names, slates.measures[1:], strict=True):
+        found = against(run, measure, RANDOM)
+        if found is not None and name in slates.without_feedback and not slates.central:
+            known = {
+                "gain": "gains from the others",
+                "loss": "loses by it",
+                "neither": "has no measurable gain",
+                "unknown": f"has {sentences.signed(found.mean, DIGITS)} in one seed",
+            }[direction(found)]
+            said += f" {name}, which sees no feedback, {known}."
+    return said
+
+
+def _levels(run: Run) -> list[Level]:
+    slates = slates_of(run)
+    total = slates.measures[0]
+    ours = reached(run, total)
+    if ours is None:
+        return []
+    how = "Learnt together" if slates.federated else "Learnt"
+    lines = {_POLICIES.get(name, name): value for name, value in slates.lines(total).items()}
+    levels = [Level(how, ours.mean, ours.low, ours.high, ours=True)]
+    return [*levels, *(Level(name, value) for name, value in sorted(lines.items(), key=lambda one: -one[1]))]
+
+
+def _sent(run: Run, slates: SlateRun) -> Number | None:
+    """Bytes that a platform sends and receives in a round; None where nothing crosses."""
+    if run.ledger is None or not len(run.ledger):
+        return None
+    rounds = max(1, rounds_of_platforms(run))
+    up, down = (run.ledger.bytes_from(who) / len(slates.names) / rounds for who in ("parties", "server"))
+    return Number("Sent by a platform in a round", describe.size(round(up)), f"{describe.size(round(down))} received")
+
+
+def _privacy(run: Run, slates: SlateRun) -> Number | None:
+    """ε of a user's stay; None where nothing crosses, or before the run wrote its statement."""
+    if run.privacy is None or not slates.federated:
+        return None
+    one, stay = run.privacy.epsilon(Unit.VECTOR), run.privacy.epsilon(Unit.USER)
+    note = (
+        "nothing is randomised" if math.isinf(one) else f"{words.epsilon_text(one)} for each {Unit.VECTOR} that is sent"
+    )
+    return Number("Privacy bound of a user’s stay (ε)", words.epsilon_text(stay), note)

@@ -1,6 +1,6 @@
 """Two platforms share one user: what short-sighted service costs, seen through Gymnasium.
 
-A thousand users at a time, three fixed policies, two worlds: seconds. Needs ``pip install 'fedrank[gym]'``. Run it with
+A thousand users at a time, three fixed policies, two worlds: seconds. Needs the extra ``gym``. Run it with
 ``python examples/choc_and_kale.py``.
 """
 

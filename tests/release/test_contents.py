@@ -1,5 +1,6 @@
 """A wheel that is built from the source distribution alone holds the whole package."""
 
+import re
 import zipfile
 
 import pytest
@@ -31,6 +32,14 @@ def test_the_wheel_has_every_file_of_the_package_and_every_reproduction(built):
         "fedrank",
         built.name.removesuffix("-py3-none-any.whl") + ".dist-info",
     }
+
+
+def test_no_page_offers_what_is_not_published():
+    """An index has no fedrank: pages lead to the page on installation, which starts from a clone or a wheel."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "apps").rglob("*.[mt]*")]
+    offer = re.compile(r"pip3? install( -[\w-]+)* ['\"]?fedrank(?![/\w-])")
+    found = {page.relative_to(ROOT).as_posix() for page in pages if offer.search(page.read_text(encoding="utf-8"))}
+    assert found <= {"docs/how-to/install.md"}  # where extras are added to what is installed already
 
 
 def test_the_source_distribution_has_what_tests_and_documentation_are_made_of(built):

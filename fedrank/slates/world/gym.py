@@ -8,7 +8,7 @@ Observations are what platforms may see: ``documents``, the kaleness of each pla
 ``satisfaction``, with noise. After a user's last round there is nothing to come, so the last observation shows the
 satisfaction as each platform saw it right after its own turn.
 
-Gymnasium comes with the extra ``gym``: ``pip install 'fedrank[gym]'``.
+Gymnasium comes with the extra ``gym``.
 
 >>> from fedrank.slates.world.gym import ChocKaleEnv
 >>> env = ChocKaleEnv("tension")

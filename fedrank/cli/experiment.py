@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -10,6 +11,7 @@ from typing import Annotated, Any, get_type_hints
 from cyclopts import Parameter
 
 from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.engine.config import RunConfig
 from fedrank.engine.methods import method, method_names, task_of
 from fedrank.engine.settings import DEFAULT_PROTOCOL, drop_replaced, from_dict, settings_class
 from fedrank.engine.variations import parse_vary, read_sweep, variations
@@ -105,6 +107,7 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
         from fedrank.engine.run import run as run_experiment
 
         folder = out or _free(_RUNS / task_of(protocol).folder_name(config))
+        _say_if_slow(config, quiet)
         run_experiment(config, folder, listener=_listener(quiet))
         _show(folder, as_json)
 
@@ -181,8 +184,22 @@ def demo(*, out: Path | None = None, quiet: Quiet = False, as_json: AsJson = Fal
     from fedrank.ranking.config import Evaluation, FoltrESConfig
 
     folder = out or _free(_RUNS / "demo")
-    run_experiment(FoltrESConfig(ranker="mlp", evaluation=Evaluation(every=5)), folder, listener=_listener(quiet))
+    config = FoltrESConfig(ranker="mlp", evaluation=Evaluation(every=5))
+    _say_if_slow(config, quiet)
+    run_experiment(config, folder, listener=_listener(quiet))
     _show(folder, as_json)
+
+
+def _say_if_slow(config: RunConfig, quiet: bool) -> None:
+    """Say that a run would be faster with compiled kernels, where its protocol has them and they are not installed."""
+    from fedrank.core.optional import installed
+
+    if not quiet and not installed("numba") and getattr(getattr(config, "compute", None), "kernels", None) == "auto":
+        print(
+            "fedrank: without Numba rankings run in pure JAX, on a CPU about fifteen times slower. "
+            "Install it: pip install 'fedrank[fast]'",
+            file=sys.stderr,
+        )
 
 
 def list_protocols(as_json: bool) -> None:

@@ -24,6 +24,19 @@ class QueryMinMax:
 
 
 @dataclass(frozen=True, eq=False)
+class Standardise:
+    """Each column by itself, in double precision: (x − mean) / deviation; 0 where x is missing or the deviation is 0.
+
+    Attributes:
+        mean: [columns].
+        deviation: [columns], at least 0.
+    """
+
+    mean: Float[np.ndarray, " columns"]
+    deviation: Float[np.ndarray, " columns"]
+
+
+@dataclass(frozen=True, eq=False)
 class Affine:
     """Each column by itself: x · scale + shift.
 
@@ -69,7 +82,7 @@ class Relu:
     """max(0, x)."""
 
 
-Layer = QueryMinMax | Affine | Dense | LayerNorm | Relu
+Layer = QueryMinMax | Standardise | Affine | Dense | LayerNorm | Relu
 
 
 def to_onnx(
@@ -112,6 +125,13 @@ def to_onnx(
             varies = node("Greater", span, constant(np.zeros(1)))
             divided = node("Div", node("Sub", wide, low), node("Where", varies, span, constant(np.ones(1))))
             last = node("Cast", node("Where", varies, divided, constant(np.zeros(1))), to=TensorProto.FLOAT)
+        elif isinstance(layer, Standardise):
+            wide = node("Cast", last, to=TensorProto.DOUBLE)
+            varies = layer.deviation > 0
+            divisor = np.where(varies, layer.deviation, 1.0)
+            divided = node("Div", node("Sub", wide, constant(layer.mean)), constant(divisor))
+            void = node("Or", node("IsNaN", divided), constant(~varies))
+            last = node("Cast", node("Where", void, constant(np.zeros(1)), divided), to=TensorProto.FLOAT)
         elif isinstance(layer, Affine):
             last = node("Add", node("Mul", last, constant(_f32(layer.scale))), constant(_f32(layer.shift)))
         elif isinstance(layer, Dense):
@@ -176,10 +196,26 @@ def to_torch(layers: tuple[Layer, ...]) -> Any:
         def forward(self, x: Any) -> Any:
             return x * self.scale + self.shift
 
+    class ColumnStandardise(nn.Module):
+        """(x − mean) / deviation in double precision; 0 where x is missing or the deviation is 0."""
+
+        def __init__(self, layer: Standardise):
+            super().__init__()
+            varies = layer.deviation > 0
+            self.register_buffer("mean", torch.from_numpy(np.array(layer.mean, np.float64)))
+            self.register_buffer("divisor", torch.from_numpy(np.where(varies, layer.deviation, 1.0)))
+            self.register_buffer("varies", torch.from_numpy(varies))
+
+        def forward(self, x: Any) -> Any:
+            divided = (x.double() - self.mean) / self.divisor
+            return torch.where(self.varies & ~divided.isnan(), divided, torch.zeros_like(divided)).float()
+
     modules: list[Any] = []
     for layer in layers:
         if isinstance(layer, QueryMinMax):
             modules.append(MinMaxOfQuery())
+        elif isinstance(layer, Standardise):
+            modules.append(ColumnStandardise(layer))
         elif isinstance(layer, Affine):
             modules.append(ColumnAffine(layer))
         elif isinstance(layer, Dense):

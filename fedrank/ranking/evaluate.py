@@ -16,13 +16,13 @@ from jaxtyping import Float, Float32
 
 from fedrank.core.arrays import AnyArray
 from fedrank.engine.run_folder import Score
+from fedrank.engine.scoring import blocks, scores
 from fedrank.metrics.offline import offline_metric
 from fedrank.metrics.online import OnlineMetric
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import PaddedQueries, concatenate
 from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.rankers.scoring import blocks, scores
 from fedrank.ranking.sessions.expected import expected_rewards, rankings, tie_order_bits
 
 #: A collection with at most this many documents, padding included, is evaluated as one array.

@@ -19,6 +19,7 @@ from fedrank.data.frames import as_frame, features_of
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.layers import Dense, Layer, QueryMinMax, Relu
 from fedrank.engine.model import Model
+from fedrank.engine.scoring import blocks, scores
 from fedrank.ranking.data.normalise import normalise
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.data.reader import QueryReader
@@ -27,7 +28,6 @@ from fedrank.ranking.evaluate import Measurement
 from fedrank.ranking.rankers.base import RANKERS, Ranker
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
-from fedrank.ranking.rankers.scoring import blocks, scores
 
 #: Offline measures of :meth:`RankingModel.evaluate`, unless told otherwise.
 MEASURES = ("nDCG@10", "RR@10")

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float32
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
+from fedrank.core.privacy_report import DELTA
 from fedrank.core.protocol import Party
 from fedrank.data.sources import is_known
 from fedrank.engine.deployment import Block, HeldParties, NodeSettings, ServerSide, hash_of, part_of
+from fedrank.engine.model import provenance
 from fedrank.engine.run_folder import RunFolder
 from fedrank.silos.build import SiloExperiment, build_silos
 from fedrank.silos.config import SilosConfig
+from fedrank.silos.model import SiloModel
 from fedrank.silos.own_table import own_rows, refuse_undefined, stand_in
 
 
@@ -42,7 +47,26 @@ class SilosServer(ServerSide):
         best = getattr(state, "best_weights", weights)
         for name, model in (("", best), (f"seed{seed}-last", weights)):
             if np.shape(model) == (protocol.parameters,):  # a method with several models has none for all silos
-                home.weights(protocol.network, seed, np.asarray(protocol.whole_model(model, fresh)), name)
+                numbers = np.asarray(protocol.whole_model(model, fresh), np.float32)
+                home.model(self._model(numbers, int(state.round)), seed, name)
+
+    def _model(self, weights: Float32[np.ndarray, " size"], rounds: int) -> SiloModel:
+        """A model without mean and deviation of its inputs, which each silo has of its own rows."""
+        experiment, config = self._experiment, self.config
+        table, known = experiment.table, is_known(config.data, config.task)
+        about = provenance(
+            config,
+            data=config.data,
+            generated=known and table.generated,
+            seed=config.seed,
+            rounds=rounds,
+            privacy=experiment.protocol.account(rounds, DELTA),
+        )
+        # Silos that have tables of their own do not tell the server the names of their columns.
+        described: dict[str, Any] = (
+            {"names": table.feature_names, "coding": table.coding, "label": table.label} if known else {}
+        )
+        return SiloModel(experiment.protocol.network, weights, **described, about=about)
 
 
 def silos_server(config: SilosConfig, n_features: int = 0) -> SilosServer:

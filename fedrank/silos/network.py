@@ -30,7 +30,7 @@ NORMS = ("batch", "layer", "none")
 CLASSES = 2
 
 #: Added to variances before the square root, as PyTorch's default.
-_EPSILON = 1e-5
+EPSILON = 1e-5
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class TabularNetwork:
                 else:
                     mean, variance, unbiased = _batch_moments(x, where)
                     statistics += [mean[0], unbiased[0]]
-                x = (x - mean) * (jax.lax.rsqrt(variance + _EPSILON) * scale) + shift
+                x = (x - mean) * (jax.lax.rsqrt(variance + EPSILON) * scale) + shift
             x = jax.nn.relu(x)
         return x, jnp.concatenate(statistics) if statistics else jnp.zeros(0, jnp.float32)
 

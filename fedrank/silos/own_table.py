@@ -21,6 +21,7 @@ from fedrank.silos.config import Silos, SilosConfig
 from fedrank.silos.data.files import MISSING
 from fedrank.silos.data.splits import SiloArrays, split_many, undefined_auc
 from fedrank.silos.data.tables import Silo, SiloTable
+from fedrank.silos.data.values import as_number
 
 #: Rows of each silo of a stand-in: enough for three parts with both labels in each.
 _ROWS = 8
@@ -109,8 +110,10 @@ def _labels(label: Any, settings: Silos, path: Path) -> np.ndarray:
     values = [int(value) if isinstance(value, bool) else value for value in label.to_list()]
     if settings.positive is not None:
         one = settings.positive
-        return np.array([str(value) == one or _number(value) == _number(one) is not None for value in values], np.int8)
-    numbers = [_number(value) for value in values]
+        return np.array(
+            [str(value) == one or as_number(value) == as_number(one) is not None for value in values], np.int8
+        )
+    numbers = [as_number(value) for value in values]
     if not set(numbers) <= {0.0, 1.0}:
         raise DataError(
             f"the label {settings.label!r} must be 0 or 1, got {sorted(set(map(str, values)))[:5]}; else the run says "
@@ -118,13 +121,6 @@ def _labels(label: Any, settings: Silos, path: Path) -> np.ndarray:
             path,
         )
     return np.array(numbers, np.int8)
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
 
 
 def own_rows(path: Path, config: SilosConfig) -> tuple[SiloArrays, tuple[str, ...]]:

@@ -18,13 +18,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import polars as pl
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Float32, Int
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import DELTA
-from fedrank.core.protocol import Party
+from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
 from fedrank.engine.runner import Runner
@@ -32,13 +32,13 @@ from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits import arms as sets
 from fedrank.silos.bandits.rules import KINDS
-from fedrank.silos.baselines import SiloBaseline, evaluate_one, run_baselines
+from fedrank.silos.baselines import SiloBaseline, run_baselines
 from fedrank.silos.build import SiloExperiment, sizes
 from fedrank.silos.config import ALL
 from fedrank.silos.data.splits import standards
+from fedrank.silos.evaluate import SiloEvaluator, models_of
 from fedrank.silos.evidence import against, evidence
-from fedrank.silos.party import SiloProtocol
-from fedrank.silos.personalised import Pooled
+from fedrank.silos.model import SiloModel
 
 #: Suffix of a measure's name for each model of :meth:`SiloProtocol.models`.
 MODELS = {"last": "", "best": ", best so far"}
@@ -67,26 +67,6 @@ _CROSSED = {
 }
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def performances(
-    protocol: SiloProtocol, states: PyTree, shared: PyTree, own: PyTree, targets: Int[Array, "runs targets"]
-) -> dict[str, Float[Array, "runs targets"]]:
-    """The performance of the models of all runs for their targets.
-
-    Args:
-        protocol: The protocol.
-        states: Server states [runs, ...].
-        shared: The rows.
-        own: What the silos keep, [runs, silos, ...].
-        targets: Numbers of the silos that each run is measured for.
-
-    Returns:
-        ``"vali: last"`` and so on, as :func:`fedrank.silos.baselines.evaluate_one` has them.
-    """
-    one = functools.partial(evaluate_one, protocol, shared)
-    return jax.vmap(jax.vmap(one, in_axes=(None, None, 0)))(states, own, targets)
-
-
 def _begin(protocol: BanditFedAvg, key: Any, target: Any) -> Any:
     return protocol.begin(key, protocol.rule, target)
 
@@ -106,6 +86,8 @@ class SiloRunner(Runner):
         # The silos that each run is measured for: its target, or all targets where a run is for all silos.
         own = experiment.targets_of_runs
         self.measured_for = own[:, None] if experiment.personalises_one else np.tile(experiment.targets, (runs, 1))
+        divisions = experiment.seeds_of_runs - config.seed
+        self.evaluator = SiloEvaluator(experiment.protocol, experiment.arrays, divisions, self.measured_for)
         self.arms: list[pl.DataFrame] = []
         self.crossed: list[pl.DataFrame] = []
         self.messages = np.zeros((runs, 2), np.int64)  # by run: number of messages, and bytes that silos sent
@@ -206,12 +188,15 @@ class SiloRunner(Runner):
                         out.append((seed, round_, int(sent[0]), int(sent[1]), None, split, name, float(value)))
         return pl.DataFrame(out, schema=SCHEMA, orient="row")
 
-    def performances(self, states: PyTree, own: PyTree) -> dict[str, Float[np.ndarray, "runs targets"]]:
-        """:func:`performances` of this run's states, on the host."""
+    def _models(self, states: PyTree, own: PyTree) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """:func:`models_of` of this run's states, on the host."""
+        targets = jnp.asarray(self.measured_for, jnp.int32)
         states = self.simulator.server(states)
-        return jax.device_get(
-            performances(self.experiment.protocol, states, self.shared, own, jnp.asarray(self.measured_for, jnp.int32))
-        )
+        return jax.device_get(models_of(self.experiment.protocol, states, self.shared, own, targets))
+
+    def performances(self, states: PyTree, own: PyTree) -> dict[str, Float[np.ndarray, "runs targets"]]:
+        """The performance of the models of all runs for their targets, as :class:`SiloEvaluator` has them."""
+        return self.evaluator(self._models(states, own)[1])
 
     @override
     def evaluate(self, states: PyTree, own: PyTree, done: int) -> None:
@@ -368,27 +353,58 @@ class SiloRunner(Runner):
 
     def _write_models(self, states: PyTree, own: PyTree) -> None:
         """Write the model that each target would keep: the best by its validation rows, else the last."""
-        protocol, states = self.experiment.protocol, self.simulator.server(states)
-
-        def kept(state, own, target):
-            models = protocol.models(state, Party(self.shared, jax.tree.map(lambda leaf: leaf[target], own)))
-            return models.get("best", models["last"])
-
-        targets = jnp.asarray(self.measured_for, jnp.int32)
-        rows = np.asarray(jax.jit(jax.vmap(jax.vmap(kept, (None, None, 0))))(states, own, targets))
-        e, c = self.experiment, self.config
+        models, usable = self._models(states, own)
+        kept = "best" if "best" in models else "last"
+        e = self.experiment
         for run in range(self.runs):
             seed = int(e.seeds_of_runs[run])
-            for i, target in enumerate(self.measured_for[run]):
-                more = {}
-                if not isinstance(protocol, Pooled):  # whose rows were standardised silo by silo
-                    mean, deviation = standards(e.table, seed, sizes(c), c.silos.stratified, int(target))
-                    more = {"input.mean": mean, "input.deviation": deviation}
+            for i, target in enumerate(self.measured_for[run].tolist()):
                 # A name comes from the user's file and must not lead out of the folder.
                 slug = re.sub(r"[^a-z0-9]+", "-", e.names[target].lower()).strip("-")
                 name = f"{target}-{slug}-seed{seed}" if self._several else ""
-                self.home.weights(protocol.network, seed, rows[run, i], name, more)
+                self.home.model(silo_model(e, models[kept][run, i], usable[kept][run, i], seed, target), seed, name)
 
     @property
     def _several(self) -> bool:
         return len(self.experiment.targets) > 1
+
+
+def silo_model(
+    experiment: SiloExperiment,
+    weights: Float32[np.ndarray, " size"],
+    usable: Float32[np.ndarray, " size"],
+    seed: int,
+    target: int,
+) -> SiloModel:
+    """The model of a finished run for a silo, with everything that scoring needs.
+
+    Args:
+        experiment: The run.
+        weights: The network's numbers.
+        usable: The same as the silo uses them.
+        seed: Seed of the run.
+        target: Number of the silo.
+    """
+    e, c, network = experiment, experiment.config, experiment.protocol.network
+    # Of pooled rows, too: the target's own rows are standardised by the target's own training rows.
+    mean, deviation = standards(e.table, seed, sizes(c), c.silos.stratified, target)
+    recalibrated = e.protocol.crossing == "recalibrate"
+    about = provenance(
+        c,
+        data=e.table.name,
+        generated=e.table.generated,
+        seed=seed,
+        rounds=c.rounds,
+        privacy=e.protocol.account(c.rounds, DELTA),
+    )
+    return SiloModel(
+        network=network,
+        weights=weights,
+        mean=mean,
+        deviation=deviation,
+        statistics=usable[network.trainable :] if recalibrated else None,
+        names=e.table.feature_names,
+        coding=e.table.coding,
+        label=e.table.label,
+        about={**about, "party": e.names[target]},
+    )

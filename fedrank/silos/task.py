@@ -21,6 +21,7 @@ from fedrank.silos.build import SiloExperiment, build_silos
 from fedrank.silos.config import BanditFedAvgConfig, SilosConfig
 from fedrank.silos.data.reader import SiloReader
 from fedrank.silos.deployment import SilosServer, silos_node, silos_server
+from fedrank.silos.model import SiloModel
 from fedrank.silos.report.shown import SHOWN
 from fedrank.silos.run import SiloRunner
 
@@ -31,6 +32,7 @@ class SilosTask(Task[SilosConfig]):
     name = "silos"
     shown = SHOWN
     reader = SiloReader()
+    model = SiloModel
     settings = SilosConfig
     simulated = ("evaluation.every",)  # over a network nobody has the rows of all silos to evaluate on
 

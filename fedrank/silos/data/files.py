@@ -18,7 +18,9 @@ from jaxtyping import Float
 
 from fedrank.core.errors import DataError, FormatError, MissingDataError, UnknownNameError
 from fedrank.data.lines import unpacked
+from fedrank.silos.data.coding import Coding
 from fedrank.silos.data.tables import Silo, SiloTable
+from fedrank.silos.data.values import as_codes, as_number
 
 if TYPE_CHECKING:
     import polars as pl
@@ -62,13 +64,27 @@ def read_silos(
         DataError: What is in it cannot be used: one silo, a label without two values, infinite numbers, text with
             too many levels.
     """
+    columns = read_columns(path, drop)
+    return table_of(columns, path.name.split(".")[0], silo, label, positive, drop, categorical, path)
+
+
+def read_columns(path: Path, drop: Sequence[str] = ()) -> dict[str, list[Any]]:
+    """The columns of a CSV or parquet file: text, numbers or booleans, None where a value is missing.
+
+    Args:
+        path: The file.
+        drop: Columns that may hold anything, as they are left out.
+
+    Raises:
+        MissingDataError: There is no such file.
+        FormatError: The file, or a line of it, cannot be read.
+    """
     if not path.is_file():
         what = "this is a folder" if path.is_dir() else "there is no such file"
         raise MissingDataError(f"{what}; give the path of a CSV or parquet file.", path)
     with open(path, "rb") as file:
         parquet = file.read(4) == b"PAR1"
-    columns = _parquet(path, drop) if parquet else _csv(path)
-    return table_of(columns, path.name.split(".")[0], silo, label, positive, drop, categorical, path)
+    return _parquet(path, drop) if parquet else _csv(path)
 
 
 def table_of(
@@ -105,16 +121,19 @@ def table_of(
         raise DataError(
             f"the silo {silo!r} and the label {label!r} must be two columns, neither of them dropped.", path
         )
-    whose, what = _codes(columns.pop(silo)), _codes(columns.pop(label))
+    whose, what = as_codes(columns.pop(silo)), as_codes(columns.pop(label))
     notes = []
     known = np.array([s is not None and w is not None for s, w in zip(whose, what, strict=True)])
     if not known.all():
         notes.append(f"{int((~known).sum())} of {len(known)} rows have no silo or no label and were left out.")
     one = _positive(what, label, positive, path)
-    names, features = [], []
+    names, features, levels = [], [], {}
     for one_column, values in columns.items():
         if one_column not in drop:
-            for level, column in _encoded(one_column, values, one_column in categorical, path):
+            codes = _codes(one_column, values, one_column in categorical, path)
+            if codes is not None:
+                levels[one_column] = tuple(_in_order(set(codes) - {None}))
+            for level, column in _encoded(one_column, values, codes, path):
                 names.append(level)
                 features.append(column)
     if not features:
@@ -133,7 +152,8 @@ def table_of(
     notes.append(f"Label 1 is {label} = {one!r}, label 0 is {against}.")
     for one_class in (s for s in silos if s.positive in (0, s.n_rows)):
         notes.append(f"All labels of silo {one_class.name} are {int(one_class.positive > 0)}: its AUC is undefined.")
-    table = SiloTable(name, tuple(silos), tuple(names), f"{label} = {one}", notes=tuple(notes))
+    coding = Coding(levels, tuple(column for column in categorical if column in levels), label=label, positive=one)
+    table = SiloTable(name, tuple(silos), tuple(names), f"{label} = {one}", notes=tuple(notes), coding=coding)
     table = table.tidied()
     if not table.n_features:
         raise DataError("no column varies; there is nothing to learn from.", path)
@@ -229,29 +249,9 @@ def _is_missing(value: Any) -> bool:
     return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
-def _codes(values: Sequence[Any]) -> list[str | None]:
-    """Values as names; if all are numbers, 1 and 1.0 get the same name."""
-    numbers = [None if v is None else _number(v) for v in values]
-    all_numbers = all(n is not None or v is None for n, v in zip(numbers, values, strict=True))
-    # Beyond 2^53, and for infinity and NaN, a float would merge what differs.
-    if all_numbers and all(n is None or abs(n) < 2**53 for n in numbers):
-        return [None if n is None else repr(int(n)) if n.is_integer() else repr(n) for n in numbers]
-    return [None if v is None else str(v) for v in values]
-
-
-def _number(value: Any) -> float | None:
-    """The number that a value is, also one written as text; None if it is not one. True and False are not numbers."""
-    if isinstance(value, bool):
-        return None
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
-
-
 def _in_order(names: set[Any]) -> list[str]:
     """Names in order: by number if all are numbers."""
-    numbers = {name: _number(name) for name in names}
+    numbers = {name: as_number(name) for name in names}
     if any(n is None for n in numbers.values()):
         return sorted(names)
     return sorted(names, key=lambda name: (numbers[name], name))
@@ -264,7 +264,7 @@ def _positive(what: list[str | None], label: str, positive: str | int | float | 
         f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
     )
     if positive is not None:
-        (one,) = _codes([positive])
+        (one,) = as_codes([positive])
         if one not in values:
             raise DataError(f"label {label!r} never has the value {positive!r} that was to be 1; it has {shown}.", path)
     elif len(values) > 2:
@@ -282,17 +282,31 @@ def _positive(what: list[str | None], label: str, positive: str | int | float | 
     return one
 
 
-def _encoded(
-    name: str, values: Sequence[Any], categorical: bool, path: Path | None
-) -> Iterator[tuple[str, Float[np.ndarray, " rows"]]]:
-    """A column as one or more named columns of numbers, NaN where missing."""
+def _codes(name: str, values: Sequence[Any], categorical: bool, path: Path | None) -> list[str | None] | None:
+    """The values of a column of text or codes as names; None for a column of numbers."""
     known = [value for value in values if value is not None]
-    numbers = [_number(value) for value in known]
-    missing = np.array([value is None for value in values])
+    numbers = [as_number(value) for value in known]
     if not categorical and all(number is not None for number in numbers):
-        column = np.full(len(values), np.nan)
-        column[~missing] = numbers
-        wrong = ~missing & ~(np.abs(column) <= _LARGEST)
+        return None
+    codes = as_codes(values) if categorical else [None if v is None else str(v) for v in values]
+    levels = set(codes) - {None}
+    if len(levels) > MOST_LEVELS:
+        advice = f"Drop it (drop={name!r}) or group its levels."
+        odd = [value for value, number in zip(known, numbers, strict=True) if number is None]
+        if not categorical and len(odd) < len(known) / 2:
+            row = values.index(odd[0]) + 1
+            advice = f"Most are numbers, but {odd[0]!r} in row {row} is not; mend it, or drop the column."
+        raise DataError(f"column {name!r} is text with {len(levels)} levels, more than {MOST_LEVELS}. {advice}", path)
+    return codes
+
+
+def _encoded(
+    name: str, values: Sequence[Any], codes: list[str | None] | None, path: Path | None
+) -> Iterator[tuple[str, Float[np.ndarray, " rows"]]]:
+    """A column as one or more named columns of numbers, NaN where missing; ``codes`` as :func:`_codes` made them."""
+    if codes is None:
+        column = np.array([np.nan if value is None else as_number(value) for value in values], float)
+        wrong = np.array([value is not None for value in values]) & ~(np.abs(column) <= _LARGEST)
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
             raise DataError(
@@ -302,15 +316,7 @@ def _encoded(
             )
         yield name, column.astype(np.float32)
         return
-    codes = _codes(values) if categorical else [None if v is None else str(v) for v in values]
     levels = _in_order(set(codes) - {None})
-    if len(levels) > MOST_LEVELS:
-        advice = f"Drop it (drop={name!r}) or group its levels."
-        odd = [value for value, number in zip(known, numbers, strict=True) if number is None]
-        if not categorical and len(odd) < len(known) / 2:
-            row = values.index(odd[0]) + 1
-            advice = f"Most are numbers, but {odd[0]!r} in row {row} is not; mend it, or drop the column."
-        raise DataError(f"column {name!r} is text with {len(levels)} levels, more than {MOST_LEVELS}. {advice}", path)
     of = np.array([-1 if code is None else levels.index(code) for code in codes])
     # Of two levels one column says everything.
     for number in [1] if len(levels) == 2 else range(len(levels)):

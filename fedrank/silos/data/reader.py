@@ -21,6 +21,7 @@ from fedrank.data.checksums import verify
 from fedrank.data.lines import unpacked
 from fedrank.data.places import find
 from fedrank.data.sources import Reader
+from fedrank.silos.data.coding import Coding
 from fedrank.silos.data.files import columns_of, read_silos, table_of
 from fedrank.silos.data.generate import generate_silos
 from fedrank.silos.data.tables import Silo, SiloTable
@@ -40,7 +41,7 @@ _COLUMNS: tuple[str, ...] = (
 # Almost wholly missing outside Cleveland: 309, 611 and 486 of 920 rows.
 _SPARSE = ("slope", "ca", "thal")
 # Codes without an order: type of chest pain 1 .. 4, electrocardiogram 0 .. 2. The first level is the zero of the rest.
-_LEVELS = {"cp": (2, 3, 4), "restecg": (1, 2)}
+_ALL_LEVELS = {"cp": (1, 2, 3, 4), "restecg": (0, 1, 2)}
 # Nobody has a cholesterol or a blood pressure of 0.
 _NEVER_ZERO = ("trestbps", "chol")
 _PACKED = ("", ".xz", ".gz", ".bz2")
@@ -186,7 +187,12 @@ def heart_disease(entry: Entry[DataSet], folder: Path | None = None, gaps: str =
         else "A cholesterol or a blood pressure of 0 was taken for missing."
     )
     meaning = "heart disease (num > 0)"
-    return SiloTable("heart-disease", tuple(silos), names, meaning, notes=tuple(notes), citation=entry.citation)
+    coding = Coding(
+        {name: tuple(map(str, levels)) for name, levels in _ALL_LEVELS.items()},
+        codes=tuple(_ALL_LEVELS),
+        never_zero=_NEVER_ZERO if gaps == "impute" else (),
+    )
+    return SiloTable("heart-disease", tuple(silos), names, meaning, False, tuple(notes), entry.citation, coding)
 
 
 def health_insurance(entry: Entry[DataSet], folder: Path | None = None) -> SiloTable:
@@ -212,6 +218,7 @@ def health_insurance(entry: Entry[DataSet], folder: Path | None = None) -> SiloT
         "no health insurance",
         notes=table.notes,
         citation=entry.citation,
+        coding=table.coding,
     )
 
 
@@ -250,8 +257,8 @@ def _heart_columns(table: dict[str, Float[np.ndarray, " rows"]]) -> dict[str, np
     for name, values in table.items():
         if name in _SPARSE:
             continue
-        for level in _LEVELS.get(name, ()):
+        for level in _ALL_LEVELS.get(name, ())[1:]:
             columns[f"{name}={level}"] = np.where(np.isnan(values), np.nan, values == level)
-        if name not in _LEVELS:
+        if name not in _ALL_LEVELS:
             columns[name] = values
     return columns

@@ -166,7 +166,7 @@ def split(table: SiloTable, seed: int, sizes: Sizes, stratified: bool = False) -
     for silo, taken in zip(table.silos, numbers, strict=True):
         order = _order(silo, seed, stratified)
         train, vali, test, _ = np.split(order, np.cumsum(taken))
-        x = _standardised(silo.features, train)
+        x = standardised(silo.features, *moments(silo.features[train]))
         y = silo.labels.astype(np.float32)
         silos.append([_padded(x[part], y[part], rows) for part, rows in zip((train, vali, test), longest, strict=True)])
     return SiloArrays(*(_stacked([silo[part] for silo in silos]) for part in range(len(_PARTS))))
@@ -270,7 +270,7 @@ def _order(silo: Silo, seed: int, stratified: bool) -> Int[np.ndarray, " rows"]:
 def standards(
     table: SiloTable, seed: int, sizes: Sizes, stratified: bool, silo: int
 ) -> tuple[Float[np.ndarray, " features"], Float[np.ndarray, " features"]]:
-    """Mean and deviation that standardise a silo's rows: (x − mean) / deviation, and 0 for what is missing.
+    """Mean and deviation that standardise a silo's rows; see :func:`standardised`.
 
     Args:
         table: The silos.
@@ -280,28 +280,29 @@ def standards(
         silo: The silo's number.
 
     Returns:
-        Mean and deviation; the deviation of a constant column is infinite.
+        Mean and deviation (divisor n) of the training rows; the deviation of a constant column is 0.
     """
     mine = table.silos[silo]
     train = _order(mine, seed, stratified)[: sizes.of(mine.n_rows, mine.name)[0]]
-    mean, deviation = _moments(mine.features.astype(np.float64)[train])
-    return mean, np.where(deviation > 0, deviation, np.inf)
+    return moments(mine.features[train])
 
 
-def _standardised(
-    features: Float[np.ndarray, "rows features"], train: Int[np.ndarray, " training_rows"]
+def standardised(
+    features: Float[np.ndarray, "rows features"],
+    mean: Float[np.ndarray, " features"],
+    deviation: Float[np.ndarray, " features"],
 ) -> Float[np.ndarray, "rows features"]:
-    """All rows of a silo, standardised by the mean and deviation (divisor n) of its training rows; without NaN."""
+    """Rows as networks get them, float32: (x − mean) / deviation; 0 for what is missing and for constant columns."""
     x = features.astype(np.float64)
-    mean, deviation = _moments(x[train])
     standard = np.where(deviation > 0, (x - mean) / np.where(deviation > 0, deviation, 1), 0)
     return np.where(np.isnan(standard), 0, standard).astype(np.float32)
 
 
-def _moments(
-    x: Float[np.ndarray, "rows features"],
+def moments(
+    features: Float[np.ndarray, "rows features"],
 ) -> tuple[Float[np.ndarray, " features"], Float[np.ndarray, " features"]]:
     """Mean and deviation of training rows; a deviation of 0 where a column is constant or wholly missing."""
+    x = features.astype(np.float64)
     known = ~np.isnan(x)
     count = np.maximum(known.sum(axis=0), 1)
     mean = np.where(known, x, 0).sum(axis=0) / count

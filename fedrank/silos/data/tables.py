@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from fedrank.core.errors import DataError, UnknownNameError
+from fedrank.silos.data.coding import Coding
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +71,7 @@ class SiloTable:
         generated: True if the data was made up by a program; said wherever its numbers appear.
         notes: Sentences that a reader of the numbers should know.
         citation: Key in ``core/references.bib``; empty if there is nothing to cite.
+        coding: How the columns of the file or the data frame became features.
 
     Raises:
         DataError: There is no silo, two have one name, or their columns differ in number from the names.
@@ -82,6 +84,7 @@ class SiloTable:
     generated: bool = False
     notes: tuple[str, ...] = ()
     citation: str = ""
+    coding: Coding = field(default_factory=Coding)
 
     def __post_init__(self):
         if not self.silos:

@@ -1,0 +1,70 @@
+"""Scores of rows that do not depend on which other rows are scored with them.
+
+A compiled product of matrices adds up in an order that depends on the shapes, so that the last bit of a row's score
+would depend on how many others there are. Here every row is scored by one compiled program for a fixed number of rows:
+a model that is loaded from a file gives what the run's own evaluation saw, to the last bit.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Float32
+
+from fedrank.core.arrays import AnyArray
+
+#: Rows that are scored at once, unless told otherwise; the last ones are filled up with zeros.
+ROWS = 1024
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """What scores rows by a flat vector of weights; hashable, since programs are compiled for it."""
+
+    def scores(self, weights: Float[Array, "parameters"], features: Float[Array, "rows features"], /) -> jax.Array:
+        """Scores [rows]."""
+        ...
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _block(scorer: Scorer, weights: Float[Array, "parameters"], features: Float[Array, "rows features"]) -> jax.Array:
+    return scorer.scores(weights, features)
+
+
+def blocks(features: Float[np.ndarray, "rows features"], rows: int = ROWS) -> list[Float[Array, "block_rows features"]]:
+    """The rows in blocks of one size, the last one filled up with zeros, on the device that computes.
+
+    Args:
+        features: All rows.
+        rows: Rows of a block.
+    """
+    features = np.asarray(features, np.float32)
+    filled = np.zeros((-(-max(1, len(features)) // rows) * rows, features.shape[1]), np.float32)
+    filled[: len(features)] = features
+    return [jnp.asarray(filled[at : at + rows]) for at in range(0, len(filled), rows)]
+
+
+def scores(
+    scorer: Scorer,
+    weights: Float[AnyArray, "parameters"],
+    parts: list[Float[Array, "block_rows features"]],
+    n_rows: int,
+) -> Float32[np.ndarray, "rows"]:
+    """Scores of rows.
+
+    Args:
+        scorer: The ranker or the network.
+        weights: Its weights.
+        parts: The rows as :func:`blocks` makes them.
+        n_rows: Number of rows in all blocks, without what fills up the last one.
+
+    Returns:
+        float32 [n_rows].
+    """
+    vector = jnp.asarray(weights, jnp.float32)
+    found = [_block(scorer, vector, part) for part in parts]  # all are under way before one is waited for
+    return np.concatenate([np.asarray(part, np.float32) for part in found])[:n_rows]

@@ -1,0 +1,351 @@
+"""A trained model of silos as an object that scores: a network, and how a silo's table becomes its inputs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from jaxtyping import Float, Float32
+from typing_extensions import override
+
+from fedrank.core.errors import DataError, ModelError
+from fedrank.data import load
+from fedrank.data.frames import as_frame
+from fedrank.data.sources import is_known
+from fedrank.engine.layers import Affine, Dense, Layer, LayerNorm, Relu, Standardise
+from fedrank.engine.model import Model
+from fedrank.engine.scoring import blocks, scores
+from fedrank.metrics.auc import auc, log_loss
+from fedrank.silos.data.coding import Coding
+from fedrank.silos.data.files import columns_of, read_columns
+from fedrank.silos.data.reader import SiloReader
+from fedrank.silos.data.splits import moments, standardised
+from fedrank.silos.data.tables import SiloTable
+from fedrank.silos.data.values import as_codes
+from fedrank.silos.network import EPSILON, TabularNetwork
+
+#: Rows that are scored at once: a silo's validation rows are few.
+ROWS = 128
+
+#: Name of all rows together in what :meth:`SiloModel.evaluate` returns.
+ALL_ROWS = "all"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SiloModel(Model):
+    """A network that tells label 1 from label 0, as one silo uses it.
+
+    Attributes:
+        network: The network.
+        weights: float32 [network.size].
+        mean: float64 [features], means of the silo's training rows; None: nobody knows them, as at a server that has
+            no rows (:meth:`fitted` sets them).
+        deviation: float64 [features], their deviations, 0 for a column that is constant; None as ``mean``.
+        statistics: float32 [network.statistics], batch norm's statistics of the silo's own training rows, where they
+            stand in for those among ``weights``; None: they do not.
+        names: Names of the features in their order; empty where nobody knows them.
+        coding: How columns of a table become the features.
+        label: What label 1 means.
+        about: Where the model comes from.
+    """
+
+    task: ClassVar[str] = "silos"
+
+    network: TabularNetwork
+    weights: Float32[np.ndarray, " size"]
+    mean: Float[np.ndarray, " features"] | None = None
+    deviation: Float[np.ndarray, " features"] | None = None
+    statistics: Float32[np.ndarray, " statistics"] | None = None
+    names: tuple[str, ...] = ()
+    coding: Coding = field(default_factory=Coding)
+    label: str = ""
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        n = self.network.n_features
+        if np.shape(self.weights) != (self.network.size,):
+            raise ModelError(f"weights must have shape ({self.network.size},), got {np.shape(self.weights)}.")
+        if (self.mean is None) != (self.deviation is None):
+            raise ModelError("mean and deviation belong together; one of them is missing.")
+        for name, values in (("mean", self.mean), ("deviation", self.deviation)):
+            if values is not None and np.shape(values) != (n,):
+                raise ModelError(f"{name} must have shape ({n},), got {np.shape(values)}.")
+        if self.statistics is not None and np.shape(self.statistics) != (self.network.statistics,):
+            raise ModelError(
+                f"statistics must have shape ({self.network.statistics},), got {np.shape(self.statistics)}."
+            )
+        if self.names and len(self.names) != n:
+            raise ModelError(f"names must be {n}, one a feature, got {len(self.names)}.")
+
+    @property
+    @override
+    def architecture(self) -> dict[str, Any]:
+        network = self.network
+        return {
+            "n_features": network.n_features,
+            "widths": list(network.widths),
+            "norm": network.norm,
+            "momentum": network.momentum,
+            "feature_names": list(self.names),
+            # In full precision; the tensors of these names are for whoever reads the file without fedrank.
+            "mean": None if self.mean is None else self.mean.tolist(),
+            "deviation": None if self.deviation is None else self.deviation.tolist(),
+            "statistics": None if self.statistics is None else self.statistics.tolist(),
+            "coding": self.coding.as_json(),
+            "label": self.label,
+        }
+
+    @property
+    @override
+    def tensors(self) -> dict[str, np.ndarray]:
+        out = self.network.tensors(self.weights)
+        if self.mean is None or self.deviation is None:
+            return out
+        # Divided by infinity a constant column is 0, as it should be.
+        return {**out, "input.mean": self.mean, "input.deviation": np.where(self.deviation > 0, self.deviation, np.inf)}
+
+    @classmethod
+    @override
+    def from_parts(
+        cls,
+        architecture: Mapping[str, Any],
+        tensors: Mapping[str, np.ndarray],
+        about: Mapping[str, Any],
+        own: Any = None,
+    ) -> Self:
+        network = TabularNetwork(
+            int(architecture["n_features"]),
+            tuple(map(int, architecture["widths"])),
+            architecture["norm"],
+            float(architecture["momentum"]),
+        )
+        weights = np.zeros(network.size, np.float32)
+        for name, places in network.tensors(np.arange(network.size)).items():
+            weights[places] = tensors[name]
+        return cls(
+            network,
+            weights,
+            _numbers(architecture["mean"], np.float64),
+            _numbers(architecture["deviation"], np.float64),
+            _numbers(architecture["statistics"], np.float32),
+            tuple(architecture["feature_names"]),
+            Coding.from_json(architecture["coding"]),
+            architecture["label"],
+            about,
+        )
+
+    @property
+    def used(self) -> Float32[np.ndarray, " size"]:
+        """The weights that score: with the silo's own statistics of batch norm where there are any."""
+        if self.statistics is None:
+            return self.weights
+        return np.concatenate([self.weights[: self.network.trainable], self.statistics])
+
+    @override
+    def layers(self) -> tuple[Layer, ...]:
+        if self.mean is None or self.deviation is None:
+            raise ModelError(_NO_STANDARDS)
+        parts = {name: np.asarray(values, np.float64) for name, values in self.network.tensors(self.used).items()}
+        chain: list[Layer] = [Standardise(self.mean, self.deviation)]
+        for number in range(1, len(self.network.widths) + 1):
+            chain.append(Dense(parts[f"layer{number}.weight"], parts[f"layer{number}.bias"]))
+            if self.network.norm != "none":
+                scale, shift = parts[f"norm{number}.weight"], parts[f"norm{number}.bias"]
+                if self.network.norm == "layer":
+                    chain.append(LayerNorm(scale, shift, EPSILON))
+                else:
+                    scale = scale / np.sqrt(parts[f"norm{number}.running_var"] + EPSILON)
+                    chain.append(Affine(scale, shift - parts[f"norm{number}.running_mean"] * scale))
+            chain.append(Relu())
+        weight, bias = (parts[f"layer{len(self.network.widths) + 1}.{what}"] for what in ("weight", "bias"))
+        return *chain, Dense(weight[:, 1:] - weight[:, :1], bias[1:] - bias[:1])
+
+    def fitted(self, features: Any) -> SiloModel:
+        """The same model with the mean and the deviation of a silo's own training rows.
+
+        Args:
+            features: As of :meth:`score`.
+
+        Raises:
+            DataError: The features do not fit.
+        """
+        mean, deviation = moments(self._table(features))
+        return replace(self, mean=mean, deviation=deviation)
+
+    # ------------------------------------------------------------------------------------------------------- scoring
+
+    @override
+    def score(self, features: Any) -> Float32[np.ndarray, " rows"]:
+        """Log-odds of label 1 for rows of a table.
+
+        Args:
+            features: Numbers [rows, features] in the order of :attr:`feature_names`, NaN where a value is missing; or
+                a data frame whose columns are found by their names. A column of text may stand there as it is: its
+                levels are those of the training data.
+
+        Returns:
+            float32 [rows]: the very numbers by which the run judged the model.
+
+        Raises:
+            DataError: The features do not fit; says which.
+            ModelError: The model has no mean and deviation of its inputs.
+        """
+        if self.mean is None or self.deviation is None:
+            raise ModelError(_NO_STANDARDS)
+        return self._scores(self._table(features))
+
+    def probability(self, features: Any) -> Float[np.ndarray, " rows"]:
+        """Probability of label 1, float64 [rows] in [0, 1]; argument and errors as of :meth:`score`."""
+        odds = self.score(features).astype(np.float64)
+        small = np.exp(-np.abs(odds))  # at most 1, so that nothing overflows
+        return np.where(odds >= 0, 1, small) / (1 + small)
+
+    def _scores(self, table: Float32[np.ndarray, "rows features"]) -> Float32[np.ndarray, " rows"]:
+        if not len(table):
+            return np.zeros(0, np.float32)
+        assert self.mean is not None and self.deviation is not None
+        x = standardised(table, self.mean, self.deviation)
+        return scores(self.network, self.used, blocks(x, ROWS), len(x))
+
+    def _table(self, features: Any) -> Float32[np.ndarray, "rows features"]:
+        """The features as numbers in the model's order, NaN where a value is missing."""
+        frame = as_frame(features)
+        if frame is not None:
+            self._need_names()
+            sources = self.coding.sources(self.names, frame.columns)
+            if not frame.height:
+                return np.zeros((0, self.n_features), np.float32)
+            wanted = list(dict.fromkeys(column for column, _ in sources.values()))
+            return self.coding.features(columns_of(frame.select(wanted)), self.names)
+        table = np.asarray(features)
+        if table.ndim != 2 or table.shape[1] != self.n_features or table.dtype.kind not in "fiub":
+            raise DataError(
+                f"features must be numbers of shape [rows, {self.n_features}], got {table.dtype} of shape "
+                f"{table.shape}."
+            )
+        with np.errstate(over="ignore"):
+            table = table.astype(np.float32)
+        if np.isinf(table).any():
+            row, column = np.argwhere(np.isinf(table))[0]
+            name = repr(self.names[column]) if self.names else str(column)
+            raise DataError(
+                f"feature {name} of row {row} is infinite, or too large for 32 bits; mark it as missing (NaN)."
+            )
+        return table
+
+    def _need_names(self) -> None:
+        if not self.names:
+            raise DataError(
+                "the model's features have no names, so that columns cannot be matched. Hand over an array of "
+                f"{self.n_features} columns in the order of the training data."
+            )
+
+    # ---------------------------------------------------------------------------------------------------- evaluation
+
+    def evaluate(
+        self,
+        data: Any,
+        *,
+        label: str = "",
+        positive: str | float | bool | None = None,
+        silo: str = "",
+        folder: str | os.PathLike[str] | None = None,
+    ) -> dict[str, dict[str, float]]:
+        """What the model is worth on labelled rows.
+
+        Args:
+            data: The path of a CSV or parquet file, a data frame, ``(features, labels)`` or ``(features, labels,
+                silos)``, or a name of the catalogue.
+            label: Column of the label; by default that of the training data.
+            positive: The value of the label that counts as 1; by default that of the training data.
+            silo: Column that names the silo of each row; by default there is none.
+            folder: Where data sets are looked for.
+
+        Returns:
+            ``all`` or the name of a silo -> measure -> value: ``AUC`` (NaN where there is one class only), ``log-loss``
+            in natural units, and the number of ``rows``.
+
+        Raises:
+            DataError: The data does not fit the model.
+            ModelError: The model has no mean and deviation of its inputs.
+        """
+        if self.mean is None:
+            raise ModelError(_NO_STANDARDS)
+        table, labels, silos = self._labelled(data, label, positive, silo, folder)
+        found = self._scores(table)
+        parts = {ALL_ROWS: np.ones(len(labels), bool)}
+        if silos is not None and len(names := list(dict.fromkeys(silos))) > 1:
+            parts |= {name: np.asarray(silos) == name for name in names}
+        return {name: _measures(found[which], labels[which]) for name, which in parts.items()}
+
+    def _labelled(
+        self, data: Any, label: str, positive: Any, silo: str, folder: Any
+    ) -> tuple[np.ndarray, np.ndarray, list[str] | None]:
+        """Features, labels 0 or 1, and the silo of each row where it is known."""
+        if isinstance(data, str) and is_known(data, self.task):
+            data = load(data, SiloReader(), folder=folder)
+        if isinstance(data, SiloTable):
+            if self.names and data.feature_names != self.names:
+                raise DataError(
+                    f"{data.name} has the features {', '.join(data.feature_names)}; the model needs "
+                    f"{', '.join(self.names)}."
+                )
+            return (
+                self._table(np.concatenate([one.features for one in data.silos])),
+                np.concatenate([one.labels for one in data.silos]),
+                [one.name for one in data.silos for _ in range(one.n_rows)],
+            )
+        if isinstance(data, tuple):
+            table, labels, *more = data
+            labels = np.asarray(labels)
+            if labels.shape != np.shape(table)[:1] or not np.isin(labels, (0, 1)).all():
+                raise DataError(f"labels must be 0 or 1, one a row, got shape {labels.shape}.")
+            return self._table(table), labels, [str(one) for one in more[0]] if more else None
+        path = None
+        if isinstance(data, str | os.PathLike):
+            path = Path(data)
+            columns = read_columns(path)
+        else:
+            frame = as_frame(data)
+            if frame is None:
+                raise DataError(
+                    f"data of type {type(data).__name__} cannot be read; give a path, a data frame, "
+                    "(features, labels), or a name of the catalogue."
+                )
+            columns = columns_of(frame)
+        self._need_names()
+        label = label or self.coding.label
+        one = self.coding.positive if positive is None and label == self.coding.label else positive
+        if not label or one is None:
+            raise DataError(
+                "say which column has the label, and which of its values counts as 1: label=…, positive=….", path
+            )
+        for name in filter(None, (label, silo)):
+            if name not in columns:
+                raise DataError(f"there is no column {name!r}; the columns are {', '.join(columns)}.", path)
+        codes, (wanted,) = as_codes(columns[label]), as_codes([one])
+        known = np.array([code is not None for code in codes], bool)
+        table = self.coding.features(columns, self.names)[known]
+        owners = [str(one) for one, keep in zip(columns[silo], known, strict=True) if keep] if silo else None
+        return table, np.array([code == wanted for code in codes], np.int8)[known], owners
+
+
+_NO_STANDARDS = (
+    "it has no mean and deviation of its inputs: the server that wrote it has no rows. A silo sets its own with "
+    "model.fitted(features of its training rows)."
+)
+
+
+def _numbers(values: Any, dtype: Any) -> np.ndarray | None:
+    return None if values is None else np.asarray(values, dtype)
+
+
+def _measures(found: Float32[np.ndarray, " rows"], labels: np.ndarray) -> dict[str, float]:
+    logits = np.stack([np.zeros_like(found), found], axis=-1)
+    if not len(found):
+        return {"AUC": float("nan"), "log-loss": float("nan"), "rows": 0}
+    return {"AUC": float(auc(found, labels)), "log-loss": float(log_loss(logits, labels)), "rows": len(found)}

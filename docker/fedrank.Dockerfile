@@ -1,6 +1,6 @@
 # The command line, with compiled kernels, pages and texts. From the root of a clone:
 #   docker build -f docker/fedrank.Dockerfile -t fedrank .
-#   docker run --rm -v "$PWD/runs:/work/runs" -v "$HOME/data:/data:ro" fedrank demo
+#   docker run --rm -v "$PWD/runs:/fedrank/runs" -v "$HOME/data:/data:ro" fedrank demo
 FROM python:3.13-slim AS build
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
@@ -12,9 +12,9 @@ FROM python:3.13-slim
 COPY --from=build /wheels /wheels
 RUN python -m pip install --no-cache-dir "$(ls /wheels/*.whl)[fast,report,texts]" \
  && useradd --create-home --uid 1000 fedrank \
- && install --directory --owner fedrank /work /work/runs /data
+ && install --directory --owner fedrank /fedrank /fedrank/runs /data
 USER 1000:1000
-WORKDIR /work
+WORKDIR /fedrank
 ENV FEDRANK_DATA=/data JAX_PLATFORMS=cpu
 ENTRYPOINT ["fedrank"]
 CMD ["--help"]

@@ -13,8 +13,6 @@ import subprocess
 import pytest
 from releases import ROOT, Environment, build, interpreters, oldest_and_newest
 
-pytestmark = pytest.mark.minutes
-
 #: Commands that run until they are stopped, or talk to one that does.
 SERVERS = {"serve", "coordinate", "simulate-fleet", "simulate-visits", "replay"}
 
@@ -66,36 +64,54 @@ def test_commands_are_read_as_they_are_typed():
     assert why_not(["fedrank", "run", "x", "--data", "mq2008"], {"mq2008": True}, ROOT) is None
 
 
-@pytest.mark.parametrize("version", oldest_and_newest())
-def test_an_installed_wheel_does_what_the_readme_says(wheel, version, tmp_path):
-    table = ROOT / "dist" / "release" / f"python{version}"
-    place = Environment(interpreters()[version], tmp_path / version, table)
-    try:
-        place.install(str(wheel), "fedrank")
-        few = ["fedrank", "run", "foltr-es", "--rounds", "5", "--clients", "20", "--seeds", "2", "--quiet"]
-        place.run(" ".join(few), few)  # without any extra
-        place.install(f"{wheel}[all]", "fedrank[all]")
-        where = [place.bin / "python", "-c", "import fedrank; print(fedrank.__file__)"]
-        home = subprocess.run(where, cwd=place.work, env=place.variables, capture_output=True, text=True, check=True)
-        assert home.stdout.startswith(str(place.packages))
-        place.run("fedrank demo", ["fedrank", "demo"])
-        listed = [place.bin / "fedrank", "data", "list", "--json"]
-        said = subprocess.run(listed, cwd=place.work, env=place.variables, capture_output=True, text=True, check=True)
-        data = {entry["name"]: entry["here"] for entry in json.loads(said.stdout)}
-        for command in readme_commands():
-            arguments = shlex.split(command)
-            if reason := why_not(arguments, data, place.work):
-                place.skip(command, reason)
-            else:
-                place.run(command, arguments)
-        listed = [place.bin / "fedrank", "reproduce", "--json"]
-        said = subprocess.run(listed, cwd=place.work, env=place.variables, capture_output=True, text=True, check=True)
-        papers = [paper["name"] for paper in json.loads(said.stdout)]
-        assert len(papers) == len([path for path in (ROOT / "reproductions").iterdir() if path.is_dir()])
-        for paper in papers:
-            command = ["fedrank", "reproduce", paper, "--fraction", "0.01", "--quiet"]
-            place.run(" ".join(command), command)
-            assert (place.work / "runs" / f"reproduce-{paper}-0.01" / "report.html").stat().st_size > 1000
-        assert place.failed() == []
-    finally:
-        place.remove()
+@pytest.fixture(scope="module", params=oldest_and_newest())
+def place(request, wheel, tmp_path_factory):
+    """An empty environment of one Python, with the wheel and no extra at first, then with all."""
+    table = ROOT / "dist" / "release" / f"python{request.param}"
+    made = Environment(interpreters()[request.param], tmp_path_factory.mktemp("installed") / request.param, table)
+    made.install(str(wheel), "fedrank")
+    few = ["fedrank", "run", "foltr-es", "--rounds", "5", "--clients", "20", "--seeds", "2", "--quiet"]
+    made.run(f"{' '.join(few)} (without extras)", few)
+    made.install(f"{wheel}[all]", "fedrank[all]")
+    yield made
+    made.remove()
+
+
+def printed(place, *command):
+    """What a command prints, as JSON."""
+    argv = [place.bin / command[0], *command[1:]]
+    done = subprocess.run(argv, cwd=place.work, env=place.variables, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.minutes
+def test_what_runs_is_the_wheel_and_a_run_needs_no_extra(place):
+    home = printed(place, "python", "-c", "import fedrank, json; print(json.dumps(fedrank.__file__))")
+    assert home.startswith(str(place.packages))
+    assert [ran.status for ran in place.ran[:1]] == [0]
+
+
+@pytest.mark.minutes
+def test_an_installed_wheel_does_what_the_readme_says(place):
+    before = len(place.ran)
+    place.run("fedrank demo", ["fedrank", "demo"])
+    data = {entry["name"]: entry["here"] for entry in printed(place, "fedrank", "data", "list", "--json")}
+    for command in readme_commands():
+        arguments = shlex.split(command)
+        if reason := why_not(arguments, data, place.work):
+            place.skip(command, reason)
+        else:
+            place.run(command, arguments)
+    assert [ran for ran in place.ran[before:] if ran.status] == []
+
+
+@pytest.mark.minutes
+def test_an_installed_wheel_begins_every_reproduction(place):
+    before = len(place.ran)
+    papers = [paper["name"] for paper in printed(place, "fedrank", "reproduce", "--json")]
+    assert len(papers) == len([path for path in (ROOT / "reproductions").iterdir() if path.is_dir()])
+    for paper in papers:
+        command = ["fedrank", "reproduce", paper, "--fraction", "0.01", "--quiet"]
+        place.run(" ".join(command), command)
+        assert (place.work / "runs" / f"reproduce-{paper}-0.01" / "report.html").stat().st_size > 1000
+    assert [ran for ran in place.ran[before:] if ran.status] == []

@@ -183,10 +183,6 @@ class Environment:
         self.ran.append(Ran(command, note=why))
         self.write()
 
-    def failed(self) -> list[Ran]:
-        """The commands that ended with another status than 0."""
-        return [ran for ran in self.ran if ran.status not in (None, 0)]
-
     def write(self) -> None:
         """Write the tables, after each command, so that a stopped test leaves what it saw."""
         out = self.table

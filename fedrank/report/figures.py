@@ -480,6 +480,7 @@ def styled(chart: Any) -> Any:
             domainColor=RULE,
             tickColor=RULE,
             titlePadding=8,
+            labelSeparation=8,  # a reader's font may be wider than the one that is measured here
         )
         .configure_axisX(grid=False)
         .configure_legend(

@@ -128,12 +128,8 @@ def config_table(run: Run) -> Table:
 
 def environment_table(run: Run) -> Table:
     """Versions, machine and time; the command has its own place on the page."""
-    units = {
-        name: name.replace("_", " ")
-        for name in ("seconds", "interactions_per_second", "slates_per_second", "episodes_per_second")
-    }
     rows = [
-        {"what": units.get(k, k), "value": v}
+        {"what": k.replace("_", " ") if k.endswith("_per_second") else k, "value": v}
         for k, v in describe.flat(run.environment)
         if k not in ("command", "citations", "notes")
     ]

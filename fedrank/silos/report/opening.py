@@ -32,11 +32,11 @@ def opening(run: Run, harmful: Sequence[str]) -> Opening:
         harmful: The silos that harm a target.
     """
     silos = _silos(run)
-    if len(silos.targets) > 1:
+    target = _only(silos)
+    if target is None:
         title = f"Whose models help whom? {len(silos.names)} silos of {_data(run)}"
         sentence, numbers = _of_many(run)
     else:
-        (target,) = silos.targets
         title = f"Whose models help {target}? Silos of {_data(run)}"
         sentence, numbers = _of_one(run, target)
     if harmful:
@@ -53,7 +53,7 @@ def chart(run: Run) -> Any | None:
     if not levels:
         return None
     said = [describe.seeds_in_words(len(run.seeds)).replace("band", "line"), *describe.caveats(run)]
-    return levels_figure(levels, _title(run), said, DIGITS, signed=len(_silos(run).targets) > 1)
+    return levels_figure(levels, _title(run), said, DIGITS, signed=_only(_silos(run)) is None)
 
 
 def _of_one(run: Run, target: str) -> tuple[str, list[Number]]:
@@ -128,12 +128,12 @@ def _of_many(run: Run) -> tuple[str, list[Number]]:
 
 def _levels(run: Run) -> list[Level]:
     silos = _silos(run)
-    if len(silos.targets) > 1:
+    target = _only(silos)
+    if target is None:
         found = [(target, against(run, target, "alone")) for target in silos.targets[:MOST_TARGETS]]
         return [
             Level(target, value.mean, value.low, value.high, ours=True) for target, value in found if value is not None
         ]
-    (target,) = silos.targets
     values = best_test(run, target)
     if not values:
         return []
@@ -146,11 +146,10 @@ def _levels(run: Run) -> list[Level]:
 
 
 def _title(run: Run) -> str:
-    silos, measure = _silos(run), measured_by(run)
-    if len(silos.targets) > 1:
+    target, measure = _only(_silos(run)), measured_by(run)
+    if target is None:
         return f"{measure} gained over training alone"
     less = ", less is better" if measure == LOSS else ""
-    (target,) = silos.targets
     return f"Test {measure} of {target}’s model{less}"
 
 
@@ -193,6 +192,11 @@ def _data(run: Run) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def _only(silos: Silos) -> str | None:
+    """The target, or None if there are several."""
+    return silos.targets[0] if len(silos.targets) == 1 else None
 
 
 def _silos(run: Run) -> Silos:

@@ -69,7 +69,7 @@ def gate_figure(run: Run) -> Any | None:
     x = (
         alt.X("value:Q")
         .title(f"{FEDERATED} − what the silo has, {texts.measure} on test queries")
-        .axis(format="+.2f", tickCount=5)
+        .axis(format="+.2f", tickCount=4)
     )
     y = alt.Y("silo:N").sort(list(texts.names)).title(None).axis(ticks=False, domain=False, grid=True)
     zero = alt.Chart(pl.DataFrame({"value": [0.0]})).mark_rule(color=figures.MUTED, strokeWidth=1.5).encode(x=x)

@@ -10,7 +10,7 @@ PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # two installers in one .venv would disturb each other
 .PHONY: help demo fleet bench-slates test test-ranking test-silos test-texts test-slates test-slow test-minutes test-full-xla test-all \
-  test-flower test-flower-wings test-platforms test-release mutants check format bench bench-hub bench-sketches docs clean
+  test-flower test-flower-wings test-platforms test-release mutants check format bench bench-hub bench-sketches docs dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -93,6 +93,10 @@ bench-hub: $(VENV)/.stamp-dev ## measure a hub: reports per second, kill -9 in a
 docs: $(VENV)/.stamp-docs ## build the documentation into docs/_build/html; a warning is an error
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "documentation: docs/_build/html/index.html"
+
+dist: $(VENV)/.stamp-dev ## build source distributions and wheels of fedrank and fedrank-device into dist/
+	@$(BIN)/python -m hatchling build --directory dist
+	@cd device && ../$(BIN)/python -m hatchling build --directory ../dist
 
 clean: ## remove what the other targets made, .venv included; runs/ stays
 	rm -rf $(VENV) dist build docs/_build docs/generated .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -131,7 +131,7 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
             quiet: No progress.
             as_json: Print the comparison as JSON for machines.
         """
-        from fedrank.cli.report import compare
+        from fedrank.cli.report import compare_runs
         from fedrank.engine.sweep import run_sweep
 
         lists, cases = parse_vary(vary or []), []
@@ -146,7 +146,7 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
         if len(runs) == 1:
             _show(runs[0], as_json)
         else:
-            compare(*runs, out=folder, as_json=as_json)
+            compare_runs(runs, folder, as_json, pool=True)
 
     chosen = {"run": run, "sweep": sweep}[name]
     chosen.__annotations__["config"] = known  # a dataclass that is known here only, not a name in this module

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,9 @@ from fedrank.core.errors import MissingExtraError
 if TYPE_CHECKING:
     import rich.console
     import rich.table
+
+#: Runs that a table of settings has a column for on a terminal.
+_COLUMNS = 3
 
 AsJson = Annotated[bool, Parameter(name="--json", negative="")]
 
@@ -52,12 +55,26 @@ def report(folder: Path, /, *, out: Path | None = None, as_json: AsJson = False)
 
 
 def compare(*runs: Path, out: Path | None = None, as_json: AsJson = False) -> None:
-    """Lay runs side by side: final values, differences with intervals, curves.
+    """Say what differs between runs, then lay them side by side: final values, differences with intervals, curves.
+
+    A difference is taken between runs with the same data, seed by seed. Where there is none, a sentence says why.
 
     Args:
         runs: Directories of two or more runs; differences are to the first.
         out: Directory for compare.html and its figures; by default nothing is written.
         as_json: Print the comparison as JSON for machines.
+    """
+    compare_runs(runs, out, as_json)
+
+
+def compare_runs(runs: Sequence[Path], out: Path | None, as_json: bool, pool: bool = False) -> None:
+    """Print a comparison, and write its page.
+
+    Args:
+        runs: Directories of two or more runs.
+        out: The page's directory; None writes none.
+        as_json: Print JSON.
+        pool: Average over runs that differ in nothing but the fold.
     """
     from fedrank.cli.terminal import print_json
     from fedrank.report import compare as comparison
@@ -65,19 +82,28 @@ def compare(*runs: Path, out: Path | None = None, as_json: AsJson = False) -> No
 
     labelled = comparison.labelled(runs)
     spent = comparison.privacy_table(labelled, "run")
-    again = f"fedrank compare {' '.join(map(str, runs))} --out {out}"
-    page = None if out is None else unless_missing(lambda: comparison.write_comparison(runs, out), again)
+    differs = comparison.changed_settings(labelled)
+    page = comparison.write_comparison(runs, out) if out is not None else None
     if as_json:
-        final = to_json(comparison.comparison_table(labelled))
-        differs = to_json(comparison.changed_settings(labelled))
-        paths = {label: str(run.path) for label, run in labelled.items()}
-        privacy = {} if spent is None else {"privacy": to_json(spent)}
-        print_json({"runs": paths, "final": final, **privacy, "differs": differs})
+        final = comparison.comparison_table(labelled, pool=pool)
+        content = {
+            "runs": {label: str(run.path) for label, run in labelled.items()},
+            "differs": to_json(differs),
+            "not_comparable": comparison.refusals(labelled, pool=pool),
+            "final": to_json(final),
+        }
+        print_json(content if spent is None else {**content, "privacy": to_json(spent)})
         return
     from rich.console import Console
 
     console = Console()
-    console.print(_terminal_comparison(comparison.comparison_table(labelled, most_telling=True)))
+    _print_differences(console, differs, list(labelled))
+    for line in comparison.refused_words(labelled, pool=pool):
+        console.print(line, style="bold", highlight=False, markup=False)
+    final = comparison.comparison_table(labelled, most_telling=True, pool=pool)
+    console.print(_terminal_comparison(final))
+    for line in comparison.pooled_words(labelled) if pool else ():
+        console.print(line, highlight=False, markup=False)
     if spent is not None:
         console.print(
             _drawn(spent, [column.key for column in spent.columns if column.key not in ("words", "published")])
@@ -86,6 +112,28 @@ def compare(*runs: Path, out: Path | None = None, as_json: AsJson = False) -> No
             console.print(note, highlight=False, markup=False)
     if page is not None:
         console.print(f"page: {page}", soft_wrap=True, highlight=False)
+
+
+def _print_differences(console: rich.console.Console, differs: Any, labels: list[str]) -> None:
+    """What differs: a column a run where two or three fit, else each setting with its values and whose they are."""
+    if not differs.rows:
+        console.print(differs.notes[0], highlight=False)
+    elif len(labels) <= _COLUMNS:
+        console.print(_drawn(differs, [column.key for column in differs.columns]))
+    else:
+        console.print("What differs", style="bold")
+        for row in differs.rows:
+            values: dict[str, list[str]] = {}
+            for label, column in zip(labels, differs.columns[1:], strict=True):
+                values.setdefault(differs.text(row, column), []).append(label)
+            said = "; ".join(f"{value} ({_few(whose)})" for value, whose in values.items())
+            console.print(f"• {row['key']}: {said}", highlight=False, markup=False)
+
+
+def _few(names: list[str]) -> str:
+    """Up to three names, and how many more there are."""
+    shown = ", ".join(names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
 
 
 def cite(folder: Path, /) -> None:

@@ -30,7 +30,7 @@ from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.engine.progress import Listener
 from fedrank.engine.settings import from_dict, read_toml, with_setting
 from fedrank.engine.sweep import run_sweep
-from fedrank.engine.variations import Variation, read_sweep, variations
+from fedrank.engine.variations import ALL, Variation, read_sweep, variations
 
 #: Kinds of studies: a sweep, the table of worst-case ε, what forgetting a device does, many decision rules in one
 #: program, and increments over two references.
@@ -54,6 +54,7 @@ class Study:
         pool: Settings that are averaged over.
         against: Settings of what differences are taken to.
         settings: Further settings of kinds that are no sweeps.
+        all_of: Settings that take all values which the data on this machine allows.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Study:
     pool: tuple[str, ...] = ()
     against: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
+    all_of: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ def read_study(path: Path) -> Study:
     shown = read_toml(path).get("study")
     if not isinstance(shown, dict) or "title" not in shown:
         raise ConfigError(f"{path}: needs a table [study] with a title.")
-    allowed = {f.name for f in fields(Study)} - {"name", "path"}
+    allowed = {f.name for f in fields(Study)} - {"name", "path", "all_of"}
     for key in shown:
         if key not in allowed:
             raise UnknownNameError(f"key of [study] in {path}", key, sorted(allowed))
@@ -140,6 +142,8 @@ def read_study(path: Path) -> Study:
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in shown.items()}
     for key in ("measures", "curves"):
         values[key] = tuple(_measure(text, path) for text in shown.get(key, ()))
+    _, vary, _ = read_sweep(path)
+    values["all_of"] = tuple(key for key, listed in vary.items() if listed == [ALL])
     return Study(name=path.stem, path=path, **values)  # type: ignore[arg-type] - keys are checked above
 
 

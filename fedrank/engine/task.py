@@ -144,6 +144,15 @@ class Task(abc.ABC, Generic[Config]):
         """
         raise ConfigError(f"no devices can answer for the parties of {config.protocol!r}; leave gateway out.")
 
+    def values_here(self, config: Config, setting: str) -> list[Any] | None:
+        """All values of a setting that the data on this machine allows, for a sweep over ``all``; None: no such list.
+
+        Args:
+            config: The other settings.
+            setting: Its dotted name.
+        """
+        return None
+
     def folder_name(self, config: Config) -> str:
         """Name of a run's directory where none is given: what the run is about, in lower case with dashes."""
         return config.protocol

@@ -15,6 +15,8 @@ Settings that change together are *cases*, each with a name; every case is run w
     name = "PDGD"
     protocol = "pdgd"
     learning_rate = 0.1
+
+A list ``["all"]`` stands for all values that the data on this machine allows, such as the folds that are there.
 """
 
 from __future__ import annotations
@@ -27,7 +29,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedrank.core.errors import ConfigError
+from fedrank.engine.methods import task_of
 from fedrank.engine.settings import read_toml, with_setting
+
+#: A list of this alone stands for all values that the data on this machine allows.
+ALL = "all"
 
 
 @dataclass(frozen=True)
@@ -73,9 +79,8 @@ def variations(config: Any, vary: dict[str, list[Any]], cases: Sequence[dict[str
         common = config
         for key, value in _flat({k: v for k, v in case.items() if k != "name"}):
             common = with_setting(common, key, value)
-        for combination in itertools.product(*vary.values()):
+        for where in _combinations(common, vary):
             changed = common
-            where: dict[str, Any] = dict(zip(vary, combination, strict=True))
             for key, value in where.items():
                 changed = with_setting(changed, key, value)
             if cases:
@@ -87,6 +92,35 @@ def variations(config: Any, vary: dict[str, list[Any]], cases: Sequence[dict[str
             f"two runs of the sweep would have the directory {twice!r}; give cases names that differ in letters."
         )
     return out
+
+
+def _combinations(config: Any, vary: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    """Every combination of values by dotted name, the last fastest; ``all`` is what the other settings allow."""
+    found = []
+    given = {key: values for key, values in vary.items() if values != [ALL]}
+    for combination in itertools.product(*given.values()):
+        known = dict(zip(given, combination, strict=True))
+        changed = config
+        for key, value in known.items():
+            changed = with_setting(changed, key, value)
+        every = {key: _values_here(changed, key) for key in vary if key not in given}
+        lists = {key: every.get(key, vary[key]) for key in vary}
+        for more in itertools.product(*every.values()):
+            values = known | dict(zip(every, more, strict=True))
+            found.append(([lists[key].index(values[key]) for key in vary], {key: values[key] for key in vary}))
+    return [where for _, where in sorted(found, key=lambda one: one[0])]
+
+
+def _values_here(config: Any, key: str) -> list[Any]:
+    """What ``all`` stands for.
+
+    Raises:
+        ConfigError: The setting has no such list.
+    """
+    found = task_of(config.protocol).values_here(config, key)
+    if found is None:
+        raise ConfigError(f"vary {key!r}: {ALL!r} means nothing for this setting; give its values.")
+    return found
 
 
 def read_sweep(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, list[Any]], list[dict[str, Any]]]:

@@ -16,7 +16,7 @@ from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.task import Task
 from fedrank.ranking.build import Experiment, build
 from fedrank.ranking.config import DeviceConfig, RankingConfig
-from fedrank.ranking.data.reader import QueryReader
+from fedrank.ranking.data.reader import QueryReader, folds_here
 from fedrank.ranking.deployment import RankingServer, device_terms, ranking_node, ranking_server
 from fedrank.ranking.model import RankingModel
 from fedrank.ranking.report.shown import SHOWN
@@ -58,6 +58,10 @@ class RankingTask(Task[RankingConfig]):
     @override
     def device_terms(self, config: RankingConfig) -> dict[str, Any]:
         return device_terms(config)
+
+    @override
+    def values_here(self, config: RankingConfig, setting: str) -> list[Any] | None:
+        return folds_here(config.data) if setting == "fold" else None
 
     @override
     def folder_name(self, config: RankingConfig) -> str:

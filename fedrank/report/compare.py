@@ -1,14 +1,19 @@
-"""Several runs beside each other: final values, differences with intervals, curves.
+"""Several runs beside each other: what differs, final values, differences with intervals, curves.
 
-Runs are compared measure by measure with the first run that has the measure. Runs of the same seed share their draws,
-so a difference is taken seed by seed wherever two or more seeds are common.
+What differs comes first: settings, seeds, rounds that are done. A difference is taken to the first run with the same
+data that has the measure, and seed by seed, because runs of the same seed share their draws. Where that makes no sense
+there is no difference and no interval, and a sentence says why: other data, an unfinished run, no seed in common.
+
+Runs that differ in nothing but the fold, or another division of the same data, can be pooled: their values are
+averaged, seed by seed.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +22,7 @@ from fedrank.report import describe, figures, svg, tables
 from fedrank.report.html import Html, document, h, join, section
 from fedrank.report.load import load
 from fedrank.report.run import Run
-from fedrank.report.statistics import difference, final_values, mean_interval
+from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
 
 #: More runs than this in one figure cannot be told apart; the table still has all of them.
@@ -42,51 +47,155 @@ def labelled(folders: Sequence[str | os.PathLike[str]]) -> dict[str, Run]:
     return {"/".join(path.parts[-depth:]): load(path) for path in paths}
 
 
-def changed_settings(runs: dict[str, Run]) -> Table:
-    """The settings in which the runs differ, one column a run; rows of equal settings are left out."""
-    flat = {label: dict(describe.flat(run.config)) for label, run in runs.items()}
-    keys = dict.fromkeys(key for settings in flat.values() for key in settings)
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """A run, or runs that differ in their data only, as one column of a comparison.
+
+    Attributes:
+        label: What it is called.
+        runs: The runs by their own labels.
+    """
+
+    label: str
+    runs: Mapping[str, Run]
+
+    @property
+    def data(self) -> tuple[tuple[str, ...], ...]:
+        """What its values were measured on: equal for pools whose values may be subtracted."""
+        return tuple(sorted(_data(run) for run in self.runs.values()))
+
+    def having(self, split: str, measure: Callable[[Run], str]) -> Pool:
+        """The same with those of its runs that have a measure; ``measure`` names it in each run."""
+        runs = {label: run for label, run in self.runs.items() if _has(run, split, measure(run))}
+        return Pool(self.label, runs)
+
+    def values(self, split: str, measure: Callable[[Run], str]) -> dict[int, float]:
+        """By seed, the mean of the final values over its runs."""
+        found = [final_values(run.metrics, split, measure(run)) for run in self.runs.values()]
+        seeds = set.intersection(*map(set, found)) if found else set()
+        return {seed: sum(values[seed] for values in found) / len(found) for seed in sorted(seeds)}
+
+
+def pools(runs: Mapping[str, Run]) -> list[Pool]:
+    """Runs that differ in nothing but folds, or another division of the same data, together; in their order."""
+    groups: dict[str, dict[str, Run]] = {}
+    for label, run in runs.items():
+        same = {key: value for key, value in describe.flat(run.config) if key not in run.shown.replicates}
+        groups.setdefault(repr(sorted(same.items())), {})[label] = run
+    return [Pool(_shared_label(list(members)), members) for members in groups.values()]
+
+
+def _shared_label(labels: Sequence[str]) -> str:
+    """What the labels of pooled runs have in common: of ``fold=1,clients=5`` and ``fold=2,clients=5``, the clients."""
+    if len(labels) == 1:
+        return labels[0]
+    parts = [label.rpartition("/")[2].split(",") for label in labels]
+    shared = [part for part in parts[0] if all(part in others for others in parts)]
+    return ",".join(shared) or f"mean of {len(labels)} runs"
+
+
+def _data(run: Run) -> tuple[str, ...]:
+    """What a run's values were measured on, as text for each of its settings of data."""
+    return tuple(f"{key} {describe.number(run.setting(key))}" for key in run.shown.data_settings(run))
+
+
+def changed_settings(runs: Mapping[str, Run]) -> Table:
+    """What the runs differ in, one column a run: settings, data first; seeds and rounds that are there."""
+    facts = {label: _facts(run) for label, run in runs.items()}
+    keys = dict.fromkeys(key for about in facts.values() for key in about)
     rows = []
     for key in keys:
-        values = {label: settings.get(key) for label, settings in flat.items()}
-        if len(set(map(str, values.values()))) > 1:
-            rows.append({"key": key, **{f"run{i}": value for i, value in enumerate(values.values())}})
+        values = [about.get(key) for about in facts.values()]
+        if len(set(map(str, values))) > 1:
+            rows.append({"key": key, **{f"run{i}": value for i, value in enumerate(values)}})
     columns = [Column("key", "setting"), *(Column(f"run{i}", label) for i, label in enumerate(runs))]
-    notes = () if rows else ("The runs have the same configuration.",)
+    notes = () if rows else ("The runs have the same configuration, seeds and rounds.",)
     return Table("What differs", tuple(columns), tuple(rows), notes)
 
 
-def comparison_table(runs: dict[str, Run], *, most_telling: bool = False) -> Table:
-    """Final values of all runs, and each run's difference to the first run that has the measure.
+def _facts(run: Run) -> dict[str, Any]:
+    """What may differ between runs: first what decides on whether they can be compared."""
+    settings = dict(describe.flat(run.config))
+    first = ["protocol", *run.shown.data_settings(run), "rounds", "seeds", "seed"]
+    return {
+        **{key: settings.get(key) for key in first},
+        "rounds done": run.shown.done_rounds(run),
+        "seeds done": _span(run.seeds),
+        **settings,
+        "fedrank": run.environment.get("fedrank"),
+    }
+
+
+def _span(seeds: list[int]) -> str:
+    """Seeds in words: ``0 to 4``, or one after the other where some are missing."""
+    whole = len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1))
+    return f"{seeds[0]} to {seeds[-1]}" if whole else ", ".join(map(str, seeds))
+
+
+def refusals(runs: Mapping[str, Run], *, pool: bool = False) -> dict[str, list[str]]:
+    """Why a run, or a pool of runs, cannot be compared with the first one, by label; empty where all can.
+
+    Args:
+        runs: By label.
+        pool: Take runs that differ in nothing but the fold together.
+    """
+    first, *others = _columns(runs, pool)
+    found = {one.label: _refused(one, first) for one in others}
+    return {label: why for label, why in found.items() if why}
+
+
+def _columns(runs: Mapping[str, Run], pool: bool) -> list[Pool]:
+    return pools(runs) if pool else [Pool(label, {label: run}) for label, run in runs.items()]
+
+
+def _refused(one: Pool, first: Pool) -> list[str]:
+    """Why no difference of two pools makes sense, one clause each."""
+    out = []
+    if one.data != first.data:
+        out.append(f"other data ({_other_data(one, first)})")
+    for pool in (one, first):
+        out += [f"{label} is unfinished" for label, run in pool.runs.items() if not run.finished]
+    if not set.intersection(*(set(run.seeds) for pool in (one, first) for run in pool.runs.values())):
+        out.append("no seed in common")
+    if not set.intersection(*(set(run.metrics["measure"].unique()) for p in (one, first) for run in p.runs.values())):
+        out.append("no measure in common")
+    return out
+
+
+def _other_data(one: Pool, first: Pool) -> str:
+    mine, theirs = ({part for data in pool.data for part in data} for pool in (one, first))
+    return f"{', '.join(sorted(mine - theirs)) or 'less of it'}, not {', '.join(sorted(theirs - mine)) or 'less of it'}"
+
+
+def comparison_table(runs: Mapping[str, Run], *, most_telling: bool = False, pool: bool = False) -> Table:
+    """Final values of all runs, and each run's difference to the first run with the same data that has the measure.
 
     Args:
         runs: By label.
         most_telling: Only the measures that tell most, for a terminal.
+        pool: Average over runs that differ in nothing but the fold.
     """
-    rows = []
     several = len({run.shown.subject(run) for run in runs.values()}) > 1
+    columns = _columns(runs, pool)
+
+    def named(run: Run, split: str, measure: str) -> str:
+        # The reward of other users, or the AUC of another target, is another question of the same name.
+        return run.shown.qualified(run, split, measure) if several else measure
+
+    rows = []
     for split in describe.SPLITS:
-        found: dict[str, dict[str, dict[int, float]]] = {}
-        for label, run in runs.items():
+        # By the name in the table: its name in each run.
+        measures: dict[str, dict[int, str]] = {}
+        for run in runs.values():
             for measure in run.metrics.filter(run.metrics["split"] == split)["measure"].unique():
-                if not run.shown.summarised(run, measure) or (
-                    most_telling and not run.shown.telling(run, split, measure)
-                ):
-                    continue
-                # The reward of other users, or the AUC of another target, is another question of the same name.
-                named = run.shown.qualified(run, split, measure) if several else measure
-                found.setdefault(named, {})[label] = final_values(run.metrics, split, measure)
-        for measure in describe.order_measures(found):
-            reference: dict[int, float] | None = None
-            for label, values in found[measure].items():
-                row: dict[str, Any] = {"split": describe.SPLIT_NAMES[split], "measure": measure, "run": label}
-                row["value"] = mean_interval(list(values.values()))
-                row["difference"] = None if reference is None else difference(values, reference)
-                row["method"] = "" if row["difference"] is None else row["difference"].method
-                reference = values if reference is None else reference
-                rows.append(row)
+                if run.shown.summarised(run, measure) and (not most_telling or run.shown.telling(run, split, measure)):
+                    measures.setdefault(named(run, split, measure), {})[id(run)] = measure
+        for measure in describe.order_measures(measures):
+            names = measures[measure]
+            having = (one.having(split, lambda run, names=names: names.get(id(run), "")) for one in columns)
+            rows += _rows(split, measure, [one for one in having if one.runs], lambda run, names=names: names[id(run)])
     digits = describe.digits(*runs.values())
-    columns = (
+    titles = (
         Column("split", "split"),
         Column("measure", "measure"),
         Column("run", "run"),
@@ -97,11 +206,58 @@ def comparison_table(runs: dict[str, Run], *, most_telling: bool = False) -> Tab
     notes = [
         "online: mean over the last tenth of the rounds. Other splits: the last evaluation.",
         "± is half of a 95 % Student t interval over seeds.",
+        *(pooled_words(runs) if pool else ()),
     ]
     notes.extend(dict.fromkeys(note for run in runs.values() for note in run.shown.comparison_notes()))
     for label, run in runs.items():
         notes.extend(f"{label}: {caveat}." for caveat in describe.caveats(run))
-    return Table("Final values", columns, tuple(rows), tuple(notes))
+    return Table("Final values", titles, tuple(rows), tuple(notes))
+
+
+def _rows(split: str, measure: str, columns: list[Pool], name: Callable[[Run], str]) -> list[dict[str, Any]]:
+    """The rows of one measure: each column's value, and its difference or why there is none."""
+    rows: list[dict[str, Any]] = []
+    references: dict[Any, Pool] = {}
+    for one in columns:
+        values = one.values(split, name)
+        if not values:
+            continue
+        reference = references.setdefault(one.data, one)
+        row: dict[str, Any] = {"split": describe.SPLIT_NAMES[split], "measure": measure, "run": one.label}
+        row |= {"value": mean_interval(list(values.values())), "difference": None, "method": ""}
+        # The first run with other data is compared with nothing, and says so.
+        against = columns[0] if reference is one else reference
+        if against is not one:
+            theirs = against.values(split, name)
+            refused = _refused(one, against) or ([] if values.keys() & theirs.keys() else ["no seed in common"])
+            if refused:
+                row["method"] = f"none: {'; '.join(refused)}"
+            else:
+                row["difference"] = _paired(values, theirs)
+                beside = "" if against is columns[0] else f", to {against.label}"
+                row["method"] = row["difference"].method + beside
+        rows.append(row)
+    return rows
+
+
+def _paired(values: Mapping[int, float], reference: Mapping[int, float]) -> Estimate:
+    """The difference over the seeds that both have; without an interval where that is one."""
+    common = values.keys() & reference.keys()
+    return difference({seed: values[seed] for seed in common}, {seed: reference[seed] for seed in common})
+
+
+def pooled_words(runs: Mapping[str, Run]) -> list[str]:
+    """What the values of each pool of several runs are the mean over, a sentence each."""
+    out = []
+    for one in pools(runs):
+        if len(one.runs) > 1:
+            first = next(iter(one.runs.values()))
+            over = [key for key in first.shown.replicates if len({run.setting(key) for run in one.runs.values()}) > 1]
+            members = [
+                " ".join(f"{key} {describe.number(run.setting(key))}" for key in over) for run in one.runs.values()
+            ]
+            out.append(f"{one.label}: mean over {describe.in_words(members)}, where the part exists.")
+    return out
 
 
 def write_comparison(folders: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Path:
@@ -120,22 +276,39 @@ def write_comparison(folders: Sequence[str | os.PathLike[str]], out: str | os.Pa
     """
     runs = labelled(folders)
     folder = Path(out)
+    pooled = len(pools(runs)) < len(runs)
     charts, spent = _charts(runs), privacy_table(runs, "run")
     for name, chart in charts.items():
         figures.save(chart, folder / "figures" / f"{name}.png")
     page = document(
         f"{len(runs)} runs – fedrank comparison",
         h("header", h("h1", f"{len(runs)} runs compared"), h("p", _names(runs), class_="lead")),
+        section("settings", "What differs", tables.to_html(changed_settings(runs), code=("key",)), _refusals(runs)),
         section("curves", "How they learnt", _curves(charts, runs)),
+        section("pooled", "Final values, pooled", tables.to_html(comparison_table(runs, pool=True)))
+        if pooled
+        else None,
         section("final", "Final values", tables.to_html(comparison_table(runs))),
         section("privacy", "Privacy", tables.to_html(spent)) if spent is not None else None,
-        section("settings", "What differs", tables.to_html(changed_settings(runs), code=("key",))),
         h("footer", "Made by fedrank from the files of the run directories alone."),
     )
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "compare.html"
     file.write_text(page, encoding="utf-8")
     return file
+
+
+def _refusals(runs: Mapping[str, Run]) -> Html | None:
+    """Why runs cannot be compared with the first, as a list; None if all can."""
+    lines = refused_words(runs)
+    return h("ul", *(h("li", line) for line in lines), class_="caveat") if lines else None
+
+
+def refused_words(runs: Mapping[str, Run], *, pool: bool = False) -> list[str]:
+    """A sentence for each run or pool that cannot be compared with the first; arguments as :func:`refusals`."""
+    first = _columns(runs, pool)[0].label
+    found = refusals(runs, pool=pool)
+    return [f"{label} cannot be compared with {first}: {'; '.join(why)}." for label, why in found.items()]
 
 
 def privacy_table(runs: dict[str, Run], head: str) -> Table | None:

@@ -189,6 +189,8 @@ class Shown(abc.ABC):
         setting_names: Dotted names of the settings that a reader looks for first, in order, and what they are called.
         every_message_folded: Whether the table of all messages is folded away, because there are many kinds.
         reads_every_ledger_line: Whether the table of the ledger, one row a message type, is shown.
+        replicates: Dotted names of the settings of data that make runs replicates of one another, such as folds, over
+            which values may be averaged.
         evaluated_every_round: Whether every round has values of the models; else those of the last evaluation count.
     """
 
@@ -204,6 +206,7 @@ class Shown(abc.ABC):
     every_message_folded: bool = False
     reads_every_ledger_line: bool = True
     evaluated_every_round: bool = False
+    replicates: tuple[str, ...] = ("data_seed",)
 
     # ------------------------------------------------------------------------------------------------ a run's files
 
@@ -325,6 +328,13 @@ class Shown(abc.ABC):
     def same_question(self, run: Run) -> str:
         """Data and users in words: runs of which this is equal may be drawn in one figure."""
         return f"{run.setting('data')}"
+
+    def data_settings(self, run: Run) -> list[str]:
+        """Dotted names of the settings that decide on what is measured: the data, its division, the generated users.
+
+        Runs that differ in one of them answer different questions, so no difference is taken between them.
+        """
+        return ["data"]
 
     def lines(self, runs: Mapping[str, Run], split: str, measure: str) -> dict[str, float]:
         """Values of the first of several runs to be drawn as dashed lines, by what is written on them."""

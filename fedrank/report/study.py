@@ -307,6 +307,9 @@ def _notes(paper: Paper, shown: StudyRuns) -> list[str]:
         said = "; ".join(f"{key} {' and '.join(values)}" for key, values in pooled.items() if values)
         if said:
             out.append(f"Ours: mean over {said}, where the part exists.")
+    for key in shown.study.all_of:
+        there = sorted({str(v.where[key]) for v, _ in shown.runs if key in v.where})
+        out.append(f"All values of {key} that the data here allows: {', '.join(there)}.")
     sources = dict.fromkeys(str(e["source"]) for e in paper.values if e["study"] == shown.study.name)
     out.extend(f"Paper: {source}." for source in sources)
     if shown.fraction < 1:

@@ -17,7 +17,7 @@ BASELINE = {"train": 0.70, "vali": 0.66, "test": 0.68}
 CONFIG = """\
 protocol = "foltr-es"
 data = "{data}"
-fold = 1
+fold = {fold}
 clicks = "{clicks}"
 ranker = "linear"
 clients = {clients}
@@ -59,6 +59,7 @@ def make_run(
     clients: int = 10,
     p: float = 0.9,
     data: str = "mq2008",
+    fold: int = 1,
     lift: float = 0.0,
     done: bool = True,
     asked_rounds: int | None = None,
@@ -77,6 +78,7 @@ def make_run(
         "rounds": asked_rounds,
         "seeds": asked_seeds or seeds,
         "data": data,
+        "fold": fold,
         "p": p,
     }
     (folder / "config.toml").write_text(CONFIG.format(**values))

@@ -12,9 +12,9 @@ from typing_extensions import override
 
 from fedrank.core.errors import ConfigError, DataError, MissingDataError, UnknownNameError
 from fedrank.core.registry import Entry
-from fedrank.data.catalogue import DataSet
+from fedrank.data.catalogue import CATALOGUE, PARTS, DataSet, is_described
 from fedrank.data.checksums import verify
-from fedrank.data.folders import Located, group_sizes, locate, stem
+from fedrank.data.folders import Located, group_sizes, locate, place_of, stem
 from fedrank.data.frames import as_frame, column, features_of
 from fedrank.data.places import find, how_to_get
 from fedrank.data.sources import Reader
@@ -209,6 +209,34 @@ class QueryReader(Reader[Splits]):
             notes = (*splits.notes, "Features were normalised to [0, 1] within each query.")
             splits = replace(splits, normalised=how, notes=notes)
         return splits.hold_out(self.holdout, self.seed)
+
+
+def folds_here(source: str, folder: Path | None = None) -> list[int]:
+    """The folds of a data set that can be trained on this machine; all of a set that is not here at all.
+
+    Args:
+        source: A name of the catalogue, or a path.
+        folder: Where a named set is looked for instead of the cache folder.
+    """
+    place = Path(source).expanduser()
+    if source.lower() in CATALOGUE:
+        dataset = CATALOGUE.get(source.lower())
+        if not is_described(dataset):
+            return [1]
+        found, known = place_of(dataset, folder), dataset.folds
+        if found is None:  # a run of it says how to get it
+            return list(range(1, known + 1))
+        place, prefix = found, dataset.prefix
+    else:
+        known, prefix = PARTS if place.is_dir() else 1, ""
+    here = []
+    for fold in range(1, known + 1):
+        try:
+            locate(place, fold, prefix)
+        except (DataError, ConfigError):
+            continue
+        here.append(fold)
+    return here or [1]
 
 
 def _read(located: Located, name: str, max_label: int | None, dataset: DataSet | None = None) -> Splits:

@@ -30,6 +30,7 @@ class RankingShown(CurvesShown):
         "train": "on the queries it learnt from",
         "online": "in the users’ own sessions",
     }
+    replicates = ("fold", "data_seed")
     setting_names: ClassVar[Mapping[str, str]] = {
         "protocol": "protocol",
         "data.name": "data",
@@ -165,6 +166,11 @@ class RankingShown(CurvesShown):
     def same_question(self, run: Run) -> str:
         fold = run.setting("fold")
         return f"{run.setting('data')}" + ("" if fold is None else f", fold {fold}")
+
+    @override
+    def data_settings(self, run: Run) -> list[str]:
+        drawn = self.generated(run) or run.setting("holdout")  # else the seed says what devices have, and no more
+        return ["data", "fold", "holdout", *(["data_seed"] if drawn else [])]
 
     @override
     def baselines_depend_on(self, run: Run) -> list[str]:

@@ -144,6 +144,12 @@ class SilosShown(Shown):
         return f"{run.setting('data')}, {self.subject(run)}"
 
     @override
+    def data_settings(self, run: Run) -> list[str]:
+        drawn = ["data_seed", "silos.count", "silos.rows"] if self.generated(run) else []
+        divided = ("target", "train", "vali", "measure", "stratified", "gaps", "silo", "label", "positive")
+        return ["data", *drawn, *(f"silos.{name}" for name in divided)]
+
+    @override
     def baselines_depend_on(self, run: Run) -> list[str]:
         return ["data", "data_seed"]
 

@@ -136,6 +136,10 @@ class SlatesShown(Shown):
         return study.notes(any(beside))
 
     @override
+    def data_settings(self, run: Run) -> list[str]:
+        return [key for key, _ in describe.flat(run.config) if key.startswith("world.")]
+
+    @override
     def baselines_depend_on(self, run: Run) -> list[str]:
         return [key for key, _ in describe.flat(run.config) if key.startswith("world.")]
 

@@ -125,6 +125,11 @@ class TextsShown(Shown):
         return ["All queries count unless a measure says (judged): those with a relevant document."]
 
     @override
+    def data_settings(self, run: Run) -> list[str]:
+        divided = ("silos", "cut", "train", "vali", "depth", "negatives", "foreign", "candidates")
+        return ["data", "data_seed", *(f"texts.{name}" for name in divided)]
+
+    @override
     def baselines_depend_on(self, run: Run) -> list[str]:
         return []
 

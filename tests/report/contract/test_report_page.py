@@ -12,7 +12,15 @@ import pytest
 from report_factory import make_run
 
 from fedrank.core.errors import RunError
-from fedrank.report.compare import comparison_table, labelled, write_comparison
+from fedrank.report.compare import (
+    changed_settings,
+    comparison_table,
+    labelled,
+    pooled_words,
+    refusals,
+    refused_words,
+    write_comparison,
+)
 from fedrank.report.load import load
 from fedrank.report.opening import Number, Opening
 from fedrank.report.page import write_page
@@ -222,3 +230,60 @@ def test_what_cannot_be_compared_is_refused(runs):
     for wrong, says in (([runs[0]], "two or more"), ([runs[0], runs[0]], "twice"), ([], "two or more")):
         with pytest.raises(Exception, match=says):
             labelled(wrong)
+
+
+def rows_of(table, split="test"):
+    return {row["run"]: row for row in table.rows if row["split"] == split and row["measure"].startswith("expected")}
+
+
+def test_no_difference_is_taken_between_runs_that_are_not_comparable(tmp_path):
+    first = make_run(tmp_path / "first", seeds=3)
+    folders = {
+        "fold": make_run(tmp_path / "fold", seeds=3, fold=2),
+        "beside": make_run(tmp_path / "beside", seeds=3, fold=2, lift=0.05),
+        "apart": make_run(tmp_path / "apart", seeds=3, first_seed=10),
+        "overlap": make_run(tmp_path / "overlap", seeds=3, first_seed=2),
+    }
+    (open_run := make_run(tmp_path / "open", seeds=3)).joinpath("done.json").unlink()
+    runs = labelled([first, *folders.values(), open_run])
+    refused = refusals(runs)
+    assert set(refused) == {"fold", "beside", "apart", "open"}
+    assert "fold 2, not fold 1" in refused["fold"][0] and refused["apart"] == ["no seed in common"]
+    assert refused["open"] == ["open is unfinished"]
+    rows = rows_of(comparison_table(runs))
+    assert all(
+        rows[name]["difference"] is None and rows[name]["method"].startswith("none: ")
+        for name in ("fold", "apart", "open")
+    )
+    assert rows["beside"]["difference"].mean == pytest.approx(0.05) and "to fold" in rows["beside"]["method"]
+    assert rows["overlap"]["difference"].half is None  # of one common seed there is no interval
+    assert len(refused_words(runs)) == 4
+
+
+def test_what_differs_comes_first_with_seeds_and_rounds(tmp_path):
+    one, other = make_run(tmp_path / "one", seeds=3, rounds=20), make_run(tmp_path / "two", seeds=2, rounds=30)
+    rows = {row["key"]: (row["run0"], row["run1"]) for row in changed_settings(labelled([one, other])).rows}
+    assert rows["rounds"] == (20, 30) and rows["seeds done"] == ("0 to 2", "0, 1") and "clicks" not in rows
+    text = write_comparison([one, other], tmp_path / "out").read_text(encoding="utf-8")
+    assert text.index('id="settings"') < text.index('id="curves"') < text.index('id="final"')
+
+
+def test_folds_are_pooled_seed_by_seed(tmp_path):
+    folders = [
+        make_run(tmp_path / f"fold={fold},p={p}", seeds=3, fold=fold, p=p, lift=p + fold)
+        for p in (0.5, 0.75)
+        for fold in (1, 2)
+    ]
+    runs = labelled(folders)
+    alone, pooled = rows_of(comparison_table(runs)), rows_of(comparison_table(runs, pool=True))
+    assert list(pooled) == ["p=0.5", "p=0.75"]
+    for p in ("0.5", "0.75"):
+        mean = sum(alone[f"fold={fold},p={p}"]["value"].mean for fold in (1, 2)) / 2
+        assert pooled[f"p={p}"]["value"].mean == pytest.approx(mean)
+    assert pooled["p=0.75"]["difference"].mean == pytest.approx(0.25)
+    assert (
+        refusals(runs, pool=True) == {}
+        and len(pooled_words(runs)) == 2
+        and "fold 1 and fold 2" in pooled_words(runs)[0]
+    )
+    assert refusals(labelled([folders[0], folders[1], folders[3]]), pool=True).keys() == {"fold=2,p=0.75"}

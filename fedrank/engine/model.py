@@ -16,7 +16,7 @@ from __future__ import annotations
 import abc
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -81,6 +81,29 @@ class Model(abc.ABC):
     @abc.abstractmethod
     def score(self, features: Any) -> np.ndarray:
         """Scores, float32 [rows], of the rows of a table of features; a higher one is better."""
+
+    def evaluate(self, data: Any) -> dict[str, dict[str, float]]:
+        """What the model is worth on data of the task: part of the data -> measure -> value.
+
+        Args:
+            data: In any form that the task's data comes in. Models have further arguments of their own.
+
+        Raises:
+            ModelError: Models of this task are not measured on data.
+        """
+        raise ModelError(f"a {type(self).__name__} is not measured on data that is handed over.")
+
+    def trec_run(self, data: Any, *, name: str = "fedrank") -> Iterator[str]:
+        """Lines of a TREC run file: query, ``Q0``, document, rank, score, name of the run.
+
+        Args:
+            data: Queries with documents. Models have further arguments of their own.
+            name: Name of the run.
+
+        Raises:
+            ModelError: Models of this task do not rank the documents of queries.
+        """
+        raise ModelError(f"a {type(self).__name__} does not rank the documents of queries; use its score in Python.")
 
     def layers(self) -> tuple[Layer, ...]:
         """The model as a chain of layers, for other libraries.

@@ -188,17 +188,17 @@ class RankingModel(Model):
 
     # ---------------------------------------------------------------------------------------------- data with queries
 
-    def read(self, data: Any, **settings: Any) -> Splits:
+    def read(self, data: Any, fold: int = 1) -> Splits:
         """Data as the model needs it, normalised as the training data was.
 
         Args:
             data: In any form that :func:`fedrank.data.load` takes.
-            settings: Of :class:`~fedrank.ranking.data.reader.QueryReader`, such as ``fold``.
+            fold: 1 .. 5 of a set that has folds.
 
         Raises:
             DataError: The features do not fit the model's.
         """
-        loaded = load(data, QueryReader(normalise="none"), **settings)
+        loaded = load(data, QueryReader(normalise="none", fold=fold))
         if loaded.train.n_features > self.n_features or (
             loaded.train.n_features != self.n_features and not isinstance(data, str | os.PathLike)
         ):
@@ -221,20 +221,21 @@ class RankingModel(Model):
             queries = QuerySet(features, labels, offsets, queries.qids, queries.name, queries.generated)
         return normalise(queries, self.normalise)
 
-    def evaluate(self, data: Any, measures: Sequence[str] = MEASURES, **settings: Any) -> dict[str, dict[str, float]]:
+    @override
+    def evaluate(self, data: Any, measures: Sequence[str] = MEASURES, *, fold: int = 1) -> dict[str, dict[str, float]]:
         """What the model is worth on labelled queries.
 
         Args:
             data: In any form that :func:`fedrank.data.load` takes.
             measures: Offline measures by their names in ir-measures, such as ``nDCG@10``.
-            settings: Of reading, such as ``fold``.
+            fold: 1 .. 5 of a set that has folds.
 
         Returns:
             Part of the data -> measure -> mean over all queries; with `` (judged)`` behind the name over those that
             have a relevant document. Equal scores are ordered as in a run's evaluation: by one shuffle, always the
             same.
         """
-        splits = self.read(data, **settings)
+        splits = self.read(data, fold)
         measurement = Measurement(splits, None, (), tuple(measures), tie_orders=1)
         found = np.concatenate([self._scores(part) for part in splits.parts().values()])
         table: dict[str, dict[str, float]] = {}
@@ -242,7 +243,8 @@ class RankingModel(Model):
             table.setdefault(score.split, {})[score.measure] = score.value
         return table
 
-    def trec_run(self, data: Any, *, name: str = "fedrank", part: str = "train", **settings: Any) -> Iterator[str]:
+    @override
+    def trec_run(self, data: Any, *, name: str = "fedrank", part: str = "train", fold: int = 1) -> Iterator[str]:
         """Lines of a TREC run file: query, ``Q0``, document, rank, score, name of the run.
 
         Args:
@@ -250,12 +252,12 @@ class RankingModel(Model):
                 in it, from 1, as in ``q7-3``: LETOR lines have no names of documents.
             name: Name of the run.
             part: Part of the data: ``train``, which is all of it for one file, ``vali`` or ``test``.
-            settings: Of reading, such as ``fold``.
+            fold: 1 .. 5 of a set that has folds.
 
         Raises:
             DataError: The features do not fit the model's, or there is no such part.
         """
-        splits = self.read(data, **settings)
+        splits = self.read(data, fold)
         if part not in splits.parts():
             raise DataError(f"{splits.name} has no part {part!r}; it has {', '.join(splits.parts())}.")
         queries = splits.parts()[part]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Float32
@@ -116,7 +116,7 @@ class SiloModel(Model):
         tensors: Mapping[str, np.ndarray],
         about: Mapping[str, Any],
         own: Any = None,
-    ) -> Self:
+    ) -> SiloModel:
         network = TabularNetwork(
             int(architecture["n_features"]),
             tuple(map(int, architecture["widths"])),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
@@ -45,7 +45,7 @@ class Coding:
         }
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
+    def from_json(cls, value: Mapping[str, Any]) -> Coding:
         """The inverse of :meth:`as_json`."""
         return cls(
             levels={name: tuple(levels) for name, levels in value["levels"].items()},

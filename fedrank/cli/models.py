@@ -1,0 +1,139 @@
+"""``fedrank rank``, ``evaluate``, ``export``: trained models at work, from a run's folder or from a file."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from fedrank.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedrank.engine.model import Model
+
+AsJson = Annotated[bool, Parameter(name="--json", negative="")]
+
+
+def rank(
+    model: Path,
+    data: str,
+    /,
+    *,
+    out: Path | None = None,
+    part: str | None = None,
+    fold: int | None = None,
+    name: str = "fedrank",
+    seed: int | None = None,
+    party: str | None = None,
+) -> None:
+    """Rank the documents of queries with a trained model: a TREC run, which every evaluation tool reads.
+
+    A line is: query, Q0, document, rank, score, name of the run. A LETOR file has no names of documents: one is named
+    after its query and its place in it, from 1, as in q7-3.
+
+    Args:
+        model: A run's folder, or a model's file.
+        data: A LETOR file, a folder, or a name of the catalogue (fedrank data list).
+        out: Write to this file; by default to the standard output.
+        part: Part of the data: train (all of it, where it has no parts), vali or test.
+        fold: Fold of a set that has folds.
+        name: Name of the run, the last word of each line.
+        seed: Of a run's folder: the model's seed; by default the first.
+        party: Of a run's folder: the party whose model it is, where each has its own.
+    """
+    loaded = _load(model, seed, party)
+    lines = loaded.trec_run(data, **_given(loaded.trec_run, loaded, name=name, part=part, fold=fold))
+    if out is None:
+        for line in lines:
+            sys.stdout.write(f"{line}\n")
+        return
+    from fedrank.engine.checkpoint import write_atomically
+
+    try:
+        write_atomically(out, "".join(f"{line}\n" for line in lines).encode())
+    except OSError as error:
+        raise ConfigError(f"{out}: cannot be written ({error.strerror}).") from error
+
+
+def evaluate(
+    model: Path,
+    data: str,
+    /,
+    *,
+    measures: list[str] | None = None,
+    fold: int | None = None,
+    label: str | None = None,
+    positive: str | None = None,
+    silo: str | None = None,
+    seed: int | None = None,
+    party: str | None = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what a trained model is worth on labelled data.
+
+    Args:
+        model: A run's folder, or a model's file.
+        data: A file or a folder with labels, or a name of the catalogue (fedrank data list).
+        measures: Of rankers: measures by their names in ir-measures, such as nDCG@10 or RR@10.
+        fold: Of rankers: fold of a set that has folds.
+        label: Of tables: column of the label; by default that of the training data.
+        positive: Of tables: the value of the label that counts as 1; by default that of the training data.
+        silo: Of tables: column that names the silo of each row, so that each is measured by itself, too.
+        seed: Of a run's folder: the model's seed; by default the first.
+        party: Of a run's folder: the party whose model it is, where each has its own.
+        as_json: Print JSON for machines.
+    """
+    loaded = _load(model, seed, party)
+    flags = {"measures": measures, "fold": fold, "label": label, "positive": positive, "silo": silo}
+    found = loaded.evaluate(data, **_given(loaded.evaluate, loaded, **flags))
+    if as_json:
+        from fedrank.cli.terminal import print_json
+
+        print_json(found)
+        return
+    from rich.console import Console
+
+    from fedrank.cli.terminal import table
+
+    names = list(dict.fromkeys(name for values in found.values() for name in values))
+    drawn = table("part", *names, numbers=names)
+    for part, values in found.items():
+        drawn.add_row(part, *(f"{values[name]:.4g}" if name in values else "" for name in names))
+    Console().print(drawn, highlight=False)
+
+
+def export(model: Path, out: Path, /, *, seed: int | None = None, party: str | None = None) -> None:
+    """Write a trained model for other libraries: ONNX, or safetensors with everything that scoring needs.
+
+    Args:
+        model: A run's folder, or a model's file.
+        out: The file to write: name.onnx (needs the extra onnx) or name.safetensors.
+        seed: Of a run's folder: the model's seed; by default the first.
+        party: Of a run's folder: the party whose model it is, where each has its own.
+    """
+    writes = {".onnx": "to_onnx", ".safetensors": "save"}
+    if out.suffix not in writes:
+        raise ConfigError(f"{out}: the name must end in {' or '.join(writes)}, which says what is written.")
+    getattr(_load(model, seed, party), writes[out.suffix])(out)
+
+
+def _load(path: Path, seed: int | None, party: str | None) -> Model:
+    from fedrank.api.training import load
+
+    return load(path, seed=seed, party=party)
+
+
+def _given(method: Any, model: Model, **flags: Any) -> dict[str, Any]:
+    """The flags that were given, as arguments of a model's method.
+
+    Raises:
+        ConfigError: The method has no such argument.
+    """
+    given = {name: value for name, value in flags.items() if value is not None}
+    known = inspect.signature(method).parameters
+    if unknown := [name for name in given if name not in known]:
+        raise ConfigError(f"{unknown[0]}: means nothing to a {type(model).__name__}; leave --{unknown[0]} out.")
+    return given

@@ -1,0 +1,97 @@
+"""Trained models at the command line: rank, evaluate, export."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fedrank.cli.main import call
+from fedrank.ranking.model import RankingModel
+from fedrank.ranking.rankers.linear import Linear
+from fedrank.silos.model import SiloModel
+from fedrank.silos.network import TabularNetwork
+
+
+@pytest.fixture(scope="module")
+def letor(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "tiny.txt"
+    rows = [f"{d % 3} qid:{q} 1:{d / 8} 2:{(q + d) % 3 / 2}" for q in range(3) for d in range(4)]
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+@pytest.fixture
+def ranker(tmp_path):
+    model = RankingModel(Linear(2), np.array([-1, 0.1], np.float32), "none")
+    return model.save(tmp_path / "ranker.safetensors")
+
+
+@pytest.fixture
+def network(tmp_path):
+    shape = TabularNetwork(2, (), "none")
+    weights = np.array([0, 1, 0, 2, 0, 0], np.float32)  # log-odds x1 + 2 x2
+    model = SiloModel(shape, weights, np.zeros(2), np.ones(2), names=("a", "b"))
+    return model.save(tmp_path / "network.safetensors")
+
+
+def test_rank_prints_a_run_or_writes_it(ranker, letor, tmp_path, capsys):
+    assert call(["rank", str(ranker), str(letor), "--name", "mine"]) == 0
+    printed = capsys.readouterr().out
+    lines = [line.split() for line in printed.splitlines()]
+    assert len(lines) == 12 and {len(line) for line in lines} == {6}
+    # Feature 1 counts negatively and outweighs the other, so documents come in the order of the file.
+    assert [line[2] for line in lines[:4]] == ["0-1", "0-2", "0-3", "0-4"]
+    assert [int(line[3]) for line in lines] == [1, 2, 3, 4] * 3
+    assert {line[5] for line in lines} == {"mine"}
+    out = tmp_path / "run.txt"
+    assert call(["rank", str(ranker), str(letor), "--name", "mine", "--out", str(out)]) == 0
+    assert out.read_text() == printed and capsys.readouterr().out == ""
+
+
+def test_evaluate_prints_measures_by_their_names(ranker, letor, capsys):
+    assert call(["evaluate", str(ranker), str(letor), "--measures", "nDCG@2", "RR@10", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["train"]
+    # Labels in the order of the ranking are 0 1 2 0: the best two would be 2 1.
+    expected = (1 / np.log2(3)) / (3 + 1 / np.log2(3))
+    assert found["nDCG@2"] == pytest.approx(expected, rel=1e-6) and found["RR@10"] == 0.5
+    assert call(["evaluate", str(ranker), str(letor), "--measures", "nDCG@2"]) == 0
+    assert f"{expected:.4g}" in capsys.readouterr().out
+
+
+def test_evaluate_takes_a_table_of_rows(network, tmp_path, capsys):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b,ill,ward\n1,1,yes,x\n-1,0,no,x\n0,-1,yes,y\n2,0,no,y\n")
+    flags = ["--label", "ill", "--positive", "yes", "--silo", "ward", "--json"]
+    assert call(["evaluate", str(network), str(path), *flags]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {name: values["AUC"] for name, values in found.items()} == {"all": 0.5, "x": 1.0, "y": 0.0}
+    assert {name: values["rows"] for name, values in found.items()} == {"all": 4, "x": 2, "y": 2}
+
+
+def test_export_writes_what_the_name_says(ranker, tmp_path, capsys):
+    onnx = pytest.importorskip("onnx")
+    assert call(["export", str(ranker), str(tmp_path / "model.onnx")]) == 0
+    assert [value.name for value in onnx.load(tmp_path / "model.onnx").graph.output] == ["scores"]
+    assert call(["export", str(ranker), str(tmp_path / "copy.safetensors")]) == 0
+    assert (tmp_path / "copy.safetensors").read_bytes() == ranker.read_bytes()
+    assert call(["export", str(ranker), str(tmp_path / "model.bin")]) == 1
+    assert ".onnx" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "word"),
+    [
+        (["rank", "NETWORK", "LETOR"], "SiloModel"),
+        (["rank", "RANKER", "LETOR", "--part", "test"], "test"),
+        (["rank", "RANKER", "LETOR", "--seed", "1"], "seed"),
+        (["rank", "nowhere", "LETOR"], "nowhere"),
+        (["evaluate", "RANKER", "LETOR", "--silo", "ward"], "silo"),
+        (["evaluate", "RANKER", "LETOR", "--measures", "nonsense"], "nonsense"),
+        (["evaluate", "NETWORK", "nowhere.csv"], "nowhere.csv"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(command, word, ranker, network, letor, capsys):
+    places = {"RANKER": str(ranker), "NETWORK": str(network), "LETOR": str(letor)}
+    assert call([places.get(token, token) for token in command]) == 1
+    printed = capsys.readouterr()
+    assert word in printed.err and printed.err.count("\n") == 1 and not printed.out

@@ -61,6 +61,9 @@ test-platforms: $(VENV)/.stamp-dev ## run two platforms, their coordinator and t
 test-release: $(VENV)/.stamp-dev ## build what is released, install it into empty environments, run the README there (an hour)
 	@$(BIN)/python -m pytest -m "slow or minutes" tests/release $(ARGS)
 
+numbers: $(VENV)/.stamp-dev ## measure the numbers in README and documentation anew, and write them there (minutes)
+	@$(BIN)/python docs/numbers.py
+
 mutants: $(VENV)/.stamp-dev ## how many deliberate faults the tests notice, by area (half an hour)
 	@$(BIN)/python -m tests.mutants.run --jobs $(JOBS) $(ARGS)
 

@@ -1,12 +1,18 @@
 """What an extra brings is loaded at its first use; where it is missing, one error names the extra."""
 
+import json
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from fedrank.core.errors import MissingExtraError
 from fedrank.core.optional import OptionalModule, installed, require
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_a_package_is_there_or_not():
@@ -44,6 +50,44 @@ sys.meta_path.insert(0, Nothing())
 from fedrank.cli.main import main
 main()
 """
+
+
+#: Imports every module of fedrank where these packages are not installed, and prints what fails, and how.
+_IMPORT_ALL = """
+import importlib, json, pkgutil
+import fedrank
+failed = {}
+for found in pkgutil.walk_packages(fedrank.__path__, "fedrank.", onerror=lambda name: None):
+    if not found.name.endswith("__main__"):
+        try:
+            importlib.import_module(found.name)
+        except ImportError as error:
+            failed[found.name] = type(error).__name__
+print(json.dumps(failed))
+"""
+
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+#: What extras bring, as it is imported.
+OPTIONAL = (
+    "numba altair vl_convert bm25s Stemmer lightgbm uvicorn httptools prometheus_client flwr gymnasium onnx torch"
+)
+
+
+@pytest.mark.slow
+def test_every_module_is_imported_without_extras_or_says_which_it_needs(tmp_path):
+    program = _WITHOUT.replace("from fedrank.cli.main import main\nmain()", _IMPORT_ALL)
+    command = [sys.executable, "-c", program, OPTIONAL.replace(" ", ",")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(done.stdout).values()) <= {"MissingExtraError"}
+
+
+def test_the_extras_that_errors_name_are_there_and_on_the_page():
+    asked = re.compile(r"(?:MissingExtraError\(\s*[^,]+,|require\(|OptionalModule\(\s*[^,]+,)\s*\"(\w+)\"")
+    named = {name for path in (ROOT / "fedrank").rglob("*.py") for name in asked.findall(path.read_text("utf-8"))}
+    assert {"fast", "report", "texts", "serve", "flower"} <= named <= set(EXTRAS)
+    page = (ROOT / "docs" / "how-to" / "install.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+)` \|", page, flags=re.MULTILINE)) == set(EXTRAS) - {"dev", "docs", "tests"}
 
 
 def without(packages, tmp_path, *arguments):

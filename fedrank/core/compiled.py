@@ -1,6 +1,6 @@
 """Numba where it is installed; without it, kernels that say so when they are called.
 
-A module of kernels imports :func:`njit` and :data:`prange` from here, so that it can be imported without Numba.
+A module of kernels imports ``njit`` and ``prange`` from here, so that it can be imported without Numba.
 Whoever chooses between a kernel and its reference in JAX asks :data:`COMPILES`.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from fedrank.core.errors import MissingExtraError
 from fedrank.core.optional import installed
 
-#: Whether kernels can be compiled here: whether Numba is installed (extra ``fast``).
+#: Whether Numba is installed (extra ``fast``), so that kernels can be compiled.
 COMPILES = installed("numba")
 
 

@@ -20,6 +20,9 @@ from fedrank.engine.run import resume as resume_run
 from fedrank.engine.run import run as run_experiment
 from fedrank.engine.settings import settings_class
 
+#: Settings that take objects in place of names.
+_OBJECTS = ("ranker", "clicks", "aggregate")
+
 
 def run(
     protocol: str | Protocol | RunConfig,
@@ -42,8 +45,8 @@ def run(
         data_folder: Where data sets are looked for; by default ``FEDRANK_DATA`` or the platform's cache.
         settings: Settings of the protocol, by the names that ``fedrank run PROTOCOL --help`` shows: ``rounds=50``;
             those of a table by their last name where it is clear (``label="ill"`` for ``silos.label``), with ``__``
-            for the dot (``privacy__p=0.5``), or as a dictionary (``privacy={"p": 0.5}``). ``ranker``, ``clicks`` and
-            ``aggregate`` also take objects.
+            for the dot (``privacy__p=0.5``), or as a dictionary (``privacy={"p": 0.5}``). ``ranker`` and ``clicks``
+            also take objects: a ``FunctionRanker``, a ``torch.nn.Module``, a click model.
 
     Returns:
         The result.
@@ -56,14 +59,15 @@ def run(
         settings = nested(settings, settings_class(protocol))
     elif isinstance(protocol, Protocol):
         settings = nested(settings, plugins.get("fedrank.tasks", protocol.task).settings)
-    own = settings.get("ranker")
-    own = None if own is None or isinstance(own, str) else own
-    common = {"data": data, "listener": listener, "data_folder": data_folder}
+    objects = {name: settings.pop(name) for name in _OBJECTS if not isinstance(settings.get(name, ""), str)}
+    own = objects.get("ranker")
+    common = {"data": data, "own": objects, "listener": listener, "data_folder": data_folder}
     if folder is not None:
         return Result(run_experiment(protocol, folder, **common, **settings), own=own)
     parent = tempfile.TemporaryDirectory(prefix="fedrank-")
     try:
-        return Result.of_temporary(parent, run_experiment(protocol, Path(parent.name) / "run", **common, **settings))
+        made = run_experiment(protocol, Path(parent.name) / "run", **common, **settings)
+        return Result.of_temporary(parent, made, own=own)
     except BaseException:
         parent.cleanup()
         raise
@@ -94,6 +98,7 @@ def resume(
     *,
     protocol: Protocol | None = None,
     data: Any = None,
+    own: Mapping[str, Any] | None = None,
     listener: Listener | None = None,
     data_folder: str | os.PathLike[str] | None = None,
 ) -> Result:
@@ -103,13 +108,16 @@ def resume(
         folder: The run's folder.
         protocol: The protocol that was handed over as an object, if one was.
         data: The data that was handed over as an object, if any was.
+        own: The objects that were handed over in place of names, by the names of their settings: ``{"ranker": …}``.
         listener: Hears of the progress.
         data_folder: As of :func:`run`.
 
     Raises:
         RunError: There is no run in the folder, or its checkpoint is damaged.
     """
-    return Result(resume_run(folder, protocol=protocol, data=data, listener=listener, data_folder=data_folder))
+    common = {"listener": listener, "data_folder": data_folder}
+    made = resume_run(folder, protocol=protocol, data=data, own=own, **common)
+    return Result(made, own=(own or {}).get("ranker"))
 
 
 def load(path: str | os.PathLike[str], *, seed: int | None = None, party: str | None = None, own: Any = None) -> Model:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ def run(
     folder: str | os.PathLike[str],
     *,
     data: Any = None,
+    own: Mapping[str, Any] | None = None,
     listener: Listener | None = None,
     data_folder: str | os.PathLike[str] | None = None,
     **settings: Any,
@@ -37,6 +39,8 @@ def run(
         folder: The run's directory; must be empty or not exist.
         data: Data instead of what the settings name, in any form that :func:`fedrank.data.load` takes. A name or a
             path goes into the settings; anything else must be handed to :func:`resume` again.
+        own: Objects of the caller's own in place of names, by the names of settings, such as ``ranker``; the settings
+            say ``own`` then. They must be handed to :func:`resume` again.
         listener: Hears of the progress.
         data_folder: Where data sets are looked for; by default ``FEDRANK_DATA`` or the platform's cache.
         settings: Settings of a protocol that is named or handed over, as in ``config.toml``; nested ones as
@@ -52,9 +56,9 @@ def run(
     listener = listener or Listener()
     listener.stage("Loading the data")
     home = RunFolder(folder)
-    own = None
+    protocol = None
     if isinstance(what, Protocol):
-        own, task = what, plugins.get("fedrank.tasks", what.task)
+        protocol, task = what, plugins.get("fedrank.tasks", what.task)
         config = from_dict({"protocol": what.name, **settings}, task.settings)
     else:
         config = from_dict({"protocol": what, **settings}) if isinstance(what, str) else what
@@ -62,8 +66,8 @@ def run(
     if data is not None and task.reader is not None:
         named, data = _named(data)
         config = dataclasses.replace(config, data=named)
-    config = config.resolved()
-    experiment = task.build(config, data_folder, protocol=own, data=data)
+    config = dataclasses.replace(config, **dict.fromkeys(own or (), OWN)).resolved()
+    experiment = task.build_own(config, own or {}, data_folder, protocol=protocol, data=data)
     runner = task.runner(experiment, home, listener)  # first: a bad configuration leaves nothing behind
     home.create(config)
     with home.locked():
@@ -98,6 +102,7 @@ def resume(
     *,
     protocol: Protocol | None = None,
     data: Any = None,
+    own: Mapping[str, Any] | None = None,
     listener: Listener | None = None,
     data_folder: str | os.PathLike[str] | None = None,
 ) -> Path:
@@ -107,6 +112,7 @@ def resume(
         folder: The run's directory.
         protocol: The protocol that was handed to :func:`run`, if one was.
         data: The data that was handed to :func:`run`, if any was.
+        own: The objects that were handed to :func:`run`, if any were.
         listener: Hears of the progress.
         data_folder: As in :func:`run`.
 
@@ -122,5 +128,5 @@ def resume(
             return home.path
         listener.stage("Loading the data")
         task = task or task_of(config.protocol)
-        experiment = task.build(config, data_folder, protocol=protocol, data=data)
+        experiment = task.build_own(config, own or {}, data_folder, protocol=protocol, data=data)
         return task.runner(experiment, home, listener).run()

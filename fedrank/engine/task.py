@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 import os
+from collections.abc import Mapping
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from fedrank.core import protocol as core
@@ -96,6 +97,31 @@ class Task(abc.ABC, Generic[Config]):
         Raises:
             FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
         """
+
+    def build_own(
+        self,
+        config: Config,
+        own: Mapping[str, Any],
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        protocol: Any = None,
+        data: Any = None,
+    ) -> Experiment:
+        """:meth:`build` with objects of the caller's own.
+
+        Args:
+            config: The configuration, in which the settings of these names say ``own``.
+            own: The objects by the names of settings, such as ``ranker``.
+            folder: As of :meth:`build`.
+            protocol: As of :meth:`build`.
+            data: As of :meth:`build`.
+
+        Raises:
+            FedrankError: As of :meth:`build`, or the task takes no object there.
+        """
+        if own:
+            raise ConfigError(f"{next(iter(own))}: runs of the task {self.name!r} take no object here; give a name.")
+        return self.build(config, folder, protocol=protocol, data=data)
 
     @abc.abstractmethod
     def runner(self, experiment: Any, home: RunFolder, listener: Listener) -> Runner:

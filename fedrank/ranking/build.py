@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from fedrank.core.optional import require
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.registry import Registry
 from fedrank.data import load
+from fedrank.data.places import OWN
 from fedrank.engine import weight_attacks as weight_attacks
 from fedrank.engine.attackers import ATTACKS, draw_attackers
 from fedrank.engine.methods import method, method_names
@@ -49,6 +51,7 @@ from fedrank.ranking.foltr_es import FoltrES
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
 from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers.base import RANKERS, Ranker
+from fedrank.ranking.rankers.own import as_ranker
 from fedrank.ranking.sessions.devices import devices
 
 #: Results shown to a user.
@@ -161,6 +164,10 @@ def user_for(name: str, splits: Splits) -> CascadeUser:
     return USERS.get(name)(max(splits.grades, splits.max_label + 1), DEPTH)
 
 
+#: Settings that may be objects of the caller's own.
+_OBJECTS = ("ranker", "clicks")
+
+
 @functools.lru_cache(maxsize=8)
 def _load_named(data: str, reader: QueryReader, folder: str | None, cache: str) -> Splits:
     """The data of a run; the runs of a sweep share it. ``cache`` is where sets are looked for without a folder."""
@@ -174,6 +181,7 @@ def build(
     *,
     protocol: Protocol | None = None,
     data: Any = None,
+    own: Mapping[str, Any] | None = None,
 ) -> Experiment:
     """Load the data and set everything up.
 
@@ -186,39 +194,46 @@ def build(
             ranker that is evaluated.
         data: Queries of the caller's own instead of what ``config.data`` names, in any form that
             :func:`fedrank.data.load` takes.
+        own: Objects of the caller's own where the settings say ``own``: as ``ranker`` what :func:`as_ranker` takes, as
+            ``clicks`` a click model.
 
     Raises:
         FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
     """
     config = config.resolved()
+    own = _objects(config, own or {})
     population, attack = _population(config)
     names = dict.fromkeys((config.clicks, *population.users, *config.evaluation.users))
     for registry, name in ((RANKERS, config.ranker), (REWARDS, config.reward), *((USERS, name) for name in names)):
+        if name == OWN and own:
+            continue
         registry.entry(name)  # a misspelt name is told before files are read
     if attack.kind not in ("none", POISON):
         ATTACKS.entry(attack.kind)
     if isinstance(config, DefendedConfig):
         _rules(config).entry(config.aggregate)
     splits = _splits(config, folder, data)
-    ranker = getattr(protocol, "ranker", None) or RANKERS.get(config.ranker).build(
-        splits.train.n_features, config.hidden
-    )
+    ranker = getattr(protocol, "ranker", None)
+    if ranker is None and "ranker" in own:
+        ranker = as_ranker(own["ranker"], splits.train.n_features)
+    elif ranker is None:
+        ranker = RANKERS.get(config.ranker).build(splits.train.n_features, config.hidden)
     metric = REWARDS.get(config.reward)(DEPTH)
     kernels = use_kernels(config, ranker) if protocol is None else getattr(protocol, "kernels", False)
     train, shares = _shares(config, splits.train)
 
     def user(name: str) -> CascadeUser:
-        return user_for(name, splits)
+        return own["clicks"] if name == OWN else user_for(name, splits)
 
-    own = [user(name) for name in population.users or (config.clicks,)]
+    models = [user(name) for name in population.users or (config.clicks,)]
     which = None
     if population.users:
-        which = heterogeneous.users_of_parties(config.clients, len(own), config.data_seed)
+        which = heterogeneous.users_of_parties(config.clients, len(models), config.data_seed)
     attacking = np.asarray(draw_attackers(config.clients, attack.share, config.data_seed)) if attack.share else None
     if attack.kind == POISON and attacking is not None:
-        own.append(inverted_user(user("perfect")))
-        which = np.where(attacking, len(own) - 1, 0 if which is None else which)
-    users = tuple(own)
+        models.append(inverted_user(user("perfect")))
+        which = np.where(attacking, len(models) - 1, 0 if which is None else which)
+    users = tuple(models)
     if protocol is None:
         protocol = method(config.protocol).make(config, Parts(ranker, users, metric, kernels))
         kernels = kernels and isinstance(protocol, RankingProtocol)  # others take padded queries
@@ -236,6 +251,26 @@ def build(
     clicking = tuple(user(name) for name in dict.fromkeys((*trains, *config.evaluation.users)))
     conditions = _conditions(population, attack, protocol, attacking)
     return Experiment(config, splits, protocol, ranker, parties, metric, clicking, conditions, kernels)
+
+
+def _objects(config: RankingConfig, own: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The caller's objects, one for each setting that says ``own`` and for no other.
+
+    Raises:
+        ConfigError: One is missing, or cannot be used here.
+    """
+    for name in own:
+        if name not in _OBJECTS:
+            raise ConfigError(f"{name}: no object can be given here; those of {' and '.join(_OBJECTS)} can.")
+    for name in _OBJECTS:
+        if getattr(config, name) == OWN and name not in own:
+            raise ConfigError(
+                f"{name}: this run was made with an object of its caller's own, which no file holds. Hand it over "
+                f"again: in Python, resume(folder, own={{{name!r}: …}})."
+            )
+    if "clicks" in own and not isinstance(own["clicks"], CascadeUser):
+        raise ConfigError(f"clicks must be a name or a CascadeUser, got {type(own['clicks']).__name__}.")
+    return own
 
 
 def _check_model(protocol: Protocol, ranker: Ranker) -> None:

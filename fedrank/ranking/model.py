@@ -28,6 +28,7 @@ from fedrank.ranking.evaluate import Measurement
 from fedrank.ranking.rankers.base import RANKERS, Ranker
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
+from fedrank.ranking.rankers.own import as_ranker
 
 #: Offline measures of :meth:`RankingModel.evaluate`, unless told otherwise.
 MEASURES = ("nDCG@10", "RR@10")
@@ -90,7 +91,8 @@ class RankingModel(Model):
         about: Mapping[str, Any],
         own: Any = None,
     ) -> RankingModel:
-        name, ranker = architecture["ranker"], own
+        name = architecture["ranker"]
+        ranker = None if own is None else as_ranker(own, int(architecture["n_features"]))
         if ranker is None:
             if not name:
                 raise ModelError(

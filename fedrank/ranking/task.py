@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,18 @@ class RankingTask(Task[RankingConfig]):
         data: Any = None,
     ) -> Experiment:
         return build(config, folder, protocol=protocol, data=data)
+
+    @override
+    def build_own(
+        self,
+        config: RankingConfig,
+        own: Mapping[str, Any],
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        protocol: Protocol | None = None,
+        data: Any = None,
+    ) -> Experiment:
+        return build(config, folder, protocol=protocol, data=data, own=own)
 
     @override
     def runner(self, experiment: Experiment, home: RunFolder, listener: Listener) -> RankingRunner:

@@ -18,18 +18,23 @@ from typing import Any
 import jax
 import numpy as np
 import polars as pl
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Float32, Key
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.ledger import Ledger
+from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
 from fedrank.engine.runner import Runner
+from fedrank.engine.settings import as_dict
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.slates.baselines import ENGAGEMENT, baselines, by_measure, fresh_users
 from fedrank.slates.build import SlateExperiment
+from fedrank.slates.fedslate import FedSlate
+from fedrank.slates.model import SlateModel
 from fedrank.slates.protocol import PlatformProtocol
-from fedrank.slates.results import about, read_baselines, results
+from fedrank.slates.results import about as described_world
+from fedrank.slates.results import read_baselines, results
 
 #: Slates of all runs in one compiled call: they are learnt from at once, and take longer than other interactions.
 _PER_CALL = 5000
@@ -276,7 +281,7 @@ class SlateRunner(Runner):
             self.listener.stage("Fixed policies, to compare with")
         found = baselines(e.world, wanted, self.users, c.seed)
         self.home.json("baselines.json", {"baselines": [baseline.as_json(e.names) for baseline in found]})
-        self.home.json("slates.json", about(e))
+        self.home.json("slates.json", described_world(e))
 
     def write_crossed(self, done: int) -> None:
         """Write the ledger of the first run and the privacy account."""
@@ -302,7 +307,7 @@ class SlateRunner(Runner):
         self.home.metrics(self.metrics())
         known = read_baselines(self.home.path / "baselines.json")
         found = results(e, self.metrics(), self.episodes[0], known)
-        self.home.json("slates.json", {**about(e), "results": found})
+        self.home.json("slates.json", {**described_world(e), "results": found})
         self._write_models(states, own)
         self.home.json(
             "environment.json",
@@ -316,9 +321,16 @@ class SlateRunner(Runner):
 
     def _write_models(self, states: PyTree, own: PyTree) -> None:
         protocol, names = self.experiment.protocol, self.experiment.names
-        joint = np.asarray(protocol.weights(self.simulator.server(states)))
+        joint = np.asarray(protocol.weights(self.simulator.server(states)), np.float32)
         tensors = {kind: np.asarray(values) for kind, values in protocol.platform_tensors(own).items()}
         for run, seed in enumerate(self.seeds):
+            if isinstance(protocol, FedSlate):
+                mine = {
+                    kind: {name: np.asarray(values[run, place], np.float32) for place, name in enumerate(names)}
+                    for kind, values in tensors.items()
+                }
+                self.home.model(slate_model(self.experiment, joint[run], mine["platform"], mine["choice"], seed), seed)
+                continue
             more = {
                 f"{kind} {name}": values[run, place]
                 for kind, values in tensors.items()
@@ -330,3 +342,24 @@ class SlateRunner(Runner):
 def _column(values: Any, rows: int) -> Any:
     """A column of one value for all rows, or the array as it is."""
     return values if isinstance(values, np.ndarray) else [values] * rows
+
+
+def slate_model(
+    experiment: SlateExperiment,
+    federated: Float32[np.ndarray, " parameters"],
+    platforms: dict[str, np.ndarray],
+    choices: dict[str, np.ndarray],
+    seed: int,
+) -> SlateModel:
+    """The model of a finished run of a seed; arguments as of :class:`SlateModel`."""
+    config, protocol = experiment.config, experiment.protocol
+    assert isinstance(protocol, FedSlate)
+    about = provenance(
+        config,
+        data=f"Choc and Kale ({config.world.preset})",
+        generated=True,
+        seed=seed,
+        rounds=config.rounds,
+        privacy=protocol.account(config.rounds, config.delta),
+    )
+    return SlateModel(protocol.settings, federated, platforms, choices, as_dict(config), about)

@@ -12,6 +12,7 @@ from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.task import Task
 from fedrank.slates.build import SlateExperiment, experiment_of
 from fedrank.slates.config import PlatformsConfig
+from fedrank.slates.model import SlateModel
 from fedrank.slates.report.shown import SHOWN
 from fedrank.slates.run import SlateRunner
 
@@ -25,6 +26,7 @@ class SlatesTask(Task[PlatformsConfig]):
     """
 
     name = "slates"
+    model = SlateModel
     settings = PlatformsConfig
     shown = SHOWN
     no_network = (

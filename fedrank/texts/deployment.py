@@ -20,10 +20,12 @@ from fedrank.core.errors import RunError
 from fedrank.core.privacy_report import Unit
 from fedrank.core.protocol import Party
 from fedrank.engine.deployment import Block, NodeSettings, NodeSide, ServerSide, SetupSide
+from fedrank.engine.model import provenance
 from fedrank.engine.run_folder import RunFolder, described
 from fedrank.metrics.offline import offline_metric
 from fedrank.texts.config import TextsConfig
 from fedrank.texts.data.features import NAMES
+from fedrank.texts.model import TextModel
 from fedrank.texts.own_texts import Agreed, agreed, cuts_words, refuse_misplaced, refuse_unprotected, texts_of
 from fedrank.texts.silo_sketch import SiloSketch
 from fedrank.texts.silo_sketch.arrays import alone, setup_generator
@@ -46,6 +48,17 @@ class TextsServer(ServerSide):
         common = agreed(config)
         super().__init__(config, common.protocol, None, common.n_parties, common.setup)
         self._sketch = common.protocol
+
+    @override
+    def write_models(self, home: RunFolder, state: PyTree) -> None:
+        # How a silo scales its features only the silo knows.
+        config, weights = self.config, np.asarray(self._sketch.weights(state), np.float32)
+        rounds = int(state.round)
+        promise = self._sketch.account(max(1, rounds), config.privacy.delta)
+        about = provenance(config, data=config.data, seed=config.seed, rounds=rounds, privacy=promise)
+        settings = {"stem": config.texts.stem, "stopwords": config.texts.stopwords}
+        settings |= {"scaling": config.texts.scale, "as_published": config.sketch.as_published}
+        home.model(TextModel(self._sketch.learner, weights, **settings, about=about), config.seed)
 
     @override
     def write_descriptions(self, home: RunFolder) -> None:

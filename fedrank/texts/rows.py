@@ -92,6 +92,8 @@ class SetupResults:
         budgets: For each seed and silo, how much of its privacy budget an owner of documents has spent (``spent``) and
             how many words of each silo it answered (``answered``); empty where nothing is asked.
         errors: Errors of the counts, for each seed.
+        scales: For each seed and silo, mean and deviation by which features are scaled; empty where each query's list
+            is scaled by itself.
     """
 
     arrays: TextRows
@@ -99,6 +101,7 @@ class SetupResults:
     ledger: Ledger
     budgets: list[list[dict[str, np.ndarray]]]
     errors: list[CountErrors]
+    scales: list[list[tuple[np.ndarray, ...]]]
 
 
 def run_setups(
@@ -123,7 +126,7 @@ def run_setups(
         FedrankError: A setup failed.
     """
     sets: list[list[list[dict[str, np.ndarray]]]] = [[], [], [], []] if exact else [[], []]
-    ledger, budgets, errors = Ledger(), [], []
+    ledger, budgets, errors, scales = Ledger(), [], [], []
     for seed, federation, silos in zip(seeds, federations, texts, strict=True):
         stage(f"Sketches of seed {seed}")
         rng = np.random.default_rng([seed, SETUP_SEED])
@@ -131,6 +134,7 @@ def run_setups(
         ledger = ledger if len(ledger) else crossed
         rows = [rows_of_party(party) for party in parties]
         sets[SKETCHED].append(rows)
+        scales.append([tuple(own[name] for name in ("mean", "deviation") if name in own) for own in rows])
         sets[ISOLATED].append([isolated_rows(one, setup.rows, own) for one, own in zip(silos, rows, strict=True)])
         budgets.append([{k: party.own[k] for k in ("spent", "answered") if k in party.own} for party in parties])
         errors.append(count_errors(setup, state, parties, federation))
@@ -139,7 +143,7 @@ def run_setups(
             sets[POOLED].append(exact_rows(federation, silos, setup.rows, everything=True))
     arrays = _stacked(federations, sets)
     queries = [[[one.corpus.query_ids[number] for number in one.used] for one in silos] for silos in texts]
-    return SetupResults(arrays, queries, ledger, budgets, errors)
+    return SetupResults(arrays, queries, ledger, budgets, errors, scales)
 
 
 def exact_rows(

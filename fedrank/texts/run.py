@@ -19,10 +19,12 @@ from typing import Any
 import jax
 import numpy as np
 import polars as pl
+from jaxtyping import Float32
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.ledger import Ledger
+from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
 from fedrank.engine.runner import Runner
@@ -30,6 +32,7 @@ from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.texts.build import TextExperiment
 from fedrank.texts.data.features import NAMES
 from fedrank.texts.gate import gate
+from fedrank.texts.model import TextModel
 from fedrank.texts.rows import EXACT, ISOLATED, SetupResults
 from fedrank.texts.scores import SCOPES, UNTRAINED, scored
 from fedrank.texts.silo_sketch import FEDERATED
@@ -296,7 +299,7 @@ class TextRunner(Runner):
         self._write_queries(values, part)
         models = np.asarray(self.simulator.server(states).weights)
         for number, seed in enumerate(self.seeds):
-            self.home.tensors({"weights": models[number]}, int(seed))
+            self.home.model(text_model(self.experiment, models[number], number), int(seed))
         about = environment(self.config, self.experiment.citations, kernels=False)
         self.home.json("environment.json", {**about, "seconds": round(seconds, 3), "rows_per_second": rate})
 
@@ -346,3 +349,33 @@ def _means(table: np.ndarray, where: np.ndarray) -> np.ndarray:
     """Mean over queries: float [seeds, silos] of [seeds, silos, queries]."""
     count = where.sum(axis=-1)
     return np.where(count > 0, np.where(where, table, 0.0).sum(axis=-1) / np.maximum(count, 1), np.nan)
+
+
+def text_model(experiment: TextExperiment, weights: Float32[np.ndarray, " size"], number: int) -> TextModel:
+    """The model of a finished run, with everything that scoring needs.
+
+    Args:
+        experiment: The run.
+        weights: The common ranker.
+        number: Place of the run's seed among all seeds.
+    """
+    config, federation = experiment.config, experiment.federations[number]
+    about = provenance(
+        config,
+        data=federation.name,
+        generated=federation.generated,
+        seed=config.all_seeds[number],
+        rounds=config.rounds,
+        privacy=experiment.protocol.account(config.rounds, config.privacy.delta),
+    )
+    scales = experiment.setup_results().scales[number]
+    return TextModel(
+        learner=experiment.protocol.learner,
+        weights=weights,
+        scaling=experiment.setup.rows.scale,
+        scales={name: (pair[0], pair[1]) for name, pair in zip(experiment.names, scales, strict=True) if pair},
+        stem=config.texts.stem,
+        stopwords=config.texts.stopwords,
+        as_published=experiment.setup.rows.as_published,
+        about=about,
+    )

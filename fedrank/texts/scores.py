@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -18,13 +17,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32
 
+from fedrank.core.arrays import AnyArray
 from fedrank.core.protocol import Party
+from fedrank.engine.scoring import blocks, scores
 from fedrank.metrics.offline import offline_metric
 from fedrank.texts.silo_sketch import SiloSketch
 from fedrank.texts.silo_sketch.state import SketchOwn, SketchRows, SketchState
 
 #: Sets of documents that are ranked; see above.
 SCOPES = ("own", "federation", "home")
+
+#: Documents that are scored at once.
+ROWS = 4096
 
 #: Name of BM25 among the rankers; it is not trained.
 UNTRAINED = "BM25"
@@ -39,7 +43,6 @@ def depth_of(measure: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
 def scored(
     protocol: SiloSketch,
     measures: tuple[str, ...],
@@ -49,6 +52,8 @@ def scored(
     more: tuple[Array | np.ndarray, ...],
 ) -> dict[str, dict[str, dict[str, Float32[Array, "runs silos queries"]]]]:
     """Every measure of every query of every silo and run.
+
+    Documents are scored by the program that scores them for a model from a file (:mod:`fedrank.engine.scoring`).
 
     Args:
         protocol: The protocol.
@@ -62,31 +67,66 @@ def scored(
     Returns:
         Values by name of the ranker, scope and measure: float32 [runs, silos, queries].
     """
+    models = jax.device_get(_models(protocol, states, shared, own))
+    places = [np.asarray(leaf) for leaf in (own.features, own.split, own.number)]
+    rows = [np.asarray(leaf) for leaf in (shared.x, shared.cross_x)]
+    *_, queries, documents, _ = rows[0].shape
+    n = queries * (documents + rows[1].shape[-2])
+    known: dict[tuple[int, ...], list[jax.Array]] = {}
+    found: dict[str, np.ndarray] = {}
+    for run, silo in np.ndindex(places[0].shape):
+        where = tuple(int(leaf[run, silo]) for leaf in places)
+        if where not in known:
+            joined = np.concatenate([part[where] for part in rows], axis=1)
+            known[where] = blocks(joined.reshape(n, -1), ROWS)
+        for name, vectors in models.items():
+            table = found.setdefault(name, np.zeros((*places[0].shape, queries, n // queries), np.float32))
+            table[run, silo] = scores(protocol.learner, vectors[run, silo], known[where], n).reshape(queries, -1)
+    return _measured_all(measures, shared, own, more, found)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _models(
+    protocol: SiloSketch, states: SketchState, shared: SketchRows, own: SketchOwn
+) -> dict[str, Float32[Array, "runs silos size"]]:
+    """The rankers of each silo and run by name."""
 
     def silo(state, own):
-        place = own.features, own.split, own.number
-        rows, mine = jax.tree.map(lambda leaf: leaf[place], (shared, more))
-        lists = _lists(rows, *mine)
-        models = protocol.models(state, Party(shared, own))
-        rankers = {name: functools.partial(protocol.learner.scores, model) for name, model in models.items()}
-        # The last column is BM25 before scaling.
-        out = {name: _measured(lambda x, r=r: r(x[..., :-1]), lists, measures) for name, r in rankers.items()}
-        return {**out, UNTRAINED: _measured(lambda x: x[..., -1], lists, measures)}
+        return protocol.models(state, Party(shared, own))
 
     return jax.vmap(jax.vmap(silo, in_axes=(None, 0)))(states, own)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _measured_all(
+    measures: tuple[str, ...],
+    shared: SketchRows,
+    own: SketchOwn,
+    more: tuple[Array | np.ndarray, ...],
+    found: dict[str, Float32[AnyArray, "runs silos queries documents"]],
+) -> dict[str, dict[str, dict[str, Float32[Array, "runs silos queries"]]]]:
+    """:func:`scored` of scores of own documents, then of those of others, in each query."""
+
+    def silo(own, found):
+        place = own.features, own.split, own.number
+        rows, mine = jax.tree.map(lambda leaf: leaf[place], (shared, more))
+        reached, cross_reached, bm25, cross_bm25, missed = mine
+        lists = _lists(rows, reached, cross_reached, missed)
+        every = {**found, UNTRAINED: jnp.concatenate([bm25, cross_bm25], axis=1)}
+        return {name: _measured(one, lists, measures) for name, one in every.items()}
+
+    return jax.vmap(jax.vmap(silo))(own, found)
 
 
 class _Lists(NamedTuple):
     """Lists of documents, one for each query.
 
     Attributes:
-        x: Features, and BM25 as the last column.
         labels: Grades.
         where: Whether a document counts: it is found or relevant.
         found: Whether it is found.
     """
 
-    x: Float32[Array, "queries documents columns"]
     labels: Int32[Array, "queries documents"]
     where: Bool[Array, "queries documents"]
     found: Bool[Array, "queries documents"]
@@ -96,16 +136,9 @@ def _lists(
     rows: SketchRows,
     found: Bool[Array, "queries documents"],
     cross_found: Bool[Array, "queries foreign"],
-    bm25: Float32[Array, "queries documents"],
-    cross_bm25: Float32[Array, "queries foreign"],
     missed: Int32[Array, "queries missed"],
 ) -> dict[str, _Lists]:
-    """The lists that are ranked in each scope."""
-    queries, features = rows.x.shape[0], rows.x.shape[-1]
-    own = jnp.concatenate([rows.x, bm25[..., None]], axis=-1)
-    cross = jnp.concatenate([rows.cross_x, cross_bm25[..., None]], axis=-1)
-    nothing = jnp.zeros((queries, missed.shape[1], features + 1))
-    x = jnp.concatenate([own, cross, nothing], axis=1)
+    """The lists that are ranked in each scope; documents of others stand after own ones, then those nobody found."""
     labels = jnp.concatenate([rows.y, rows.cross_y, missed], axis=1)
     here = rows.where & found
     relevant = [rows.where & (rows.y > 0), rows.cross_where & (rows.cross_y > 0), missed > 0]
@@ -114,27 +147,29 @@ def _lists(
     at_home = jnp.concatenate([here, jnp.zeros_like(cross_found), unseen], axis=1)
     counts = jnp.concatenate(relevant, axis=1)
     return {
-        "own": _Lists(own, rows.y, rows.where, rows.where),
-        "federation": _Lists(x, labels, anywhere | counts, anywhere),
-        "home": _Lists(x, labels, at_home | counts, at_home),
+        "own": _Lists(rows.y, rows.where, rows.where),
+        "federation": _Lists(labels, anywhere | counts, anywhere),
+        "home": _Lists(labels, at_home | counts, at_home),
     }
 
 
 def _measured(
-    ranker: Callable[[Array], Array], lists: dict[str, _Lists], measures: tuple[str, ...]
+    scores: Float32[Array, "queries scored"], lists: dict[str, _Lists], measures: tuple[str, ...]
 ) -> dict[str, dict[str, Float32[Array, " queries"]]]:
-    """Values of one ranker by scope and measure."""
+    """Values of one ranker's scores by scope and measure; documents that nobody found have no score."""
     out: dict[str, dict[str, jax.Array]] = {}
-    for scope, (x, labels, where, found) in lists.items():
-        scores = jnp.where(found, ranker(x), _NOT_FOUND)
+    for scope, (labels, where, found) in lists.items():
+        width = labels.shape[1]
+        given = jnp.pad(scores, ((0, 0), (0, max(0, width - scores.shape[1]))))[:, :width]
+        given = jnp.where(found, given, _NOT_FOUND)
         out[scope] = {}
         for name in measures:
             cutoff = depth_of(name)
             if scope == "own":
-                out[scope][name] = offline_metric(name)(scores, labels, where)
+                out[scope][name] = offline_metric(name)(given, labels, where)
             elif cutoff is not None:
                 # Padding fills the ranks down to the cutoff, so that documents that nobody found are never among them.
-                columns = [(scores, _PADDING), (labels, 0), (where, True)]
+                columns = [(given, _PADDING), (labels, 0), (where, True)]
                 padded = (jnp.pad(a, ((0, 0), (0, cutoff)), constant_values=value) for a, value in columns)
                 out[scope][name] = offline_metric(name)(*padded)
     return out

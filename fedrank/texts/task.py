@@ -18,6 +18,7 @@ from fedrank.texts.build import TextExperiment, build_texts
 from fedrank.texts.config import TextsConfig
 from fedrank.texts.data.reader import TextReader
 from fedrank.texts.deployment import TextsNode, TextsServer
+from fedrank.texts.model import TextModel
 from fedrank.texts.report.shown import SHOWN
 from fedrank.texts.run import TextRunner
 
@@ -26,6 +27,7 @@ class TextsTask(Task[TextsConfig]):
     """Organisations train a ranker over each other's texts; ``data`` is one collection, or a list, one a silo."""
 
     name = "texts"
+    model = TextModel
     settings = TextsConfig
     shown = SHOWN
     reader = TextReader()

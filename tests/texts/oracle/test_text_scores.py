@@ -2,7 +2,6 @@
 
 import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -45,8 +44,7 @@ def world():
 
     own = parties.own._replace(local=models(2, SILOS), plus=models(2, SILOS))
     states = SketchState(jnp.zeros(2, jnp.uint32), models(2), models(2))
-    measured = jax.jit(lambda states, own: scored(protocol, MEASURES, states, parties.shared, own, more))
-    values = measured(states, own)
+    values = scored(protocol, MEASURES, states, parties.shared, own, more)
     return data, states, own, values
 
 

@@ -256,6 +256,10 @@ def scaled(
         settings: Which rows to scale by.
         means: Mean of each feature over all silos; where ``settings.scale`` is ``federation``.
         deviations: Its standard deviation.
+
+    Returns:
+        The rows; and, unless each list is scaled by itself, by what they were scaled: ``mean`` and ``deviation``
+        float64 [16].
     """
     x, where = rows["x"].astype(np.float64), rows["where"]
     if settings.scale == "query":
@@ -267,7 +271,7 @@ def scaled(
         mean, deviation = scale_of(*moments(rows))
     else:
         mean, deviation = np.asarray(means, np.float64), np.asarray(deviations, np.float64)
-    out = dict(rows)
+    out = dict(rows) if settings.scale == "query" else {**rows, "mean": mean, "deviation": deviation}
     for name, there in (("x", where), ("cross_x", rows["cross_where"])):
         values = (rows[name].astype(np.float64) - mean) / deviation
         out[name] = np.where(there[..., None], values, 0.0).astype(np.float32)

@@ -1,0 +1,227 @@
+"""The trained networks of platforms that share users, as an object that values candidates and puts slates together."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Float32, Int
+from typing_extensions import override
+
+from fedrank.core.errors import DataError, ModelError, UnknownNameError
+from fedrank.engine.model import Model
+from fedrank.engine.settings import from_dict
+from fedrank.slates.build import experiment_of
+from fedrank.slates.fedslate import FedSlate
+from fedrank.slates.fedslate.equations import joint_values, local_values, others_mean
+from fedrank.slates.fedslate.platform import best_slate, item_features, user_features
+from fedrank.slates.fedslate.settings import SlateSettings
+from fedrank.slates.fedslate.state import View, empty_view
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SlateModel(Model):
+    """The federated network Ω, and each platform's own network and choice model.
+
+    A platform values its candidates by :meth:`own_values`, sends the values to the others, and gets the mean of theirs;
+    :meth:`score` and :meth:`slate` take it as ``others``.
+
+    Attributes:
+        settings: What the platforms have agreed on.
+        federated: Weights of Ω, float32 [H].
+        platforms: Name of each platform -> weights of its own network, float32 [weights].
+        choices: Name of each platform -> its choice model, float32 [2]: slope, logit of no click.
+        config: Settings of the run as a nested dictionary, of which ``settings`` are made.
+        about: Where the model comes from.
+    """
+
+    task: ClassVar[str] = "slates"
+
+    settings: SlateSettings
+    federated: Float32[np.ndarray, " parameters"]
+    platforms: Mapping[str, Float32[np.ndarray, " weights"]]
+    choices: Mapping[str, Float32[np.ndarray, "2"]]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        s = self.settings
+        if np.shape(self.federated) != (s.head.size,):
+            raise ModelError(f"federated weights must have shape ({s.head.size},), got {np.shape(self.federated)}.")
+        if len(self.platforms) != s.platforms or list(self.platforms) != list(self.choices):
+            raise ModelError(f"needs weights and a choice model of each of {s.platforms} platforms.")
+        for name, weights in self.platforms.items():
+            if np.shape(weights) != (s.local.size,):
+                raise ModelError(f"weights of {name} must have shape ({s.local.size},), got {np.shape(weights)}.")
+
+    @property
+    @override
+    def architecture(self) -> dict[str, Any]:
+        return {
+            "n_features": self.settings.user_features + self.settings.item_features,
+            "platforms": list(self.platforms),
+            "config": dict(self.config),
+        }
+
+    @property
+    @override
+    def tensors(self) -> dict[str, np.ndarray]:
+        own = {f"platform {name}": weights for name, weights in self.platforms.items()}
+        return {"federated": self.federated, **own, **{f"choice {name}": two for name, two in self.choices.items()}}
+
+    @classmethod
+    @override
+    def from_parts(
+        cls,
+        architecture: Mapping[str, Any],
+        tensors: Mapping[str, np.ndarray],
+        about: Mapping[str, Any],
+        own: Any = None,
+    ) -> SlateModel:
+        config = architecture["config"]
+        mine = own if isinstance(own, FedSlate) else None
+        world = None if mine is not None else own
+        protocol = experiment_of(from_dict(dict(config)), mine, world).protocol
+        if not isinstance(protocol, FedSlate):
+            raise ModelError(f"its protocol is a {type(protocol).__name__}, which does not say how it values items.")
+        names = architecture["platforms"]
+        platforms, choices = ({n: tensors[f"{kind} {n}"] for n in names} for kind in ("platform", "choice"))
+        return cls(protocol.settings, tensors["federated"], platforms, choices, config, about)
+
+    def _platform(self, name: str | None) -> str:
+        if name is None:
+            return next(iter(self.platforms))
+        if name not in self.platforms:
+            raise UnknownNameError("platform", name, self.platforms)
+        return name
+
+    # ------------------------------------------------------------------------------------------------------- scoring
+
+    def view(
+        self,
+        documents: Any,
+        *,
+        observed: float = 0.5,
+        smooth: float = 0.0,
+        consumed: float = 0.0,
+        engaged: float = 0.0,
+    ) -> View:
+        """What a platform knows of a user, and the candidates that it can show.
+
+        Args:
+            documents: The feature of each candidate, in [0, 1].
+            observed: The satisfaction that the platform observes, in [0, 1].
+            smooth: The same less 0.5, smoothed over the episode; 0 for a user who has just come.
+            consumed: Fading sum of the feature of what was clicked, less 0.5 each.
+            engaged: Fading mean of scaled engagement, less 1.
+
+        Raises:
+            DataError: There are not as many candidates as the networks are made for.
+        """
+        found = np.asarray(documents)
+        n = self.settings.world.candidates
+        if found.shape != (n,) or found.dtype.kind not in "fiub" or not np.isfinite(found).all():
+            raise DataError(f"documents must be {n} finite numbers, one a candidate, got shape {found.shape}.")
+        numbers = {"observed": observed, "smooth": smooth, "consumed": consumed, "engaged": engaged}
+        for name, value in numbers.items():
+            if not np.isfinite(value):
+                raise DataError(f"{name} must be a finite number, got {value}.")
+        seen = {name: jnp.float32(value) for name, value in numbers.items()}
+        return empty_view(self.settings)._replace(documents=jnp.asarray(found, jnp.float32), **seen)
+
+    def own_values(self, view: View, *, platform: str | None = None) -> Float32[np.ndarray, " candidates"]:
+        """Q-values of the candidates by a platform's own network: what it sends to the others.
+
+        Args:
+            view: As :meth:`view` makes it.
+            platform: The platform; by default the first.
+        """
+        weights = jnp.asarray(self.platforms[self._platform(platform)])
+        return np.asarray(_own_values(self.settings, weights, view))
+
+    @override
+    def score(
+        self, features: View, others: Any = None, *, platform: str | None = None
+    ) -> Float32[np.ndarray, " candidates"]:
+        """Federated Q-values of a platform's candidates.
+
+        Args:
+            features: What the platform knows, as :meth:`view` makes it.
+            others: Mean of the other platforms' :meth:`own_values`, [candidates].
+            platform: The platform; by default the first.
+
+        Raises:
+            DataError: The others' values are missing, or not as many as there are candidates.
+        """
+        given = self._others(others)
+        weights = jnp.asarray(self.platforms[self._platform(platform)])
+        return np.asarray(_values(self.settings, jnp.asarray(self.federated), weights, features, given))
+
+    def slate(self, features: View, others: Any = None, *, platform: str | None = None) -> Int[np.ndarray, " slots"]:
+        """Places of the candidates that the platform shows, in order; arguments and errors as of :meth:`score`."""
+        values = jnp.asarray(self.score(features, others, platform=platform))
+        choice = jnp.asarray(self.choices[self._platform(platform)])
+        return np.asarray(_slate(self.settings, choice, features, values))
+
+    def act(self, views: Sequence[View]) -> tuple[Float32[np.ndarray, "platforms candidates"], np.ndarray]:
+        """What all platforms do together, without noise and without exploration.
+
+        Args:
+            views: What each platform knows, in order.
+
+        Returns:
+            Federated values, and slates int32 [platforms, slots].
+
+        Raises:
+            DataError: There are not as many views as platforms.
+        """
+        names = list(self.platforms)
+        if len(views) != len(names):
+            raise DataError(f"needs what each of {len(names)} platforms knows, got {len(views)} views.")
+        own = np.stack([self.own_values(view, platform=name) for name, view in zip(names, views, strict=True)])
+        values, slates = [], []
+        for place, (name, view) in enumerate(zip(names, views, strict=True)):
+            others = np.asarray(others_mean(self.settings, jnp.asarray(own), place))
+            values.append(self.score(view, others, platform=name))
+            slates.append(self.slate(view, others, platform=name))
+        return np.stack(values), np.stack(slates)
+
+    def _others(self, others: Any) -> Float[Array, " candidates"]:
+        n = self.settings.world.candidates
+        if others is None:
+            if not (self.settings.silent or self.settings.platforms == 1):
+                raise DataError("others must be the mean of the other platforms' own_values; the networks join them.")
+            return jnp.zeros(n, jnp.float32)
+        found = np.asarray(others)
+        if found.shape != (n,) or found.dtype.kind not in "fiub":
+            raise DataError(f"others must be {n} numbers, one a candidate, got {found.dtype} of shape {found.shape}.")
+        return jnp.asarray(found, jnp.float32)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _own_values(s: SlateSettings, weights: Float[Array, " weights"], view: View) -> Float[Array, " candidates"]:
+    return local_values(s, weights, user_features(s, view), item_features(s, view))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _values(
+    s: SlateSettings,
+    federated: Float[Array, " parameters"],
+    weights: Float[Array, " weights"],
+    view: View,
+    others: Float[Array, " candidates"],
+) -> Float[Array, " candidates"]:
+    own = local_values(s, weights, user_features(s, view), item_features(s, view))
+    return joint_values(s, federated, own, others)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _slate(
+    s: SlateSettings, choice: Float[Array, "2"], view: View, values: Float[Array, " candidates"]
+) -> Int[Array, " slots"]:
+    return best_slate(s, choice, user_features(s, view), item_features(s, view), values)

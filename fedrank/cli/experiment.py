@@ -20,6 +20,7 @@ _RUNS = Path("runs")
 
 AsJson = Annotated[bool, Parameter(name="--json", negative="")]
 Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")]
+Track = Annotated[list[str] | None, Parameter(negative="")]
 
 
 def settings_in(file: str, given: Sequence[str] = (), command: str = "sweep") -> dict[str, Any]:
@@ -92,6 +93,7 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
         *,
         config: known = default,  # type: ignore[valid-type]
         out: Path | None = None,
+        track: Track = None,
         quiet: Quiet = False,
         as_json: AsJson = False,
     ) -> None:
@@ -101,6 +103,7 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
             config: The experiment.
             source: A protocol (see fedrank protocols), or a TOML file such as a run's config.toml; flags win over it.
             out: The run's directory; by default a new one in runs, named after what the run is about.
+            track: Write measures while the run goes on: csv, tensorboard, mlflow, or several of them.
             quiet: No progress.
             as_json: Print the results as JSON for machines.
         """
@@ -108,7 +111,7 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
 
         folder = out or _free(_RUNS / task_of(protocol).folder_name(config))
         _say_if_slow(config, quiet)
-        run_experiment(config, folder, listener=_listener(quiet))
+        run_experiment(config, folder, listener=_listener(quiet, track=track or ()))
         _show(folder, as_json)
 
     def sweep(
@@ -118,6 +121,7 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
         vary: list[str] | None = None,
         config: known = default,  # type: ignore[valid-type]
         out: Path | None = None,
+        track: Track = None,
         quiet: Quiet = False,
         as_json: AsJson = False,
     ) -> None:
@@ -128,6 +132,7 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
             config: What the experiments have in common.
             vary: A setting and its values, such as privacy.p=0.25,0.5,1; repeat it for combinations.
             out: Directory of the runs; by default one in runs, named after the file or what varies.
+            track: Write measures of each run while it goes on: csv, tensorboard, mlflow, or several of them.
             quiet: No progress.
             as_json: Print the comparison as JSON for machines.
         """
@@ -140,7 +145,7 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
             lists = lists or in_file
         todo = variations(config, lists, cases)
         folder = out or _RUNS / ("sweep-" + (Path(source).stem if source.endswith(".toml") else "-".join(lists)))
-        runs = run_sweep(todo, folder, listener=lambda name: _listener(quiet, name))
+        runs = run_sweep(todo, folder, listener=lambda name: _listener(quiet, name, track or ()))
         for one in runs:
             _report(one)
         if len(runs) == 1:
@@ -150,7 +155,7 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
 
     chosen = {"run": run, "sweep": sweep}[name]
     chosen.__annotations__["config"] = known  # a dataclass that is known here only, not a name in this module
-    for short, kind in (("quiet", Quiet), ("as_json", AsJson)):
+    for short, kind in (("track", Track), ("quiet", Quiet), ("as_json", AsJson)):
         chosen.__annotations__[short] = kind
     chosen.__annotations__ |= {"source": str, "out": Path | None, "return": None}
     if name == "sweep":
@@ -158,17 +163,19 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
     return chosen
 
 
-def resume(folder: Path, /, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
+def resume(folder: Path, /, *, track: Track = None, quiet: Quiet = False, as_json: AsJson = False) -> None:
     """Go on with a run that was stopped or killed.
 
     Args:
         folder: The run's directory.
+        track: Write measures while the run goes on: csv, tensorboard, mlflow; by default what followed it before.
         quiet: No progress.
         as_json: Print the results as JSON for machines.
     """
     from fedrank.engine.run import resume as resume_experiment
+    from fedrank.engine.tracking import tracked_before
 
-    resume_experiment(folder, listener=_listener(quiet))
+    resume_experiment(folder, listener=_listener(quiet, track=tracked_before(folder) if track is None else track))
     _show(folder, as_json)
 
 
@@ -221,10 +228,15 @@ def list_protocols(as_json: bool) -> None:
     Console().print(shown)
 
 
-def _listener(quiet: bool, name: str = ""):
+def _listener(quiet: bool, name: str = "", track: Sequence[str] = ()):
     from fedrank.cli.terminal import listener
 
-    return listener(quiet, name)
+    shown = listener(quiet, name)
+    if not track:
+        return shown
+    from fedrank.engine.tracking import track as tracking
+
+    return tracking(track, shown)
 
 
 def _free(folder: Path) -> Path:

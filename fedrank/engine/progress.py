@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,21 @@ class Listener:
 
     def stage(self, text: str) -> None:
         """Report that a step that takes a while begins, such as loading the data."""
+
+    def started(self, folder: Path, config: Any, done: int) -> None:
+        """Report that the rounds begin.
+
+        Args:
+            folder: The run's folder.
+            config: Its configuration, resolved.
+            done: Rounds that were done before: 0 in a new run, those of the checkpoint in one that is resumed.
+        """
+
+    def measured(self, rows: pl.DataFrame) -> None:
+        """Report what was measured since the last report: rows with the columns of ``metrics.parquet``.
+
+        The first report of a run that is resumed has the rows up to its checkpoint once more.
+        """
 
     def progress(self, progress: Progress) -> None:
         """Report how many rounds are done."""

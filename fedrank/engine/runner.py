@@ -129,6 +129,7 @@ class Runner(abc.ABC):
         else:
             self.write_known()
             self.evaluate(states, own, 0)
+        self.listener.started(self.home.path, self.config, done)
         try:
             with _StopOnCtrlC(self.stop):
                 states, own, done = self._loop(keys, states, own, done, started - before)
@@ -149,6 +150,7 @@ class Runner(abc.ABC):
     ) -> tuple[PyTree, PyTree, int]:
         config = self.config
         every, step = config.evaluation.every, self._step()
+        self._tell_measured(0)
         met: set[int] = set()
         saved = time.monotonic()
         self.listener.stage("Compiling")
@@ -161,10 +163,12 @@ class Runner(abc.ABC):
                 self.measured += time.perf_counter() - before
                 self.counted += length * self.work * self.runs
             met.add(length)
+            known = len(self.frames)
             shown = self.note(done, seen)
             done += length
             if done % every == 0 or done == config.rounds:
                 self.evaluate(states, own, done)
+            self._tell_measured(known)
             self._tell(done, *shown)
             late = time.monotonic() - saved >= config.compute.checkpoint_seconds
             if done < config.rounds and (late or self.stop.is_set()):
@@ -177,6 +181,11 @@ class Runner(abc.ABC):
         most = max(1, _PER_CALL // (self.work * self.runs))
         every = self.config.evaluation.every
         return max(n for n in range(1, min(every, most) + 1) if every % n == 0)
+
+    def _tell_measured(self, known: int) -> None:
+        """Report the rows of the frames that came after so many."""
+        if len(self.frames) > known:
+            self.listener.measured(pl.concat(self.frames[known:]))
 
     def _tell(self, done: int, name: str, value: float) -> None:
         rate = self.counted / self.measured if self.measured else float("nan")

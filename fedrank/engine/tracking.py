@@ -1,0 +1,271 @@
+"""Following a run while it goes on, with a CSV file, TensorBoard or MLflow.
+
+A tracker is a :class:`~fedrank.engine.progress.Listener` that writes every measure as soon as there is a value::
+
+    fedrank.run("foltr-es", folder="runs/mine", listener=track(["csv", "tensorboard"]))
+
+Nothing is written twice: a run that is resumed repeats the rounds after its checkpoint, whose numbers are the same.
+What was followed once is followed again when the run is resumed from the command line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from typing_extensions import override
+
+from fedrank.core.errors import RunError, UnknownNameError
+from fedrank.core.optional import require
+from fedrank.engine.checkpoint import write_atomically
+from fedrank.engine.progress import Listener, Progress
+from fedrank.engine.settings import as_dict
+
+#: The file in a run's folder that says what follows it.
+REMEMBERED = "tracking.json"
+#: The folder in a run's folder with what TensorBoard and MLflow read.
+FOLDER = "tracking"
+
+
+class Csv(Listener):
+    """Adds rows to ``metrics.csv`` in the run's folder: the columns of ``metrics.parquet``, a row a value."""
+
+    @override
+    def started(self, folder: Path, config: Any, done: int) -> None:
+        self._file = folder / "metrics.csv"
+        self._file.unlink(missing_ok=True)  # all rows up to the checkpoint come again
+
+    @override
+    def measured(self, rows: pl.DataFrame) -> None:
+        first = not self._file.exists()
+        with open(self._file, "a", encoding="utf-8") as file:
+            file.write(rows.write_csv(include_header=first))
+
+
+class TensorBoard(Listener):
+    """Writes event files to ``tracking/tensorboard``: one run for each seed, and one for the mean over seeds.
+
+    A tag is a split and a measure, such as ``test/nDCG_at_10``; the step is the round.
+
+    Raises:
+        MissingExtraError: tensorboardX is not installed.
+    """
+
+    def __init__(self):
+        require("tracking", "Following a run with TensorBoard", "tensorboardX")
+        from tensorboardX import SummaryWriter
+
+        self._open = SummaryWriter
+        self._writers: dict[str, Any] = {}
+
+    @override
+    def started(self, folder: Path, config: Any, done: int) -> None:
+        self._home = folder / FOLDER / "tensorboard"
+        self._written = done if self._home.exists() else -1
+
+    @override
+    def measured(self, rows: pl.DataFrame) -> None:
+        rows = rows.filter(pl.col("round") > self._written)
+        for (seed,), mine in rows.partition_by("seed", as_dict=True).items():
+            self._write(f"seed{seed}", mine)
+        self._write("mean", _means(rows))
+        for writer in self._writers.values():
+            writer.flush()
+
+    def _write(self, name: str, rows: pl.DataFrame) -> None:
+        if name not in self._writers:
+            # What an earlier process wrote of rounds after its checkpoint does not count any more.
+            purge = self._written + 1 if self._written >= 0 else None
+            # Files are named after the second in which they were opened, which two processes may share.
+            own = f".{self._written + 1:09d}"
+            self._writers[name] = self._open(str(self._home / name), purge_step=purge, filename_suffix=own)
+        for split, measure, round_, value in rows.select("split", "measure", "round", "value").iter_rows():
+            self._writers[name].add_scalar(_metric_name(f"{split}/{measure}").replace(" ", "_"), value, round_)
+
+    @override
+    def done(self) -> None:
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
+
+
+class MlFlow(Listener):
+    """Logs a run of MLflow: settings as parameters, means over seeds as metrics whose step is the round.
+
+    It goes to where ``MLFLOW_TRACKING_URI`` says, else into a SQLite file in ``tracking`` beside the run's other files.
+    The experiment is ``MLFLOW_EXPERIMENT_NAME``, else ``fedrank``.
+
+    Raises:
+        MissingExtraError: mlflow-skinny is not installed.
+    """
+
+    def __init__(self):
+        require("tracking", "Following a run with MLflow", "mlflow", "sqlalchemy", "alembic")
+        import mlflow
+
+        self._mlflow: Any = mlflow  # its names are made at run time
+
+    @override
+    def started(self, folder: Path, config: Any, done: int) -> None:
+        address = os.environ.get("MLFLOW_TRACKING_URI")
+        if not address:
+            (folder / FOLDER).mkdir(exist_ok=True)
+            address = f"sqlite:///{(folder / FOLDER / 'mlflow.db').resolve()}"
+        self._client = self._mlflow.MlflowClient(tracking_uri=address)
+        remembered = _remembered(folder)
+        self._last: dict[str, int] = {}
+        self._rounds, self._reached = config.rounds, done
+        if "mlflow_run" not in remembered:
+            self._run = self._create(folder, config)
+            _remember(folder, {**remembered, "mlflow_run": self._run})
+        else:
+            self._run = str(remembered["mlflow_run"])
+            self._client.update_run(self._run, status="RUNNING")
+            for key in self._client.get_run(self._run).data.metrics:
+                self._last[key] = max(one.step for one in self._client.get_metric_history(self._run, key))
+
+    def _create(self, folder: Path, config: Any) -> str:
+        """The id of a new run with the configuration's settings."""
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "fedrank")
+        known = self._client.get_experiment_by_name(name)
+        experiment = self._client.create_experiment(name) if known is None else known.experiment_id
+        made = self._client.create_run(experiment, run_name=folder.resolve().name).info.run_id
+        entity = self._mlflow.entities.Param
+        settings = [entity(key, str(value)) for key, value in _flat(as_dict(config))]
+        for start in range(0, len(settings), 100):  # a call takes a hundred
+            self._client.log_batch(made, params=settings[start : start + 100])
+        return made
+
+    @override
+    def measured(self, rows: pl.DataFrame) -> None:
+        now = int(time.time() * 1000)
+        metrics = []
+        for split, measure, round_, value in _means(rows).iter_rows():
+            key = _metric_name(f"{split}/{measure}")
+            if round_ > self._last.get(key, -1):
+                metrics.append(self._mlflow.entities.Metric(key, value, now, round_))
+                self._last[key] = round_
+        for start in range(0, len(metrics), 1000):
+            self._client.log_batch(self._run, metrics=metrics[start : start + 1000])
+
+    @override
+    def progress(self, progress: Progress) -> None:
+        self._reached = progress.round
+
+    @override
+    def done(self) -> None:
+        self._client.set_terminated(self._run, "FINISHED" if self._reached >= self._rounds else "KILLED")
+
+
+TRACKERS: dict[str, type[Listener]] = {"csv": Csv, "tensorboard": TensorBoard, "mlflow": MlFlow}
+
+
+class Listeners(Listener):
+    """Several listeners that hear of the same run, in order.
+
+    Args:
+        members: The listeners.
+    """
+
+    def __init__(self, members: Iterable[Listener]):
+        self.members = tuple(members)
+
+    @override
+    def stage(self, text: str) -> None:
+        for member in self.members:
+            member.stage(text)
+
+    @override
+    def started(self, folder: Path, config: Any, done: int) -> None:
+        for member in self.members:
+            member.started(folder, config, done)
+
+    @override
+    def measured(self, rows: pl.DataFrame) -> None:
+        for member in self.members:
+            member.measured(rows)
+
+    @override
+    def progress(self, progress: Progress) -> None:
+        for member in self.members:
+            member.progress(progress)
+
+    @override
+    def done(self) -> None:
+        for member in self.members:
+            member.done()
+
+
+class _Remembering(Listeners):
+    """Listeners whose names are kept in the run's folder, for :func:`tracked_before`."""
+
+    def __init__(self, members: Iterable[Listener], names: Sequence[str]):
+        super().__init__(members)
+        self.names = tuple(names)
+
+    @override
+    def started(self, folder: Path, config: Any, done: int) -> None:
+        _remember(folder, {**_remembered(folder), "track": list(self.names)})
+        super().started(folder, config, done)
+
+
+def track(names: Sequence[str], beside: Listener | None = None) -> Listener:
+    """A listener that follows a run.
+
+    Args:
+        names: Of ``csv``, ``tensorboard`` and ``mlflow``.
+        beside: Another listener that hears of the same run.
+
+    Raises:
+        UnknownNameError: There is no such tracker.
+        MissingExtraError: A tracker's library is not installed; says which extra brings it.
+    """
+    for name in names:
+        if name not in TRACKERS:
+            raise UnknownNameError("tracker", name, TRACKERS)
+    if not names:
+        return beside or Listener()
+    chosen = tuple(dict.fromkeys(names))
+    return _Remembering([*([] if beside is None else [beside]), *(TRACKERS[name]() for name in chosen)], chosen)
+
+
+def tracked_before(folder: str | os.PathLike[str]) -> list[str]:
+    """The names of what followed a run until now; empty if nothing did."""
+    return list(_remembered(Path(folder)).get("track", ()))
+
+
+def _remembered(folder: Path) -> dict[str, Any]:
+    file = folder / REMEMBERED
+    try:
+        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    except ValueError as error:
+        raise RunError(f"{file}: not JSON ({error}). Delete it; the run is then followed from the start.") from error
+
+
+def _remember(folder: Path, content: dict[str, Any]) -> None:
+    write_atomically(folder / REMEMBERED, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def _means(rows: pl.DataFrame) -> pl.DataFrame:
+    """The mean over seeds: columns ``split, measure, round, value``, in the order of the rows."""
+    groups = rows.filter(pl.col("value").is_finite()).group_by("split", "measure", "round", maintain_order=True)
+    return groups.agg(pl.col("value").mean())
+
+
+def _metric_name(name: str) -> str:
+    """A name that MLflow takes: letters, digits, and some punctuation."""
+    return re.sub(r"[^\w\-. :/]+", "", name.replace("@", " at "), flags=re.ASCII)
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value

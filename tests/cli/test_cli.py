@@ -352,3 +352,13 @@ def test_tables_fit_eighty_columns_without_cutting_a_word(tokens, capsys, monkey
     lines = capsys.readouterr().out.splitlines()
     assert lines and all(len(line) <= 80 or "http" in line for line in lines)
     assert not any("…" in line for line in lines)
+
+
+@pytest.mark.usefixtures("without_page")
+def test_a_run_can_be_followed_with_a_csv_file(letor, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert call(["run", "--data", str(letor), *TINY, "--out", str(out), "--track", "csv"]) == 0
+    lines = (out / "metrics.csv").read_text().splitlines()
+    assert lines[0].startswith("seed,round,") and len(lines) > 20
+    assert call(["run", "--data", str(letor), *TINY, "--out", str(tmp_path / "other"), "--track", "cvs"]) == 1
+    assert "Did you mean 'csv'" in capsys.readouterr().err

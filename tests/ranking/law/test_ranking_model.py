@@ -1,0 +1,115 @@
+"""A ranker scores from its file alone, to the bit, what the run's own evaluation ranked by."""
+
+import dataclasses
+
+import numpy as np
+import polars as pl
+import pytest
+
+import fedrank
+from fedrank.core.errors import DataError, ModelError
+from fedrank.data import load
+from fedrank.metrics.online import max_rr
+from fedrank.ranking.data.reader import QueryReader
+from fedrank.ranking.evaluate import Evaluator
+from fedrank.ranking.model import RankingModel
+from fedrank.ranking.rankers.linear import Linear
+from fedrank.ranking.rankers.mlp import TwoLayer
+
+FEATURES, QUERIES, DOCUMENTS = 6, 5, 8
+RANKERS = {"linear": Linear(FEATURES), "mlp": TwoLayer(FEATURES, 3)}
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    features = rng.normal(50, 20, size=(QUERIES * DOCUMENTS, FEATURES))
+    features[:, 1] = np.repeat(np.arange(QUERIES), DOCUMENTS)  # the same for all documents of a query
+    return features, rng.integers(0, 3, len(features)), np.repeat(np.arange(QUERIES), DOCUMENTS)
+
+
+@pytest.fixture(params=[(name, how) for name in RANKERS for how in ("query-minmax", "none")], ids="-".join)
+def model(request):
+    name, how = request.param
+    ranker = RANKERS[name]
+    weights = np.random.default_rng(1).normal(size=ranker.size).astype(np.float32)
+    return RankingModel(ranker, weights, how, tuple(f"f{i}" for i in range(FEATURES)))
+
+
+def test_scores_are_those_by_which_the_run_ranks(model, data, tmp_path):
+    splits = load(data, QueryReader(normalise=model.normalise))
+    evaluator = Evaluator(splits, model.ranker, max_rr(), (), ("nDCG@10",), tie_orders=1)
+    read = fedrank.load(model.save(tmp_path / "ranker.safetensors"))
+    expected = evaluator.scores(model.weights[None])[0]
+    np.testing.assert_array_equal(read.score(data[0], data[2]), expected)
+    frame = pl.DataFrame(data[0], schema=list(model.feature_names))
+    np.testing.assert_array_equal(read.score(frame.select(frame.columns[::-1]), data[2]), expected)
+    told = {score.measure: score.value for score in evaluator(model.weights[None])[0]}
+    assert read.evaluate(data, ["nDCG@10"])["train"]["nDCG@10"] == told["nDCG@10"]
+    assert (
+        np.ptp(expected) > 0
+        and read.save(tmp_path / "b.safetensors").read_bytes() == (tmp_path / "ranker.safetensors").read_bytes()
+    )
+
+
+def test_scores_do_not_depend_on_what_is_scored_beside(model, data):
+    features, _, qid = data
+    whole = model.score(features, qid)
+    one = qid == 2
+    np.testing.assert_array_equal(model.score(features[one]), whole[one])
+    order = np.random.default_rng(3).permutation(DOCUMENTS)
+    np.testing.assert_array_equal(model.score(features[one][order]), whole[one][order])
+    np.testing.assert_array_equal(model.rank(features[one]), np.argsort(-whole[one], kind="stable"))
+    many = np.tile(features, (40, 1))
+    ids = np.repeat(np.arange(40 * QUERIES), DOCUMENTS)
+    np.testing.assert_array_equal(model.score(many, ids)[: len(whole)], whole)
+    assert model.score(features[:0]).shape == (0,) and model.rank(features[:0]).shape == (0,)
+    if model.normalise == "none":
+        np.testing.assert_array_equal(model.score(features[one][:3]), whole[one][:3])
+    else:  # unnormalised features of any scale are normalised by the model
+        np.testing.assert_allclose(model.score(features[one] * 8 - 3), whole[one], rtol=1e-5, atol=1e-5)
+
+
+def test_onnx_gives_the_same_scores(model, data, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(model.to_onnx(tmp_path / "r.onnx"), providers=["CPUExecutionProvider"])
+    features = data[0][:DOCUMENTS].astype(np.float32)
+    (found,) = session.run(None, {"features": features})
+    expected = model.score(features)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
+
+
+def test_a_trec_run_is_worth_to_another_tool_what_the_model_says(model, data):
+    measures = pytest.importorskip("ir_measures")
+    model = dataclasses.replace(model, weights=np.abs(model.weights))  # no unit is silent, so that nothing ties
+    run = [line.split() for line in model.trec_run(data)]
+    assert len({float(line[4]) for line in run}) == len(run), "ties would be ordered in another way"
+    qid = data[2]
+    grades = [
+        measures.Qrel(str(qid[row]), f"{qid[row]}-{row % DOCUMENTS + 1}", int(label))
+        for row, label in enumerate(data[1])
+    ]
+    scored = [measures.ScoredDoc(query, document, float(score)) for query, _, document, _, score, _ in run]
+    gains = {0: 0, 1: 1, 2: 3}
+    found = measures.calc_aggregate([measures.nDCG(gains=gains) @ 10], grades, scored)
+    expected = model.evaluate(data, ["nDCG@10"])["train"]["nDCG@10"]
+    np.testing.assert_allclose(next(iter(found.values())), expected, rtol=1e-6)
+
+
+def test_what_does_not_fit_is_refused_by_name(data, tmp_path):
+    names = tuple(f"f{i}" for i in range(FEATURES))
+    model = RankingModel(Linear(FEATURES), np.ones(FEATURES, np.float32), "none", names)
+    frame = pl.DataFrame(data[0], schema=list(names))
+    with pytest.raises(DataError, match="'f3'"):
+        model.score(frame.drop("f3"))
+    with pytest.raises(DataError, match="5"):
+        model.score(data[0][:, :5])
+    with pytest.raises(DataError, match="qid"):
+        model.score(data[0], [1])
+    with pytest.raises(DataError, match="7"):
+        model.evaluate((np.hstack([data[0], data[0][:, :1]]), *data[1:]))
+    with pytest.raises(DataError, match="test"):
+        list(model.trec_run(data, part="test"))
+    with pytest.raises(ModelError, match="6"):
+        RankingModel(Linear(FEATURES), np.ones(3, np.float32))
+    assert np.isfinite(model.score(np.full((2, FEATURES), 1e37))).all()

@@ -1,0 +1,123 @@
+"""A model of texts scores from its file alone, to the bit, what the run's own evaluation saw."""
+
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+import pytest
+from text_worlds import small_federation, small_texts
+
+import fedrank
+from fedrank.core.errors import DataError, ModelError, UnknownNameError
+from fedrank.engine.scoring import blocks
+from fedrank.engine.scoring import scores as scored
+from fedrank.texts.data.features import NAMES, statistics_of
+from fedrank.texts.graded import LOSSES, GradedLearner
+from fedrank.texts.model import TextModel
+from fedrank.texts.scores import ROWS
+from fedrank.texts.silo_sketch.setup.rows import RowSettings, moments, own_rows, scale_of, scaled
+
+N = len(NAMES)
+
+
+def _rows(number):
+    """The rows of a silo before and after they are scaled."""
+    silo, federation = small_texts()[number], small_federation()
+    settings = RowSettings(depth=4, negatives=1)
+    raw = own_rows(silo, lambda words: statistics_of(federation.silos, words), settings)
+    shape = (*raw["where"].shape[:1], 1)
+    empty = {"cross_x": np.zeros((*shape, N), np.float32), "cross_where": np.zeros(shape, bool)}
+    return raw, {how: scaled(raw | empty, RowSettings(scale=how)) for how in ("silo", "query")}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return [_rows(number) for number in range(2)]
+
+
+def _model(rows, loss="listwise", scaling="silo"):
+    learner = GradedLearner(N, 3, loss)
+    weights = np.random.default_rng(4).normal(size=learner.size).astype(np.float32)
+    scales = {f"silo {i}": tuple(after["silo"][k] for k in ("mean", "deviation")) for i, (_, after) in enumerate(rows)}
+    return TextModel(learner, weights, scaling, scales if scaling == "silo" else {})
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_scores_are_those_by_which_the_run_ranks(loss, rows, tmp_path):
+    model = fedrank.load(_model(rows, loss).save(tmp_path / "texts.safetensors"))
+    for number, (raw, after) in enumerate(rows):
+        where = raw["where"]
+        x = after["silo"]["x"]
+        everything = scored(model.learner, model.weights, blocks(x.reshape(-1, N), ROWS), where.size)
+        found = model.score(raw["x"][where], silo=f"silo {number}")
+        np.testing.assert_array_equal(found, everything.reshape(where.shape)[where])
+        assert np.ptp(found) > 1e-3
+
+
+def test_lists_scaled_by_themselves_are_scored_as_in_the_run(rows):
+    model = _model(rows, scaling="query")
+    raw, after = rows[0]
+    where = raw["where"]
+    qid = np.repeat(np.arange(len(where)), where.sum(axis=1))
+    expected = scored(model.learner, model.weights, blocks(after["query"]["x"].reshape(-1, N), ROWS), where.size)
+    np.testing.assert_array_equal(model.score(raw["x"][where], qid), expected.reshape(where.shape)[where])
+    with pytest.raises(DataError, match="qid"):
+        model.score(raw["x"][where], [0])
+    with pytest.raises(ModelError):
+        model.layers()
+
+
+def test_a_file_gives_the_same_bits_whatever_is_scored_beside(rows, tmp_path):
+    model = _model(rows).for_silo("silo 1")
+    read = fedrank.load(model.save(tmp_path / "a.safetensors"))
+    features = np.random.default_rng(0).normal(size=(9, N)).astype(np.float32)
+    found = model.score(features)
+    np.testing.assert_array_equal(read.score(features), found)
+    np.testing.assert_array_equal(read.score(features[::-1])[::-1], found)
+    np.testing.assert_array_equal(read.score(features[3:4]), found[3:4])
+    np.testing.assert_array_equal(read.score(pl.DataFrame(features[:, ::-1], schema=list(NAMES[::-1]))), found)
+    assert read.score(features[:0]).shape == (0,)
+    assert read.save(tmp_path / "b.safetensors").read_bytes() == (tmp_path / "a.safetensors").read_bytes()
+
+
+def test_onnx_gives_the_same_scores(rows, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    model = _model(rows, "regression").for_silo("silo 0")
+    features = rows[0][0]["x"][rows[0][0]["where"]]
+    session = runtime.InferenceSession(model.to_onnx(tmp_path / "texts.onnx"), providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"features": features})
+    expected = model.score(features)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
+    with pytest.raises(ModelError):
+        _model(rows, "classification").to_onnx(tmp_path / "no.onnx")
+
+
+def test_texts_are_ranked_by_what_they_say(rows):
+    learner = GradedLearner(N, 3, "regression")
+    weights = np.zeros(learner.size, np.float32)
+    weights[NAMES.index("body BM25")] = 1
+    model = TextModel(learner, weights, "silo", {"mine": (np.zeros(N), np.ones(N))})
+    documents = ["Boats at sea.", ("Cats", "The cat sleeps; cats purr."), "A dog barks at the cat in the garden."]
+    assert model.rank_texts("cats", documents).tolist() == [1, 2, 0]
+    assert model.score_texts("cats", documents)[0] == 0
+    with pytest.raises(DataError):
+        model.score_texts("cats", [])
+
+
+def test_what_does_not_fit_is_refused_by_name(rows):
+    model = _model(rows)
+    with pytest.raises(ModelError, match="silo"):
+        model.score(np.zeros((1, N)))
+    with pytest.raises(UnknownNameError, match="nowhere"):
+        model.score(np.zeros((1, N)), silo="nowhere")
+    with pytest.raises(DataError, match=NAMES[3]):
+        model.score(pl.DataFrame({name: [0.0] for name in NAMES if name != NAMES[3]}), silo="silo 0")
+    with pytest.raises(DataError, match=NAMES[2]):
+        model.score([[0, 0, 1e300, *[0] * (N - 3)]], silo="silo 0")
+    with pytest.raises(ModelError, match="fitted"):
+        TextModel(model.learner, model.weights).score(np.zeros((1, N)))
+    raw, after = rows[0]
+    training = raw["x"][raw["where"] & (raw["part"] == 0)[:, None]]
+    fitted = TextModel(model.learner, model.weights).fitted(training, "mine")
+    np.testing.assert_array_equal(fitted.scales["mine"], scale_of(*moments(raw)))
+    np.testing.assert_array_equal(fitted.scales["mine"][0], after["silo"]["mean"])
+    assert jnp.isfinite(fitted.score(np.full((1, N), 1e30))).all()

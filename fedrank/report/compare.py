@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from fedrank.core.errors import ConfigError
-from fedrank.report import describe, figures, svg, tables
+from fedrank.report import describe, figures, sentences, svg, tables
+from fedrank.report.compare_opening import comparison_opening
 from fedrank.report.html import Html, document, h, join, section
 from fedrank.report.load import load
+from fedrank.report.opening import head
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
@@ -280,15 +282,20 @@ def write_comparison(folders: Sequence[str | os.PathLike[str]], out: str | os.Pa
     charts, spent = _charts(runs), privacy_table(runs, "run")
     for name, chart in charts.items():
         figures.save(chart, folder / "figures" / f"{name}.png")
+    final, differs = comparison_table(runs), changed_settings(runs)
+    together = comparison_table(runs, pool=True) if pooled else None
+    opening = comparison_opening(runs, together if together and len(pools(runs)) > 1 else final, differs, list(charts))
+    drawn = charts.get(opening.chart)
+    first = None if drawn is None else svg.figure(drawn, opening.chart, opening.description)
+    rest = {name: chart for name, chart in charts.items() if name != opening.chart}
+    caveats = dict.fromkeys(caveat for run in runs.values() for caveat in sentences.unsaid(run))
     page = document(
-        f"{len(runs)} runs – fedrank comparison",
-        h("header", h("h1", f"{len(runs)} runs compared"), h("p", _names(runs), class_="lead")),
-        section("settings", "What differs", tables.to_html(changed_settings(runs), code=("key",)), _refusals(runs)),
-        section("curves", "How they learnt", _curves(charts, runs)),
-        section("pooled", "Final values, pooled", tables.to_html(comparison_table(runs, pool=True)))
-        if pooled
-        else None,
-        section("final", "Final values", tables.to_html(comparison_table(runs))),
+        f"{opening.title} – fedrank",
+        head(opening, _names(runs), caveats, first, _refusals(runs)),
+        section("settings", "What differs", tables.to_html(differs, code=("key",))),
+        section("curves", "How they learnt", _curves(rest, runs)) if rest or not charts else None,
+        section("pooled", "Final values, pooled", tables.to_html(together)) if together is not None else None,
+        section("final", "Final values", tables.to_html(final)),
         section("privacy", "Privacy", tables.to_html(spent)) if spent is not None else None,
         h("footer", "Made by fedrank from the files of the run directories alone."),
     )
@@ -301,7 +308,8 @@ def write_comparison(folders: Sequence[str | os.PathLike[str]], out: str | os.Pa
 def _refusals(runs: Mapping[str, Run]) -> Html | None:
     """Why runs cannot be compared with the first, as a list; None if all can."""
     lines = refused_words(runs)
-    return h("ul", *(h("li", line) for line in lines), class_="caveat") if lines else None
+    items = h("ul", *(h("li", line) for line in lines))
+    return h("div", items, class_="warning", role="note", aria_label="Not compared") if lines else None
 
 
 def refused_words(runs: Mapping[str, Run], *, pool: bool = False) -> list[str]:
@@ -311,14 +319,14 @@ def refused_words(runs: Mapping[str, Run], *, pool: bool = False) -> list[str]:
     return [f"{label} cannot be compared with {first}: {'; '.join(why)}." for label, why in found.items()]
 
 
-def privacy_table(runs: dict[str, Run], head: str) -> Table | None:
+def privacy_table(runs: dict[str, Run], heading: str) -> Table | None:
     """What the runs spend of privacy, where their task has a table of it; None if none has.
 
     Args:
         runs: By label.
-        head: Title of the column of labels.
+        heading: Title of the column of labels.
     """
-    made = (first.shown.privacy_table(runs, head) for first in runs.values())
+    made = (first.shown.privacy_table(runs, heading) for first in runs.values())
     return next((table for table in made if table is not None), None)
 
 

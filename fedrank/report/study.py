@@ -14,6 +14,7 @@ from fedrank.report import describe, figures, svg, tables
 from fedrank.report.budget import budget_table
 from fedrank.report.compare import privacy_table
 from fedrank.report.html import Html, document, h, section
+from fedrank.report.opening import Number, Opening, head
 from fedrank.report.run import Run
 from fedrank.report.significance_table import significance_table
 from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
@@ -148,25 +149,23 @@ def write_study_page(paper: Paper, shown: Sequence[StudyRuns], folder: Path) -> 
         The page's file.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    parts, links = [], []
+    parts, first = [], None
     for one in shown:
         drawn = charts(one)
         for name, chart in drawn.items():
             figures.save(chart, folder / "figures" / f"{name}.png")
+        if first is None and drawn:
+            name, chart = next(iter(drawn.items()))
+            first = svg.figure(chart, f"first-{name}", _described(name))
         parts.append(_section(paper, one, drawn))
-        links.append(h("a", one.study.title.split(":")[0], href=f"#{one.study.name}"))
     text = json.dumps(results(paper, shown), indent=1, ensure_ascii=False)
     (folder / "results.json").write_text(text + "\n", encoding="utf-8")
     quick = [s.fraction for s in shown if s.fraction < 1]
+    opening = study_opening(paper, shown)
+    caveats = [f"A quick look: {describe.number(quick[0] * 100)} % of the rounds"] if quick else []
     page = document(
-        f"{paper.title} – fedrank reproduction",
-        h("header", h("h1", paper.title), h("p", "The paper's numbers beside ours.", class_="lead")),
-        *(
-            [h("p", f"A quick look: {describe.number(quick[0] * 100)} % of the rounds.", class_="caveat")]
-            if quick
-            else []
-        ),
-        h("nav", *links, aria_label="Sections"),
+        f"{opening.title} – fedrank",
+        head(opening, f"Reproduction: {paper.name}", caveats, first),
         *parts,
         h("footer", "Made by fedrank from the files of the run directories alone."),
     )
@@ -175,16 +174,54 @@ def write_study_page(paper: Paper, shown: Sequence[StudyRuns], folder: Path) -> 
     return file
 
 
+def study_opening(paper: Paper, shown: Sequence[StudyRuns]) -> Opening:
+    """Title, sentence and numbers of a reproduction: how many printed numbers its intervals hold."""
+    gaps = [
+        row["gap"]
+        for one in shown
+        if one.runs
+        for row in table(paper, one).rows
+        if isinstance(row.get("gap"), Estimate)
+    ]
+    judged = [gap for gap in gaps if gap.half is not None]
+    met = sum(abs(gap.mean) <= gap.half for gap in judged)
+    seeds = sorted({len(run.seeds) for one in shown for _, run in one.runs})
+    missing = sum(bool(one.missing) for one in shown)
+    if judged:
+        sentence = (
+            f"Of {len(judged)} numbers that the paper prints and we measured, {met} lie within our 95 % intervals."
+        )
+    elif gaps:
+        sentence = f"We measured {len(gaps)} numbers that the paper prints, without an interval: one seed each."
+    else:
+        sentence = "None of what is shown here has a printed number to be compared with."
+    if missing:
+        sentence += f" {missing} of {len(shown)} studies did not run: their data is not here."
+    numbers = []
+    if judged:
+        far = max(judged, key=lambda gap: abs(gap.mean))
+        numbers.append(Number("Printed numbers within our intervals", f"{met} of {len(judged)}"))
+        numbers.append(Number("Largest distance, ours − paper", describe.measured(far, signed=True)))
+    if seeds:
+        runs = sum(len(one.runs) for one in shown)
+        numbers.append(
+            Number("Runs", f"{runs:,}", f"{' or '.join(map(str, seeds))} seed{'' if seeds == [1] else 's'} each")
+        )
+        numbers.append(Number("Time of all runs", f"{sum(map(_seconds, shown)) / 60:,.1f} min"))
+    return Opening(f"{paper.title}: the paper’s numbers beside ours", sentence, tuple(numbers))
+
+
+def _described(name: str) -> str:
+    return f"Learning curves: {name}. The final values are in the table below."
+
+
 def _label(variation: Variation) -> str:
     return str(variation.where.get("case") or variation.name)
 
 
 def _section(paper: Paper, shown: StudyRuns, drawn: Mapping[str, Any]) -> Html:
     study = shown.study
-    pictures = [
-        svg.figure(chart, name, f"Learning curves: {name}. The final values are in the table below.")
-        for name, chart in drawn.items()
-    ]
+    pictures = [svg.figure(chart, name, _described(name)) for name, chart in drawn.items()]
     return section(
         study.name,
         study.title,

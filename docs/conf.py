@@ -1,6 +1,7 @@
 """Settings of the documentation; `make docs` builds it, and a warning is an error."""
 
 import importlib.metadata
+import os
 import sys
 from pathlib import Path
 
@@ -17,9 +18,29 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
+    "sphinx_gallery.gen_gallery",
     "sphinx_copybutton",
     "sphinxcontrib.bibtex",
 ]
+
+# Scripts that are run, with what they print and draw. FEDRANK_DOCS_RUN=0 shows them without running them: minutes less.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+sphinx_gallery_conf = {
+    "examples_dirs": ["../examples/gallery"],
+    "gallery_dirs": ["gallery"],
+    "filename_pattern": r"plot_",
+    "plot_gallery": os.environ.get("FEDRANK_DOCS_RUN", "1") != "0",
+    "only_warn_on_example_error": False,
+    "abort_on_example_error": True,
+    "image_scrapers": (),
+    "reset_modules": (),
+    "capture_repr": ("_repr_html_", "__repr__"),
+    "ignore_repr_types": r"<class 'NoneType'>",
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+    "write_computation_times": False,
+}
 
 # The pages under generated/ are included by pages of reference/; the API's pages are pages of their own.
 exclude_patterns = ["_build", "generated/parts"]

@@ -49,6 +49,22 @@ def test_snippets_compile_and_their_imports_exist(code):
         assert attribute is None or hasattr(loaded, attribute), f"there is no {attribute} in {module}"
 
 
+GALLERY = sorted((ROOT / "examples" / "gallery").glob("plot_*.py"))
+
+
+@pytest.mark.minutes
+@pytest.mark.parametrize("script", GALLERY, ids=name)
+def test_gallery_scripts_run(script, tmp_path):
+    ran = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip(), f"{name(script)} prints nothing"
+
+
+def test_the_gallery_has_the_examples_that_people_look_for():
+    wanted = "first_ranker own_data own_ranker own_protocol privacy attack hospitals texts slates hub flower export"
+    assert all(any(word in script.stem for script in GALLERY) for word in [*wanted.split(), "compare"])
+
+
 # Four processes that learn for minutes; tests/deploy/contract/test_platform_processes.py runs the like.
 _LONG = "two_platforms.py"
 

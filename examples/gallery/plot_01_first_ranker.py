@@ -1,0 +1,29 @@
+"""
+A ranker from clicks
+====================
+
+Two hundred simulated devices rank, their users click, and each device sends nine bytes a round. The server's ranker
+gets better. Queries and clicks are made up by a program.
+"""
+
+import fedrank
+
+result = fedrank.run("foltr-es", clients=200, rounds=40, seeds=2, evaluation__every=10)
+
+# %%
+# The final values beside a ranker that was trained on relevance labels. An interval is about seeds.
+
+print(result.final.select("split", "measure", "ranker", "ranker ±", "baseline"))
+
+# %%
+# What left a device, and what is promised about it: the ε of one interaction, and of a user over the whole run.
+
+sent = {(entry.sender, entry.message): entry.bytes_each for entry in result.ledger}
+print(sent)
+for promise in result.privacy.promises:
+    print(f"{promise.unit}: ε = {promise.epsilon:.1f} ({promise.basis})")
+
+# %%
+# In a notebook a result shows itself.
+
+result

@@ -13,7 +13,7 @@ result = fedrank.run("foltr-es", clients=200, rounds=40, seeds=2, evaluation__ev
 # %%
 # The final values beside a ranker that was trained on relevance labels. An interval is about seeds.
 
-print(result.final.select("split", "measure", "ranker", "ranker ±", "baseline"))
+print(result.final.select("split", "measure", "learnt", "learnt ±", "MSE (labels)"))
 
 # %%
 # What left a device, and what is promised about it: the ε of one interaction, and of a user over the whole run.

@@ -15,7 +15,7 @@ rows = []
 for p in (1.0, 0.9, 0.5, 0.25):
     result = fedrank.train("foltr-es", clients=300, rounds=40, privacy__p=p)
     test = result.final.filter(split="test", measure="nDCG@10")
-    row = {"p": p, "nDCG@10": test["ranker"].item()}
+    row = {"p": p, "nDCG@10": test["learnt"].item()}
     for promise in result.privacy.promises:
         if promise.basis != "privacy loss distribution":
             row[f"ε of one {promise.unit}"] = promise.epsilon

@@ -20,7 +20,7 @@ for name, settings in {
 }.items():
     result = fedrank.run("foltr-es", clients=400, rounds=40, seeds=3, evaluation__every=40, **settings)
     test = result.final.filter(split="test", measure="nDCG@10")
-    rows.append({"": name, "nDCG@10": test["ranker"].item(), "±": test["ranker ±"].item()})
+    rows.append({"": name, "nDCG@10": test["learnt"].item(), "±": test["learnt ±"].item()})
 print(pl.DataFrame(rows))
 
 result

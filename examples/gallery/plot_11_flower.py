@@ -16,7 +16,7 @@ from fedrank.deploy.flower.local import LocalNetwork
 from fedrank.deploy.flower.serving import serve
 
 folder = Path(tempfile.mkdtemp())
-table = {"protocol": "foltr-es", "clients": 20, "rounds": 5, "checkpoint-dir": str(folder)}
+table = {"protocol": "foltr-es", "clients": 20, "num-server-rounds": 5, "checkpoint-dir": str(folder)}
 serve(table, LocalNetwork(table))
 print(sorted(path.name for path in folder.iterdir()))
 

@@ -18,8 +18,8 @@ from fedrank.engine.model import Model, model_of_run, read_model
 from fedrank.report.html import h
 from fedrank.report.load import load
 from fedrank.report.run import Run
-from fedrank.report.statistics import Estimate
-from fedrank.report.tables import to_html, to_json
+from fedrank.report.statistics import Estimate, Interval
+from fedrank.report.tables import to_html
 
 if TYPE_CHECKING:
     import polars as pl
@@ -66,12 +66,15 @@ class Result:
     def final(self) -> pl.DataFrame:
         """Values after the last round beside the baselines: the final table of the page as a polars frame.
 
-        An estimate is two columns, such as ``ranker``, the mean over seeds, and ``ranker ±``, half its 95 % interval.
+        Columns are named as on the page, but for ``learnt``, the method's own value. An estimate is followed by a
+        column with half its 95 % interval over seeds, such as ``learnt ±``; an interval that need not be symmetric by
+        two, ``low`` and ``high``.
         """
         import polars as pl
 
-        rows = self.run.shown.final(self.run).rows
-        return pl.DataFrame([_flat(row) for row in rows], infer_schema_length=None)
+        table = self.run.shown.final(self.run)
+        names = {column.key: "learnt" if column.key == "ranker" else column.title for column in table.columns}
+        return pl.DataFrame([_flat(row, names) for row in table.rows], infer_schema_length=None)
 
     @property
     def ledger(self) -> Ledger:
@@ -166,14 +169,15 @@ class Result:
         return h("div", *shown, to_html(run.shown.final(run)), style=f"{colours}max-width:60em;background:#fff")
 
 
-def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of a table with numbers in place of estimates."""
+def _flat(row: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """A row of a table with numbers in place of estimates; names are those of its columns."""
     out: dict[str, Any] = {}
-    for key, value in row.items():
+    for key, name in names.items():
+        value = row.get(key)
         if isinstance(value, Estimate):
-            low, high = to_json(value.low), to_json(value.high)
-            out[key] = value.mean
-            out[f"{key} ±"] = None if low is None or high is None else (high - low) / 2
+            out |= {name: value.mean, f"{name} ±": value.half}
+        elif isinstance(value, Interval):
+            out |= {name: value.mean, f"{name} low": value.low, f"{name} high": value.high}
         else:
-            out[key] = value if isinstance(value, str | int | float | bool | None) else str(value)
+            out[name] = value if isinstance(value, str | int | float | bool | None) else str(value)
     return out

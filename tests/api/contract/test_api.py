@@ -64,7 +64,7 @@ def test_a_result_has_numbers_ledger_privacy_and_models(result):
         "value"
     ].mean()
     final = result.final.filter(pl.col("split") == "train", pl.col("measure") == "nDCG@10")
-    assert final["ranker"].item() == pytest.approx(mean) and final["ranker ±"].item() > 0
+    assert final["learnt"].item() == pytest.approx(mean) and final["learnt ±"].item() > 0
     assert {entry.bytes_each for entry in result.ledger if entry.sender == "parties"} == {9}
     assert result.privacy.epsilon_round > 0 and result.privacy.not_covered
     assert result.model().about["seed"] == 0 and result.model(1).about["seed"] == 1

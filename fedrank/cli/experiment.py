@@ -6,7 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Parameter
 
@@ -119,6 +119,10 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
         /,
         *,
         vary: list[str] | None = None,
+        search: Literal["grid", "optuna"] = "grid",
+        trials: int = 20,
+        measure: str = "",
+        minimise: Annotated[bool, Parameter(negative="")] = False,
         config: known = default,  # type: ignore[valid-type]
         out: Path | None = None,
         track: Track = None,
@@ -130,7 +134,13 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
         Args:
             source: A protocol (see fedrank protocols), or a TOML file with a table [vary]; flags win over the file.
             config: What the experiments have in common.
-            vary: A setting and its values, such as privacy.p=0.25,0.5,1; repeat it for combinations.
+            vary: A setting and its values, such as privacy.p=0.25,0.5,1, or several of them for combinations; with
+                --search optuna also a range, such as sigma=0.001..0.1:log or clients=10..50.
+            search: Run every combination, or let Optuna choose settings by what they bring.
+            trials: optuna: number of runs in all.
+            measure: optuna: what is to be best, such as 'vali: nDCG@10'; by default the first validation measure. The
+                test part is shown for the best run only.
+            minimise: optuna: less is better.
             out: Directory of the runs; by default one in runs, named after the file or what varies.
             track: Write measures of each run while it goes on: csv, tensorboard, mlflow, or several of them.
             quiet: No progress.
@@ -139,6 +149,22 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
         from fedrank.cli.report import compare_runs
         from fedrank.engine.sweep import run_sweep
 
+        if search == "optuna":
+            from fedrank.cli.search import search_settings
+
+            stem = Path(source).stem if source.endswith(".toml") else protocol
+            place = out or _RUNS / f"search-{stem}"
+            search_settings(
+                config,
+                vary or [],
+                place,
+                trials=trials,
+                measure=measure,
+                minimise=minimise,
+                listener=lambda name: _listener(quiet, name, track or ()),
+                as_json=as_json,
+            )
+            return
         lists, cases = parse_vary(vary or []), []
         if source.endswith(".toml"):
             _, in_file, cases = read_sweep(source)
@@ -159,7 +185,13 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
         chosen.__annotations__[short] = kind
     chosen.__annotations__ |= {"source": str, "out": Path | None, "return": None}
     if name == "sweep":
-        chosen.__annotations__["vary"] = list[str] | None
+        chosen.__annotations__ |= {
+            "vary": list[str] | None,
+            "search": Literal["grid", "optuna"],
+            "trials": int,
+            "measure": str,
+            "minimise": Annotated[bool, Parameter(negative="")],
+        }
     return chosen
 
 

@@ -239,6 +239,7 @@ def test_every_protocol_reads_its_flags(protocol, tmp_path, monkeypatch):
         (["report", "absent"], 1, "absent"),
         (["sweep", "--vary", "clients"], 1, "--vary"),
         (["sweep"], 1, "--vary"),
+        (["sweep", "--search", "optuna", "--vary", "clients=1..2", "--measure", "test: nDCG@10"], 1, "test part"),
     ],
 )
 def test_mistakes_are_told_in_a_line_with_what_to_do(tokens, status, says, capsys, tmp_path, monkeypatch):
@@ -362,3 +363,22 @@ def test_a_run_can_be_followed_with_a_csv_file(letor, tmp_path, capsys):
     assert lines[0].startswith("seed,round,") and len(lines) > 20
     assert call(["run", "--data", str(letor), *TINY, "--out", str(tmp_path / "other"), "--track", "cvs"]) == 1
     assert "Did you mean 'csv'" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_page")
+def test_a_search_shows_its_trials_and_the_test_part_of_the_best_only(tmp_path, capsys):
+    out = tmp_path / "search"
+    asked = ["sweep", *TINY, "--search", "optuna", "--vary", "learning_rate=0.001..0.1:log"]
+    asked += ["--measure", "vali: nDCG@10", "--out", str(out)]
+    assert call([*asked, "--trials", "2", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert call([*asked, "--trials", "3"]) == 0
+    text = capsys.readouterr().out
+    assert call([*asked, "--trials", "3", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["trials"]) == 3 and found["trials"][:2] == first["trials"] and found["measure"] == "vali: nDCG@10"
+    assert found["best"]["value"] == max(trial["value"] for trial in found["trials"])
+    assert all(0.001 <= trial["settings"]["learning_rate"] <= 0.1 for trial in found["trials"])
+    assert f"{found['best']['value']:.4f}" in text and text.count("test ") == 1 and "…" not in text
+    assert len((out / "trials.csv").read_text().splitlines()) == 4

@@ -121,7 +121,7 @@ def run_search(
         RunError: The folder holds a search of something else.
     """
     require("optuna", "A search", "optuna")
-    import optuna
+    import optuna  # pyright: ignore[reportMissingImports]
 
     if not space or trials < 1:
         raise ConfigError(f"a search needs a setting to vary and a trial at least; got {len(space)} and {trials}.")

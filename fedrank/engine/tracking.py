@@ -59,7 +59,7 @@ class TensorBoard(Listener):
 
     def __init__(self):
         require("tracking", "Following a run with TensorBoard", "tensorboardX")
-        from tensorboardX import SummaryWriter
+        from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
 
         self._open = SummaryWriter
         self._writers: dict[str, Any] = {}
@@ -107,7 +107,7 @@ class MlFlow(Listener):
 
     def __init__(self):
         require("tracking", "Following a run with MLflow", "mlflow", "sqlalchemy", "alembic")
-        import mlflow
+        import mlflow  # pyright: ignore[reportMissingImports]
 
         self._mlflow: Any = mlflow  # its names are made at run time
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import inspect
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from fedrank.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from fedrank.engine.model import Model
 
 AsJson = Annotated[bool, Parameter(name="--json", negative="")]
 
@@ -120,13 +117,13 @@ def export(model: Path, out: Path, /, *, seed: int | None = None, party: str | N
     getattr(_load(model, seed, party), writes[out.suffix])(out)
 
 
-def _load(path: Path, seed: int | None, party: str | None) -> Model:
+def _load(path: Path, seed: int | None, party: str | None) -> Any:
     from fedrank.api.training import load
 
     return load(path, seed=seed, party=party)
 
 
-def _given(method: Any, model: Model, **flags: Any) -> dict[str, Any]:
+def _given(method: Any, model: Any, **flags: Any) -> dict[str, Any]:
     """The flags that were given, as arguments of a model's method.
 
     Raises:

@@ -51,7 +51,7 @@ from fedrank.ranking.foltr_es import FoltrES
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
 from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers.base import RANKERS, Ranker
-from fedrank.ranking.rankers.own import as_ranker
+from fedrank.ranking.rankers.given import as_ranker
 from fedrank.ranking.sessions.devices import devices
 
 #: Results shown to a user.

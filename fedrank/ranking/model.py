@@ -26,9 +26,9 @@ from fedrank.ranking.data.reader import QueryReader
 from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.evaluate import Measurement
 from fedrank.ranking.rankers.base import RANKERS, Ranker
+from fedrank.ranking.rankers.given import as_ranker
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
-from fedrank.ranking.rankers.own import as_ranker
 
 #: Offline measures of :meth:`RankingModel.evaluate`, unless told otherwise.
 MEASURES = ("nDCG@10", "RR@10")

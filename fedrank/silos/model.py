@@ -50,6 +50,8 @@ class SiloModel(Model):
         names: Names of the features in their order; empty where nobody knows them.
         coding: How columns of a table become the features.
         label: What label 1 means.
+        tells_standards: Whether mean and deviation are among the tensors, too. Those of a model of pooled rows are not:
+            each silo's rows were standardised by its own.
         about: Where the model comes from.
     """
 
@@ -63,6 +65,7 @@ class SiloModel(Model):
     names: tuple[str, ...] = ()
     coding: Coding = field(default_factory=Coding)
     label: str = ""
+    tells_standards: bool = True
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
@@ -97,13 +100,14 @@ class SiloModel(Model):
             "statistics": None if self.statistics is None else self.statistics.tolist(),
             "coding": self.coding.as_json(),
             "label": self.label,
+            "tells_standards": self.tells_standards,
         }
 
     @property
     @override
     def tensors(self) -> dict[str, np.ndarray]:
         out = self.network.tensors(self.weights)
-        if self.mean is None or self.deviation is None:
+        if self.mean is None or self.deviation is None or not self.tells_standards:
             return out
         # Divided by infinity a constant column is 0, as it should be.
         return {**out, "input.mean": self.mean, "input.deviation": np.where(self.deviation > 0, self.deviation, np.inf)}
@@ -135,6 +139,7 @@ class SiloModel(Model):
             tuple(architecture["feature_names"]),
             Coding.from_json(architecture["coding"]),
             architecture["label"],
+            architecture["tells_standards"],
             about,
         )
 

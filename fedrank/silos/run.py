@@ -39,6 +39,7 @@ from fedrank.silos.data.splits import standards
 from fedrank.silos.evaluate import SiloEvaluator, models_of
 from fedrank.silos.evidence import against, evidence
 from fedrank.silos.model import SiloModel
+from fedrank.silos.personalised import Pooled
 
 #: Suffix of a measure's name for each model of :meth:`SiloProtocol.models`.
 MODELS = {"last": "", "best": ", best so far"}
@@ -406,5 +407,6 @@ def silo_model(
         names=e.table.feature_names,
         coding=e.table.coding,
         label=e.table.label,
+        tells_standards=not isinstance(e.protocol, Pooled),
         about={**about, "party": e.names[target]},
     )

@@ -84,9 +84,9 @@ class SlateModel(Model):
         own: Any = None,
     ) -> SlateModel:
         config = architecture["config"]
-        mine = own if isinstance(own, FedSlate) else None
-        world = None if mine is not None else own
-        protocol = experiment_of(from_dict(dict(config)), mine, world).protocol
+        settings = from_dict(dict(config))
+        made = experiment_of(settings, own) if isinstance(own, FedSlate) else experiment_of(settings, None, own)
+        protocol = made.protocol
         if not isinstance(protocol, FedSlate):
             raise ModelError(f"its protocol is a {type(protocol).__name__}, which does not say how it values items.")
         names = architecture["platforms"]

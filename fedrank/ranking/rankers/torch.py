@@ -8,6 +8,7 @@ off, as in ``eval()``.
 from __future__ import annotations
 
 import operator
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -34,7 +35,7 @@ def torch_ranker(module: Any, n_features: int) -> FunctionRanker:
         MissingExtraError: PyTorch is not installed.
     """
     try:
-        from torch import fx  # pyright: ignore[reportMissingImports]
+        from torch import fx  # pyright: ignore[reportMissingImports, reportAttributeAccessIssue]
     except ImportError as error:
         raise MissingExtraError("torch", "torch", "a ranker of PyTorch") from error
     training = module.training
@@ -45,7 +46,8 @@ def torch_ranker(module: Any, n_features: int) -> FunctionRanker:
     finally:
         module.train(training)
     steps = [_step(node, traced) for node in traced.graph.nodes]
-    initial = {name.replace(".", "/"): _array(value) for name, value in traced.named_parameters()}
+    # Ordered, so that the vector has the parameters in the module's order; of a plain dictionary JAX sorts the keys.
+    initial = OrderedDict((name.replace(".", "/"), _array(value)) for name, value in traced.named_parameters())
     buffers = {name.replace(".", "/"): _array(value) for name, value in traced.named_buffers()}
 
     def scores(parameters: dict[str, Any], features: Any) -> Any:

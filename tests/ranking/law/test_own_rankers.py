@@ -11,8 +11,9 @@ from fedrank.core.errors import ConfigError, ModelError
 from fedrank.engine.run import build, resume, run
 from fedrank.engine.settings import from_dict
 from fedrank.ranking.clicks.cascade import USERS
+from fedrank.ranking.rankers.given import as_ranker
 from fedrank.ranking.rankers.mlp import TwoLayer
-from fedrank.ranking.rankers.own import FunctionRanker, as_ranker
+from fedrank.ranking.rankers.own import FunctionRanker
 
 FEATURES, HIDDEN = 4, 3
 SMALL = {
@@ -152,3 +153,23 @@ def test_a_module_of_pytorch_scores_as_pytorch_does():
         as_ranker(nn.Sequential(nn.Linear(FEATURES, 2), nn.BatchNorm1d(2), nn.Linear(2, 1)), FEATURES)
     with pytest.raises(ConfigError, match="mean"):
         as_ranker(Averaged(), FEATURES)
+
+
+@pytest.mark.slow
+def test_a_module_of_pytorch_trains_to_the_curve_of_the_built_in_ranker(data, tmp_path):
+    torch = pytest.importorskip("torch")
+    from torch import nn
+
+    module = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1, bias=False))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.zero_()
+    ours = fedrank.run("foltr-es", data, folder=tmp_path / "own", ranker=module, **SMALL)
+    built = fedrank.run("foltr-es", data, folder=tmp_path / "built", ranker="mlp", hidden=HIDDEN, **SMALL)
+    key = ["seed", "round", "split", "measure"]
+    one, other = ours.metrics.sort(key), built.metrics.sort(key)
+    np.testing.assert_allclose(one["value"], other["value"], rtol=1e-6, atol=1e-6)
+    assert one["value"].std() > 0
+    np.testing.assert_allclose(
+        ours.model().score(data[0], data[2]), built.model().score(data[0], data[2]), rtol=1e-5, atol=1e-6
+    )

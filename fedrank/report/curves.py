@@ -46,7 +46,7 @@ class CurvesShown(Shown):
     def drawn_measures(self, run: Run, ordered: Sequence[str]) -> list[str]:
         return [measure for measure in ordered if measure.startswith("expected")] or list(ordered[:1])
 
-    def opening(self, run: Run) -> Opening:
+    def opening_of(self, run: Run) -> Opening:
         """How the page opens; says no more than that a measure moved, which may be one of which less is better."""
         _, many = describe.party(run)
         title = f"What {many} learnt together: {run.setting('protocol')} on {self.data_words(run)}"
@@ -102,7 +102,7 @@ class CurvesShown(Shown):
     def page(self, run: Run, charts: Mapping[str, Any]) -> Page:
         final, shown = self.final(run), offline_measures(run)[:MOST_CHARTS]
         return Page(
-            self.opening(run),
+            self.opening_of(run),
             sentences.unsaid(run),
             (
                 Section("curves", "How it learnt", (_curves(run, charts, shown, self.opening_chart(run)[0]),)),

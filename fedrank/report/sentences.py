@@ -41,7 +41,7 @@ def against(difference: Estimate, base: float, other: str) -> str:
     return f"{said} in the one seed that was run" if way == "unknown" else said
 
 
-def told(value: Estimate | Interval | None) -> str:
+def interval_words(value: Estimate | Interval | None) -> str:
     """What the interval of a difference tells, in two or three words."""
     ends = None if value is None else (value.low, value.high)
     if ends is None or ends[0] is None or ends[1] is None:

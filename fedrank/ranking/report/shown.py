@@ -57,7 +57,7 @@ class RankingShown(CurvesShown):
         return ("service", "services") if run.setting("protocol") in _CENTRAL else self.party
 
     @override
-    def opening(self, run: Run) -> Opening:
+    def opening_of(self, run: Run) -> Opening:
         leading = leading_measure(run)
         one, many = self.parties_of(run)
         central = run.setting("protocol") in _CENTRAL
@@ -82,7 +82,9 @@ class RankingShown(CurvesShown):
             difference = reached.minus(mark)
             parts.append(sentences.against(difference, mark, "one trained on relevance labels"))
             note = (
-                f"± {difference.half:.3f}, {sentences.told(difference)}" if difference.half is not None else "one seed"
+                f"± {difference.half:.3f}, {sentences.interval_words(difference)}"
+                if difference.half is not None
+                else "one seed"
             )
             numbers.append(Number(f"Against {best.name}, trained on labels", sentences.signed(difference.mean), note))
         sentence = (

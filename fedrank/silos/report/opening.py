@@ -24,7 +24,7 @@ MOST_TARGETS = 8
 _OTHERS = {"alone": "training alone", "everyone": "averaging with everyone"}
 
 
-def opening(run: Run, harmful: Sequence[str]) -> Opening:
+def opening_of(run: Run, harmful: Sequence[str]) -> Opening:
     """Title, sentence, chart and numbers of a run over silos.
 
     Args:
@@ -80,7 +80,7 @@ def _effect(target: str, measure: str, found: Mapping[str, Interval]) -> str:
     parts = []
     for name, value in found.items():
         other, amount = _OTHERS[name], f"{abs(value.mean):.{DIGITS}f} {measure}"
-        told = sentences.told(value)
+        told = sentences.interval_words(value)
         if told == "may be chance" and not parts:
             parts.append(f"does not measurably help {target}: against {other} it makes {_signed(value)} {measure}")
         elif told == "may be chance":
@@ -174,7 +174,7 @@ def _note(value: Interval) -> str:
     if value.low is None or value.high is None:
         return "difference of means, no interval"
     ends = " to ".join(describe.measured(end, signed=True, digits=DIGITS) for end in (value.low, value.high))
-    return f"{ends}: {sentences.told(value)}"
+    return f"{ends}: {sentences.interval_words(value)}"
 
 
 def _seeds(run: Run) -> str:

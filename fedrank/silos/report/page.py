@@ -17,7 +17,7 @@ from fedrank.report.statistics import Interval, mean_interval
 from fedrank.silos.report import figures as silo_figures
 from fedrank.silos.report import tables as silo_tables
 from fedrank.silos.report.files import Silos
-from fedrank.silos.report.opening import CHART, opening
+from fedrank.silos.report.opening import CHART, opening_of
 from fedrank.silos.report.opening import chart as opening_chart
 from fedrank.silos.report.words import SETUP, UNDEFINED
 
@@ -63,7 +63,7 @@ def page(run: Run, drawn: Mapping[str, Any]) -> Page:
     unsaid = [said for said in sentences.unsaid(run) if said != UNDEFINED]
     more = (tables.to_html(tables.final_table(run)), h("dl", *_tiles(run), class_="tiles"))
     return Page(
-        opening(run, harmful(run)),
+        opening_of(run, harmful(run)),
         (*unsaid, *silos.undefined),
         (
             _helps(run, drawn) if silos.compared else None,

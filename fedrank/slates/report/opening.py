@@ -32,7 +32,7 @@ _POLICIES = {
 }
 
 
-def opening(run: Run) -> Opening:
+def opening_of(run: Run) -> Opening:
     """Title, sentence, chart and numbers of a run of platforms."""
     slates = slates_of(run)
     names = describe.in_words(slates.names)
@@ -57,7 +57,7 @@ def opening(run: Run) -> Opening:
             f"After {users:,} users, slates of {names} bring "
             f"{_more(more.mean, ours.mean - more.mean, direction(more), len(run.seeds))}{_far(run)}."
         )
-        note = "one seed" if more.half is None else f"± {more.half:.{DIGITS}f}: {sentences.told(more)}"
+        note = "one seed" if more.half is None else f"± {more.half:.{DIGITS}f}: {sentences.interval_words(more)}"
         numbers.append(Number("Against random slates", sentences.signed(more.mean, DIGITS), note))
     sentence += _blind(run, slates)
     costs = [one for one in (_sent(run, slates), _privacy(run, slates)) if one is not None]

@@ -22,7 +22,7 @@ from fedrank.slates.report import published_metrics as slate_legacy
 from fedrank.slates.report import tables as slate_tables
 from fedrank.slates.report.figures import slates_of
 from fedrank.slates.report.files import OPTIMUM, RANDOM
-from fedrank.slates.report.opening import CHART, opening
+from fedrank.slates.report.opening import CHART, opening_of
 from fedrank.slates.report.opening import chart as opening_chart
 from fedrank.slates.report.tables import DIGITS
 from fedrank.slates.report.words import rounds_of_platforms
@@ -66,7 +66,7 @@ def page(run: Run, drawn: Mapping[str, Any]) -> Page:
     )
     every = [] if crossed is None else [tables.to_html(crossed, code=("exchange", "message"))]
     return Page(
-        opening(run),
+        opening_of(run),
         sentences.unsaid(run),
         (
             Section("found", "What was found", found),

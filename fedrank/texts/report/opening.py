@@ -18,7 +18,7 @@ from fedrank.texts.report.words import UNPROTECTED
 CHART = "opening"
 
 
-def opening(run: Run) -> Opening:
+def opening_of(run: Run) -> Opening:
     """Title, sentence, chart and numbers of a run of silos with texts."""
     texts = details_of(run)
     data = run.setting("data.name", run.setting("data"))
@@ -129,4 +129,8 @@ def _mean(run: Run, method: str, scope: str) -> float:
 
 
 def _note(value: Estimate) -> str:
-    return sentences.told(value) if value.half is None else f"± {value.half:.3f}: {sentences.told(value)}"
+    return (
+        sentences.interval_words(value)
+        if value.half is None
+        else f"± {value.half:.3f}: {sentences.interval_words(value)}"
+    )

@@ -21,7 +21,7 @@ from fedrank.texts.report import privacy as text_privacy
 from fedrank.texts.report import queries as text_queries
 from fedrank.texts.report import tables as text_tables
 from fedrank.texts.report.files import BM25, EXACT, FEDERATED, LOCAL
-from fedrank.texts.report.opening import CHART, opening
+from fedrank.texts.report.opening import CHART, opening_of
 from fedrank.texts.report.opening import chart as opening_chart
 from fedrank.texts.report.tables import DIGITS, details_of, gain, lead
 from fedrank.texts.report.verdicts import verdicts
@@ -57,7 +57,7 @@ def page(run: Run, drawn: Mapping[str, Any]) -> Page:
         h("dl", *_tiles(run), class_="tiles"),
     )
     return Page(
-        opening(run),
+        opening_of(run),
         tuple(said for said in sentences.unsaid(run) if said not in warned),
         (
             Section("found", "What was found", found),

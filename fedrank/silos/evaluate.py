@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from fedrank.core.arrays import PyTree
+from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.protocol import Party
 from fedrank.engine.scoring import blocks, scores
 from fedrank.metrics.auc import auc, log_loss
@@ -87,16 +88,29 @@ class SiloEvaluator:
             labels = np.asarray(rows.y)[where]
             counts = self._counts[part][where]
             valid = np.arange(labels.shape[-1]) < counts[..., None]
-            for name, weights in models.items():
-                found = np.zeros(labels.shape, np.float32)
+            every = np.zeros((len(models), *labels.shape), np.float32)
+            for found, weights in zip(every, models.values(), strict=True):
                 for place in np.ndindex(self._targets.shape):
                     rows_of_one = self._blocks[part, (int(where[0][place]), int(where[1][place]))]
                     n = int(counts[place])
                     found[place][:n] = scores(self._protocol.network, weights[place], rows_of_one, n)
-                out[f"{part}: {name}"] = self._measure(found, labels, valid)
+            values = _measured(self._protocol.measure, every, labels, valid)
+            out |= {f"{part}: {name}": row for name, row in zip(models, np.asarray(values), strict=True)}
         return out
 
-    def _measure(self, found: np.ndarray, labels: np.ndarray, valid: np.ndarray) -> np.ndarray:
-        if self._protocol.measure == "auc":
-            return np.asarray(auc(found, labels, valid))
-        return -np.asarray(log_loss(jnp.stack([jnp.zeros_like(found), found], axis=-1), labels, valid))
+
+@functools.partial(jax.jit, static_argnums=0)
+def _measured(
+    measure: str,
+    found: Float[AnyArray, "models runs targets rows"],
+    labels: Float[AnyArray, "runs targets rows"],
+    valid: Bool[AnyArray, "runs targets rows"],
+) -> Float[Array, "models runs targets"]:
+    """The measure of scores of rows, larger is better."""
+
+    def one(found: Any) -> Any:
+        if measure == "auc":
+            return auc(found, labels, valid)
+        return -log_loss(jnp.stack([jnp.zeros_like(found), found], axis=-1), labels, valid)
+
+    return jax.vmap(one)(found)

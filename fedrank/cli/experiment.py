@@ -154,7 +154,7 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
 
             stem = Path(source).stem if source.endswith(".toml") else protocol
             place = out or _RUNS / f"search-{stem}"
-            search_settings(
+            best = search_settings(
                 config,
                 vary or [],
                 place,
@@ -164,6 +164,8 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
                 listener=lambda name: _listener(quiet, name, track or ()),
                 as_json=as_json,
             )
+            if best is not None:
+                _show(best, as_json=False)
             return
         lists, cases = parse_vary(vary or []), []
         if source.endswith(".toml"):

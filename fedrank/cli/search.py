@@ -22,8 +22,8 @@ def search_settings(
     minimise: bool,
     listener: Callable[[str], Listener],
     as_json: bool,
-) -> None:
-    """Search, print the trials, and show the best run.
+) -> Path | None:
+    """Search, and print the trials.
 
     Args:
         config: What the runs have in common.
@@ -34,6 +34,9 @@ def search_settings(
         minimise: Whether less is better.
         listener: Makes the listener of a run from its name.
         as_json: Print JSON.
+
+    Returns:
+        Folder of the best run, which is to be shown; None: all is printed as JSON.
 
     Raises:
         ConfigError: The measure is one of the test part, or something is wrong with a setting.
@@ -64,10 +67,9 @@ def search_settings(
     _write_csv(folder / "trials.csv", found, called)
     if as_json:
         _print_json(found, winner, called)
-        return
+        return None
     from rich.console import Console
 
-    from fedrank.cli.experiment import _show
     from fedrank.cli.terminal import table
 
     keys = list(winner.settings)
@@ -82,7 +84,7 @@ def search_settings(
         if trial.failed:
             console.print(f"trial {trial.number}: {trial.failed}", highlight=False, markup=False)
     console.print(f"The best is trial {winner.number}, chosen by {called} from {len(found)}:", highlight=False)
-    _show(winner.folder, as_json=False)
+    return winner.folder
 
 
 def _measures(path: Path, split: str) -> list[str]:

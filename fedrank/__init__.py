@@ -56,7 +56,7 @@ _NAMES = {
     "FedrankError": "fedrank.core.errors",
 }
 
-__all__ = ["__version__", *_NAMES]
+__all__ = ["__version__", *_NAMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -89,11 +89,11 @@ class SiloEvaluator:
             counts = self._counts[part][where]
             valid = np.arange(labels.shape[-1]) < counts[..., None]
             every = np.zeros((len(models), *labels.shape), np.float32)
-            for found, weights in zip(every, models.values(), strict=True):
+            for number, weights in enumerate(models.values()):
                 for place in np.ndindex(self._targets.shape):
                     rows_of_one = self._blocks[part, (int(where[0][place]), int(where[1][place]))]
                     n = int(counts[place])
-                    found[place][:n] = scores(self._protocol.network, weights[place], rows_of_one, n)
+                    every[(number, *place, slice(n))] = scores(self._protocol.network, weights[place], rows_of_one, n)
             values = _measured(self._protocol.measure, every, labels, valid)
             out |= {f"{part}: {name}": row for name, row in zip(models, np.asarray(values), strict=True)}
         return out

@@ -39,6 +39,7 @@ def _demo(folder: Path, shown: dict[str, Any]) -> dict[str, str]:
     learnt, gain = test["ranker"]["mean"], test["gain"]["mean"]
     return {
         "learnt": f"{learnt:.3f}",
+        "half": f"{test['ranker']['high'] - learnt:.3f}",
         "untrained": f"{learnt - gain:.3f}",
         "labels": f"{test['baseline']:.3f}",
         "up": f"{size['parties']:,}",

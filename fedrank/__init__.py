@@ -50,6 +50,7 @@ _NAMES = {
     "field": "fedrank.core.messages",
     "Task": "fedrank.engine.task",
     "Ranker": "fedrank.ranking.rankers.base",
+    "FunctionRanker": "fedrank.ranking.rankers.own",
     "CascadeUser": "fedrank.ranking.clicks.cascade",
     "FoltrES": "fedrank.ranking.foltr_es",
     "FoltrPDGD": "fedrank.ranking.foltr_pdgd",

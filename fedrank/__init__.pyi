@@ -24,5 +24,6 @@ from fedrank.ranking.data.queries import QuerySet as Queries  # noqa: F401
 from fedrank.ranking.foltr_es import FoltrES as FoltrES
 from fedrank.ranking.foltr_pdgd import FoltrPDGD as FoltrPDGD
 from fedrank.ranking.rankers.base import Ranker as Ranker
+from fedrank.ranking.rankers.own import FunctionRanker as FunctionRanker
 
 __version__: str

@@ -60,7 +60,8 @@ def run(
     elif isinstance(protocol, Protocol):
         settings = nested(settings, plugins.get("fedrank.tasks", protocol.task).settings)
     objects = {name: settings.pop(name) for name in _OBJECTS if not isinstance(settings.get(name, ""), str)}
-    own = objects.get("ranker")
+    own = objects.get("ranker", getattr(protocol, "ranker", None))
+    own = None if isinstance(own, str) else own  # a configuration has the name of its ranker
     common = {"data": data, "own": objects, "listener": listener, "data_folder": data_folder}
     if folder is not None:
         return Result(run_experiment(protocol, folder, **common, **settings), own=own)
@@ -137,7 +138,7 @@ def load(path: str | os.PathLike[str], *, seed: int | None = None, party: str | 
     """
     place = Path(path)
     if not place.is_dir():
-        if seed is not None or party is not None:
+        if place.is_file() and (seed is not None or party is not None):
             raise ModelError(f"{place}: seed and party choose among a run's models; a file is one model.")
         return read_model(place, own)
     if not (place / "config.toml").exists():

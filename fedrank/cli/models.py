@@ -35,7 +35,7 @@ def rank(
         model: A run's folder, or a model's file.
         data: A LETOR file, a folder, or a name of the catalogue (fedrank data list).
         out: Write to this file; by default to the standard output.
-        part: Part of the data: train (all of it, where it has no parts), vali or test.
+        part: Part of the data: train, vali or test; by default test where there is one, else all.
         fold: Fold of a set that has folds.
         name: Name of the run, the last word of each line.
         seed: Of a run's folder: the model's seed; by default the first.
@@ -47,12 +47,9 @@ def rank(
         for line in lines:
             sys.stdout.write(f"{line}\n")
         return
-    from fedrank.engine.checkpoint import write_atomically
+    from fedrank.engine.model import write_file
 
-    try:
-        write_atomically(out, "".join(f"{line}\n" for line in lines).encode())
-    except OSError as error:
-        raise ConfigError(f"{out}: cannot be written ({error.strerror}).") from error
+    write_file(out, "".join(f"{line}\n" for line in lines).encode())
 
 
 def evaluate(

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from fedrank.core.errors import MissingExtraError, ModelError
 
-#: Versions of ONNX's operators and file format: of 2021, so that older runtimes read the files too.
+#: Versions of ONNX's operators and file format: of 2022, so that older runtimes read the files too.
 _OPSET, _IR = 17, 8
 
 

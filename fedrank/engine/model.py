@@ -16,6 +16,7 @@ from __future__ import annotations
 import abc
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,7 +25,7 @@ import numpy as np
 
 from fedrank import __version__
 from fedrank.core import plugins
-from fedrank.core.errors import ModelError, UnknownNameError
+from fedrank.core.errors import ModelError, RunError, UnknownNameError
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.layers import Layer, to_onnx, to_torch
@@ -129,6 +130,15 @@ class Model(abc.ABC):
         report = self.about.get("privacy")
         return None if report is None else PrivacyReport.from_json(report)
 
+    def to_bytes(self) -> bytes:
+        """The model as the content of a safetensors file."""
+        from safetensors.numpy import save
+
+        header = {"format": _FORMAT, "task": self.task, "architecture": self.architecture, "about": dict(self.about)}
+        tensors = {name: np.ascontiguousarray(values, np.float32) for name, values in self.tensors.items()}
+        # One entry: several would stand in any order, and equal models should make equal files.
+        return save(tensors, {_KEY: json.dumps(header, sort_keys=True, ensure_ascii=False)})
+
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the model as a safetensors file, which :func:`fedrank.load` reads.
 
@@ -138,17 +148,7 @@ class Model(abc.ABC):
         Raises:
             ModelError: The file cannot be written.
         """
-        from safetensors.numpy import save
-
-        header = {"format": _FORMAT, "task": self.task, "architecture": self.architecture, "about": dict(self.about)}
-        tensors = {name: np.ascontiguousarray(values, np.float32) for name, values in self.tensors.items()}
-        # One entry: several would stand in any order, and equal models should make equal files.
-        content = save(tensors, {_KEY: json.dumps(header, sort_keys=True, ensure_ascii=False)})
-        try:
-            write_atomically(Path(path), content)
-        except OSError as error:
-            raise ModelError(f"{os.fspath(path)}: cannot be written ({error.strerror}).") from error
-        return Path(path)
+        return write_file(path, self.to_bytes())
 
     def to_onnx(self, path: str | os.PathLike[str]) -> Path:
         """Write the model as an ONNX file: input ``features`` float32 [rows, features], output ``scores`` [rows].
@@ -160,8 +160,7 @@ class Model(abc.ABC):
             MissingExtraError: The extra ``onnx`` is not installed.
         """
         content = to_onnx(self.layers(), self.n_features, self.feature_names, dict(self.about))
-        write_atomically(Path(path), content)
-        return Path(path)
+        return write_file(path, content)
 
     def to_torch(self) -> Any:
         """The model as a ``torch.nn.Module`` that maps float32 [rows, features] to [rows], as :meth:`to_onnx` says.
@@ -178,20 +177,49 @@ class Model(abc.ABC):
         return f"<{type(self).__name__}: {self.n_features} features; {known or 'of unknown origin'}>"
 
 
+def write_file(path: str | os.PathLike[str], content: bytes) -> Path:
+    """Write a file of a model in one step; returns its path.
+
+    Raises:
+        ModelError: It cannot be written; a file that was there is still there.
+    """
+    try:
+        write_atomically(Path(path), content)
+    except RunError as error:
+        cause = error.__cause__
+        why = cause.strerror if isinstance(cause, OSError) else error
+        raise ModelError(f"{os.fspath(path)}: cannot be written ({why}). Choose another place.") from error
+    return Path(path)
+
+
+def tensor(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """A tensor of a file.
+
+    Raises:
+        KeyError: There is none of that name.
+        ValueError: It has another shape.
+    """
+    if tensors[name].shape != shape:
+        raise ValueError(f"the tensor {name!r} has shape {tensors[name].shape}, the architecture says {shape}")
+    return tensors[name]
+
+
 def provenance(
     config: Any, *, data: str, seed: int, rounds: int, generated: bool = False, privacy: PrivacyReport | None = None
 ) -> dict[str, Any]:
     """Where a model comes from.
 
     Args:
-        config: Settings of the run; those that were changed are kept, but for paths of this machine.
+        config: Settings of the run; those that were changed are kept, but for paths of this machine and for how the
+            run was computed, which changes nothing.
         data: Name of the data.
         seed: Seed of the model's run.
         rounds: Rounds done.
         generated: Whether a program made the data up.
         privacy: What the run promises.
     """
-    settings = {name: value for name, value in changes(config).items() if name not in ("data", "seed", "seeds")}
+    left_out = ("data", "seed", "seeds", "compute.")
+    settings = {name: value for name, value in changes(config).items() if not name.startswith(left_out)}
     return {
         "fedrank": __version__,
         "protocol": config.protocol,
@@ -266,7 +294,8 @@ def model_of_run(folder: Path, seed: int | None = None, party: str | None = None
     Raises:
         ModelError: The run has no such model; says which it has.
     """
-    files = {file.stem: file for file in sorted((folder / "weights").glob("*.safetensors"))}
+    found_files = sorted((folder / "weights").glob("*.safetensors"))
+    files = {file.stem: file for file in found_files if re.search(r"seed\d+$", file.stem)}  # others are not the run's
     if not files:
         raise ModelError(f"{folder}: holds no model yet. A run writes its models when it has finished.")
     by_seed: dict[int, dict[str, Path]] = {}

@@ -212,7 +212,7 @@ class RunFolder:
             seed: The run's seed.
             name: The file's name; by default ``seed<k>``.
         """
-        model.save(self.path / "weights" / f"{name or f'seed{seed}'}.safetensors")
+        write_atomically(self.path / "weights" / f"{name or f'seed{seed}'}.safetensors", model.to_bytes())
 
     def tensors(self, tensors: dict[str, np.ndarray], seed: int, name: str = "") -> None:
         """Write what was learnt where no class says how it scores; arguments as of :meth:`model`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +14,12 @@ import numpy as np
 from jaxtyping import Float, Float32, Int
 from typing_extensions import override
 
-from fedrank.core.errors import DataError, ModelError
+from fedrank.core.errors import DataError, FedrankWarning, ModelError
 from fedrank.data import load
 from fedrank.data.frames import as_frame, features_of
-from fedrank.engine.checkpoint import write_atomically
+from fedrank.data.sources import is_known
 from fedrank.engine.layers import Dense, Layer, QueryMinMax, Relu
-from fedrank.engine.model import Model
+from fedrank.engine.model import Model, tensor, write_file
 from fedrank.engine.scoring import blocks, scores
 from fedrank.ranking.data.normalise import normalise
 from fedrank.ranking.data.queries import QuerySet
@@ -74,8 +75,12 @@ class RankingModel(Model):
 
     @property
     def _ranker_name(self) -> str:
-        """Name of the ranker's entry point; empty for one that no package registers."""
-        return next((entry.name for entry in RANKERS if entry.obj is type(self.ranker)), "")
+        """Name of the entry point that makes the very ranker again; empty if there is none."""
+        ranker, hidden = self.ranker, getattr(self.ranker, "hidden", 0)
+        same = (
+            one.name for one in RANKERS if one.obj is type(ranker) and one.obj.build(self.n_features, hidden) == ranker
+        )
+        return next(same, "")
 
     @property
     @override
@@ -96,14 +101,15 @@ class RankingModel(Model):
         if ranker is None:
             if not name:
                 raise ModelError(
-                    "its ranker is of a class that no package registers (entry points of fedrank.rankers). Hand one "
-                    "over that is made in the same way: load(path, own=ranker)."
+                    "its ranker is of a class that no package registers (entry points of fedrank.rankers), or has "
+                    "settings of its own. Hand one over that is made in the same way: load(path, own=ranker)."
                 )
             ranker = RANKERS.get(name).build(int(architecture["n_features"]), int(architecture["hidden"]))
         # The layout of the vector is known to the ranker, which says where each number of the vector goes.
         weights = np.zeros(ranker.size, np.float32)
-        for part, places in ranker.tensors(np.arange(ranker.size, dtype=np.float32)).items():
-            weights[np.asarray(places, np.int64)] = tensors[part]
+        places = np.arange(ranker.size, dtype=np.int64)
+        for part, at in _places(ranker, places).items():
+            weights[at] = tensor(tensors, part, at.shape)
         return cls(ranker, weights, architecture["normalise"], tuple(architecture["feature_names"]), about)
 
     @property
@@ -201,12 +207,20 @@ class RankingModel(Model):
             DataError: The features do not fit the model's.
         """
         loaded = load(data, QueryReader(normalise="none", fold=fold))
-        if loaded.train.n_features > self.n_features or (
-            loaded.train.n_features != self.n_features and not isinstance(data, str | os.PathLike)
-        ):
+        found = loaded.train.n_features
+        # A LETOR file leaves out features that are 0, so that it may not show the last ones; a set that is known does.
+        is_file = isinstance(data, str | os.PathLike) and not (isinstance(data, str) and is_known(data, self.task))
+        if found > self.n_features or (found != self.n_features and not is_file):
             raise DataError(
-                f"{loaded.name} has {loaded.train.n_features} features, the model {self.n_features}; it cannot be "
-                "scored. Give data with the features that the model was trained on."
+                f"{loaded.name} has {found} features, the model {self.n_features}; it cannot be scored. Give data with "
+                "the features that the model was trained on."
+            )
+        if found < self.n_features:
+            warnings.warn(
+                f"{loaded.name} shows {found} features, the model has {self.n_features}; those that are left out count "
+                "as 0.",
+                FedrankWarning,
+                stacklevel=2,
             )
         if self.names and loaded.feature_names and loaded.feature_names != self.names:
             odd = [name for name in loaded.feature_names if name not in self.names]
@@ -246,20 +260,24 @@ class RankingModel(Model):
         return table
 
     @override
-    def trec_run(self, data: Any, *, name: str = "fedrank", part: str = "train", fold: int = 1) -> Iterator[str]:
+    def trec_run(self, data: Any, *, name: str = "fedrank", part: str = "", fold: int = 1) -> Iterator[str]:
         """Lines of a TREC run file: query, ``Q0``, document, rank, score, name of the run.
 
         Args:
             data: In any form that :func:`fedrank.data.load` takes. A document is named after its query and its place
                 in it, from 1, as in ``q7-3``: LETOR lines have no names of documents.
             name: Name of the run.
-            part: Part of the data: ``train``, which is all of it for one file, ``vali`` or ``test``.
+            part: Part of the data: ``train``, ``vali`` or ``test``; by default ``test`` where there is one, else all.
             fold: 1 .. 5 of a set that has folds.
 
         Raises:
             DataError: The features do not fit the model's, or there is no such part.
+            ModelError: The name has white space, which separates the words of a line.
         """
+        if not name or name.split() != [name]:
+            raise ModelError(f"the name of a TREC run must be one word, got {name!r}.")
         splits = self.read(data, fold)
+        part = part or ("train" if splits.test is None else "test")
         if part not in splits.parts():
             raise DataError(f"{splits.name} has no part {part!r}; it has {', '.join(splits.parts())}.")
         queries = splits.parts()[part]
@@ -272,8 +290,13 @@ class RankingModel(Model):
     def write_trec_run(self, data: Any, path: str | os.PathLike[str], **settings: Any) -> Path:
         """Write :meth:`trec_run` to a file."""
         text = "".join(f"{line}\n" for line in self.trec_run(data, **settings))
-        write_atomically(Path(path), text.encode())
-        return Path(path)
+        return write_file(path, text.encode())
+
+
+def _places(ranker: Ranker, places: np.ndarray) -> dict[str, np.ndarray]:
+    """Places in the vector of the numbers of each tensor: the ranker's own layout of two halves that float32 holds."""
+    low, high = (ranker.tensors(half.astype(np.float32)) for half in (places % 2**20, places // 2**20))
+    return {part: low[part].astype(np.int64) + 2**20 * high[part].astype(np.int64) for part in low}
 
 
 def _listed(names: Sequence[str], most: int = 5) -> str:

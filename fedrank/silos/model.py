@@ -17,7 +17,7 @@ from fedrank.data import load
 from fedrank.data.frames import as_frame
 from fedrank.data.sources import is_known
 from fedrank.engine.layers import Affine, Dense, Layer, LayerNorm, Relu, Standardise
-from fedrank.engine.model import Model
+from fedrank.engine.model import Model, tensor
 from fedrank.engine.scoring import blocks, scores
 from fedrank.metrics.auc import auc, log_loss
 from fedrank.silos.data.coding import Coding
@@ -129,7 +129,7 @@ class SiloModel(Model):
         )
         weights = np.zeros(network.size, np.float32)
         for name, places in network.tensors(np.arange(network.size)).items():
-            weights[places] = tensors[name]
+            weights[places] = tensor(tensors, name, places.shape)
         return cls(
             network,
             weights,
@@ -284,7 +284,8 @@ class SiloModel(Model):
         found = self._scores(table)
         parts = {ALL_ROWS: np.ones(len(labels), bool)}
         if silos is not None and len(names := list(dict.fromkeys(silos))) > 1:
-            parts |= {name: np.asarray(silos) == name for name in names}
+            called = {name: f"{name} (silo)" if name == ALL_ROWS else name for name in names}
+            parts |= {called[name]: np.asarray(silos) == name for name in names}
         return {name: _measures(found[which], labels[which]) for name, which in parts.items()}
 
     def _labelled(

@@ -47,8 +47,10 @@ def torch_ranker(module: Any, n_features: int) -> FunctionRanker:
         module.train(training)
     steps = [_step(node, traced) for node in traced.graph.nodes]
     # Ordered, so that the vector has the parameters in the module's order; of a plain dictionary JAX sorts the keys.
-    initial = OrderedDict((name.replace(".", "/"), _array(value)) for name, value in traced.named_parameters())
+    named = [(name.replace(".", "/"), value) for name, value in traced.named_parameters()]
+    initial = OrderedDict((name, _array(value)) for name, value in named if value.requires_grad)
     buffers = {name.replace(".", "/"): _array(value) for name, value in traced.named_buffers()}
+    buffers |= {name: _array(value) for name, value in named if not value.requires_grad}  # not trained
 
     def scores(parameters: dict[str, Any], features: Any) -> Any:
         values: _Values = {}
@@ -57,7 +59,26 @@ def torch_ranker(module: Any, n_features: int) -> FunctionRanker:
         found = values["output"]
         return found[..., 0] if found.ndim == 2 and found.shape[1] == 1 else found
 
+    _refuse_another_function(module, scores, initial, n_features)
     return FunctionRanker(scores, initial, n_features=n_features)
+
+
+def _refuse_another_function(module: Any, scores: Any, initial: Any, n_features: int) -> None:
+    """Refuse a module of which something was lost on the way to JAX: both must score three random rows alike."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    rows = np.random.default_rng(0).normal(size=(3, n_features)).astype(np.float32)
+    trains = module.training
+    with torch.no_grad():  # pyright: ignore[reportAttributeAccessIssue]
+        given = torch.from_numpy(rows)  # pyright: ignore[reportAttributeAccessIssue]
+        theirs = module.eval()(given).reshape(-1).numpy()
+    module.train(trains)
+    ours = np.asarray(scores(initial, jnp.asarray(rows))).reshape(-1)
+    if ours.shape != theirs.shape or not np.allclose(ours, theirs, rtol=1e-4, atol=1e-5):
+        raise ConfigError(
+            "the module computes something else in JAX than in PyTorch: it uses an argument or a setting that is not "
+            "known here. Write the ranker as a function: FunctionRanker(scores, initial)."
+        )
 
 
 _Compute = Callable[[dict[str, Any], _Values, Any], Any]

@@ -394,7 +394,7 @@ def test_a_study_has_policies_by_users_and_the_papers_number_with_what_it_is(tmp
     mine = rows[sweep[1].name, "A"]
     assert (mine["reward"].mean, mine["paper"], mine["paper_etror"]) == (1015.0, 1106.57, "2,340")
     page = write_study_page(paper, [StudyRuns(study, runs)], tmp_path / "page").read_text(encoding="utf-8")
-    assert Page(page).tags.count("svg") == 2
+    assert Page(page).tags.count("svg") == 3  # the one at the top, too
 
 
 def test_json_has_every_table_and_the_terminal_the_sentences(one, capsys, monkeypatch):

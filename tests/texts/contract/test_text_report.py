@@ -285,7 +285,7 @@ def test_a_study_of_two_budgets_has_values_differences_tests_and_curves(tmp_path
     assert ("BM25, exact", "nDCG@10, all documents") in pairs and ("Local", "nDCG@10") in pairs
     assert ("Local", "nDCG@10, all documents") not in pairs and ("BM25, exact", "nDCG@10") not in pairs
     page = write_study_page(paper, [shown], tmp_path / "page").read_text(encoding="utf-8")
-    assert Page(page).tags.count("svg") == 1
+    assert Page(page).tags.count("svg") == 2  # the one at the top, too
 
 
 def test_json_has_every_table_and_the_terminal_the_sentences(one, capsys, monkeypatch):

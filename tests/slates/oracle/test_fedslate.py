@@ -48,6 +48,7 @@ from slate_worlds import (
     worth,
 )
 
+from fedrank.slates.fedslate.equations import loss
 from fedrank.slates.fedslate.platform import choice_scores
 from fedrank.slates.fedslate_2024 import Fault
 
@@ -322,6 +323,26 @@ def test_where_targets_move_the_gradient_of_b_passes_through_them_too():
 
 
 # -- who is told what ------------------------------------------------------------------------------------------------
+
+
+def test_a_round_without_a_click_teaches_a_platform_that_sees_clicks_nothing():
+    """Equation 14 is about what was clicked: of such rounds the loss is 0, whatever the last candidate's value is."""
+    h = played()[LEARNS[0]]
+    moments = looked_up(LEARNS[0], np.asarray(h.told["batch"].request.ages, int))
+    then = jax.tree.map(jnp.asarray, one(moments, 0))
+    values, targets = jnp.linspace(-1.0, 1.0, B * N).reshape(B, N), jnp.full(B, 0.5)
+    choice = jnp.asarray(f64(h.told["targets"].own.choice)[0], jnp.float32)
+
+    def found(item):
+        rows = then._replace(item=jnp.asarray(item, then.item.dtype))
+        return float(loss(slates().settings, values, rows, targets, choice, jnp.asarray(True)))
+
+    clicked = np.arange(B) % N
+    each = huber(np.asarray(values, np.float64)[np.arange(B), clicked] - 0.5)
+    assert found(clicked) == pytest.approx(np.mean(each), rel=1e-5)
+    some = np.where(np.arange(B) % 2 == 0, clicked, -1)
+    assert found(some) == pytest.approx(np.mean(np.where(some >= 0, each, 0.0)), rel=1e-5)
+    assert found(np.full(B, -1)) == 0.0
 
 
 def test_a_platform_without_feedback_does_not_look_at_what_users_did():

@@ -109,6 +109,16 @@ def test_a_server_in_the_place_of_a_silo_that_is_gone_shows_among_the_members():
     assert silos[0].members == (0, 1, 2)  # the third must be asked
 
 
+def test_what_a_silo_sealed_for_another_is_refused_when_it_comes_back():
+    """Each direction of a pair has a key of its own: one key for both would have one nonce for two texts."""
+    silos = [Agreement(2, n) for n in range(2)]
+    keys = roster({n: p.public for n, p in enumerate(silos)}, 2)
+    sealed = {n: p.contribute(keys) for n, p in enumerate(silos)}
+    returned = np.concatenate([np.zeros(SEALED, np.uint8), sealed[0].reshape(2, SEALED)[1]])
+    with pytest.raises(SecureSumError):
+        silos[0].secret(returned)
+
+
 def test_what_is_changed_on_the_way_is_refused():
     silos = [Agreement(3, n) for n in range(3)]
     keys = roster({n: p.public for n, p in enumerate(silos)}, 3)

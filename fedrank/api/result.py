@@ -100,7 +100,7 @@ class Result:
 
     @property
     def seeds(self) -> list[int]:
-        """Seeds of the runs."""
+        """The seeds that have metrics, ascending; each is one repetition of the experiment with its own model."""
         return self.run.seeds
 
     def model(self, seed: int | None = None, party: str | None = None) -> Model:

@@ -79,7 +79,7 @@ class LayerNorm:
 
 @dataclass(frozen=True, eq=False)
 class Relu:
-    """max(0, x)."""
+    """Rectified linear unit: each number x of the table [rows, columns] becomes max(0, x)."""
 
 
 Layer = QueryMinMax | Standardise | Affine | Dense | LayerNorm | Relu

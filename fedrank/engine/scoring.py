@@ -26,7 +26,15 @@ class Scorer(Protocol):
     """What scores rows by a flat vector of weights; hashable, since programs are compiled for it."""
 
     def scores(self, weights: Float[Array, "parameters"], features: Float[Array, "rows features"], /) -> jax.Array:
-        """Scores [rows]."""
+        """Scores of rows; a higher one ranks first.
+
+        Args:
+            weights: float32 [parameters], all weights of the model as one vector.
+            features: float32 [rows, features].
+
+        Returns:
+            float32 [rows].
+        """
         ...
 
 

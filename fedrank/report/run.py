@@ -265,7 +265,7 @@ class Shown(abc.ABC):
         return "Generated data: no real collection"
 
     def generated_sentence(self) -> str:
-        """A whole sentence, for running text, that the data of a run was generated and what that means for its numbers."""
+        """A sentence for running text: the data was generated, and what that means for the numbers."""
         return "The data is generated: the numbers say nothing about real people."
 
     def caveats(self, run: Run) -> list[str]:

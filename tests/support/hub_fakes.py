@@ -269,7 +269,7 @@ def ask(app: HubApp, method: str, path: str, token: str | None = None, body: Any
     return got
 
 
-def on_socket(port: int, *pieces: bytes, pause: float = 0.0, seconds: float = 5.0, half: bool = False) -> bytes:
+def on_socket(port: int, *pieces: bytes, pause: float = 0.0, seconds: float = 30.0, half: bool = False) -> bytes:
     """Send bytes to a server and read until it closes the connection.
 
     Args:

@@ -17,7 +17,7 @@ One round::
 **The seed that is sent makes the perturbation and nothing else.** Queries, clicks and privatisation have randomness of
 their own. The code published with the paper draws queries and clicks from the seed's stream too, so that the reward is
 correlated with the perturbation even where the ranking cannot matter, which biases the gradient. ``as_published=True``
-reproduces that (:mod:`fedrank.ranking.foltr_es_2019`), for comparison only.
+reproduces that (:mod:`fedrank.ranking.foltr_es_2019.random_stream`), for comparison only.
 
 The metric is not debiased: randomised response maps its expectation m to a·m + C with a = (pn − 1)/(n − 1) (equation
 (7)); C cancels between the halves, and a scales the gradient, which Adam does not see.
@@ -51,7 +51,7 @@ from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
-from fedrank.ranking.foltr_es_2019 import published_sessions, published_weighted_sum
+from fedrank.ranking.foltr_es_2019.random_stream import published_sessions, published_weighted_sum
 from fedrank.ranking.on_device.messages import NoisyReply, PlainReply, Reply, Request
 from fedrank.ranking.on_device.reply import ClicksToReply
 from fedrank.ranking.protocol import RankingProtocol

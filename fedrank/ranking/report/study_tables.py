@@ -8,7 +8,7 @@ from fedrank.engine.progress import Listener
 from fedrank.engine.settings import from_dict, with_setting
 from fedrank.engine.study import Study, named_measure
 from fedrank.engine.variations import read_sweep
-from fedrank.ranking.privacy_table import table2
+from fedrank.ranking.foltr_es_2019.privacy_table import table2
 from fedrank.ranking.unlearning import unlearn
 from fedrank.report import describe
 from fedrank.report.statistics import mean_interval

@@ -17,8 +17,8 @@ from fedrank.report import describe, sections, sentences, svg, tables, words
 from fedrank.report.html import Html, h, tile
 from fedrank.report.run import Page, Run, Section
 from fedrank.report.statistics import direction
+from fedrank.slates.report import fedslate_2024 as published_metrics
 from fedrank.slates.report import figures as slate_figures
-from fedrank.slates.report import published_metrics as slate_legacy
 from fedrank.slates.report import tables as slate_tables
 from fedrank.slates.report.figures import slates_of
 from fedrank.slates.report.files import OPTIMUM, RANDOM
@@ -164,7 +164,7 @@ def _faults(run: Run, faults: tables.Table) -> Section:
 
 
 def _legacy(run: Run) -> Section:
-    table, said = slate_legacy.legacy_table(run), slate_legacy.legacy_words(run)
+    table, said = published_metrics.legacy_table(run), published_metrics.legacy_words(run)
     content = h(
         "div",
         h("p", h("b", "Not a measure of learning. "), said[0]),

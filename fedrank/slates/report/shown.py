@@ -13,7 +13,8 @@ from typing_extensions import override
 from fedrank.report import describe
 from fedrank.report.run import SETTING_NAMES, Line, Page, Run, Shown
 from fedrank.report.tables import Table, to_json
-from fedrank.slates.report import page, published_metrics, study, tables
+from fedrank.slates.report import fedslate_2024 as published_metrics
+from fedrank.slates.report import page, study, tables
 from fedrank.slates.report.files import OPTIMUM, POLICIES, RANDOM, SlateRun, read_slates
 from fedrank.slates.report.words import ledger_words
 

@@ -15,7 +15,7 @@ from fedrank.engine.variations import Variation
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate
 from fedrank.report.tables import Column, Table
-from fedrank.slates.report.published_metrics import FIXED, etror_words, fixed
+from fedrank.slates.report.fedslate_2024 import FIXED, etror_words, fixed
 from fedrank.slates.report.tables import DIGITS
 
 #: Split of the publication's metrics in ``expected.json``.

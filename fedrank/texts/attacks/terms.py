@@ -17,8 +17,8 @@ import math
 import numpy as np
 
 from fedrank.texts.attacks.world import Finding, World, mean_interval
+from fedrank.texts.sketch.cs_f_ltr_2021 import SCHEMES
 from fedrank.texts.sketch.decoys import Obfuscator, fits
-from fedrank.texts.sketch.icde_2021 import SCHEMES
 from fedrank.texts.sketch.sizing import decoys_of
 
 #: Room for rounding in a comparison of two equal probabilities.

@@ -5,7 +5,7 @@ only z₁ of the z positions, the private index set PK, carry the term's own cel
 
 A few whole decoys take disjoint blocks of the other positions, so that each fits in exactly z₁ positions as the term
 does (Journal of Software 2021, equation 4); :func:`fedrank.texts.sketch.sizing.anonymity_set` has the numbers. The
-scheme of the ICDE version, which a dictionary breaks, is in :mod:`fedrank.texts.sketch.icde_2021`.
+scheme of the ICDE version, which a dictionary breaks, is in :mod:`fedrank.texts.sketch.cs_f_ltr_2021`.
 
 Everything about a term's question (PK, decoys, blocks) comes from a keyed hash of the silo's own secret and the term,
 never from fresh randomness. Published as it is, PK stays and decoys are drawn anew, so the positions on which two

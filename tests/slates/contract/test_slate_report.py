@@ -25,9 +25,9 @@ from fedrank.report.study import StudyRuns, study_tables, write_study_page
 from fedrank.slates.baselines import ENGAGEMENT
 from fedrank.slates.config import BASELINES
 from fedrank.slates.fedslate_2024 import FAULTS, FAULTY_SETTINGS, Fault
+from fedrank.slates.report import fedslate_2024 as published_metrics
 from fedrank.slates.report import files as slates
 from fedrank.slates.report import page as slate_page
-from fedrank.slates.report import published_metrics as slate_legacy
 from fedrank.slates.report import tables as slate_tables
 from fedrank.slates.report import words as platform_words
 
@@ -255,7 +255,7 @@ def test_noise_on_values_is_a_number_and_targets_are_said_to_have_none(tmp_path)
 
 
 def test_a_policy_that_never_changes_has_an_optimal_reward_above_its_mean(one):
-    found = slate_legacy.fixed(one[0].details, "A", 5000)
+    found = published_metrics.fixed(one[0].details, "A", 5000)
     mean = 1040 * 60 / 61
     deviation = SPREAD * math.sqrt(60 / 61) / 10  # of a mean of 100 users
     assert found.mean == pytest.approx(mean)
@@ -263,7 +263,7 @@ def test_a_policy_that_never_changes_has_an_optimal_reward_above_its_mean(one):
     assert mean + 2 * deviation < found.reward.mean < mean + 3.5 * deviation
     assert found.reward.low < found.reward.mean < found.reward.high
     assert found.etror.low < 1200 and found.etror.high > 3800  # anywhere in the run
-    assert slate_legacy.fixed(one[0].details, "A", 150) is None
+    assert published_metrics.fixed(one[0].details, "A", 150) is None
 
 
 def test_the_legacy_box_says_what_it_is_not(one):
@@ -275,7 +275,7 @@ def test_the_legacy_box_says_what_it_is_not(one):
 
 def test_a_run_with_fewer_users_than_a_window_has_no_legacy_metrics(tmp_path):
     folder = make_slate_run(tmp_path / "run", users=40)
-    assert slate_legacy.legacy_table(load(folder)) is None
+    assert published_metrics.legacy_table(load(folder)) is None
     assert "They need 100 users in a run that has ended; this run has 40." in page_of(folder).words
 
 

@@ -27,7 +27,7 @@ from fedrank.texts.silo_sketch.setup.messages import Agreed
 from fedrank.texts.silo_sketch.setup.statistics import FederatedStatistics, statistics_secret
 from fedrank.texts.silo_sketch.state import TRAIN
 from fedrank.texts.sketch import hash_terms
-from fedrank.texts.sketch.icde_2021 import SCHEMES
+from fedrank.texts.sketch.cs_f_ltr_2021 import SCHEMES
 
 
 @pytest.fixture(scope="module")

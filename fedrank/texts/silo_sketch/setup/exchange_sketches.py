@@ -27,8 +27,8 @@ from fedrank.texts.silo_sketch.setup.settings import (
 from fedrank.texts.silo_sketch.setup.statistics import FederatedStatistics
 from fedrank.texts.silo_sketch.state import TRAIN
 from fedrank.texts.sketch import Cells, Hashes, counts_of, encode, estimate, hash_terms
+from fedrank.texts.sketch.cs_f_ltr_2021 import SCHEMES, build_lists
 from fedrank.texts.sketch.decoys import Obfuscator
-from fedrank.texts.sketch.icde_2021 import SCHEMES, build_lists
 from fedrank.texts.sketch.posterior import own_cells, posterior_counts
 from fedrank.texts.sketch.query_budget import BudgetSpentError, QueryBudget
 

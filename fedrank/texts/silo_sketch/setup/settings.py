@@ -24,7 +24,7 @@ from fedrank.texts.data.features import NAMES
 from fedrank.texts.silo_sketch.setup.rows import RowSettings
 from fedrank.texts.silo_sketch.setup.statistics import statistics_length
 from fedrank.texts.sketch import SketchShape
-from fedrank.texts.sketch.icde_2021 import SCHEMES
+from fedrank.texts.sketch.cs_f_ltr_2021 import SCHEMES
 from fedrank.texts.sketch.noise import SketchNoise
 from fedrank.texts.sketch.query_budget import answers_within
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from worlds import FEATURES, tiny_parties, tiny_protocol, tiny_queries
 
-from fedrank.ranking import foltr_es_2019 as published
+from fedrank.ranking.foltr_es_2019 import random_stream as published
 
 
 @pytest.mark.parametrize("seed", [0, 1, 5489, 2**32 - 1])

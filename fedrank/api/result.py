@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fedrank.core.errors import RunError
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport
-from fedrank.engine.model import Model, model_of_run, read_model
+from fedrank.engine.model import Model, read_model_of_run
 from fedrank.report.html import h
 from fedrank.report.load import load
 from fedrank.report.run import Run
@@ -108,12 +108,13 @@ class Result:
 
         Args:
             seed: Its seed; by default the first.
-            party: Name of the party, where each has a model of its own.
+            party: Name of the party, where each has a model of its own or its own way to prepare inputs.
 
         Raises:
             ModelError: There is no such model; says which there are.
+            UnknownNameError: There is no such party.
         """
-        return read_model(model_of_run(self.path, seed, party), self._own)
+        return read_model_of_run(self.path, seed, party, self._own)
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Write the page.

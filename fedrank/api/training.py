@@ -14,7 +14,7 @@ from fedrank.core import plugins
 from fedrank.core.errors import ModelError
 from fedrank.core.protocol import Protocol
 from fedrank.engine.config import RunConfig
-from fedrank.engine.model import Model, model_of_run, read_model
+from fedrank.engine.model import Model, read_model, read_model_of_run
 from fedrank.engine.progress import Listener
 from fedrank.engine.run import resume as resume_run
 from fedrank.engine.run import run as run_experiment
@@ -127,7 +127,7 @@ def load(path: str | os.PathLike[str], *, seed: int | None = None, party: str | 
     Args:
         path: The folder or the file.
         seed: Of a folder: the seed; by default the first.
-        party: Of a folder: name of the party, where each has a model of its own.
+        party: Name of the party, where each has a model of its own or its own way to prepare inputs.
         own: An object of the caller's own that the model needs, such as a ranker of a class of their own.
 
     Returns:
@@ -135,16 +135,18 @@ def load(path: str | os.PathLike[str], *, seed: int | None = None, party: str | 
 
     Raises:
         ModelError: There is no such file or model, or it cannot be read.
+        UnknownNameError: There is no such party.
     """
     place = Path(path)
     if not place.is_dir():
-        if place.is_file() and (seed is not None or party is not None):
-            raise ModelError(f"{place}: seed and party choose among a run's models; a file is one model.")
-        return read_model(place, own)
+        if place.is_file() and seed is not None:
+            raise ModelError(f"{place}: a seed chooses among a run's models; a file is one model.")
+        model = read_model(place, own)
+        return model if party is None else model.for_party(party)
     if not (place / "config.toml").exists():
         kind = "a hub; write its model first: fedrank replay" if (place / "hub.toml").exists() else "no run"
         raise ModelError(f"{place}: is {kind}{f' {place} --out model.safetensors' if kind != 'no run' else ''}.")
-    return read_model(model_of_run(place, seed, party), own)
+    return read_model_of_run(place, seed, party, own)
 
 
 def results(path: str | os.PathLike[str], *, own: Any = None) -> Result:

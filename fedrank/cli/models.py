@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from fedrank.core.errors import ConfigError
 
 AsJson = Annotated[bool, Parameter(name="--json", negative="")]
+PartyOrSilo = Annotated[str | None, Parameter(name=["--party", "--silo"])]
 
 
 def rank(
@@ -24,7 +25,7 @@ def rank(
     fold: int | None = None,
     name: str = "fedrank",
     seed: int | None = None,
-    party: str | None = None,
+    party: PartyOrSilo = None,
 ) -> None:
     """Rank the documents of queries with a trained model: a TREC run, which every evaluation tool reads.
 
@@ -39,7 +40,7 @@ def rank(
         fold: Fold of a set that has folds.
         name: Name of the run, the last word of each line.
         seed: Of a run's folder: the model's seed; by default the first.
-        party: Of a run's folder: the party whose model it is, where each has its own.
+        party: The party whose model it is, where each has its own or prepares inputs in its own way.
     """
     loaded = _load(model, seed, party)
     lines = loaded.trec_run(data, **_given(loaded.trec_run, loaded, name=name, part=part, fold=fold))
@@ -77,7 +78,7 @@ def evaluate(
         positive: Of tables: the value of the label that counts as 1; by default that of the training data.
         silo: Of tables: column that names the silo of each row, so that each is measured by itself, too.
         seed: Of a run's folder: the model's seed; by default the first.
-        party: Of a run's folder: the party whose model it is, where each has its own.
+        party: The party whose model it is, where each has its own or prepares inputs in its own way.
         as_json: Print JSON for machines.
     """
     loaded = _load(model, seed, party)
@@ -99,14 +100,14 @@ def evaluate(
     Console().print(drawn, highlight=False)
 
 
-def export(model: Path, out: Path, /, *, seed: int | None = None, party: str | None = None) -> None:
+def export(model: Path, out: Path, /, *, seed: int | None = None, party: PartyOrSilo = None) -> None:
     """Write a trained model for other libraries: ONNX, or safetensors with everything that scoring needs.
 
     Args:
         model: A run's folder, or a model's file.
         out: The file to write: name.onnx (needs the extra onnx) or name.safetensors.
         seed: Of a run's folder: the model's seed; by default the first.
-        party: Of a run's folder: the party whose model it is, where each has its own.
+        party: The party whose model it is, where each has its own or prepares inputs in its own way.
     """
     writes = {".onnx": "to_onnx", ".safetensors": "save"}
     if out.suffix not in writes:

@@ -24,6 +24,20 @@ class QueryMinMax:
 
 
 @dataclass(frozen=True, eq=False)
+class QueryStandardise:
+    """All rows are documents of one query; in double precision each column becomes (x − mean) / deviation over them.
+
+    A column counts as constant, and has the deviation 1, where its variance is at most ``least`` times its squared mean
+    or ``least``², whichever is larger.
+
+    Attributes:
+        least: The smallest share of the squared mean that counts as a variance.
+    """
+
+    least: float
+
+
+@dataclass(frozen=True, eq=False)
 class Standardise:
     """Each column by itself, in double precision: (x − mean) / deviation; 0 where x is missing or the deviation is 0.
 
@@ -82,7 +96,12 @@ class Relu:
     """Rectified linear unit: each number x of the table [rows, columns] becomes max(0, x)."""
 
 
-Layer = QueryMinMax | Standardise | Affine | Dense | LayerNorm | Relu
+@dataclass(frozen=True, eq=False)
+class Softmax:
+    """Each row of the table [rows, columns] becomes a distribution: e^x over the sum of the row's e^x."""
+
+
+Layer = QueryMinMax | QueryStandardise | Standardise | Affine | Dense | LayerNorm | Relu | Softmax
 
 
 def to_onnx(
@@ -125,6 +144,16 @@ def to_onnx(
             varies = node("Greater", span, constant(np.zeros(1)))
             divided = node("Div", node("Sub", wide, low), node("Where", varies, span, constant(np.ones(1))))
             last = node("Cast", node("Where", varies, divided, constant(np.zeros(1))), to=TensorProto.FLOAT)
+        elif isinstance(layer, QueryStandardise):
+            wide = node("Cast", last, to=TensorProto.DOUBLE)
+            mean = node("ReduceMean", wide, axes=[0], keepdims=1)
+            squared = node("Mul", mean, mean)
+            variance = node("Sub", node("ReduceMean", node("Mul", wide, wide), axes=[0], keepdims=1), squared)
+            least = constant(np.array([layer.least]))
+            varies = node("Greater", variance, node("Mul", least, node("Max", squared, least)))
+            one = constant(np.ones(1))
+            deviation = node("Sqrt", node("Where", varies, variance, one))
+            last = node("Cast", node("Div", node("Sub", wide, mean), deviation), to=TensorProto.FLOAT)
         elif isinstance(layer, Standardise):
             wide = node("Cast", last, to=TensorProto.DOUBLE)
             varies = layer.deviation > 0
@@ -141,6 +170,8 @@ def to_onnx(
         elif isinstance(layer, LayerNorm):
             scale, shift = constant(_f32(layer.scale)), constant(_f32(layer.shift))
             last = node("LayerNormalization", last, scale, shift, axis=-1, epsilon=layer.epsilon)
+        elif isinstance(layer, Softmax):
+            last = node("Softmax", last, axis=-1)
         else:
             last = node("Relu", last)
     nodes.append(helper.make_node("Squeeze", [last, constant(np.array([1], np.int64))], ["scores"]))
@@ -185,6 +216,20 @@ def to_torch(layers: tuple[Layer, ...]) -> Any:
             divided = (wide - low) / torch.where(span > 0, span, torch.ones_like(span))
             return torch.where(span > 0, divided, torch.zeros_like(divided)).float()
 
+    class StandardiseOfQuery(nn.Module):
+        """Each column of the rows of one query to mean 0 and variance 1, but for one that is constant."""
+
+        def __init__(self, layer: QueryStandardise):
+            super().__init__()
+            self.least = layer.least
+
+        def forward(self, x: Any) -> Any:
+            wide = x.double()
+            mean = wide.mean(0, keepdim=True)
+            variance = (wide**2).mean(0, keepdim=True) - mean**2
+            varies = variance > self.least * (mean**2).clamp(min=self.least)
+            return ((wide - mean) / torch.where(varies, variance, torch.ones_like(variance)).sqrt()).float()
+
     class ColumnAffine(nn.Module):
         """x · scale + shift; both are buffers, which an optimiser leaves alone."""
 
@@ -214,6 +259,8 @@ def to_torch(layers: tuple[Layer, ...]) -> Any:
     for layer in layers:
         if isinstance(layer, QueryMinMax):
             modules.append(MinMaxOfQuery())
+        elif isinstance(layer, QueryStandardise):
+            modules.append(StandardiseOfQuery(layer))
         elif isinstance(layer, Standardise):
             modules.append(ColumnStandardise(layer))
         elif isinstance(layer, Affine):
@@ -231,6 +278,8 @@ def to_torch(layers: tuple[Layer, ...]) -> Any:
             modules.append(norm)
         elif isinstance(layer, Relu):
             modules.append(nn.ReLU())
+        elif isinstance(layer, Softmax):
+            modules.append(nn.Softmax(dim=-1))
         else:
             raise ModelError(f"a layer of type {type(layer).__name__} has no counterpart in PyTorch.")
     return nn.Sequential(*modules, nn.Flatten(0))

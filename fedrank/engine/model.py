@@ -114,6 +114,18 @@ class Model(abc.ABC):
         """
         raise ModelError(f"a {type(self).__name__} cannot be written for other libraries: it is no chain of layers.")
 
+    def for_party(self, name: str) -> Model:
+        """The model as one party uses it, where parties share its weights but prepare its inputs differently.
+
+        Args:
+            name: Name of the party.
+
+        Raises:
+            ModelError: It is the same for all parties.
+            UnknownNameError: There is no such party.
+        """
+        raise ModelError(f"a {type(self).__name__} is the same for all parties; leave the party {name!r} out.")
+
     @property
     def n_features(self) -> int:
         """Number of features of a row."""
@@ -283,13 +295,31 @@ def model_class(task: str) -> type[Model]:
     return cls
 
 
+def read_model_of_run(folder: Path, seed: int | None = None, party: str | None = None, own: Any = None) -> Model:
+    """A model of a run.
+
+    Args:
+        folder: The run's folder.
+        seed: As of :func:`model_of_run`.
+        party: Whose model: of the party's own file where each has one, else as :meth:`Model.for_party` makes it.
+        own: As of :meth:`Model.from_parts`.
+
+    Raises:
+        ModelError: As of :func:`model_of_run` and :func:`read_model`.
+        UnknownNameError: There is no such party.
+    """
+    file = model_of_run(folder, seed, party)
+    model = read_model(file, own)
+    return model if party is None or _party_of(file) else model.for_party(party)
+
+
 def model_of_run(folder: Path, seed: int | None = None, party: str | None = None) -> Path:
     """The file of a model of a run.
 
     Args:
         folder: The run's folder.
         seed: The seed; None: the first of those there are.
-        party: Name of the party where each has its own model; None: the only one.
+        party: Name of the party where each has its own model; None: the only one. Of no meaning where all share one.
 
     Raises:
         ModelError: The run has no such model; says which it has.
@@ -300,22 +330,27 @@ def model_of_run(folder: Path, seed: int | None = None, party: str | None = None
         raise ModelError(f"{folder}: holds no model yet. A run writes its models when it has finished.")
     by_seed: dict[int, dict[str, Path]] = {}
     for stem, file in files.items():
-        name, _, number = stem.rpartition("seed")
-        by_seed.setdefault(int(number), {})[name.rstrip("-")] = file
+        by_seed.setdefault(int(stem.rpartition("seed")[2]), {})[_party_of(file)] = file
     seed = min(by_seed) if seed is None else seed
     if seed not in by_seed:
         raise ModelError(f"{folder}: has no model of seed {seed}; there are {', '.join(map(str, sorted(by_seed)))}.")
     found = by_seed[seed]
-    if party is None and len(found) == 1:
+    if len(found) == 1 and (party is None or "" in found):
         return next(iter(found.values()))
     if party is None:
-        raise ModelError(f"{folder}: has a model for each of {', '.join(map(_party, found))}; say which: party=….")
+        names = ", ".join(map(_without_number, found))
+        raise ModelError(f"{folder}: has a model for each of {names}; say which: party=… (--party, --silo).")
     for name, file in found.items():
-        if party in (name, _party(name)):
+        if party in (name, _without_number(name)):
             return file
-    raise UnknownNameError("party with a model", party, map(_party, found))
+    raise UnknownNameError("party with a model", party, map(_without_number, found))
 
 
-def _party(name: str) -> str:
-    """The name of a party in a file's name, which begins with its number."""
+def _party_of(file: Path) -> str:
+    """The name of a party in the name of its model's file, with its number in front; empty where all share a model."""
+    return file.stem.rpartition("seed")[0].rstrip("-")
+
+
+def _without_number(name: str) -> str:
+    """The name of a party without the number in front of it."""
     return name.partition("-")[2] or name

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from fedrank.core.errors import DataError, ModelError, UnknownNameError
 from fedrank.data.frames import as_frame, features_of
-from fedrank.engine.layers import Dense, Layer, Standardise
+from fedrank.engine.layers import Dense, Layer, QueryStandardise, Softmax, Standardise
 from fedrank.engine.model import Model
 from fedrank.engine.scoring import blocks, scores
 from fedrank.texts.data.collection import texts_of
@@ -21,7 +21,7 @@ from fedrank.texts.data.counts import TermColumns
 from fedrank.texts.data.features import NAMES, statistics_of
 from fedrank.texts.graded import GradedLearner
 from fedrank.texts.scores import ROWS
-from fedrank.texts.silo_sketch.setup.rows import scale_of
+from fedrank.texts.silo_sketch.setup.rows import CONSTANT, scale_of
 
 #: Mean and deviation of each feature, float64 [features] each.
 Scale = tuple[Float[np.ndarray, " features"], Float[np.ndarray, " features"]]
@@ -131,26 +131,34 @@ class TextModel(Model):
         if silo is None and (len(self.scales) == 1 or self.scaling == "federation"):
             return next(iter(self.scales.values()))
         if silo is None:
-            raise ModelError(f"each silo scales features by its own rows; say whose: silo={next(iter(self.scales))!r}.")
+            raise ModelError(
+                f"each silo scales features by its own rows; say whose: silo=… (--silo). There are "
+                f"{', '.join(self.scales)}."
+            )
         if silo not in self.scales:
             raise UnknownNameError("silo", silo, self.scales)
         return self.scales[silo]
 
-    def for_silo(self, silo: str) -> TextModel:
+    @override
+    def for_party(self, name: str) -> TextModel:
         """The model with the scale of one silo only, which can be handed on and exported.
 
         Raises:
+            ModelError: Each query's documents are scaled by themselves, or nobody knows the scales.
             UnknownNameError: There is no such silo.
         """
-        return replace(self, scales={silo: self._scale(silo)})
+        if self.scaling == "query":
+            raise ModelError(f"it scales the documents of each query by themselves; leave the silo {name!r} out.")
+        return replace(self, scales={name: self._scale(name)})
 
     @override
     def layers(self) -> tuple[Layer, ...]:
-        if self.scaling == "query" or self.learner.loss == "classification":
-            return super().layers()  # the list's own scale, and the mean grade of a softmax, are no such chain
-        n = self.learner.features
-        vector = np.asarray(self.weights[: n + 1], np.float64)
-        return Standardise(*self._scale(None)), Dense(vector[:n, None], vector[n:])
+        first = QueryStandardise(CONSTANT) if self.scaling == "query" else Standardise(*self._scale(None))
+        n, grades = self.learner.features, self.learner.grades
+        if self.learner.loss == "classification":  # the mean grade of the distribution
+            matrix = self.weights.reshape(n + 1, grades)
+            return first, Dense(matrix[:n], matrix[n]), Softmax(), Dense(np.arange(grades, dtype=np.float32)[:, None])
+        return first, Dense(self.weights[:n, None], self.weights[n : n + 1])
 
     # ------------------------------------------------------------------------------------------------------- scoring
 

@@ -10,6 +10,9 @@ from fedrank.ranking.model import RankingModel
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.silos.model import SiloModel
 from fedrank.silos.network import TabularNetwork
+from fedrank.texts.data.features import NAMES
+from fedrank.texts.graded import GradedLearner
+from fedrank.texts.model import TextModel
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +81,25 @@ def test_export_writes_what_the_name_says(ranker, tmp_path, capsys):
     assert ".onnx" in capsys.readouterr().err
 
 
+def test_export_says_whose_model_where_each_silo_scales_by_its_own_rows(tmp_path, capsys):
+    onnx = pytest.importorskip("onnx")
+    learner = GradedLearner(len(NAMES), 3)
+    scales = {name: (np.full(len(NAMES), shift), np.ones(len(NAMES))) for name, shift in (("mine", 1.0), ("his", 2.0))}
+    file = TextModel(learner, np.zeros(learner.size, np.float32), "silo", scales).save(tmp_path / "texts.safetensors")
+    out = tmp_path / "texts.onnx"
+    assert call(["export", str(file), str(out)]) == 1
+    assert "his, mine" in capsys.readouterr().err and not out.exists()
+    assert call(["export", str(file), str(out), "--silo", "hers"]) == 1
+    assert "hers" in capsys.readouterr().err
+    assert call(["export", str(file), str(out), "--silo", "his"]) == 0
+    constants = [onnx.numpy_helper.to_array(one) for one in onnx.load(out).graph.initializer]
+    assert any(np.array_equal(one, scales["his"][0]) for one in constants)
+
+
 @pytest.mark.parametrize(
     ("command", "word"),
     [
+        (["export", "RANKER", "OUT.onnx", "--silo", "mine"], "mine"),
         (["rank", "NETWORK", "LETOR"], "SiloModel"),
         (["rank", "RANKER", "LETOR", "--part", "test"], "test"),
         (["rank", "RANKER", "LETOR", "--seed", "1"], "seed"),

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 import fedrank
 from fedrank.core.errors import FedrankError, ModelError
 from fedrank.engine.layers import Affine, Dense, LayerNorm, QueryMinMax, Relu, Standardise, to_onnx
-from fedrank.engine.model import model_of_run
+from fedrank.engine.model import model_of_run, read_model_of_run
 from fedrank.ranking.model import RankingModel
 from fedrank.ranking.rankers.linear import Linear
 
@@ -84,6 +84,18 @@ def test_the_model_of_a_run_is_found_by_seed_and_party(tmp_path):
         model_of_run(tmp_path, 7)
     with pytest.raises(FedrankError, match="his"):
         model_of_run(tmp_path, 1, "his")
+
+
+def test_a_model_that_all_parties_share_is_no_partys_own(file, tmp_path):
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    (folder / "seed1.safetensors").write_bytes(file.read_bytes())
+    assert model_of_run(tmp_path, party="mine").stem == "seed1"
+    assert read_model_of_run(tmp_path).n_features == 4
+    with pytest.raises(ModelError, match="mine"):
+        read_model_of_run(tmp_path, party="mine")
+    (folder / "seed1.safetensors").rename(folder / "0-mine-seed1.safetensors")
+    assert read_model_of_run(tmp_path, party="mine").n_features == 4
 
 
 def test_every_layer_means_in_onnx_what_it_says():

@@ -62,12 +62,12 @@ def test_lists_scaled_by_themselves_are_scored_as_in_the_run(rows):
     np.testing.assert_array_equal(model.score(raw["x"][where], qid), expected.reshape(where.shape)[where])
     with pytest.raises(DataError, match="qid"):
         model.score(raw["x"][where], [0])
-    with pytest.raises(ModelError):
-        model.layers()
+    with pytest.raises(ModelError, match="silo 0"):
+        model.for_party("silo 0")
 
 
 def test_a_file_gives_the_same_bits_whatever_is_scored_beside(rows, tmp_path):
-    model = _model(rows).for_silo("silo 1")
+    model = _model(rows).for_party("silo 1")
     read = fedrank.load(model.save(tmp_path / "a.safetensors"))
     features = np.random.default_rng(0).normal(size=(9, N)).astype(np.float32)
     found = model.score(features)
@@ -79,16 +79,22 @@ def test_a_file_gives_the_same_bits_whatever_is_scored_beside(rows, tmp_path):
     assert read.save(tmp_path / "b.safetensors").read_bytes() == (tmp_path / "a.safetensors").read_bytes()
 
 
-def test_onnx_gives_the_same_scores(rows, tmp_path):
+@pytest.mark.parametrize("scaling", ["silo", "query"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_onnx_gives_the_same_scores(loss, scaling, rows, tmp_path):
     runtime = pytest.importorskip("onnxruntime")
-    model = _model(rows, "regression").for_silo("silo 0")
-    features = rows[0][0]["x"][rows[0][0]["where"]]
+    model = _model(rows, loss, scaling)
+    if scaling == "silo":
+        with pytest.raises(ModelError, match="silo 0, silo 1"):
+            model.to_onnx(tmp_path / "whose.onnx")
+        model = model.for_party("silo 0")
+    features = rows[0][0]["x"][0][rows[0][0]["where"][0]]  # the documents of one query
+    features[:, 3] = features[0, 3]  # a constant column has the deviation 1
     session = runtime.InferenceSession(model.to_onnx(tmp_path / "texts.onnx"), providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {"features": features})
     expected = model.score(features)
+    assert np.ptp(expected) > 1e-3
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
-    with pytest.raises(ModelError):
-        _model(rows, "classification").to_onnx(tmp_path / "no.onnx")
 
 
 def test_texts_are_ranked_by_what_they_say(rows):

@@ -30,7 +30,7 @@ CANDIDATES = ("all", "reverse-top-k")
 _BM25 = [NAMES.index(f"{field} BM25") for field in FIELDS]
 #: A feature whose variance is below this part of its squared mean is left unscaled: computed at home, and from sums
 #: that have crossed in single precision.
-_CONSTANT, _CONSTANT_CROSSED = 1e-12, 1e-6
+CONSTANT, CONSTANT_CROSSED = 1e-12, 1e-6
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ def scale_of(
         return np.zeros_like(sums), np.ones_like(sums)
     means = sums / count
     variances = np.maximum(squares / count - means**2, 0.0)
-    least = _CONSTANT_CROSSED if crossed else _CONSTANT
+    least = CONSTANT_CROSSED if crossed else CONSTANT
     constant = variances <= least * np.maximum(means**2, least)
     return means, np.where(constant, 1.0, np.sqrt(variances))
 

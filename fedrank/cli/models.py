@@ -23,6 +23,7 @@ def rank(
     out: Path | None = None,
     part: str | None = None,
     fold: int | None = None,
+    depth: int | None = None,
     name: str = "fedrank",
     seed: int | None = None,
     party: PartyOrSilo = None,
@@ -30,20 +31,22 @@ def rank(
     """Rank the documents of queries with a trained model: a TREC run, which every evaluation tool reads.
 
     A line is: query, Q0, document, rank, score, name of the run. A LETOR file has no names of documents: one is named
-    after its query and its place in it, from 1, as in q7-3.
+    after its query and its place in it, from 1, as in q7-3. A model of texts ranks what BM25 finds in a collection.
 
     Args:
         model: A run's folder, or a model's file.
-        data: A LETOR file, a folder, or a name of the catalogue (fedrank data list).
+        data: A LETOR file or a folder of such; of texts a folder with documents.jsonl and queries.jsonl, as BEIR has
+            it; or a name of the catalogue (fedrank data list).
         out: Write to this file; by default to the standard output.
-        part: Part of the data: train, vali or test; by default test where there is one, else all.
-        fold: Fold of a set that has folds.
+        part: Of rankers: part of the data: train, vali or test; by default test where there is one, else all.
+        fold: Of rankers: fold of a set that has folds.
+        depth: Of texts: documents that BM25 finds for a query, and the model ranks; by default 30.
         name: Name of the run, the last word of each line.
         seed: Of a run's folder: the model's seed; by default the first.
         party: The party whose model it is, where each has its own or prepares inputs in its own way.
     """
     loaded = _load(model, seed, party)
-    lines = loaded.trec_run(data, **_given(loaded.trec_run, loaded, name=name, part=part, fold=fold))
+    lines = loaded.trec_run(data, **_given(loaded.trec_run, loaded, name=name, part=part, fold=fold, depth=depth))
     if out is None:
         for line in lines:
             sys.stdout.write(f"{line}\n")
@@ -60,6 +63,7 @@ def evaluate(
     *,
     measures: list[str] | None = None,
     fold: int | None = None,
+    depth: int | None = None,
     label: str | None = None,
     positive: str | None = None,
     silo: str | None = None,
@@ -72,17 +76,19 @@ def evaluate(
     Args:
         model: A run's folder, or a model's file.
         data: A file or a folder with labels, or a name of the catalogue (fedrank data list).
-        measures: Of rankers: measures by their names in ir-measures, such as nDCG@10 or RR@10.
+        measures: Of rankers and texts: measures by their names in ir-measures, such as nDCG@10 or RR@10.
         fold: Of rankers: fold of a set that has folds.
+        depth: Of texts: documents that BM25 finds for a query, and the model ranks; by default 30.
         label: Of tables: column of the label; by default that of the training data.
         positive: Of tables: the value of the label that counts as 1; by default that of the training data.
-        silo: Of tables: column that names the silo of each row, so that each is measured by itself, too.
+        silo: Of tables: column that names the silo of each row, so that each is measured by itself, too. Of texts:
+            the silo whose scale of the features is taken.
         seed: Of a run's folder: the model's seed; by default the first.
         party: The party whose model it is, where each has its own or prepares inputs in its own way.
         as_json: Print JSON for machines.
     """
     loaded = _load(model, seed, party)
-    flags = {"measures": measures, "fold": fold, "label": label, "positive": positive, "silo": silo}
+    flags = {"measures": measures, "fold": fold, "depth": depth, "label": label, "positive": positive, "silo": silo}
     found = loaded.evaluate(data, **_given(loaded.evaluate, loaded, **flags))
     if as_json:
         from fedrank.cli.terminal import print_json

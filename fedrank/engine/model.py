@@ -31,6 +31,9 @@ from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.layers import Layer, to_onnx, to_torch
 from fedrank.engine.settings import changes
 
+#: Offline measures of a model that ranks documents, unless told otherwise.
+MEASURES = ("nDCG@10", "RR@10")
+
 _KEY = "fedrank"
 _FORMAT = 1
 
@@ -105,6 +108,20 @@ class Model(abc.ABC):
             ModelError: Models of this task do not rank the documents of queries.
         """
         raise ModelError(f"a {type(self).__name__} does not rank the documents of queries; use its score in Python.")
+
+    def write_trec_run(self, data: Any, path: str | os.PathLike[str], **settings: Any) -> Path:
+        """Write :meth:`trec_run` to a file; returns its path.
+
+        Args:
+            data: As of :meth:`trec_run`.
+            path: The file.
+            settings: Further arguments of :meth:`trec_run`.
+
+        Raises:
+            ModelError: As of :meth:`trec_run`, or the file cannot be written.
+        """
+        text = "".join(f"{line}\n" for line in self.trec_run(data, **settings))
+        return write_file(path, text.encode())
 
     def layers(self) -> tuple[Layer, ...]:
         """The model as a chain of layers, for other libraries.

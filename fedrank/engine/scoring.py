@@ -8,12 +8,13 @@ a model that is loaded from a file gives what the run's own evaluation saw, to t
 from __future__ import annotations
 
 import functools
-from typing import Protocol, runtime_checkable
+import itertools
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Float32
+from jaxtyping import Array, Float, Float32, Int
 
 from fedrank.core.arrays import AnyArray
 
@@ -76,3 +77,18 @@ def scores(
     vector = jnp.asarray(weights, jnp.float32)
     found = [_block(scorer, vector, part) for part in parts]  # all are under way before one is waited for
     return np.concatenate([np.asarray(part, np.float32) for part in found])[:n_rows]
+
+
+def best_first(found: Float[np.ndarray, "rows"], qid: Any = None) -> Int[np.ndarray, "rows"]:
+    """Numbers of the rows, best first; with ``qid`` query after query in their order, best first in each.
+
+    Args:
+        found: A score a row; rows of equal scores stay in their order.
+        qid: The query of each row, where rows of a query stand together; None: all are of one.
+    """
+    if qid is None:
+        return np.argsort(-found, kind="stable")
+    ids = np.asarray(qid)
+    starts = [0, *(np.flatnonzero(ids[1:] != ids[:-1]) + 1).tolist(), len(ids)] if len(ids) else [0]
+    parts = [a + np.argsort(-found[a:b], kind="stable") for a, b in itertools.pairwise(starts)]
+    return np.concatenate([np.zeros(0, np.int64), *parts])

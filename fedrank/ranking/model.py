@@ -7,7 +7,6 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,8 +18,9 @@ from fedrank.data import load
 from fedrank.data.frames import as_frame, features_of
 from fedrank.data.sources import is_known
 from fedrank.engine.layers import Dense, Layer, QueryMinMax, Relu
-from fedrank.engine.model import Model, tensor, write_file
-from fedrank.engine.scoring import blocks, scores
+from fedrank.engine.model import MEASURES, Model, tensor
+from fedrank.engine.scoring import best_first, blocks, scores
+from fedrank.engine.trec import run_lines
 from fedrank.ranking.data.normalise import normalise
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.data.reader import QueryReader
@@ -30,9 +30,6 @@ from fedrank.ranking.rankers.base import RANKERS, Ranker
 from fedrank.ranking.rankers.given import as_ranker
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
-
-#: Offline measures of :meth:`RankingModel.evaluate`, unless told otherwise.
-MEASURES = ("nDCG@10", "RR@10")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -161,13 +158,7 @@ class RankingModel(Model):
 
         Equal scores stay in the order of the rows. Arguments and errors as of :meth:`score`.
         """
-        found = self.score(features, qid)
-        if qid is None:
-            return np.argsort(-found, kind="stable")
-        ids = np.asarray(qid)
-        starts = [0, *(np.flatnonzero(ids[1:] != ids[:-1]) + 1).tolist(), len(ids)] if len(ids) else [0]
-        parts = [a + np.argsort(-found[a:b], kind="stable") for a, b in itertools.pairwise(starts)]
-        return np.concatenate([np.zeros(0, np.int64), *parts])
+        return best_first(self.score(features, qid), qid)
 
     def _table(self, features: Any) -> Float[np.ndarray, "documents features"]:
         """The features as an array, in the model's order."""
@@ -274,23 +265,16 @@ class RankingModel(Model):
             DataError: The features do not fit the model's, or there is no such part.
             ModelError: The name has white space, which separates the words of a line.
         """
-        if not name or name.split() != [name]:
-            raise ModelError(f"the name of a TREC run must be one word, got {name!r}.")
         splits = self.read(data, fold)
         part = part or ("train" if splits.test is None else "test")
         if part not in splits.parts():
             raise DataError(f"{splits.name} has no part {part!r}; it has {', '.join(splits.parts())}.")
         queries = splits.parts()[part]
         found = self._scores(queries)
-        for number, (first, last) in enumerate(itertools.pairwise(queries.offsets.tolist())):
-            qid = queries.qids[number]
-            for rank, row in enumerate(np.argsort(-found[first:last], kind="stable"), 1):
-                yield f"{qid} Q0 {qid}-{row + 1} {rank} {found[first + row]!s} {name}"
-
-    def write_trec_run(self, data: Any, path: str | os.PathLike[str], **settings: Any) -> Path:
-        """Write :meth:`trec_run` to a file."""
-        text = "".join(f"{line}\n" for line in self.trec_run(data, **settings))
-        return write_file(path, text.encode())
+        places = zip(queries.qids, itertools.pairwise(queries.offsets.tolist()), strict=True)
+        return run_lines(
+            ((qid, [f"{qid}-{row + 1}" for row in range(b - a)], found[a:b]) for qid, (a, b) in places), name
+        )
 
 
 def _places(ranker: Ranker, places: np.ndarray) -> dict[str, np.ndarray]:

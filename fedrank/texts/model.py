@@ -1,27 +1,40 @@
-"""A trained model of texts as an object that scores: a ranker of 16 features, and how each silo scales them."""
+"""A trained model of texts as an object that scores: a ranker of 16 features, and how each silo scales them.
+
+It ranks what a search by BM25 finds in one collection (:mod:`fedrank.texts.search`), as a silo does at home.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Bool, Float, Float32, Int, Int32
 from typing_extensions import override
 
-from fedrank.core.errors import DataError, ModelError, UnknownNameError
+from fedrank.core.errors import ConfigError, DataError, ModelError, UnknownNameError
+from fedrank.data import load
 from fedrank.data.frames import as_frame, features_of
 from fedrank.engine.layers import Dense, Layer, QueryStandardise, Softmax, Standardise
-from fedrank.engine.model import Model
-from fedrank.engine.scoring import blocks, scores
+from fedrank.engine.model import MEASURES, Model
+from fedrank.engine.scoring import best_first, blocks, scores
+from fedrank.engine.trec import run_lines
+from fedrank.metrics.offline import offline_metric
 from fedrank.texts.data.collection import texts_of
-from fedrank.texts.data.corpus import corpus_of
+from fedrank.texts.data.corpus import Corpus, corpus_of
 from fedrank.texts.data.counts import TermColumns
 from fedrank.texts.data.features import NAMES, statistics_of
+from fedrank.texts.data.reader import TextReader
 from fedrank.texts.graded import GradedLearner
-from fedrank.texts.scores import ROWS
+from fedrank.texts.scores import NOT_FOUND, PADDING, ROWS, depth_of
+from fedrank.texts.search import DEPTH, Found, search
 from fedrank.texts.silo_sketch.setup.rows import CONSTANT, scale_of
+
+#: Name of all queries together in what :meth:`TextModel.evaluate` returns.
+ALL_QUERIES = "all"
 
 #: Mean and deviation of each feature, float64 [features] each.
 Scale = tuple[Float[np.ndarray, " features"], Float[np.ndarray, " features"]]
@@ -187,6 +200,16 @@ class TextModel(Model):
         mean, deviation = self._scale(silo)
         return self._scores(((table.astype(np.float64) - mean) / deviation).astype(np.float32))
 
+    def rank(
+        self, features: Any, qid: Sequence[Any] | np.ndarray | None = None, *, silo: str | None = None
+    ) -> Int[np.ndarray, " documents"]:
+        """Row numbers of the documents, best first; with ``qid`` query after query in their order, best first in each.
+
+        Equal scores stay in the order of the rows. Arguments and errors as of :meth:`score`; documents of a query stand
+        together.
+        """
+        return best_first(self.score(features, qid, silo=silo), qid)
+
     def score_texts(
         self, query: str, documents: Sequence[str | tuple[str, str]], *, silo: str | None = None
     ) -> Float32[np.ndarray, " documents"]:
@@ -218,6 +241,99 @@ class TextModel(Model):
     ) -> Int[np.ndarray, " documents"]:
         """Places of the documents, best first; arguments and errors as of :meth:`score_texts`."""
         return np.argsort(-self.score_texts(query, documents, silo=silo), kind="stable")
+
+    # -------------------------------------------------------------------------------------------- whole collections
+
+    @override
+    def evaluate(
+        self,
+        data: Any,
+        measures: Sequence[str] = MEASURES,
+        *,
+        silo: str | None = None,
+        depth: int = DEPTH,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> dict[str, dict[str, float]]:
+        """What the model is worth in a search of a collection with judged queries.
+
+        BM25 finds ``depth`` documents a query, the model ranks them. All relevant documents count, also those that were
+        not found, so that the best value may be below 1.
+
+        Args:
+            data: In any form that :func:`fedrank.data.load` takes texts: a folder of documents, queries and judgements
+                as BEIR has it, a name of the catalogue, or the three in memory.
+            measures: Offline measures with a cutoff, by their names in ir-measures, such as ``nDCG@10``.
+            silo: As of :meth:`score`.
+            depth: Documents that are found for a query.
+            folder: Where data sets are looked for.
+
+        Returns:
+            ``all`` -> measure -> mean over all queries; with `` (judged)`` behind the name over those that have a
+            relevant document.
+
+        Raises:
+            ConfigError: There is no such measure, or it has no cutoff; or the depth is negative.
+            DataError: The data is no text collection with judgements.
+            ModelError: The model does not know the scale.
+        """
+        cutoffs = {name: depth_of(name) for name in measures if offline_metric(name)}
+        if unbounded := [name for name, cutoff in cutoffs.items() if cutoff is None]:
+            raise ConfigError(f"{unbounded[0]} of a search needs a cutoff, such as {unbounded[0]}@{depth}.")
+        corpus, found = self._searched(data, depth, folder)
+        scored = self.score(found.features, found.queries, silo=silo)
+        given, labels, where = _lists(corpus, found, scored)
+        judged, table = (labels > 0).any(axis=1), {}
+        if not judged.any():
+            raise DataError("no document is relevant for any query, so that there is nothing to measure by.")
+        for name in measures:
+            # Padding fills the ranks down to the cutoff, so that documents that were not found are never among them.
+            columns = ((given, PADDING), (labels, 0), (where, True))
+            width = cutoffs[name] or 0
+            padded = (jnp.pad(one, ((0, 0), (0, width)), constant_values=value) for one, value in columns)
+            values = np.asarray(offline_metric(name)(*padded), np.float64)
+            table |= {name: float(values.mean()), f"{name} (judged)": float(values[judged].mean())}
+        return {ALL_QUERIES: table}
+
+    @override
+    def trec_run(
+        self,
+        data: Any,
+        *,
+        name: str = "fedrank",
+        silo: str | None = None,
+        depth: int = DEPTH,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> Iterator[str]:
+        """Lines of a TREC run file of a search: query, ``Q0``, document, rank, score, name of the run.
+
+        Args:
+            data: As of :meth:`evaluate`; judgements are not needed.
+            name: Name of the run.
+            silo: As of :meth:`score`.
+            depth: Documents that BM25 finds for a query, and the model ranks.
+            folder: Where data sets are looked for.
+
+        Raises:
+            ConfigError: The depth is negative.
+            DataError: The data is no text collection.
+            ModelError: The model does not know the scale; or the name has white space.
+        """
+        corpus, found = self._searched(data, depth, folder, judged=False)
+        scored = self.score(found.features, found.queries, silo=silo)
+        ends = np.searchsorted(found.queries, np.arange(corpus.n_queries + 1))
+        return run_lines(
+            (
+                (qid, [corpus.document_ids[number] for number in found.documents[a:b]], scored[a:b])
+                for qid, a, b in zip(corpus.query_ids, ends[:-1], ends[1:], strict=True)
+            ),
+            name,
+        )
+
+    def _searched(self, data: Any, depth: int, folder: Any, judged: bool = True) -> tuple[Corpus, Found]:
+        """A collection and what BM25 finds in it."""
+        texts = load(data, TextReader(judged=judged), folder=folder)
+        corpus = corpus_of(texts, self.stem, self.stopwords)
+        return corpus, search(corpus, depth, self.as_published)
 
     def _scores(self, x: Float32[np.ndarray, "documents features"]) -> Float32[np.ndarray, " documents"]:
         return scores(self.learner, self.weights, blocks(x, ROWS), len(x)) if len(x) else np.zeros(0, np.float32)
@@ -252,3 +368,25 @@ class TextModel(Model):
             row, column = np.argwhere(~np.isfinite(table))[0]
             raise DataError(f"feature {NAMES[column]!r} of row {row} is no finite number of 32 bits.")
         return table
+
+
+def _lists(
+    corpus: Corpus, found: Found, scored: Float32[np.ndarray, " rows"]
+) -> tuple[
+    Float32[np.ndarray, "queries documents"],
+    Int32[np.ndarray, "queries documents"],
+    Bool[np.ndarray, "queries documents"],
+]:
+    """Scores, grades and places of each query's documents: those that were found, then relevant ones that were not."""
+    rows = []
+    for query in range(corpus.n_queries):
+        own, grades = found.queries == query, corpus.labels(query)
+        here = found.documents[own]
+        missed = np.setdiff1d(np.flatnonzero(grades), here)
+        given = np.concatenate([scored[own], np.full(len(missed), NOT_FOUND, np.float32)])
+        rows.append((given, grades[np.concatenate([here, missed])]))
+    shape = len(rows), max(len(given) for given, _ in rows)
+    padded_scores, labels, where = np.zeros(shape, np.float32), np.zeros(shape, np.int32), np.zeros(shape, bool)
+    for row, (given, grades) in enumerate(rows):
+        padded_scores[row, : len(given)], labels[row, : len(given)], where[row, : len(given)] = given, grades, True
+    return padded_scores, labels, where

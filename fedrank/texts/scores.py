@@ -34,7 +34,7 @@ ROWS = 4096
 UNTRAINED = "BM25"
 
 #: Scores of documents that were not found, and of the padding that is ranked before them.
-_NOT_FOUND, _PADDING = -1e30, -1e29
+NOT_FOUND, PADDING = -1e30, -1e29
 
 
 def depth_of(measure: str) -> int | None:
@@ -161,7 +161,7 @@ def _measured(
     for scope, (labels, where, found) in lists.items():
         width = labels.shape[1]
         given = jnp.pad(scores, ((0, 0), (0, max(0, width - scores.shape[1]))))[:, :width]
-        given = jnp.where(found, given, _NOT_FOUND)
+        given = jnp.where(found, given, NOT_FOUND)
         out[scope] = {}
         for name in measures:
             cutoff = depth_of(name)
@@ -169,7 +169,7 @@ def _measured(
                 out[scope][name] = offline_metric(name)(given, labels, where)
             elif cutoff is not None:
                 # Padding fills the ranks down to the cutoff, so that documents that nobody found are never among them.
-                columns = [(given, _PADDING), (labels, 0), (where, True)]
+                columns = [(given, PADDING), (labels, 0), (where, True)]
                 padded = (jnp.pad(a, ((0, 0), (0, cutoff)), constant_values=value) for a, value in columns)
                 out[scope][name] = offline_metric(name)(*padded)
     return out

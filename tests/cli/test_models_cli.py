@@ -96,6 +96,27 @@ def test_export_says_whose_model_where_each_silo_scales_by_its_own_rows(tmp_path
     assert any(np.array_equal(one, scales["his"][0]) for one in constants)
 
 
+def test_a_model_of_texts_ranks_and_is_measured_on_a_collection(tmp_path, capsys):
+    learner = GradedLearner(len(NAMES), 2, "regression")
+    weights = np.zeros(learner.size, np.float32)
+    weights[NAMES.index("body BM25")] = 1
+    scales = {name: (np.zeros(len(NAMES)), np.ones(len(NAMES))) for name in ("mine", "his")}
+    file = str(TextModel(learner, weights, "silo", scales).save(tmp_path / "texts.safetensors"))
+    (tmp_path / "documents.jsonl").write_text(
+        '{"id": "d1", "text": "A dog."}\n{"id": "d2", "text": "Cats and cats."}\n{"id": "d3", "text": "A cat"}\n'
+    )
+    (tmp_path / "queries.jsonl").write_text('{"id": "q1", "text": "cats"}\n')
+    (tmp_path / "qrels").write_text("q1 0 d3 1\n")
+    assert call(["rank", file, str(tmp_path), "--silo", "mine", "--depth", "2"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[:4] for line in lines] == [["q1", "Q0", "d2", "1"], ["q1", "Q0", "d3", "2"]]
+    for flag in ("--silo", "--party"):
+        assert call(["evaluate", file, str(tmp_path), flag, "his", "--measures", "RR@5", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["all"] == {"RR@5": 0.5, "RR@5 (judged)": 0.5}
+    assert call(["evaluate", file, str(tmp_path)]) == 1
+    assert "his, mine" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("command", "word"),
     [

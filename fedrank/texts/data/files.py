@@ -40,7 +40,7 @@ def is_text_path(path: Path) -> bool:
     return path.is_dir() and _named(path, _DOCUMENTS) is not None
 
 
-def read_texts(path: Path) -> Texts:
+def read_texts(path: Path, judged: bool = True) -> Texts:
     """A collection from a folder, or from its file of documents with the queries and judgements beside it.
 
     Documents and queries stay in the order of their files. A negative grade, by which TREC marks spam, becomes 0, and a
@@ -48,21 +48,28 @@ def read_texts(path: Path) -> Texts:
 
     Args:
         path: The folder, or the .jsonl file of the documents.
+        judged: Whether there must be judgements.
 
     Raises:
         MissingDataError: A file is not there; says which names were looked for.
         FormatError: A line cannot be used, an id stands twice, or a judgement names what is not there or repeats
             another; with the file and the line.
-        DataError: There is no document, no query, or no relevant pair.
+        DataError: There is no document, no query, or no relevant pair; or the file is no .jsonl file.
     """
     if path.is_dir():
         folder, documents = path, _needed(path, _DOCUMENTS)
     elif path.is_file():
+        if ".jsonl" not in path.suffixes:
+            raise DataError(
+                "is no text collection: give a folder with documents.jsonl, queries.jsonl and qrels, or its file of "
+                "documents.",
+                path,
+            )
         folder, documents = path.parent, path
     else:
         raise MissingDataError("there is no such folder or file.", path)
     queries = _needed(folder, _QUERIES)
-    judgements = _judgement_files(folder)
+    judgements = _judgement_files(folder, judged)
     titles, bodies = {}, {}
     for line, row in _objects(documents):
         key = _id(row, documents, line)
@@ -78,9 +85,9 @@ def read_texts(path: Path) -> Texts:
         asked[key] = _text(row, ("text", "query"), queries, line)
     rows = (row for one in judgements for row in (_beir(one) if _has_tabs(one) else qrels(one)))
     texts = texts_of(folder.resolve().name, titles, bodies, asked, rows)
-    if not texts.n_judged:
+    if judged and not texts.n_judged:
         raise DataError("no document is relevant for any query; every grade is 0 or there is none.", judgements[0])
-    if len(judgements) == 1:
+    if len(judgements) < 2:
         return texts
     note = f"Judgements of {', '.join(one.name for one in judgements)} were put together."
     return replace(texts, notes=(*texts.notes, note))
@@ -97,7 +104,7 @@ def _needed(folder: Path, names: tuple[str, ...]) -> Path:
     return path
 
 
-def _judgement_files(folder: Path) -> list[Path]:
+def _judgement_files(folder: Path, needed: bool) -> list[Path]:
     path = _named(folder, _JUDGEMENTS)
     if path is not None:
         return [path]
@@ -107,7 +114,7 @@ def _judgement_files(folder: Path) -> list[Path]:
         plain = one.with_suffix("") if one.suffix in _PACKED else one
         if one.is_file() and plain.suffix in _ENDS and not one.name.startswith("."):
             files.append(one)
-    if not files:
+    if not files and needed:
         raise MissingDataError(
             f"there are no judgements: looked for {', '.join(_JUDGEMENTS)}, and for qrels/test.tsv and others in a "
             "folder qrels.",

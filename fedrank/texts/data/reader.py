@@ -60,6 +60,7 @@ class TextReader(Reader[Texts]):
         seed: Seed of the generated collection.
         documents: Number of documents of the generated collection.
         queries: Number of queries of the generated collection.
+        judged: Whether files must have judgements, which training and measuring need, and searching does not.
     """
 
     kind: ClassVar[str] = "texts"
@@ -69,6 +70,7 @@ class TextReader(Reader[Texts]):
     seed: int = 0
     documents: int = 600
     queries: int = 120
+    judged: bool = True
 
     @override
     def loaded(self, source: Any) -> Texts | None:
@@ -97,7 +99,7 @@ class TextReader(Reader[Texts]):
 
     @override
     def path(self, path: Path) -> Texts:
-        return read_texts(path)
+        return read_texts(path, self.judged)
 
     @override
     def frame(self, frame: pl.DataFrame) -> Texts:

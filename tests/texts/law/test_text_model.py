@@ -1,5 +1,8 @@
 """A model of texts scores from its file alone, to the bit, what the run's own evaluation saw."""
 
+import itertools
+import json
+
 import jax.numpy as jnp
 import numpy as np
 import polars as pl
@@ -7,10 +10,11 @@ import pytest
 from text_worlds import small_federation, small_texts
 
 import fedrank
-from fedrank.core.errors import DataError, ModelError, UnknownNameError
+from fedrank.core.errors import ConfigError, DataError, MissingDataError, ModelError, UnknownNameError
 from fedrank.engine.scoring import blocks
 from fedrank.engine.scoring import scores as scored
 from fedrank.texts.data.features import NAMES, statistics_of
+from fedrank.texts.data.generate import generate_texts
 from fedrank.texts.graded import LOSSES, GradedLearner
 from fedrank.texts.model import TextModel
 from fedrank.texts.scores import ROWS
@@ -127,3 +131,85 @@ def test_what_does_not_fit_is_refused_by_name(rows):
     np.testing.assert_array_equal(fitted.scales["mine"], scale_of(*moments(raw)))
     np.testing.assert_array_equal(fitted.scales["mine"][0], after["silo"]["mean"])
     assert jnp.isfinite(fitted.score(np.full((1, N), 1e30))).all()
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory):
+    """A folder as BEIR has it, of generated texts whose judgements are 0 or 1."""
+    texts = generate_texts(seed=3, documents=60, queries=12)
+    folder = tmp_path_factory.mktemp("collection")
+    _write_jsonl(folder / "corpus.jsonl", ("_id", "title", "text"), texts.document_ids, texts.titles, texts.bodies)
+    _write_jsonl(folder / "queries.jsonl", ("_id", "text"), texts.query_ids, texts.queries)
+    places = zip(texts.judged_queries, texts.judged_documents, texts.grades, strict=True)
+    lines = [f"{texts.query_ids[q]} 0 {texts.document_ids[d]} {min(int(grade), 1)}\n" for q, d, grade in places]
+    (folder / "qrels").write_text("".join(lines))
+    return folder
+
+
+def _write_jsonl(path, names, *columns):
+    rows = zip(*columns, strict=True)
+    path.write_text("".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize("scaling", ["silo", "query"])
+def test_measures_are_those_of_ir_measures_on_the_run_that_is_written(scaling, rows, collection, tmp_path):
+    ir_measures = pytest.importorskip("ir_measures")
+    model, silo = _model(rows, "listwise", scaling), "silo 1" if scaling == "silo" else None
+    names = ("nDCG@10", "RR@10", "AP@10", "nDCG@3")
+    found = model.evaluate(collection, names, silo=silo, depth=7)["all"]
+    run = model.write_trec_run(collection, tmp_path / "run.txt", silo=silo, depth=7)
+    qrels = list(ir_measures.read_trec_qrels(str(collection / "qrels")))
+    wanted = [ir_measures.parse_measure(name) for name in names]
+    per_query = {name: {} for name in names}
+    for one in ir_measures.iter_calc(wanted, qrels, ir_measures.read_trec_run(str(run))):
+        per_query[str(one.measure)][one.query_id] = one.value
+    judged = {one.query_id for one in qrels if one.relevance > 0}
+    queries = len((collection / "queries.jsonl").read_text().splitlines())
+    for name in names:
+        total = sum(per_query[name][query] for query in judged)
+        assert found[name] == pytest.approx(total / queries, abs=1e-6)
+        assert found[f"{name} (judged)"] == pytest.approx(total / len(judged), abs=1e-6)
+    assert 0 < found["nDCG@10"] < 1
+    lines = [line.split() for line in run.read_text().splitlines()]
+    assert [int(line[3]) for line in lines] == [*range(1, 8)] * queries
+    assert all(float(a[4]) >= float(b[4]) for a, b in itertools.pairwise(lines) if a[0] == b[0])
+
+
+def test_documents_that_are_not_found_are_no_hits(rows, collection):
+    learner = GradedLearner(N, 2, "regression")
+    weights = np.zeros(learner.size, np.float32)
+    weights[NAMES.index("body BM25")] = 1
+    model = TextModel(learner, weights, "silo", {"mine": (np.zeros(N), np.ones(N))})
+    shallow, deep = (model.evaluate(collection, ["AP@100"], depth=depth)["all"]["AP@100"] for depth in (1, 60))
+    assert 0 < shallow < deep < 1
+    assert model.evaluate(collection, ["AP@100"], depth=0)["all"]["AP@100"] == 0
+
+
+def test_a_collection_is_searched_without_judgements_and_measured_only_with_them(rows, collection, tmp_path):
+    model = _model(rows).for_party("silo 0")
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        (tmp_path / name).write_bytes((collection / name).read_bytes())
+    assert list(model.trec_run(tmp_path)) == list(model.trec_run(collection))
+    with pytest.raises(MissingDataError, match="judgements"):
+        model.evaluate(tmp_path)
+    letor = tmp_path / "letor.txt"
+    letor.write_text("1 qid:1 1:0.5\n")
+    with pytest.raises(DataError, match=r"queries\.jsonl"):
+        model.evaluate(letor)
+    with pytest.raises(DataError, match="relevant"):
+        model.evaluate(({"d": "cats"}, {"q": "cats"}, {}))
+    with pytest.raises(ConfigError, match="AP@30"):
+        model.evaluate(collection, ["AP"])
+    with pytest.raises(ModelError, match="one word"):
+        model.trec_run(collection, name="two words")
+    with pytest.raises(ModelError, match="silo 0, silo 1"):
+        _model(rows).evaluate(collection)
+
+
+def test_documents_are_ranked_within_their_queries(rows):
+    model, features = _model(rows).for_party("silo 0"), np.random.default_rng(1).normal(size=(7, N))
+    found, qid = model.score(features), np.array([3, 3, 3, 1, 1, 2, 2])
+    assert model.rank(features).tolist() == np.argsort(-found).tolist()
+    ranked = model.rank(features, qid)
+    np.testing.assert_array_equal(qid[ranked], qid)
+    assert all(found[a] >= found[b] for a, b in itertools.pairwise(ranked) if qid[a] == qid[b])

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import asdict
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from fedrank.core.privacy_report import DELTA
+from fedrank.cli.flags import AsJson
+from fedrank.cli.terminal import print_json
+from fedrank.slates.attacks.settings import MODES, SlateAttack
+from fedrank.texts.attacks.settings import SketchAttack
 
-app = App(name="attack", help="Attack what is promised to be private, and print measured beside promised.")
+app = App(
+    name="attack",
+    help="Attack what is promised to be private, and print measured beside promised.",
+    default_parameter=Parameter(consume_multiple=1, negative=""),
+)
 
 
 @app.command
 def sketch(
     *,
-    mode: str = "all",
-    epsilon: float = 0.5,
-    z: int = 30,
-    w: int = 200,
-    z1: int = 10,
-    trials: int = 4_000,
-    seed: int = 0,
-    vocabulary: int = 50_000,
-    mechanism: str = "laplace",
-    delta: float = DELTA,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    settings: Annotated[SketchAttack, Parameter(name="*")] = SketchAttack(),  # noqa: B008 - frozen
+    as_json: AsJson = False,
 ) -> None:
     """Attack sketches of documents and questions about them, on generated documents.
 
@@ -33,38 +31,16 @@ def sketch(
     term is it; which positions are its own.
 
     Args:
-        mode: paper, per-query, publish-once or all.
-        epsilon: ε as each mode means it: as printed (paper), of one answer (per-query), of an occurrence for good
-            (publish-once).
-        z: Rows of a sketch.
-        w: Cells of a row.
-        z1: Positions of a question that belong to its term; the others are decoys. Mode publish-once asks nothing.
-        trials: Trials of each attack; fewer of those that take long.
-        seed: Seed of everything random.
-        vocabulary: Words of the dictionary.
-        mechanism: laplace or gaussian noise in modes per-query and publish-once.
-        delta: δ of Gaussian noise and of the ledger.
+        settings: The attack.
         as_json: Print JSON instead of a table.
     """
     from fedrank.texts.attacks.suite import attack_sketches
 
-    found = attack_sketches(
-        mode,
-        epsilon=epsilon,
-        z=z,
-        w=w,
-        z1=z1,
-        trials=trials,
-        seed=seed,
-        vocabulary=vocabulary,
-        mechanism=mechanism,
-        delta=delta,
-    )
-    asked = None if mode == "publish-once" else z1
-    settings = {"mode": mode, "epsilon": epsilon, "z": z, "w": w, "z1": asked, "seed": seed, "vocabulary": vocabulary}
+    found = attack_sketches(settings)
+    s = settings
+    asked, own = (s.z1, f"z₁ = {s.z1}") if s.asks else (None, "")
     if as_json:
-        content = {**settings, "mechanism": mechanism, "delta": delta, "findings": [one.as_json() for one in found]}
-        print(json.dumps(content, ensure_ascii=False, indent=2))
+        print_json({**asdict(settings), "z1": asked, "findings": [one.as_json() for one in found]})
         return
 
     from rich.console import Console
@@ -79,7 +55,7 @@ def sketch(
         "promised",
         "verdict",
         numbers=("promised",),
-        title=f"z = {z}, w = {w}, {'' if asked is None else f'z₁ = {z1}, '}ε = {epsilon:g}",
+        title=", ".join(part for part in (f"z = {s.z}", f"w = {s.w}", own, f"ε = {s.epsilon:g}") if part),
     )
     for one in found:
         verdict = "[red]broken[/red]" if one.broken else "[green]holds[/green]"
@@ -98,24 +74,15 @@ def sketch(
     )
     for one in found:
         console.print(f"{one.attack}, {one.mode}: {one.words}.", highlight=False, markup=False)
-    if mode in ("publish-once", "all"):
+    if "publish-once" in settings.modes:
         console.print("publish-once: no question leaves the querier, so there is no term to find.", highlight=False)
 
 
 @app.command
 def slates(
     *,
-    modes: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
-    seeds: int = 4,
-    seed: int = 0,
-    episodes: int = 30,
-    candidates: int = 10,
-    slate: int = 3,
-    platforms: int = 2,
-    epsilon: float = 8.0,
-    clip: float = 1.0,
-    target_epsilons: Annotated[tuple[float, ...], Parameter(consume_multiple=True, negative="")] = (8.0, 1.0),
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    settings: Annotated[SlateAttack, Parameter(name="*")] = SlateAttack(),  # noqa: B008 - frozen
+    as_json: AsJson = False,
 ) -> None:
     """Attack platforms that learn slates together: what do Q-values, targets and gradients tell?
 
@@ -123,26 +90,14 @@ def slates(
     three attackers look at them: B for A's engagement, the coordinator for A's clicks and engagement, A for B's values.
 
     Args:
-        modes: published, corrected, extended, team, noisy-values, noisy-targets; without it all.
-        seeds: Runs of each mode.
-        seed: The first one's seed.
-        episodes: Users of each run; attackers that are fitted know every other one's engagement.
-        candidates: N, items that a platform can choose from.
-        slate: n, items that it shows.
-        platforms: K; the first is attacked by the last.
-        epsilon: ε of a vector of values in mode noisy-values, at δ = 1e-06.
-        clip: Values are cut to ± this there.
-        target_epsilons: ε of one engagement, by noise on it before it enters a target, in mode noisy-targets.
+        settings: The attack.
         as_json: Print JSON instead of a table.
     """
-    from fedrank.slates.attacks.suite import MODES, attack_slates
+    from fedrank.slates.attacks.suite import attack_slates
 
-    shape = {"candidates": candidates, "slate": slate, "platforms": platforms}
-    settings = {"seeds": seeds, "first_seed": seed, "episodes": episodes, "epsilon": epsilon, "clip": clip}
-    found = attack_slates(modes or tuple(MODES), **settings, target_epsilons=target_epsilons, **shape)
+    found = attack_slates(settings)
     if as_json:
-        content = {**settings, "target_epsilons": list(target_epsilons), **shape}
-        print(json.dumps({**content, "leaks": [one.as_json() for one in found]}, ensure_ascii=False, indent=2))
+        print_json({**asdict(settings), "leaks": [one.as_json() for one in found]})
         return
 
     from rich.console import Console
@@ -150,7 +105,8 @@ def slates(
     from fedrank.cli.terminal import table
 
     columns = ("by", "R² \\[95 %]", "rank", "error (blind)", "exact")
-    title = f"N = {candidates}, n = {slate}, K = {platforms}, {seeds} seeds of {episodes} users"
+    s = settings
+    title = f"N = {s.candidates}, n = {s.slate}, K = {s.platforms}, {s.seeds} seeds of {s.episodes} users"
     shown, heading = table(*columns, numbers=columns[1:], title=title), ""
     for one in found:
         if heading != (heading := f"{one.mode}: {one.attacker} looks for {one.secret}"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 
 import cyclopts
 
+from fedrank.cli.terminal import print_json
 from fedrank.cli.terminal import table as drawn
 
 app = cyclopts.App(name="data", help="List, describe, download and check data sets.")
@@ -65,7 +65,7 @@ def list_(*, as_json: Json = False) -> None:
         if not is_described(entry.obj)
     ]
     if as_json:
-        _print_json([*rows, *installed, _GENERATED])
+        print_json([*rows, *installed, _GENERATED])
         return
     for kind, columns in _COLUMNS.items():
         table = drawn("name", *columns.values(), "here", numbers=tuple(columns.values()), whole=("name",))
@@ -96,13 +96,13 @@ def show(name: str, /, *, as_json: Json = False) -> None:
     from fedrank.data.folders import place_of
 
     if name.lower() == _GENERATED["name"]:
-        _print_json(_GENERATED) if as_json else _print(f"{_GENERATED['title']}: {_GENERATED['summary']}")
+        print_json(_GENERATED) if as_json else _print(f"{_GENERATED['title']}: {_GENERATED['summary']}")
         return
     entry = _entry(name)
     place = place_of(entry.obj)
     if as_json:
         facts = {**asdict(entry.obj), "kind": entry.obj.kind, "summary": entry.summary, "citation": entry.citation}
-        _print_json({**facts, "here": None if place is None else str(place)})
+        print_json({**facts, "here": None if place is None else str(place)})
         return
     dataset = entry.obj
     table = drawn("", dataset.title)
@@ -134,13 +134,13 @@ def get(name: str, /, *, as_json: Json = False) -> None:
     from fedrank.data.fetch import fetch
 
     if name.lower() == _GENERATED["name"]:
-        _print_json(_GENERATED) if as_json else _print("The generated set needs no download.")
+        print_json(_GENERATED) if as_json else _print("The generated set needs no download.")
         return
     entry = _entry(name)
     if not as_json:
         _print(f"{entry.obj.title}. Terms: {entry.obj.terms}")
     place = fetch(entry.obj, progress=sys.stderr.isatty() and not as_json)
-    _print_json({"name": entry.name, "folder": str(place)}) if as_json else _print(f"It is in {place}.")
+    print_json({"name": entry.name, "folder": str(place)}) if as_json else _print(f"It is in {place}.")
 
 
 @app.command
@@ -193,7 +193,7 @@ def check(
     )
     notes, warnings = list(splits.notes), splits.label_warnings
     if as_json:
-        _print_json(
+        print_json(
             {
                 "name": splits.name,
                 "parts": parts,
@@ -275,7 +275,7 @@ def _check_texts(texts: Any, as_json: bool) -> None:
     corpus = corpus_of(texts)
     facts = _text_statistics(corpus)
     if as_json:
-        _print_json({"name": corpus.name, "kind": "texts", **facts, "notes": corpus.notes})
+        print_json({"name": corpus.name, "kind": "texts", **facts, "notes": corpus.notes})
         return
     table = drawn("", corpus.name)
     for what, value in facts.items():
@@ -309,7 +309,7 @@ def _check_silos(table: Any, as_json: bool) -> None:
     silos = {silo.name: _silo_statistics(silo, table.feature_names) for silo in table.silos}
     if as_json:
         facts = {"name": table.name, "kind": "silos", "label": table.label, "features": table.feature_names}
-        _print_json({**facts, "silos": silos, "notes": table.notes})
+        print_json({**facts, "silos": silos, "notes": table.notes})
         return
     shown = drawn(table.name, *silos)
     for what in next(iter(silos.values())):
@@ -372,7 +372,3 @@ def _print(what: Any) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=200)
     console.print(what, soft_wrap=isinstance(what, str))
-
-
-def _print_json(what: Any) -> None:
-    print(json.dumps(what, indent=2, ensure_ascii=False, default=list))

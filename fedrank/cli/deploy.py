@@ -11,13 +11,11 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from fedrank.cli.flags import AsJson, Quiet
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.hub.settings import HubSettings
 
 _HUB = Path("hub")
-
-AsJson = Annotated[bool, Parameter(name="--json", negative="")]
-Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")]
 
 
 def settings_of(folder: str = str(_HUB)) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Parameter
 
+from fedrank.cli.flags import AsJson, Quiet
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.engine.config import RunConfig
 from fedrank.engine.methods import method, method_names, task_of
@@ -18,8 +19,6 @@ from fedrank.engine.variations import parse_vary, read_sweep, variations
 
 _RUNS = Path("runs")
 
-AsJson = Annotated[bool, Parameter(name="--json", negative="")]
-Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")]
 Track = Annotated[list[str] | None, Parameter(negative="")]
 
 

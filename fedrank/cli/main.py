@@ -10,12 +10,12 @@ import itertools
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Annotated
 
 import cyclopts
 from cyclopts import App, Parameter
 
 from fedrank import __version__
+from fedrank.cli.flags import AsJson
 from fedrank.cli.help_text import HelpText
 from fedrank.core.errors import FedrankError, FedrankWarning
 
@@ -116,7 +116,7 @@ app.config = (_settings_of_file,)
 
 
 @app.command
-def protocols(*, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
+def protocols(*, as_json: AsJson = False) -> None:
     """List the protocols: the task, the paper, what crosses.
 
     Args:

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from fedrank.cli.flags import AsJson
 from fedrank.core.errors import ConfigError
 
-AsJson = Annotated[bool, Parameter(name="--json", negative="")]
 PartyOrSilo = Annotated[str | None, Parameter(name=["--party", "--silo"])]
 
 

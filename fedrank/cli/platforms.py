@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from fedrank.cli.deploy import _log_to_stderr, refuse_half_tls, serve, warn_without_tls
+from fedrank.cli.flags import Quiet
 from fedrank.core.errors import ConfigError
 
-Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")]
 #: ``os``: from the operating system. ``seed``: from the run's seed as a simulator does; for tests, protects nobody.
 Chance = Literal["os", "seed"]
 _Flag = Annotated[bool, Parameter(negative="")]

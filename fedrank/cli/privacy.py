@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
-from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
+from fedrank.cli.flags import AsJson
+from fedrank.cli.terminal import print_json
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import BASIC, DELTA, Unit
 
@@ -27,7 +27,7 @@ def epsilon(
     rounds: int = 250,
     delta: float = DELTA,
     antithetic: bool = True,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """ε of randomised response for a p, or the p that gives an ε; with what it adds up to over a run.
 
@@ -49,7 +49,7 @@ def epsilon(
     p = randomised_response.probability(epsilon, n) if p is None else p  # type: ignore[arg-type]
     report = account(p=p, n=n, interactions_per_message=interactions, rounds=rounds, antithetic=antithetic, delta=delta)
     if as_json:
-        print(json.dumps(report.as_json(), ensure_ascii=False, indent=2))
+        print_json(report.as_json())
         return
 
     from rich.console import Console
@@ -71,7 +71,7 @@ def epsilon(
 
 
 @app.command
-def table(*, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
+def table(*, as_json: AsJson = False) -> None:
     """Table 2 of the FOLtR-ES paper: ε of one interaction under three click models, ours and the printed one.
 
     Args:
@@ -81,7 +81,7 @@ def table(*, as_json: Annotated[bool, Parameter(name="--json", negative="")] = F
 
     rows = table2()
     if as_json:
-        print(json.dumps([asdict(row) for row in rows], indent=2))
+        print_json([asdict(row) for row in rows])
         return
 
     from rich.console import Console

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
+from fedrank.cli.flags import AsJson
 from fedrank.core.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
 
 #: Runs that a table of settings has a column for on a terminal.
 _COLUMNS = 3
-
-AsJson = Annotated[bool, Parameter(name="--json", negative="")]
 
 
 def unless_missing(write: Callable[[], Path], again: str) -> Path | None:

@@ -7,10 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from fedrank.cli.flags import AsJson, Quiet
 from fedrank.core.errors import ConfigError, FedrankError, UnknownNameError
 
-AsJson = Annotated[bool, Parameter(name="--json", negative="")]
-Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")]
 Only = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
 
 

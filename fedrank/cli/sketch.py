@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
-from typing import Annotated
 
-from cyclopts import Parameter
+from fedrank.cli.flags import AsJson
+from fedrank.cli.terminal import print_json
 
 
 def sketch(
@@ -19,7 +18,7 @@ def sketch(
     epsilon: float | None = None,
     vocabulary: int = 50_000,
     exponent: float = 1.07,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """The size of sketches: expected error of a count, and among how many words a question hides.
 
@@ -92,7 +91,7 @@ def sketch(
             }
         )
     if as_json:
-        print(json.dumps(rows, indent=2))
+        print_json(rows)
         return
 
     from rich.console import Console

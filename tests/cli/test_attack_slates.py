@@ -10,7 +10,8 @@ from fedrank.cli.attack import app
 from fedrank.core.errors import UnknownNameError
 from fedrank.metrics.returns import MeanInterval
 from fedrank.slates.attacks import suite as slate_leakage_suite
-from fedrank.slates.attacks.suite import MODES, Leak
+from fedrank.slates.attacks.settings import MODES, SlateAttack
+from fedrank.slates.attacks.suite import Leak
 
 
 def run(capsys, *tokens):
@@ -30,8 +31,8 @@ def asked(monkeypatch):
         Leak("corrected", "platform B", "engagement", "all messages", engagement),
     ]
 
-    def attack(modes, **settings):
-        calls.append((modes, settings))
+    def attack(settings):
+        calls.append(settings)
         return found
 
     monkeypatch.setattr(slate_leakage_suite, "attack_slates", attack)
@@ -50,22 +51,20 @@ def test_the_table_says_who_finds_what_and_how_well(capsys, monkeypatch, asked):
     assert "100.0 %" in clicks and "guess: 50.0 %" in clicks
     assert "0.500 [0.250, 0.750]" in engagement and "0.5 (1)" in engagement and "nan" in engagement
     assert all(f"{name}: {meaning}." in " ".join(text.split()) for name, meaning in MODES.items())
-    assert asked[0][0] == tuple(MODES)
+    assert asked == [SlateAttack()] and asked[0].modes == tuple(MODES)
 
 
 def test_a_program_gets_the_same_as_json_and_every_setting_reaches_the_attack(capsys, asked):
     whole = ("--seeds", "3", "--seed", "5", "--episodes", "8", "--candidates", "6", "--slate", "2", "--platforms", "3")
     real = ("--epsilon", "2", "--clip", "0.5", "--target-epsilons", "4", "1")
-    text = run(capsys, "--modes", "corrected", "team", *whole, *real, "--json")
+    nets = ("--time-budget", "30", "--local-widths", "8", "4", "--federated-widths", "2", "--batch", "7")
+    text = run(capsys, "--modes", "corrected", "team", *whole, *real, *nets, "--json")
     content = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-    assert asked == [
-        (
-            ("corrected", "team"),
-            {"seeds": 3, "first_seed": 5, "episodes": 8, "epsilon": 2.0, "clip": 0.5, "target_epsilons": (4.0, 1.0)}
-            | {"candidates": 6, "slate": 2, "platforms": 3},
-        )
-    ]
-    assert content["platforms"] == 3 and content["first_seed"] == 5
+    sizes = dict(candidates=6, slate=2, platforms=3, time_budget=30, batch=7)
+    widths = dict(local_widths=(8, 4), federated_widths=(2,))
+    noise = dict(epsilon=2.0, clip=0.5, target_epsilons=(4.0, 1.0))
+    assert asked == [SlateAttack(("corrected", "team"), seeds=3, seed=5, episodes=8, **sizes, **widths, **noise)]
+    assert content["platforms"] == 3 and content["seed"] == 5
     clicks, engagement = content["leaks"]
     assert clicks["exact"] == {"mean": 1.0, "low": 1.0, "high": 1.0} and "r2" not in clicks
     assert engagement["rank"]["mean"] is None and engagement["r2"]["high"] == 0.75

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.metrics.returns import MeanInterval, mean_interval
 from fedrank.privacy.calibration import laplace_scale
 from fedrank.privacy.noise.values import ValueNoise
@@ -28,6 +27,7 @@ from fedrank.slates.attacks.leakage import (
     values_accuracy,
 )
 from fedrank.slates.attacks.records import Records, record
+from fedrank.slates.attacks.settings import SlateAttack
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.settings import Exploration, SlateSettings
 from fedrank.slates.fedslate_2024 import PUBLISHED_RATE, Fault
@@ -35,15 +35,6 @@ from fedrank.slates.fedslate_2024.networks import PositionalHead, PositionalQ
 from fedrank.slates.networks import ItemHead, ItemQ
 from fedrank.slates.world.presets import preset
 
-#: Modes to attack, and a description of each.
-MODES = {
-    "published": "the published code: targets are engagement and at most 0.9 more",
-    "corrected": "values without bounds, engagement scaled and centred",
-    "extended": "all platforms see engagement, and each learns from its own targets",
-    "team": "all platforms see engagement, and all learn from the mean of their targets",
-    "noisy-values": "as corrected, and Q-values carry noise",
-    "noisy-targets": "as corrected, and engagement carries noise before it enters a target",
-}
 #: Largest engagement where noise is added to it; a round's is about 15, and above this once in 250 times.
 LARGEST_ENGAGEMENT = 100.0
 #: Most users of one compiled program, which bounds the memory.
@@ -70,7 +61,7 @@ class Leak:
     """What one attacker learns from one mode's messages.
 
     Attributes:
-        mode: One of :data:`MODES`; with the ε of its noise, if it has any.
+        mode: One of :data:`~fedrank.slates.attacks.settings.MODES`; with the ε of its noise, if it has any.
         attacker: The coordinator or a platform.
         secret: What it learns about.
         means: How.
@@ -110,121 +101,82 @@ def _percent(part: float) -> str:
     return f"{100 * part:.1f} %"
 
 
-def leakage_protocol(
-    mode: str,
-    *,
-    rounds: int,
-    candidates: int = 10,
-    slate: int = 3,
-    platforms: int = 2,
-    time_budget: int | None = None,
-    widths: tuple[tuple[int, ...], tuple[int, ...]] = ((64, 64), (32, 32)),
-    batch: int = 32,
-    noise: ValueNoise | None = None,
-) -> FedSlate:
-    """A protocol to attack, small enough to be trained in seconds.
+def leakage_protocol(mode: str, rounds: int, attack: SlateAttack = SlateAttack()) -> FedSlate:  # noqa: B008 - frozen
+    """A protocol to attack.
 
     Args:
-        mode: One of :data:`MODES`.
+        mode: One of :data:`~fedrank.slates.attacks.settings.MODES`.
         rounds: Rounds of the run: ε falls over the first third, learning begins after a tenth, and platforms forget
             nothing.
-        candidates: N.
-        slate: n.
-        platforms: K.
-        time_budget: Ticks of a user; None: 61 rounds.
-        widths: Of the platforms' hidden layers and of the federated network's.
-        batch: B.
-        noise: On values.
+        attack: Sizes of the world and the networks, and noise on values.
 
     Raises:
         ConfigError: Numbers out of range.
     """
-    if mode not in MODES:
-        raise UnknownNameError("mode of slates to attack", mode, MODES)
     published, everybody = mode == "published", mode in ("extended", "team")
-    ticks = 61 * platforms if time_budget is None else time_budget
+    candidates, platforms, widths = attack.candidates, attack.platforms, attack.federated_widths
     world = preset(
-        "recsim", candidates=candidates, slate=slate, platforms=platforms, time_budget=ticks, fresh=not published
+        "recsim",
+        candidates=candidates,
+        slate=attack.slate,
+        platforms=platforms,
+        time_budget=61 * platforms if attack.time_budget is None else attack.time_budget,
+        fresh=not published,
     )
     settings = SlateSettings(
         world=world,
         local=ItemQ(1, 1),
-        head=PositionalHead(candidates, widths[1]) if published else ItemHead(widths[1]),
+        head=PositionalHead(candidates, widths) if published else ItemHead(widths),
         feedback=tuple(everybody or number == _VICTIM for number in range(platforms)),
         learning_rate=PUBLISHED_RATE if published else 1e-3,
-        batch=batch,
-        memory=max(rounds, batch + 1),
-        burn_in=max(batch + 1, rounds // 10),
+        batch=attack.batch,
+        memory=max(rounds, attack.batch + 1),
+        burn_in=max(attack.batch + 1, rounds // 10),
         copy_every=100,
         exploration=Exploration(decay=0.05 ** (3 / rounds), floor=0.05),
         choice="published" if published else "true",
         objective="team" if mode == "team" else "own",
         reward_scale=1.0 if published else 15.0,
         centred=not published,
-        noise=noise,
+        noise=ValueNoise(attack.clip, attack.epsilon) if mode == "noisy-values" else None,
         faults=tuple(Fault) if published else (),
     )
     user, item = settings.user_features, settings.item_features
-    local = PositionalQ(user, item, candidates, widths[0]) if published else ItemQ(user, item, widths[0])
+    widths = attack.local_widths
+    local = PositionalQ(user, item, candidates, widths) if published else ItemQ(user, item, widths)
     return FedSlate(dataclasses.replace(settings, local=local))
 
 
-def attack_slates(
-    modes: Sequence[str] = tuple(MODES),
-    *,
-    seeds: int = 4,
-    first_seed: int = 0,
-    episodes: int = 30,
-    epsilon: float = 8.0,
-    clip: float = 1.0,
-    target_epsilons: Sequence[float] = (8.0, 1.0),
-    **shape: Any,
-) -> list[Leak]:
+def attack_slates(settings: SlateAttack = SlateAttack()) -> list[Leak]:  # noqa: B008 - frozen
     """Train protocols, record their messages, and attack them.
 
     Args:
-        modes: Of :data:`MODES`.
-        seeds: Runs of each mode, whose numbers follow on ``first_seed``; 2 or more give intervals.
-        first_seed: The first seed.
-        episodes: Users of each run; the attacker knows every other one's engagement.
-        epsilon: ε of a vector of values, by discrete Gaussian noise at δ = 10⁻⁶, in mode noisy-values.
-        clip: Values are cut to ± this there.
-        target_epsilons: ε of one engagement, by Laplace noise, in mode noisy-targets.
-        shape: Of :func:`leakage_protocol`: candidates, slate, platforms, time_budget, widths, batch.
+        settings: The modes, the runs, and the noise of the modes that have noise. ε of a vector of values is that of
+            discrete Gaussian noise at δ = 10⁻⁶, ε of one engagement that of Laplace noise.
 
     Returns:
         What each attacker finds, mode by mode.
 
     Raises:
-        ConfigError: A number out of range.
+        ConfigError: Sizes that do not fit each other.
     """
-    for mode in modes:
-        if mode not in MODES:
-            raise UnknownNameError("mode of slates to attack", mode, MODES)
-    if seeds < 1 or first_seed < 0 or episodes < 4 or not modes:
-        raise ConfigError(
-            "an attack needs at least one mode, one seed, a first seed of at least 0 and 4 users; got "
-            f"{list(modes)}, {seeds}, {first_seed} and {episodes}."
-        )
-    if shape.get("platforms", 2) < 2:
-        raise ConfigError(f"one platform attacks another, so platforms must be at least 2, got {shape['platforms']}.")
+    s = settings
     found: list[Leak] = []
-    numbers = np.arange(first_seed, first_seed + seeds)
+    numbers = np.arange(s.seed, s.seed + s.seeds)
     plain: Records | None = None
-    for mode in modes:
+    for mode in s.modes:
         if mode == "noisy-targets" and plain is not None:
             records = plain
         else:
-            noise = ValueNoise(clip, epsilon) if mode == "noisy-values" else None
-            rounds = episodes * leakage_protocol(mode, rounds=10**4, **shape).settings.world.rounds_per_episode
-            protocol = leakage_protocol(mode, rounds=rounds, noise=noise, **shape)
-            at_once = max(d for d in range(1, _USERS_AT_ONCE + 1) if episodes % d == 0)
-            records = record(protocol, numbers, rounds, rounds // episodes * at_once)
+            rounds = s.episodes * leakage_protocol(mode, 10**4, s).settings.world.rounds_per_episode
+            protocol = leakage_protocol(mode, rounds, s)
+            at_once = max(d for d in range(1, _USERS_AT_ONCE + 1) if s.episodes % d == 0)
+            records = record(protocol, numbers, rounds, rounds // s.episodes * at_once)
             plain = records if mode in ("corrected", "noisy-targets") else plain
         if mode == "noisy-targets":
-            found += [leak for one in target_epsilons for leak in noisy_targets(records, one, first_seed)]
+            found += [leak for one in s.target_epsilons for leak in noisy_targets(records, one, s.seed)]
         else:
-            found += leaks(records, f"{mode}, ε = {epsilon:g}" if mode == "noisy-values" else mode)
+            found += leaks(records, f"{mode}, ε = {s.epsilon:g}" if mode == "noisy-values" else mode)
     return found
 
 

@@ -26,16 +26,17 @@ from fedrank.slates.attacks.leakage import (
     without_level,
 )
 from fedrank.slates.attacks.records import Records, record
+from fedrank.slates.attacks.settings import SlateAttack
 from fedrank.slates.attacks.suite import attack_slates, leakage_protocol, leaks, noisy_targets
 from fedrank.slates.fedslate.state import Transition
 
-TINY = {"candidates": 4, "slate": 2, "time_budget": 8, "widths": ((4,), (4,)), "batch": 4}
+TINY = SlateAttack(candidates=4, slate=2, time_budget=8, local_widths=(4,), federated_widths=(4,), batch=4)
 
 
 @functools.cache
 def recorded(mode):
     """Two runs of 60 rounds: 15 users of 4 rounds."""
-    return record(leakage_protocol(mode, rounds=60, **TINY), [0, 1], 60, 20)
+    return record(leakage_protocol(mode, 60, TINY), [0, 1], 60, 20)
 
 
 def truth(records, platform=0):
@@ -106,7 +107,7 @@ def test_values_from_batches_of_different_level_are_found_but_for_one_number():
 
 def made_up(spread, feedback=(True, False), rounds=1200):
     """Records without a run: B is told engagement of variance 225, and normal noise of the given spread on it."""
-    protocol = leakage_protocol("published", rounds=rounds, **TINY)
+    protocol = leakage_protocol("published", rounds, TINY)
     settings = dataclasses.replace(protocol.settings, feedback=feedback)
     rng = np.random.default_rng(3)
     engagement = rng.gamma(1.0, 15.0, (1, 2, rounds)).astype(np.float32)
@@ -205,7 +206,8 @@ def test_the_report_of_a_run_has_every_attacker_with_an_interval():
 
 @pytest.mark.slow  # three more programs to compile
 def test_the_suite_tells_modes_that_leak_from_one_that_does_not():
-    found = attack_slates(("corrected", "extended", "noisy-values", "noisy-targets"), seeds=2, episodes=60, **TINY)
+    modes = ("corrected", "extended", "noisy-values", "noisy-targets")
+    found = attack_slates(dataclasses.replace(TINY, modes=modes, seeds=2, episodes=60))
     by = {(leak.mode, leak.means): leak.measures for leak in found if leak.attacker == "platform B"}
     linear = "all messages, linear, fitted on other users"
     assert by["corrected", linear]["r2"].mean > 0.9
@@ -217,17 +219,17 @@ def test_the_suite_tells_modes_that_leak_from_one_that_does_not():
 
 
 def test_what_cannot_be_recorded_or_attacked_is_refused():
-    protocol = leakage_protocol("team", rounds=60, **TINY)
+    protocol = leakage_protocol("team", 60, TINY)
     with pytest.raises(ConfigError, match="nothing is forgotten"):
         record(protocol, [0], 64)
     with pytest.raises(ConfigError, match="divisor"):
         record(protocol, [0], 60, 7)
     with pytest.raises(UnknownNameError, match="mode of slates"):
-        attack_slates(("secret",))
+        SlateAttack(("secret",))
     with pytest.raises(ConfigError, match="4 users"):
-        attack_slates(episodes=3)
+        SlateAttack(episodes=3)
     with pytest.raises(ConfigError, match="platforms must be at least 2"):
-        attack_slates(platforms=1)
+        SlateAttack(platforms=1)
 
 
 # -- the wiretap --------------------------------------------------------------------------------------------------

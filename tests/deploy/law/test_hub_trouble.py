@@ -9,6 +9,7 @@ from hub_worlds import play
 from hubs import SETTINGS, enrolled, make, message, opened, running, some_messages
 
 from fedrank.core.errors import RunError
+from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.hub import hub as hub_module
 from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.folder import HubFolder
@@ -167,6 +168,17 @@ def test_the_last_round_is_proven_too(tmp_path):
     with sqlite3.connect(home.log) as db:
         db.execute("UPDATE round SET model = NULL WHERE number = 3")
     assert replay_log(home.path).proven is None
+
+
+def test_states_of_other_settings_or_of_another_round_are_refused(tmp_path):
+    state = {"weights": np.arange(3.0)}
+    mine, others = Checkpoints(tmp_path, {"sigma": 0.01}), Checkpoints(tmp_path, {"sigma": 0.02})
+    mine.save(4, state)
+    with pytest.raises(RunError, match="other settings"):
+        others.newest(state)
+    (tmp_path / "state-00000004.npz").rename(tmp_path / "state-00000005.npz")
+    with pytest.raises(RunError, match="other settings"):
+        mine.newest(state)
 
 
 def test_no_flipped_bit_of_a_checkpoint_is_taken_for_a_state(tmp_path):

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from fedrank.core.errors import ConfigError, DataError, RunError, UnknownNameError
 from fedrank.core.ledger import Ledger
-from fedrank.engine import checkpoint
+from fedrank.engine import checkpoint, runner
 from fedrank.engine.progress import Listener
 from fedrank.engine.run import Interrupted, build, resume, run
 from fedrank.engine.settings import read_config, to_toml
@@ -87,6 +87,36 @@ def test_a_stopped_run_ends_like_one_that_was_not(config, finished, tmp_path, ho
         name = f"weights/seed{seed}.safetensors"
         assert (folder / name).read_bytes() == (finished / name).read_bytes()
     assert not (folder / "checkpoint").exists()
+
+
+def test_rows_beyond_the_checkpoint_are_not_there_twice(config, finished, tmp_path, monkeypatch):
+    """A process is killed after it wrote its rows and before it wrote the checkpoint that goes with them."""
+    folder, saved = tmp_path / "run", []
+
+    def save(path, tree, about):
+        saved.append(about["round"])
+        if len(saved) > 1:
+            killed()
+        checkpoint_save(path, tree, about)
+
+    checkpoint_save = checkpoint.save
+    monkeypatch.setattr(checkpoint, "save", save)
+    with pytest.raises(SystemExit):
+        run(config, folder)
+    monkeypatch.undo()
+    assert saved == [2, 4] and pl.read_parquet(folder / "metrics.parquet")["round"].max() == 4
+    resume(folder)
+    assert sorted_metrics(folder).equals(sorted_metrics(finished))
+
+
+def test_a_run_that_goes_on_with_longer_calls_is_evaluated_in_the_same_rounds(config, finished, tmp_path, monkeypatch):
+    """How many rounds a call takes may differ between the process that stopped and the one that goes on."""
+    folder = tmp_path / "run"
+    with monkeypatch.context() as short, pytest.raises(SystemExit):
+        short.setattr(runner, "_PER_CALL", 1)
+        run(config, folder, listener=StopAt(4, killed))  # its last checkpoint is of round 3
+    resume(folder)
+    assert sorted_metrics(folder).equals(sorted_metrics(finished))
 
 
 def test_resuming_a_finished_run_leaves_it_alone(finished):
@@ -172,6 +202,13 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch):
         checkpoint.save(path, {"a": np.arange(3)}, {"round": 2})
     assert checkpoint.load(path, {"a": np.zeros(3)})[1] == {"round": 1}
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_arrays_of_other_shapes_are_refused(tmp_path):
+    path = tmp_path / "state.npz"
+    checkpoint.save(path, {"a": np.arange(3), "b": np.zeros((2, 2))}, {"round": 1})
+    with pytest.raises(RunError, match="other shapes"):
+        checkpoint.load(path, {"a": np.arange(3), "b": np.zeros((2, 3))})
 
 
 def test_a_stopped_run_accounts_for_what_took_place(config, tmp_path):

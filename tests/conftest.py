@@ -63,6 +63,9 @@ def _import_what_devices_run():
         "privacy.quantise",
         "privacy.randomised_response",
         "privacy.noise.discrete",
+        "ranking.on_device.scores",
+        "deploy.device.trial",
+        "deploy.fleet.device",
     ):
         importlib.import_module(f"fedrank.{module}")
     typing.TYPE_CHECKING = False

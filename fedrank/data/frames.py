@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float64
 
 from fedrank.core.errors import DataError, UnknownNameError
 
@@ -62,7 +63,7 @@ def _is_missing(value: Any) -> bool:
     return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and math.isnan(value))
 
 
-def features_of(frame: pl.DataFrame, names: Sequence[str]) -> np.ndarray:
+def features_of(frame: pl.DataFrame, names: Sequence[str]) -> Float64[np.ndarray, "rows columns"]:
     """Columns of numbers side by side: float64 [rows, columns], NaN where a value is missing.
 
     Raises:

@@ -19,7 +19,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from fedrank.privacy.calibration import laplace_scale
 from fedrank.privacy.noise.discrete import discrete_laplace
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.on_device.scores import portable_scores
+
+if TYPE_CHECKING:  # a device, which runs this, has NumPy only
+    from jaxtyping import Float32, Integer
 
 #: Random words from a shape: :func:`fedrank.privacy.randomised_response.os_words` or, in tests, known ones.
 Words = Callable[[tuple[int, ...]], np.ndarray]
@@ -45,7 +48,7 @@ class Ranking:
         learning: Its clicks count.
     """
 
-    order: np.ndarray
+    order: Integer[np.ndarray, " documents"]
     learning: bool = False
 
 
@@ -54,7 +57,7 @@ def unranked(documents: int) -> Ranking:
     return _ranking(np.arange(documents), False)
 
 
-def _ranking(order: np.ndarray, learning: bool) -> Ranking:
+def _ranking(order: Integer[np.ndarray, " documents"], learning: bool) -> Ranking:
     order.flags.writeable = False
     return Ranking(order, learning)
 
@@ -138,7 +141,7 @@ class Round:
         self.terms, self.number, self.weights = terms, int(model.round), model.weights
         self.trial, self.reported = trial, reported
         self.open: Interaction | None = None
-        self._v: tuple[int, np.ndarray] | None = None  # a seed and its perturbation
+        self._v: tuple[int, Float32[np.ndarray, " parameters"]] | None = None  # a seed and its perturbation
 
     def is_about(self, terms: Terms, model: Request) -> bool:
         """Whether it is this model."""
@@ -154,7 +157,9 @@ class Round:
         """Drop the ranking that is shown and the trial under way; no reply is made of them."""
         self.open = self.trial = self._v = None
 
-    def show(self, features: np.ndarray, learn: bool, words: Words, now: float) -> Ranking:
+    def show(
+        self, features: Float32[np.ndarray, "documents features"], learn: bool, words: Words, now: float
+    ) -> Ranking:
         """A list for the user.
 
         Args:
@@ -182,7 +187,9 @@ class Round:
         return position < self.terms.depth
 
 
-def perturbed(terms: Terms, weights: np.ndarray, v: np.ndarray, half: int) -> np.ndarray:
+def perturbed(
+    terms: Terms, weights: Float32[np.ndarray, " parameters"], v: Float32[np.ndarray, " parameters"], half: int
+) -> Float32[np.ndarray, " parameters"]:
     """θ + σv for half 0, θ − σv for half 1 (Section 3.2).
 
     Args:
@@ -198,7 +205,7 @@ def perturbed(terms: Terms, weights: np.ndarray, v: np.ndarray, half: int) -> np
         return weights + np.float32(-terms.sigma if half else terms.sigma) * v
 
 
-def matrix_of(features: Any, n_features: int | None) -> np.ndarray | str:
+def matrix_of(features: Any, n_features: int | None) -> Float32[np.ndarray, "documents features"] | str:
     """Features as an app gives them, float32 [documents, n_features]; or what is wrong with them, without their values.
 
     Args:
@@ -215,7 +222,9 @@ def matrix_of(features: Any, n_features: int | None) -> np.ndarray | str:
     return x if np.isfinite(x).all() else "features must be finite numbers in single precision"
 
 
-def ranked(terms: Terms, weights: np.ndarray, features: np.ndarray) -> np.ndarray:
+def ranked(
+    terms: Terms, weights: Float32[np.ndarray, " parameters"], features: Float32[np.ndarray, "documents features"]
+) -> Integer[np.ndarray, " documents"]:
     """Documents by falling score; equal scores in the order of the data; what is not a number as the smallest score.
 
     Args:

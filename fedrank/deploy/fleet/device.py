@@ -12,11 +12,14 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedrank.deploy.device import Device, State
+
+if TYPE_CHECKING:  # a device, which runs this, has NumPy only
+    from jaxtyping import Float32, Int32, Integer
 
 
 class Person:
@@ -40,13 +43,13 @@ class Person:
         self.queries = queries[number % len(queries) :: devices] if share else queries
         self.random = np.random.default_rng([seed, number])
 
-    def ask(self) -> tuple[np.ndarray, np.ndarray]:
+    def ask(self) -> tuple[Float32[np.ndarray, "documents features"], Int32[np.ndarray, " documents"]]:
         """Features [documents, n_features] and labels [documents] of a random query's documents."""
         query = self.random.choice(self.queries)
         part = slice(self.offsets[query], self.offsets[query + 1])
         return np.asarray(self.features[part]), np.asarray(self.labels[part])
 
-    def clicks(self, labels: np.ndarray) -> list[int]:
+    def clicks(self, labels: Integer[np.ndarray, " shown"]) -> list[int]:
         """Ranks that are clicked, from the top.
 
         Args:

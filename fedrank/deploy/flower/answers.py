@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Bool, Int64, Shaped
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
@@ -199,7 +200,9 @@ def answer_of(
     return pack(protocol.exchanges[question.exchange].reply, replies, numbers, asked)
 
 
-def _with(rows: np.ndarray, who: np.ndarray, new: np.ndarray) -> np.ndarray:
+def _with(
+    rows: Shaped[np.ndarray, "parties ..."], who: Int64[np.ndarray, " asked"], new: Shaped[np.ndarray, "asked ..."]
+) -> Shaped[np.ndarray, "parties ..."]:
     rows[who] = new
     return rows
 
@@ -218,7 +221,13 @@ def refuse_extra_messages(protocol: Protocol) -> None:
 
 
 def _answers(
-    protocol: Protocol, question: Question, parties: Party, numbers: np.ndarray, seed: int, chunk: int, chance: str
+    protocol: Protocol,
+    question: Question,
+    parties: Party,
+    numbers: Int64[np.ndarray, " parties"],
+    seed: int,
+    chunk: int,
+    chance: str,
 ) -> tuple[Any, Any]:
     """The parties' own state after an exchange, and their replies: NumPy arrays [parties, ...]."""
     exchange = protocol.exchanges[question.exchange]
@@ -256,7 +265,7 @@ def _responded(exchange: Exchange, request: PyTree, shared: PyTree, own: PyTree,
     return jax.vmap(respond)(own, draws)
 
 
-def pack(layout: Layout, replies: PyTree, numbers: range, asked: np.ndarray | None = None) -> Answer:
+def pack(layout: Layout, replies: PyTree, numbers: range, asked: Bool[np.ndarray, " parties"] | None = None) -> Answer:
     """The replies as bytes; one that cannot be sent, such as weights that are not finite, is left out.
 
     Args:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+from jaxtyping import Int64
 
 
 class Holders:
     """The parties that nodes have said they answer for. The first node of a party keeps it while it is connected."""
 
     def __init__(self):
-        self._blocks: dict[int, np.ndarray] = {}  # in the order in which they came
+        self._blocks: dict[int, Int64[np.ndarray, " parties"]] = {}  # in the order in which they came
         self._again: dict[int, float] = {}
         self._columns: bytes | None = None
 
@@ -33,13 +34,13 @@ class Holders:
             self._columns = columns
         return columns == self._columns
 
-    def introduced(self, node: int, numbers: np.ndarray) -> bool:
+    def introduced(self, node: int, numbers: Int64[np.ndarray, " parties"]) -> bool:
         """Note the parties of a node; returns whether no other node has said to answer for one of them."""
         free = not any(np.isin(numbers, block).any() for block in self._blocks.values())
         self._blocks[node] = numbers
         return free
 
-    def of(self, nodes: Iterable[int]) -> dict[int, np.ndarray]:
+    def of(self, nodes: Iterable[int]) -> dict[int, Int64[np.ndarray, " _"]]:
         """The connected nodes with parties of their own, and the numbers of their parties, int64 [parties]."""
         there, taken = set(nodes), np.zeros(0, np.int64)
         found = {}

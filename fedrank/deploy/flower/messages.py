@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Int64, UInt8
 
 from fedrank.core.errors import WireError
 from fedrank.core.messages import Layout
@@ -47,11 +48,11 @@ class Question:
         """The question which parties there are, before this one is asked."""
         return Question(self.round, self.exchange, b"", setup=self.setup)
 
-    def to(self, asked: np.ndarray) -> Question:
+    def to(self, asked: Bool[np.ndarray, " parties"]) -> Question:
         """The same question to some of a node's parties, bool [parties of the node]."""
         return self if asked.all() else replace(self, asked=np.packbits(asked, bitorder="little").tobytes())
 
-    def whom(self, parties: int) -> np.ndarray:
+    def whom(self, parties: int) -> Bool[np.ndarray, " parties"]:
         """Which of a node's parties are asked, bool [parties].
 
         Raises:
@@ -91,7 +92,7 @@ class Answer:
     replies: bytes
 
     @classmethod
-    def of(cls, first: int, heard: np.ndarray, replies: bytes) -> Answer:
+    def of(cls, first: int, heard: Bool[np.ndarray, " parties"], replies: bytes) -> Answer:
         """An answer for the parties from ``first`` on; ``heard`` is bool [parties]."""
         return cls(first, np.packbits(heard, bitorder="little").tobytes(), replies)
 
@@ -104,7 +105,7 @@ class Answer:
         """The inverse of :meth:`as_record`; raises WireError."""
         return cls(**_checked(record, {"first": int, "heard": bytes, "replies": bytes}))
 
-    def numbers(self, parties: int) -> np.ndarray:
+    def numbers(self, parties: int) -> Int64[np.ndarray, " heard"]:
         """Numbers of the parties that were heard, int64 [heard], ascending; ``parties`` and errors as :meth:`rows`."""
         if not 0 <= self.first < parties or len(self.heard) > -(-parties // 8):
             raise WireError(f"an answer for {8 * len(self.heard)} parties from {self.first} on; there are {parties}.")
@@ -113,7 +114,9 @@ class Answer:
             raise WireError(f"an answer is for parties 0..{parties - 1}, at least one of them.")
         return numbers
 
-    def rows(self, layout: Layout, parties: int) -> tuple[np.ndarray, np.ndarray]:
+    def rows(
+        self, layout: Layout, parties: int
+    ) -> tuple[Int64[np.ndarray, " heard"], UInt8[np.ndarray, "heard bytes"]]:
         """The parties that were heard, and their replies.
 
         Args:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Bool, Int64, UInt8
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError, WireError
@@ -172,8 +173,8 @@ class Rounds:
         return state
 
     def _until_enough(
-        self, question: Question, exchange: Exchange, asked: np.ndarray | None, tallies: list[Tally]
-    ) -> tuple[Any, np.ndarray]:
+        self, question: Question, exchange: Exchange, asked: Bool[np.ndarray, " parties"] | None, tallies: list[Tally]
+    ) -> tuple[Any, Bool[np.ndarray, " parties"]]:
         # Where some are asked, the others cannot make up for who is silent: one that is heard will do.
         enough = self._settings.min_available_nodes if asked is None else 1
         for attempt in range(self._settings.round_attempts):
@@ -198,8 +199,8 @@ class Rounds:
         )
 
     def _addressed(
-        self, question: Question, asked: np.ndarray | None, tallies: list[Tally]
-    ) -> tuple[dict[int, Question], dict[int, np.ndarray]]:
+        self, question: Question, asked: Bool[np.ndarray, " parties"] | None, tallies: list[Tally]
+    ) -> tuple[dict[int, Question], dict[int, Int64[np.ndarray, " _"]]]:
         """The question of each node, and, where only some parties are asked, the parties that it must answer for."""
         if self._holders is None or not self._begun:
             self._wait_for_nodes()  # so that they are asked who they are all at once
@@ -263,11 +264,15 @@ class Rounds:
             self._network.sleep(_NODES)
 
     def _one_question(
-        self, questions: Mapping[int, Question], exchange: Exchange, tally: Tally, expected: Mapping[int, np.ndarray]
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self,
+        questions: Mapping[int, Question],
+        exchange: Exchange,
+        tally: Tally,
+        expected: Mapping[int, Int64[np.ndarray, " _"]],
+    ) -> tuple[UInt8[np.ndarray, "parties bytes"], Bool[np.ndarray, " parties"]]:
         """Bytes of all parties' replies, uint8 [parties, bytes], and which parties were heard, bool [parties]."""
 
-        def rows(node: int, answer: Answer) -> tuple[np.ndarray, np.ndarray]:
+        def rows(node: int, answer: Answer) -> tuple[Int64[np.ndarray, " heard"], UInt8[np.ndarray, "heard bytes"]]:
             numbers, replies = answer.rows(exchange.reply, self._parties)
             if node in expected and not np.isin(numbers, expected[node]).all():
                 raise WireError(f"an answer for the parties {numbers.tolist()}, not all of which were asked.")
@@ -305,13 +310,15 @@ class Rounds:
         tally.late, tally.seconds = len(waiting), self._network.now() - started
         return said, set(waiting)
 
-    def _nothing(self, layout: Layout) -> np.ndarray:
+    def _nothing(self, layout: Layout) -> UInt8[np.ndarray, "parties bytes"]:
         """Messages of zeros, uint8 [parties, bytes], which stand for replies of parties that were not heard."""
         rows = np.zeros((self._parties, layout.nbytes), np.uint8)
         rows[:, 0] = WIRE_VERSION << 5 | layout.kind
         return rows
 
-    def _in_order(self, round_: int, layout: Layout, read: dict[int, Any], tally: Tally):
+    def _in_order(
+        self, round_: int, layout: Layout, read: dict[int, Any], tally: Tally
+    ) -> tuple[UInt8[np.ndarray, "parties bytes"], Bool[np.ndarray, " parties"]]:
         rows, arrived = self._nothing(layout), np.zeros(self._parties, bool)
         newest = len(self._known)
         for node in sorted(read, key=lambda node: (self._known.get(node, newest), node)):
@@ -327,7 +334,7 @@ class Rounds:
         return rows, arrived
 
 
-def _everybody(block: np.ndarray) -> np.ndarray:
+def _everybody(block: Int64[np.ndarray, " parties"]) -> Bool[np.ndarray, " parties"]:
     return np.ones(len(block), bool)
 
 

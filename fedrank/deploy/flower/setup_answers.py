@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Shaped
 from typing_extensions import override
 
 from fedrank.core.errors import RunError, WireError
@@ -98,7 +99,7 @@ class Remembered:
     showing: bool = False
     asked: str = ""
     reply: bytes = b""
-    own: dict[str, np.ndarray] = field(default_factory=dict)
+    own: dict[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
 
     def packed(self) -> bytes:
         """The bytes of a NumPy archive."""

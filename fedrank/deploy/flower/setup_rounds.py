@@ -11,6 +11,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, UInt8
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
@@ -77,8 +78,8 @@ class SetupRounds(Rounds):
         )
 
     def _heard(
-        self, index: int, exchange: Exchange, state: PyTree, asked: np.ndarray, tallies: list[Tally]
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self, index: int, exchange: Exchange, state: PyTree, asked: Bool[np.ndarray, " parties"], tallies: list[Tally]
+    ) -> tuple[UInt8[np.ndarray, "parties bytes"], Bool[np.ndarray, " parties"]]:
         """Bytes of all silos' replies, uint8 [silos, bytes], and who was heard, bool [silos]."""
         rows, arrived = self._nothing(exchange.reply), np.zeros(self._parties, bool)
         for attempt in range(self._settings.round_attempts):

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float32
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, RunError
@@ -34,10 +35,10 @@ class Replayed:
     rounds: int
     reports: int
     left_out: int
-    weights: np.ndarray
+    weights: Float32[np.ndarray, " parameters"]
     models: int
     models_alike: int
-    served: np.ndarray | None
+    served: Float32[np.ndarray, " parameters"] | None
 
     @property
     def difference(self) -> float | None:
@@ -129,7 +130,9 @@ def _replay(home: HubFolder, settings: HubSettings, store: Store, away: frozense
     )
 
 
-def write_model(folder: str | os.PathLike[str], weights: np.ndarray, path: str | os.PathLike[str]) -> None:
+def write_model(
+    folder: str | os.PathLike[str], weights: Float32[np.ndarray, " parameters"], path: str | os.PathLike[str]
+) -> None:
     """Write a model of a hub to a file that :func:`fedrank.load` reads; devices normalise, so that it does not.
 
     Args:

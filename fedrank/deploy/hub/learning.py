@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float32, Shaped
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, RunError
@@ -66,7 +67,7 @@ class Learning:
         """The request that devices get, as bytes."""
         return self.exchange.request.encode(jax.device_get(self.exchange.ask(state)))
 
-    def weights(self, state: PyTree) -> np.ndarray:
+    def weights(self, state: PyTree) -> Float32[np.ndarray, " parameters"]:
         """Weights of the model, float32 [parameters]."""
         return np.asarray(self.protocol.weights(state), np.float32)
 
@@ -90,7 +91,7 @@ class Learning:
     def _told(self, state: PyTree, messages: Sequence[bytes], room: int) -> Any:
         replies = self.exchange.reply.decode_all(b"".join(messages))
 
-        def padded(leaf: np.ndarray) -> np.ndarray:
+        def padded(leaf: Shaped[np.ndarray, "messages ..."]) -> Shaped[np.ndarray, "room ..."]:
             return np.concatenate([leaf, np.zeros((room - len(leaf), *leaf.shape[1:]), leaf.dtype)])
 
         arrived = np.arange(room) < len(messages)

@@ -26,6 +26,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Int64
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError, WireError
@@ -54,7 +55,7 @@ class RoundSeen:
     """
 
     number: int
-    heard: np.ndarray
+    heard: Bool[np.ndarray, " platforms"]
     learnt: bool | None
 
 
@@ -89,7 +90,7 @@ class Coordinator:
         self._peers, self._store, self._stop = tuple(peers), store, stop or threading.Event()
         self.state: CoordinatorState = terms.coordinator_state(seeded)
         self._every = terms.config.evaluation.every
-        self._counts: dict[int, np.ndarray] = {}
+        self._counts: dict[int, Int64[np.ndarray, "exchanges 2"]] = {}
         self._missing: set[int] | None = None  # rounds that somebody misses; None: not known
         self._load()
 
@@ -141,7 +142,13 @@ class Coordinator:
         self._keep(self._ended(state, number, number + 1), number, crossed)
         return RoundSeen(number, heard, learnt)
 
-    def _learn(self, state: PyTree, number: int, able: np.ndarray, crossed: np.ndarray) -> tuple[Any, bool]:
+    def _learn(
+        self,
+        state: PyTree,
+        number: int,
+        able: Bool[np.ndarray, " platforms"],
+        crossed: Int64[np.ndarray, "exchanges 2"],
+    ) -> tuple[Any, bool]:
         """Run the learning exchanges with the platforms in ``able``; returns state and whether any learnt."""
         feedback, learnt = np.asarray(self.terms.protocol.settings.feedback), False
         for place in range(self.terms.meeting + 1, len(self.terms.exchanges)):
@@ -168,8 +175,14 @@ class Coordinator:
         return state, learnt
 
     def _exchange(
-        self, state: PyTree, number: int, place: int, able: np.ndarray, crossed: np.ndarray, question: Any = None
-    ) -> tuple[Any, np.ndarray, dict[int, Silence]]:
+        self,
+        state: PyTree,
+        number: int,
+        place: int,
+        able: Bool[np.ndarray, " platforms"],
+        crossed: Int64[np.ndarray, "exchanges 2"],
+        question: Any = None,
+    ) -> tuple[Any, Bool[np.ndarray, " platforms"], dict[int, Silence]]:
         """Run an exchange with the platforms in ``able``; returns the state, who was heard, and why others were not."""
         exchange = self.terms.exchanges[place]
         asked = self._asked(exchange, state) & able
@@ -197,7 +210,7 @@ class Coordinator:
         told = exchange.reply.decode_all(b"".join(replies))
         return _told(exchange, state, told, jnp.asarray(heard)), heard, silences
 
-    def _asked(self, exchange: Exchange, state: PyTree) -> np.ndarray:
+    def _asked(self, exchange: Exchange, state: PyTree) -> Bool[np.ndarray, " platforms"]:
         asked = exchange.asked(state, self.terms.platforms)
         return np.ones(self.terms.platforms, bool) if asked is None else np.asarray(asked)
 
@@ -255,7 +268,7 @@ class Coordinator:
             state._replace(round=jnp.uint32(number)), self.done, np.zeros((len(self.terms.exchanges), 2), np.int64)
         )
 
-    def _keep(self, state: PyTree, number: int, crossed: np.ndarray) -> None:
+    def _keep(self, state: PyTree, number: int, crossed: Int64[np.ndarray, "exchanges 2"]) -> None:
         block = number // self._every
         counts = self._counts.get(block, 0) + crossed
         self._store.put({"state": packed(state), f"crossed/{block:010}": counts.astype("<i8").tobytes()})
@@ -269,7 +282,7 @@ class Coordinator:
             self._counts[int(name)] = np.frombuffer(data, "<i8").reshape(-1, 2).astype(np.int64)
 
     @property
-    def crossed(self) -> list[tuple[int, np.ndarray]]:
+    def crossed(self) -> list[tuple[int, Int64[np.ndarray, "exchanges 2"]]]:
         """First round, and requests and replies as int64 [exchanges, 2], of every ``evaluation.every`` rounds."""
         return [(block * self._every, counts) for block, counts in sorted(self._counts.items())]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float32
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import WireError
@@ -65,7 +66,7 @@ def responded(exchange: Exchange, request: PyTree, own: PlatformState, draws: Py
 
 
 @partial(jax.jit, static_argnums=0)
-def own_values(protocol: FedSlate, own: PlatformState) -> jax.Array:
+def own_values(protocol: FedSlate, own: PlatformState) -> Float32[jax.Array, " candidates"]:
     """Q-values of the candidates by the platform's own network, float32 [N]."""
     return values_now(protocol.settings, own)
 

@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import jax
+from jaxtyping import Key
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
@@ -92,7 +93,7 @@ class Terms:
     # -- randomness ------------------------------------------------------------------------------------------------
 
     @cached_property
-    def run_key(self) -> jax.Array:
+    def run_key(self) -> Key[jax.Array, ""]:
         """Random key of a run that draws everything from its seed, as a simulator does."""
         return jax.random.key(self.config.seed)
 
@@ -131,7 +132,7 @@ class Terms:
             return exchange.draw_from_os()
         return exchange.draw(jax.random.fold_in(party_key(self.run_key, number, platform), place))
 
-    def world_key(self, number: int | None, seeded: bool) -> jax.Array:
+    def world_key(self, number: int | None, seeded: bool) -> Key[jax.Array, ""]:
         """Random key of the users' behaviour in a round: a new one at every call, unless it is seeded.
 
         Args:
@@ -155,7 +156,7 @@ def _first_own(protocol: FedSlate, key: Any, platform: Any) -> PlatformState:
     return protocol.platform(key, platform)
 
 
-def key_from_os() -> jax.Array:
+def key_from_os() -> Key[jax.Array, ""]:
     """A random key with 32 bits of entropy, for draws that protect nobody, such as initial weights."""
     import secrets
 

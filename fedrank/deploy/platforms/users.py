@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float32
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
@@ -42,7 +43,7 @@ class Visited:
 
     number: int
     slates: list[list[int] | None]
-    engagement: np.ndarray
+    engagement: Float32[np.ndarray, " platforms"]
     over: bool
 
 

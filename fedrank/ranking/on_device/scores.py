@@ -5,9 +5,14 @@ A ranker's :meth:`~fedrank.ranking.rankers.base.Ranker.kernel_shape` is all that
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fedrank.core.errors import ConfigError
+
+if TYPE_CHECKING:  # a device, which runs this, has NumPy only
+    from jaxtyping import Float32
 
 
 def weights_of(n_features: int, hidden: int) -> int:
@@ -17,7 +22,9 @@ def weights_of(n_features: int, hidden: int) -> int:
     return hidden * (n_features + 2) if hidden else n_features
 
 
-def portable_scores(weights: np.ndarray, features: np.ndarray, hidden: int) -> np.ndarray:
+def portable_scores(
+    weights: Float32[np.ndarray, " parameters"], features: Float32[np.ndarray, "documents features"], hidden: int
+) -> Float32[np.ndarray, " documents"]:
     """Scores of documents; a higher score ranks first.
 
     Args:

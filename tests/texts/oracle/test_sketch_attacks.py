@@ -175,7 +175,7 @@ def test_settings_out_of_range_are_refused():
         SketchAttack("papr")
     for arguments in (dict(z1=30), dict(z1=0), dict(trials=0), dict(seed=-1), dict(vocabulary=1)):
         with pytest.raises(ConfigError):
-            SketchAttack("paper", **arguments)
+            attack_sketches(SketchAttack("paper", **arguments))
 
 
 def test_intervals_hold_what_they_say():

@@ -31,7 +31,7 @@ documents = pl.DataFrame(
 result = fedrank.train("foltr-es", documents, clients=200, rounds=60, holdout=0.33)
 model = result.model()
 print(model)
-print(dict(zip(model.feature_names, model.weights.astype(float).round(3).tolist(), strict=True)))
+print(dict(zip(model.feature_names, model.tensors["weight"][0].astype(float).round(3).tolist(), strict=True)))
 
 # %%
 # The model finds the columns of a frame by their names.

@@ -26,4 +26,5 @@ print(sorted(path.name for path in folder.iterdir()))
 
 simulated = fedrank.train("foltr-es", clients=20, rounds=5).model()
 carried = fedrank.load(folder)
-print("largest difference of a weight:", np.abs(carried.weights - simulated.weights).max())
+difference = np.abs(carried.tensors["weight"] - simulated.tensors["weight"]).max()
+print("largest difference of a weight:", difference)

@@ -135,6 +135,8 @@ def _given(method: Any, model: Any, **flags: Any) -> dict[str, Any]:
     """
     given = {name: value for name, value in flags.items() if value is not None}
     known = inspect.signature(method).parameters
+    if any(one.kind is one.VAR_KEYWORD for one in known.values()):  # it takes none of them, and says why itself
+        return given
     if unknown := [name for name in given if name not in known]:
         raise ConfigError(f"{unknown[0]}: means nothing to a {type(model).__name__}; leave --{unknown[0]} out.")
     return given

@@ -18,6 +18,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,6 +30,7 @@ from fedrank.core.errors import ModelError, RunError, UnknownNameError
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.layers import Layer, to_onnx, to_torch
+from fedrank.engine.scoring import best_first
 from fedrank.engine.settings import changes
 
 #: Offline measures of a model that ranks documents, unless told otherwise.
@@ -36,6 +38,23 @@ MEASURES = ("nDCG@10", "RR@10")
 
 _KEY = "fedrank"
 _FORMAT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class ModelParts:
+    """What a file of a model holds, and what it cannot hold.
+
+    Attributes:
+        architecture: :attr:`Model.architecture`.
+        tensors: :attr:`Model.tensors`.
+        about: :attr:`Model.about`.
+        own: An object of the caller's own, such as a ranker of a class of their own.
+    """
+
+    architecture: Mapping[str, Any]
+    tensors: Mapping[str, np.ndarray]
+    about: Mapping[str, Any]
+    own: Any = None
 
 
 class Model(abc.ABC):
@@ -61,20 +80,8 @@ class Model(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def from_parts(
-        cls,
-        architecture: Mapping[str, Any],
-        tensors: Mapping[str, np.ndarray],
-        about: Mapping[str, Any],
-        own: Any = None,
-    ) -> Model:
-        """The inverse of :attr:`architecture`, :attr:`tensors` and :attr:`about`.
-
-        Args:
-            architecture: As the property.
-            tensors: As the property.
-            about: As the attribute.
-            own: An object of the caller's own that a file cannot hold, such as a ranker of a class of their own.
+    def from_parts(cls, parts: ModelParts) -> Model:
+        """The model that has these :attr:`architecture`, :attr:`tensors` and :attr:`about`.
 
         Raises:
             ModelError: An object of the caller's own is needed.
@@ -83,26 +90,45 @@ class Model(abc.ABC):
         """
 
     @abc.abstractmethod
-    def score(self, features: Any) -> np.ndarray:
-        """Scores, float32 [rows], of the rows of a table of features; a higher one is better."""
+    def score(self, features: Any, *args: Any, **kwargs: Any) -> np.ndarray:
+        """Scores, float32 [rows], of the rows of a table of features; a higher one is better.
 
-    def evaluate(self, data: Any) -> dict[str, dict[str, float]]:
+        Args:
+            features: The features, as the model of the task takes them.
+            args: Further arguments of the task's models, such as the query of each row.
+            kwargs: The same by name.
+        """
+
+    def rank(self, features: Any, *args: Any, **kwargs: Any) -> np.ndarray:
+        """Row numbers, int [rows], by descending score; rows of equal scores stay in their order.
+
+        Args:
+            features: As of :meth:`score`.
+            args: As of :meth:`score`.
+            kwargs: As of :meth:`score`.
+        """
+        return best_first(self.score(features, *args, **kwargs))
+
+    def evaluate(self, data: Any, *args: Any, **kwargs: Any) -> dict[str, dict[str, float]]:
         """What the model is worth on data of the task: part of the data -> measure -> value.
 
         Args:
-            data: In any form that the task's data comes in. Models have further arguments of their own.
+            data: In any form that the task's data comes in.
+            args: Further arguments of the task's models, such as the measures.
+            kwargs: The same by name.
 
         Raises:
             ModelError: Models of this task are not measured on data.
         """
         raise ModelError(f"a {type(self).__name__} is not measured on data that is handed over.")
 
-    def trec_run(self, data: Any, *, name: str = "fedrank") -> Iterator[str]:
+    def trec_run(self, data: Any, *, name: str = "fedrank", **kwargs: Any) -> Iterator[str]:
         """Lines of a TREC run file: query, ``Q0``, document, rank, score, name of the run.
 
         Args:
-            data: Queries with documents. Models have further arguments of their own.
+            data: Queries with documents.
             name: Name of the run.
+            kwargs: Further arguments of the task's models.
 
         Raises:
             ModelError: Models of this task do not rank the documents of queries.
@@ -266,7 +292,7 @@ def read_model(path: str | os.PathLike[str], own: Any = None) -> Model:
 
     Args:
         path: The file.
-        own: As of :meth:`Model.from_parts`.
+        own: As of :class:`ModelParts`.
 
     Raises:
         ModelError: There is no such file, or it is not a model that this version of fedrank can read.
@@ -292,7 +318,7 @@ def read_model(path: str | os.PathLike[str], own: Any = None) -> Model:
         )
     cls = model_class(str(header["task"]))
     try:
-        return cls.from_parts(header["architecture"], tensors, header["about"], own)
+        return cls.from_parts(ModelParts(header["architecture"], tensors, header["about"], own))
     except ModelError as error:
         raise ModelError(f"{file}: {error}") from error
     except (KeyError, TypeError, ValueError) as error:
@@ -319,7 +345,7 @@ def read_model_of_run(folder: Path, seed: int | None = None, party: str | None =
         folder: The run's folder.
         seed: As of :func:`model_of_run`.
         party: Whose model: of the party's own file where each has one, else as :meth:`Model.for_party` makes it.
-        own: As of :meth:`Model.from_parts`.
+        own: As of :class:`ModelParts`.
 
     Raises:
         ModelError: As of :func:`model_of_run` and :func:`read_model`.

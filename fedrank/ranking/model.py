@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Float32, Int
 from typing_extensions import override
 
 from fedrank.core.errors import DataError, FedrankWarning, ModelError
 from fedrank.data import load
-from fedrank.data.frames import as_frame, features_of
 from fedrank.data.sources import is_known
+from fedrank.engine.features import listed, table_of
 from fedrank.engine.layers import Dense, Layer, QueryMinMax, Relu
-from fedrank.engine.model import MEASURES, Model, tensor
+from fedrank.engine.model import MEASURES, Model, ModelParts, tensor
 from fedrank.engine.scoring import best_first, blocks, scores
 from fedrank.engine.trec import run_lines
 from fedrank.ranking.data.normalise import normalise
@@ -86,28 +86,23 @@ class RankingModel(Model):
 
     @classmethod
     @override
-    def from_parts(
-        cls,
-        architecture: Mapping[str, Any],
-        tensors: Mapping[str, np.ndarray],
-        about: Mapping[str, Any],
-        own: Any = None,
-    ) -> RankingModel:
-        name = architecture["ranker"]
-        ranker = None if own is None else as_ranker(own, int(architecture["n_features"]))
+    def from_parts(cls, parts: ModelParts) -> RankingModel:
+        a = parts.architecture
+        name = a["ranker"]
+        ranker = None if parts.own is None else as_ranker(parts.own, int(a["n_features"]))
         if ranker is None:
             if not name:
                 raise ModelError(
                     "its ranker is of a class that no package registers (entry points of fedrank.rankers), or has "
                     "settings of its own. Hand one over that is made in the same way: load(path, own=ranker)."
                 )
-            ranker = RANKERS.get(name).build(int(architecture["n_features"]), int(architecture["hidden"]))
+            ranker = RANKERS.get(name).build(int(a["n_features"]), int(a["hidden"]))
         # The layout of the vector is known to the ranker, which says where each number of the vector goes.
         weights = np.zeros(ranker.size, np.float32)
         places = np.arange(ranker.size, dtype=np.int64)
         for part, at in _places(ranker, places).items():
-            weights[at] = tensor(tensors, part, at.shape)
-        return cls(ranker, weights, architecture["normalise"], tuple(architecture["feature_names"]), about)
+            weights[at] = tensor(parts.tensors, part, at.shape)
+        return cls(ranker, weights, a["normalise"], tuple(a["feature_names"]), parts.about)
 
     @property
     @override
@@ -143,7 +138,7 @@ class RankingModel(Model):
         Raises:
             DataError: The features do not fit; says which.
         """
-        table = self._table(features)
+        table = table_of(features, self.n_features, self.names)
         ids = np.zeros(len(table), np.int64) if qid is None else np.asarray(qid)
         if ids.shape != (len(table),):
             raise DataError(f"qid must name the query of each of {len(table)} documents, got shape {ids.shape}.")
@@ -159,27 +154,6 @@ class RankingModel(Model):
         Equal scores stay in the order of the rows. Arguments and errors as of :meth:`score`.
         """
         return best_first(self.score(features, qid), qid)
-
-    def _table(self, features: Any) -> Float[np.ndarray, "documents features"]:
-        """The features as an array, in the model's order."""
-        frame = as_frame(features)
-        if frame is not None:
-            if not self.names:
-                raise DataError(
-                    "the model's features have no names, so that columns of a data frame cannot be matched. Hand over "
-                    f"an array of {self.n_features} columns in the order of the training data."
-                )
-            missing = [name for name in self.names if name not in frame.columns]
-            if missing:
-                raise DataError(f"the data frame lacks {len(missing)} of the model's features: {_listed(missing)}.")
-            return features_of(frame, self.names)
-        table = np.asarray(features)
-        if table.ndim != 2 or table.shape[1] != self.n_features or table.dtype.kind not in "fiub":
-            raise DataError(
-                f"features must be numbers of shape [documents, {self.n_features}], got {table.dtype} of shape "
-                f"{table.shape}."
-            )
-        return table
 
     def _scores(self, queries: QuerySet) -> Float32[np.ndarray, "documents"]:
         """Scores of documents whose features are normalised."""
@@ -215,7 +189,7 @@ class RankingModel(Model):
             )
         if self.names and loaded.feature_names and loaded.feature_names != self.names:
             odd = [name for name in loaded.feature_names if name not in self.names]
-            what = f"the model does not know {_listed(odd)}" if odd else "their order differs"
+            what = f"the model does not know {listed(odd)}" if odd else "their order differs"
             raise DataError(f"the features of {loaded.name} are not the model's: {what}.")
         return loaded.map(self._fitted)
 
@@ -281,9 +255,3 @@ def _places(ranker: Ranker, places: np.ndarray) -> dict[str, np.ndarray]:
     """Places in the vector of the numbers of each tensor: the ranker's own layout of two halves that float32 holds."""
     low, high = (ranker.tensors(half.astype(np.float32)) for half in (places % 2**20, places // 2**20))
     return {part: low[part].astype(np.int64) + 2**20 * high[part].astype(np.int64) for part in low}
-
-
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    """Names for an error message, the first few of them."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + more

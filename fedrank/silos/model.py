@@ -16,8 +16,9 @@ from fedrank.core.errors import DataError, ModelError
 from fedrank.data import load
 from fedrank.data.frames import as_frame
 from fedrank.data.sources import is_known
+from fedrank.engine.features import array_of, in_single_precision, need_names
 from fedrank.engine.layers import Affine, Dense, Layer, LayerNorm, Relu, Standardise
-from fedrank.engine.model import Model, tensor
+from fedrank.engine.model import Model, ModelParts, tensor
 from fedrank.engine.scoring import blocks, scores
 from fedrank.metrics.auc import auc, log_loss
 from fedrank.silos.data.coding import Coding
@@ -114,33 +115,28 @@ class SiloModel(Model):
 
     @classmethod
     @override
-    def from_parts(
-        cls,
-        architecture: Mapping[str, Any],
-        tensors: Mapping[str, np.ndarray],
-        about: Mapping[str, Any],
-        own: Any = None,
-    ) -> SiloModel:
+    def from_parts(cls, parts: ModelParts) -> SiloModel:
+        a = parts.architecture
         network = TabularNetwork(
-            int(architecture["n_features"]),
-            tuple(map(int, architecture["widths"])),
-            architecture["norm"],
-            float(architecture["momentum"]),
+            int(a["n_features"]),
+            tuple(map(int, a["widths"])),
+            a["norm"],
+            float(a["momentum"]),
         )
         weights = np.zeros(network.size, np.float32)
         for name, places in network.tensors(np.arange(network.size)).items():
-            weights[places] = tensor(tensors, name, places.shape)
+            weights[places] = tensor(parts.tensors, name, places.shape)
         return cls(
             network,
             weights,
-            _numbers(architecture["mean"], np.float64),
-            _numbers(architecture["deviation"], np.float64),
-            _numbers(architecture["statistics"], np.float32),
-            tuple(architecture["feature_names"]),
-            Coding.from_json(architecture["coding"]),
-            architecture["label"],
-            architecture["tells_standards"],
-            about,
+            _numbers(a["mean"], np.float64),
+            _numbers(a["deviation"], np.float64),
+            _numbers(a["statistics"], np.float32),
+            tuple(a["feature_names"]),
+            Coding.from_json(a["coding"]),
+            a["label"],
+            a["tells_standards"],
+            parts.about,
         )
 
     @property
@@ -220,34 +216,13 @@ class SiloModel(Model):
         """The features as numbers in the model's order, NaN where a value is missing."""
         frame = as_frame(features)
         if frame is not None:
-            self._need_names()
+            need_names(self.n_features, self.names)
             sources = self.coding.sources(self.names, frame.columns)
             if not frame.height:
                 return np.zeros((0, self.n_features), np.float32)
             wanted = list(dict.fromkeys(column for column, _ in sources.values()))
             return self.coding.features(columns_of(frame.select(wanted)), self.names)
-        table = np.asarray(features)
-        if table.ndim != 2 or table.shape[1] != self.n_features or table.dtype.kind not in "fiub":
-            raise DataError(
-                f"features must be numbers of shape [rows, {self.n_features}], got {table.dtype} of shape "
-                f"{table.shape}."
-            )
-        with np.errstate(over="ignore"):
-            table = table.astype(np.float32)
-        if np.isinf(table).any():
-            row, column = np.argwhere(np.isinf(table))[0]
-            name = repr(self.names[column]) if self.names else str(column)
-            raise DataError(
-                f"feature {name} of row {row} is infinite, or too large for 32 bits; mark it as missing (NaN)."
-            )
-        return table
-
-    def _need_names(self) -> None:
-        if not self.names:
-            raise DataError(
-                "the model's features have no names, so that columns cannot be matched. Hand over an array of "
-                f"{self.n_features} columns in the order of the training data."
-            )
+        return in_single_precision(array_of(features, self.n_features), self.names, missing=True)
 
     # ---------------------------------------------------------------------------------------------------- evaluation
 
@@ -323,7 +298,7 @@ class SiloModel(Model):
                     "(features, labels), or a name of the catalogue."
                 )
             columns = columns_of(frame)
-        self._need_names()
+        need_names(self.n_features, self.names)
         label = label or self.coding.label
         one = self.coding.positive if positive is None and label == self.coding.label else positive
         if not label or one is None:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Float32, Int
 from typing_extensions import override
 
 from fedrank.core.errors import DataError, ModelError, UnknownNameError
-from fedrank.engine.model import Model
+from fedrank.engine.model import Model, ModelParts
 from fedrank.engine.settings import from_dict
 from fedrank.slates.build import experiment_of
 from fedrank.slates.fedslate import FedSlate
@@ -76,22 +76,16 @@ class SlateModel(Model):
 
     @classmethod
     @override
-    def from_parts(
-        cls,
-        architecture: Mapping[str, Any],
-        tensors: Mapping[str, np.ndarray],
-        about: Mapping[str, Any],
-        own: Any = None,
-    ) -> SlateModel:
-        config = architecture["config"]
+    def from_parts(cls, parts: ModelParts) -> SlateModel:
+        config, own = parts.architecture["config"], parts.own
         settings = from_dict(dict(config))
         made = experiment_of(settings, own) if isinstance(own, FedSlate) else experiment_of(settings, None, own)
         protocol = made.protocol
         if not isinstance(protocol, FedSlate):
             raise ModelError(f"its protocol is a {type(protocol).__name__}, which does not say how it values items.")
-        names = architecture["platforms"]
-        platforms, choices = ({n: tensors[f"{kind} {n}"] for n in names} for kind in ("platform", "choice"))
-        return cls(protocol.settings, tensors["federated"], platforms, choices, config, about)
+        names = parts.architecture["platforms"]
+        platforms, choices = ({n: parts.tensors[f"{kind} {n}"] for n in names} for kind in ("platform", "choice"))
+        return cls(protocol.settings, parts.tensors["federated"], platforms, choices, config, parts.about)
 
     def _platform(self, name: str | None) -> str:
         if name is None:

@@ -17,9 +17,9 @@ from typing_extensions import override
 
 from fedrank.core.errors import ConfigError, DataError, ModelError, UnknownNameError
 from fedrank.data import load
-from fedrank.data.frames import as_frame, features_of
+from fedrank.engine.features import in_single_precision, table_of
 from fedrank.engine.layers import Dense, Layer, QueryStandardise, Softmax, Standardise
-from fedrank.engine.model import MEASURES, Model
+from fedrank.engine.model import MEASURES, Model, ModelParts
 from fedrank.engine.scoring import best_first, blocks, scores
 from fedrank.engine.trec import run_lines
 from fedrank.metrics.offline import offline_metric
@@ -100,14 +100,8 @@ class TextModel(Model):
 
     @classmethod
     @override
-    def from_parts(
-        cls,
-        architecture: Mapping[str, Any],
-        tensors: Mapping[str, np.ndarray],
-        about: Mapping[str, Any],
-        own: Any = None,
-    ) -> TextModel:
-        a = architecture
+    def from_parts(cls, parts: ModelParts) -> TextModel:
+        a = parts.architecture
         if tuple(a["feature_names"]) != NAMES:
             raise ModelError("its features are not those of this version of fedrank; train again.")
         scales = {
@@ -116,7 +110,14 @@ class TextModel(Model):
         }
         learner = GradedLearner(int(a["n_features"]), int(a["grades"]), a["loss"])
         return cls(
-            learner, tensors["weights"], a["scaling"], scales, a["stem"], a["stopwords"], a["as_published"], about
+            learner,
+            parts.tensors["weights"],
+            a["scaling"],
+            scales,
+            a["stem"],
+            a["stopwords"],
+            a["as_published"],
+            parts.about,
         )
 
     def fitted(self, features: Any, silo: str) -> TextModel:
@@ -350,24 +351,7 @@ class TextModel(Model):
         return out
 
     def _table(self, features: Any) -> Float32[np.ndarray, "documents features"]:
-        frame = as_frame(features)
-        if frame is not None:
-            missing = [name for name in NAMES if name not in frame.columns]
-            if missing:
-                raise DataError(f"the data frame lacks {len(missing)} of the model's features: {', '.join(missing)}.")
-            features = features_of(frame, NAMES)
-        table = np.asarray(features)
-        if table.ndim != 2 or table.shape[1] != self.n_features or table.dtype.kind not in "fiub":
-            raise DataError(
-                f"features must be numbers of shape [documents, {self.n_features}], got {table.dtype} of shape "
-                f"{table.shape}."
-            )
-        with np.errstate(over="ignore"):
-            table = table.astype(np.float32)
-        if not np.isfinite(table).all():
-            row, column = np.argwhere(~np.isfinite(table))[0]
-            raise DataError(f"feature {NAMES[column]!r} of row {row} is no finite number of 32 bits.")
-        return table
+        return in_single_precision(table_of(features, self.n_features, NAMES), NAMES)
 
 
 def _lists(

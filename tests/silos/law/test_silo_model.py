@@ -7,6 +7,7 @@ import pytest
 import fedrank
 from fedrank.core.errors import DataError, ModelError
 from fedrank.engine.layers import Affine
+from fedrank.engine.model import ModelParts
 from fedrank.engine.scoring import blocks
 from fedrank.engine.scoring import scores as scored
 from fedrank.metrics.auc import auc
@@ -110,8 +111,7 @@ def test_recalibrated_statistics_score_and_the_tensors_stay():
     usable[: network.trainable] = weights[: network.trainable]
     model = silo_model(experiment, weights, usable, 0, 0)
     features = experiment.table.silos[0].features
-    parts = model.architecture, model.tensors, model.about
-    again = SiloModel.from_parts(*parts)
+    again = SiloModel.from_parts(ModelParts(model.architecture, model.tensors, model.about))
     plain = SiloModel(network, usable, model.mean, model.deviation)
     np.testing.assert_array_equal(again.score(features), plain.score(features))
     np.testing.assert_array_equal(again.tensors["norm1.running_mean"], network.tensors(weights)["norm1.running_mean"])
@@ -132,10 +132,11 @@ def test_text_columns_are_coded_as_in_training():
     model = SiloModel(
         network, _weights(network), np.zeros(n), np.ones(n), names=table.feature_names, coding=table.coding
     )
-    model = SiloModel.from_parts(model.architecture, model.tensors, {})
+    model = SiloModel.from_parts(ModelParts(model.architecture, model.tensors, {}))
     everything = np.concatenate([silo.features for silo in table.silos])
     typed = pl.DataFrame({**columns, "age": [30, 41, None, 22, 65, 57]})
     np.testing.assert_array_equal(model.score(typed), model.score(everything))
+    np.testing.assert_array_equal(model.rank(typed), np.argsort(-model.score(everything), kind="stable"))
     np.testing.assert_array_equal(model.score(typed[2:4]), model.score(everything[2:4]))
     found = model.evaluate(typed, silo="silo")
     assert [found[name]["rows"] for name in ("all", "a", "b")] == [6, 3, 3]

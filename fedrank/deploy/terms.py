@@ -12,10 +12,11 @@ import functools
 import json
 import math
 import typing
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from fedrank.core.errors import ConfigError, WireError
+from fedrank.core.fields import setting
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.metrics.online import REWARDS, OnlineMetric, discretised
 from fedrank.privacy.randomised_response import epsilon
@@ -34,22 +35,34 @@ LARGEST_MODEL = 1_000_000
 
 
 @dataclass(frozen=True)
-class Terms:
-    """Everything about the protocol, FOLtR-ES, that a device must know.
+class Agreement:
+    """What a hub and its devices agree on about the protocol: settings of a hub, and terms that it hands out."""
+
+    n_features: int = setting(0, "Features of a document; needed to make a hub.")
+    ranker: Literal["linear", "mlp"] = setting("linear", "Ranker: linear or mlp.")
+    hidden: int = setting(0, "Hidden units of the mlp; 0: 10 for the mlp.")
+    reward: str = setting("MaxRR", "Metric of an interaction's clicks that is maximised: MaxRR, DCG, nDCG or MeanRR.")
+    reward_values: int | None = setting(None, "Round the reward to so many values.")
+    depth: int = setting(10, "Ranks that are shown and looked at.")
+    interactions: int = setting(4, "B, interactions in a message; even.")
+    sigma: float = setting(0.01, "σ, standard deviation of the perturbation.")
+    mechanism: Literal["randomised-response", "laplace"] = setting(
+        "randomised-response", "Randomised response for each interaction, or noise on the sums that are sent."
+    )
+    p: float = setting(0.9, "Probability that an interaction's metric is sent as it is; 1 with Laplace noise.")
+    epsilon: float | None = setting(None, "ε of one interaction of Laplace noise.")
+
+
+#: Names of what is agreed on.
+AGREED = tuple(one.name for one in dataclasses.fields(Agreement))
+
+
+@dataclass(frozen=True)
+class Terms(Agreement):
+    """Everything about the protocol, FOLtR-ES, that a device must know. An mlp has its hidden units, at least one.
 
     Attributes:
         hub: Name of the hub: 32 random hexadecimal digits.
-        n_features: Number of features of a document.
-        ranker: ``"linear"`` or ``"mlp"``.
-        hidden: Hidden units of the mlp; 0 for linear.
-        reward: Name of the online metric.
-        reward_values: Number of values that the reward is rounded to; None: it is not rounded.
-        depth: Number of ranks that count.
-        interactions: B, interactions in a message; even.
-        sigma: σ of the perturbation.
-        mechanism: ``"randomised-response"`` with ``p``, or ``"laplace"`` with ``epsilon`` of one interaction.
-        p: Probability that randomised response sends the true value; 1 with Laplace noise.
-        epsilon: ε of one interaction with Laplace noise; None otherwise.
         protocol: ``"foltr-es"``.
         wire: Version of the wire form.
 
@@ -57,20 +70,9 @@ class Terms:
         ConfigError: A term is out of range or contradicts another.
     """
 
-    hub: str
-    n_features: int
-    ranker: str = "linear"
-    hidden: int = 0
-    reward: str = "MaxRR"
-    reward_values: int | None = None
-    depth: int = 10
-    interactions: int = 4
-    sigma: float = 0.01
-    mechanism: str = "randomised-response"
-    p: float = 0.9
-    epsilon: float | None = None
-    protocol: str = "foltr-es"
-    wire: int = WIRE_VERSION
+    hub: str = field(kw_only=True)
+    protocol: str = field(default="foltr-es", kw_only=True)
+    wire: int = field(default=WIRE_VERSION, kw_only=True)
 
     def __post_init__(self):
         if len(self.hub) != 32 or set(self.hub) - set("0123456789abcdef"):
@@ -178,6 +180,8 @@ class Terms:
             given = {name: value for name, value in values.items() if name in hints}
             for name, value in given.items():
                 kinds = typing.get_args(hints[name]) or (hints[name],)
+                if typing.get_origin(hints[name]) is Literal:
+                    kinds = (str,)  # which of them there are is checked with everything else
                 if float in kinds and type(value) is int:
                     given[name] = float(value)
                 elif type(value) not in kinds:

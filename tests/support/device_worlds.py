@@ -17,7 +17,7 @@ FEATURES = 4
 EPSILON = 4 * math.log(0.9 * 10 / 0.1)  # of a message: B = 4, MaxRR with p = 0.9
 
 
-TERMS = Terms(HUB, FEATURES)
+TERMS = Terms(hub=HUB, n_features=FEATURES)
 
 
 X = np.random.default_rng(0).random((12, FEATURES))

@@ -12,7 +12,7 @@ from fedrank.deploy.terms import Terms
 FEATURES = 4
 
 
-TERMS = Terms(HUB, FEATURES)
+TERMS = Terms(hub=HUB, n_features=FEATURES)
 
 
 LIE = np.array([2**32 - 1, 0], np.uint32)  # always a lie: the lowest value that is not the truth

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
-from fedrank.deploy.terms import Terms
+from fedrank.deploy.terms import AGREED, Agreement, Terms
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import from_dict, read_toml
 
@@ -20,30 +20,16 @@ MOST_REPORTS = 2_000_000
 
 
 @dataclass(frozen=True)
-class HubSettings:
-    """A hub's settings. Those of the first block are its terms (:class:`Terms`) and never change; the others may.
+class HubSettings(Agreement):
+    """A hub's settings. What is agreed on with devices (:class:`~fedrank.deploy.terms.Agreement`) never changes.
 
     Raises:
         ConfigError: A setting is out of range or contradicts another.
     """
 
-    n_features: int = setting(0, "Features of a document; needed to make a hub.")
-    ranker: Literal["linear", "mlp"] = setting(Terms.ranker, "Ranker: linear or mlp.")
-    hidden: int = setting(Terms.hidden, "Hidden units of the mlp; 0: 10 for the mlp.")
-    reward: str = setting(
-        Terms.reward, "Metric of an interaction's clicks that is maximised: MaxRR, DCG, nDCG or MeanRR."
-    )
-    reward_values: int | None = setting(Terms.reward_values, "Round the reward to so many values.")
-    depth: int = setting(Terms.depth, "Ranks that are shown and looked at.")
-    interactions: int = setting(Terms.interactions, "B, interactions in a message; even.")
-    sigma: float = setting(Terms.sigma, "σ, standard deviation of the perturbation.")
-    mechanism: Literal["randomised-response", "laplace"] = setting(
-        Terms.mechanism, "Randomised response for each interaction, or noise on the sums that are sent."
-    )
-    p: float | None = setting(
+    p: float | None = setting(  # by default it follows from the mechanism
         None, f"Probability that an interaction's metric is sent as it is; by default {Terms.p:g}."
     )
-    epsilon: float | None = setting(Terms.epsilon, "ε of one interaction of Laplace noise.")
 
     relay: bool = setting(
         False, "Collect for a coordinator, which gives the model and takes the reports; the hub does not learn."
@@ -96,7 +82,7 @@ class HubSettings:
         """The terms that devices agree to when they enrol; ``hub`` is the hub's name, 32 hexadecimal digits."""
         if not self.n_features:
             raise ConfigError("n_features, the number of features of a document, must be given to make a hub.")
-        return Terms(hub, **{name: getattr(self, name) for name in _terms()})
+        return Terms(hub=hub, **{name: getattr(self, name) for name in AGREED})
 
     def protocol(self) -> Any:
         """The hub's :class:`~fedrank.ranking.foltr_es.FoltrES`; its click model, for simulators only, never clicks."""
@@ -118,12 +104,6 @@ class HubSettings:
             aggregate=self.aggregate,
             byzantine=self.byzantine,
         )
-
-
-def _terms() -> list[str]:
-    """Names of the settings that are terms."""
-    known = {f.name for f in dataclasses.fields(HubSettings)}
-    return [f.name for f in dataclasses.fields(Terms) if f.name in known]
 
 
 #: Settings that decide what the log means; with others it would rebuild another model.
@@ -167,4 +147,4 @@ def read_settings(path: Path) -> HubSettings:
 
 def changed(old: HubSettings, new: HubSettings) -> list[str]:
     """Names of settings that differ and that cannot change once devices have enrolled."""
-    return [name for name in (*_terms(), *_LEARNING) if getattr(old, name) != getattr(new, name)]
+    return [name for name in (*AGREED, *_LEARNING) if getattr(old, name) != getattr(new, name)]

@@ -15,7 +15,7 @@ from fedrank.deploy.terms import Terms
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.on_device.scores import portable_scores
 
-TERMS = Terms("0" * 32, 3)
+TERMS = Terms(hub="0" * 32, n_features=3)
 WEIGHTS, FEATURES = np.zeros(3, np.float32), np.zeros((2, 3), np.float32)
 SILOS = np.array([0, 2])
 WHOM, QUESTION = np.array([True, False]), Question(0, 0, b"")

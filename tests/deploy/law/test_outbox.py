@@ -16,7 +16,7 @@ from fedrank.deploy.device.outbox import FILE, Outbox
 from fedrank.deploy.device.trial import Interaction, Trial, unranked
 from fedrank.deploy.terms import Terms
 
-LAPLACE = Terms(HUB, FEATURES, mechanism="laplace", p=1.0, epsilon=1.0)
+LAPLACE = Terms(hub=HUB, n_features=FEATURES, mechanism="laplace", p=1.0, epsilon=1.0)
 
 
 def two_users(terms, tmp_path, look, searches=3):

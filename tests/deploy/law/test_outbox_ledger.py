@@ -148,7 +148,7 @@ def test_a_ledger_adds_up(tmp_path, monkeypatch):
 
 def test_a_message_without_a_promise_costs_infinitely_much(tmp_path):
     box = Outbox(tmp_path)
-    message(box, 0, Terms(HUB, FEATURES, p=1.0))
+    message(box, 0, Terms(hub=HUB, n_features=FEATURES, p=1.0))
     (waiting,) = box.waiting()
     assert not box.sending(waiting, 1e308)
     assert box.sending(waiting, math.inf)

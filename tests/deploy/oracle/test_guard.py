@@ -18,9 +18,9 @@ from fedrank.deploy.hub.report_check import report_check
 from fedrank.deploy.terms import Terms
 
 TERMS = {
-    "MaxRR": Terms("0" * 32, 3),
-    "three bytes": Terms("0" * 32, 3, reward="DCG", interactions=100),
-    "noise": Terms("0" * 32, 3, mechanism="laplace", p=1.0, epsilon=1.0),
+    "MaxRR": Terms(hub="0" * 32, n_features=3),
+    "three bytes": Terms(hub="0" * 32, n_features=3, reward="DCG", interactions=100),
+    "noise": Terms(hub="0" * 32, n_features=3, mechanism="laplace", p=1.0, epsilon=1.0),
 }
 
 

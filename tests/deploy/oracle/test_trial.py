@@ -56,7 +56,7 @@ def test_the_lists_are_those_of_the_protocol(kind, tmp_path):
     """Fifty devices with random models and queries: what they show first is what the simulator would have shown."""
     ranker, about = RANKERS[kind]
     random = np.random.default_rng(3)
-    terms = Terms(HUB, FEATURES, interactions=4, sigma=0.3, **about)
+    terms = Terms(hub=HUB, n_features=FEATURES, interactions=4, sigma=0.3, **about)
     with FakeHub(terms, np.zeros(terms.size)) as hub:
         for number in range(12):
             hub.move_on(random.standard_normal(terms.size))
@@ -78,7 +78,7 @@ def test_the_lists_are_those_of_the_protocol(kind, tmp_path):
 
 
 def test_equal_scores_keep_the_order_of_the_data_and_nonsense_ranks_last():
-    terms = Terms(HUB, 1)
+    terms = Terms(hub=HUB, n_features=1)
     scores = np.float32([0.0, math.nan, 2.0, -0.0, -math.inf, 2.0, math.inf, 0.0, math.nan, -1.0])
     got = trial.ranked(terms, np.ones(1, np.float32), scores[:, None])
     words = jnp.zeros((), jnp.uint32)
@@ -96,7 +96,7 @@ def test_a_rounds_message_is_the_protocols_to_the_byte(kind, reward, mechanism, 
     noisy = mechanism == "laplace"
     p = 1.0 if mechanism != "p = 0.6" else 0.6
     how = {"mechanism": "laplace", "epsilon": 1.5, "p": 1.0} if noisy else {"p": p}
-    terms = Terms(HUB, FEATURES, interactions=6, **about, **more, **how)
+    terms = Terms(hub=HUB, n_features=FEATURES, interactions=6, **about, **more, **how)
     seed, noise = int(random.integers(2**32)), random.integers(-5000, 5000, 2)
     privacy = random.integers(0, 2**32, (6, 2), dtype=np.uint32)
     patterns = random.integers(0, 1 << metric.depth, 6)
@@ -144,7 +144,7 @@ def sums_after(terms: Terms, pattern: int, words: np.ndarray, half: int = 0) -> 
 
 
 def test_short_lists_and_silent_users_count_as_no_click():
-    terms = Terms(HUB, FEATURES, p=1.0)
+    terms = Terms(hub=HUB, n_features=FEATURES, p=1.0)
     assert sums_after(terms, 0, np.zeros(2, np.uint32)) == (0, 0)
     # MaxRR in units of 1/2520: the highest click decides.
     for pattern, expected in ((0b1, 2520), (0b10, 1260), (0b1100, 840), (0b1000000000, 252)):
@@ -154,7 +154,7 @@ def test_short_lists_and_silent_users_count_as_no_click():
 
 def test_a_lie_is_any_other_value():
     """Words 2³² − 1 and w: the answer is a lie, number ⌊10 w / 2³²⌋ of the ten others, by the published definition."""
-    terms = Terms(HUB, FEATURES, p=0.9)
+    terms = Terms(hub=HUB, n_features=FEATURES, p=0.9)
     values = [0, *(2520 // rank for rank in range(10, 0, -1))]
     for truth, pattern in ((0, 0), (10, 1), (7, 0b1000)):
         others = [value for number, value in enumerate(values) if number != truth]
@@ -165,7 +165,9 @@ def test_a_lie_is_any_other_value():
 
 def test_the_noise_of_a_message_has_the_promised_scale():
     """P(noise = 0) = tanh(ε/(2Δ)) and P(|noise| ≤ Δ/ε) ≈ 1 − 1/e, both sums apart, without any stand-in."""
-    terms = Terms(HUB, FEATURES, reward="MaxRR", depth=1, interactions=2, mechanism="laplace", p=1.0, epsilon=0.5)
+    terms = Terms(
+        hub=HUB, n_features=FEATURES, reward="MaxRR", depth=1, interactions=2, mechanism="laplace", p=1.0, epsilon=0.5
+    )
     assert terms.metric.largest == 1  # so that the scale is 2
     tried = trial.Trial(HUB, 0, 7, (1, 0), (1, 1))
     sums = [terms.reply.decode(trial.message_of(terms, tried)) for _ in range(2000)]
@@ -178,30 +180,30 @@ def test_the_noise_of_a_message_has_the_promised_scale():
 
 
 def test_noise_beyond_the_messages_integers_is_cut(monkeypatch):
-    terms = Terms(HUB, FEATURES, mechanism="laplace", p=1.0, epsilon=1e-3)
+    terms = Terms(hub=HUB, n_features=FEATURES, mechanism="laplace", p=1.0, epsilon=1e-3)
     monkeypatch.setattr(trial, "discrete_laplace", lambda scale, size: np.array([2**40, -(2**40)]))
     body = trial.message_of(terms, trial.Trial(HUB, 0, 7, (5, 5), (2, 2)))
     assert body[5:] == (2**31 - 1).to_bytes(4, "little") + (2**31).to_bytes(4, "little")
 
 
 def test_a_device_works_out_by_itself_what_the_terms_promise():
-    terms = Terms(HUB, FEATURES, p=0.9, interactions=4)
+    terms = Terms(hub=HUB, n_features=FEATURES, p=0.9, interactions=4)
     one = math.log(0.9 * 10 / 0.1)  # Kharitonov 2019, equation (10), n = 11
     assert trial.promise(terms).epsilon(Unit.INTERACTION) == pytest.approx(one)
     assert trial.promise(terms).epsilon(Unit.MESSAGE) == pytest.approx(4 * one)
     assert not trial.objection(terms, 4 * one + 1e-6)
     assert "most_epsilon" in trial.objection(terms, 4 * one - 1e-6)
-    loud = Terms(HUB, FEATURES, p=1.0)
+    loud = Terms(hub=HUB, n_features=FEATURES, p=1.0)
     assert trial.objection(loud, 1e9) and not trial.objection(loud, math.inf)
     assert trial.promise(loud).epsilon_round == math.inf and not trial.promise(loud).covers
-    noisy = Terms(HUB, FEATURES, mechanism="laplace", p=1.0, epsilon=0.25, interactions=6)
+    noisy = Terms(hub=HUB, n_features=FEATURES, mechanism="laplace", p=1.0, epsilon=0.25, interactions=6)
     assert trial.promise(noisy).epsilon(Unit.MESSAGE) == 1.5
     with pytest.raises(ConfigError, match="noise to fit"):  # forty scales of 2520/1e-5 exceed 2³⁰
-        Terms(HUB, FEATURES, mechanism="laplace", p=1.0, epsilon=1e-5)
+        Terms(hub=HUB, n_features=FEATURES, mechanism="laplace", p=1.0, epsilon=1e-5)
 
 
 def test_the_ledgers_words_have_the_numbers_of_the_message():
-    terms = Terms(HUB, FEATURES)
+    terms = Terms(hub=HUB, n_features=FEATURES)
     body = bytes([1 << 5 | 2]) + (123456).to_bytes(4, "little") + (2520).to_bytes(2, "little") + bytes(2)
     words = trial.in_words(terms, body)
     assert "123456: seed" in words and "2520: sum" in words and "; 0: sum" in words and "1/2520" in words

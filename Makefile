@@ -62,7 +62,7 @@ test-release: $(VENV)/.stamp-dev ## build what is released, install it into empt
 	@$(BIN)/python -m pytest -m "slow or minutes" tests/release $(ARGS)
 
 numbers: $(VENV)/.stamp-dev ## measure the numbers in README and documentation anew, and write them there (minutes)
-	@$(BIN)/python docs/numbers.py
+	@$(BIN)/python docs/measured.py
 
 mutants: $(VENV)/.stamp-dev ## how many deliberate faults the tests notice, by area (half an hour)
 	@$(BIN)/python -m tests.mutants.run --jobs $(JOBS) $(ARGS)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))  # for generate.py and mathml.py
+sys.path.insert(0, str(HERE))  # for generate.py, mathml.py and pictures/
 
 project = "fedrank"
 author = "The fedrank authors"
@@ -15,6 +15,7 @@ release = version = importlib.metadata.version("fedrank")
 
 extensions = [
     "mathml",
+    "pictures",
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
@@ -25,6 +26,9 @@ extensions = [
 
 # Scripts that are run, with what they print and draw. FEDRANK_DOCS_RUN=0 shows them without running them: minutes less.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Tables of scripts without the lines that only programmers of data frames read.
+os.environ["POLARS_FMT_TABLE_HIDE_DATAFRAME_SHAPE_INFORMATION"] = "1"
+os.environ["POLARS_FMT_TABLE_HIDE_COLUMN_DATA_TYPES"] = "1"
 sphinx_gallery_conf = {
     "examples_dirs": ["../examples/gallery"],
     "gallery_dirs": ["gallery"],
@@ -32,7 +36,9 @@ sphinx_gallery_conf = {
     "plot_gallery": os.environ.get("FEDRANK_DOCS_RUN", "1") != "0",
     "only_warn_on_example_error": False,
     "abort_on_example_error": True,
-    "image_scrapers": (),
+    "within_subsection_order": "FileNameSortKey",
+    "image_scrapers": ("pictures.thumbnails.scrape",),
+    "thumbnail_size": (400, 280),
     "reset_modules": (),
     "capture_repr": ("_repr_html_", "__repr__"),
     "ignore_repr_types": r"<class 'NoneType'>",

@@ -22,7 +22,6 @@ from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-import house
 import numpy as np
 
 import fedrank
@@ -186,8 +185,8 @@ def catalogue() -> str:
     return "\n".join(parts)
 
 
-def layouts() -> dict[str, list[Layout]]:
-    """The layouts of the messages of each protocol, under settings that show every form of them."""
+def devices() -> dict[str, Any]:
+    """The protocols of devices that rank, under settings that show every form of their messages; 1,000 devices."""
     from fedrank.metrics.online import click_dcg
     from fedrank.ranking.clicks.cascade import cascade
     from fedrank.ranking.foltr_es import FoltrES
@@ -197,7 +196,7 @@ def layouts() -> dict[str, list[Layout]]:
     paper = FoltrES(Linear(46), cascade("navigational"))
     weights = FoltrPDGD(Linear(46), cascade("navigational"))
     summed = dataclasses.replace(weights, clip=5.0, noise="polya", epsilon=4.5, secure_sum=True, parties=1000)
-    examples = {
+    return {
         "FOLtR-ES, the paper's settings: linear ranker of 46 features, MaxRR, B = 4": paper,
         "FOLtR-ES with the discounted count of clicks as the metric": dataclasses.replace(paper, metric=click_dcg()),
         "FOLtR-ES without antithetic halves": dataclasses.replace(paper, antithetic=False),
@@ -205,7 +204,11 @@ def layouts() -> dict[str, list[Layout]]:
         "FPDGD, weights that the server sees": weights,
         "FPDGD with a secure sum, 1,000 devices, each masking with 20": summed,
     }
-    of_devices = {title: (p, 1000) for title, p in (examples | silos() | texts()).items()}
+
+
+def layouts() -> dict[str, list[Layout]]:
+    """The layouts of the messages of each protocol, under settings that show every form of them."""
+    of_devices = {title: (p, 1000) for title, p in (devices() | silos() | texts()).items()}
     of_platforms = platforms()
     return {
         # Two exchanges may have a message in common; it is shown once.
@@ -378,13 +381,12 @@ PARTS = {
 
 
 def write_all(folder: Path) -> None:
-    """Write all parts, the picture of the package and the API's pages below ``folder``.
+    """Write all parts and the API's pages below ``folder``.
 
     A page that would not change is left alone.
     """
     for name, make in PARTS.items():
         _write(folder / "parts" / f"{name}.md", make())
-    house.write(folder)
     pages = {f"{name}.rst": api(name) for name in modules()}
     for name, text in pages.items():
         _write(folder / "api" / name, text)

@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parents[1]
 #: What each part is for, as the picture says it.
 PURPOSE = {
     "cli": "commands",
-    "deploy": "hub, devices, platforms, Flower",
+    "deploy": "hub, platforms, Flower",
+    "api": "train, results, models",
     "ranking": "devices learn from clicks",
     "silos": "whose models to average",
     "texts": "search each other's texts",
@@ -25,7 +26,7 @@ PURPOSE = {
     "data": "sets, places, checksums",
     "core": "ask, answer, tell",
 }
-WIDTH, HEIGHT, GAP, ROW = 172, 62, 16, 104
+WIDTH, HEIGHT, GAP, ROW = 192, 62, 14, 104
 
 
 def layers() -> list[list[str]]:
@@ -56,7 +57,10 @@ def measured() -> tuple[Counter[str], Counter[tuple[str, str]]]:
 
 
 def svg() -> str:
-    """The picture: a box a part with its lines, a line for each pair of parts, the wider the more imports."""
+    """The picture: a box a part with its lines, a line for each pair of parts, the wider the more imports.
+
+    Colours are those of the page (``_static/fedrank.css``).
+    """
     rows, (lines, arrows) = layers(), measured()
     widest = max(map(len, rows))
     total = widest * (WIDTH + GAP) - GAP
@@ -66,8 +70,7 @@ def svg() -> str:
         places |= {part: (left + x * (WIDTH + GAP), 10 + y * ROW) for x, part in enumerate(row)}
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-10 0 {total + 20} {len(rows) * ROW}" role="img" '
-        'font-family="Helvetica, Arial, sans-serif"><title>The parts of fedrank and who imports whom</title>'
-        f'<rect x="-10" width="{total + 20}" height="{len(rows) * ROW}" fill="#fff"/>'
+        'font-family="inherit">'
     ]
     for (above, below), count in sorted(arrows.items(), key=lambda pair: -pair[1]):
         if above in places and below in places:
@@ -77,23 +80,15 @@ def svg() -> str:
             path = f"M{a:.0f} {b:.0f} C{a:.0f} {middle:.0f} {c:.0f} {middle:.0f} {c:.0f} {d:.0f}"
             wide = min(4.0, 0.4 + count**0.5 / 4)
             out.append(
-                f'<path d="{path}" fill="none" stroke="#0072B2" stroke-opacity=".22" stroke-width="{wide:.1f}">'
+                f'<path d="{path}" fill="none" stroke="var(--c0)" stroke-opacity=".22" stroke-width="{wide:.1f}">'
                 f"<title>{above} imports {below} {count} times</title></path>"
             )
     for part, (x, y) in places.items():
         out.append(
-            f'<g transform="translate({x:.0f} {y:.0f})"><rect width="{WIDTH}" height="{HEIGHT}" rx="6" fill="#F5F7FA" '
-            f'stroke="#5A616B"/><text x="{WIDTH / 2}" y="25" text-anchor="middle" font-size="16" font-weight="600" '
-            f'fill="#1A1D21">{part}</text><text x="{WIDTH / 2}" y="43" text-anchor="middle" font-size="11" '
-            f'fill="#1A1D21">{html.escape(PURPOSE.get(part, ""))}</text><text x="{WIDTH / 2}" y="56" '
-            f'text-anchor="middle" font-size="10" fill="#5A616B">{lines[part]:,} lines</text></g>'
+            f'<g transform="translate({x:.0f} {y:.0f})" text-anchor="middle" fill="var(--ink)">'
+            f'<rect width="{WIDTH}" height="{HEIGHT}" rx="6" fill="var(--paper)" stroke="var(--muted)"/>'
+            f'<text x="{WIDTH / 2}" y="25" font-size="16" font-weight="600">{part}</text>'
+            f'<text x="{WIDTH / 2}" y="43" font-size="11">{html.escape(PURPOSE.get(part, ""))}</text>'
+            f'<text x="{WIDTH / 2}" y="56" font-size="10" fill="var(--muted)">{lines[part]:,} lines</text></g>'
         )
     return "\n".join([*out, "</svg>", ""])
-
-
-def write(folder: Path) -> Path:
-    """Write ``house.svg`` into a folder and return its path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "house.svg"
-    file.write_text(svg(), encoding="utf-8")
-    return file

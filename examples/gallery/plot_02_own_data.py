@@ -31,12 +31,17 @@ documents = pl.DataFrame(
 result = fedrank.train("foltr-es", documents, clients=200, rounds=60, holdout=0.33)
 model = result.model()
 print(model)
-print(dict(zip(model.feature_names, model.tensors["weight"][0].astype(float).round(3).tolist(), strict=True)))
+for name, weight in zip(model.feature_names, model.tensors["weight"][0], strict=True):
+    print(f"{name:8}{weight:+.3f}")
 
 # %%
 # The model finds the columns of a frame by their names.
 
 one_query = documents.filter(pl.col("qid") == 3).drop("label", "qid")
 print(one_query.with_columns(score=model.score(one_query)).sort("score", descending=True))
+
+# %%
+# The curve has two points, because the ranker is evaluated every 100 rounds if nothing is said: before the first round,
+# and after the last. ``evaluation__every=10`` draws more of it.
 
 result

@@ -31,4 +31,7 @@ exec(compile(source, "my_idea.py", "exec"), module)
 result = fedrank.run(module["Protocol"](Linear(46)), clients=20, rounds=10, seeds=2, evaluation={"every": 5})
 print({(entry.sender, entry.message): entry.bytes_each for entry in result.ledger})
 
+# %%
+# Its page opens like that of any other protocol.
+
 result

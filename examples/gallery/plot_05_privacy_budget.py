@@ -7,6 +7,8 @@ a ranker that learns more slowly. ε of one interaction, of a message, and of a 
 last is the one that a user would ask about.
 """
 
+import textwrap
+
 import polars as pl
 
 import fedrank
@@ -17,8 +19,8 @@ for p in (1.0, 0.9, 0.5, 0.25):
     test = result.final.filter(split="test", measure="nDCG@10")
     row = {"p": p, "nDCG@10": test["learnt"].item()}
     for promise in result.privacy.promises:
-        if promise.basis != "privacy loss distribution":
-            row[f"ε of one {promise.unit}"] = promise.epsilon
+        if promise.unit in ("interaction", "message", "user") and promise.basis != "privacy loss distribution":
+            row[f"ε, {promise.unit}"] = round(promise.epsilon, 1)
     rows.append(row)
 print(pl.DataFrame(rows, infer_schema_length=None))
 
@@ -26,4 +28,4 @@ print(pl.DataFrame(rows, infer_schema_length=None))
 # One seed of a small run: the order of such numbers is noise before it is a finding. What no ε is about:
 
 for sentence in result.privacy.not_covered:
-    print("-", sentence)
+    print(textwrap.fill(sentence, 80, initial_indent="- ", subsequent_indent="  "))

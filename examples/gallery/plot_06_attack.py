@@ -11,6 +11,9 @@ import polars as pl
 
 import fedrank
 
+# %%
+# The same run three times: honest devices, attackers, attackers and the rule.
+
 attack = {"kind": "inverted-metric", "share": 0.3}
 rows = []
 for name, settings in {
@@ -18,9 +21,12 @@ for name, settings in {
     "three in ten lie, mean": {"attack": attack},
     "three in ten lie, median of means": {"attack": attack, "aggregate": "median-of-means"},
 }.items():
-    result = fedrank.run("foltr-es", clients=400, rounds=40, seeds=3, evaluation__every=40, **settings)
+    result = fedrank.run("foltr-es", clients=400, rounds=40, seeds=3, evaluation__every=10, **settings)
     test = result.final.filter(split="test", measure="nDCG@10")
     rows.append({"": name, "nDCG@10": test["learnt"].item(), "±": test["learnt ±"].item()})
 print(pl.DataFrame(rows))
+
+# %%
+# The last of the three, under attack and with the rule; the band is the 95 % interval over three seeds.
 
 result

@@ -18,7 +18,8 @@ temporary = tempfile.TemporaryDirectory()
 hub = Path(temporary.name) / "hub"
 command, silent = [sys.executable, "-m", "fedrank"], subprocess.DEVNULL
 settings = ["--n-features", "46", "--cohort", "5", "--rounds", "2", "--deadline", "60"]
-server = subprocess.Popen([*command, "serve", str(hub), *settings], stdout=silent, stderr=silent)
+serve = [*command, "serve", str(hub), *settings]
+server = subprocess.Popen(serve, stdout=silent, stderr=silent)
 try:
     while not (hub / "hub.url").exists():
         assert server.poll() is None, "the hub did not start"

@@ -11,8 +11,7 @@ import onnxruntime
 import fedrank
 
 model = fedrank.train("foltr-es", ranker="mlp", clients=200, rounds=20).model()
-model.save("ranker.safetensors")
-model.to_onnx("ranker.onnx")
+print(model.save("ranker.safetensors"), model.to_onnx("ranker.onnx"))
 
 # %%
 # The loaded model gives the same scores to the last bit; the ONNX runtime to rounding.
@@ -27,4 +26,6 @@ print("ranking:", model.rank(features))
 # %%
 # Where it comes from travels with it.
 
-print({name: model.about[name] for name in ("protocol", "data", "seed", "rounds", "settings")})
+for name in ("protocol", "data", "seed", "rounds"):
+    print(f"{name:10}{model.about[name]}")
+print(len(model.about["settings"]), "settings, such as clients =", model.about["settings"]["clients"])

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from fedrank.core.errors import RunError
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.engine.model import Model, read_model_of_run
-from fedrank.report.html import h
+from fedrank.report.html import Html, h
 from fedrank.report.load import load
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, Interval
@@ -158,16 +159,23 @@ class Result:
         return f"<Result of {self.run.config.get('protocol')}: {self.path}>"
 
     def _repr_html_(self) -> str:
-        """The result as a notebook shows it: one line, the first chart, the final values."""
-        from fedrank.report.svg import COLOURS, inline
+        """The result as a notebook shows it: the sentence and the chart that its page opens with, the final values."""
+        from fedrank.report.svg import inline
 
         run = self.run
-        shown = [h("p", h("strong", run.shown.headline(run)))]
-        for name, chart in list(run.shown.charts(run).items())[:1]:
-            shown.append(inline(chart, name, run.shown.headline(run)))
-        # A page's style sheet gives the colours of figures; here they stand with the figure.
-        colours = "".join(f"--{name}:{value};" for value, name in COLOURS.items())
-        return h("div", *shown, to_html(run.shown.final(run)), style=f"{colours}max-width:60em;background:#fff")
+        charts = run.shown.charts(run)
+        opening = run.shown.page(run, charts).opening
+        drawn = charts.get(opening.chart)
+        style = resources.files("fedrank.report").joinpath("notebook.css").read_text(encoding="utf-8")
+        return h(
+            "div",
+            h("style", Html(style)),
+            h("p", run.shown.headline(run), class_="about"),
+            h("p", opening.sentence),
+            None if drawn is None else inline(drawn, opening.chart, opening.description),
+            to_html(run.shown.final(run)),
+            class_="fedrank-result",
+        )
 
 
 def _flat(row: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """Numbers in README and documentation are those of the last ``make numbers``, and the commands still give them."""
 
-import importlib.util
 import json
-import sys
+import re
 from pathlib import Path
 
+import measured
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -12,11 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def numbers():
-    spec = importlib.util.spec_from_file_location("docs_numbers", ROOT / "docs" / "numbers.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["docs_numbers"] = module
-    spec.loader.exec_module(module)
-    return module
+    return measured
 
 
 def test_marked_numbers_are_those_that_were_measured(numbers):
@@ -30,6 +26,29 @@ def test_numbers_without_a_mark_are_not_kept(numbers):
     kept = json.loads(numbers.KEPT.read_text(encoding="utf-8"))
     assert set(kept) == {name for page in numbers.pages() for name, _ in numbers.marked(page)}
     assert {name.partition(".")[0] for name in kept} == set(numbers.RUNS)
+
+
+RESULTS = (ROOT / "docs" / "explanation" / "results.md").read_text(encoding="utf-8")
+
+
+def tables(text):
+    """The Markdown tables of a page, each with the paragraph that follows it."""
+    blocks = [block.strip() for block in text.split("\n\n")]
+    return [(block, after) for block, after in zip(blocks, [*blocks[1:], ""], strict=True) if block.startswith("|")]
+
+
+@pytest.mark.parametrize(("table", "after"), tables(RESULTS), ids=[table.split("|")[1] for table, _ in tables(RESULTS)])
+def test_a_table_of_results_is_measured_anew_or_names_its_command_and_seeds(numbers, table, after):
+    rows = table.splitlines()[2:]
+    anew = all(numbers.MARK.search(row) for row in rows)
+    assert anew or re.match(r"`fedrank [^`]+`, seeds \d+ to \d+", after), "neither marks nor a command with its seeds"
+    bare = [row for row in rows if re.search(r"\d", re.sub(r"^\|[^|]*\|", "", numbers.MARK.sub("", row)))]
+    assert not anew or bare == []
+
+
+def test_the_page_of_results_has_a_table_for_each_task():
+    assert len(tables(RESULTS)) >= 4
+    assert tables("text\n\n| a |\n| - |\n| 1 |\n\nafter") == [("| a |\n| - |\n| 1 |", "after")]
 
 
 @pytest.mark.minutes

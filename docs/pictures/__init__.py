@@ -65,7 +65,7 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "attackers": formulas.search_of_seeds,
     "bytes": measured.sent_bytes,
     "correlations": measured.correlations,
-    "demo": lambda: measured.kept("demo"),
+    "demo": lambda: _as_large_as_read(measured.kept("demo")),
     "epsilon": formulas.epsilon_by_p,
     "exchange": diagrams.exchange,
     "flow-fedslate": _fedslate,
@@ -97,7 +97,7 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "smoothing": formulas.smoothing,
     "speed": measured.speeds,
     "streams": diagrams.streams,
-    "who-helps-whom": lambda: measured.kept("who-helps-whom"),
+    "who-helps-whom": lambda: _as_large_as_read(measured.kept("who-helps-whom")),
 }
 
 

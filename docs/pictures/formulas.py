@@ -78,7 +78,7 @@ def smoothing() -> Any:
         + sum((b - a) * below((x - edge) / sigma) for a, b, edge in zip(levels, levels[1:], edges, strict=False))
         for x in grid
     ]
-    steps, mean = "f of one ranker: steps", "mean over the cloud θ + σv"
+    steps, mean = "f of one ranker: steps", "mean over θ + σv"
     drawn, places = {steps: (grid, stairs), mean: (grid, cloud)}, {steps: (-1.57, 0.92), mean: (-1.57, 0.8)}
     title = "metric (1 / rank of the first click)"
     return curves(drawn, "one weight θ of the ranker", title, names_at=places, steps=[steps])

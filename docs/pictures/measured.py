@@ -184,7 +184,11 @@ def correlation_chart(found: dict[str, Sequence[float]]) -> Any:
     ]
     frame = pl.DataFrame(rows)
     base = alt.Chart(frame)
-    band = base.mark_rect(color=MUTED, opacity=0.18).encode(y=alt.datum(-2), y2=alt.datum(2))
+    band = (
+        base.transform_filter("datum.coordinate == 1")
+        .mark_rect(color=MUTED, opacity=0.18)
+        .encode(y=alt.datum(-2), y2=alt.datum(2))
+    )
     sticks = base.mark_bar(width=4).encode(
         x=alt.X("coordinate:Q").title("coordinate of the perturbation").axis(tickCount=6).scale(nice=False),
         y=alt.Y("t:Q").title("t value"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
@@ -11,6 +12,9 @@ from fedrank.cli.flags import AsJson
 from fedrank.cli.terminal import print_json
 from fedrank.slates.attacks.settings import MODES, SlateAttack
 from fedrank.texts.attacks.settings import SketchAttack
+
+if TYPE_CHECKING:
+    import rich.console
 
 app = App(
     name="attack",
@@ -23,6 +27,7 @@ app = App(
 def sketch(
     *,
     settings: Annotated[SketchAttack, Parameter(name="*")] = SketchAttack(),  # noqa: B008 - frozen
+    out: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Attack sketches of documents and questions about them, on generated documents.
@@ -32,11 +37,16 @@ def sketch(
 
     Args:
         settings: The attack.
+        out: Also write a page there, such as attack.html.
         as_json: Print JSON instead of a table.
     """
     from fedrank.texts.attacks.suite import attack_sketches
 
     found = attack_sketches(settings)
+    if out is not None:
+        from fedrank.texts.attacks.page import write_page
+
+        write_page(found, settings, out)
     s = settings
     asked, own = (s.z1, f"z₁ = {s.z1}") if s.asks else (None, "")
     if as_json:
@@ -76,12 +86,14 @@ def sketch(
         console.print(f"{one.attack}, {one.mode}: {one.words}.", highlight=False, markup=False)
     if "publish-once" in settings.modes:
         console.print("publish-once: no question leaves the querier, so there is no term to find.", highlight=False)
+    _say_page(console, out)
 
 
 @app.command
 def slates(
     *,
     settings: Annotated[SlateAttack, Parameter(name="*")] = SlateAttack(),  # noqa: B008 - frozen
+    out: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Attack platforms that learn slates together: what do Q-values, targets and gradients tell?
@@ -91,11 +103,16 @@ def slates(
 
     Args:
         settings: The attack.
+        out: Also write a page there, such as attack.html.
         as_json: Print JSON instead of a table.
     """
     from fedrank.slates.attacks.suite import attack_slates
 
     found = attack_slates(settings)
+    if out is not None:
+        from fedrank.slates.attacks.page import write_page
+
+        write_page(found, settings, out)
     if as_json:
         print_json({**asdict(settings), "leaks": [one.as_json() for one in found]})
         return
@@ -128,3 +145,10 @@ def slates(
         highlight=False,
     )
     console.print("".join(f"{name}: {meaning}.\n" for name, meaning in MODES.items()), highlight=False, markup=False)
+    _say_page(console, out)
+
+
+def _say_page(console: rich.console.Console, out: Path | None) -> None:
+    """Say where the page is, if there is one."""
+    if out is not None:
+        console.print(f"page: {out}", soft_wrap=True, highlight=False)

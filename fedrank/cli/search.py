@@ -28,7 +28,7 @@ def search_settings(
     Args:
         config: What the runs have in common.
         vary: Settings with their lists or ranges, as on the command line.
-        folder: Gets the runs and ``trials.csv``.
+        folder: Gets the runs, ``trials.csv`` and the page ``compare.html``.
         trials: Number of runs in all.
         measure: ``split: measure``; empty: the first of the validation part.
         minimise: Whether less is better.
@@ -52,6 +52,9 @@ def search_settings(
     def objective(path: Path) -> float:
         return _value(path, split, name)
 
+    from fedrank.cli.report import unless_missing
+    from fedrank.report.search import write_search
+
     found = run_search(
         config,
         parse_space(vary),
@@ -65,6 +68,10 @@ def search_settings(
     winner = best(found, minimise=minimise)
     called = f"{split}: {name or _measures(winner.folder, split)[0]}"
     _write_csv(folder / "trials.csv", found, called)
+    page = unless_missing(
+        lambda: write_search(found, called, folder, minimise=minimise),
+        "run the same command again, which trains nothing",
+    )
     if as_json:
         _print_json(found, winner, called)
         return None
@@ -83,6 +90,8 @@ def search_settings(
     for trial in found:
         if trial.failed:
             console.print(f"trial {trial.number}: {trial.failed}", highlight=False, markup=False)
+    if page is not None:
+        console.print(f"page: {page}", soft_wrap=True, highlight=False)
     console.print(f"The best is trial {winner.number}, chosen by {called} from {len(found)}:", highlight=False)
     return winner.folder
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from fedrank.report import describe, figures, sentences, svg, tables
 from fedrank.report.compare_opening import comparison_opening
 from fedrank.report.html import Html, document, h, join, section
 from fedrank.report.load import load
-from fedrank.report.opening import head
+from fedrank.report.opening import Opening, head
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
@@ -31,15 +31,19 @@ from fedrank.report.tables import Column, Table
 MOST_CURVES = 7
 
 
-def labelled(folders: Sequence[str | os.PathLike[str]]) -> dict[str, Run]:
+def labelled(folders: Sequence[str | os.PathLike[str]], least: int = 2) -> dict[str, Run]:
     """The runs by a short name that tells them apart: the directory's, or as much of its path as is needed.
 
+    Args:
+        folders: Directories of runs.
+        least: How many there must be.
+
     Raises:
-        ConfigError: Fewer than two runs, or one twice.
+        ConfigError: Fewer than ``least`` runs, or one twice.
         RunError: A directory is not a run that can be read.
     """
     paths = [Path(folder).resolve() for folder in folders]
-    if len(paths) < 2:
+    if len(paths) < least:
         raise ConfigError(f"compare needs two or more runs, got {len(paths)}.")
     if len(set(paths)) < len(paths):
         raise ConfigError("compare was given the same run twice.")
@@ -262,12 +266,24 @@ def pooled_words(runs: Mapping[str, Run]) -> list[str]:
     return out
 
 
-def write_comparison(folders: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Path:
+def write_comparison(
+    folders: Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    opening: Opening | None = None,
+    charts: Mapping[str, Any] | None = None,
+    before: Sequence[Html] = (),
+    hidden: Sequence[str] = (),
+) -> Path:
     """Write ``compare.html`` and its figures.
 
     Args:
-        folders: Directories of two or more runs.
+        folders: Directories of two or more runs; of one, where the page has an opening of its own.
         out: Directory that gets the page and ``figures/``.
+        opening: What stands at the top; by default what the comparison comes to.
+        charts: Charts of the opening, by name.
+        before: Sections in front of the comparison's own.
+        hidden: Parts of the data that are not shown, such as ``"test"``.
 
     Returns:
         The page's file.
@@ -276,24 +292,28 @@ def write_comparison(folders: Sequence[str | os.PathLike[str]], out: str | os.Pa
         ConfigError: Fewer than two runs, or one twice.
         RunError: A directory is not a run that can be read.
     """
-    runs = labelled(folders)
+    runs = _without(labelled(folders, least=1 if opening else 2), hidden)
     folder = Path(out)
     pooled = len(pools(runs)) < len(runs)
-    charts, spent = _charts(runs), privacy_table(runs, "run")
-    for name, chart in charts.items():
+    own, spent = _charts(runs), privacy_table(runs, "run")
+    drawn = {**(charts or {}), **own}
+    for name, chart in drawn.items():
         figures.save(chart, folder / "figures" / f"{name}.png")
     final, differs = comparison_table(runs), changed_settings(runs)
     together = comparison_table(runs, pool=True) if pooled else None
-    opening = comparison_opening(runs, together if together and len(pools(runs)) > 1 else final, differs, list(charts))
-    drawn = charts.get(opening.chart)
-    first = None if drawn is None else svg.figure(drawn, opening.chart, opening.description)
-    rest = {name: chart for name, chart in charts.items() if name != opening.chart}
+    if opening is None:
+        leading = together if together and len(pools(runs)) > 1 else final
+        opening = comparison_opening(runs, leading, differs, list(own))
+    top = drawn.get(opening.chart)
+    first = None if top is None else svg.figure(top, opening.chart, opening.description)
+    rest = {name: chart for name, chart in own.items() if name != opening.chart}
     caveats = dict.fromkeys(caveat for run in runs.values() for caveat in sentences.unsaid(run))
     page = document(
         f"{opening.title} – fedrank",
         head(opening, _names(runs), caveats, first, _refusals(runs)),
+        *before,
         section("settings", "What differs", tables.to_html(differs, code=("key",))),
-        section("curves", "How they learnt", _curves(rest, runs)) if rest or not charts else None,
+        section("curves", "How they learnt", _curves(rest, runs)) if rest or not own else None,
         section("pooled", "Final values, pooled", tables.to_html(together)) if together is not None else None,
         section("final", "Final values", tables.to_html(final)),
         section("privacy", "Privacy", tables.to_html(spent)) if spent is not None else None,
@@ -303,6 +323,21 @@ def write_comparison(folders: Sequence[str | os.PathLike[str]], out: str | os.Pa
     file = folder / "compare.html"
     file.write_text(page, encoding="utf-8")
     return file
+
+
+def _without(runs: Mapping[str, Run], hidden: Sequence[str]) -> dict[str, Run]:
+    """The runs without what was measured on some parts of the data."""
+    if not hidden:
+        return dict(runs)
+    out = {}
+    for label, run in runs.items():
+        marks = tuple(
+            replace(mark, values={key: value for key, value in mark.values.items() if key[0] not in hidden})
+            for mark in run.baselines
+        )
+        shown = run.metrics.filter(~run.metrics["split"].is_in(list(hidden)))
+        out[label] = replace(run, metrics=shown, baselines=marks)
+    return out
 
 
 def _refusals(runs: Mapping[str, Run]) -> Html | None:

@@ -478,7 +478,7 @@ def styled(chart: Any) -> Any:
     )
     title = alt.TitleConfig(color=INK, subtitleColor=MUTED, fontSize=15, fontWeight=600, subtitleFontSize=12, offset=8)
     legend = alt.LegendConfig(
-        labelColor=INK, labelFontSize=13, symbolStrokeWidth=3, symbolType="stroke", padding=0, offset=4
+        labelColor=INK, titleColor=INK, labelFontSize=13, symbolStrokeWidth=3, symbolType="stroke", padding=0, offset=4
     )
     return chart.configure(  # at once: each call of a method copies the whole chart
         background="#FFFFFF",

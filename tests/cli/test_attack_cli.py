@@ -6,7 +6,7 @@ import re
 import pytest
 
 from fedrank.cli.attack import app
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, RunError
 
 QUICK = ("--trials", "200", "--vocabulary", "1000", "--z", "12", "--z1", "5")
 
@@ -41,6 +41,29 @@ def test_the_default_shape_of_published_sketches_can_be_attacked(capsys):
     content = json.loads(run(capsys, *quick, "--mode", "publish-once", "--z", "1", "--w", "4096", "--json"))
     assert content["z1"] is None and all(one["mode"] == "publish-once" for one in content["findings"])
     assert "z₁" not in run(capsys, *quick, "--mode", "publish-once", "--z", "1", "--w", "4096")
+
+
+def test_a_page_opens_with_which_promises_hold(capsys, tmp_path):
+    page = tmp_path / "new" / "attack.html"
+    content = json.loads(run(capsys, *QUICK, "--out", str(page), "--json"))
+    offered = [one for one in content["findings"] if not one["control"]]
+    broken = [one for one in offered if one["broken"]]
+    text = page.read_text(encoding="utf-8")
+    sentence = re.search('<p class="sentence">(.*?)</p>', text)[1]
+    assert (
+        text.count("<h1>") == 1 and f"Of {len(offered)} promises" in sentence and f" {len(broken)} do not" in sentence
+    )
+    assert "Mode paper does not protect" in sentence
+    numbers = re.search('<dl class="numbers">(.*?)</dl>', text)[1]
+    assert f"<b>{len(broken)} of {len(offered)}</b>" in numbers and numbers.count("<dt>") <= 4
+    assert 'aria-label="Share of right guesses' in text and text.count("<tr>") == len(content["findings"]) + 1
+    assert f"page: {page}" in run(capsys, *QUICK, "--mode", "paper", "--out", str(page)).replace("\n", "")
+
+
+def test_a_page_that_cannot_be_written_is_said(capsys, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match="cannot be written"):
+        run(capsys, *QUICK, "--mode", "publish-once", "--out", str(tmp_path / "file" / "attack.html"))
 
 
 def test_a_setting_that_cannot_be_is_refused(capsys):

@@ -3,6 +3,7 @@ tests/slates/law/test_slate_leakage.py."""
 
 import json
 import math
+import re
 
 import pytest
 
@@ -10,6 +11,7 @@ from fedrank.cli.attack import app
 from fedrank.core.errors import UnknownNameError
 from fedrank.metrics.returns import MeanInterval
 from fedrank.slates.attacks import suite as slate_leakage_suite
+from fedrank.slates.attacks.page import write_page
 from fedrank.slates.attacks.settings import MODES, SlateAttack
 from fedrank.slates.attacks.suite import Leak
 
@@ -69,6 +71,26 @@ def test_a_program_gets_the_same_as_json_and_every_setting_reaches_the_attack(ca
     assert clicks["exact"] == {"mean": 1.0, "low": 1.0, "high": 1.0} and "r2" not in clicks
     assert engagement["rank"]["mean"] is None and engagement["r2"]["high"] == 0.75
     assert "clicks in 100.0 %" in clicks["words"] and "R² = 0.500" in engagement["words"]
+
+
+def test_a_page_opens_with_what_another_platform_reads(capsys, asked, tmp_path):
+    page = tmp_path / "attack.html"
+    assert f"page: {page}" in run(capsys, "--out", str(page)).replace("\n", "")
+    text = page.read_text(encoding="utf-8")
+    sentence = re.search('<p class="sentence">(.*?)</p>', text)[1]
+    assert "platform B reads 50.0 % of the variance of engagement" in sentence
+    assert "coordinator finds clicks in 100.0 % of cases; guessing finds 50.0 %" in sentence
+    numbers = re.search('<dl class="numbers">(.*?)</dl>', text)[1]
+    assert "0.500" in numbers and "0.250 to 0.750" in numbers and numbers.count("<dt>") == 2
+    assert 'aria-label="R² of the best guess' in text and "nan" not in text and text.count("<tr>") == 3
+    assert asked
+
+
+def test_a_page_of_clicks_only_has_no_chart(tmp_path):
+    sure, half = MeanInterval(1.0, 1.0, 1.0), MeanInterval(0.5, math.nan, math.nan)
+    leak = Leak("corrected", "coordinator", "clicks", "where the gradient is not 0", {"exact": sure, "blind": half})
+    text = write_page([leak], SlateAttack(seeds=1), tmp_path / "attack.html").read_text(encoding="utf-8")
+    assert "<svg" not in text and "nan" not in text
 
 
 def test_a_mode_that_does_not_exist_is_refused(capsys):

@@ -382,3 +382,9 @@ def test_a_search_shows_its_trials_and_the_test_part_of_the_best_only(tmp_path, 
     assert all(0.001 <= trial["settings"]["learning_rate"] <= 0.1 for trial in found["trials"])
     assert f"{found['best']['value']:.4f}" in text and text.count("test ") == 1 and "…" not in text
     assert len((out / "trials.csv").read_text().splitlines()) == 4
+    page = (out / "compare.html").read_text(encoding="utf-8")
+    winner = found["best"]
+    assert f"Of 3 trials the best is trial {winner['number']} with learning_rate = " in page
+    assert f"{winner['value']:.4f}" in re.search('<dl class="numbers">(.*?)</dl>', page)[1]
+    assert ">vali<" in page or ">validation<" in page
+    assert "<td>test</td>" not in page and ">test<" not in page and f"page: {out / 'compare.html'}" in text

@@ -74,7 +74,7 @@ def later():
 def test_a_browser_shows_what_is_new_and_asks_for_nothing_else(chromium, tmp_path):
     with served((200, page(status(), {})), (200, page(later(), {"conflict": 5}))) as (url, asked):
         text, complaints = browsed(chromium, url, tmp_path, 3000)
-    assert "<h1>Round 18 is open: 3 of 50 reports" in text and "<title>Round 18: 3 of 50" in text
+    assert '<p class="now">Round 18 is open: 3 of 50 reports' in text and "<title>Round 18: 3 of 50" in text
     assert "<code>conflict</code>" in text and 'id="contact" role="status"></p>' in text
     assert complaints == []
     assert set(asked) == {"/some/prefix/status"} and len(asked) >= 2
@@ -84,7 +84,7 @@ def test_a_browser_keeps_what_its_user_does_while_the_page_changes(chromium, tmp
     # The test opens the details and remembers elements; it must find them, still there and still open.
     watch = (
         "<script>addEventListener('load', () => { const d = document.querySelector('details'), h = document."
-        "querySelector('h1').firstChild; d.open = true; setInterval(() => document.body.dataset.seen = h.data + "
+        "querySelector('.now').firstChild; d.open = true; setInterval(() => document.body.dataset.seen = h.data + "
         "(h.isConnected && d.isConnected && d.open), 100) })</script>"
     )
     with served((200, watch + page(status(), {})), (200, page(later(), {"conflict": 5}))) as (url, _):
@@ -98,14 +98,14 @@ def test_a_hub_that_is_gone_is_said_to_be_gone_and_the_last_picture_stays(chromi
         text, _ = browsed(chromium, url, tmp_path, 10_000)
     assert re.search(r'id="contact" role="status">The hub has not been heard since \d{4}-\d\d-\d\d [\d:]{8} UTC', text)
     assert ("it answers 503" in text) == (answer[0] == 503)
-    assert "<h1>Round 17 is open: 12 of 50 reports" in text and "<title>No answer: Round 17" in text
+    assert '<p class="now">Round 17 is open: 12 of 50 reports' in text and "<title>No answer: Round 17" in text
     assert 3 <= len(asked) <= 4  # the page, after 2 s, 4 s after that, then 8 s: not every 2 s
 
 
 def test_a_hub_that_comes_back_is_heard_again(chromium, tmp_path):
     with served((200, page(status(), {})), (503, ""), (200, page(later(), {}))) as (url, _):
         text, _ = browsed(chromium, url, tmp_path, 9000)
-    assert "<h1>Round 18 is open" in text and 'id="contact" role="status"></p>' in text
+    assert '<p class="now">Round 18 is open' in text and 'id="contact" role="status"></p>' in text
     assert "<title>Round 18" in text and '<body class="">' in text
 
 
@@ -118,7 +118,7 @@ def test_a_tab_that_nobody_sees_does_not_ask(chromium, tmp_path, shown_after, as
     with served((200, hide + page(status(), {})), (200, page(later(), {}))) as (url, asked):
         text, _ = browsed(chromium, url, tmp_path, 6000)
     assert (len(asked) > 1) == asks
-    assert f"<h1>Round {18 if asks else 17} is open" in text
+    assert f'<p class="now">Round {18 if asks else 17} is open' in text
 
 
 def test_a_new_hub_with_another_script_is_loaded_anew(chromium, tmp_path):
@@ -126,5 +126,5 @@ def test_a_new_hub_with_another_script_is_loaded_anew(chromium, tmp_path):
     build = re.search(r'data-build="(\w+)"', old)[1]
     with served((200, old.replace(build, "00000000")), (200, page(later(), {}))) as (url, asked):
         text, _ = browsed(chromium, url, tmp_path, 3000)
-    assert f'data-build="{build}"' in text and "<h1>Round 18" in text
+    assert f'data-build="{build}"' in text and '<p class="now">Round 18' in text
     assert len(asked) >= 3  # the page, the page again, and the page as a document

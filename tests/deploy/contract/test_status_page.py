@@ -86,7 +86,54 @@ def share(text):
 )
 def test_the_headline_says_what_is_going_on(changes, said):
     text = page(status(**changes), {})
-    assert " ".join(html.unescape(re.search("<h1>(.*?)</h1>", text)[1]).split()) == said
+    assert " ".join(html.unescape(re.search('<p class="now">(.*?)</p>', text)[1]).split()) == said
+
+
+@pytest.mark.parametrize(
+    ("changes", "title", "sentence"),
+    [
+        # The first eight of 17 rounds are 0.3 + 0.2 i / 17 + 0.01 (i mod 3), and so are the last eight.
+        (
+            {},
+            "learns from 50 devices",
+            "Rankings have got better: the mean MaxRR rose from 0.350 in rounds 0–7 to 0.456 in",
+        ),
+        ({"devices": 1, "state": "done"}, "learnt from 1 device", "+0.106 (95 % interval +0.086 to +0.126)."),
+        ({"devices": 0, "history": []}, "waits for its first device", "Nothing has been learnt yet"),
+        (
+            {"history": [point(0, 0.3, 0.04)]},
+            "learns",
+            "The mean MaxRR is 0.300 (95 % interval 0.260 to 0.340) in round 0",
+        ),
+        (
+            {"history": [point(0, 0.3), point(1, 0.4)]},
+            "learns",
+            "was 0.300 in round 0 and 0.400 in round 1; these rounds",
+        ),
+        (
+            {"history": [point(0, 0.30, 0.03), point(1, 0.33, 0.04)]},
+            "learns",
+            "No change beyond noise so far: the mean MaxRR was 0.300 in round 0 and 0.330 in round 1 (95 % interval "
+            "−0.020 to +0.080).",
+        ),
+        (
+            {"history": [point(0, 0.4, 0.03), point(1, 0.3, 0.04)]},
+            "learns",
+            "got worse: the mean MaxRR fell from 0.400 in",
+        ),
+        ({"history": [point(0)]}, "learns", "these reports say nothing about how good rankings are"),
+    ],
+)
+def test_it_opens_like_a_report_with_a_title_a_sentence_and_four_numbers(changes, title, sentence):
+    text = page(status(**changes), {})
+    assert title in html.unescape(re.search("<h1>(.*?)</h1>", text)[1])
+    assert sentence in html.unescape(re.search('<p class="sentence">(.*?)</p>', text)[1])
+    numbers = re.search('<dl class="numbers">(.*?)</dl>', text)[1]
+    assert numbers.count("<dt>") == 4
+    opening = text.index('class="opening"')
+    assert text.index("<h1>") < text.index('class="sentence"') < opening < text.index("<h2")
+    if any(p["reward"] is not None for p in status(**changes)["history"]):
+        assert opening < text.index('class="frame tall reward"') < text.index("<h2")
 
 
 def test_the_cohort_fills_a_bar():

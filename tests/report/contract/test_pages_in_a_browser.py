@@ -10,10 +10,21 @@ from browser import Tab, chromium
 from report_factory import make_run
 from silo_run_factory import NAMES, make_silo_run
 from slate_run_factory import make_slate_run
+from status_examples import EXAMPLES, status
 from text_run_factory import make_text_run
 
+from fedrank.deploy.hub.status import page as status_page
+from fedrank.engine.search import Trial
+from fedrank.metrics.returns import MeanInterval
 from fedrank.report.compare import write_comparison
 from fedrank.report.page import write_page
+from fedrank.report.search import write_search
+from fedrank.slates.attacks.page import write_page as slate_page
+from fedrank.slates.attacks.settings import SlateAttack
+from fedrank.slates.attacks.suite import Leak
+from fedrank.texts.attacks.page import write_page as sketch_page
+from fedrank.texts.attacks.settings import SketchAttack
+from fedrank.texts.attacks.world import Finding
 
 pytestmark = [
     pytest.mark.minutes,
@@ -99,7 +110,7 @@ OVERLAPS = """(() => {
 CUT_OFF = """(() => {
   const out = [];
   for (const svg of document.querySelectorAll("svg")) {
-    const frame = svg.getBoundingClientRect();
+    const frame = (svg.closest(".frame") || svg).getBoundingClientRect();  // labels may stand in its padding
     for (const text of svg.querySelectorAll("text")) {
       const box = text.getBoundingClientRect();
       const aside = box.left < frame.left - 1 || box.right > frame.right + 1;
@@ -108,6 +119,23 @@ CUT_OFF = """(() => {
   }
   return out;
 })()"""
+
+
+FINDINGS = [
+    Finding("distinguish", "paper", "accuracy", 1.0, 0.998, 1.0, 0.622, True, 4000, "told in all cases"),
+    Finding("distinguish", "publish-once", "accuracy", 0.52, 0.5, 0.54, 0.622, False, 4000, "as good as guessing"),
+    Finding(
+        "repeat", "per-query, no ledger", "accuracy", 0.75, 0.72, 0.78, 0.622, True, 2000, "noise averages out", True
+    ),
+]
+LEAKS = [
+    Leak(mode, attacker, "engagement", "all messages", dict.fromkeys(("r2", "rank", "error", "blind", "exact"), value))
+    for mode, attacker, value in (
+        ("corrected", "platform B", MeanInterval(0.977, 0.971, 0.984)),
+        ("team", "platform B", MeanInterval(0.4, 0.1, 0.7)),
+        ("corrected", "coordinator", MeanInterval(1.0, 1.0, 1.0)),
+    )
+]
 
 
 @pytest.fixture(scope="module")
@@ -131,11 +159,25 @@ def pages(tmp_path_factory):
         "slates": make_slate_run(root / "slates"),
     }
     made = {name: write_page(folder) for name, folder in runs.items()}
+    made["hub"] = root / "status.html"
+    made["hub"].write_text(status_page(status(), {"conflict": 3}), encoding="utf-8")
+    made["new hub"] = root / "new.html"
+    made["new hub"].write_text(status_page(EXAMPLES["new"], {}), encoding="utf-8")
+    made["attack on sketches"] = sketch_page(FINDINGS, SketchAttack(), root / "sketch.html")
+    made["attack on platforms"] = slate_page(LEAKS, SlateAttack(), root / "slates.html")
+    trials = [
+        Trial(i, {"learning_rate": 10.0**-i, "ranker": "mlp"}, value, folder, "" if folder.name else "refused")
+        for i, (value, folder) in enumerate(
+            ((0.41, ranking), (None, Path()), (0.45, make_run(root / "third", lift=0.02)))
+        )
+    ]
+    made["search"] = write_search(trials, "vali: nDCG@10", root / "search")
     return made | {"comparison": write_comparison([ranking, make_run(root / "second", lift=0.05)], root / "compared")}
 
 
 NAMES_OF_PAGES = (
-    "ranking", "silos", "silos, all targets", "texts", "texts without protection", "slates", "comparison",
+    "ranking", "silos", "silos, all targets", "texts", "texts without protection", "slates", "comparison", "hub", "new hub",
+    "attack on sketches", "attack on platforms", "search",
 )  # fmt: skip
 
 

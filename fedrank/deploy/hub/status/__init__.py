@@ -15,9 +15,19 @@ import string
 from collections.abc import Sequence
 from importlib import resources
 
-from fedrank.deploy.hub.status.pictures import Point, points_of, pooled, reward_picture, seconds_picture, top_of
-from fedrank.deploy.hub.status.text import Html, clock, count, epsilon_text, finite, h, join, size, span, when
+from fedrank.deploy.hub.status.pictures import (
+    Point,
+    mean_of,
+    points_of,
+    pooled,
+    reward_picture,
+    seconds_picture,
+    top_of,
+)
+from fedrank.deploy.hub.status.text import clock, count, epsilon_text, finite, size, span, value_text, when
 from fedrank.metrics.online import REWARDS
+from fedrank.report.html import Html, h, join
+from fedrank.report.opening import Number, Opening, head
 
 
 def _file(name: str) -> str:
@@ -41,6 +51,8 @@ CSP = (
 
 #: Number of rounds in the table.
 _LATEST = 10
+#: Most rounds at the beginning, and at the end, that the sentence at the top compares.
+_COMPARED = 10
 #: ε beyond which e^ε is no promise: a factor of 22,026 on the odds.
 _VOID = 10.0
 
@@ -103,28 +115,26 @@ def page(status: dict, refused: dict[str, int]) -> str:
     private = finite(s["epsilon"]["interaction"]) is not None
     applied = s.get("applied", s["round"])
     name = s["reward"].split(" in ")[0]  # without how it was rounded
+    noise = " with the noise of privatisation averaged out" if private else ""
+    said = f"Mean {s['reward']} of a round’s interactions, estimated from its reports{noise}. Pale band: 95 % interval."
+    if block > 1:
+        said += f" Each point is the mean of {block:,} rounds."
+    if name in REWARDS:
+        said += f" {name}: {REWARDS.entry(name).summary}"
+    chart = h("figure", h("figcaption", said), reward_picture(s["reward"], drawn), class_="card")
+    about = join(h("span", class_=f"dot {s['state']}"), "fedrank hub ", h("code", s["hub"][:8]))
     values = {
         "build": _BUILD,
         "style": Html(_STYLE),
         "script": Html(_SCRIPT),
         "title": f"{_title(s)} · fedrank hub {s['hub'][:8]}",
-        "state": s["state"],
-        "short": s["hub"][:8],
-        "headline": _headline(s, applied),
-        "progress": _progress(s),
-        "rule": _rule(s),
-        "caveat": _caveat(s),
-        "tiles": _tiles(s, applied, points),
-        "reward_name": s["reward"],
-        "noise": " with the noise of privatisation averaged out" if private else "",
-        "pooled": f" Each point is the mean of {block:,} rounds." if block > 1 else "",
-        "meaning": f" {name}: {REWARDS.entry(name).summary}" if name in REWARDS else "",
-        "reward": reward_picture(s["reward"], drawn),
+        "head": head(_opening(s, applied, points), about, (), chart, _now(s, applied)),
         "seconds_caption": _seconds_words(points, drawn),
         "seconds": seconds_picture(drawn),
         "latest": _latest(points),
         "epsilons": _epsilons(s["epsilon"], s["interactions"]),
         "sums": "two privatised sums of" if private else "two unprotected sums of",
+        "reward_name": s["reward"],
         "bytes": _bytes(s["bytes"], s["started"]),
         "refused": _refusals(refused, s["started"]),
         "version": s["version"],
@@ -138,6 +148,56 @@ def page(status: dict, refused: dict[str, int]) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------- in words
+
+
+def _opening(s: dict, applied: int, points: Sequence[Point]) -> Opening:
+    """Title, sentence and numbers of the page."""
+    devices = count(s["devices"], "device")
+    learns = "learnt" if s["state"] == "done" else "learns"
+    title = f"A ranker that {learns} from {devices}" if s["devices"] else "A ranker that waits for its first device"
+    return Opening(title, _sentence(s, applied, points), _numbers(s, applied, points))
+
+
+def _sentence(s: dict, applied: int, points: Sequence[Point]) -> str:
+    """What has been learnt so far: the first rounds beside the latest ones."""
+    known = [p for p in points if p.reward is not None]
+    if not points:
+        return "Nothing has been learnt yet: the first round is not over."
+    if not known:
+        return f"{count(applied, 'round')} applied; these reports say nothing about how good rankings are."
+    compared = min(_COMPARED, len(known) // 2)
+    if not compared:
+        only, reward = known[0], value_text(known[0].reward or 0.0)
+        interval = f" (95 % interval {only.interval})" if only.interval else ""
+        return f"The mean {s['reward']} is {reward}{interval} in {only.rounds}, the only one so far."
+    first, last = mean_of(known[:compared]), mean_of(known[-compared:])
+    before, after = first.reward or 0.0, last.reward or 0.0
+    was, now = f"{value_text(before)} in {first.rounds}", f"{value_text(after)} in {last.rounds}"
+    change = after - before
+    if first.high is None or last.high is None:
+        return f"The mean {s['reward']} was {was} and {now}; these rounds give no interval."
+    half = math.hypot(first.high - before, last.high - after)
+    ends = f"95 % interval {_signed(change - half)} to {_signed(change + half)}"
+    if abs(change) <= half:
+        return f"No change beyond noise so far: the mean {s['reward']} was {was} and {now} ({ends})."
+    how, went = ("better", "rose") if change > 0 else ("worse", "fell")
+    return f"Rankings have got {how}: the mean {s['reward']} {went} from {was} to {now}, {_signed(change)} ({ends})."
+
+
+def _signed(value: float) -> str:
+    return ("+" if value >= 0 else "−") + value_text(abs(value))
+
+
+def _now(s: dict, applied: int) -> Html:
+    """What the hub is doing: the open round, how full it is, what stands in the way."""
+    return h(
+        "div",
+        h("p", _headline(s, applied), class_="now"),
+        _progress(s),
+        h("p", _rule(s), class_="lead"),
+        _caveat(s),
+        class_="round",
+    )
 
 
 def _headline(s: dict, applied: int) -> str:
@@ -194,22 +254,24 @@ def _caveat(s: dict) -> Html:
     return h("p", words, class_="caveat")
 
 
-def _tiles(s: dict, applied: int, points: Sequence[Point]) -> Html:
+def _numbers(s: dict, applied: int, points: Sequence[Point]) -> tuple[Number, ...]:
+    """The four numbers at the top."""
     known = [p for p in points if p.reward is not None]
-    reward, said = "–", ("nothing is known yet",)
+    reward, said = "–", "nothing is known yet"
     if known:
         last = known[-1]
-        reward, said = last.cells[1], (last.interval and f"95 % interval {last.interval}", last.where)
+        reward = last.cells[1]
+        said = f"95 % interval {last.interval}, {last.where}" if last.interval else last.where
     most = s["epsilon"]["messages_most"]
     times = [p.seconds for p in points if p.seconds is not None]
     usual, latest = "–", "no round is over yet"
     if times:
         usual, latest = clock(statistics.median(times)), f"the latest {clock(times[-1])}"
-    return join(
-        _tile("Rounds applied", f"{applied:,}", f"of {s['rounds']:,}" if s["rounds"] else "no end is set"),
-        _tile("Devices enrolled", f"{s['devices']:,}", f"the busiest sent {count(most, 'report')}" if most else ""),
-        _tile(f"Latest {s['reward']}", reward, *said),
-        _tile("A round takes", usual, latest),
+    return (
+        Number("Rounds applied", f"{applied:,}", f"of {s['rounds']:,}" if s["rounds"] else "no end is set"),
+        Number("Devices enrolled", f"{s['devices']:,}", f"the busiest sent {count(most, 'report')}" if most else ""),
+        Number(f"Latest {s['reward']}", reward, said),
+        Number("A round takes", usual, latest),
     )
 
 

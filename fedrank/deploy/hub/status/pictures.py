@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedrank.deploy.hub.status.text import Html, clock, finite, h, join, value_text
+from fedrank.deploy.hub.status.text import clock, finite, value_text
+from fedrank.report.html import Html, h, join
 
 #: Most points of a chart; neighbouring points of longer histories are averaged.
 _DRAWN = 80
@@ -37,6 +38,11 @@ class Point:
     def where(self) -> str:
         """The round or rounds, as a phrase."""
         return f"round {self.numbers}" if self.first == self.last else f"mean of rounds {self.numbers}"
+
+    @property
+    def rounds(self) -> str:
+        """The round or rounds, as a sentence names them."""
+        return f"round {self.numbers}" if self.first == self.last else f"rounds {self.numbers}"
 
     @property
     def interval(self) -> str:
@@ -72,10 +78,11 @@ def points_of(history: Sequence[dict]) -> list[Point]:
 def pooled(points: Sequence[Point]) -> list[Point]:
     """At most :data:`_DRAWN` points: neighbours are averaged, with the interval of their mean."""
     stride = -(-len(points) // _DRAWN)
-    return [_mean(points[i : i + stride]) for i in range(0, len(points), stride)] if stride > 1 else list(points)
+    return [mean_of(points[i : i + stride]) for i in range(0, len(points), stride)] if stride > 1 else list(points)
 
 
-def _mean(block: Sequence[Point]) -> Point:
+def mean_of(block: Sequence[Point]) -> Point:
+    """Neighbouring points as one: their mean, with the interval that it has if rounds err independently."""
     rewards = [p.reward for p in block if p.reward is not None]
     halves = [(p.high - p.low) / 2 for p in block if p.high is not None and p.low is not None]
     times = [p.seconds for p in block if p.seconds is not None]

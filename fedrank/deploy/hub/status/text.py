@@ -1,30 +1,14 @@
-"""HTML that is escaped by construction, and formatted numbers, for the hub's status page."""
+"""Numbers, sizes and times as the hub's status page writes them."""
 
 from __future__ import annotations
 
-import html
 import math
 from datetime import UTC, datetime
 
+from fedrank.report.html import Html, h
+
 #: A no-break space.
 JOINT = "\u00a0"
-
-
-class Html(str):
-    """A string of HTML, which is not escaped again."""
-
-    __slots__ = ()
-
-
-def h(name: str, /, *children: object, **attributes: object) -> Html:
-    """An HTML element; in names of attributes a trailing underscore is dropped, others become hyphens."""
-    head = "".join(f' {k.rstrip("_").replace("_", "-")}="{html.escape(str(v))}"' for k, v in attributes.items())
-    return Html(f"<{name}{head}>{join(*children)}</{name}>")
-
-
-def join(*children: object) -> Html:
-    """HTML and text concatenated; text is escaped, None is left out."""
-    return Html("".join(c if isinstance(c, Html) else html.escape(str(c)) for c in children if c is not None))
 
 
 def finite(value: float | None) -> float | None:

@@ -1,0 +1,138 @@
+"""The page of a search for settings: its trials, and the best of them beside each other.
+
+Settings are chosen by a part that is not the test part, so the test part of all trials stays off the page: whoever
+looked at it would choose by it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fedrank.engine.search import Trial, best
+from fedrank.report import describe, figures, tables
+from fedrank.report.charts import alt
+from fedrank.report.compare import MOST_CURVES, write_comparison
+from fedrank.report.figures import INK, MUTED, OKABE_ITO, styled
+from fedrank.report.html import h, section
+from fedrank.report.opening import Number, Opening
+from fedrank.report.tables import Column, Table
+
+#: Name of the chart of all trials.
+PROGRESS = "trials"
+_WIDTH, _HEIGHT = 400, 230
+
+
+def trials_table(trials: Sequence[Trial], called: str) -> Table:
+    """A row a trial: its settings, its value or why there is none.
+
+    Args:
+        trials: In their order.
+        called: What the value is, such as ``"vali: nDCG@10"``.
+    """
+    keys = list(dict.fromkeys(key for trial in trials for key in trial.settings))
+    columns = [Column("number", "trial", numeric=True), *(Column(f"set {key}", key, numeric=True) for key in keys)]
+    rows = [
+        {
+            "number": trial.number,
+            **{f"set {key}": describe.number(value) for key, value in trial.settings.items()},
+            "value": trial.value,
+            "failed": trial.failed,
+        }
+        for trial in trials
+    ]
+    columns.append(Column("value", called, numeric=True))
+    if any(trial.failed for trial in trials):
+        columns.append(Column("failed", "why there is no value"))
+    return Table("Trials", tuple(columns), tuple(rows))
+
+
+def progress_figure(trials: Sequence[Trial], called: str, *, minimise: bool) -> Any:
+    """The value of each trial in their order, and the best so far as a line; arguments as :func:`search_opening`."""
+    rows, reached = [], None
+    better = min if minimise else max
+    for trial in trials:
+        if trial.value is not None:
+            reached = trial.value if reached is None else better(reached, trial.value)
+            rows.append({"trial": trial.number, "value": trial.value, "best": reached})
+    frame = pl.DataFrame(rows)
+    x = alt.X("trial:Q").title("trial").axis(tickMinStep=1, format="d").scale(nice=False)
+    domain = list(figures.nice_domain([row["value"] for row in rows]))
+    y, so_far = (
+        alt.Y(f"{name}:Q").title(called).scale(domain=domain, nice=False, zero=False) for name in ("value", "best")
+    )
+    chart = alt.Chart(frame)
+    line = chart.mark_line(color=OKABE_ITO[0], strokeWidth=2, interpolate="step-after").encode(x=x, y=so_far)
+    points = chart.mark_point(color=MUTED, filled=True, size=60, opacity=1).encode(x=x, y=y)
+    heading = alt.Title(
+        "What each trial reached", subtitle=["Line: the best so far"], anchor="start", frame="group", color=INK
+    )
+    return styled(alt.layer(line, points).properties(width=_WIDTH, height=_HEIGHT, title=heading))
+
+
+def search_opening(trials: Sequence[Trial], called: str, *, minimise: bool = False) -> Opening:
+    """Title, sentence, chart and numbers of a search.
+
+    Args:
+        trials: In their order; at least one has a value.
+        called: What the value is.
+        minimise: Whether less is better.
+    """
+    winner = best(list(trials), minimise=minimise)
+    valued = [trial for trial in trials if trial.value is not None]
+    failed = len(trials) - len(valued)
+    settings = describe.in_words([f"{key} = {describe.number(value)}" for key, value in winner.settings.items()])
+    reached = describe.measured(winner.value)
+    chosen = "low" if minimise else "high"
+    sentence = (
+        f"Of {len(trials)} trials the best is trial {winner.number} with {settings}: {called} {reached}. It is the "
+        f"best of {len(valued)} by this very number, which is therefore too {chosen}; its own page has the test part."
+    )
+    first = valued[0]
+    numbers = [
+        Number(f"Best {called}", reached, f"trial {winner.number}"),
+        Number("Over the first trial", describe.measured((winner.value or 0.0) - (first.value or 0.0), signed=True)),
+        Number("Trials", f"{len(trials):,}", f"{failed} failed" if failed else ""),
+    ]
+    varied = describe.in_words(list(winner.settings))
+    shown = f"The value of {len(valued)} trials in their order; the best so far ends at {reached}."
+    return Opening(f"A search for {varied}", sentence, tuple(numbers), PROGRESS, shown)
+
+
+def write_search(trials: Sequence[Trial], called: str, out: str | os.PathLike[str], *, minimise: bool = False) -> Path:
+    """Write ``compare.html`` of a search and its figures: all trials, and the best of them beside each other.
+
+    Args:
+        trials: In their order.
+        called: What the value is.
+        out: Directory that gets the page and ``figures/``.
+        minimise: Whether less is better.
+
+    Returns:
+        The page's file.
+
+    Raises:
+        RunError: All trials failed, or a directory is not a run that can be read.
+    """
+    opening = search_opening(trials, called, minimise=minimise)
+    ordered = sorted(
+        (trial for trial in trials if trial.value is not None),
+        key=lambda trial: (trial.value or 0.0) * (1 if minimise else -1),
+    )
+    charts: Mapping[str, Any] = {PROGRESS: progress_figure(trials, called, minimise=minimise)}
+    table = tables.to_html(trials_table(trials, called))
+    note = h(
+        "p", f"The sections below show the best {min(len(ordered), MOST_CURVES)} trials, the best first.", class_="note"
+    )
+    return write_comparison(
+        [trial.folder for trial in ordered[:MOST_CURVES]],
+        out,
+        opening=opening,
+        charts=charts,
+        before=(section("trials", "All trials", table, note),),
+        hidden=("test",),
+    )

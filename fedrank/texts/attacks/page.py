@@ -1,0 +1,103 @@
+"""How the page of attacks on sketches opens: which promises hold, and how well one more occurrence can be told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedrank.report import describe
+from fedrank.report.attack import write_attack_page
+from fedrank.report.figures import Level, levels_figure
+from fedrank.report.opening import Number, Opening
+from fedrank.report.tables import Column, Table
+from fedrank.texts.attacks.settings import SketchAttack
+from fedrank.texts.attacks.world import Finding
+
+#: The attack that every mode stands, or not: is one more occurrence of a word in the document?
+LEADING = "distinguish"
+_CHART = "distinguish"
+
+
+def opening(findings: Sequence[Finding], epsilon: float) -> Opening:
+    """Title, sentence and numbers; controls do not count.
+
+    Args:
+        findings: What was found.
+        epsilon: ε as it was asked for.
+    """
+    offered = [one for one in findings if not one.control]
+    broken = [one for one in offered if one.broken]
+    modes = list(dict.fromkeys(one.mode for one in offered if one.attack == LEADING))
+    holds = [mode for mode in modes if not any(one.broken for one in offered if one.mode == mode)]
+    fails = [mode for mode in modes if mode not in holds]
+    sentence = f"Of {len(offered)} promises about sketches that were attacked {len(broken) or 'none'} "
+    sentence += ("does" if len(broken) == 1 else "do") + " not hold." if broken else "was broken."
+    if fails:
+        sentence += f" Mode {describe.in_words(fails)} does not protect documents from the silo that asks."
+    if holds:
+        sentence += f" Mode {describe.in_words(holds)} withstood all of them, which proves nothing about other attacks."
+    numbers = [Number("Promises that do not hold", f"{len(broken)} of {len(offered)}")]
+    for one in [one for one in offered if one.attack == LEADING][:3]:
+        told = f"allowed: {one.promised:.3f}; 99 % interval {one.low:.3f} to {one.high:.3f}"
+        numbers.append(Number(f"{one.mode}: right guesses", f"{one.measured:.3f}", told))
+    shown = "; ".join(f"{one.mode}: {one.measured:.3f}" for one in offered if one.attack == LEADING)
+    said = f"Share of right guesses whether one occurrence more is in a document, by mode. {shown}."
+    return Opening(f"What sketches give away at ε = {epsilon:g}", sentence, tuple(numbers), _CHART, said)
+
+
+def chart(findings: Sequence[Finding]) -> Any:
+    """How often an attacker is right, by mode, beside what ε allows; None where that was not tried."""
+    told = [one for one in findings if one.attack == LEADING]
+    if not told:
+        return None
+    levels = [Level(one.mode, one.measured, one.low, one.high, not one.control) for one in told]
+    bounds = dict.fromkeys(one.promised for one in told if not one.control)
+    levels += [Level("the most that ε allows", bound) for bound in bounds]
+    said = ["Right guesses whether a document has one occurrence more; 0.5 is guessing", "99 % intervals"]
+    return levels_figure(levels, "One occurrence of a word, told by an attacker", said)
+
+
+def table(findings: Sequence[Finding]) -> Table:
+    """A row a finding."""
+    columns = (
+        Column("attack", "attack"),
+        Column("mode", "mode"),
+        Column("measure", "measure"),
+        Column("measured", "measured", numeric=True, digits=3),
+        Column("low", "low", numeric=True, digits=3),
+        Column("high", "high", numeric=True, digits=3),
+        Column("promised", "promised", numeric=True, digits=3),
+        Column("verdict", "verdict"),
+        Column("trials", "trials", numeric=True),
+    )
+    rows = tuple(
+        {**one.as_json(), "verdict": ("broken" if one.broken else "holds") + (" (control)" if one.control else "")}
+        for one in findings
+    )
+    notes = (
+        "Low and high: the ends of the 99 % interval.",
+        "Controls are no modes: each lacks a part that its mode has.",
+    )
+    return Table("Attacks on sketches and on questions about them", columns, rows, notes)
+
+
+def write_page(findings: Sequence[Finding], settings: SketchAttack, file: str | os.PathLike[str]) -> Path:
+    """Write the page.
+
+    Args:
+        findings: What was found.
+        settings: The attack.
+        file: Where.
+
+    Returns:
+        The file.
+    """
+    s = settings
+    modes = describe.in_words(s.modes)
+    about = f"fedrank attack sketch · {modes}; z = {s.z}, w = {s.w}, {s.trials:,} trials, seed {s.seed}"
+    caveats = ("Generated documents", "Simulated noise, seeded")
+    top = opening(findings, settings.epsilon)
+    words = [f"{one.attack}, {one.mode}: {one.words}." for one in findings]
+    return write_attack_page(file, top, about, caveats, chart(findings), table(findings), words)

@@ -165,19 +165,15 @@ def pages(tmp_path_factory):
     made["new hub"].write_text(status_page(EXAMPLES["new"], {}), encoding="utf-8")
     made["attack on sketches"] = sketch_page(FINDINGS, SketchAttack(), root / "sketch.html")
     made["attack on platforms"] = slate_page(LEAKS, SlateAttack(), root / "slates.html")
-    trials = [
-        Trial(i, {"learning_rate": 10.0**-i, "ranker": "mlp"}, value, folder, "" if folder.name else "refused")
-        for i, (value, folder) in enumerate(
-            ((0.41, ranking), (None, Path()), (0.45, make_run(root / "third", lift=0.02)))
-        )
-    ]
+    tried = ((0.41, ranking, ""), (None, root, "refused"), (0.45, make_run(root / "third", lift=0.02), ""))
+    trials = [Trial(i, {"learning_rate": 10.0**-i, "ranker": "mlp"}, *one) for i, one in enumerate(tried)]
     made["search"] = write_search(trials, "vali: nDCG@10", root / "search")
     return made | {"comparison": write_comparison([ranking, make_run(root / "second", lift=0.05)], root / "compared")}
 
 
 NAMES_OF_PAGES = (
-    "ranking", "silos", "silos, all targets", "texts", "texts without protection", "slates", "comparison", "hub", "new hub",
-    "attack on sketches", "attack on platforms", "search",
+    "ranking", "silos", "silos, all targets", "texts", "texts without protection", "slates", "comparison",
+    "hub", "new hub", "attack on sketches", "attack on platforms", "search",
 )  # fmt: skip
 
 

@@ -117,9 +117,9 @@ def markup(name: str, alt: str) -> str:
 
 
 def _as_large_as_read(chart: str) -> str:
-    """A chart that is not drawn larger than its text should be."""
+    """A chart that is not drawn larger than its text should be, and fits a phone."""
     width = float(re.search(r'viewBox="[-\d.]+ [-\d.]+ ([\d.]+) ', chart)[1])  # type: ignore[index]
-    return chart.replace("<svg ", f'<svg style="max-width:{1.2 * width:.0f}px" ', 1)
+    return chart.replace("<svg ", f'<svg style="max-width:{1.2 * width:.0f}px;min-width:18rem" ', 1)
 
 
 def setup(app: Any) -> dict[str, bool]:

@@ -26,6 +26,9 @@ from fedrank.aggregation.robust import median
 from fedrank.core.errors import ConfigError
 from fedrank.core.registry import Registry
 
+#: A defence of the caller's own: ``(differences float32 [parties], arrived bool [parties]) -> float32 [parties]``.
+Defence = Callable[[Float[Array, " parties"], Bool[Array, " parties"]], Float[Array, " parties"]]
+
 #: Defences by name: ``(differences, arrived[, setting]) -> coefficients``. Those of ``median-of-means`` are
 #: [groups, parties], one gradient a row, which :func:`median_of_means` makes into one.
 ES_DEFENCES: Registry[Callable[..., Float[Array, "*groups parties"]]] = Registry("defence")
@@ -172,7 +175,7 @@ CLIP = 0.5
 
 
 def coefficients(
-    rule: str,
+    rule: str | Defence,
     differences: Float[Array, " parties"],
     arrived: Bool[Array, " parties"],
     largest: float,
@@ -181,7 +184,7 @@ def coefficients(
     """The factor of each message's perturbation in the gradient, under a defence with its usual setting.
 
     Args:
-        rule: Name of a defence, in :data:`ES_DEFENCES`.
+        rule: Name of a defence, in :data:`ES_DEFENCES`, or one of the caller's own.
         differences: float32 [parties].
         arrived: bool [parties].
         largest: The largest size that a difference can have.
@@ -192,6 +195,8 @@ def coefficients(
         float32 [groups, parties]; one group but for ``median-of-means``.
     """
     parties = differences.shape[0]
+    if not isinstance(rule, str):
+        return rule(differences, arrived)[None]
     if rule == "median-of-means":
         return group_means(differences, arrived, min(2 * byzantine + 1, parties))
     settings = {"mean": (), "clip": (CLIP * largest,), "clip-quantile": (0.5,)}[rule]

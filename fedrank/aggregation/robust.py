@@ -38,16 +38,25 @@ _FEWEST: dict[str, Callable[[int], int]] = {
 }
 
 
-def fewest(name: str, byzantine: int) -> int:
+def rule_of(rule: str | Rule) -> Rule:
+    """A rule by its name; one of the caller's own as it is.
+
+    Raises:
+        UnknownNameError: No such rule.
+    """
+    return AGGREGATORS.get(rule) if isinstance(rule, str) else rule
+
+
+def fewest(name: str | Rule, byzantine: int) -> int:
     """The smallest number of parties for which a rule's guarantee holds against a number of attackers.
 
     Args:
-        name: Name of a rule.
+        name: Name of a rule, or one of the caller's own, of which nothing is known.
         byzantine: Number of attackers, at least 0.
 
     Returns:
         2·byzantine + 3 for Krum and Multi-Krum, 2·byzantine + 1 for the trimmed mean and the median, 1 for the mean,
-        which guarantees nothing against any.
+        which guarantees nothing against any, and for a rule of the caller's own.
 
     Raises:
         UnknownNameError: No such rule.
@@ -56,17 +65,18 @@ def fewest(name: str, byzantine: int) -> int:
     >>> fewest("krum", byzantine=3)
     9
     """
-    AGGREGATORS.entry(name)
+    if isinstance(name, str):
+        AGGREGATORS.entry(name)
     if byzantine < 0:
         raise ConfigError(f"byzantine must be at least 0, got {byzantine}.")
-    return _FEWEST[name](byzantine) if name in _FEWEST else 1
+    return _FEWEST[name](byzantine) if isinstance(name, str) and name in _FEWEST else 1
 
 
-def check(name: str, parties: int, byzantine: int) -> None:
+def check(name: str | Rule, parties: int, byzantine: int) -> None:
     """Refuse a rule whose guarantee does not hold for this number of parties.
 
     Args:
-        name: Name of a rule.
+        name: As of :func:`fewest`.
         parties: Parties of a round.
         byzantine: How many of them may be attackers.
 

@@ -45,8 +45,9 @@ def run(
         data_folder: Where data sets are looked for; by default ``FEDRANK_DATA`` or the platform's cache.
         settings: Settings of the protocol, by the names that ``fedrank run PROTOCOL --help`` shows: ``rounds=50``;
             those of a table by their last name where it is clear (``label="ill"`` for ``silos.label``), with ``__``
-            for the dot (``privacy__p=0.5``), or as a dictionary (``privacy={"p": 0.5}``). ``ranker`` and ``clicks``
-            also take objects: a ``FunctionRanker``, a ``torch.nn.Module``, a click model.
+            for the dot (``privacy__p=0.5``), or as a dictionary (``privacy={"p": 0.5}``). ``ranker``,
+            ``clicks`` and ``aggregate`` also take objects: a ``FunctionRanker`` or a ``torch.nn.Module``, a click
+            model, a rule.
 
     Returns:
         The result.

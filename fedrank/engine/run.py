@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrank.core import plugins
+from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Protocol
 from fedrank.data.places import OWN
 from fedrank.engine.config import RunConfig
@@ -66,6 +67,9 @@ def run(
     if data is not None and task.reader is not None:
         named, data = _named(data)
         config = dataclasses.replace(config, data=named)
+    for name in own or ():
+        if not hasattr(config, name):
+            raise ConfigError(f"{name}: means nothing to {config.protocol}, so that no object can be given for it.")
     config = dataclasses.replace(config, **dict.fromkeys(own or (), OWN)).resolved()
     experiment = task.build_own(config, own or {}, data_folder, protocol=protocol, data=data)
     runner = task.runner(experiment, home, listener)  # first: a bad configuration leaves nothing behind

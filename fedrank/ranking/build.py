@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fedrank.aggregation.differences import ES_DEFENCES
@@ -134,12 +135,15 @@ class Parts:
         users: Click models of all users.
         metric: The reward as users experience it, with all of its values.
         kernels: Use the compiled CPU kernels.
+        aggregate: How the server combines the replies, where it may do so in several ways: a name, or a rule of the
+            caller's own.
     """
 
     ranker: Ranker
     users: tuple[CascadeUser, ...]
     metric: OnlineMetric
     kernels: bool
+    aggregate: Any = "mean"
 
 
 def use_kernels(config: RankingConfig, ranker: Ranker) -> bool:
@@ -165,7 +169,7 @@ def user_for(name: str, splits: Splits) -> CascadeUser:
 
 
 #: Settings that may be objects of the caller's own.
-_OBJECTS = ("ranker", "clicks")
+_OBJECTS = ("ranker", "clicks", "aggregate")
 
 
 @functools.lru_cache(maxsize=8)
@@ -195,7 +199,8 @@ def build(
         data: Queries of the caller's own instead of what ``config.data`` names, in any form that
             :func:`fedrank.data.load` takes.
         own: Objects of the caller's own where the settings say ``own``: as ``ranker`` what :func:`as_ranker` takes, as
-            ``clicks`` a click model.
+            ``clicks`` a click model, as ``aggregate`` a :data:`~fedrank.aggregation.robust.Rule`, or of FOLtR-ES a
+            :data:`~fedrank.aggregation.differences.Defence`.
 
     Raises:
         FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
@@ -210,7 +215,7 @@ def build(
         registry.entry(name)  # a misspelt name is told before files are read
     if attack.kind not in ("none", POISON):
         ATTACKS.entry(attack.kind)
-    if isinstance(config, DefendedConfig):
+    if isinstance(config, DefendedConfig) and config.aggregate != OWN:
         _rules(config).entry(config.aggregate)
     splits = _splits(config, folder, data)
     ranker = getattr(protocol, "ranker", None)
@@ -234,8 +239,11 @@ def build(
         models.append(inverted_user(user("perfect")))
         which = np.where(attacking, len(models) - 1, 0 if which is None else which)
     users = tuple(models)
+    if "aggregate" in own and isinstance(config, DefendedConfig):
+        _check_rule(config, own["aggregate"], ranker.size)
     if protocol is None:
-        protocol = method(config.protocol).make(config, Parts(ranker, users, metric, kernels))
+        rule = own.get("aggregate", getattr(config, "aggregate", "mean"))
+        protocol = method(config.protocol).make(config, Parts(ranker, users, metric, kernels, rule))
         kernels = kernels and isinstance(protocol, RankingProtocol)  # others take padded queries
     amounts = None
     if population.amounts == "skewed":
@@ -261,16 +269,38 @@ def _objects(config: RankingConfig, own: Mapping[str, Any]) -> Mapping[str, Any]
     """
     for name in own:
         if name not in _OBJECTS:
-            raise ConfigError(f"{name}: no object can be given here; those of {' and '.join(_OBJECTS)} can.")
+            raise ConfigError(f"{name}: no object can be given here; those of {', '.join(_OBJECTS)} can.")
     for name in _OBJECTS:
-        if getattr(config, name) == OWN and name not in own:
+        if getattr(config, name, None) == OWN and name not in own:
             raise ConfigError(
                 f"{name}: this run was made with an object of its caller's own, which no file holds. Hand it over "
                 f"again: in Python, resume(folder, own={{{name!r}: …}})."
             )
     if "clicks" in own and not isinstance(own["clicks"], CascadeUser):
         raise ConfigError(f"clicks must be a name or a CascadeUser, got {type(own['clicks']).__name__}.")
+    if "aggregate" in own and not callable(own["aggregate"]):
+        raise ConfigError(f"aggregate must be a name or a function, got {type(own['aggregate']).__name__}.")
     return own
+
+
+def _check_rule(config: DefendedConfig, rule: Any, size: int) -> None:
+    """Refuse a rule of the caller's own that cannot be computed for the round's arrays, or gives another shape."""
+    parties = config.clients
+    one_each = [jax.ShapeDtypeStruct((parties,), kind) for kind in (jnp.float32, bool)]
+    if isinstance(config, FoltrESConfig):
+        said, wanted = f"(differences [{parties}], arrived [{parties}]) -> coefficients [{parties}]", (parties,)
+        found = functools.partial(jax.eval_shape, rule, *one_each)
+    else:
+        said = f"(vectors [{parties}, {size}], weights [{parties}], arrived [{parties}], byzantine) -> vector [{size}]"
+        wanted, vectors = (size,), jax.ShapeDtypeStruct((parties, size), jnp.float32)
+        number = _byzantine(config)
+        found = functools.partial(jax.eval_shape, lambda *arrays: rule(*arrays, number), vectors, *one_each)
+    try:
+        shape = found().shape
+    except Exception as cause:  # whatever the caller's function raises
+        raise ConfigError(f"aggregate: the rule cannot be computed; it must be {said}: {cause}") from cause
+    if shape != wanted:
+        raise ConfigError(f"aggregate: the rule must be {said}, got shape {shape}.")
 
 
 def _check_model(protocol: Protocol, ranker: Ranker) -> None:
@@ -365,7 +395,7 @@ def foltr_es(config: FoltrESConfig, parts: Parts) -> FoltrES:
         ties=config.ties,
         as_published=config.as_published,
         kernels=parts.kernels,
-        aggregate=config.aggregate,
+        aggregate=parts.aggregate,
         byzantine=_byzantine(config),
     )
 
@@ -396,7 +426,7 @@ def foltr_pdgd(config: FoltrPDGDConfig, parts: Parts) -> FoltrPDGD:
         as_published=config.as_published,
         parties=config.clients,
         absent=_absent(config) if noise == "polya" else 0.0,
-        aggregate=config.aggregate,
+        aggregate=parts.aggregate,
         byzantine=_byzantine(config),
         kernels=parts.kernels,
     )

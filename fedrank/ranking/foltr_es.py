@@ -36,7 +36,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 from typing_extensions import override
 
-from fedrank.aggregation.differences import ES_DEFENCES, coefficients, in_range, median_of_means
+from fedrank.aggregation.differences import ES_DEFENCES, Defence, coefficients, in_range, median_of_means
 from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.compiled import COMPILES
 from fedrank.core.errors import ConfigError
@@ -111,7 +111,8 @@ class FoltrES(RankingProtocol):
         epsilon: See ``mechanism``.
         delta: See ``mechanism``.
         aggregate: How the server combines the messages: a name in
-            :data:`fedrank.aggregation.differences.ES_DEFENCES`; the paper's is ``"mean"``.
+            :data:`fedrank.aggregation.differences.ES_DEFENCES`, or a function of the caller's own; the paper's is
+            ``"mean"``.
         byzantine: Number of attacking devices that ``aggregate`` allows for.
         others: Further users of a simulation whose devices are not all alike; ``user`` is number 0.
         metric: Reward of an interaction: a function of its clicks with n values.
@@ -141,7 +142,7 @@ class FoltrES(RankingProtocol):
     mechanism: str = "randomised-response"
     epsilon: float | None = None
     delta: float = DELTA
-    aggregate: str = "mean"
+    aggregate: str | Defence = "mean"
     byzantine: int = 1
     others: tuple[CascadeUser, ...] = ()
 
@@ -171,7 +172,8 @@ class FoltrES(RankingProtocol):
             most = (2**24 - 1) // self.metric.largest
             less = f"at most {most * self.halves} interactions a round" if most else "fewer values of the reward"
             raise ConfigError(f"a sum of {self.per_half} values of {self.metric.name} may exceed 24 bits; use {less}.")
-        ES_DEFENCES.entry(self.aggregate)
+        if isinstance(self.aggregate, str):
+            ES_DEFENCES.entry(self.aggregate)
         if self.aggregate != "mean" and not self.antithetic:
             raise ConfigError(f"aggregate = {self.aggregate!r} works on differences; it needs antithetic halves.")
         if self.noise is not None and not (self.antithetic and self.p == 1):

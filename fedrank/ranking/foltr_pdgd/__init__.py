@@ -100,7 +100,8 @@ class FoltrPDGD(RankingProtocol):
         parties: n, devices in a round; needed for noise and for a secure sum.
         absent: Largest part of the devices that may be missing without the noise falling short, in [0, 1). Shares are
             of shape 1/m with m = (1 − absent)·n.
-        aggregate: Rule of :data:`fedrank.aggregation.robust.AGGREGATORS`. Sums allow the mean only.
+        aggregate: Name in :data:`fedrank.aggregation.robust.AGGREGATORS`, or a rule of the caller's own. Sums allow the
+            mean only.
         byzantine: Number of attacking devices that the rule assumes.
         as_published: Clip, noise and start as the paper does; see above. For comparison only.
         kernels: Use the compiled CPU kernel, for data as feature blocks, or JAX, for padded queries; equal draws, sums
@@ -121,7 +122,7 @@ class FoltrPDGD(RankingProtocol):
     grid: int = 2**16
     parties: int | None = None
     absent: float = 0.0
-    aggregate: str = "mean"
+    aggregate: str | robust.Rule = "mean"
     byzantine: int = 0
     as_published: bool = False
     kernels: bool = COMPILES
@@ -390,6 +391,6 @@ class LearnLocally(Exchange, request=Request):
             if s.clip is not None and s.noise == "none":  # attackers do not clip
                 clip = s.clip
                 sent = jax.vmap(lambda w: clip_to_norm(w, clip, s.clip_norm, jnp))(sent)
-            mean = robust.AGGREGATORS.get(s.aggregate)(sent, amounts, jnp.asarray(arrived), s.byzantine)
+            mean = robust.rule_of(s.aggregate)(sent, amounts, jnp.asarray(arrived), s.byzantine)
             heard = jnp.any(arrived & jnp.all(jnp.isfinite(replies.weights), axis=1))
         return ServerState(state.round + 1, jnp.where(heard, mean, state.weights))

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Float32, Int
 from typing_extensions import override
 
 from fedrank.core.errors import DataError, ModelError, UnknownNameError
+from fedrank.engine.layers import Layer
 from fedrank.engine.model import Model, ModelParts
 from fedrank.engine.settings import from_dict
 from fedrank.slates.build import experiment_of
@@ -87,6 +88,14 @@ class SlateModel(Model):
         platforms, choices = ({n: parts.tensors[f"{kind} {n}"] for n in names} for kind in ("platform", "choice"))
         return cls(protocol.settings, parts.tensors["federated"], platforms, choices, config, parts.about)
 
+    @override
+    def layers(self) -> tuple[Layer, ...]:
+        raise ModelError(
+            "federated values are no chain of layers over the rows of a table: a candidate's value depends on the "
+            "values of the other platforms and on the means over all candidates. Call score or slate where they are "
+            "needed; tensors has the weights of all networks."
+        )
+
     def _platform(self, name: str | None) -> str:
         if name is None:
             return next(iter(self.platforms))
@@ -135,8 +144,7 @@ class SlateModel(Model):
             view: As :meth:`view` makes it.
             platform: The platform; by default the first.
         """
-        weights = jnp.asarray(self.platforms[self._platform(platform)])
-        return np.asarray(_own_values(self.settings, weights, view))
+        return np.asarray(_own_values(self.settings, self._weights(platform), self._repeated(view)))[0]
 
     @override
     def score(
@@ -153,14 +161,15 @@ class SlateModel(Model):
             DataError: The others' values are missing, or not as many as there are candidates.
         """
         given = self._others(others)
-        weights = jnp.asarray(self.platforms[self._platform(platform)])
-        return np.asarray(_values(self.settings, jnp.asarray(self.federated), weights, features, given))
+        own = _own_values(self.settings, self._weights(platform), self._repeated(features))
+        return np.asarray(_joined(self.settings, jnp.asarray(self.federated), own, self._repeated(given)))[0]
 
     def slate(self, features: View, others: Any = None, *, platform: str | None = None) -> Int[np.ndarray, " slots"]:
         """Places of the candidates that the platform shows, in order; arguments and errors as of :meth:`score`."""
         values = jnp.asarray(self.score(features, others, platform=platform))
         choice = jnp.asarray(self.choices[self._platform(platform)])
-        return np.asarray(_slate(self.settings, choice, features, values))
+        repeated = self._repeated((choice, features, values))
+        return np.asarray(_slates(self.settings, *repeated))[0]
 
     def act(self, views: Sequence[View]) -> tuple[Float32[np.ndarray, "platforms candidates"], np.ndarray]:
         """What all platforms do together, without noise and without exploration.
@@ -177,13 +186,25 @@ class SlateModel(Model):
         names = list(self.platforms)
         if len(views) != len(names):
             raise DataError(f"needs what each of {len(names)} platforms knows, got {len(views)} views.")
-        own = np.stack([self.own_values(view, platform=name) for name, view in zip(names, views, strict=True)])
-        values, slates = [], []
-        for place, (name, view) in enumerate(zip(names, views, strict=True)):
-            others = np.asarray(others_mean(self.settings, jnp.asarray(own), place))
-            values.append(self.score(view, others, platform=name))
-            slates.append(self.slate(view, others, platform=name))
-        return np.stack(values), np.stack(slates)
+        seen = jax.tree.map(lambda *leaves: jnp.stack(leaves), *views)
+        weights, choices = (
+            jnp.stack([jnp.asarray(of[name]) for name in names]) for of in (self.platforms, self.choices)
+        )
+        own = _own_values(self.settings, weights, seen)
+        others = jnp.stack([others_mean(self.settings, own, place) for place in range(len(names))])
+        values = _joined(self.settings, jnp.asarray(self.federated), own, others)
+        return np.asarray(values), np.asarray(_slates(self.settings, choices, seen, values))
+
+    def _repeated(self, of_one: Any) -> Any:
+        """What one platform has, as often as there are platforms: programs are compiled for all of them side by side.
+
+        A run computes them so; with another number of rows a product of matrices may add up in another order.
+        """
+        k = self.settings.platforms
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (k, *jnp.shape(leaf))), of_one)
+
+    def _weights(self, platform: str | None) -> Float[Array, "platforms weights"]:
+        return self._repeated(jnp.asarray(self.platforms[self._platform(platform)]))
 
     def _others(self, others: Any) -> Float[Array, " candidates"]:
         n = self.settings.world.candidates
@@ -198,24 +219,33 @@ class SlateModel(Model):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _own_values(s: SlateSettings, weights: Float[Array, " weights"], view: View) -> Float[Array, " candidates"]:
-    return local_values(s, weights, user_features(s, view), item_features(s, view))
+def _own_values(
+    s: SlateSettings, weights: Float[Array, "platforms weights"], views: View
+) -> Float[Array, "platforms candidates"]:
+    def of_platform(weights, view):
+        return local_values(s, weights, user_features(s, view), item_features(s, view))
+
+    return jax.vmap(of_platform)(weights, views)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _values(
+def _joined(
     s: SlateSettings,
     federated: Float[Array, " parameters"],
-    weights: Float[Array, " weights"],
-    view: View,
-    others: Float[Array, " candidates"],
-) -> Float[Array, " candidates"]:
-    own = local_values(s, weights, user_features(s, view), item_features(s, view))
-    return joint_values(s, federated, own, others)
+    own: Float[Array, "platforms candidates"],
+    others: Float[Array, "platforms candidates"],
+) -> Float[Array, "platforms candidates"]:
+    return jax.vmap(functools.partial(joint_values, s, federated))(own, others)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _slate(
-    s: SlateSettings, choice: Float[Array, "2"], view: View, values: Float[Array, " candidates"]
-) -> Int[Array, " slots"]:
-    return best_slate(s, choice, user_features(s, view), item_features(s, view), values)
+def _slates(
+    s: SlateSettings,
+    choices: Float[Array, "platforms 2"],
+    views: View,
+    values: Float[Array, "platforms candidates"],
+) -> Int[Array, "platforms slots"]:
+    def of_platform(choice, view, values):
+        return best_slate(s, choice, user_features(s, view), item_features(s, view), values)
+
+    return jax.vmap(of_platform)(choices, views, values)

@@ -8,7 +8,18 @@ from safetensors.numpy import load_file, save_file
 
 import fedrank
 from fedrank.core.errors import FedrankError, ModelError
-from fedrank.engine.layers import Affine, Dense, LayerNorm, QueryMinMax, Relu, Standardise, to_onnx
+from fedrank.engine.layers import (
+    Affine,
+    Dense,
+    LayerNorm,
+    QueryMinMax,
+    QueryStandardise,
+    Relu,
+    Softmax,
+    Standardise,
+    to_onnx,
+    to_torch,
+)
 from fedrank.engine.model import model_of_run, read_model_of_run
 from fedrank.ranking.model import RankingModel
 from fedrank.ranking.rankers.linear import Linear
@@ -122,4 +133,36 @@ def test_every_layer_means_in_onnx_what_it_says():
     y = np.where(span > 0, (y - y.min(axis=0)) / np.where(span > 0, span, 1), 0) * scale + shift
     y = (y - y.mean(axis=1, keepdims=True)) / np.sqrt(y.var(axis=1, keepdims=True) + 1e-5) * scale + shift
     expected = (np.maximum(y @ weight + bias, 0) @ last)[:, 0]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())
+
+
+def test_every_layer_means_in_pytorch_what_it_says():
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(1)
+    x = rng.normal(2000, 3, size=(6, 4)).astype(np.float32)
+    x[:, 1] = 7  # constant
+    mean, deviation = np.full(4, 2000.0), np.array([3.0, 0.0, 2.0, 1.0])
+    scale, shift, weight = rng.normal(size=4), rng.normal(size=4), rng.normal(size=(4, 3))
+    bias, last = rng.normal(size=3), rng.normal(size=(3, 1))
+    layers = (
+        Standardise(mean, deviation),
+        QueryMinMax(),
+        QueryStandardise(1e-12),
+        Affine(scale, shift),
+        LayerNorm(scale, shift, 1e-5),
+        Dense(weight, bias),
+        Relu(),
+        Softmax(),
+        Dense(last),
+    )
+    with torch.no_grad():
+        found = to_torch(layers)(torch.from_numpy(x)).numpy()
+    y = np.where(deviation == 0, 0, (x - mean) / np.where(deviation > 0, deviation, 1))
+    y = y.astype(np.float32).astype(np.float64)
+    span = np.ptp(y, axis=0)
+    y = np.where(span > 0, (y - y.min(axis=0)) / np.where(span > 0, span, 1), 0)
+    y = (y - y.mean(axis=0)) / np.where(y.std(axis=0) > 1e-6, y.std(axis=0), 1) * scale + shift
+    y = (y - y.mean(axis=1, keepdims=True)) / np.sqrt(y.var(axis=1, keepdims=True) + 1e-5) * scale + shift
+    y = np.exp(np.maximum(y @ weight + bias, 0))
+    expected = (y / y.sum(axis=1, keepdims=True) @ last)[:, 0]
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())

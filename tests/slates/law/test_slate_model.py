@@ -12,7 +12,7 @@ from fedrank.core.errors import DataError, ModelError, UnknownNameError
 from fedrank.engine.settings import as_dict, from_dict
 from fedrank.slates.build import experiment_of
 from fedrank.slates.fedslate.environment import GreedyPolicy, first_views
-from fedrank.slates.fedslate.equations import federated_values, values_now
+from fedrank.slates.fedslate.equations import federated_values, others_mean, values_now
 from fedrank.slates.model import SlateModel
 from fedrank.slates.run import slate_model
 
@@ -60,12 +60,18 @@ def test_values_and_slates_are_those_of_the_policy(played, read):
     s = experiment.protocol.settings
     policy = GreedyPolicy(s, weights, own)
     slates = jax.jit(policy.act)(policy.begin(), scene, jax.random.key(0))
-    local = jax.vmap(functools.partial(values_now, s))(own)
-    values = federated_values(s, weights, local)
+    local = jax.jit(jax.vmap(functools.partial(values_now, s)))(own)
+    values = jax.jit(functools.partial(federated_values, s))(weights, local)
+    whole = jax.jit(lambda w, o: federated_values(s, w, jax.vmap(functools.partial(values_now, s))(o)))(weights, own)
     got, served = read.act(_views(own))
     np.testing.assert_array_equal(served, slates)
-    # Slates are the very same; values are to rounding, since platforms are computed one by one and not side by side.
-    np.testing.assert_allclose(got, values, rtol=1e-6)
+    np.testing.assert_array_equal(got, whole)
+    np.testing.assert_array_equal(got, values)
+    for place, (name, view) in enumerate(zip(read.platforms, _views(own), strict=True)):
+        np.testing.assert_array_equal(read.own_values(view, platform=name), local[place])
+        others = others_mean(s, local, place)
+        np.testing.assert_array_equal(read.score(view, others, platform=name), values[place])
+        np.testing.assert_array_equal(read.slate(view, others, platform=name), slates[place])
     assert np.ptp(values, axis=1).min() > 0, "values that are all alike would show nothing"
 
 
@@ -107,3 +113,5 @@ def test_what_does_not_fit_is_refused_by_name(read):
     with pytest.raises(ModelError):
         SlateModel(read.settings, np.zeros(1, np.float32), read.platforms, read.choices)
     assert jnp.isfinite(read.score(view, np.full(5, 1e20), platform="A")).all()
+    with pytest.raises(ModelError, match="no chain of layers"):
+        read.to_onnx("nowhere.onnx")

@@ -3,6 +3,7 @@
 PYTHON ?= python3
 JOBS   ?= 2
 VENV   := .venv
+TORCH  := .venv-torch
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
@@ -10,7 +11,7 @@ PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # two installers in one .venv would disturb each other
 .PHONY: help demo fleet bench-slates test test-ranking test-silos test-texts test-slates test-slow test-minutes test-full-xla test-all \
-  test-flower test-flower-wings test-platforms test-release mutants check format bench bench-hub bench-sketches docs dist clean
+  test-flower test-flower-wings test-platforms test-torch test-release numbers mutants check format bench bench-hub bench-sketches docs dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -58,6 +59,10 @@ test-flower-wings: $(VENV)/.stamp-dev ## the same for silos with tables and for 
 test-platforms: $(VENV)/.stamp-dev ## run two platforms, their coordinator and their users as processes on this machine
 	@$(BIN)/python -m pytest -q -m "slow or minutes" tests/deploy/contract/test_platform_processes.py tests/deploy/law/test_platform_coordinator.py
 
+test-torch: $(VENV)/.stamp-dev $(TORCH)/.stamp ## run the tests that need PyTorch, which is large and goes into a folder of its own (minutes)
+	@PYTHONPATH=$(TORCH) $(BIN)/python -m pytest -q -k pytorch tests/ranking/law/test_own_rankers.py \
+	  tests/engine/law/test_models.py $(ARGS)
+
 test-release: $(VENV)/.stamp-dev ## build what is released, install it into empty environments, run the README there (an hour)
 	@$(BIN)/python -m pytest -m "slow or minutes" tests/release $(ARGS)
 
@@ -102,7 +107,7 @@ dist: $(VENV)/.stamp-dev ## build source distributions and wheels of fedrank and
 	@cd device && ../$(BIN)/python -m hatchling build --directory ../dist
 
 clean: ## remove what the other targets made, .venv included; runs/ stays
-	rm -rf $(VENV) dist build docs/_build docs/generated .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(TORCH) dist build docs/_build docs/generated .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -127,6 +132,13 @@ $(VENV)/.stamp-dev: pyproject.toml | $(BIN)/python
 	@echo "installing fedrank and its test tools into $(VENV) (minutes, the first time)"
 	@$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/.stamp-demo $(VENV)/.stamp-serve
+
+# What the extra torch names, and what that needs: read from the file that declares it.
+$(TORCH)/.stamp: pyproject.toml | $(BIN)/python
+	@echo "installing PyTorch into $(TORCH) (minutes, the first time)"
+	@$(PIP) --target $(TORCH) --upgrade $$($(BIN)/python -c \
+	  'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["torch"])')
+	@touch $@
 
 $(VENV)/.stamp-docs: pyproject.toml | $(BIN)/python
 	@echo "installing fedrank and its documentation tools into $(VENV) (minutes, the first time)"

@@ -27,6 +27,16 @@ PROGRESS = "trials"
 _WIDTH, _HEIGHT = 400, 230
 
 
+def in_words(called: str) -> str:
+    """A measure of a part as a sentence names it.
+
+    >>> in_words("vali: nDCG@10")
+    'validation nDCG@10'
+    """
+    split, _, measure = called.partition(": ")
+    return f"{describe.SPLIT_NAMES.get(split, split)} {measure}".strip()
+
+
 def trials_table(trials: Sequence[Trial], called: str) -> Table:
     """A row a trial: its settings, its value or why there is none.
 
@@ -45,7 +55,7 @@ def trials_table(trials: Sequence[Trial], called: str) -> Table:
         }
         for trial in trials
     ]
-    columns.append(Column("value", called, numeric=True))
+    columns.append(Column("value", in_words(called), numeric=True))
     if any(trial.failed for trial in trials):
         columns.append(Column("failed", "why there is no value"))
     return Table("Trials", tuple(columns), tuple(rows))
@@ -60,10 +70,13 @@ def progress_figure(trials: Sequence[Trial], called: str, *, minimise: bool) -> 
             reached = trial.value if reached is None else better(reached, trial.value)
             rows.append({"trial": trial.number, "value": trial.value, "best": reached})
     frame = pl.DataFrame(rows)
-    x = alt.X("trial:Q").title("trial").axis(tickMinStep=1, format="d").scale(nice=False)
+    last = max(row["trial"] for row in rows)
+    marks = list(range(0, last + 1, max(1, round(last / 6))))
+    x = alt.X("trial:Q").title("trial").axis(values=marks, format="d").scale(nice=False, domain=[0, max(1, last)])
     domain = list(figures.nice_domain([row["value"] for row in rows]))
     y, so_far = (
-        alt.Y(f"{name}:Q").title(called).scale(domain=domain, nice=False, zero=False) for name in ("value", "best")
+        alt.Y(f"{name}:Q").title(in_words(called)).scale(domain=domain, nice=False, zero=False)
+        for name in ("value", "best")
     )
     chart = alt.Chart(frame)
     line = chart.mark_line(color=OKABE_ITO[0], strokeWidth=2, interpolate="step-after").encode(x=x, y=so_far)
@@ -82,7 +95,7 @@ def search_opening(trials: Sequence[Trial], called: str, *, minimise: bool = Fal
         called: What the value is.
         minimise: Whether less is better.
     """
-    winner = best(list(trials), minimise=minimise)
+    winner, called = best(list(trials), minimise=minimise), in_words(called)
     valued = [trial for trial in trials if trial.value is not None]
     failed = len(trials) - len(valued)
     settings = describe.in_words([f"{key} = {describe.number(value)}" for key, value in winner.settings.items()])

@@ -53,7 +53,7 @@ def test_a_page_opens_with_which_promises_hold(capsys, tmp_path):
     assert (
         text.count("<h1>") == 1 and f"Of {len(offered)} promises" in sentence and f" {len(broken)} do not" in sentence
     )
-    assert "Mode paper does not protect" in sentence
+    assert "In mode paper documents are not protected" in sentence
     numbers = re.search('<dl class="numbers">(.*?)</dl>', text)[1]
     assert f"<b>{len(broken)} of {len(offered)}</b>" in numbers and numbers.count("<dt>") <= 4
     assert 'aria-label="Share of right guesses' in text and text.count("<tr>") == len(content["findings"]) + 1

@@ -78,7 +78,7 @@ def test_a_page_opens_with_what_another_platform_reads(capsys, asked, tmp_path):
     assert f"page: {page}" in run(capsys, "--out", str(page)).replace("\n", "")
     text = page.read_text(encoding="utf-8")
     sentence = re.search('<p class="sentence">(.*?)</p>', text)[1]
-    assert "platform B reads 50.0 % of the variance of engagement" in sentence
+    assert "platform B reads 50.0 % of the variance of A’s engagement" in sentence
     assert "coordinator finds clicks in 100.0 % of cases; guessing finds 50.0 %" in sentence
     numbers = re.search('<dl class="numbers">(.*?)</dl>', text)[1]
     assert "0.500" in numbers and "0.250 to 0.750" in numbers and numbers.count("<dt>") == 2

@@ -44,7 +44,7 @@ def opening(leaks: Sequence[Leak], seeds: int) -> Opening:
         r2 = most.measures["r2"]
         said.append(
             f"From the messages of mode {most.mode} {most.attacker} reads {100 * max(0.0, r2.mean):.1f} % of the "
-            f"variance of {most.secret}."
+            f"variance of A’s {most.secret}."
         )
         for one in best[:3]:
             r2 = one.measures["r2"]

@@ -32,12 +32,12 @@ def opening(findings: Sequence[Finding], epsilon: float) -> Opening:
     modes = list(dict.fromkeys(one.mode for one in offered if one.attack == LEADING))
     holds = [mode for mode in modes if not any(one.broken for one in offered if one.mode == mode)]
     fails = [mode for mode in modes if mode not in holds]
-    sentence = f"Of {len(offered)} promises about sketches that were attacked {len(broken) or 'none'} "
+    sentence = f"Of {len(offered)} promises about sketches and questions that were attacked {len(broken) or 'none'} "
     sentence += ("does" if len(broken) == 1 else "do") + " not hold." if broken else "was broken."
     if fails:
-        sentence += f" Mode {describe.in_words(fails)} does not protect documents from the silo that asks."
+        sentence += f" In mode {describe.in_words(fails)} documents are not protected from the silo that asks."
     if holds:
-        sentence += f" Mode {describe.in_words(holds)} withstood all of them, which proves nothing about other attacks."
+        sentence += f" All hold in mode {describe.in_words(holds)}, which proves nothing about other attacks."
     numbers = [Number("Promises that do not hold", f"{len(broken)} of {len(offered)}")]
     for one in [one for one in offered if one.attack == LEADING][:3]:
         told = f"allowed: {one.promised:.3f}; 99 % interval {one.low:.3f} to {one.high:.3f}"

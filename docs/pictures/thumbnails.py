@@ -55,7 +55,9 @@ def png(name: str) -> bytes:
     from pictures import markup
 
     drawn = re.sub(r"var\(--(\w+)\)", lambda found: LIGHT[found[1]], markup(name, name))
-    drawn = drawn.replace('font-family="inherit"', 'font-family="Helvetica, Arial, sans-serif"')
+    drawn = drawn.replace(' font-family="inherit"', "")
     wide, high = re.search(r'viewBox="[-\d.]+ [-\d.]+ ([\d.]+) ([\d.]+)"', drawn).groups()  # type: ignore[union-attr]
-    drawn = drawn.replace("<svg ", f'<svg width="{wide}" height="{high}" ', 1)
+    drawn = drawn.replace(
+        "<svg ", f'<svg font-family="Helvetica, Arial, sans-serif" width="{wide}" height="{high}" ', 1
+    )
     return vl_convert.svg_to_png(drawn)

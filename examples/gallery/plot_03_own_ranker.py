@@ -27,7 +27,7 @@ class Pairs(fedrank.Ranker):
         return features @ weights[: self.n_features] + squares @ weights[self.n_features :]
 
 
-result = fedrank.train("foltr-es", ranker=Pairs(46), clients=200, rounds=40)
+result = fedrank.train("foltr-es", ranker=Pairs(46), clients=200, rounds=40, evaluation__every=10)
 print(result.final.filter(split="test").select("measure", "learnt", "MSE (labels)"))
 
 # %%

@@ -283,8 +283,10 @@ class Shown(abc.ABC):
     def done_rounds(self, run: Run) -> int:
         """Rounds that every seed has done."""
         online = run.metrics.filter(run.metrics["split"] == "online")
-        frame = run.metrics if online.is_empty() else online
-        return min(rounds.n_unique() for rounds in (frame.filter(frame["seed"] == s)["round"] for s in run.seeds))
+        if online.is_empty():  # evaluations alone: one is named by how many rounds were done before it
+            ends = run.metrics.group_by("seed").agg(pl.col("round").max())["round"]
+            return int(ends.min())  # type: ignore[arg-type]
+        return min(rounds.n_unique() for rounds in (online.filter(online["seed"] == s)["round"] for s in run.seeds))
 
     def nothing_crossed(self, run: Run) -> list[str]:
         """Sentences of a run with an empty ledger, where it is empty on purpose."""

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import html
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import resources
 
@@ -21,6 +22,7 @@ from fedrank.report.compare import (
     refused_words,
     write_comparison,
 )
+from fedrank.report.describe import caveats
 from fedrank.report.load import load
 from fedrank.report.opening import Number, Opening
 from fedrank.report.page import write_page
@@ -287,3 +289,11 @@ def test_folds_are_pooled_seed_by_seed(tmp_path):
         and "fold 1 and fold 2" in pooled_words(runs)[0]
     )
     assert refusals(labelled([folders[0], folders[1], folders[3]]), pool=True).keys() == {"fold=2,p=0.75"}
+
+
+@pytest.mark.parametrize(("rounds", "asked", "said"), [(6, 6, []), (4, 6, ["Cut short: 4 of 6 rounds"])])
+def test_a_run_that_is_evaluated_only_has_done_the_rounds_before_its_last_evaluation(tmp_path, rounds, asked, said):
+    run = load(make_run(tmp_path / "run", rounds=rounds, asked_rounds=asked))
+    silent = replace(run, metrics=run.metrics.filter(pl.col("split") != "online"))
+    assert silent.shown.done_rounds(silent) == run.shown.done_rounds(run) == rounds
+    assert [caveat for caveat in caveats(silent) if caveat.startswith("Cut short")] == said

@@ -16,10 +16,11 @@ from fedrank.report.figures import comparison_figure
 # One run sends rewards as they are, the other one in two of them at random.
 
 folder = Path(tempfile.mkdtemp())
-settings = {"clients": 200, "rounds": 30, "seeds": 3, "evaluation__every": 10}
 runs = {}
 for name, p in (("open", 1.0), ("private", 0.5)):
-    runs[name] = fedrank.run("foltr-es", privacy__p=p, folder=folder / name, **settings)
+    runs[name] = fedrank.run(
+        "foltr-es", clients=200, rounds=30, seeds=3, privacy__p=p, evaluation__every=10, folder=folder / name
+    )
 
 # %%
 # What each ranker reaches on test queries, round by round; the dashed line is a ranker from labels.

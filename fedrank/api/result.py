@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fedrank.core.errors import RunError
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.trees import Json
 from fedrank.engine.model import Model, read_model_of_run
 from fedrank.report.html import Html, h
 from fedrank.report.load import load
@@ -178,9 +179,9 @@ class Result:
         )
 
 
-def _flat(row: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def _flat(row: Mapping[str, Json], names: Mapping[str, str]) -> dict[str, Json]:
     """A row of a table with numbers in place of estimates; names are those of its columns."""
-    out: dict[str, Any] = {}
+    out: dict[str, Json] = {}
     for key, name in names.items():
         value = row.get(key)
         if isinstance(value, Estimate):

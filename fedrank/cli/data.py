@@ -11,10 +11,11 @@ import cyclopts
 
 from fedrank.cli.terminal import print_json
 from fedrank.cli.terminal import table as drawn
+from fedrank.core.trees import Json
 
 app = cyclopts.App(name="data", help="List, describe, download and check data sets.")
 
-Json = Annotated[bool, cyclopts.Parameter(name="--json", negative="", help="Print JSON, for programs.")]
+AsJson = Annotated[bool, cyclopts.Parameter(name="--json", negative="", help="Print JSON, for programs.")]
 
 _GENERATED = {
     "name": "generated",
@@ -39,12 +40,12 @@ _TABLES = (".csv", ".tsv", ".parquet", ".pq")
 
 
 @app.command(name="list")
-def list_(*, as_json: Json = False) -> None:
+def list_(*, as_json: AsJson = False) -> None:
     """List the data sets that are known by name, and which of them are on this machine."""
     from fedrank.data.catalogue import CATALOGUE, described, is_described
     from fedrank.data.folders import place_of
 
-    rows: list[dict[str, Any]] = [
+    rows: list[dict[str, Json]] = [
         {
             "name": entry.name,
             "kind": kind,
@@ -85,7 +86,7 @@ def list_(*, as_json: Json = False) -> None:
 
 
 @app.command
-def show(name: str, /, *, as_json: Json = False) -> None:
+def show(name: str, /, *, as_json: AsJson = False) -> None:
     """Describe a data set: home, terms, shape, traps, citation.
 
     Args:
@@ -122,7 +123,7 @@ def show(name: str, /, *, as_json: Json = False) -> None:
 
 
 @app.command
-def get(name: str, /, *, as_json: Json = False) -> None:
+def get(name: str, /, *, as_json: AsJson = False) -> None:
     """Download a data set from its own home, check it, and unpack it into the cache folder.
 
     Args:
@@ -154,7 +155,7 @@ def check(
     label: str = "label",
     positive: str | None = None,
     drop: tuple[str, ...] = (),
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Read a data set from end to end and say what is in it; stops at the first fault with its file and line.
 
@@ -173,7 +174,7 @@ def check(
     from fedrank.ranking.data.normalise import in_unit_range
 
     kind = _kind(spec)
-    settings: dict[str, Any] = {"fold": fold, "normalise": "none"}
+    settings: dict[str, Json] = {"fold": fold, "normalise": "none"}
     if kind == "silos":
         settings = {"silo": silo, "label": label, "positive": positive, "drop": drop}
     data = load(spec, kind, folder=folder, **({} if kind == "texts" else settings))
@@ -243,7 +244,7 @@ def _how_to_get(dataset: Any) -> str:
     return f"fedrank data get {dataset.name}" if dataset.downloads else dataset.by_hand
 
 
-def _what_it_is(row: dict[str, Any]) -> str:
+def _what_it_is(row: dict[str, Json]) -> str:
     """The paragraph of ``list`` about a data set; of one that is not here, its terms and how to get it, too."""
     about = [f"{row['name']}: {row['summary']}"]
     if not row["here"]:
@@ -285,7 +286,7 @@ def _check_texts(texts: Any, as_json: bool) -> None:
         _print(f"Note: {note}")
 
 
-def _text_statistics(corpus: Any) -> dict[str, Any]:
+def _text_statistics(corpus: Any) -> dict[str, Json]:
     """What ``check`` says about a text collection; words without stop words, stemmed."""
     import numpy as np
 
@@ -320,7 +321,7 @@ def _check_silos(table: Any, as_json: bool) -> None:
         _print(f"Note: {note}")
 
 
-def _silo_statistics(silo: Any, names: tuple[str, ...]) -> dict[str, Any]:
+def _silo_statistics(silo: Any, names: tuple[str, ...]) -> dict[str, Json]:
     """What ``check`` says about one silo."""
     import numpy as np
 
@@ -335,7 +336,7 @@ def _silo_statistics(silo: Any, names: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def _statistics(queries: Any) -> dict[str, Any]:
+def _statistics(queries: Any) -> dict[str, Json]:
     """What ``check`` says about one part."""
     import numpy as np
 

@@ -13,12 +13,13 @@ from cyclopts import Parameter
 
 from fedrank.cli.flags import AsJson, Quiet
 from fedrank.core.errors import ConfigError, RunError
+from fedrank.core.trees import Json
 from fedrank.deploy.hub.settings import HubSettings
 
 _HUB = Path("hub")
 
 
-def settings_of(folder: str = str(_HUB)) -> dict[str, Any]:
+def settings_of(folder: str = str(_HUB)) -> dict[str, Json]:
     """The settings of the hub in a folder; none if there is no hub yet."""
     from fedrank.deploy.hub.folder import HubFolder
     from fedrank.deploy.hub.settings import read_settings

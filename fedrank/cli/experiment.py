@@ -6,12 +6,13 @@ import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Literal, get_type_hints
 
 from cyclopts import Parameter
 
 from fedrank.cli.flags import AsJson, Quiet
 from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.trees import Json
 from fedrank.engine.config import RunConfig
 from fedrank.engine.methods import method, method_names, task_of
 from fedrank.engine.settings import DEFAULT_PROTOCOL, drop_replaced, from_dict, settings_class
@@ -22,7 +23,7 @@ _RUNS = Path("runs")
 Track = Annotated[list[str] | None, Parameter(negative="")]
 
 
-def settings_in(file: str, given: Sequence[str] = (), command: str = "sweep") -> dict[str, Any]:
+def settings_in(file: str, given: Sequence[str] = (), command: str = "sweep") -> dict[str, Json]:
     """The settings of a run's or a sweep's file, checked.
 
     Args:

@@ -14,6 +14,7 @@ from cyclopts import App, Parameter
 from fedrank.cli.deploy import _log_to_stderr, refuse_half_tls, serve, warn_without_tls
 from fedrank.cli.flags import Quiet
 from fedrank.core.errors import ConfigError
+from fedrank.core.trees import Json
 
 #: ``os``: from the operating system. ``seed``: from the run's seed as a simulator does; for tests, protects nobody.
 Chance = Literal["os", "seed"]
@@ -173,7 +174,7 @@ def simulate_visits(
         if not seen.over:
             continue
         users += 1
-        row: dict[str, Any] = {"round": seen.number, "rounds": stayed, "engagement": total.round(3).tolist()}
+        row: dict[str, Json] = {"round": seen.number, "rounds": stayed, "engagement": total.round(3).tolist()}
         if out is not None:
             with out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.engine.config import RunConfig
 from fedrank.engine.progress import Listener
 from fedrank.engine.search import best, parse_space, run_search
 
 
 def search_settings(
-    config: Any,
+    config: RunConfig,
     vary: list[str],
     folder: Path,
     *,

@@ -55,6 +55,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, dataclass_transform
 import numpy as np
 
 from fedrank.core.errors import ConfigError, WireError
+from fedrank.core.trees import Json
 
 M = TypeVar("M")
 
@@ -483,7 +484,7 @@ class Layout(Generic[M]):
         data = self.encode(self.message(**values))
         return self.decode(data), data
 
-    def describe(self) -> list[Mapping[str, Any]]:
+    def describe(self) -> list[Mapping[str, Json]]:
         """One row a field: name, dtype, bytes and meaning; the header first."""
         header = {"name": "header", "dtype": "u1", "bytes": 1, "meaning": "message kind and version"}
         rows = [{"name": f.name, "dtype": f.dtype, "bytes": f.nbytes, "meaning": f.meaning} for f in self.fields]

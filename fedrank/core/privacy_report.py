@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from fedrank.core.trees import Json
+
 #: δ of bounds over a run, unless told otherwise: below one in the number of users of a large application.
 DELTA = 1e-6
 
@@ -105,7 +107,7 @@ class PrivacyReport:
     promises: tuple[Promise, ...] = ()
     covers: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Json] = field(default_factory=dict)
     words: tuple[str, ...] = ()
 
     @classmethod
@@ -140,7 +142,7 @@ class PrivacyReport:
         """ε of all that one party sends in a round, by default a message; infinite where nothing bounds it."""
         return min(self.epsilon(Unit.ROUND), self.epsilon(Unit.MESSAGE))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Json]:
         """The content of ``privacy.json``; what is infinite is None, since JSON has no infinity."""
         return {
             "mechanism": self.mechanism,
@@ -154,7 +156,7 @@ class PrivacyReport:
         }
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> PrivacyReport:
+    def from_json(cls, content: Mapping[str, Json]) -> PrivacyReport:
         """The inverse of :meth:`as_json`.
 
         Raises:

@@ -22,6 +22,7 @@ from typing_extensions import TypeIs, override
 from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.registry import Entry, Registry, as_entry
+from fedrank.core.trees import Json
 
 #: How the five parts of a set make five folds. Fold k trains on three parts from S_k on, validates on the
 #: next, tests on the next.
@@ -185,7 +186,7 @@ def read_sets(text: str) -> list[Entry[DataSet]]:
             raise UnknownNameError(f"field of the data set {name}", sorted(unknown)[0], known)
         table["downloads"] = tuple(Download(**one) for one in table.get("downloads", ()))
         table["checksums"] = {part: tuple(sums) for part, sums in table.get("checksums", {}).items()}
-        values: dict[str, Any] = {
+        values: dict[str, Json] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in table.items()
         }
         out.append(Entry(name, DataSet(name=name, **values), summary, citation))

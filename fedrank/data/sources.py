@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, DataError, FedrankWarning, MissingDataError, UnknownNameError
 from fedrank.core.registry import Entry
+from fedrank.core.trees import Json
 from fedrank.data.catalogue import CATALOGUE, DataSet, is_described, names_of
 from fedrank.data.folders import place_of
 from fedrank.data.frames import as_frame
@@ -71,7 +72,7 @@ class Reader(abc.ABC, Generic[Data]):
     def arrays(self, arrays: tuple[Any, ...] | Mapping[str, Any]) -> Data:
         """What is in arrays, as :attr:`arrays_form` says."""
 
-    def changed(self, settings: Mapping[str, Any]) -> Reader[Data]:
+    def changed(self, settings: Mapping[str, Json]) -> Reader[Data]:
         """The reader with other settings.
 
         Raises:

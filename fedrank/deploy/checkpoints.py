@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
+from fedrank.core.trees import Json
 from fedrank.engine import checkpoint
 
 _log = logging.getLogger("fedrank.checkpoints")
@@ -30,7 +31,7 @@ class Checkpoints:
         keep: Number of checkpoints that are kept, at least 2: one that is damaged must not be the only one.
     """
 
-    def __init__(self, folder: Path, about: dict[str, Any], keep: int = 3):
+    def __init__(self, folder: Path, about: dict[str, Json], keep: int = 3):
         self.folder, self.about, self.keep = Path(folder), about, max(2, keep)
 
     def _files(self) -> list[tuple[int, Path]]:

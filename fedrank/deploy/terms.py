@@ -18,6 +18,7 @@ from typing import Any, Literal
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.core.fields import setting
 from fedrank.core.messages import WIRE_VERSION, Layout
+from fedrank.core.trees import Json
 from fedrank.metrics.online import REWARDS, OnlineMetric, discretised
 from fedrank.privacy.randomised_response import epsilon
 from fedrank.ranking.on_device.messages import Request
@@ -161,7 +162,7 @@ class Terms(Agreement):
         one = self.epsilon_interaction
         return one if one == math.inf else one * self.interactions
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Json]:
         """The terms as JSON, as they are sent and stored."""
         return dataclasses.asdict(self)
 

@@ -12,13 +12,13 @@ import os
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
+from fedrank.core.trees import Json
 
 _VERSION = 1
 
@@ -62,7 +62,7 @@ def _settle(folder: Path) -> None:
             os.close(handle)
 
 
-def save(path: Path, tree: PyTree, about: dict[str, Any]) -> None:
+def save(path: Path, tree: PyTree, about: dict[str, Json]) -> None:
     """Write a pytree of arrays.
 
     Args:
@@ -92,7 +92,7 @@ def _is_key(leaf: PyTree) -> bool:
     return isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def load(path: Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
+def load(path: Path, like: PyTree) -> tuple[PyTree, dict[str, Json]]:
     """Read what :func:`save` wrote.
 
     Args:

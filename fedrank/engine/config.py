@@ -17,6 +17,7 @@ from cyclopts import Parameter
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
+from fedrank.core.trees import Json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +65,7 @@ class RunConfig:
         return tuple(range(self.seed, self.seed + self.seeds))
 
     @classmethod
-    def without_derived(cls, values: dict[str, Any]) -> None:
+    def without_derived(cls, values: dict[str, Json]) -> None:
         """Take out of a nested dictionary of settings, in place, those that follow from others in it.
 
         A configuration is changed by writing it as a dictionary, changing that, and reading it again: what was derived

@@ -11,7 +11,7 @@ import abc
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -21,6 +21,8 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.protocol import Party, Protocol
+from fedrank.core.trees import Json
+from fedrank.engine.config import RunConfig
 from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.simulator import Simulator, run_keys
 
@@ -113,7 +115,7 @@ def hash_of(names: Sequence[str]) -> bytes:
     return hashlib.sha256("\n".join(names).encode()).digest()[:_HASH]
 
 
-def delta_of(config: Any) -> float:
+def delta_of(config: RunConfig) -> float:
     """δ of a run's privacy account: its setting, or the default where it has none."""
     return getattr(getattr(config, "privacy", None), "delta", DELTA)
 
@@ -152,7 +154,12 @@ class ServerSide:
     """
 
     def __init__(
-        self, config: Any, protocol: Protocol, parties: Party | None, n_parties: int, setup: Protocol | None = None
+        self,
+        config: RunConfig,
+        protocol: Protocol,
+        parties: Party | None,
+        n_parties: int,
+        setup: Protocol | None = None,
     ):
         self.config, self.protocol, self.parties = config, protocol, parties
         self.n_parties, self.setup = n_parties, setup
@@ -164,7 +171,7 @@ class ServerSide:
         states, _ = Simulator(self.protocol).start(run_keys([self.config.seed]), self.parties)
         return jax.tree.map(lambda leaf: leaf[0], states)
 
-    def scores(self, weights: np.ndarray) -> list[dict[str, Any]] | None:
+    def scores(self, weights: np.ndarray) -> list[dict[str, Json]] | None:
         """Measures of a model, float32 [parameters], as rows of ``metrics.jsonl``; None: the server has no data."""
         return None
 
@@ -219,7 +226,9 @@ class NodeSide(abc.ABC):
     #: The node's part in the setup; None: there is none.
     setup: SetupSide | None = None
 
-    def __init__(self, config: Any, settings: NodeSettings, protocol: Protocol, numbers: range, columns: bytes = b""):
+    def __init__(
+        self, config: RunConfig, settings: NodeSettings, protocol: Protocol, numbers: range, columns: bytes = b""
+    ):
         self.config, self.settings, self.protocol = config, settings, protocol
         self.numbers, self.columns = numbers, columns
 
@@ -265,7 +274,7 @@ class HeldParties(NodeSide):
         held: The parties.
     """
 
-    def __init__(self, config: Any, settings: NodeSettings, held: Block):
+    def __init__(self, config: RunConfig, settings: NodeSettings, held: Block):
         super().__init__(config, settings, held.protocol, held.numbers, held.columns)
         self._held = held
 

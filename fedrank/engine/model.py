@@ -28,7 +28,9 @@ from fedrank import __version__
 from fedrank.core import plugins
 from fedrank.core.errors import ModelError, RunError, UnknownNameError
 from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.trees import Json
 from fedrank.engine.checkpoint import write_atomically
+from fedrank.engine.config import RunConfig
 from fedrank.engine.layers import Layer, to_onnx, to_torch
 from fedrank.engine.scoring import best_first
 from fedrank.engine.settings import changes
@@ -51,9 +53,9 @@ class ModelParts:
         own: An object of the caller's own, such as a ranker of a class of their own.
     """
 
-    architecture: Mapping[str, Any]
+    architecture: Mapping[str, Json]
     tensors: Mapping[str, np.ndarray]
-    about: Mapping[str, Any]
+    about: Mapping[str, Json]
     own: Any = None
 
 
@@ -66,11 +68,11 @@ class Model(abc.ABC):
     """
 
     task: ClassVar[str]
-    about: Mapping[str, Any]
+    about: Mapping[str, Json]
 
     @property
     @abc.abstractmethod
-    def architecture(self) -> dict[str, Any]:
+    def architecture(self) -> dict[str, Json]:
         """What :attr:`tensors` are the parameters of, and how inputs are prepared, as JSON can hold it."""
 
     @property
@@ -260,8 +262,14 @@ def tensor(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...])
 
 
 def provenance(
-    config: Any, *, data: str, seed: int, rounds: int, generated: bool = False, privacy: PrivacyReport | None = None
-) -> dict[str, Any]:
+    config: RunConfig,
+    *,
+    data: str,
+    seed: int,
+    rounds: int,
+    generated: bool = False,
+    privacy: PrivacyReport | None = None,
+) -> dict[str, Json]:
     """Where a model comes from.
 
     Args:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fedrank.engine.config import RunConfig
 
 if TYPE_CHECKING:
     import polars as pl
@@ -41,7 +43,7 @@ class Listener:
     def stage(self, text: str) -> None:
         """Report that a step that takes a while begins, such as loading the data."""
 
-    def started(self, folder: Path, config: Any, done: int) -> None:
+    def started(self, folder: Path, config: RunConfig, done: int) -> None:
         """Report that the rounds begin.
 
         Args:

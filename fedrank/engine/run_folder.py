@@ -38,7 +38,9 @@ from fedrank.core.compiled import COMPILES
 from fedrank.core.errors import RunError
 from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Exchange, Protocol
+from fedrank.core.trees import Json
 from fedrank.engine.checkpoint import write_atomically
+from fedrank.engine.config import RunConfig
 from fedrank.engine.model import Model
 from fedrank.engine.settings import read_config, to_toml
 
@@ -90,7 +92,7 @@ class RunFolder:
         """Whether the run came to its end."""
         return (self.path / "done.json").exists()
 
-    def create(self, config: Any) -> None:
+    def create(self, config: RunConfig) -> None:
         """Begin a new run here.
 
         Raises:
@@ -293,7 +295,7 @@ def rows(
     return pl.DataFrame(data, schema=SCHEMA)
 
 
-def environment(config: Any, citations: tuple[str, ...], kernels: bool) -> dict[str, Any]:
+def environment(config: RunConfig, citations: tuple[str, ...], kernels: bool) -> dict[str, Json]:
     """What the run ran on."""
     import jax
 

@@ -19,6 +19,7 @@ from jaxtyping import Array, Key
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
 from fedrank.engine import checkpoint
+from fedrank.engine.config import RunConfig
 from fedrank.engine.progress import Listener, Progress
 from fedrank.engine.run_folder import SCHEMA, RunFolder
 from fedrank.engine.settings import as_dict
@@ -56,7 +57,7 @@ class Runner(abc.ABC):
     #: What ``work`` counts.
     unit = "interactions"
 
-    def __init__(self, config: Any, home: RunFolder, listener: Listener, simulator: Simulator, work: int):
+    def __init__(self, config: RunConfig, home: RunFolder, listener: Listener, simulator: Simulator, work: int):
         self.config, self.home, self.listener, self.simulator = config, home, listener, simulator
         self.seeds, self.work, self.stop = config.all_seeds, max(1, work), threading.Event()
         self.frames: list[pl.DataFrame] = []

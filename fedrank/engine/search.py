@@ -17,6 +17,8 @@ from typing import Any
 
 from fedrank.core.errors import ConfigError, FedrankError, RunError
 from fedrank.core.optional import require
+from fedrank.core.trees import Json
+from fedrank.engine.config import RunConfig
 from fedrank.engine.progress import Listener
 from fedrank.engine.run import resume, run
 from fedrank.engine.run_folder import RunFolder
@@ -54,7 +56,7 @@ class Trial:
     """
 
     number: int
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Json]
     value: float | None
     folder: Path
     failed: str = ""
@@ -90,7 +92,7 @@ def _range(found: re.Match[str], text: str) -> Range:
 
 
 def run_search(
-    config: Any,
+    config: RunConfig,
     space: Mapping[str, Range | list[Any]],
     folder: str | os.PathLike[str],
     objective: Callable[[Path], float],

@@ -6,12 +6,12 @@ import dataclasses
 import os
 import types
 import typing
-from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.trees import Json, flat, nested
 from fedrank.engine.config import settings_of
 from fedrank.engine.methods import known_by, method
 
@@ -19,9 +19,9 @@ from fedrank.engine.methods import known_by, method
 DEFAULT_PROTOCOL = "foltr-es"
 
 
-def as_dict(config: Any) -> dict[str, Any]:
+def as_dict(config: Any) -> dict[str, Json]:
     """Nested plain dictionaries; settings that are None are left out, because TOML has no word for them."""
-    out: dict[str, Any] = {}
+    out: dict[str, Json] = {}
     for f in dataclasses.fields(config):
         value = getattr(config, f.name)
         if dataclasses.is_dataclass(value):
@@ -40,7 +40,7 @@ def settings_class(protocol: str) -> type:
     return method(protocol).settings
 
 
-def from_dict(values: dict[str, Any], cls: type | None = None, where: str = "") -> Any:
+def from_dict(values: dict[str, Json], cls: type | None = None, where: str = "") -> Any:
     """The configuration that a nested dictionary describes; the inverse of :func:`as_dict`.
 
     Args:
@@ -107,7 +107,7 @@ def _member(value: Any, kind: type[StrEnum], name: str) -> StrEnum:
     return kind(value)
 
 
-def drop_replaced(values: dict[str, Any], key: str, cls: type) -> None:
+def drop_replaced(values: dict[str, Json], key: str, cls: type) -> None:
     """Take out of a nested dictionary, in place, the settings that the setting ``key`` replaces, and derived ones."""
     for name, _, one in settings_of(cls()):
         if name == key:
@@ -116,7 +116,7 @@ def drop_replaced(values: dict[str, Any], key: str, cls: type) -> None:
     cls.without_derived(values)
 
 
-def remove(values: dict[str, Any], key: str) -> None:
+def remove(values: dict[str, Json], key: str) -> None:
     """Take the setting of a dotted name out of a nested dictionary, in place, if it is there."""
     *path, last = key.split(".")
     for part in path:
@@ -136,7 +136,7 @@ def with_setting(config: Any, key: str, value: Any) -> Any:
         cls = settings_class(value)
         if isinstance(config, cls) and type(config) is cls and config.protocol == value:
             return config
-        return from_dict(_nested({**changes(config), "protocol": value}), cls)
+        return from_dict(nested({**changes(config), "protocol": value}), cls)
     values = as_dict(config)
     drop_replaced(values, key, type(config))
     *path, last = key.split(".")
@@ -149,39 +149,20 @@ def with_setting(config: Any, key: str, value: Any) -> Any:
     return from_dict(values, type(config))
 
 
-def changes(config: Any) -> dict[str, Any]:
+def changes(config: Any) -> dict[str, Json]:
     """Dotted names and values of the settings that differ from the defaults of the configuration's class."""
     values = as_dict(config)
     type(config).without_derived(values)
     before = {name: value for name, value, _ in settings_of(type(config)())}
-    flat = dict(_flat(values))
-    return {name: value for name, value in flat.items() if name != "protocol" and _plain(before.get(name)) != value}
+    given = dict(flat(values))
+    return {name: value for name, value in given.items() if name != "protocol" and _plain(before.get(name)) != value}
 
 
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
-
-
-def _nested(flat: dict[str, Any]) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for name, value in flat.items():
-        *path, last = name.split(".")
-        table = out
-        for part in path:
-            table = table.setdefault(part, {})
-        table[last] = value
-    return out
-
-
-def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_toml(path: str | os.PathLike[str]) -> dict[str, Json]:
     """A TOML file as a dictionary.
 
     Raises:

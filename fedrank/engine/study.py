@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.trees import Json
+from fedrank.engine.config import RunConfig
 from fedrank.engine.progress import Listener
 from fedrank.engine.settings import from_dict, read_toml, with_setting
 from fedrank.engine.sweep import run_sweep
@@ -67,8 +69,8 @@ class Study:
     curves: tuple[tuple[str, str], ...] = ()
     panels: tuple[str, ...] = ()
     pool: tuple[str, ...] = ()
-    against: dict[str, Any] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
+    against: dict[str, Json] = field(default_factory=dict)
+    settings: dict[str, Json] = field(default_factory=dict)
     all_of: tuple[str, ...] = ()
 
 
@@ -90,7 +92,7 @@ class Paper:
     citation: str
     folder: Path
     studies: tuple[Study, ...]
-    values: tuple[dict[str, Any], ...]
+    values: tuple[dict[str, Json], ...]
 
 
 def papers_folder() -> Path:
@@ -177,14 +179,14 @@ def run_study(
     return list(zip(todo, run_sweep(todo, folder, listener=listener), strict=True))
 
 
-def named_measure(measure: str, config: Any) -> str:
+def named_measure(measure: str, config: RunConfig) -> str:
     """A measure's name in the run of this configuration: its braces filled in."""
     return re.sub(r"\{(\w+)\}", lambda match: str(getattr(config, match.group(1))), measure)
 
 
 def expected_value(
-    paper: Paper, study: Study, where: dict[str, Any], split: str, measure: str
-) -> dict[str, Any] | None:
+    paper: Paper, study: Study, where: dict[str, Json], split: str, measure: str
+) -> dict[str, Json] | None:
     """What the paper printed for such runs: the entry all of whose ``where`` holds, or None.
 
     Args:
@@ -201,7 +203,7 @@ def expected_value(
     return None
 
 
-def _shortened(config: Any, fraction: float) -> Any:
+def _shortened(config: RunConfig, fraction: float) -> Any:
     rounds = max(1, math.ceil(config.rounds * fraction))
     shorter = with_setting(config, "rounds", rounds)
     return with_setting(shorter, "evaluation.every", min(config.evaluation.every, rounds))
@@ -214,7 +216,7 @@ def _measure(text: str, path: Path) -> tuple[str, str]:
     return split, measure
 
 
-def _object(path: Path) -> dict[str, Any]:
+def _object(path: Path) -> dict[str, Json]:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

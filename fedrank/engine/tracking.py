@@ -23,7 +23,9 @@ from typing_extensions import override
 
 from fedrank.core.errors import RunError, UnknownNameError
 from fedrank.core.optional import require
+from fedrank.core.trees import Json, flat
 from fedrank.engine.checkpoint import write_atomically
+from fedrank.engine.config import RunConfig
 from fedrank.engine.progress import Listener, Progress
 from fedrank.engine.settings import as_dict
 
@@ -37,7 +39,7 @@ class Csv(Listener):
     """Adds rows to ``metrics.csv`` in the run's folder: the columns of ``metrics.parquet``, a row a value."""
 
     @override
-    def started(self, folder: Path, config: Any, done: int) -> None:
+    def started(self, folder: Path, config: RunConfig, done: int) -> None:
         self._file = folder / "metrics.csv"
         self._file.unlink(missing_ok=True)  # all rows up to the checkpoint come again
 
@@ -65,7 +67,7 @@ class TensorBoard(Listener):
         self._writers: dict[str, Any] = {}
 
     @override
-    def started(self, folder: Path, config: Any, done: int) -> None:
+    def started(self, folder: Path, config: RunConfig, done: int) -> None:
         self._home = folder / FOLDER / "tensorboard"
         self._written = done if self._home.exists() else -1
 
@@ -112,7 +114,7 @@ class MlFlow(Listener):
         self._mlflow: Any = mlflow  # its names are made at run time
 
     @override
-    def started(self, folder: Path, config: Any, done: int) -> None:
+    def started(self, folder: Path, config: RunConfig, done: int) -> None:
         address = os.environ.get("MLFLOW_TRACKING_URI")
         if not address:
             (folder / FOLDER).mkdir(exist_ok=True)
@@ -130,14 +132,14 @@ class MlFlow(Listener):
             for key in self._client.get_run(self._run).data.metrics:
                 self._last[key] = max(one.step for one in self._client.get_metric_history(self._run, key))
 
-    def _create(self, folder: Path, config: Any) -> str:
+    def _create(self, folder: Path, config: RunConfig) -> str:
         """The id of a new run with the configuration's settings."""
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "fedrank")
         known = self._client.get_experiment_by_name(name)
         experiment = self._client.create_experiment(name) if known is None else known.experiment_id
         made = self._client.create_run(experiment, run_name=folder.resolve().name).info.run_id
         entity = self._mlflow.entities.Param
-        settings = [entity(key, str(value)) for key, value in _flat(as_dict(config))]
+        settings = [entity(key, str(value)) for key, value in flat(as_dict(config))]
         for start in range(0, len(settings), 100):  # a call takes a hundred
             self._client.log_batch(made, params=settings[start : start + 100])
         return made
@@ -182,7 +184,7 @@ class Listeners(Listener):
             member.stage(text)
 
     @override
-    def started(self, folder: Path, config: Any, done: int) -> None:
+    def started(self, folder: Path, config: RunConfig, done: int) -> None:
         for member in self.members:
             member.started(folder, config, done)
 
@@ -210,7 +212,7 @@ class _Remembering(Listeners):
         self.names = tuple(names)
 
     @override
-    def started(self, folder: Path, config: Any, done: int) -> None:
+    def started(self, folder: Path, config: RunConfig, done: int) -> None:
         _remember(folder, {**_remembered(folder), "track": list(self.names)})
         super().started(folder, config, done)
 
@@ -240,7 +242,7 @@ def tracked_before(folder: str | os.PathLike[str]) -> list[str]:
     return list(_remembered(Path(folder)).get("track", ()))
 
 
-def _remembered(folder: Path) -> dict[str, Any]:
+def _remembered(folder: Path) -> dict[str, Json]:
     file = folder / REMEMBERED
     try:
         return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
@@ -248,7 +250,7 @@ def _remembered(folder: Path) -> dict[str, Any]:
         raise RunError(f"{file}: not JSON ({error}). Delete it; the run is then followed from the start.") from error
 
 
-def _remember(folder: Path, content: dict[str, Any]) -> None:
+def _remember(folder: Path, content: dict[str, Json]) -> None:
     write_atomically(folder / REMEMBERED, (json.dumps(content, indent=2) + "\n").encode())
 
 
@@ -261,11 +263,3 @@ def _means(rows: pl.DataFrame) -> pl.DataFrame:
 def _metric_name(name: str) -> str:
     """A name that MLflow takes: letters, digits, and some punctuation."""
     return re.sub(r"[^\w\-. :/]+", "", name.replace("@", " at "), flags=re.ASCII)
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value

@@ -24,11 +24,13 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.trees import Json, flat
+from fedrank.engine.config import RunConfig
 from fedrank.engine.methods import task_of
 from fedrank.engine.settings import read_toml, with_setting
 
@@ -47,11 +49,11 @@ class Variation:
     """
 
     name: str
-    config: Any
-    where: dict[str, Any]
+    config: RunConfig
+    where: dict[str, Json]
 
 
-def variations(config: Any, vary: dict[str, list[Any]], cases: Sequence[dict[str, Any]] = ()) -> list[Variation]:
+def variations(config: RunConfig, vary: dict[str, list[Any]], cases: Sequence[dict[str, Json]] = ()) -> list[Variation]:
     """All combinations, the last setting varying fastest.
 
     Args:
@@ -77,7 +79,7 @@ def variations(config: Any, vary: dict[str, list[Any]], cases: Sequence[dict[str
     out = []
     for case in cases or ({},):
         common = config
-        for key, value in _flat({k: v for k, v in case.items() if k != "name"}):
+        for key, value in flat({k: v for k, v in case.items() if k != "name"}):
             common = with_setting(common, key, value)
         for where in _combinations(common, vary):
             changed = common
@@ -94,7 +96,7 @@ def variations(config: Any, vary: dict[str, list[Any]], cases: Sequence[dict[str
     return out
 
 
-def _combinations(config: Any, vary: dict[str, list[Any]]) -> list[dict[str, Any]]:
+def _combinations(config: RunConfig, vary: dict[str, list[Any]]) -> list[dict[str, Json]]:
     """Every combination of values by dotted name, the last fastest; ``all`` is what the other settings allow."""
     found = []
     given = {key: values for key, values in vary.items() if values != [ALL]}
@@ -111,7 +113,7 @@ def _combinations(config: Any, vary: dict[str, list[Any]]) -> list[dict[str, Any
     return [where for _, where in sorted(found, key=lambda one: one[0])]
 
 
-def _values_here(config: Any, key: str) -> list[Any]:
+def _values_here(config: RunConfig, key: str) -> list[Any]:
     """What ``all`` stands for.
 
     Raises:
@@ -123,7 +125,7 @@ def _values_here(config: Any, key: str) -> list[Any]:
     return found
 
 
-def read_sweep(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, list[Any]], list[dict[str, Any]]]:
+def read_sweep(path: str | os.PathLike[str]) -> tuple[dict[str, Json], dict[str, list[Any]], list[dict[str, Json]]]:
     """A sweep's file: the common settings as a dictionary, what varies, and the cases.
 
     Raises:
@@ -137,14 +139,6 @@ def read_sweep(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
     if not isinstance(cases, list) or not all(isinstance(case, dict) for case in cases):
         raise ConfigError(f"{os.fspath(path)}: cases must be tables [[case]], each with a name.")
     return values, vary, cases
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
 
 
 def parse_vary(texts: list[str]) -> dict[str, list[Any]]:

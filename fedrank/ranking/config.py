@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from cyclopts import Parameter
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
+from fedrank.core.trees import Json
 from fedrank.engine import config as engine
 from fedrank.engine.config import RunConfig
 from fedrank.privacy.randomised_response import probability
@@ -106,7 +107,7 @@ class RankingConfig(RunConfig):
         return budget // a_round
 
     @classmethod
-    def without_derived(cls, values: dict[str, Any]) -> None:
+    def without_derived(cls, values: dict[str, Json]) -> None:
         """Take ``rounds`` out where there is a budget, which it follows from."""
         if values.get("budget") is not None:
             values.pop("rounds", None)

@@ -11,6 +11,7 @@ from typing_extensions import override
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party
+from fedrank.core.trees import Json
 from fedrank.data.sources import is_known
 from fedrank.engine.deployment import Block, HeldParties, NodeSettings, ServerSide, part_of
 from fedrank.engine.run_folder import RunFolder
@@ -40,7 +41,7 @@ class RankingServer(ServerSide):
             self._evaluator = Evaluator(e.splits, e.ranker, e.metric, e.users, asked.measures, asked.tie_orders)
 
     @override
-    def scores(self, weights: np.ndarray) -> list[dict[str, Any]] | None:
+    def scores(self, weights: np.ndarray) -> list[dict[str, Json]] | None:
         return None if self._evaluator is None else [vars(score) for score in self._evaluator(weights[None])[0]]
 
     @override
@@ -96,7 +97,7 @@ def ranking_node(config: RankingConfig, settings: NodeSettings) -> HeldParties:
     return HeldParties(config, settings, Block(whole.protocol, parties, numbers))
 
 
-def device_terms(config: RankingConfig) -> dict[str, Any]:
+def device_terms(config: RankingConfig) -> dict[str, Json]:
     """What real devices must have agreed to that answer for the parties of a run: attributes of a hub's terms.
 
     Raises:

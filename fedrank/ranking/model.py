@@ -14,6 +14,7 @@ from jaxtyping import Float32, Int
 from typing_extensions import override
 
 from fedrank.core.errors import DataError, FedrankWarning, ModelError
+from fedrank.core.trees import Json
 from fedrank.data import load
 from fedrank.data.sources import is_known
 from fedrank.engine.features import listed, table_of
@@ -51,7 +52,7 @@ class RankingModel(Model):
     weights: Float32[np.ndarray, "parameters"]
     normalise: str = "none"
     names: tuple[str, ...] = ()
-    about: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, Json] = field(default_factory=dict)
 
     def __post_init__(self):
         if np.shape(self.weights) != (self.ranker.size,):
@@ -61,7 +62,7 @@ class RankingModel(Model):
 
     @property
     @override
-    def architecture(self) -> dict[str, Any]:
+    def architecture(self) -> dict[str, Json]:
         return {
             "ranker": self._ranker_name,
             "n_features": self.ranker.n_features,

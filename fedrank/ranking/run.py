@@ -20,6 +20,7 @@ from fedrank.engine.runner import Runner
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.ranking.baselines import Baseline, baselines
 from fedrank.ranking.build import Experiment
+from fedrank.ranking.config import RankingConfig
 from fedrank.ranking.evaluate import Evaluator
 from fedrank.ranking.model import RankingModel
 from fedrank.ranking.rankers.mlp import TwoLayer
@@ -27,6 +28,8 @@ from fedrank.ranking.rankers.mlp import TwoLayer
 
 class RankingRunner(Runner):
     """A run of an :class:`~fedrank.ranking.build.Experiment`; arguments as :class:`Runner` has them."""
+
+    config: RankingConfig
 
     def __init__(self, experiment: Experiment, home: RunFolder, listener: Listener):
         config, protocol = experiment.config, experiment.protocol

@@ -11,6 +11,7 @@ from typing import Any
 from typing_extensions import override
 
 from fedrank.core.protocol import Protocol
+from fedrank.core.trees import Json
 from fedrank.engine.deployment import HeldParties, NodeSettings
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder
@@ -69,7 +70,7 @@ class RankingTask(Task[RankingConfig]):
         return ranking_node(config, settings)
 
     @override
-    def device_terms(self, config: RankingConfig) -> dict[str, Any]:
+    def device_terms(self, config: RankingConfig) -> dict[str, Json]:
         return device_terms(config)
 
     @override

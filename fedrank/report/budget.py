@@ -6,11 +6,11 @@ Methods differ in whom they ask, and in how much they send to whom. A round of o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import polars as pl
 
+from fedrank.core.trees import Json
 from fedrank.report import describe
 from fedrank.report.run import Run
 from fedrank.report.statistics import mean_interval
@@ -38,7 +38,7 @@ def budget_table(runs: Mapping[str, Run], measures: Sequence[str]) -> Table | No
             seen = run.metrics.filter(pl.col("round") <= done)["round"]
             done = int(seen.max()) if len(seen) else 0  # type: ignore[arg-type]
         each = "0" if silent else describe.size(float(by[-1] / len(by)))
-        row: dict[str, Any] = {"run": label, "rounds": str(done), "round": each}
+        row: dict[str, Json] = {"run": label, "rounds": str(done), "round": each}
         for i, measure in enumerate(measures):
             values = run.metrics.filter(
                 (pl.col("split") == "test") & (pl.col("measure") == measure) & (pl.col("round") == done)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.trees import Json, flat
 from fedrank.report import describe, figures, sentences, svg, tables
 from fedrank.report.compare_opening import comparison_opening
 from fedrank.report.html import Html, document, h, join, section
@@ -86,7 +87,7 @@ def pools(runs: Mapping[str, Run]) -> list[Pool]:
     """Runs that differ in nothing but folds, or another division of the same data, together; in their order."""
     groups: dict[str, dict[str, Run]] = {}
     for label, run in runs.items():
-        same = {key: value for key, value in describe.flat(run.config) if key not in run.shown.replicates}
+        same = {key: value for key, value in flat(run.config) if key not in run.shown.replicates}
         groups.setdefault(repr(sorted(same.items())), {})[label] = run
     return [Pool(_shared_label(list(members)), members) for members in groups.values()]
 
@@ -119,9 +120,9 @@ def changed_settings(runs: Mapping[str, Run]) -> Table:
     return Table("What differs", tuple(columns), tuple(rows), notes)
 
 
-def _facts(run: Run) -> dict[str, Any]:
+def _facts(run: Run) -> dict[str, Json]:
     """What may differ between runs: first what decides on whether they can be compared."""
-    settings = dict(describe.flat(run.config))
+    settings = dict(flat(run.config))
     first = ["protocol", *run.shown.data_settings(run), "rounds", "seeds", "seed"]
     return {
         **{key: settings.get(key) for key in first},
@@ -220,16 +221,16 @@ def comparison_table(runs: Mapping[str, Run], *, most_telling: bool = False, poo
     return Table("Final values", titles, tuple(rows), tuple(notes))
 
 
-def _rows(split: str, measure: str, columns: list[Pool], name: Callable[[Run], str]) -> list[dict[str, Any]]:
+def _rows(split: str, measure: str, columns: list[Pool], name: Callable[[Run], str]) -> list[dict[str, Json]]:
     """The rows of one measure: each column's value, and its difference or why there is none."""
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, Json]] = []
     references: dict[Any, Pool] = {}
     for one in columns:
         values = one.values(split, name)
         if not values:
             continue
         reference = references.setdefault(one.data, one)
-        row: dict[str, Any] = {"split": describe.SPLIT_NAMES[split], "measure": measure, "run": one.label}
+        row: dict[str, Json] = {"split": describe.SPLIT_NAMES[split], "measure": measure, "run": one.label}
         row |= {"value": mean_interval(list(values.values())), "difference": None, "method": ""}
         # The first run with other data is compared with nothing, and says so.
         against = columns[0] if reference is one else reference

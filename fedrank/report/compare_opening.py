@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from fedrank.core.trees import Json
 from fedrank.report import describe, sentences
 from fedrank.report.opening import MOST_NUMBERS, Number, Opening
 from fedrank.report.run import Run
@@ -73,10 +73,10 @@ def _differing(differs: Table) -> str:
     return f" They differ in {describe.in_words(some)}."
 
 
-def _leading(table: Table) -> list[Mapping[str, Any]]:
+def _leading(table: Table) -> list[Mapping[str, Json]]:
     """The rows of the most telling measure that two runs or more have, the first run's first; empty if none has."""
     order = [describe.SPLIT_NAMES[split] for split in ("test", "vali", "train", "online", "total")]
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    groups: dict[tuple[str, str], list[Mapping[str, Json]]] = {}
     for row in table.rows:
         groups.setdefault((str(row["split"]), str(row["measure"])), []).append(row)
     for split in order:

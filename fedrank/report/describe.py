@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from fedrank.report.run import Run
@@ -75,15 +75,6 @@ def in_words(names: Iterable[str]) -> str:
 def seeds_in_words(n: int) -> str:
     """How the spread is shown: ``"Mean of 5 seeds, band: 95 % interval"``."""
     return "One seed: no interval" if n == 1 else f"Mean of {n} seeds; band: {LEVEL:.0%} interval".replace("%", " %")
-
-
-def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings with dotted keys, in the order of the file."""
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def order_measures(measures: Iterable[str]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from fedrank.core.errors import RunError
+from fedrank.core.trees import Json
 
 
 def existing(file: Path) -> Path:
@@ -26,7 +27,7 @@ def existing(file: Path) -> Path:
     return file
 
 
-def json_object(file: Path, *, needed: bool = True) -> dict[str, Any]:
+def json_object(file: Path, *, needed: bool = True) -> dict[str, Json]:
     """The JSON object in a file; an empty one if the file is missing and not needed.
 
     Raises:

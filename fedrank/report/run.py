@@ -17,6 +17,7 @@ import polars as pl
 
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.trees import Json
 from fedrank.report.html import Html
 from fedrank.report.opening import Opening
 
@@ -76,15 +77,15 @@ class Run:
     """
 
     path: Path
-    config: Mapping[str, Any]
-    environment: Mapping[str, Any]
+    config: Mapping[str, Json]
+    environment: Mapping[str, Json]
     metrics: pl.DataFrame
     finished: bool
     baselines: tuple[Baseline, ...] = ()
     ledger: Ledger | None = None
     privacy: PrivacyReport | None = None
-    model: Mapping[str, Any] | None = None
-    messages: Mapping[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+    model: Mapping[str, Json] | None = None
+    messages: Mapping[str, list[Mapping[str, Json]]] = field(default_factory=dict)
     shown: Shown = field(kw_only=True)
     details: Any = None
 
@@ -210,7 +211,7 @@ class Shown(abc.ABC):
 
     # ------------------------------------------------------------------------------------------------ a run's files
 
-    def read(self, folder: Path, config: Mapping[str, Any], *, finished: bool) -> Any:
+    def read(self, folder: Path, config: Mapping[str, Json], *, finished: bool) -> Any:
         """What the files of the task's own hold.
 
         Args:
@@ -417,6 +418,6 @@ class Shown(abc.ABC):
         """What a terminal shows after the caveats; as :meth:`terminal`."""
         return []
 
-    def for_machines(self, run: Run) -> dict[str, Any]:
+    def for_machines(self, run: Run) -> dict[str, Json]:
         """What ``--json`` adds to the final values, by key."""
         return {}

@@ -7,11 +7,11 @@ Tables of a study have both.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import polars as pl
 
+from fedrank.core.trees import Json
 from fedrank.engine.study import Study, named_measure
 from fedrank.engine.variations import Variation
 from fedrank.report import describe
@@ -157,6 +157,6 @@ def _p(value: float | None) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _said(where: dict[str, Any]) -> str:
+def _said(where: dict[str, Json]) -> str:
     plain = ("case", "clicks", "ranker", "data")
     return ", ".join(str(v) if k in plain else f"{k} {describe.number(v)}" for k, v in where.items())

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedrank.core.trees import Json
+from fedrank.engine.config import RunConfig
 from fedrank.engine.study import Paper, Study, expected_value, named_measure
 from fedrank.engine.variations import Variation
 from fedrank.report import describe, figures, svg, tables
@@ -118,7 +120,7 @@ def charts(shown: StudyRuns) -> dict[str, Any]:
     return out
 
 
-def results(paper: Paper, shown: Sequence[StudyRuns]) -> dict[str, Any]:
+def results(paper: Paper, shown: Sequence[StudyRuns]) -> dict[str, Json]:
     """Everything as JSON: what a reproduction keeps of its runs."""
     return {
         "paper": paper.name,
@@ -258,9 +260,9 @@ def spending(shown: StudyRuns) -> Table | None:
     return privacy_table({_label(variation): run for variation, run in shown.runs}, "run")
 
 
-def _groups(shown: StudyRuns) -> list[tuple[dict[str, Any], list[tuple[Variation, Run]]]]:
+def _groups(shown: StudyRuns) -> list[tuple[dict[str, Json], list[tuple[Variation, Run]]]]:
     """Runs that differ in what is pooled only, with what they have in common."""
-    groups: dict[str, tuple[dict[str, Any], list[tuple[Variation, Run]]]] = {}
+    groups: dict[str, tuple[dict[str, Json], list[tuple[Variation, Run]]]] = {}
     for variation, run in shown.runs:
         where = {key: value for key, value in variation.where.items() if key not in shown.study.pool}
         groups.setdefault(repr(where), (where, []))[1].append((variation, run))
@@ -275,7 +277,7 @@ def _values(members: Sequence[tuple[Variation, Run]], split: str, pattern: str) 
     return {seed: sum(values[seed] for values in found) / len(found) for seed in sorted(seeds)}
 
 
-def _short(pattern: str, config: Any, varied: Sequence[str]) -> str:
+def _short(pattern: str, config: RunConfig, varied: Sequence[str]) -> str:
     """A measure's name, without what a column beside it says."""
     for key in varied:
         pattern = pattern.replace(f" ({{{key}}})", "")
@@ -290,7 +292,7 @@ def _pooled(study: Study, members: Sequence[tuple[Variation, Run]], split: str, 
     ]
 
 
-def _reference(study: Study, groups: list, where: dict[str, Any]) -> list | None:
+def _reference(study: Study, groups: list, where: dict[str, Json]) -> list | None:
     """The group that differs from this one in the reference's settings only; None for the reference itself."""
     if not study.against or all(where.get(k) == v for k, v in study.against.items()):
         return None
@@ -298,7 +300,9 @@ def _reference(study: Study, groups: list, where: dict[str, Any]) -> list | None
     return next((members for other, members in groups if other == wanted), None)
 
 
-def _baseline_rows(paper: Paper, shown: StudyRuns, varied: list[str], split: str, pattern: str) -> list[dict[str, Any]]:
+def _baseline_rows(
+    paper: Paper, shown: StudyRuns, varied: list[str], split: str, pattern: str
+) -> list[dict[str, Json]]:
     """A row for each baseline and each data that it was trained on, with the mean over what is pooled."""
     shared_by = tuple(dict.fromkeys(key for _, run in shown.runs for key in run.shown.baselines_depend_on(run)))
     free = [key for key in varied if key not in shared_by]
@@ -306,7 +310,7 @@ def _baseline_rows(paper: Paper, shown: StudyRuns, varied: list[str], split: str
     about = [run.shown.trained_on(run) for _, run in shown.runs]
     several = len(set(about)) > 1
     values: dict[tuple, dict[tuple, float]] = {}
-    rows: dict[tuple, dict[str, Any]] = {}
+    rows: dict[tuple, dict[str, Json]] = {}
     for (variation, run), whose in zip(shown.runs, about, strict=True):
         measure = named_measure(pattern, variation.config)
         if not run.shown.baselines_depend_on(run):

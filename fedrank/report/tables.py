@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedrank.core.trees import Json, flat
 from fedrank.report import describe
 from fedrank.report.html import Html, h, join
 from fedrank.report.run import Run
@@ -49,10 +50,10 @@ class Table:
 
     title: str
     columns: tuple[Column, ...]
-    rows: tuple[Mapping[str, Any], ...]
+    rows: tuple[Mapping[str, Json], ...]
     notes: tuple[str, ...] = ()
 
-    def text(self, row: Mapping[str, Any], column: Column) -> str:
+    def text(self, row: Mapping[str, Json], column: Column) -> str:
         """One cell for a reader."""
         value = row.get(column.key)
         measure = isinstance(value, Estimate | Interval) or (isinstance(value, float) and column.numeric)
@@ -116,7 +117,7 @@ def _difference(run: Run, estimate: Estimate, mark: float) -> Estimate | Interva
 
 def config_table(run: Run) -> Table:
     """Every setting of the run, those first that a reader looks for first."""
-    settings, called = dict(describe.flat(run.config)), run.shown.setting_names
+    settings, called = dict(flat(run.config)), run.shown.setting_names
     known = [k for k in called if k in settings]
     rows = [
         {"setting": called.get(k, k), "key": k, "value": settings[k]}
@@ -130,7 +131,7 @@ def environment_table(run: Run) -> Table:
     """Versions, machine and time; the command has its own place on the page."""
     rows = [
         {"what": k.replace("_", " ") if k.endswith("_per_second") else k, "value": v}
-        for k, v in describe.flat(run.environment)
+        for k, v in flat(run.environment)
         if k not in ("command", "citations", "notes")
     ]
     return Table("Environment", (Column("what", "what"), Column("value", "value")), tuple(rows))

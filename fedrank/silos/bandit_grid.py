@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.trees import Json
 from fedrank.engine.progress import Listener, Progress
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.silos.bandit_fedavg import BanditFedAvg, evaluated_by
@@ -57,7 +58,7 @@ class Cell:
         return make_rule(self.kind, **dict(self.settings))  # type: ignore[arg-type] - checked there
 
 
-def cells(table: Sequence[Mapping[str, Any]]) -> list[Cell]:
+def cells(table: Sequence[Mapping[str, Json]]) -> list[Cell]:
     """All combinations of each row's lists, without those that make the same rule as an earlier one.
 
     Args:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +17,7 @@ from jaxtyping import Array, Float, Int
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.protocol import Party
+from fedrank.core.trees import Json
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
 from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits.rules import make_rule
@@ -45,7 +45,7 @@ class SiloBaseline:
     values: dict[str, Float[np.ndarray, "targets seeds"]]
     names: tuple[str, ...]
 
-    def as_json(self, measure: str) -> dict[str, Any]:
+    def as_json(self, measure: str) -> dict[str, Json]:
         """The entry of ``baselines.json``: means over seeds."""
         out = []
         for key, rows in self.values.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.protocol import Party
+from fedrank.core.trees import Json
 from fedrank.data.sources import is_known
 from fedrank.engine.deployment import Block, HeldParties, NodeSettings, ServerSide, hash_of, part_of
 from fedrank.engine.model import provenance
@@ -33,6 +33,8 @@ class SilosServer(ServerSide):
         config: Settings of the run, resolved.
         experiment: The run, with the rows of a known set or of a stand-in.
     """
+
+    config: SilosConfig
 
     def __init__(self, config: SilosConfig, experiment: SiloExperiment):
         super().__init__(config, experiment.protocol, experiment.parties, experiment.n_parties)
@@ -63,7 +65,7 @@ class SilosServer(ServerSide):
             privacy=experiment.protocol.account(rounds, DELTA),
         )
         # Silos that have tables of their own do not tell the server the names of their columns.
-        described: dict[str, Any] = (
+        described: dict[str, Json] = (
             {"names": table.feature_names, "coding": table.coding, "label": table.label} if known else {}
         )
         return SiloModel(experiment.protocol.network, weights, **described, about=about)

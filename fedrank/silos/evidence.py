@@ -19,12 +19,11 @@ of them is wrong with a probability of at most 5 %.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float
 
+from fedrank.core.trees import Json
 from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits.contributions import shapley
 from fedrank.silos.bandits.statistics import differences, intervals, inverted
@@ -43,7 +42,7 @@ Rounds = tuple[Float[np.ndarray, "rounds arms"], Bool[np.ndarray, "rounds arms"]
 
 def evidence(
     experiment: SiloExperiment, arms: pl.DataFrame, probe: Float[np.ndarray, "runs silos"] | None
-) -> dict[str, Any]:
+) -> dict[str, Json]:
     """Paired differences, verdicts, contributions and shares of rounds, of each target and each other silo.
 
     Args:
@@ -54,7 +53,7 @@ def evidence(
     Returns:
         The content of the file, by target.
     """
-    out: dict[str, Any] = {}
+    out: dict[str, Json] = {}
     seeds = len(experiment.config.all_seeds)
     # Clusters are tried as a whole: what is known of a silo is what its cluster did.
     together = isinstance(experiment.protocol, BanditFedAvg) and experiment.protocol.arms == "clusters"
@@ -82,7 +81,7 @@ def evidence(
     return out
 
 
-def against(experiment: SiloExperiment, final: dict[str, np.ndarray], known: list[SiloBaseline]) -> dict[str, Any]:
+def against(experiment: SiloExperiment, final: dict[str, np.ndarray], known: list[SiloBaseline]) -> dict[str, Json]:
     """Differences on the test rows to every baseline, paired by seed.
 
     Args:
@@ -93,7 +92,7 @@ def against(experiment: SiloExperiment, final: dict[str, np.ndarray], known: lis
     Returns:
         Target -> baseline -> model -> mean, interval and number of seeds; in AUC, or in what models are judged by.
     """
-    out: dict[str, Any] = {}
+    out: dict[str, Json] = {}
     for place, target in enumerate(experiment.targets):
         for baseline in known:
             for key, values in final.items():
@@ -156,7 +155,7 @@ def _differences(
     return np.where(some, np.nansum(there, axis=1) / np.maximum(np.isfinite(there).sum(axis=1), 1), np.nan)
 
 
-def _paired(rounds: list[Rounds], silo: int, helpers: int, together: bool) -> dict[str, Any]:
+def _paired(rounds: list[Rounds], silo: int, helpers: int, together: bool) -> dict[str, Json]:
     """What the rounds of all seeds say about one silo, as it stands in the file."""
     # Differences that are 0 but for the last bit of single precision have no sign.
     series = [np.round(_differences(*run, silo, together), _DIGITS) for run in rounds]
@@ -184,7 +183,7 @@ def _student(values: Float[np.ndarray, " values"]) -> float:
     return p if np.isfinite(p) else 1.0
 
 
-def _interval(values: Float[np.ndarray, " seeds"]) -> dict[str, Any]:
+def _interval(values: Float[np.ndarray, " seeds"]) -> dict[str, Json]:
     """Mean over seeds and its 95 % t-interval; no interval of one seed."""
     some = np.asarray(values, float)
     if not np.isfinite(some).any():
@@ -218,7 +217,7 @@ def _shapley(experiment: SiloExperiment, rounds: list[Rounds]) -> Float[np.ndarr
 
 def _inverted(
     experiment: SiloExperiment, aucs: Float[np.ndarray, " seeds"], target: int, helpers: int
-) -> dict[str, Any] | None:
+) -> dict[str, Json] | None:
     """Whether a silo's labels look inverted, by the AUC of its first model on the target's rows.
 
     With one number a seed, Student's t test that their mean is ½ or more; with one seed, Mann and Whitney's of its

@@ -13,6 +13,7 @@ from jaxtyping import Float, Float32
 from typing_extensions import override
 
 from fedrank.core.errors import DataError, ModelError
+from fedrank.core.trees import Json
 from fedrank.data import load
 from fedrank.data.frames import as_frame
 from fedrank.data.sources import is_known
@@ -67,7 +68,7 @@ class SiloModel(Model):
     coding: Coding = field(default_factory=Coding)
     label: str = ""
     tells_standards: bool = True
-    about: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, Json] = field(default_factory=dict)
 
     def __post_init__(self):
         n = self.network.n_features
@@ -87,7 +88,7 @@ class SiloModel(Model):
 
     @property
     @override
-    def architecture(self) -> dict[str, Any]:
+    def architecture(self) -> dict[str, Json]:
         network = self.network
         return {
             "n_features": network.n_features,

@@ -24,6 +24,7 @@ from typing_extensions import override
 from fedrank.core.arrays import PyTree
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import DELTA
+from fedrank.core.trees import Json
 from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
@@ -34,7 +35,7 @@ from fedrank.silos.bandits import arms as sets
 from fedrank.silos.bandits.rules import KINDS
 from fedrank.silos.baselines import SiloBaseline, run_baselines
 from fedrank.silos.build import SiloExperiment, sizes
-from fedrank.silos.config import ALL
+from fedrank.silos.config import ALL, SilosConfig
 from fedrank.silos.data.splits import standards
 from fedrank.silos.evaluate import SiloEvaluator, models_of
 from fedrank.silos.evidence import against, evidence
@@ -74,6 +75,8 @@ def _begin(protocol: BanditFedAvg, key: Any, target: Any) -> Any:
 
 class SiloRunner(Runner):
     """A run of a :class:`SiloExperiment`; arguments as :class:`Runner` has them."""
+
+    config: SilosConfig
 
     def __init__(self, experiment: SiloExperiment, home: RunFolder, listener: Listener):
         config = experiment.config
@@ -285,7 +288,7 @@ class SiloRunner(Runner):
             "baselines.json", {"baselines": [baseline.as_json(self._measure) for baseline in self.baselines]}
         )
 
-    def _arm_names(self) -> dict[str, list[dict[str, Any]]]:
+    def _arm_names(self) -> dict[str, list[dict[str, Json]]]:
         e = self.experiment
         if e.protocol.arms == "clusters":  # type: ignore[attr-defined] - of a bandit; they are told by what the silos send
             return {}

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from fedrank.core.trees import Json
 from fedrank.metrics.returns import mean_interval
 from fedrank.slates.world.optimum import OptimalPolicy, solve
 from fedrank.slates.world.policies import BASELINES
@@ -58,7 +59,7 @@ class SlateBaseline:
     runs: Float[np.ndarray, "runs platforms"]
     solution: tuple[float, float] | None = None
 
-    def as_json(self, names: Sequence[str]) -> dict[str, Any]:
+    def as_json(self, names: Sequence[str]) -> dict[str, Json]:
         """As it stands in ``baselines.json``: means over users with their intervals, and each run's users.
 
         Args:

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Float32, Int
 from typing_extensions import override
 
 from fedrank.core.errors import DataError, ModelError, UnknownNameError
+from fedrank.core.trees import Json
 from fedrank.engine.layers import Layer
 from fedrank.engine.model import Model, ModelParts
 from fedrank.engine.settings import from_dict
@@ -47,8 +48,8 @@ class SlateModel(Model):
     federated: Float32[np.ndarray, " parameters"]
     platforms: Mapping[str, Float32[np.ndarray, " weights"]]
     choices: Mapping[str, Float32[np.ndarray, "2"]]
-    config: Mapping[str, Any] = field(default_factory=dict)
-    about: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Json] = field(default_factory=dict)
+    about: Mapping[str, Json] = field(default_factory=dict)
 
     def __post_init__(self):
         s = self.settings
@@ -62,7 +63,7 @@ class SlateModel(Model):
 
     @property
     @override
-    def architecture(self) -> dict[str, Any]:
+    def architecture(self) -> dict[str, Json]:
         return {
             "n_features": self.settings.user_features + self.settings.item_features,
             "platforms": list(self.platforms),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
-from typing import Any
 
 from jaxtyping import Array, Float, Key
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.protocol import Party, Protocol
+from fedrank.core.trees import Json
 from fedrank.slates.world.satisfaction import Satisfaction
 
 
@@ -49,7 +49,7 @@ class PlatformProtocol(Protocol):
             keys: Typed keys [runs, episodes].
         """
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Mapping[str, Json]:
         """Kinds and sizes of the networks, as ``model.json`` has them."""
         return {"network": self.name}
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from fedrank.core.errors import RunError
+from fedrank.core.trees import Json
 from fedrank.metrics.returns import EVERY, WINDOW, max_of_moving_mean, time_to_threshold
 from fedrank.slates.baselines import ENGAGEMENT, OPTIMUM, by_measure, interval, measures
 from fedrank.slates.build import SlateExperiment
@@ -20,7 +20,7 @@ SHARE = 0.5
 CONSECUTIVE = 2
 
 
-def about(experiment: SlateExperiment) -> dict[str, Any]:
+def about(experiment: SlateExperiment) -> dict[str, Json]:
     """The content of ``slates.json`` before the run, without ``results``."""
     e, world = experiment, experiment.world
     w = e.config.world
@@ -52,7 +52,7 @@ def about(experiment: SlateExperiment) -> dict[str, Any]:
     }
 
 
-def read_baselines(file: Path) -> list[dict[str, Any]]:
+def read_baselines(file: Path) -> list[dict[str, Json]]:
     """The content of ``baselines.json``.
 
     Raises:
@@ -66,8 +66,8 @@ def read_baselines(file: Path) -> list[dict[str, Any]]:
 
 
 def results(
-    experiment: SlateExperiment, metrics: pl.DataFrame, episodes: pl.DataFrame, known: list[dict[str, Any]]
-) -> dict[str, Any]:
+    experiment: SlateExperiment, metrics: pl.DataFrame, episodes: pl.DataFrame, known: list[dict[str, Json]]
+) -> dict[str, Json]:
     """The results.
 
     Args:
@@ -108,7 +108,7 @@ def _by_seed(frame: pl.DataFrame, names: tuple[str, ...], seeds: tuple[int, ...]
     return {measure: np.array([table[seed, measure] for seed in seeds]) for measure in names}
 
 
-def _ends(found: dict[str, Any]) -> dict[str, Any]:
+def _ends(found: dict[str, Json]) -> dict[str, Json]:
     return {name: found[name] for name in ("value", "low", "high")}
 
 
@@ -121,7 +121,7 @@ def _negative(found: dict[str, float | None]) -> dict[str, float | None]:
     }
 
 
-def _threshold(experiment: SlateExperiment, test: pl.DataFrame, known: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _threshold(experiment: SlateExperiment, test: pl.DataFrame, known: list[dict[str, Json]]) -> dict[str, Json] | None:
     """Users until the evaluation curve is half-way from chance to the optimum; None without either baseline."""
     levels = {one["name"]: {value["measure"]: value["value"] for value in one["values"]} for one in known}
     if "random" not in levels or OPTIMUM not in levels:
@@ -141,9 +141,9 @@ def _threshold(experiment: SlateExperiment, test: pl.DataFrame, known: list[dict
     return {"share": SHARE, "stay": CONSECUTIVE, "measures": out}
 
 
-def _legacy(episodes: pl.DataFrame, names: tuple[str, ...], seeds: tuple[int, ...]) -> dict[str, Any]:
+def _legacy(episodes: pl.DataFrame, names: tuple[str, ...], seeds: tuple[int, ...]) -> dict[str, Json]:
     """The publication's "optimal reward" and ETROR of each platform; exploration counts, first rounds do not."""
-    out: dict[str, Any] = {"window": WINDOW, "every": EVERY, "first_round": False, "platforms": {}}
+    out: dict[str, Json] = {"window": WINDOW, "every": EVERY, "first_round": False, "platforms": {}}
     if episodes.is_empty() or episodes["episode"].max() + 1 < WINDOW:  # type: ignore[operator]
         return out
     for name in names:

@@ -30,6 +30,7 @@ from fedrank.engine.settings import as_dict
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.slates.baselines import ENGAGEMENT, baselines, by_measure, fresh_users
 from fedrank.slates.build import SlateExperiment
+from fedrank.slates.config import PlatformsConfig
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.model import SlateModel
 from fedrank.slates.protocol import PlatformProtocol
@@ -69,6 +70,8 @@ def evaluated(
 
 class SlateRunner(Runner):
     """A run of a :class:`SlateExperiment`; arguments as :class:`Runner` has them."""
+
+    config: PlatformsConfig
 
     unit = "slates"
 

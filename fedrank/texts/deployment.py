@@ -44,6 +44,8 @@ _MEASURE = "nDCG@10"
 class TextsServer(ServerSide):
     """The server of a run of silos with texts; arguments as of :func:`texts_server`."""
 
+    config: TextsConfig
+
     def __init__(self, config: TextsConfig):
         common = agreed(config)
         super().__init__(config, common.protocol, None, common.n_parties, common.setup)
@@ -56,9 +58,16 @@ class TextsServer(ServerSide):
         rounds = int(state.round)
         promise = self._sketch.account(max(1, rounds), config.privacy.delta)
         about = provenance(config, data=config.data, seed=config.seed, rounds=rounds, privacy=promise)
-        settings = {"stem": config.texts.stem, "stopwords": config.texts.stopwords}
-        settings |= {"scaling": config.texts.scale, "as_published": config.sketch.as_published}
-        home.model(TextModel(self._sketch.learner, weights, **settings, about=about), config.seed)
+        model = TextModel(
+            self._sketch.learner,
+            weights,
+            config.texts.scale,
+            stem=config.texts.stem,
+            stopwords=config.texts.stopwords,
+            as_published=config.sketch.as_published,
+            about=about,
+        )
+        home.model(model, config.seed)
 
     @override
     def write_descriptions(self, home: RunFolder) -> None:
@@ -135,6 +144,8 @@ class TextsNode(NodeSide):
         ConfigError: The run leaves no place for this node.
         DataError: A known set is not there.
     """
+
+    config: TextsConfig
 
     def __init__(self, config: TextsConfig, settings: NodeSettings):
         common = agreed(config, settings.data_folder or None)

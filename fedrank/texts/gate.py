@@ -7,11 +7,11 @@ crosses: the silo decides by itself.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
 
+from fedrank.core.trees import Json
 from fedrank.texts.scores import UNTRAINED
 from fedrank.texts.silo_sketch import FEDERATED
 from fedrank.texts.silo_sketch.state import TEST, VALI
@@ -23,7 +23,7 @@ def gate(
     measure: str,
     seeds: Sequence[int],
     names: Sequence[str],
-) -> dict[str, Any]:
+) -> dict[str, Json]:
     """Which silos adopt the federation's ranker, and their gain on test queries.
 
     By itself a silo has its own ranker and plain BM25, and keeps whichever ranks its validation queries better. It

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Float32, Int, Int32
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError, DataError, ModelError, UnknownNameError
+from fedrank.core.trees import Json
 from fedrank.data import load
 from fedrank.engine.features import in_single_precision, table_of
 from fedrank.engine.layers import Dense, Layer, QueryStandardise, Softmax, Standardise
@@ -65,7 +66,7 @@ class TextModel(Model):
     stem: bool = True
     stopwords: bool = True
     as_published: bool = False
-    about: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, Json] = field(default_factory=dict)
 
     def __post_init__(self):
         if np.shape(self.weights) != (self.learner.size,):
@@ -80,7 +81,7 @@ class TextModel(Model):
 
     @property
     @override
-    def architecture(self) -> dict[str, Any]:
+    def architecture(self) -> dict[str, Json]:
         return {
             "n_features": self.learner.features,
             "grades": self.learner.grades,

@@ -30,6 +30,7 @@ from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
 from fedrank.engine.runner import Runner
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.texts.build import TextExperiment
+from fedrank.texts.config import TextsConfig
 from fedrank.texts.data.features import NAMES
 from fedrank.texts.gate import gate
 from fedrank.texts.model import TextModel
@@ -60,6 +61,8 @@ _CROSSED = {"round": pl.Int64, "exchange": pl.Int64, "requests": pl.Int64, "repl
 
 class TextRunner(Runner):
     """A run of a :class:`TextExperiment`; arguments as :class:`Runner` has them."""
+
+    config: TextsConfig
 
     unit = "rows"
 

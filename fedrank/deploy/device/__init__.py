@@ -26,6 +26,7 @@ from time import monotonic
 from typing import Any, SupportsIndex, TypeVar
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.trees import Json
 from fedrank.deploy.device.connection import LONGEST_WAIT, Backoff, HubClient, State, Synced, usable_token
 from fedrank.deploy.device.conversation import POLL, Conversation
 from fedrank.deploy.device.memory import Memory
@@ -256,7 +257,7 @@ class Device:
             return self._memory.outbox.ledger()
 
     @_never_raises(lambda *_, **__: {})
-    def privacy(self) -> dict[str, Any]:
+    def privacy(self) -> dict[str, Json]:
         """The privacy guarantee, what it does not cover, and the ε spent so far; JSON-able, an infinite ε is None."""
         with self._memory.lock:
             spent, count = self._memory.outbox.spent(), self._memory.outbox.get

@@ -12,10 +12,11 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedrank.core.trees import Json
 from fedrank.deploy.device import Device, State
 
 if TYPE_CHECKING:  # a device, which runs this, has NumPy only
@@ -98,7 +99,7 @@ def main(arguments: list[str]) -> int:
         Exit status.
     """
     home, number, devices = Path(arguments[0]), int(arguments[1]), int(arguments[2])
-    told: dict[str, Any] = json.loads(sys.stdin.readline())
+    told: dict[str, Json] = json.loads(sys.stdin.readline())
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from fedrank.core.errors import ConfigError, RunError
+from fedrank.core.trees import Json
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import QuerySet
 
@@ -153,8 +154,8 @@ def _stop(processes: list[subprocess.Popen]) -> None:
 def watch(
     settings: FleetSettings,
     processes: list[subprocess.Popen],
-    on_progress: Callable[[dict[str, Any] | None, int], None],
-) -> dict[str, Any] | None:
+    on_progress: Callable[[dict[str, Json] | None, int], None],
+) -> dict[str, Json] | None:
     """Poll the hub's status until training is over, the time is up, or no device is running.
 
     Args:
@@ -177,7 +178,7 @@ def watch(
         time.sleep(1.0)
 
 
-def look(hub: str) -> dict[str, Any] | None:
+def look(hub: str) -> dict[str, Json] | None:
     """The status of a hub; None if it cannot be read, or is not public."""
     import urllib.error
     import urllib.request

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int64, UInt8
 
 from fedrank.core.errors import WireError
 from fedrank.core.messages import Layout
+from fedrank.core.trees import Json
 
 #: Name of the record in a Flower message.
 RECORD = "fedrank"
@@ -65,12 +65,12 @@ class Question:
             raise WireError(f"a question to some of {8 * len(self.asked)} parties; this node has {parties}.")
         return bits[:parties]
 
-    def as_record(self) -> dict[str, Any]:
+    def as_record(self) -> dict[str, Json]:
         """The question as values of a record; ``asked`` and ``setup`` only where they say something."""
         return {name: value for name, value in asdict(self).items() if name not in _OPTIONAL or value}
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any] | None) -> Question:
+    def from_record(cls, record: Mapping[str, Json] | None) -> Question:
         """The inverse of :meth:`as_record`; raises WireError."""
         kinds: dict[str, type] = {"round": int, "exchange": int, "request": bytes}
         told = {name: kind for name, kind in _OPTIONAL.items() if record and name in record}
@@ -96,12 +96,12 @@ class Answer:
         """An answer for the parties from ``first`` on; ``heard`` is bool [parties]."""
         return cls(first, np.packbits(heard, bitorder="little").tobytes(), replies)
 
-    def as_record(self) -> dict[str, Any]:
+    def as_record(self) -> dict[str, Json]:
         """The answer as values of a record."""
         return asdict(self)
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any] | None) -> Answer:
+    def from_record(cls, record: Mapping[str, Json] | None) -> Answer:
         """The inverse of :meth:`as_record`; raises WireError."""
         return cls(**_checked(record, {"first": int, "heard": bytes, "replies": bytes}))
 
@@ -140,7 +140,7 @@ class Answer:
         return numbers, np.frombuffer(self.replies, np.uint8).reshape(len(numbers), layout.nbytes)
 
 
-def _checked(record: Mapping[str, Any] | None, kinds: dict[str, type]) -> dict[str, Any]:
+def _checked(record: Mapping[str, Json] | None, kinds: dict[str, type]) -> dict[str, Json]:
     if record is None or set(record) != set(kinds):
         found = "none" if record is None else ", ".join(sorted(map(str, record))) or "an empty one"
         raise WireError(f"a record with {', '.join(kinds)} is needed, got {found[:200]}.")

@@ -24,6 +24,7 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.protocol import Exchange, Protocol
+from fedrank.core.trees import Json
 from fedrank.deploy.flower.holders import Holders
 from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.deploy.flower.settings import FlowerSettings
@@ -110,7 +111,7 @@ class Tally:
     late: int = 0
     seconds: float = 0.0
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Json]:
         """The tally as a row of ``metrics.jsonl``."""
         return {**asdict(self), "seconds": round(self.seconds, 3)}
 

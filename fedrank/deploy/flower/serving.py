@@ -35,6 +35,7 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
 from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Exchange
+from fedrank.core.trees import Json
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.flower.answers import refuse_extra_messages
 from fedrank.deploy.flower.rounds import HELLO, Log, Network, Rounds, Tally
@@ -147,7 +148,7 @@ class Kept(Log):
             sum(tally.seconds for tally in tallies),
         )  # fmt: skip
 
-    def _measure(self, row: dict[str, Any], state: PyTree) -> None:
+    def _measure(self, row: dict[str, Json], state: PyTree) -> None:
         due = row["round"] % self._config.evaluation.every == 0 or row["round"] == self._config.rounds
         if due:
             scores = self._server.scores(np.asarray(self._server.protocol.weights(state)))

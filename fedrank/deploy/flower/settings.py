@@ -23,6 +23,7 @@ from typing import Any
 from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.fields import setting
+from fedrank.core.trees import Json
 from fedrank.engine.config import RunConfig
 from fedrank.engine.deployment import NodeSettings
 from fedrank.engine.methods import method
@@ -92,7 +93,7 @@ def flat_names(cls: type) -> dict[str, str]:
     }
 
 
-def flatten(config: Any, settings: FlowerSettings | None = None) -> dict[str, Scalar]:
+def flatten(config: RunConfig, settings: FlowerSettings | None = None) -> dict[str, Scalar]:
     """The table of a run; the inverse of :func:`read_run`.
 
     Args:
@@ -124,8 +125,8 @@ def read_run(values: Mapping[str, Scalar]) -> tuple[Any, FlowerSettings]:
     cls = settings_class(str(values.get("protocol", DEFAULT_PROTOCOL)))
     names, hints = flat_names(cls), dict(_leaves(cls))
     own = {f.name.replace("_", "-"): f.name for f in dataclasses.fields(FlowerSettings)}
-    nested: dict[str, Any] = {"seeds": 1}
-    told: dict[str, Any] = {}
+    nested: dict[str, Json] = {"seeds": 1}
+    told: dict[str, Json] = {}
     for flat, value in values.items():
         if flat in own:
             told[own[flat]] = value
@@ -163,7 +164,7 @@ def read_node(values: Mapping[str, Scalar]) -> NodeSettings:
     return from_dict(given, NodeSettings)
 
 
-def about(config: Any) -> dict[str, Any]:
+def about(config: RunConfig) -> dict[str, Json]:
     """The settings that a checkpoint belongs to: all but the run's length, computation and evaluation."""
     return {k: v for k, v in as_dict(config).items() if k not in ("rounds", "budget", "compute", "evaluation")}
 
@@ -178,7 +179,7 @@ def _leaves(cls: type, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield prefix + name, hints[name]
 
 
-def _value(config: Any, name: str) -> Any:
+def _value(config: RunConfig, name: str) -> Any:
     for part in name.split("."):
         config = getattr(config, part)
     return config

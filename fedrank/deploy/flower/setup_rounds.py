@@ -16,6 +16,7 @@ from jaxtyping import Bool, UInt8
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
 from fedrank.core.protocol import Exchange, Protocol
+from fedrank.core.trees import Json
 from fedrank.deploy.flower.holders import Holders
 from fedrank.deploy.flower.messages import Question
 from fedrank.deploy.flower.rounds import HELLO, Log, Network, Rounds, Tally, log
@@ -112,6 +113,6 @@ class SetupRounds(Rounds):
         return rows, arrived
 
 
-def as_rows(tallies: list[Tally]) -> list[dict[str, Any]]:
+def as_rows(tallies: list[Tally]) -> list[dict[str, Json]]:
     """The tallies of a setup as rows of ``metrics.jsonl``, without those of greetings."""
     return [tally.as_json() for tally in tallies if tally.exchange != HELLO]

@@ -23,6 +23,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.trees import Json
 
 #: A whole response must be there after so many timeouts.
 _WHOLE = 6
@@ -46,7 +47,7 @@ class ClientResponse:
     retry_after: float | None = None
     reason: str = ""
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> dict[str, Json]:
         """The JSON object in the body; empty if there is none."""
         try:
             value = json.loads(self.body)

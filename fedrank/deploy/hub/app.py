@@ -23,8 +23,9 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
+from fedrank.core.trees import Json
 from fedrank.deploy.http.app import Hook, HttpApp
 from fedrank.deploy.http.guard import (
     Guard,
@@ -74,7 +75,7 @@ class _Hub(Protocol):
     async def leave(self, device: int) -> bool: ...
     async def close_round(self, empty: bool = False) -> int | None: ...
     async def settled(self, seconds: float) -> View: ...
-    def status(self) -> dict[str, Any]: ...
+    def status(self) -> dict[str, Json]: ...
 
 
 class HubApp(HttpApp):
@@ -253,7 +254,7 @@ class HubApp(HttpApp):
     def _status_json(self) -> HttpResponse:
         return json_response(200, {**self._numbers(), "refused": self.counters.refused()})
 
-    def _numbers(self) -> dict[str, Any]:
+    def _numbers(self) -> dict[str, Json]:
         """The hub's status, with the bytes of models handed out, which only the application counts."""
         status = self._hub.status()
         models = {**status["bytes"], "models": self.counters.payload[self._down]}

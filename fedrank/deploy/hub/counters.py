@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fedrank.core.errors import MissingExtraError
+from fedrank.core.trees import Json
 from fedrank.deploy.http.app import RequestCounts
 
 #: Upper bounds of the histogram of a report's seconds; a last one without bound is added.
@@ -34,7 +35,7 @@ class Counters(RequestCounts):
         MissingExtraError: prometheus-client is not installed.
     """
 
-    def __init__(self, status: Callable[[], dict[str, Any]]):
+    def __init__(self, status: Callable[[], dict[str, Json]]):
         try:
             from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
         except ImportError as error:
@@ -101,7 +102,7 @@ def _counter(name: str, text: str, labels: tuple[str, ...], counts: collections.
     return family
 
 
-def _hub(status: dict[str, Any]) -> Iterator[Any]:
+def _hub(status: dict[str, Json]) -> Iterator[Any]:
     """The hub's status as metrics."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 

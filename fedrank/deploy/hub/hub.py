@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrank.core.errors import RunError
+from fedrank.core.trees import Json
 from fedrank.deploy.hub.devices import Devices, digest_of
 from fedrank.deploy.hub.inbox import Inbox, Job, Stopped, lost
 from fedrank.deploy.hub.learning import reward_of
@@ -222,7 +223,7 @@ class Hub:
             await asyncio.wait_for(self._settled.wait(), seconds)
         return self.view
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Json]:
         """Status for the page and the metrics; see :mod:`fedrank.deploy.hub.tally`."""
         view, gone = self.view, time.monotonic() - self._opened
         counted = list(self._counted) if view.state == "open" else []  # else the tally has them

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
+from fedrank.core.trees import Json
 from fedrank.deploy.terms import AGREED, Agreement, Terms
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import from_dict, read_toml
@@ -110,7 +111,7 @@ class HubSettings(Agreement):
 _LEARNING = ("relay", "learning_rate", "aggregate", "byzantine")
 
 
-def fingerprint(settings: HubSettings, hub: str) -> dict[str, Any]:
+def fingerprint(settings: HubSettings, hub: str) -> dict[str, Json]:
     """The settings that a checkpoint and a log belong to, JSON-able."""
     return {**settings.terms(hub).as_json(), **{name: getattr(settings, name) for name in _LEARNING}}
 

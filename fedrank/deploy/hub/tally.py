@@ -15,6 +15,7 @@ import numpy as np
 
 from fedrank import __version__
 from fedrank.core.privacy_report import BASIC, Unit
+from fedrank.core.trees import Json
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.store import RoundRow, Store
 
@@ -33,13 +34,13 @@ class Tally:
     def __init__(self, settings: HubSettings, store: Store):
         self.settings, self.terms, self.protocol = settings, settings.terms(store.name), settings.protocol()
         self.started = time.time()
-        self._epsilon: dict[str, Any] = {}
+        self._epsilon: dict[str, Json] = {}
         self._messages = store.reports_of_devices()  # of each device, in applied rounds
         self._rows = [row for row in store.rounds() if row.state == "applied"]
         self._all = sum(row.reports or 0 for row in self._rows)
         self._top = max(self._messages.values(), default=0)
         self._account(self._top)  # the first takes a second
-        self._history: list[dict[str, Any]] = _points(self._rows)
+        self._history: list[dict[str, Json]] = _points(self._rows)
 
     def applied(self, row: RoundRow, devices: Any) -> None:
         """Add a round that was applied.
@@ -59,7 +60,7 @@ class Tally:
         """Most counted messages of one device, those of the open round included."""
         return max([self._top, *(self._messages.get(device, 0) + 1 for device in counted)])
 
-    def _account(self, most: int) -> dict[str, Any]:
+    def _account(self, most: int) -> dict[str, Json]:
         """ε of an interaction, of a message, and of a device that sent ``most`` messages."""
         if self._epsilon.get("messages_most") == most:
             return self._epsilon
@@ -80,7 +81,7 @@ class Tally:
 
     def status(
         self, round_: int, state: str, devices: int, counted: Collection[int], seconds_open: float
-    ) -> dict[str, Any]:
+    ) -> dict[str, Json]:
         """What the status page shows; JSON-able.
 
         Args:
@@ -123,13 +124,13 @@ class Tally:
         }
 
 
-def _points(rows: list[RoundRow]) -> list[dict[str, Any]]:
+def _points(rows: list[RoundRow]) -> list[dict[str, Json]]:
     """Points of the curve: one a round, or one for every few rounds where there are many."""
     stride = -(-len(rows) // POINTS) or 1
     return [_point(rows[i : i + stride]) for i in range(0, len(rows), stride)]
 
 
-def _point(rows: list[RoundRow]) -> dict[str, Any]:
+def _point(rows: list[RoundRow]) -> dict[str, Json]:
     known = [row.reward for row in rows if row.reward is not None]
     mean = float(np.mean(known)) if known else None
     halves = [_half(row) for row in rows if row.reward is not None]

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedrank.core.errors import RunError
+from fedrank.core.trees import Json
 from fedrank.deploy.http.client import ClientResponse, PersistentClient
 from fedrank.deploy.platforms.folder import PlatformFolder
 
@@ -53,7 +54,7 @@ class PlatformClient:
         home = PlatformFolder(folder)
         return cls(home.url("application"), home.token("application"), **options)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Json]:
         """State of the platform; ``next`` is the first round whose slate can still be made."""
         return self._asked("GET", "/v1/state").json()
 
@@ -87,14 +88,14 @@ class PlatformClient:
             slot: Slot of the slate that was clicked; None: none was, or it is not known here.
             engagement: Engagement with the clicked item, at least 0.
         """
-        said: dict[str, Any] = {} if slot is None else {"slot": slot, "engagement": float(engagement)}
+        said: dict[str, Json] = {} if slot is None else {"slot": slot, "engagement": float(engagement)}
         self._asked("PUT", f"/v1/outcome/{number}", said)
 
     def close(self) -> None:
         """Close the connection to the platform."""
         self._client.close()
 
-    def _asked(self, method: str, path: str, said: dict[str, Any] | None = None) -> ClientResponse:
+    def _asked(self, method: str, path: str, said: dict[str, Json] | None = None) -> ClientResponse:
         body = None if said is None else json.dumps(said).encode()
         end = time.monotonic() + self._patience
         while True:

@@ -6,9 +6,9 @@ import logging
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any
 
 from fedrank.core.errors import RunError
+from fedrank.core.trees import Json
 from fedrank.deploy.http.client import ClientResponse, PersistentClient
 from fedrank.deploy.platforms.terms import EXCHANGE_PATH, Terms
 
@@ -116,7 +116,7 @@ class Peer:
         answer = self._client.ask("GET", "/v1/platform")
         if answer.status != 200:
             raise ConnectionError(self._refused(answer).reason)
-        said: dict[str, Any] = answer.json()
+        said: dict[str, Json] = answer.json()
         here = {"platform": self._index, "terms": self._terms.fingerprint, "seeded": self._seeded}
         for name, value in here.items():
             if said.get(name) != value:

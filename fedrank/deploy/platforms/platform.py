@@ -33,6 +33,7 @@ import numpy as np
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.protocol import Exchange
+from fedrank.core.trees import Json
 from fedrank.deploy.platforms.key_value_store import KeyValueStore, packed, unpacked
 from fedrank.deploy.platforms.steps import (
     NotYetError,
@@ -232,7 +233,7 @@ class Platform:
         parts = np.split(gone, np.flatnonzero(np.diff(gone) > 1) + 1) if gone.size else []
         return [(int(part[0]), int(part[-1])) for part in parts]
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, Json]:
         """Number, terms and state of the platform, for its coordinator and its application."""
         return {
             "platform": self.index,

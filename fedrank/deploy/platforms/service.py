@@ -31,6 +31,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from fedrank.core.trees import Json
 from fedrank.deploy.http.app import HttpApp, RequestCounts
 from fedrank.deploy.http.guard import Guard, Secret, bearer, number_of
 from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response, refusal
@@ -234,7 +235,7 @@ class OwnApp(PlatformApp):
         return HttpResponse(204, b"", NO_STORE, content_type=None)
 
 
-def _json(body: bytes) -> dict[str, Any] | None:
+def _json(body: bytes) -> dict[str, Json] | None:
     try:
         said = json.loads(body)
     except (ValueError, RecursionError):

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from fedrank.core.errors import DataError
+from fedrank.core.trees import Json
 from fedrank.silos.data.values import as_codes, as_number
 
 _SHOWN = 5
@@ -34,7 +35,7 @@ class Coding:
     label: str = ""
     positive: str = ""
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Json]:
         """The coding as JSON can hold it."""
         return {
             "levels": {name: list(levels) for name, levels in self.levels.items()},
@@ -45,7 +46,7 @@ class Coding:
         }
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Coding:
+    def from_json(cls, value: Mapping[str, Json]) -> Coding:
         """The inverse of :meth:`as_json`."""
         return cls(
             levels={name: tuple(levels) for name, levels in value["levels"].items()},

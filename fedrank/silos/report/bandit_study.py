@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.trees import Json
 from fedrank.engine.progress import Listener
 from fedrank.engine.settings import from_dict
 from fedrank.engine.study import Study
@@ -27,7 +28,7 @@ from fedrank.silos.build import SiloExperiment, build_silos
 _WHISKER = 1.5
 
 
-def grid_results(study: Study, fraction: float, listener: Listener) -> tuple[tuple[Table, ...], dict[str, Any]]:
+def grid_results(study: Study, fraction: float, listener: Listener) -> tuple[tuple[Table, ...], dict[str, Json]]:
     """Every setting of a table of rules: performance as the thesis chose it and chosen on validation, messages, arms.
 
     The study's ``settings`` hold ``rules``, rows as :func:`fedrank.silos.bandit_grid.cells` takes them.
@@ -78,7 +79,7 @@ def grid_results(study: Study, fraction: float, listener: Listener) -> tuple[tup
     return (Table(study.title, columns, tuple(rows), notes),), figures
 
 
-def reference_results(study: Study, fraction: float, listener: Listener) -> tuple[tuple[Table, ...], dict[str, Any]]:
+def reference_results(study: Study, fraction: float, listener: Listener) -> tuple[tuple[Table, ...], dict[str, Json]]:
     """Figure 13: increments of arms that are held fixed, over the target's own model and over the last round.
 
     The study's ``settings`` hold ``arms``, codes such as ``"0110"``.
@@ -95,7 +96,7 @@ def reference_results(study: Study, fraction: float, listener: Listener) -> tupl
     rows, points = [], []
     for i, one in enumerate(codes):
         label = name(members[known.index(one)], experiment.names, experiment.targets[0])
-        row: dict[str, Any] = {"arm": one, "silos": label}
+        row: dict[str, Json] = {"arm": one, "silos": label}
         for against, played in parts.items():
             values = played.increments[i][..., known.index(one)]
             seen = values[np.isfinite(values)]

@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 
+from fedrank.core.trees import Json
 from fedrank.report import describe, figures
 from fedrank.report.charts import alt
 from fedrank.report.run import Run
@@ -254,14 +255,14 @@ def _colours(arms: list[Arm]) -> dict[str, str]:
 
 def _cells(silos: Silos) -> tuple[pl.DataFrame, float]:
     """One row for each cell of the matrix with its text, and the largest absolute value."""
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, Json]] = []
     for target in silos.targets:
         found = silos.findings.get(target)
         helpers = {h.name: h for h in found.helpers} if found else {}
         for name in silos.names:
             one = helpers.get(name)
             value = one.difference.mean if one and one.difference else None
-            row: dict[str, Any] = {"target": target, "helper": name, "value": value, "text": ""}
+            row: dict[str, Json] = {"target": target, "helper": name, "value": value, "text": ""}
             row["note"] = f"{name} for {target}: not compared"
             if one is not None and value is not None:
                 row["text"] = f"{SYMBOLS[one.verdict]} {value:+.3f}".replace("-", "−")

@@ -11,10 +11,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
+from fedrank.core.trees import Json
 from fedrank.report.files import checked, json_object, parquet
 from fedrank.report.statistics import Interval
 
@@ -74,7 +74,7 @@ class Helper:
     verdict: str
     p: float | None
     unit: str
-    inverted: Mapping[str, Any] | None
+    inverted: Mapping[str, Json] | None
     shapley: Interval | None
 
     @property
@@ -122,13 +122,13 @@ class Silos:
     targets: tuple[str, ...]
     rule: str
     arms: Mapping[str, tuple[Arm, ...]]
-    rows: Mapping[str, Mapping[str, Any]]
+    rows: Mapping[str, Mapping[str, Json]]
     generated: bool
     notes: tuple[str, ...] = ()
     undefined: tuple[str, ...] = ()
     plays: pl.DataFrame | None = None
     findings: Mapping[str, Findings] = field(default_factory=dict)
-    evidence: Mapping[str, Any] = field(default_factory=dict)
+    evidence: Mapping[str, Json] = field(default_factory=dict)
 
     @property
     def one_class(self) -> list[str]:
@@ -193,14 +193,14 @@ def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:
     )
 
 
-def _arms(raw: Mapping[str, Any]) -> dict[str, tuple[Arm, ...]]:
+def _arms(raw: Mapping[str, Json]) -> dict[str, tuple[Arm, ...]]:
     return {
         str(target): tuple(Arm(str(a["code"]), str(a["name"]), tuple(map(bool, a["members"]))) for a in some)
         for target, some in (raw.get("arms") or {}).items()
     }
 
 
-def _findings(raw: Mapping[str, Any], has_arms: bool) -> Findings:
+def _findings(raw: Mapping[str, Json], has_arms: bool) -> Findings:
     if not has_arms:
         raw = {"silos": {}, "played": {}, **raw}
     against = {}
@@ -211,7 +211,7 @@ def _findings(raw: Mapping[str, Any], has_arms: bool) -> Findings:
     return Findings(helpers, {str(c): float(v) for c, v in raw["played"].items()}, against)
 
 
-def _helper(name: str, raw: Mapping[str, Any]) -> Helper:
+def _helper(name: str, raw: Mapping[str, Json]) -> Helper:
     n, verdict = int(raw["n"]), str(raw["verdict"])
     if verdict not in VERDICTS:
         raise ValueError(f"verdict of {name} is {verdict!r}, not one of {', '.join(VERDICTS)}")
@@ -227,7 +227,7 @@ def _helper(name: str, raw: Mapping[str, Any]) -> Helper:
     )
 
 
-def _interval(raw: Mapping[str, Any] | None) -> Interval | None:
+def _interval(raw: Mapping[str, Json] | None) -> Interval | None:
     if raw is None or raw["mean"] is None or math.isnan(raw["mean"]):
         return None
     low, high = (None if raw.get(k) is None or math.isnan(raw[k]) else float(raw[k]) for k in ("low", "high"))

@@ -11,6 +11,7 @@ import polars as pl
 from typing_extensions import override
 
 from fedrank.core.errors import RunError
+from fedrank.core.trees import Json
 from fedrank.report import describe
 from fedrank.report.files import parquet
 from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Shown
@@ -51,7 +52,7 @@ class SilosShown(Shown):
     }
 
     @override
-    def read(self, folder: Path, config: Mapping[str, Any], *, finished: bool) -> Any:
+    def read(self, folder: Path, config: Mapping[str, Json], *, finished: bool) -> Any:
         return read_silos(folder, finished=finished, expected=config.get("protocol") == "bandit-fedavg")
 
     @override
@@ -192,7 +193,7 @@ class SilosShown(Shown):
         return out
 
     @override
-    def for_machines(self, run: Run) -> dict[str, Any]:
+    def for_machines(self, run: Run) -> dict[str, Json]:
         told = {"silos": run.details.names, "targets": run.details.targets, "warnings": page.warnings(run)}
         return {name: to_json(value) for name, value in {**told, "evidence": run.details.evidence}.items()}
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fedrank.core.trees import Json
 from fedrank.report.attack import write_attack_page
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.opening import Number, Opening
@@ -89,7 +90,7 @@ def table(leaks: Sequence[Leak]) -> Table:
     )
     rows = []
     for one in leaks:
-        named: dict[str, Any] = {"mode": one.mode, "attacker": one.attacker, "secret": one.secret, "means": one.means}
+        named: dict[str, Json] = {"mode": one.mode, "attacker": one.attacker, "secret": one.secret, "means": one.means}
         for key, value in one.measures.items():
             if math.isfinite(value.mean):
                 known = math.isfinite(value.low)

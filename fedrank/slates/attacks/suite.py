@@ -10,10 +10,10 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from fedrank.core.trees import Json
 from fedrank.metrics.returns import MeanInterval, mean_interval
 from fedrank.privacy.calibration import laplace_scale
 from fedrank.privacy.noise.values import ValueNoise
@@ -87,7 +87,7 @@ class Leak:
             f"{m['blind'].mean:.3g}; {_percent(m['exact'].mean)} to a part in a hundred"
         )
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Json]:
         """For programs; what is not a number is null."""
         measures = {
             name: {end: None if math.isnan(value) else value for end, value in interval._asdict().items()}

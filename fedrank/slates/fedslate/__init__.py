@@ -59,7 +59,6 @@ platforms' own (``settings.noise``) is added before summing and protects values 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -68,6 +67,7 @@ from typing_extensions import override
 
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
+from fedrank.core.trees import Json
 from fedrank.slates.fedslate.acting import Look, Recommend
 from fedrank.slates.fedslate.environment import GreedyPolicy
 from fedrank.slates.fedslate.learning import Batch, CompareToTargets, CopyToTargets, FormTargets, Step
@@ -180,7 +180,7 @@ class FedSlate(PlatformProtocol):
         return self.settings.feedback
 
     @override
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Json]:
         s = self.settings
         return {
             "network": f"{type(s.local).__name__} a platform, joined by {type(s.head).__name__}",

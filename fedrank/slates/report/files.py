@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from fedrank.core.trees import Json
 from fedrank.report.files import checked, json_object
 from fedrank.report.statistics import Interval
 from fedrank.slates.fedslate_2024 import FAULTS
@@ -104,7 +104,7 @@ class SlateRun:
     protocol: str
     mode: str
     faults: tuple[str, ...]
-    world: Mapping[str, Any]
+    world: Mapping[str, Json]
     stay: int
     users: int
     every: int
@@ -187,7 +187,7 @@ class SlateRun:
         return {name: mark.values[measure].mean for name, mark in found if mark and measure in mark.values}
 
 
-def read_slates(folder: Path, config: Mapping[str, Any], *, finished: bool) -> SlateRun | None:
+def read_slates(folder: Path, config: Mapping[str, Json], *, finished: bool) -> SlateRun | None:
     """Read what a run of platforms wrote, or None if this is no such run.
 
     Args:
@@ -212,12 +212,12 @@ def read_slates(folder: Path, config: Mapping[str, Any], *, finished: bool) -> S
     return checked(file, what, lambda: _made(raw, marks, given, needed=finished))
 
 
-def _marks(raw: Mapping[str, Any], names: Sequence[str], seeds: Sequence[int]) -> tuple[PolicyBaseline, ...]:
+def _marks(raw: Mapping[str, Json], names: Sequence[str], seeds: Sequence[int]) -> tuple[PolicyBaseline, ...]:
     measures = (ENGAGEMENT, *(f"{ENGAGEMENT} ({name})" for name in names))
     return tuple(_mark(one, measures, seeds) for one in raw.get("baselines", ()))
 
 
-def _mark(raw: Mapping[str, Any], measures: Sequence[str], seeds: Sequence[int]) -> PolicyBaseline:
+def _mark(raw: Mapping[str, Json], measures: Sequence[str], seeds: Sequence[int]) -> PolicyBaseline:
     runs: dict[str, dict[int, float]] = {}
     rows = [[float(value) for value in row] for row in raw.get("runs") or ()]
     if rows and len(rows) != len(seeds):
@@ -235,7 +235,7 @@ def _mark(raw: Mapping[str, Any], measures: Sequence[str], seeds: Sequence[int])
 
 
 def _made(
-    raw: Mapping[str, Any], marks: tuple[PolicyBaseline, ...], given: tuple[str, ...], *, needed: bool
+    raw: Mapping[str, Json], marks: tuple[PolicyBaseline, ...], given: tuple[str, ...], *, needed: bool
 ) -> SlateRun:
     found = raw["results"] if needed else raw.get("results") or {}
     names, feedback = tuple(map(str, raw["platforms"])), tuple(map(bool, raw["feedback"]))
@@ -271,10 +271,10 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(some)} and {last}" if some else last
 
 
-def _threshold(raw: Mapping[str, Any]) -> Threshold:
+def _threshold(raw: Mapping[str, Json]) -> Threshold:
     return Threshold(float(raw["level"]), tuple(None if one is None else float(one) for one in raw["episodes"]))
 
 
-def _interval(raw: Mapping[str, Any]) -> Interval:
+def _interval(raw: Mapping[str, Json]) -> Interval:
     low, high = (None if raw.get(end) is None else float(raw[end]) for end in ("low", "high"))
     return Interval(float(raw["value"]), low, high)

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from typing_extensions import override
 
+from fedrank.core.trees import Json, flat
 from fedrank.report import describe
 from fedrank.report.run import SETTING_NAMES, Line, Page, Run, Shown
 from fedrank.report.tables import Table, to_json
@@ -43,7 +44,7 @@ class SlatesShown(Shown):
     }
 
     @override
-    def read(self, folder: Path, config: Mapping[str, Any], *, finished: bool) -> SlateRun | None:
+    def read(self, folder: Path, config: Mapping[str, Json], *, finished: bool) -> SlateRun | None:
         return read_slates(folder, config, finished=finished)
 
     @override
@@ -138,11 +139,11 @@ class SlatesShown(Shown):
 
     @override
     def data_settings(self, run: Run) -> list[str]:
-        return [key for key, _ in describe.flat(run.config) if key.startswith("world.")]
+        return [key for key, _ in flat(run.config) if key.startswith("world.")]
 
     @override
     def baselines_depend_on(self, run: Run) -> list[str]:
-        return [key for key, _ in describe.flat(run.config) if key.startswith("world.")]
+        return [key for key, _ in flat(run.config) if key.startswith("world.")]
 
     @override
     def bytes_moved(self, run: Run) -> np.ndarray:
@@ -170,7 +171,7 @@ class SlatesShown(Shown):
         return [(self.final(run), ("who", "value", "random", "regret")), *map(Line, tables.verdicts(run))]
 
     @override
-    def for_machines(self, run: Run) -> dict[str, Any]:
+    def for_machines(self, run: Run) -> dict[str, Json]:
         made = {
             "policies": tables.policies_table(run),
             "crossed": tables.crossed_table(run),

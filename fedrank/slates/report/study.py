@@ -8,8 +8,8 @@ What a paper prints goes into ``expected.json`` as for any study. An entry whose
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from fedrank.core.trees import Json
 from fedrank.engine.study import Paper, Study, expected_value
 from fedrank.engine.variations import Variation
 from fedrank.report.run import Run
@@ -45,7 +45,7 @@ def legacy_table(paper: Paper, study: Study, runs: Sequence[tuple[str, Variation
         study: Which table or figure.
         runs: Label, variation and run.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, Json]] = []
     for label, variation, run in runs:
         for name, ours in run.details.legacy.items():
             still = fixed(run.details, name, run.details.users)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics as exact
-from typing import Any
 
 from fedrank.core.ledger import Ledger
+from fedrank.core.trees import Json
 from fedrank.report import describe, words
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
@@ -114,11 +114,11 @@ def policies_table(run: Run) -> Table | None:
     if not known:
         return None
     measures = slates.measures[:_MOST_COLUMNS]
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, Json]] = []
     for name in known:
         mark = slates.mark(name)
         assert mark is not None
-        row: dict[str, Any] = {"policy": name}
+        row: dict[str, Json] = {"policy": name}
         for i, measure in enumerate(measures):
             row |= {f"v{i}": _over_users(mark, measure), f"d{i}": against(run, measure, name)}
         rows.append(row)

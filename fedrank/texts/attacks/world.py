@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int32, Integer
 from scipy.sparse import csr_array
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.trees import Json
 from fedrank.texts.sketch import Hashes, SketchShape, encode, hash_terms
 
 #: Occurrences in a generated document.
@@ -56,7 +57,7 @@ class Finding:
     words: str
     control: bool = False
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Json]:
         """The finding as plain values."""
         return asdict(self)
 

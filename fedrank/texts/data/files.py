@@ -18,9 +18,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from fedrank.core.errors import DataError, FormatError, MissingDataError
+from fedrank.core.trees import Json
 from fedrank.data.lines import unpacked
 from fedrank.texts.data.collection import Judgement, Texts, texts_of
 from fedrank.texts.data.trec import qrels
@@ -123,7 +123,7 @@ def _judgement_files(folder: Path, needed: bool) -> list[Path]:
     return files
 
 
-def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _objects(path: Path) -> Iterator[tuple[int, dict[str, Json]]]:
     """Each line that is not blank, as an object."""
     for line, raw in enumerate(unpacked(path), start=1):
         if not raw.strip():
@@ -145,7 +145,7 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield line, row
 
 
-def _id(row: dict[str, Any], path: Path, line: int) -> str:
+def _id(row: dict[str, Json], path: Path, line: int) -> str:
     key = row.get("id", row.get("_id"))
     if isinstance(key, bool) or not isinstance(key, str | int):
         raise FormatError(f"expected an id (id or _id) that is text or a whole number, got {key!r}.", path, line)
@@ -155,7 +155,7 @@ def _id(row: dict[str, Any], path: Path, line: int) -> str:
     return key
 
 
-def _text(row: dict[str, Any], keys: tuple[str, ...], path: Path, line: int, needed: bool = True) -> str:
+def _text(row: dict[str, Json], keys: tuple[str, ...], path: Path, line: int, needed: bool = True) -> str:
     key = next((key for key in keys if row.get(key) is not None), None)
     if key is None:
         if needed:

@@ -10,11 +10,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from fedrank.core.errors import RunError
+from fedrank.core.trees import Json
 from fedrank.report.files import checked, json_object, parquet
 
 #: Columns of ``methods.parquet`` and their types.
@@ -127,8 +127,8 @@ class TextRun:
     measure: str
     decisions: tuple[Decision, ...]
     mode: str
-    sketch: Mapping[str, Any]
-    statistics: Mapping[str, Any]
+    sketch: Mapping[str, Json]
+    statistics: Mapping[str, Json]
     z1: int | None
     decoys: str | None
     allowed: int | None
@@ -263,7 +263,7 @@ def _methods(file: Path, measures: list[str]) -> pl.DataFrame:
     return frame.sort(place, maintain_order=True)
 
 
-def _made(raw: Mapping[str, Any], methods: pl.DataFrame, measure: str, decisions: tuple[Decision, ...]) -> TextRun:
+def _made(raw: Mapping[str, Json], methods: pl.DataFrame, measure: str, decisions: tuple[Decision, ...]) -> TextRun:
     mode = str(raw["mode"])
     if mode not in MODES:
         raise ValueError(f"mode is {mode!r}, not one of {', '.join(MODES)}")
@@ -289,7 +289,7 @@ def _made(raw: Mapping[str, Any], methods: pl.DataFrame, measure: str, decisions
     )
 
 
-def _silo(raw: Mapping[str, Any], words: int | None) -> TextSilo:
+def _silo(raw: Mapping[str, Json], words: int | None) -> TextSilo:
     answered = raw.get("answered")
     return TextSilo(
         name=str(raw["name"]),
@@ -303,7 +303,7 @@ def _silo(raw: Mapping[str, Any], words: int | None) -> TextSilo:
     )
 
 
-def _decision(raw: Mapping[str, Any]) -> Decision:
+def _decision(raw: Mapping[str, Json]) -> Decision:
     numbers = {name: math.nan if raw[name] is None else float(raw[name]) for name in ("vali", "test", "kept")}
     against = str(raw.get("against", LOCAL))
     return Decision(
@@ -311,7 +311,7 @@ def _decision(raw: Mapping[str, Any]) -> Decision:
     )
 
 
-def _by_seed(raw: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+def _by_seed(raw: Mapping[str, Json]) -> dict[str, tuple[float, ...]]:
     """Finite numbers only: no count has an error where no document of another silo holds a word."""
     numbers = {str(k): [float(v) for v in values if v is not None] for k, values in raw.items()}
     return {name: tuple(v for v in values if math.isfinite(v)) for name, values in numbers.items()}

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fedrank.core.trees import Json
 from fedrank.report import describe
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, mean_interval
@@ -85,7 +86,7 @@ def gate_table(run: Run) -> Table | None:
         for key in ("test", "kept")
     }
     adopted = sum(one.adopted for one in texts.decisions)
-    everyone: dict[str, Any] = {
+    everyone: dict[str, Json] = {
         "silo": "all",
         "against": against(texts.decisions),
         "adopts": f"{adopted} of {len(texts.decisions)}",

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from typing_extensions import override
 
+from fedrank.core.trees import Json
 from fedrank.report import describe
 from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Shown
 from fedrank.report.tables import Table, to_json
@@ -38,7 +39,7 @@ class TextsShown(Shown):
     }
 
     @override
-    def read(self, folder: Path, config: Mapping[str, Any], *, finished: bool) -> Any:
+    def read(self, folder: Path, config: Mapping[str, Json], *, finished: bool) -> Any:
         evaluation = config.get("evaluation")
         measures = evaluation.get("measures") if isinstance(evaluation, Mapping) else None
         names = [str(name) for name in measures] if isinstance(measures, list) else []
@@ -162,7 +163,7 @@ class TextsShown(Shown):
         return [*out, *map(Line, verdicts(run))]
 
     @override
-    def for_machines(self, run: Run) -> dict[str, Any]:
+    def for_machines(self, run: Run) -> dict[str, Json]:
         warned = privacy.warning(run)
         made = {
             "search": tables.search_table(run),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import polars as pl
 
+from fedrank.core.trees import Json
 from fedrank.report import describe, words
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, difference, mean_interval
@@ -89,7 +89,7 @@ def methods_table(run: Run) -> Table:
     measures = texts.measures("own")
     rows = []
     for method in _having(texts, "own"):
-        row: dict[str, Any] = {
+        row: dict[str, Json] = {
             "method": method,
             "gain": None if method == LOCAL else gain(run, method),
             "lead": None if method == BM25 else lead(run, method, BM25),
@@ -165,7 +165,7 @@ def silos_table(run: Run) -> Table:
     methods = _having(texts, "own")
     rows = []
     for silo in texts.names:
-        row: dict[str, Any] = {
+        row: dict[str, Json] = {
             "silo": silo,
             "gain": gain(run, silo=silo),
             "lead": lead(run, FEDERATED, BM25, silo=silo),

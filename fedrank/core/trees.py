@@ -1,0 +1,39 @@
+"""Nested dictionaries, as JSON and TOML have them: settings, results, what parts say about themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+#: A value of JSON or TOML: text, a number, true or false, null, a list or a dictionary of such. Who reads one knows
+#: what it holds; static types cannot.
+Json: TypeAlias = Any
+
+
+def flat(values: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, Json]]:
+    """The values of nested dictionaries with dotted keys, in order.
+
+    >>> dict(flat({"rounds": 3, "privacy": {"p": 0.9}}))
+    {'rounds': 3, 'privacy.p': 0.9}
+    """
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def nested(values: Mapping[str, Json]) -> dict[str, Json]:
+    """Nested dictionaries from values with dotted keys: the inverse of :func:`flat`.
+
+    >>> nested({"rounds": 3, "privacy.p": 0.9})
+    {'rounds': 3, 'privacy': {'p': 0.9}}
+    """
+    out: dict[str, Json] = {}
+    for name, value in values.items():
+        *path, last = name.split(".")
+        table = out
+        for part in path:
+            table = table.setdefault(part, {})
+        table[last] = value
+    return out

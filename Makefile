@@ -61,7 +61,7 @@ test-platforms: $(VENV)/.stamp-dev ## run two platforms, their coordinator and t
 
 test-torch: $(VENV)/.stamp-dev $(TORCH)/.stamp ## run the tests that need PyTorch, which is large and goes into a folder of its own (minutes)
 	@PYTHONPATH=$(TORCH) $(BIN)/python -m pytest -q -k pytorch tests/ranking/law/test_own_rankers.py \
-	  tests/engine/law/test_models.py $(ARGS)
+	  tests/engine/law/test_models.py tests/docs/test_programs.py $(ARGS)
 
 test-release: $(VENV)/.stamp-dev ## build what is released, install it into empty environments, run the README there (an hour)
 	@$(BIN)/python -m pytest -m "slow or minutes" tests/release $(ARGS)

@@ -169,7 +169,7 @@ class Model(abc.ABC):
             ModelError: It is the same for all parties.
             UnknownNameError: There is no such party.
         """
-        raise ModelError(f"a {type(self).__name__} is the same for all parties; leave the party {name!r} out.")
+        raise ModelError(f"there is one {type(self).__name__} here, for whoever uses it; leave the party {name!r} out.")
 
     @property
     def n_features(self) -> int:

@@ -89,6 +89,11 @@ class SlateModel(Model):
         platforms, choices = ({n: parts.tensors[f"{kind} {n}"] for n in names} for kind in ("platform", "choice"))
         return cls(protocol.settings, parts.tensors["federated"], platforms, choices, config, parts.about)
 
+    @property
+    def n_candidates(self) -> int:
+        """Number of candidates that a platform values at once."""
+        return self.settings.world.candidates
+
     @override
     def layers(self) -> tuple[Layer, ...]:
         raise ModelError(
@@ -128,7 +133,7 @@ class SlateModel(Model):
             DataError: There are not as many candidates as the networks are made for.
         """
         found = np.asarray(documents)
-        n = self.settings.world.candidates
+        n = self.n_candidates
         if found.shape != (n,) or found.dtype.kind not in "fiub" or not np.isfinite(found).all():
             raise DataError(f"documents must be {n} finite numbers, one a candidate, got shape {found.shape}.")
         numbers = {"observed": observed, "smooth": smooth, "consumed": consumed, "engaged": engaged}
@@ -208,7 +213,7 @@ class SlateModel(Model):
         return self._repeated(jnp.asarray(self.platforms[self._platform(platform)]))
 
     def _others(self, others: Any) -> Float[Array, " candidates"]:
-        n = self.settings.world.candidates
+        n = self.n_candidates
         if others is None:
             if not (self.settings.silent or self.settings.platforms == 1):
                 raise DataError("others must be the mean of the other platforms' own_values; the networks join them.")

@@ -18,8 +18,8 @@ attack = {"kind": "inverted-metric", "share": 0.3}
 rows = []
 for name, settings in {
     "nobody lies": {},
-    "three in ten lie, mean": {"attack": attack},
-    "three in ten lie, median of means": {"attack": attack, "aggregate": "median-of-means"},
+    "they lie, mean": {"attack": attack},
+    "they lie, median of means": {"attack": attack, "aggregate": "median-of-means"},
 }.items():
     result = fedrank.run("foltr-es", clients=400, rounds=40, seeds=3, evaluation__every=10, **settings)
     test = result.final.filter(split="test", measure="nDCG@10")

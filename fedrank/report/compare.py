@@ -20,6 +20,7 @@ from typing import Any
 from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json, flat
 from fedrank.report import describe, figures, sentences, svg, tables
+from fedrank.report.charts import Chart
 from fedrank.report.compare_opening import comparison_opening
 from fedrank.report.html import Html, document, h, join, section
 from fedrank.report.load import load
@@ -272,7 +273,7 @@ def write_comparison(
     out: str | os.PathLike[str],
     *,
     opening: Opening | None = None,
-    charts: Mapping[str, Any] | None = None,
+    charts: Mapping[str, Chart] | None = None,
     before: Sequence[Html] = (),
     hidden: Sequence[str] = (),
 ) -> Path:
@@ -371,7 +372,7 @@ def _names(runs: dict[str, Run]) -> str:
     return ", ".join(names) if len(names) <= 6 else f"{names[0]}, {names[1]} and {len(names) - 2} more; all are below"
 
 
-def _charts(runs: dict[str, Run]) -> dict[str, Any]:
+def _charts(runs: dict[str, Run]) -> dict[str, Chart]:
     """Expected reward of the runs on the same data with the same users: other users are another question."""
     groups: dict[tuple[str, str], dict[str, Run]] = {}
     for label, run in runs.items():
@@ -413,7 +414,7 @@ def _short_labels(runs: dict[str, Run]) -> dict[str, Run]:
     return {short[label]: run for label, run in runs.items()}
 
 
-def _curves(charts: dict[str, Any], runs: dict[str, Run]) -> Html:
+def _curves(charts: dict[str, Chart], runs: dict[str, Run]) -> Html:
     if not charts:
         return h("p", "The runs have no measure in common that can be drawn.", class_="note")
     drawn = [

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from typing_extensions import override
 
 from fedrank.report import describe, figures, sections, sentences, svg, tables, words
+from fedrank.report.charts import Chart
 from fedrank.report.html import Html, h, join, tile
 from fedrank.report.opening import Number, Opening
 from fedrank.report.run import Page, Run, Section, Shown
@@ -87,7 +88,7 @@ class CurvesShown(Shown):
         return tuple(number for number in numbers if number is not None)
 
     @override
-    def charts(self, run: Run) -> dict[str, Any]:
+    def charts(self, run: Run) -> dict[str, Chart]:
         leading, out = leading_measure(run), {}
         if leading is not None and leading[0] != "online":
             split, measure = leading
@@ -99,7 +100,7 @@ class CurvesShown(Shown):
         }
 
     @override
-    def page(self, run: Run, charts: Mapping[str, Any]) -> Page:
+    def page(self, run: Run, charts: Mapping[str, Chart]) -> Page:
         final, shown = self.final(run), offline_measures(run)[:MOST_CHARTS]
         return Page(
             self.opening_of(run),
@@ -188,7 +189,7 @@ def _tiles(run: Run, final: tables.Table) -> list[Html]:
     return out
 
 
-def _curves(run: Run, charts: Mapping[str, Any], shown: list[str], opened: str) -> Html:
+def _curves(run: Run, charts: Mapping[str, Chart], shown: list[str], opened: str) -> Html:
     """The figures but the one that the page opens with."""
     overs = [over for over in _online_axes(run) if f"online-{over}" != opened]
     names = {"interactions": "by interactions", "bytes": "by bytes sent", "epsilon": "by ε spent"}

@@ -9,10 +9,10 @@ import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from fedrank.core.errors import RunError
 from fedrank.report import figures, svg
+from fedrank.report.charts import Chart
 from fedrank.report.html import document, h, section
 from fedrank.report.load import load
 from fedrank.report.opening import head
@@ -49,7 +49,7 @@ def write_page(run: Run | str | os.PathLike[str], out: str | os.PathLike[str] | 
     return file
 
 
-def html_of(run: Run, charts: Mapping[str, Any]) -> str:
+def html_of(run: Run, charts: Mapping[str, Chart]) -> str:
     """The page of a run as one HTML document; ``charts`` as :meth:`~fedrank.report.run.Shown.charts` returns them."""
     page = run.shown.page(run, charts)
     opening = page.opening

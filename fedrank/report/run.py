@@ -18,6 +18,7 @@ import polars as pl
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.trees import Json
+from fedrank.report.charts import Chart
 from fedrank.report.html import Html
 from fedrank.report.opening import Opening
 
@@ -395,11 +396,11 @@ class Shown(abc.ABC):
     # --------------------------------------------------------------------------------------------------- page, terminal
 
     @abc.abstractmethod
-    def charts(self, run: Run) -> dict[str, Any]:
+    def charts(self, run: Run) -> dict[str, Chart]:
         """All figures of the page by name, which is also that of the PNG: letters, digits and hyphens."""
 
     @abc.abstractmethod
-    def page(self, run: Run, charts: Mapping[str, Any]) -> Page:
+    def page(self, run: Run, charts: Mapping[str, Chart]) -> Page:
         """The page; ``charts`` as :meth:`charts` returns them."""
 
     @abc.abstractmethod

@@ -15,7 +15,7 @@ import polars as pl
 
 from fedrank.engine.search import Trial, best
 from fedrank.report import describe, figures, tables
-from fedrank.report.charts import alt
+from fedrank.report.charts import Chart, alt
 from fedrank.report.compare import MOST_CURVES, write_comparison
 from fedrank.report.figures import INK, MUTED, OKABE_ITO, styled
 from fedrank.report.html import h, section
@@ -136,7 +136,7 @@ def write_search(trials: Sequence[Trial], called: str, out: str | os.PathLike[st
         (trial for trial in trials if trial.value is not None),
         key=lambda trial: (trial.value or 0.0) * (1 if minimise else -1),
     )
-    charts: Mapping[str, Any] = {PROGRESS: progress_figure(trials, called, minimise=minimise)}
+    charts: Mapping[str, Chart] = {PROGRESS: progress_figure(trials, called, minimise=minimise)}
     table = tables.to_html(trials_table(trials, called))
     note = h(
         "p", f"The sections below show the best {min(len(ordered), MOST_CURVES)} trials, the best first.", class_="note"

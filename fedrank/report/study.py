@@ -14,6 +14,7 @@ from fedrank.engine.study import Paper, Study, expected_value, named_measure
 from fedrank.engine.variations import Variation
 from fedrank.report import describe, figures, svg, tables
 from fedrank.report.budget import budget_table
+from fedrank.report.charts import Chart
 from fedrank.report.compare import privacy_table
 from fedrank.report.html import Html, document, h, section
 from fedrank.report.opening import Number, Opening, head
@@ -41,7 +42,7 @@ class StudyRuns:
     fraction: float = 1.0
     tables: tuple[Table, ...] = ()
     missing: str = ""
-    charts: Mapping[str, Any] = field(default_factory=dict)
+    charts: Mapping[str, Chart] = field(default_factory=dict)
 
 
 def table(paper: Paper, shown: StudyRuns) -> Table:
@@ -100,7 +101,7 @@ def table(paper: Paper, shown: StudyRuns) -> Table:
     return Table(study.title, tuple(columns), tuple(rows), tuple(_notes(paper, shown)))
 
 
-def charts(shown: StudyRuns) -> dict[str, Any]:
+def charts(shown: StudyRuns) -> dict[str, Chart]:
     """The study's curves by name: a figure for each value of its panels and each pooled value."""
     study = shown.study
     split_by = (*study.panels, *study.pool)
@@ -221,7 +222,7 @@ def _label(variation: Variation) -> str:
     return str(variation.where.get("case") or variation.name)
 
 
-def _section(paper: Paper, shown: StudyRuns, drawn: Mapping[str, Any]) -> Html:
+def _section(paper: Paper, shown: StudyRuns, drawn: Mapping[str, Chart]) -> Html:
     study = shown.study
     pictures = [svg.figure(chart, name, _described(name)) for name, chart in drawn.items()]
     return section(

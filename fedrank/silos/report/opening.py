@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from fedrank.report import describe, sections, sentences
+from fedrank.report.charts import Chart
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.opening import Number, Opening
 from fedrank.report.run import Run
@@ -47,7 +47,7 @@ def opening_of(run: Run, harmful: Sequence[str]) -> Opening:
     return Opening(title, sentence + sentences.closing(run), (*numbers[: 4 - len(costs)], *costs), *chart)
 
 
-def chart(run: Run) -> Any | None:
+def chart(run: Run) -> Chart | None:
     """Levels of the ways of training of one target, or gains over training alone of several; None without values."""
     levels = _levels(run)
     if not levels:

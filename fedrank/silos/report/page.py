@@ -8,9 +8,9 @@ were played and why, final values, what left the silos, and everything needed to
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from fedrank.report import describe, sections, sentences, svg, tables
+from fedrank.report.charts import Chart
 from fedrank.report.html import Html, h, join, tile
 from fedrank.report.run import Page, Run, Section
 from fedrank.report.statistics import Interval, mean_interval
@@ -30,11 +30,11 @@ _OVERS = {"interactions": "by messages", "bytes": "by bytes sent"}
 _AGAINST = {"alone": "target alone", "everyone": "everyone (federated averaging)"}
 
 
-def charts(run: Run) -> dict[str, Any]:
+def charts(run: Run) -> dict[str, Chart]:
     """All figures of the page by name, which is also that of the PNG: letters, digits and hyphens."""
     silos, measure = _silos(run), silo_figures.measured_by(run)
     first = opening_chart(run)
-    out: dict[str, Any] = {} if first is None else {CHART: first}
+    out: dict[str, Chart] = {} if first is None else {CHART: first}
     if len(silos.targets) > 1 and silos.compared:
         out["who-helps-whom"] = silo_figures.matrix_figure(run)
     for i, target in enumerate(silos.targets[:MOST_TARGETS]):
@@ -52,7 +52,7 @@ def charts(run: Run) -> dict[str, Any]:
     return out
 
 
-def page(run: Run, drawn: Mapping[str, Any]) -> Page:
+def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
     """The page as data.
 
     Args:
@@ -163,7 +163,7 @@ def _warning(run: Run) -> Html | None:
     return h("div", h("strong", title), items, advice, class_="warning", role="note", aria_label="Warning")
 
 
-def _helps(run: Run, drawn: Mapping[str, Any]) -> Section:
+def _helps(run: Run, drawn: Mapping[str, Chart]) -> Section:
     silos = _silos(run)
     parts: list[Html] = []
     if "who-helps-whom" in drawn:
@@ -174,7 +174,7 @@ def _helps(run: Run, drawn: Mapping[str, Any]) -> Section:
     return Section("helps", "Who helps whom", (*parts, *explained))
 
 
-def _curves(run: Run, drawn: Mapping[str, Any]) -> Html:
+def _curves(run: Run, drawn: Mapping[str, Chart]) -> Html:
     parts: list[Html] = []
     for i, target in enumerate(_silos(run).targets):
         if f"auc-round-{i}" not in drawn:
@@ -196,7 +196,7 @@ def _curves(run: Run, drawn: Mapping[str, Any]) -> Html:
     )
 
 
-def _arms(run: Run, drawn: Mapping[str, Any]) -> Section | None:
+def _arms(run: Run, drawn: Mapping[str, Chart]) -> Section | None:
     kinds = {
         "played": "Share of seeds in which each arm became {}’s model, by round",
         "increment": "Increment of each arm for {}, by round",

@@ -13,6 +13,7 @@ from typing_extensions import override
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
 from fedrank.report import describe
+from fedrank.report.charts import Chart
 from fedrank.report.files import parquet
 from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Shown
 from fedrank.report.tables import Table, final_table, to_json
@@ -173,11 +174,11 @@ class SilosShown(Shown):
         return np.cumsum(rounds["bytes"].to_numpy()) / len(run.seeds)
 
     @override
-    def charts(self, run: Run) -> dict[str, Any]:
+    def charts(self, run: Run) -> dict[str, Chart]:
         return page.charts(run)
 
     @override
-    def page(self, run: Run, charts: Mapping[str, Any]) -> Page:
+    def page(self, run: Run, charts: Mapping[str, Chart]) -> Page:
         return page.page(run, charts)
 
     @override

@@ -31,7 +31,7 @@ def _best(leaks: Sequence[Leak]) -> list[Leak]:
     return [max((one for one in known if one.mode == mode), key=lambda one: one.measures["r2"].mean) for mode in modes]
 
 
-def opening(leaks: Sequence[Leak], seeds: int) -> Opening:
+def attack_opening(leaks: Sequence[Leak], seeds: int) -> Opening:
     """Title, sentence and numbers.
 
     Args:
@@ -118,4 +118,6 @@ def write_page(leaks: Sequence[Leak], settings: SlateAttack, file: str | os.Path
     about = f"fedrank attack slates · {seeds} seeds of {settings.episodes} users, N = {settings.candidates}"
     words = [f"{one.words}." for one in leaks]
     caveats = ("Simulated users",)
-    return write_attack_page(file, opening(leaks, seeds), about, caveats, chart(leaks, seeds), table(leaks), words)
+    return write_attack_page(
+        file, attack_opening(leaks, seeds), about, caveats, chart(leaks, seeds), table(leaks), words
+    )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from fedrank.core.privacy_report import Unit
 from fedrank.report import describe, sentences, words
+from fedrank.report.charts import Chart
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.opening import Number, Opening
 from fedrank.report.run import Run
@@ -65,7 +65,7 @@ def opening_of(run: Run) -> Opening:
     return Opening(title, sentence + sentences.closing(run), (*numbers, *costs), *chart)
 
 
-def chart(run: Run) -> Any | None:
+def chart(run: Run) -> Chart | None:
     """What users bring, beside fixed policies and the optimum; None before the first evaluation."""
     levels = _levels(run)
     if not levels:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from fedrank.core.privacy_report import Unit
 from fedrank.report import describe, sections, sentences, svg, tables, words
+from fedrank.report.charts import Chart
 from fedrank.report.html import Html, h, tile
 from fedrank.report.run import Page, Run, Section
 from fedrank.report.statistics import direction
@@ -34,11 +34,11 @@ MOST_PLATFORMS = 5
 _TOLD = {"gain": "a gain", "loss": "a loss", "neither": "may be chance", "unknown": "one seed, no interval"}
 
 
-def charts(run: Run) -> dict[str, Any]:
+def charts(run: Run) -> dict[str, Chart]:
     """All figures of the page by name, which is also that of the PNG."""
     slates = slates_of(run)
     first = opening_chart(run)
-    out: dict[str, Any] = {} if first is None else {CHART: first}
+    out: dict[str, Chart] = {} if first is None else {CHART: first}
     for place, measure in enumerate(slates.measures[: MOST_PLATFORMS + 1]):
         if slate_tables.reached(run, measure) is not None:
             name = "all" if not place else slates.names[place - 1].lower()
@@ -47,7 +47,7 @@ def charts(run: Run) -> dict[str, Any]:
     return out if online is None else {**out, "while-learning": online}
 
 
-def page(run: Run, drawn: Mapping[str, Any]) -> Page:
+def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
     """The page as data.
 
     Args:
@@ -129,7 +129,7 @@ def _privacy_tile(run: Run) -> Html | None:
     return tile(f"ε of a {Unit.VECTOR}", words.epsilon_text(one), *notes)
 
 
-def _curves(run: Run, drawn: Mapping[str, Any]) -> Section:
+def _curves(run: Run, drawn: Mapping[str, Chart]) -> Section:
     caveats = "".join(f" {caveat}." for caveat in describe.caveats(run))
     parts = [
         svg.figure(

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from fedrank.core.trees import Json, flat
 from fedrank.report import describe
+from fedrank.report.charts import Chart
 from fedrank.report.run import SETTING_NAMES, Line, Page, Run, Shown
 from fedrank.report.tables import Table, to_json
 from fedrank.slates.report import fedslate_2024 as published_metrics
@@ -155,11 +156,11 @@ class SlatesShown(Shown):
         return np.cumsum(np.repeat(np.divide(moved, np.diff(starts)), np.diff(starts)))
 
     @override
-    def charts(self, run: Run) -> dict[str, Any]:
+    def charts(self, run: Run) -> dict[str, Chart]:
         return page.charts(run)
 
     @override
-    def page(self, run: Run, charts: Mapping[str, Any]) -> Page:
+    def page(self, run: Run, charts: Mapping[str, Chart]) -> Page:
         return page.page(run, charts)
 
     @override

@@ -20,7 +20,7 @@ LEADING = "distinguish"
 _CHART = "distinguish"
 
 
-def opening(findings: Sequence[Finding], epsilon: float) -> Opening:
+def attack_opening(findings: Sequence[Finding], epsilon: float) -> Opening:
     """Title, sentence and numbers; controls do not count.
 
     Args:
@@ -98,6 +98,6 @@ def write_page(findings: Sequence[Finding], settings: SketchAttack, file: str | 
     modes = describe.in_words(s.modes)
     about = f"fedrank attack sketch · {modes}; z = {s.z}, w = {s.w}, {s.trials:,} trials, seed {s.seed}"
     caveats = ("Generated documents", "Simulated noise, seeded")
-    top = opening(findings, settings.epsilon)
+    top = attack_opening(findings, settings.epsilon)
     words = [f"{one.attack}, {one.mode}: {one.words}." for one in findings]
     return write_attack_page(file, top, about, caveats, chart(findings), table(findings), words)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fedrank.report import describe, sentences
+from fedrank.report.charts import Chart
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.opening import Number, Opening
 from fedrank.report.run import Run
@@ -39,7 +38,7 @@ def opening_of(run: Run) -> Opening:
     return Opening(title, sentence + sentences.closing(run), (*numbers, *costs), *chart)
 
 
-def chart(run: Run) -> Any | None:
+def chart(run: Run) -> Chart | None:
     """What each way of searching reached; None without values."""
     levels = _levels(run)
     if not levels:

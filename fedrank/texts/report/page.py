@@ -9,9 +9,9 @@ to run it again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from fedrank.report import describe, sections, sentences, svg, tables, words
+from fedrank.report.charts import Chart
 from fedrank.report.html import Html, h, tile
 from fedrank.report.run import Page, Run, Section
 from fedrank.report.statistics import Estimate, direction, mean_interval
@@ -31,7 +31,7 @@ from fedrank.texts.report.words import UNPROTECTED
 _TOLD = {"gain": "a gain", "loss": "a loss", "neither": "may be none", "unknown": "one seed, no interval"}
 
 
-def charts(run: Run) -> dict[str, Any]:
+def charts(run: Run) -> dict[str, Chart]:
     """All figures of the page, by the name that their PNG files have."""
     made = {
         CHART: opening_chart(run),
@@ -42,7 +42,7 @@ def charts(run: Run) -> dict[str, Any]:
     return {name: chart for name, chart in made.items() if chart is not None}
 
 
-def page(run: Run, drawn: Mapping[str, Any]) -> Page:
+def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
     """The page as data.
 
     Args:
@@ -144,7 +144,7 @@ def _warning(run: Run) -> Html | None:
     )
 
 
-def _silos(run: Run, drawn: Mapping[str, Any]) -> Section:
+def _silos(run: Run, drawn: Mapping[str, Chart]) -> Section:
     gate = text_gate.gate_table(run)
     figure = None
     if "gate" in drawn:
@@ -154,7 +154,7 @@ def _silos(run: Run, drawn: Mapping[str, Any]) -> Section:
     return Section("silos", "Silo by silo", content)
 
 
-def _curves(run: Run, drawn: Mapping[str, Any]) -> Section:
+def _curves(run: Run, drawn: Mapping[str, Chart]) -> Section:
     names = {
         "curve-own": "Learning curve on own documents, BM25, Local and Local+ as dashed lines",
         "curve-search": "Learning curve of a search of all documents; dashed lines: BM25 there, BM25 and Local at home",

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from fedrank.core.trees import Json
 from fedrank.report import describe
+from fedrank.report.charts import Chart
 from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Shown
 from fedrank.report.tables import Table, to_json
 from fedrank.texts.report import gate, page, privacy, queries, tables
@@ -140,11 +141,11 @@ class TextsShown(Shown):
         return np.zeros(0) if not list(run.ledger or ()) else super().bytes_moved(run)
 
     @override
-    def charts(self, run: Run) -> dict[str, Any]:
+    def charts(self, run: Run) -> dict[str, Chart]:
         return page.charts(run)
 
     @override
-    def page(self, run: Run, charts: Mapping[str, Any]) -> Page:
+    def page(self, run: Run, charts: Mapping[str, Chart]) -> Page:
         return page.page(run, charts)
 
     @override

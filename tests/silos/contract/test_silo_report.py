@@ -2,11 +2,11 @@
 
 import json
 import re
-from html.parser import HTMLParser
 
 import polars as pl
 import pytest
 from silo_run_factory import make_silo_run
+from text_pages import Page
 
 from fedrank.cli.report import report
 from fedrank.core.errors import RunError
@@ -18,28 +18,6 @@ from fedrank.report.statistics import Interval
 from fedrank.silos.report import figures as silo_figures
 from fedrank.silos.report import page as silo_page
 from fedrank.silos.report import tables as silo_tables
-
-
-class Page(HTMLParser):
-    """Tags, the text outside of figures, and the headings and landmarks in order."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.said, self.classes, self._within = [], [], [], 0
-        self.feed(text)
-        self.words = re.sub(r"\s+", " ", " ".join(self.said))
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.classes += (dict(attrs).get("class") or "").split()
-        self._within += tag in ("svg", "style")
-
-    def handle_endtag(self, tag):
-        self._within -= tag in ("svg", "style")
-
-    def handle_data(self, data):
-        if not self._within:
-            self.said.append(data)
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.engine.config import RunConfig
 from fedrank.engine.progress import Listener
-from fedrank.engine.search import best, parse_space, run_search
+from fedrank.engine.search import Trial, best, parse_space, run_search
 
 
 def search_settings(
@@ -124,7 +123,7 @@ def _value(path: Path, split: str, name: str) -> float:
     return math.fsum(values.values()) / len(values)
 
 
-def _write_csv(file: Path, found: list[Any], called: str) -> None:
+def _write_csv(file: Path, found: list[Trial], called: str) -> None:
     import csv
 
     with open(file, "w", encoding="utf-8", newline="") as out:
@@ -134,7 +133,7 @@ def _write_csv(file: Path, found: list[Any], called: str) -> None:
             writer.writerow([trial.number, *trial.settings.values(), trial.value, trial.folder])
 
 
-def _print_json(found: list[Any], winner: Any, called: str) -> None:
+def _print_json(found: list[Trial], winner: Trial, called: str) -> None:
     from fedrank.cli.terminal import print_json
     from fedrank.report.load import load
     from fedrank.report.tables import to_json

@@ -13,11 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import polars as pl
+from jaxtyping import Float64
 
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.trees import Json
+from fedrank.engine.study import Paper, Study
+from fedrank.engine.variations import Variation
 from fedrank.report.charts import Chart
 from fedrank.report.html import Html
 from fedrank.report.opening import Opening
@@ -358,17 +362,20 @@ class Shown(abc.ABC):
         """What several runs spend of privacy, a :class:`~fedrank.report.tables.Table`; None where a page says it."""
         return None
 
-    def study_tables(self, paper: Any, study: Any, runs: Sequence[tuple[str, Any, Run]]) -> list[Any]:
+    def study_tables(self, paper: Paper, study: Study, runs: Sequence[tuple[str, Variation, Run]]) -> list[Any]:
         """Further tables of a study.
 
         Args:
-            paper: The :class:`~fedrank.engine.study.Paper`.
-            study: The :class:`~fedrank.engine.study.Study`.
+            paper: The paper that the study is about.
+            study: The study.
             runs: Label, variation and run.
+
+        Returns:
+            Tables (:class:`~fedrank.report.tables.Table`).
         """
         return []
 
-    def study_notes(self, paper: Any, study: Any) -> list[str]:
+    def study_notes(self, paper: Paper, study: Study) -> list[str]:
         """What must be said below a study's table."""
         return []
 
@@ -383,15 +390,13 @@ class Shown(abc.ABC):
         """What a run's baselines were made for, in words, where runs of a study differ in it."""
         return str(run.setting("data"))
 
-    def bytes_moved(self, run: Run) -> Any:
-        """Bytes that have moved after each round, in both directions, in the mean over seeds: float64 [rounds]."""
-        from numpy import cumsum, zeros
-
+    def bytes_moved(self, run: Run) -> Float64[np.ndarray, " rounds"]:
+        """Bytes that have moved after each round, in both directions, in the mean over seeds."""
         entries = list(run.ledger or ())
-        moved = zeros(1 + max((entry.round for entry in entries), default=-1))
+        moved = np.zeros(1 + max((entry.round for entry in entries), default=-1))
         for entry in entries:
             moved[entry.round] += entry.bytes
-        return cumsum(moved)
+        return np.cumsum(moved)
 
     # --------------------------------------------------------------------------------------------------- page, terminal
 

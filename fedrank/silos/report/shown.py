@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
+from jaxtyping import Float64
 from typing_extensions import override
 
 from fedrank.core.errors import RunError
@@ -156,7 +157,7 @@ class SilosShown(Shown):
         return ["data", "data_seed"]
 
     @override
-    def bytes_moved(self, run: Run) -> np.ndarray:
+    def bytes_moved(self, run: Run) -> Float64[np.ndarray, " rounds"]:
         sizes = {(e.exchange, e.sender): e.bytes_each for e in run.ledger or ()}
         if not sizes:
             return np.zeros(0)

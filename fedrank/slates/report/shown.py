@@ -8,9 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
+from jaxtyping import Float64
 from typing_extensions import override
 
 from fedrank.core.trees import Json, flat
+from fedrank.engine.study import Paper, Study
+from fedrank.engine.variations import Variation
 from fedrank.report import describe
 from fedrank.report.charts import Chart
 from fedrank.report.run import SETTING_NAMES, Line, Page, Run, Shown
@@ -129,12 +132,12 @@ class SlatesShown(Shown):
         ]
 
     @override
-    def study_tables(self, paper: Any, study_: Any, runs: Sequence[tuple[str, Any, Run]]) -> list[Table]:
+    def study_tables(self, paper: Paper, study_: Study, runs: Sequence[tuple[str, Variation, Run]]) -> list[Table]:
         table = study.legacy_table(paper, study_, runs)
         return [] if table is None else [table]
 
     @override
-    def study_notes(self, paper: Any, study_: Any) -> list[str]:
+    def study_notes(self, paper: Paper, study_: Study) -> list[str]:
         beside = (e for e in paper.values if e["study"] == study_.name and e["split"] != study.LEGACY)
         return study.notes(any(beside))
 
@@ -147,7 +150,7 @@ class SlatesShown(Shown):
         return [key for key, _ in flat(run.config) if key.startswith("world.")]
 
     @override
-    def bytes_moved(self, run: Run) -> np.ndarray:
+    def bytes_moved(self, run: Run) -> Float64[np.ndarray, " rounds"]:
         entries = list(run.ledger or ())
         if not entries:
             return np.zeros(0)

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from jaxtyping import Float64
 from typing_extensions import override
 
 from fedrank.core.trees import Json
+from fedrank.engine.study import Paper, Study
 from fedrank.report import describe
 from fedrank.report.charts import Chart
 from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Shown
@@ -123,7 +125,7 @@ class TextsShown(Shown):
         return privacy.budgets_table(runs, head)
 
     @override
-    def study_notes(self, paper: Any, study: Any) -> list[str]:
+    def study_notes(self, paper: Paper, study: Study) -> list[str]:
         return ["All queries count unless a measure says (judged): those with a relevant document."]
 
     @override
@@ -136,7 +138,7 @@ class TextsShown(Shown):
         return []
 
     @override
-    def bytes_moved(self, run: Run) -> np.ndarray:
+    def bytes_moved(self, run: Run) -> Float64[np.ndarray, " rounds"]:
         # Every silo takes part in every round; the setup is in the first.
         return np.zeros(0) if not list(run.ledger or ()) else super().bytes_moved(run)
 

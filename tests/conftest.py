@@ -61,6 +61,7 @@ def _import_what_devices_run():
         "core.rng",
         "metrics.online",
         "privacy.quantise",
+        "privacy.piecewise",
         "privacy.randomised_response",
         "privacy.noise.discrete",
         "ranking.on_device.scores",

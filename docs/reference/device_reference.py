@@ -1,5 +1,6 @@
 """One round at a device of a hub, with the standard library alone: a text to translate from."""
 
+import decimal
 import json
 import math
 import os
@@ -50,6 +51,8 @@ def epsilon_of_message(terms: dict) -> float:
     n, p = len(reward_of(terms)[0]), terms["p"]
     if terms["mechanism"] == "laplace":
         return terms["interactions"] * terms["epsilon"]
+    if terms["mechanism"] == "piecewise":
+        return terms["epsilon"]
     if p == 1:
         return math.inf
     return 0.0 if p == 1 / n else terms["interactions"] * math.log(p * (n - 1) / (1 - p))
@@ -142,11 +145,32 @@ def noise_of(terms: dict) -> list[int]:
     return [laplace(Fraction(scale)), laplace(Fraction(scale))]
 
 
+def window_threshold(terms: dict) -> int:
+    """How many of the 2³² words mean "inside the window": the most for which ε is not exceeded."""
+    w, v = terms["inside"], terms["outside"]
+    with decimal.localcontext(decimal.Context(prec=60, rounding=decimal.ROUND_FLOOR)):
+        odds = w * decimal.Decimal(terms["epsilon"]).exp()
+        return int(2**32 * odds / (odds + v))
+
+
+def number_of(terms: dict, difference: int, words: list[int]) -> int:
+    """The one number that is sent with the piecewise mechanism; ``words``: three fresh ones of the operating system."""
+    w, v = terms["inside"], terms["outside"]  # powers of two
+    most = terms["interactions"] // 2 * reward_of(terms)[0][-1]
+    first, rest = divmod((difference + most) * v, 2 * most)
+    if words[0] * 2 * most >> 32 < rest:
+        first += 1  # rounded up: the window is first .. first + w − 1
+    if words[1] < window_threshold(terms):
+        return first + (words[2] * w >> 32)
+    other = words[2] * v >> 32
+    return other + w if other >= first else other
+
+
 # ------------------------------------------------------------------------------------------------------ the message
 
 
 def value_of(terms: dict, pattern: int, words: list[int]) -> int:
-    """What an interaction adds to the sum of its half; ``words`` as in ``privatise``, unused with Laplace noise."""
+    """What an interaction adds to the sum of its half; ``words`` as in ``privatise``, for that alone."""
     numerators, _, index = reward_of(terms)
     number = index[pattern]
     if terms["mechanism"] == "randomised-response":
@@ -155,7 +179,12 @@ def value_of(terms: dict, pattern: int, words: list[int]) -> int:
 
 
 def report_of(terms: dict, seed: int, sums: list[int], noise: list[int]) -> bytes:
-    """The report about all interactions of a round; ``noise`` from ``noise_of``, unused with randomised response."""
+    """The report about all interactions of a round.
+
+    ``noise``: of Laplace noise that of ``noise_of``, of the piecewise mechanism three words; else unused.
+    """
+    if terms["mechanism"] == "piecewise":
+        return struct.pack("<BIB", 0x25, seed, number_of(terms, sums[0] - sums[1], noise))
     if terms["mechanism"] == "laplace":
         sums = [min(max(s + x, -(2**31)), 2**31 - 1) for s, x in zip(sums, noise, strict=True)]
         return struct.pack("<BIii", 0x24, seed, *sums)
@@ -182,5 +211,5 @@ def one_round(terms_json: str, request: bytes, search, most_epsilon: float = 20.
         positions = show(order_of(scores_of(terms, weights, seed, i % 2, features)))
         pattern = sum(1 << position for position in set(positions) if position < terms["depth"])
         sums[i % 2] += value_of(terms, pattern, list(struct.unpack("<2I", os.urandom(8))))
-    noise = noise_of(terms) if terms["mechanism"] == "laplace" else [0, 0]
+    noise = noise_of(terms) if terms["mechanism"] == "laplace" else list(struct.unpack("<3I", os.urandom(12)))
     return round_, report_of(terms, seed, sums, noise)

@@ -25,10 +25,22 @@ TERMS = {
     "mechanism": "randomised-response",
     "p": 0.9,
     "epsilon": None,
+    "inside": 0,
+    "outside": 0,
+    "participations": None,
     "protocol": "foltr-es",
     "wire": 1,
 }
-#: What is special about a round: its name, its terms, its seed, documents of a search, and noise if there is any.
+
+
+def one_number(epsilon: float, inside: int, outside: int) -> dict[str, Any]:
+    """Terms of the piecewise mechanism."""
+    more = {"epsilon": epsilon, "inside": inside, "outside": outside}
+    return {"mechanism": "piecewise", "p": 1, "participations": 1, **more}
+
+
+#: What is special about a round: its name, its terms, its seed, documents of a search, and noise, or words of a
+#: message, if there are any.
 ROUNDS: tuple[tuple[str, dict[str, Any], int, int, list[int]], ...] = (
     ("linear, MaxRR, the paper's privacy", {}, 0x01020304, 12, []),
     ("no privatisation: the words do not matter", {"p": 1}, 7, 12, []),
@@ -41,6 +53,9 @@ ROUNDS: tuple[tuple[str, dict[str, Any], int, int, list[int]], ...] = (
     ("54 interactions: sums of three bytes", {"n_features": 1, "interactions": 54, "p": 1}, 54, 1, []),
     ("Laplace noise", {"mechanism": "laplace", "p": 1, "epsilon": 1.5}, 3, 12, [-6000, 123]),
     ("Laplace noise that is cut", {"mechanism": "laplace", "p": 1, "epsilon": 0.5}, 4, 3, [2**31 - 1, -(2**31)]),
+    ("one number: up, inside", one_number(1.0, 1, 2), 5, 12, [0, 0, 2**32 - 1]),
+    ("one number: outside", one_number(1.0, 1, 2), 6, 12, [2**32 - 1] * 3),
+    ("one number of 160", one_number(4.0, 32, 128), 7, 12, [2**31, 7, 2**31 + 9]),
 )
 RESPONSES = ((0.9, 11), (0.5, 3), (1 / 11, 11), (1 / 6, 6), (1 - 2**-40, 2), (1, 11), (0.75, 1024))
 REWARDS = (("MaxRR", 10, None), ("MaxRR", 1, None), ("DCG", 10, None), ("nDCG", 10, None), ("MeanRR", 8, None))

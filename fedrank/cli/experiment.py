@@ -29,7 +29,7 @@ def settings_in(file: str, given: Sequence[str] = (), command: str = "sweep") ->
     Args:
         file: The TOML file.
         given: Dotted names of the settings that the command line has: they also win over what the file says in another
-            way, ``--rounds`` over its budget, ``--privacy.epsilon`` over its p.
+            way, ``--rounds`` over its budget, ``--privacy.epsilon-interaction`` over its p.
         command: ``"run"`` takes one configuration, ``"sweep"`` several.
 
     Raises:

@@ -1,4 +1,4 @@
-"""``fedrank privacy``: what randomised response promises, in numbers."""
+"""``fedrank privacy``: what mechanisms promise and what they cost, in numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedrank.cli.terminal import print_json
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import BASIC, DELTA, Unit
 
-app = App(name="privacy", help="What randomised response promises, and how large sketches must be.")
+app = App(name="privacy", help="What mechanisms promise and cost, and how large sketches must be.")
 
 
 app.command("fedrank.cli.sketch:sketch", name="sketch", help="How large sketches of documents have to be.")
@@ -68,6 +68,51 @@ def epsilon(
     console.print(table)
     for paragraph in report.words:
         console.print(paragraph, highlight=False)
+
+
+@app.command
+def mechanisms(
+    *,
+    epsilon: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
+    interactions: int = 4,
+    reward: str = "MaxRR",
+    as_json: AsJson = False,
+) -> None:
+    """How exactly each local mechanism tells what a message of FOLtR-ES is about, at the same ε of the whole message.
+
+    Args:
+        epsilon: ε of a message, in nats; several at once.
+        interactions: B, interactions behind a message; even.
+        reward: Metric of an interaction: MaxRR, DCG, nDCG or MeanRR, over ten results.
+        as_json: Print JSON instead of a table.
+    """
+    import numpy as np
+
+    from fedrank.metrics.online import REWARDS
+    from fedrank.privacy.comparison import compared
+
+    metric = REWARDS.get(reward)(10)
+    values = np.asarray(metric.values, np.float64) / max(metric.values)
+    rows = {one: compared(one, interactions, values) for one in epsilon}
+    if as_json:
+        print_json([{"epsilon": one, **asdict(row)} for one, found in rows.items() for row in found])
+        return
+
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(
+        "ε",
+        "mechanism",
+        *("at 0", "mean", "worst"),
+        title="variance of the difference of two rankers, in [−1, 1]",
+        caption="At 0: where both are worth the same. The smaller, the fewer devices the same gradient takes.",
+    )
+    for one, found in rows.items():
+        for i, row in enumerate(found):
+            numbers = (f"{value:.4g}" for value in (row.at_zero, row.mean, row.worst))
+            shown.add_row("" if i else f"{one:g}", row.name, *numbers, end_section=i == len(found) - 1)
+    Console().print(shown)
 
 
 @app.command

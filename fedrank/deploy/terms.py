@@ -20,6 +20,7 @@ from fedrank.core.fields import setting
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.trees import Json
 from fedrank.metrics.online import REWARDS, OnlineMetric, discretised
+from fedrank.privacy.piecewise import Piecewise
 from fedrank.privacy.randomised_response import epsilon
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.on_device.reply import ClicksToReply
@@ -28,7 +29,7 @@ from fedrank.ranking.on_device.scores import weights_of
 #: Rankers that a device can compute, and whether they have hidden units.
 RANKERS = {"linear": False, "mlp": True}
 #: Mechanisms that privatise rewards. Gaussian noise is left out: a device could not compute its ε by itself.
-MECHANISMS = ("randomised-response", "laplace")
+MECHANISMS = ("randomised-response", "laplace", "piecewise")
 #: Multiple of the noise's scale that it practically never exceeds; sums with noise are sent in 32 bits.
 _TAIL = 40
 #: Largest model that a hub hands out, in weights: 4 MB.
@@ -47,11 +48,16 @@ class Agreement:
     depth: int = setting(10, "Ranks that are shown and looked at.")
     interactions: int = setting(4, "B, interactions in a message; even.")
     sigma: float = setting(0.01, "σ, standard deviation of the perturbation.")
-    mechanism: Literal["randomised-response", "laplace"] = setting(
-        "randomised-response", "Randomised response for each interaction, or noise on the sums that are sent."
+    mechanism: Literal["randomised-response", "laplace", "piecewise"] = setting(
+        "randomised-response",
+        "Randomised response for each interaction, Laplace noise on the sums that are sent, or one privatised number "
+        "about the whole message (piecewise).",
     )
-    p: float = setting(0.9, "Probability that an interaction's metric is sent as it is; 1 with Laplace noise.")
-    epsilon: float | None = setting(None, "ε of one interaction of Laplace noise.")
+    p: float = setting(0.9, "Probability that an interaction's metric is sent as it is; 1 with other mechanisms.")
+    epsilon: float | None = setting(None, "ε of one interaction with Laplace noise, of a whole message with piecewise.")
+    inside: int = setting(0, "Reports inside the window of piecewise; 0: by the smallest variance.")
+    outside: int = setting(0, "Reports outside the window of piecewise; 0: by the smallest variance.")
+    participations: int | None = setting(None, "Most messages that a device ever sends; any number if nothing is said.")
 
 
 #: Names of what is agreed on.
@@ -108,10 +114,18 @@ class Terms(Agreement):
                 raise ConfigError(
                     f"epsilon of {metric.name} must be above {least:.2g} for noise to fit, got {self.epsilon}."
                 )
+        elif self.mechanism == "piecewise":
+            if self.epsilon is None or self.p != 1:
+                raise ConfigError(f"piecewise needs epsilon and p = 1, got {self.epsilon} and {self.p}.")
+            assert self.piecewise is not None  # refuses an epsilon or a window that is out of range
         elif self.epsilon is not None or not 1 / metric.n <= self.p <= 1:
             raise ConfigError(
                 f"randomised-response needs p in [1/{metric.n}, 1] and no epsilon, got {self.p} and {self.epsilon}."
             )
+        if self.mechanism != "piecewise" and (self.inside, self.outside) != (0, 0):
+            raise ConfigError(f"inside and outside mean nothing with the mechanism {self.mechanism!r}; leave them 0.")
+        if self.participations is not None and self.participations < 1:
+            raise ConfigError(f"participations must be at least 1, got {self.participations}.")
         if self.per_half * metric.largest >= 2**24:
             raise ConfigError(
                 f"a sum of {self.per_half} values of {metric.name} may exceed 24 bits; use less interactions."
@@ -141,7 +155,20 @@ class Terms(Agreement):
     @functools.cached_property
     def clicks_to_reply(self) -> ClicksToReply:
         """What turns a user's clicks into a reply, on a device as in a simulation."""
-        return ClicksToReply(self.metric, self.per_half, True, self.p, self.mechanism == "laplace")
+        noisy = self.mechanism == "laplace"
+        return ClicksToReply(self.metric, self.per_half, True, self.p, noisy, self.piecewise)
+
+    @functools.cached_property
+    def piecewise(self) -> Piecewise | None:
+        """What privatises the difference of the halves; None with other mechanisms."""
+        if self.mechanism != "piecewise" or self.epsilon is None:
+            return None
+        return Piecewise(self.epsilon, self.inside, self.outside)
+
+    @property
+    def at_once(self) -> bool:
+        """Whether each interaction is privatised when it is over; else true sums are held until the message is made."""
+        return self.mechanism == "randomised-response"
 
     @functools.cached_property
     def reply(self) -> Layout[Any]:
@@ -151,7 +178,7 @@ class Terms(Agreement):
     @property
     def epsilon_interaction(self) -> float:
         """ε of one interaction, in nats; infinite without protection."""
-        if self.mechanism == "laplace":
+        if not self.at_once:
             assert self.epsilon is not None  # refused above
             return self.epsilon
         return epsilon(self.p, self.metric.n)
@@ -160,7 +187,12 @@ class Terms(Agreement):
     def epsilon_message(self) -> float:
         """ε of one message, all of whose interactions may change, in nats."""
         one = self.epsilon_interaction
-        return one if one == math.inf else one * self.interactions
+        return one if one == math.inf or self.piecewise is not None else one * self.interactions
+
+    @property
+    def epsilon_life(self) -> float:
+        """ε of all messages that a device ever sends under these terms, in nats; infinite where nothing limits them."""
+        return math.inf if self.participations is None else self.participations * self.epsilon_message
 
     def as_json(self) -> dict[str, Json]:
         """The terms as JSON, as they are sent and stored."""

@@ -115,12 +115,17 @@ def reply_fields(protocol: Protocol) -> dict[str, Field]:
 
 
 class _OnValues(Attack):
-    """Attacks on a seed and one or two bounded sums: the replies of FOLtR-ES."""
+    """Attacks on a seed and one or two bounded numbers: the replies of FOLtR-ES.
+
+    The numbers are the sums of the halves, or one report of the piecewise mechanism about their difference. Such a
+    report counts for more than the largest honest difference (``Piecewise.scale``), and so does a forged one: what
+    makes single messages say little lets attackers say much.
+    """
 
     @classmethod
     def works_on(cls, protocol: Protocol) -> bool:
-        """Whether a reply is a seed and bounded sums."""
-        return "seed" in reply_fields(protocol) and set(_sums(protocol)) in ({"plus"}, {"plus", "minus"})
+        """Whether a reply is a seed and bounded numbers."""
+        return "seed" in reply_fields(protocol) and set(_sums(protocol)) in ({"plus"}, {"plus", "minus"}, {"report"})
 
 
 @ATTACKS.register("random-metric", summary="Values drawn uniformly from all that a message can hold.")
@@ -181,9 +186,9 @@ class TargetedSeeds(_OnValues):
     """The strongest attack that a seed and bounded sums allow: the best of S random seeds, reported as all good.
 
     Each attacker draws S seeds by itself, takes the one whose perturbation has the largest cosine with its target, and
-    reports the largest sum under θ + σv and 0 under θ − σv. The cosine of a random direction with the target is about
-    normal with standard deviation 1/√n, so that the best of S has 2.4/√n on average for S = 64, and below √(2 ln S / n)
-    for any S: the more weights, the less a search finds.
+    reports the largest sum under θ + σv and 0 under θ − σv, or the largest report of their difference. The cosine of a
+    random direction with the target is about normal with standard deviation 1/√n, so that the best of S has 2.4/√n on
+    average for S = 64, and below √(2 ln S / n) for any S: the more weights, the less a search finds.
 
     Attributes:
         searched: S, seeds that an attacker tries in a round.
@@ -239,11 +244,11 @@ class TargetedSeeds(_OnValues):
         )
         forged = {"seed": seeds}
         for name, largest in _sums(protocol).items():
-            forged[name] = jnp.where(attackers, largest if name == "plus" else 0, getattr(replies, name))
+            forged[name] = jnp.where(attackers, 0 if name == "minus" else largest, getattr(replies, name))
         return dataclasses.replace(replies, **forged)
 
 
 def _sums(protocol: Protocol) -> dict[str, int]:
-    """Largest value of each field of a reply that holds a sum."""
+    """Largest value of each field of a reply that holds a sum or a report."""
     fields = reply_fields(protocol)
     return {name: field.largest for name, field in fields.items() if name != "seed" and field.largest is not None}

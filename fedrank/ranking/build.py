@@ -377,7 +377,7 @@ def foltr_es(config: FoltrESConfig, parts: Parts) -> FoltrES:
         raise ConfigError("as_published needs the CPU kernels; set compute.kernels = 'on'.")
     metric, privacy = parts.metric, config.privacy
     sent = metric if config.reward_values is None else discretised(metric, config.reward_values)
-    noisy = privacy.mechanism != "randomised-response"
+    noisy = privacy.mechanism in ("laplace", "gaussian")
     return FoltrES(
         ranker=parts.ranker,
         user=parts.users[0],
@@ -387,10 +387,12 @@ def foltr_es(config: FoltrESConfig, parts: Parts) -> FoltrES:
         interactions=config.interactions,
         sigma=config.sigma,
         learning_rate=config.learning_rate,
-        p=1.0 if noisy else privacy.probability(sent.n),
+        p=privacy.probability(sent.n) if privacy.mechanism == "randomised-response" else 1.0,
         mechanism=privacy.mechanism,
-        epsilon=privacy.epsilon if noisy else None,
+        epsilon=privacy.epsilon_interaction if noisy else None,
         delta=privacy.delta,
+        piecewise=config.piecewise,
+        participations=config.participations,
         antithetic=config.antithetic,
         ties=config.ties,
         as_published=config.as_published,

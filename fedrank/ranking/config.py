@@ -14,6 +14,7 @@ from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json
 from fedrank.engine import config as engine
 from fedrank.engine.config import RunConfig
+from fedrank.privacy.piecewise import Piecewise, best
 from fedrank.privacy.randomised_response import probability
 
 #: p of FOLtR-ES where neither p nor ε is given: the paper's choice for its main results (Section 6.3).
@@ -217,29 +218,50 @@ class DefendedConfig(DeviceConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class FoltrESPrivacy(Privacy):
-    """What a device does to its rewards. Give ``p`` or ``epsilon``, not both; without them p = 0.9."""
+    """What a device does to its rewards: one of ``p``, ``epsilon_interaction`` and ``epsilon_user``; else p = 0.9."""
 
     p: float | None = setting(
         None,
-        "Probability that an interaction's metric is sent as it is. Without p and epsilon: 0.9.",
-        replaces=("privacy.epsilon",),
+        "Probability that an interaction's metric is sent as it is. Without any ε: 0.9.",
+        replaces=("privacy.epsilon_interaction", "privacy.epsilon_user"),
     )
-    epsilon: float | None = setting(
-        None, "ε of one interaction, instead of p.", low=0, high=1000, replaces=("privacy.p",)
+    epsilon_interaction: float | None = setting(
+        None,
+        "ε of one interaction, instead of p; the paper's unit.",
+        low=0,
+        high=1000,
+        replaces=("privacy.p", "privacy.epsilon_user"),
     )
-    mechanism: Literal["randomised-response", "laplace", "gaussian"] = setting(
-        "randomised-response", "Randomised response on each interaction, or noise on the sums that are sent."
+    epsilon_user: float | None = setting(
+        None,
+        "ε of all that a user ever does, over all rounds that a device takes part in; one number a message.",
+        low=0,
+        high=1000,
+        replaces=("privacy.p", "privacy.epsilon_interaction"),
+    )
+    mechanism: Literal["auto", "randomised-response", "laplace", "gaussian", "piecewise"] = setting(
+        "auto",
+        "auto: piecewise with epsilon_user, else randomised-response on each interaction; laplace or gaussian: noise "
+        "on the sums that are sent.",
     )
 
     def __post_init__(self):
         super().__post_init__()
-        if self.p is not None and self.epsilon is not None:
-            raise ConfigError("privacy.p and privacy.epsilon say the same thing; give one of them.")
+        names = [name for name in ("p", "epsilon_interaction", "epsilon_user") if getattr(self, name) is not None]
+        if len(names) > 1:
+            raise ConfigError(f"privacy.{names[0]} and privacy.{names[1]} say the same thing; give one of them.")
+        if (self.mechanism == "piecewise" and self.epsilon_user is None) or (
+            self.epsilon_user is not None and self.mechanism not in ("auto", "piecewise")
+        ):
+            raise ConfigError(
+                "privacy.epsilon_user and the mechanism 'piecewise' belong together; got "
+                f"{self.epsilon_user} and {self.mechanism!r}."
+            )
 
     def probability(self, n: int) -> float:
         """The p of randomised response over n values."""
-        if self.epsilon is not None:
-            return probability(self.epsilon, n)
+        if self.epsilon_interaction is not None:
+            return probability(self.epsilon_interaction, n)
         return DEFAULT_P if self.p is None else self.p
 
 
@@ -261,21 +283,68 @@ class FoltrESConfig(DefendedConfig):
     as_published: bool = setting(
         False, "Draw queries and clicks from the perturbation's seed, as the published code does; biased."
     )
+    population: int | None = setting(
+        None,
+        "Devices that there are; each round is with 'clients' of them. Without it the same 'clients' devices take part "
+        "in every round.",
+        low=1,
+        high=10**12,
+    )
+    participations: int | None = setting(
+        None,
+        "Most rounds that a device ever takes part in; with a population 1 if nothing is said.",
+        low=1,
+        high=10**6,
+        needs=("population", ()),
+    )
     privacy: FoltrESPrivacy = field(default_factory=FoltrESPrivacy)
 
     def resolved(self) -> FoltrESConfig:
-        """The same with p = 0.9 where nothing is said.
+        """The same with mechanism, participations and, where nothing is said, p = 0.9 filled in.
 
         Raises:
-            ConfigError: See :meth:`RunConfig.resolved`; or noise without its ε.
+            ConfigError: See :meth:`RunConfig.resolved`; or noise without its ε, or more messages than the population
+                may send.
         """
         config, privacy = super().resolved(), self.privacy
-        if privacy.mechanism != "randomised-response":
-            if privacy.epsilon is None or privacy.p is not None:
-                raise ConfigError(f"privacy.mechanism = {privacy.mechanism!r} needs privacy.epsilon, and no p.")
-        elif privacy.p is None and privacy.epsilon is None:
-            return dataclasses.replace(config, privacy=dataclasses.replace(privacy, p=DEFAULT_P))
-        return config
+        mechanism = privacy.mechanism
+        if mechanism == "auto":
+            mechanism = "randomised-response" if privacy.epsilon_user is None else "piecewise"
+        if mechanism in ("laplace", "gaussian") and (privacy.epsilon_interaction is None or privacy.p is not None):
+            raise ConfigError(f"privacy.mechanism = {mechanism!r} needs privacy.epsilon_interaction, and no p.")
+        bare = privacy.p is None and privacy.epsilon_interaction is None and privacy.epsilon_user is None
+        privacy = dataclasses.replace(privacy, mechanism=mechanism, p=DEFAULT_P if bare else privacy.p)
+        participations = self.participations or (None if self.population is None else 1)
+        self._check_population(participations)
+        return dataclasses.replace(config, privacy=privacy, participations=participations)
+
+    def _check_population(self, participations: int | None) -> None:
+        if self.population is None or participations is None:
+            return
+        if self.share != "uniform":
+            raise ConfigError(
+                f"population needs share = 'uniform', got {self.share!r}: the devices of a population are alike, so "
+                "that they need not be held one by one."
+            )
+        messages, most = self.rounds * self.clients, self.population * participations
+        if self.population < self.clients or messages > most:
+            raise ConfigError(
+                f"{self.rounds:,} rounds of {self.clients:,} clients are {messages:,} messages, more than "
+                f"{self.population:,} devices may send that take part in at most {participations} of the rounds "
+                f"({most:,}). Take a larger population or more participations, fewer rounds or fewer clients."
+            )
+
+    @property
+    def epsilon_message(self) -> float | None:
+        """ε of all that is behind one message: that of a user, divided by the rounds that a device takes part in."""
+        if self.privacy.epsilon_user is None:
+            return None
+        return self.privacy.epsilon_user / (self.participations or (1 if self.population else self.rounds))
+
+    @property
+    def piecewise(self) -> Piecewise | None:
+        """What privatises the one number of a message; None with other mechanisms."""
+        return None if self.epsilon_message is None else best(self.epsilon_message)
 
 
 # -------------------------------------------------------------------------------------------------------------- FPDGD

@@ -107,7 +107,9 @@ def device_terms(config: RankingConfig) -> dict[str, Json]:
         raise ConfigError(
             f"the gateway's devices speak foltr-es with antithetic halves; they cannot answer for {config.protocol!r}."
         )
-    privacy, noisy = config.privacy, config.privacy.mechanism != "randomised-response"
+    config = config.resolved()
+    privacy, piecewise = config.privacy, config.piecewise
+    noisy = privacy.mechanism in ("laplace", "gaussian")
     metric = REWARDS.get(config.reward)(DEPTH)
     sent = metric if config.reward_values is None else discretised(metric, config.reward_values)
     return {
@@ -120,8 +122,11 @@ def device_terms(config: RankingConfig) -> dict[str, Json]:
         "interactions": config.interactions,
         "sigma": config.sigma,
         "mechanism": privacy.mechanism,
-        "p": 1.0 if noisy else privacy.probability(sent.n),
-        "epsilon": privacy.epsilon if noisy else None,
+        "p": privacy.probability(sent.n) if privacy.mechanism == "randomised-response" else 1.0,
+        "epsilon": config.epsilon_message if piecewise else privacy.epsilon_interaction if noisy else None,
+        "inside": piecewise.inside if piecewise else 0,
+        "outside": piecewise.outside if piecewise else 0,
+        "participations": config.participations,
     }
 
 

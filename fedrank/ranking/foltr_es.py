@@ -45,14 +45,16 @@ from fedrank.core.messages import Layout
 from fedrank.core.privacy_report import DELTA, PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.metrics.online import OnlineMetric, max_rr
+from fedrank.privacy.accounts import piecewise as piecewise_account
 from fedrank.privacy.accounts.randomised_response import account
 from fedrank.privacy.noise.sums import NoisyValues
+from fedrank.privacy.piecewise import WORDS, Piecewise
 from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.foltr_es_2019.random_stream import published_sessions, published_weighted_sum
-from fedrank.ranking.on_device.messages import NoisyReply, PlainReply, Reply, Request
+from fedrank.ranking.on_device.messages import NoisyReply, PlainReply, PrivateReply, Reply, Request
 from fedrank.ranking.on_device.reply import ClicksToReply
 from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers.base import Ranker
@@ -72,7 +74,8 @@ class Draws(NamedTuple):
         queries: uint32 [halves, per_half]: which query an interaction is about.
         clicks: uint32 [halves, per_half, depth]: random bits for the user's decision at each rank.
         ties: uint32 [halves, per_half]: order of equal scores.
-        privacy: uint32 [halves, per_half, 2]: for randomised response.
+        privacy: uint32 [halves, per_half, 2]: for randomised response; or the first three of them for the one number
+            of a message.
         noise: int32 [halves]: what is added to the sums; zero with randomised response.
     """
 
@@ -107,9 +110,12 @@ class FoltrES(RankingProtocol):
         user: Click model of the simulated user; on a real device the user is the person who holds it.
         observed: Metric that a simulator's curves show; None: ``metric``.
         mechanism: ``"randomised-response"`` as in the paper, with ``p``; or ``"laplace"`` or ``"gaussian"`` noise on
-            the sums, with ``epsilon`` and ``delta`` of one interaction: the paper's outlook on continuous metrics.
+            the sums, with ``epsilon`` and ``delta`` of one interaction: the paper's outlook on continuous metrics; or
+            ``"piecewise"``: the difference of the halves is sent as one number that ``piecewise`` privatised.
         epsilon: See ``mechanism``.
         delta: See ``mechanism``.
+        piecewise: See ``mechanism``; its ε is of everything that a device did in a round.
+        participations: Most rounds of a run that a device takes part in, for the account; None: all.
         aggregate: How the server combines the messages: a name in
             :data:`fedrank.aggregation.differences.ES_DEFENCES`, or a function of the caller's own; the paper's is
             ``"mean"``.
@@ -142,6 +148,8 @@ class FoltrES(RankingProtocol):
     mechanism: str = "randomised-response"
     epsilon: float | None = None
     delta: float = DELTA
+    piecewise: Piecewise | None = None
+    participations: int | None = None
     aggregate: str | Defence = "mean"
     byzantine: int = 1
     others: tuple[CascadeUser, ...] = ()
@@ -176,17 +184,25 @@ class FoltrES(RankingProtocol):
             ES_DEFENCES.entry(self.aggregate)
         if self.aggregate != "mean" and not self.antithetic:
             raise ConfigError(f"aggregate = {self.aggregate!r} works on differences; it needs antithetic halves.")
-        if self.noise is not None and not (self.antithetic and self.p == 1):
+        if self.mechanism != "randomised-response" and not (self.antithetic and self.p == 1):
             raise ConfigError(
-                f"{self.mechanism} noise needs antithetic halves and p = 1: it takes the place of randomised response."
+                f"the mechanism {self.mechanism!r} needs antithetic halves and p = 1: it takes the place of randomised "
+                "response."
             )
+        if (self.mechanism == "piecewise") != (self.piecewise is not None):
+            raise ConfigError(
+                f"the mechanism 'piecewise' needs 'piecewise', and no other does; got {self.mechanism!r}."
+            )
+        if self.participations is not None and self.participations < 1:
+            raise ConfigError(f"participations must be at least 1, got {self.participations}.")
+        assert self.noise is None or self.piecewise is None  # noise that does not fit is refused here
         if self.as_published and self.ties != "fixed":
             raise ConfigError("as_published orders equal scores as the published code does; set ties = 'fixed'.")
 
     @property
     def noise(self) -> NoisyValues | None:
-        """The noise on the sums; None with randomised response."""
-        if self.mechanism == "randomised-response":
+        """The noise on the sums; None without."""
+        if self.mechanism in ("randomised-response", "piecewise"):
             return None
         epsilon = float("nan") if self.epsilon is None else self.epsilon
         return NoisyValues(self.mechanism, epsilon, self.delta, self.metric.largest)
@@ -204,7 +220,9 @@ class FoltrES(RankingProtocol):
     @property
     def clicks_to_reply(self) -> ClicksToReply:
         """What turns clicks into a reply, here and on real devices."""
-        return ClicksToReply(self.metric, self.per_half, self.antithetic, self.p, self.noise is not None)
+        return ClicksToReply(
+            self.metric, self.per_half, self.antithetic, self.p, self.noise is not None, self.piecewise
+        )
 
     @property
     @override
@@ -238,6 +256,9 @@ class FoltrES(RankingProtocol):
 
     @override
     def account(self, rounds: int, delta: float) -> PrivacyReport:
+        rounds = rounds if self.participations is None else min(rounds, self.participations)
+        if self.piecewise is not None:
+            return piecewise_account.account(self.piecewise, self.interactions, rounds, delta, self.participations)
         if self.noise is not None:
             return self.noise.account(self.per_half, self.halves, rounds, delta)
         return account(
@@ -264,8 +285,8 @@ class TryPerturbation(Exchange, request=Request):
     name = "try-perturbation"
 
     @property
-    def reply(self) -> Layout[Reply | PlainReply | NoisyReply]:
-        """Seed and privatised sums: 9 bytes for MaxRR with B = 4 and antithetic halves; 7 to 13 in all settings."""
+    def reply(self) -> Layout[Reply | PlainReply | NoisyReply | PrivateReply]:
+        """Seed and privatised sums: 9 bytes for MaxRR with B = 4 and antithetic halves; 6 to 13 in all settings."""
         return self.settings.clicks_to_reply.layout
 
     @override
@@ -307,7 +328,9 @@ class TryPerturbation(Exchange, request=Request):
             noise,
         )
 
-    def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, Reply | PlainReply | NoisyReply]:
+    def respond(
+        self, request: Request, party: Party, draws: Draws
+    ) -> tuple[Party, Reply | PlainReply | NoisyReply | PrivateReply]:
         """Simulate the user's sessions with both perturbed rankers and make the reply about them."""
         s = self.settings
         sessions = self._simulate(request, party, draws)
@@ -357,8 +380,8 @@ class TryPerturbation(Exchange, request=Request):
         draws: Draws,
         patterns: Int[AnyArray, "halves per_half"],
         active: Bool[AnyArray, "halves per_half"] | None = None,
-    ) -> Reply | PlainReply | NoisyReply:
-        """The reply about interactions that have taken place, each privatised by itself (Section 3.3).
+    ) -> Reply | PlainReply | NoisyReply | PrivateReply:
+        """The reply about interactions that have taken place, each privatised by itself (Section 3.3), or all together.
 
         Args:
             draws: The device's random numbers; of them, the seed that was tried and those of the privatisation.
@@ -369,26 +392,51 @@ class TryPerturbation(Exchange, request=Request):
             The reply; see :class:`~fedrank.ranking.on_device.reply.ClicksToReply`, which a device calls as well.
         """
         to_reply = self.settings.clicks_to_reply
-        return to_reply.message(draws.seed, to_reply.sums(patterns, draws.privacy, active, jnp), draws.noise, jnp)
+        # Two words an interaction are drawn, of which one number a message needs three.
+        noise = draws.noise if to_reply.piecewise is None else jnp.ravel(draws.privacy)[:WORDS]
+        return to_reply.message(draws.seed, to_reply.sums(patterns, draws.privacy, active, jnp), noise, jnp)
 
     def tell(self, state: ServerState, replies: PyTree, arrived: Bool[AnyArray, "parties"]) -> ServerState:
         """Estimate the gradient from the replies that arrived and take one step of Adam uphill."""
         s = self.settings
-        size = s.ranker.size
+        if s.piecewise is not None:
+            return self._step(state, replies.seed, *self._estimates(s.piecewise, replies, arrived))
         if s.antithetic:
-            difference, spread = replies.plus.astype(jnp.int32) - replies.minus.astype(jnp.int32), 2 * s.sigma
+            difference = replies.plus.astype(jnp.int32) - replies.minus.astype(jnp.int32)
         else:
-            difference, spread = replies.plus.astype(jnp.int32), s.sigma
+            difference = replies.plus.astype(jnp.int32)
         # Equations (4)–(6), (θ − φ)/σ² = v/σ: v·(m⁺ − m⁻)/(2σ), or v·m/σ; the mean over devices.
         most = s.per_half * s.metric.largest
         # A message that no honest device can send (but for noise beyond e⁻⁴⁰) is no message.
         tail = 0 if s.noise is None else math.ceil(_TAIL * s.noise.scale)
         minus = replies.minus + tail if s.antithetic else None
         arrived = jnp.asarray(arrived) & in_range(replies.plus + tail, minus, most + 2 * tail)
-        weighed = coefficients(s.aggregate, difference.astype(jnp.float32), arrived, most, s.byzantine)
+        return self._step(state, replies.seed, difference.astype(jnp.float32), arrived)
+
+    def _estimates(
+        self, piecewise: Piecewise, replies: PrivateReply, arrived: Bool[AnyArray, "parties"]
+    ) -> tuple[Float[Array, " parties"], Bool[Array, " parties"]]:
+        """Unbiased estimates of the differences from privatised reports, and which reports there are."""
+        report, most = jnp.asarray(replies.report, jnp.int32), self.settings.clicks_to_reply.largest_difference
+        estimates = jnp.asarray(piecewise.estimates * most, jnp.float32)
+        arrived = jnp.asarray(arrived) & (report >= 0) & (report < piecewise.reports)
+        return estimates[jnp.clip(report, 0, piecewise.reports - 1)], arrived
+
+    def _step(
+        self,
+        state: ServerState,
+        seeds: UInt32[AnyArray, "parties"],
+        difference: Float[Array, " parties"],
+        arrived: Bool[Array, " parties"],
+    ) -> ServerState:
+        """One step of Adam along the gradient that the differences of the halves' sums say."""
+        s = self.settings
+        size, spread = s.ranker.size, 2 * s.sigma if s.antithetic else s.sigma
+        most = s.clicks_to_reply.largest_difference * (1.0 if s.piecewise is None else s.piecewise.scale)
+        weighed = coefficients(s.aggregate, difference, arrived, most, s.byzantine)
         weighed = weighed / jnp.float32(s.per_half * s.metric.scale * spread)
         add = published_weighted_sum if s.as_published else weighted_sum_kernel if s.kernels else weighted_sum
-        gradients = jax.vmap(lambda c: add(replies.seed, c, size))(weighed)
+        gradients = jax.vmap(lambda c: add(seeds, c, size))(weighed)
         gradient = (
             gradients[0]
             if len(gradients) == 1

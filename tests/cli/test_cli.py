@@ -154,7 +154,9 @@ def test_a_flag_wins_over_what_the_file_says_in_another_way(letor, tmp_path):
     file = tmp_path / "f.toml"
     file.write_text(f'data = "{letor}"\nclients = 6\nbudget = 96\nseeds = 1\n[privacy]\np = 0.5\n')
     first, second = tmp_path / "first", tmp_path / "second"
-    assert call(["run", str(file), "--privacy.epsilon", "2", "--rounds", "2", "--out", str(first), "-q"]) == 0
+    assert (
+        call(["run", str(file), "--privacy.epsilon-interaction", "2", "--rounds", "2", "--out", str(first), "-q"]) == 0
+    )
     text = (first / "config.toml").read_text()
     assert "rounds = 2" in text and "epsilon = 2.0" in text and "budget = " not in text and "\np = " not in text
     # 96 interactions of 3 devices with 4 each are 8 rounds; of the file's own 6 devices, 4.

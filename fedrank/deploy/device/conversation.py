@@ -149,7 +149,7 @@ class Conversation:
                 fresh = message.round == now.number and not self._memory.over and not self._memory.silence()
                 if message.hub != now.terms.hub or not (fresh or message.tried):
                     continue
-                if not self._outbox.sending(message, self._memory.lifetime):
+                if not self._outbox.sending(message, self._memory.limit):
                     continue
                 self._memory.spent = self._outbox.spent()
             outcome = self._connection.report(token, message.round, message.body)

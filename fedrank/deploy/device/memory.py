@@ -109,11 +109,21 @@ class Memory:
             return ""
         if no := objection(self.terms, self.most):
             return no
-        if self.lifetime < math.inf and not self.outbox.lasting:
-            return "lifetime_epsilon cannot be kept to: the ledger does not outlive the process"
-        if exceeds(self.spent, self.terms.epsilon_message, self.lifetime):
-            return f"ε = {self.spent:.4g} was spent; another message would exceed lifetime_epsilon = {self.lifetime:g}"
+        if self.limit < math.inf and not self.outbox.lasting:
+            what = "lifetime_epsilon" if self.lifetime < math.inf else "the terms' number of messages"
+            return f"{what} cannot be kept to: the ledger does not outlive the process"
+        if exceeds(self.spent, self.terms.epsilon_message, self.limit):
+            if self.lifetime <= self.terms.epsilon_life:
+                most = f"lifetime_epsilon = {self.lifetime:g}"
+            else:
+                most = f"the {self.terms.participations} of the hub's terms (ε = {self.terms.epsilon_life:.4g})"
+            return f"ε = {self.spent:.4g} was spent; another message would exceed {most}"
         return ""
+
+    @property
+    def limit(self) -> float:
+        """Largest sum of the ε of all messages: the app's, or that of the messages which the terms allow."""
+        return self.lifetime if self.terms is None else min(self.lifetime, self.terms.epsilon_life)
 
     def end(self) -> bool:
         """End the open interaction; returns whether it counts."""
@@ -127,6 +137,6 @@ class Memory:
             return counts
         except sqlite3.Error as error:
             self.complain(f"an interaction is lost, the file cannot be written: {error}")
-            if now.terms.mechanism == "laplace":
+            if not now.terms.at_once:
                 now.drop()  # what was not committed may be on the disk, with its noise: no second noise on these sums
             return False

@@ -241,7 +241,7 @@ class Outbox:
         Args:
             terms: Terms of the hub.
             over: The interaction.
-            held: With Laplace noise, the trial, which is in memory only; ignored otherwise.
+            held: The trial where it is in memory only; ignored with randomised response.
             words: Source of random words.
 
         Returns:
@@ -249,7 +249,7 @@ class Outbox:
             if another process has completed the round, or tries another seed, or has made this half's interactions.
         """
         shown, half = over.trial, over.trial.half
-        written = terms.mechanism == "randomised-response"
+        written = terms.at_once
         with self.transaction():
             if self.get("out") or self.reported(shown.hub, shown.round):  # another process may have opted out
                 return None, False
@@ -260,7 +260,7 @@ class Outbox:
                 return kept, False
             trial = kept.after(terms, half, over.pattern, words)
             if trial.complete(terms):
-                body = message_of(terms, trial)
+                body = message_of(terms, trial, words)
                 self._db.execute(
                     "INSERT INTO message (hub, round, body, epsilon, words, unanswered) VALUES (?, ?, ?, ?, ?, 0)",
                     (trial.hub, trial.round, body, terms.epsilon_message, in_words(terms, body)),

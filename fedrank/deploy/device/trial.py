@@ -11,6 +11,9 @@ halves alike. When an interaction is over, its clicks become a value of the metr
 *Laplace noise*         the noise belongs to the sums of a whole message, and successive sums with the same noise would
                         show the true values as their differences. Such sums must stay in memory until they are
                         complete; then the noise is drawn, once, in the step that makes the message.
+
+*piecewise*             one number about the whole message is privatised, and nothing else is sent. The true sums stay
+                        in memory until they are complete; then the number is drawn, once.
 """
 
 from __future__ import annotations
@@ -25,10 +28,12 @@ import numpy as np
 
 from fedrank.core.privacy_report import BASIC, EVERYBODY, NOBODY, OF_A_DEVICE, SEED, PrivacyReport, Promise, Unit
 from fedrank.core.rng import perturbation
+from fedrank.core.words import counted
 from fedrank.deploy.terms import Terms
 from fedrank.privacy.accounts.randomised_response import REWARDS
 from fedrank.privacy.calibration import laplace_scale
 from fedrank.privacy.noise.discrete import discrete_laplace
+from fedrank.privacy.piecewise import WORDS
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.on_device.scores import portable_scores
 
@@ -110,9 +115,9 @@ class Trial:
             terms: Of the hub.
             half: Half that the interaction belongs to, 0 or 1.
             pattern: The clicks, bit i for rank i + 1, below 2**depth.
-            words: Asked for two words with randomised response; with Laplace noise for none.
+            words: Asked for two words with randomised response; otherwise for none.
         """
-        drawn = words((2,)) if terms.mechanism == "randomised-response" else np.zeros(2, np.uint32)
+        drawn = words((2,)) if terms.at_once else np.zeros(2, np.uint32)
         active = np.arange(2)[:, None] == half
         patterns, drawn = np.broadcast_to(np.int32(pattern), (2, 1)), np.broadcast_to(drawn, (2, 1, 2))
         plus, minus = (int(x) for x in terms.clicks_to_reply.sums(patterns, drawn, active, np))
@@ -151,7 +156,7 @@ class Round:
     @property
     def lost(self) -> int:
         """Interactions that are nowhere but here."""
-        return sum(self.trial.done) if self.trial and self.terms.mechanism == "laplace" else 0
+        return sum(self.trial.done) if self.trial and not self.terms.at_once else 0
 
     def drop(self) -> None:
         """Drop the ranking that is shown and the trial under way; no reply is made of them."""
@@ -240,14 +245,19 @@ def ranked(
         return np.argsort(np.where(np.isnan(scores), np.float32(np.inf), -scores), kind="stable")
 
 
-def message_of(terms: Terms, trial: Trial) -> bytes:
-    """The message of a complete trial, as it leaves; with Laplace noise, which is drawn here, it is another each time.
+def message_of(terms: Terms, trial: Trial, words: Words) -> bytes:
+    """The message of a complete trial, as it leaves; where what hides it is drawn here, it is another each time.
 
     Args:
         terms: Of the hub.
         trial: A trial with all its interactions.
+        words: Asked for three words with the piecewise mechanism; otherwise for none.
     """
-    noise = discrete_laplace(_scale(terms), 2) if terms.mechanism == "laplace" else None
+    noise = None
+    if terms.mechanism == "laplace":
+        noise = discrete_laplace(_scale(terms), 2)
+    elif terms.piecewise is not None:
+        noise = words((WORDS,))
     sums = np.asarray(trial.sums, np.int64)
     return terms.reply.encode(terms.clicks_to_reply.message(np.uint32(trial.seed), sums, noise, np))
 
@@ -282,18 +292,36 @@ def promise(terms: Terms) -> PrivacyReport:
         how = (
             f"noise of scale {_scale(terms):.4g} is added to each of the two sums of rewards (Laplace noise)"
             if terms.mechanism == "laplace"
+            else f"the difference between two rankers becomes one of {terms.piecewise.reports} numbers, drawn so that "
+            "each is nearly as likely whatever the user did (piecewise mechanism)"
+            if terms.piecewise is not None
             else f"a reward is replaced, with probability {1 - terms.p:.3g}, by another of its {terms.metric.n:,} "
             "values (randomised response)"
         )
+        summed = (
+            f"has ε = {terms.epsilon_message:.4g}, however many of them change"
+            if terms.piecewise is not None
+            else f"has ε = {terms.epsilon_message:.4g} if all of them change"
+        )
         words = (
             f"Before anything leaves this device, {how}. One search is protected with ε = {one:.3g}: whatever it was, "
-            f"no message becomes more than e^ε times as likely. A message tells about {b} searches and has "
-            f"ε = {terms.epsilon_message:.4g} if all of them change. The ε of all messages add up."
+            f"no message becomes more than e^ε times as likely. A message tells about {b} searches and {summed}. "
+            "The ε of all messages add up."
+            + (
+                ""
+                if terms.participations is None
+                else f" This device sends at most {counted(terms.participations, 'message')}, ever: "
+                f"ε = {terms.epsilon_life:.4g} over its life."
+            )
         )
     return PrivacyReport(
         mechanism="none" if bare else terms.mechanism,
         trust=EVERYBODY if bare else NOBODY,
-        promises=(Promise(Unit.INTERACTION, one), Promise(Unit.MESSAGE, terms.epsilon_message, basis=BASIC)),
+        promises=(
+            Promise(Unit.INTERACTION, one),
+            Promise(Unit.MESSAGE, terms.epsilon_message, basis=BASIC),
+            *(() if terms.participations is None else (Promise(Unit.USER, terms.epsilon_life, basis=BASIC),)),
+        ),
         covers=() if bare else _COVERS,
         not_covered=(*((REWARDS,) if bare else ()), SEED, *OF_A_DEVICE, _APP),
         details={"interactions_per_message": b, "bytes_per_message": terms.reply.nbytes},

@@ -102,6 +102,8 @@ def reward_of(protocol: Protocol, messages: Sequence[bytes]) -> Reward:
     """Estimate the reward of a round from its messages; only FOLtR-ES sends rewards."""
     if not isinstance(protocol, FoltrES) or not protocol.antithetic or not messages:
         return Reward(None, None)
+    if protocol.piecewise is not None:
+        return Reward(None, None)  # messages speak of differences alone
     replies = protocol.exchanges[0].reply.decode_all(b"".join(messages))
     sums = np.asarray(replies.plus, np.float64) + np.asarray(replies.minus, np.float64)
     each = sums / (protocol.interactions * protocol.metric.scale)

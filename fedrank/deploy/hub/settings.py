@@ -15,6 +15,7 @@ from fedrank.core.trees import Json
 from fedrank.deploy.terms import AGREED, Agreement, Terms
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import from_dict, read_toml
+from fedrank.privacy.piecewise import best
 
 #: Most reports that may close a round: they are read at once when it is applied.
 MOST_REPORTS = 2_000_000
@@ -76,6 +77,10 @@ class HubSettings(Agreement):
             object.__setattr__(self, "hidden", 10)  # frozen: resolved once, here
         if self.p is None:
             object.__setattr__(self, "p", Terms.p if self.mechanism == "randomised-response" else 1.0)
+        if self.mechanism == "piecewise" and self.epsilon is not None and (self.inside, self.outside) == (0, 0):
+            chosen = best(self.epsilon)
+            object.__setattr__(self, "inside", chosen.inside)
+            object.__setattr__(self, "outside", chosen.outside)
         if self.n_features:
             self.protocol()
 
@@ -101,7 +106,9 @@ class HubSettings(Agreement):
             learning_rate=self.learning_rate,
             p=terms.p,
             mechanism=self.mechanism,
-            epsilon=self.epsilon,
+            epsilon=self.epsilon if self.mechanism == "laplace" else None,
+            piecewise=terms.piecewise,
+            participations=self.participations,
             aggregate=self.aggregate,
             byzantine=self.byzantine,
         )

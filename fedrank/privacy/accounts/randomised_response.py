@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import (
     AND_NOT,
@@ -27,10 +25,8 @@ from fedrank.core.privacy_report import (
     remark,
 )
 from fedrank.core.words import counted
+from fedrank.privacy.accounts.composition import basis_of, three_losses_epsilon
 from fedrank.privacy.randomised_response import check, epsilon
-
-#: Compositions beyond this are bounded in closed form: the exact distribution would take minutes.
-_EXACT = 1_000_000
 
 #: What is not covered if every value is sent as it is.
 REWARDS = "The rewards: they are sent as they are."
@@ -84,9 +80,7 @@ def account(
             Promise(Unit.INTERACTION, one, basis=SINGLE),
             *half,
             Promise(Unit.MESSAGE, interactions_per_message * one, basis=BASIC),
-            Promise(
-                Unit.USER, composed, delta, "privacy loss distribution" if total <= _EXACT else "Hoeffding's bound"
-            ),
+            Promise(Unit.USER, composed, delta, basis_of(total)),
             Promise(Unit.USER, of_user, basis=BASIC),
         ),
         covers=_COVERS if p < 1.0 else (),
@@ -142,9 +136,6 @@ def composed_epsilon(p: float, n: int, times: int, delta: float) -> float:
     rankers depend on earlier reports, because the same pair of distributions is the worst in each step (Zhu, Dong
     & Wang, AISTATS 2022).
 
-    Beyond a million responses the tail is bounded by Hoeffding's inequality instead: the losses lie in [−ε, ε] and have
-    the mean ``|p − q| ε``, so ``T |p − q| ε + ε √(2 T log(1/δ))`` holds.
-
     Args:
         p: Probability of the truth.
         n: Number of values.
@@ -154,16 +145,5 @@ def composed_epsilon(p: float, n: int, times: int, delta: float) -> float:
     Returns:
         ε ≥ 0, never above basic composition; ``inf`` for p = 1.
     """
-    from dp_accounting.pld import pld_pmf, privacy_loss_distribution
-
-    one = epsilon(p, n)
-    if times == 0 or one in (0.0, math.inf):
-        return one if times else 0.0
     q = (1.0 - p) / (n - 1)
-    if times > _EXACT:
-        return min(times * one, times * abs(p - q) * one + one * math.sqrt(2 * times * math.log(1 / delta)))
-    losses = {1: max(p, q), 0: (n - 2) * q, -1: min(p, q)}
-    pmf = pld_pmf.create_pmf(losses, discretization=one, infinity_mass=0.0, pessimistic_estimate=True)
-    composed = privacy_loss_distribution.PrivacyLossDistribution(pmf).self_compose(times)
-    with np.errstate(over="ignore"):  # e^ε beyond double precision: compared with, never used
-        return min(float(composed.get_epsilon_for_delta(delta)), times * one)
+    return three_losses_epsilon(epsilon(p, n), max(p, q), min(p, q), times, delta)

@@ -1,11 +1,11 @@
 """What crosses in :mod:`fedrank.ranking.foltr_es`, to the byte; a device reads and writes it with NumPy alone.
 
-A reply has 9 bytes for MaxRR with B = 4 and antithetic halves; 7 to 13 in all settings.
+A reply has 9 bytes for MaxRR with B = 4 and antithetic halves, 6 with one privatised number; 6 to 13 in all settings.
 """
 
 from __future__ import annotations
 
-from fedrank.core.messages import Array, f4, field, i4, message, u2, u3, u4
+from fedrank.core.messages import Array, f4, field, i4, message, u1, u2, u3, u4
 
 _SEED = "seed of the random perturbation that was tried; says nothing about anyone"
 
@@ -48,3 +48,13 @@ class NoisyReply:
     seed: Array = field(u4, _SEED)
     plus: Array = field(i4, "sum of the metric values with the perturbation added, and noise")
     minus: Array = field(i4, "sum of the metric values with the perturbation subtracted, and noise")
+
+
+@message(kind=5)
+class PrivateReply:
+    """Device to server, antithetic: one number about the whole message, the privatised difference of its halves."""
+
+    seed: Array = field(u4, _SEED)
+    report: Array = field(
+        u1, "privatised difference of the halves, as the number of a report", largest="largest_report"
+    )

@@ -13,8 +13,9 @@ from typing import Any
 
 from fedrank.core.messages import Layout
 from fedrank.metrics.online import OnlineMetric
+from fedrank.privacy.piecewise import Piecewise
 from fedrank.privacy.randomised_response import privatise
-from fedrank.ranking.on_device.messages import NoisyReply, PlainReply, Reply
+from fedrank.ranking.on_device.messages import NoisyReply, PlainReply, PrivateReply, Reply
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class ClicksToReply:
         antithetic: There are two halves; otherwise one, θ + σv.
         p: Probability that randomised response lets a value stand; 1 sends all values as they are.
         noisy: Noise is added to the sums of the halves.
+        piecewise: The difference of the halves is privatised as a whole, and nothing else is sent; needs two halves.
     """
 
     metric: OnlineMetric
@@ -34,10 +36,13 @@ class ClicksToReply:
     antithetic: bool = True
     p: float = 1.0
     noisy: bool = False
+    piecewise: Piecewise | None = None
 
     @property
-    def layout(self) -> Layout[Reply | PlainReply | NoisyReply]:
+    def layout(self) -> Layout[Reply | PlainReply | NoisyReply | PrivateReply]:
         """The layout of the reply on the wire: kind, fields and their widths."""
+        if self.piecewise is not None:
+            return Layout(PrivateReply, largest_report=self.piecewise.reports - 1)
         if self.noisy:
             return Layout(NoisyReply)
         return Layout(Reply if self.antithetic else PlainReply, largest_sum=self.per_half * self.metric.largest)
@@ -75,19 +80,31 @@ class ClicksToReply:
             rewards = xp.where(active, rewards, 0)
         return xp.sum(rewards, axis=-1, dtype=xp.int32)
 
-    def message(self, seed: Any, sums: Any, noise: Any, xp: ModuleType) -> Reply | PlainReply | NoisyReply:
+    @property
+    def largest_difference(self) -> int:
+        """The largest size of the difference of the halves' sums, in units of 1/scale of the metric."""
+        return self.per_half * self.metric.largest
+
+    def message(
+        self, seed: Any, sums: Any, noise: Any, xp: ModuleType
+    ) -> Reply | PlainReply | NoisyReply | PrivateReply:
         """The reply about a round's interactions.
 
         Args:
             seed: uint32: of the perturbation that was tried.
             sums: int [halves]: sums of all rewards of each half.
             noise: int [halves]: what is added to them; not used unless ``noisy``. Sums beyond the 32 bits that cross
-                are cut there: what is made of private numbers alone is as private as they are.
+                are cut there: what is made of private numbers alone is as private as they are. With ``piecewise``
+                uint32 [3]: fresh random words for the difference.
             xp: ``numpy`` or ``jax.numpy``.
 
         Returns:
-            :class:`Reply`, :class:`PlainReply` without antithetic halves, :class:`NoisyReply` with noise on the sums.
+            :class:`Reply`, :class:`PlainReply` without antithetic halves, :class:`NoisyReply` with noise on the sums,
+            :class:`PrivateReply` with ``piecewise``.
         """
+        if self.piecewise is not None:
+            difference = xp.asarray(sums[0] - sums[1], xp.int32)
+            return PrivateReply(seed, self.piecewise.privatised(difference, self.largest_difference, noise, xp))
         if self.noisy:
             sums = xp.clip(sums + noise, -(2**31), 2**31 - 1)
             return NoisyReply(seed, sums[0], sums[1])

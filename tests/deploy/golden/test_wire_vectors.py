@@ -48,8 +48,8 @@ def test_the_file_is_small_and_covers_what_the_format_can_do():
     assert FILE.stat().st_size < 60_000
     assert {t["ranker"] for t in terms} == {"linear", "mlp"}
     assert {t["reward"] for t in terms} == {"MaxRR", "DCG", "nDCG", "MeanRR"}
-    assert {t["mechanism"] for t in terms} == {"randomised-response", "laplace"}
-    assert {len(case["report"]) // 2 for case in VECTORS["rounds"]} == {9, 11, 13}
+    assert {t["mechanism"] for t in terms} == {"randomised-response", "laplace", "piecewise"}
+    assert {len(case["report"]) // 2 for case in VECTORS["rounds"]} == {6, 9, 11, 13}
 
 
 @pytest.mark.parametrize("reward", VECTORS["rewards"], ids=lambda r: f"{r['reward']}-{r['depth']}-{r['reward_values']}")
@@ -104,11 +104,15 @@ def test_a_device_of_the_package_makes_the_report(case, monkeypatch):
         assert sum(tried.sums) - before == search["value"]
     assert tried.complete(terms) and list(tried.sums) == case["sums"]
     monkeypatch.setattr(trial, "discrete_laplace", lambda scale, size: np.array(case["noise"], np.int64))
-    assert trial.message_of(terms, tried).hex() == case["report"]
+    assert trial.message_of(terms, tried, lambda shape: np.array(case["noise"], np.uint32)).hex() == case["report"]
 
 
 # A simulation does not cut noise at the message's integers: it never draws as much.
-SIMULATED = [case for case in VECTORS["rounds"] if all(abs(x) < 2**30 for x in case["noise"])]
+SIMULATED = [
+    case
+    for case in VECTORS["rounds"]
+    if case["terms"]["mechanism"] == "piecewise" or all(abs(x) < 2**30 for x in case["noise"])
+]
 
 
 @pytest.mark.parametrize("case", SIMULATED, ids=lambda case: case["name"])
@@ -116,7 +120,8 @@ def test_the_simulated_device_makes_the_report(case):
     """``TryPerturbation.report`` in JAX, which the simulator runs."""
     terms = terms_of(case)
     names = ("n_features", "ranker", "hidden", "reward", "reward_values", "depth", "interactions", "sigma", "p")
-    settings = {name: getattr(terms, name) for name in (*names, "mechanism", "epsilon")}
+    more = ("mechanism", "epsilon", "inside", "outside", "participations")
+    settings = {name: getattr(terms, name) for name in (*names, *more)}
     exchange = HubSettings(**settings).protocol().exchanges[0]
     zeros = jnp.zeros((2, terms.per_half), jnp.uint32)
 
@@ -125,8 +130,12 @@ def test_the_simulated_device_makes_the_report(case):
         turns = np.array([search[key] for search in case["interactions"]], np.int64).astype(np.uint32)
         return jnp.asarray(turns.reshape(terms.per_half, 2, -1).swapaxes(0, 1))
 
-    noise = jnp.asarray(case["noise"] or [0, 0], jnp.int32)
-    draws = Draws(jnp.uint32(case["seed"]), zeros, zeros[..., None], zeros, halves("words"), noise)
+    words, noise = halves("words"), jnp.zeros(2, jnp.int32)
+    if terms.piecewise is not None:  # the words of a message are the first three of those of its interactions
+        words = jnp.ravel(words).at[:3].set(jnp.asarray(case["noise"], jnp.uint32)).reshape(words.shape)
+    elif case["noise"]:
+        noise = jnp.asarray(case["noise"], jnp.int32)
+    draws = Draws(jnp.uint32(case["seed"]), zeros, zeros[..., None], zeros, words, noise)
     reply = exchange.report(draws, halves("clicks")[..., 0].astype(jnp.int32))
     assert exchange.reply.encode(reply).hex() == case["report"]
 

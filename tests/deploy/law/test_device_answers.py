@@ -1,5 +1,6 @@
 """What an app may rely on: a device never raises, never loops, says a thing once, and is silent when told to."""
 
+import dataclasses
 import logging
 import math
 import statistics
@@ -252,6 +253,25 @@ def test_terms_that_promise_too_little_are_answered_with_silence(hub, make, capl
     assert "most_epsilon" in caplog.text and "most_epsilon" in device.privacy()["silent"]
     device.close()
     assert make(most_epsilon=EPSILON + 0.01).sync().state == "OK"
+
+
+def test_terms_may_limit_how_often_a_device_ever_sends(tmp_path):
+    """One message of ε = 1 in a life: not a second one in a later round, nor after everything was erased."""
+    private = {"mechanism": "piecewise", "p": 1.0, "epsilon": 1.0, "inside": 1, "outside": 2, "participations": 1}
+    terms = dataclasses.replace(TERMS, **private)
+    with FakeHub(terms, np.zeros(FEATURES)) as hub, Device(hub.url, ENROLMENT, tmp_path) as device:
+        for _ in range(3):
+            device.sync()
+            use(device, terms.interactions)
+            device.sync()
+            hub.move_on()
+        assert len(hub.reports) == 1 and device.privacy()["epsilon_total"] == 1.0
+        told = device.sync()
+        assert told.state == "SILENT" and "terms" in told.why and not device.wants_clicks
+        assert device.leave(erase=True) and device.opt_in()
+        assert device.sync().state == "SILENT" and len(hub.reports) == 1
+        said = device.privacy()
+        assert [p["epsilon"] for p in said["promises"] if p["unit"] == "user"] == [1.0]
 
 
 def test_a_lifetime_has_a_limit(hub, make):

@@ -33,7 +33,9 @@ APPS = Path(__file__).resolve().parents[3] / "apps"
         FoltrESConfig(),
         FoltrPDGDConfig(privacy=FoltrPDGDPrivacy(clip=2.0), queries_per_client=3, share="fixed", byzantine=0),
         FoltrESConfig(
-            devices=Devices(users=("perfect", "informational")), privacy=FoltrESPrivacy(epsilon=0.0), reward_values=5
+            devices=Devices(users=("perfect", "informational")),
+            privacy=FoltrESPrivacy(epsilon_interaction=0.0),
+            reward_values=5,
         ),
         MGDConfig(candidates=4, learning_rate=0.5, compute=Compute(kernels="off")),
         FoltrPDGDConfig(privacy=FoltrPDGDPrivacy(secure_sum=False)),

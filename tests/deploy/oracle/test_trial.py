@@ -15,6 +15,8 @@ from fedrank.core.rng import perturbation_jax
 from fedrank.deploy.device import Device, trial
 from fedrank.deploy.terms import Terms
 from fedrank.metrics.online import click_dcg, discretised, max_rr
+from fedrank.privacy.piecewise import Piecewise
+from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.foltr_es import Draws, FoltrES
 from fedrank.ranking.rankers.linear import Linear
@@ -33,7 +35,7 @@ REWARDS = {
 
 
 class Words:
-    """Known words, in the order in which a device asks for them: its seed, then two for each interaction."""
+    """Known words, in the order in which a device asks for them: its seed, then what protects its user."""
 
     def __init__(self, seed: int, privacy: np.ndarray):
         self.left = [np.array([seed], np.uint32), *privacy]
@@ -86,7 +88,7 @@ def test_equal_scores_keep_the_order_of_the_data_and_nonsense_ranks_last():
     assert got.tolist() == np.asarray(expected).tolist() == [6, 2, 5, 0, 3, 7, 9, 1, 4, 8]
 
 
-@pytest.mark.parametrize("mechanism", ["p = 0.6", "p = 1", "laplace"])
+@pytest.mark.parametrize("mechanism", ["p = 0.6", "p = 1", "laplace", "piecewise"])
 @pytest.mark.parametrize("reward", REWARDS)
 @pytest.mark.parametrize("kind", RANKERS)
 def test_a_rounds_message_is_the_protocols_to_the_byte(kind, reward, mechanism, tmp_path, monkeypatch):
@@ -96,6 +98,8 @@ def test_a_rounds_message_is_the_protocols_to_the_byte(kind, reward, mechanism, 
     noisy = mechanism == "laplace"
     p = 1.0 if mechanism != "p = 0.6" else 0.6
     how = {"mechanism": "laplace", "epsilon": 1.5, "p": 1.0} if noisy else {"p": p}
+    if mechanism == "piecewise":
+        how = {"mechanism": "piecewise", "epsilon": 1.5, "inside": 2, "outside": 4, "p": 1.0}
     terms = Terms(hub=HUB, n_features=FEATURES, interactions=6, **about, **more, **how)
     seed, noise = int(random.integers(2**32)), random.integers(-5000, 5000, 2)
     privacy = random.integers(0, 2**32, (6, 2), dtype=np.uint32)
@@ -103,6 +107,8 @@ def test_a_rounds_message_is_the_protocols_to_the_byte(kind, reward, mechanism, 
     monkeypatch.setattr(trial, "discrete_laplace", lambda scale, size: noise.astype(np.int64))
 
     settings = {"mechanism": "laplace", "epsilon": 1.5, "p": 1.0} if noisy else {"p": p}
+    if mechanism == "piecewise":
+        settings = {"mechanism": "piecewise", "piecewise": Piecewise(1.5, 2, 4), "p": 1.0}
     protocol = FoltrES(
         ranker, cascade("perfect", depth=metric.depth), metric=metric, interactions=6, sigma=0.01, **settings
     )
@@ -114,7 +120,8 @@ def test_a_rounds_message_is_the_protocols_to_the_byte(kind, reward, mechanism, 
     )
     expected = exchange.reply.encode(exchange.report(draws, jnp.asarray(patterns[halves], jnp.int32)))
 
-    words = Words(seed, privacy)
+    of_message = mechanism == "piecewise"  # three words for all interactions together
+    words = Words(seed, [privacy[halves].reshape(-1)[:3]] if of_message else privacy)
     with (
         FakeHub(terms, random.standard_normal(terms.size)) as hub,
         Device(hub.url, ENROLMENT, tmp_path, most_epsilon=math.inf, _words=words) as device,
@@ -170,7 +177,7 @@ def test_the_noise_of_a_message_has_the_promised_scale():
     )
     assert terms.metric.largest == 1  # so that the scale is 2
     tried = trial.Trial(HUB, 0, 7, (1, 0), (1, 1))
-    sums = [terms.reply.decode(trial.message_of(terms, tried)) for _ in range(2000)]
+    sums = [terms.reply.decode(trial.message_of(terms, tried, os_words)) for _ in range(2000)]
     for noise in (np.array([int(m.plus) - 1 for m in sums]), np.array([int(m.minus) for m in sums])):
         for found, expected in (
             (np.mean(noise == 0), math.tanh(0.25)),
@@ -182,7 +189,7 @@ def test_the_noise_of_a_message_has_the_promised_scale():
 def test_noise_beyond_the_messages_integers_is_cut(monkeypatch):
     terms = Terms(hub=HUB, n_features=FEATURES, mechanism="laplace", p=1.0, epsilon=1e-3)
     monkeypatch.setattr(trial, "discrete_laplace", lambda scale, size: np.array([2**40, -(2**40)]))
-    body = trial.message_of(terms, trial.Trial(HUB, 0, 7, (5, 5), (2, 2)))
+    body = trial.message_of(terms, trial.Trial(HUB, 0, 7, (5, 5), (2, 2)), os_words)
     assert body[5:] == (2**31 - 1).to_bytes(4, "little") + (2**31).to_bytes(4, "little")
 
 

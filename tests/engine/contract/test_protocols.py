@@ -14,6 +14,7 @@ from fedrank.core.messages import PUBLIC_AXES
 from fedrank.core.protocol import Party
 from fedrank.core.rng import party_key, perturbation
 from fedrank.engine.simulator import Simulator, run_keys
+from fedrank.privacy.piecewise import Piecewise
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.foltr_es import TryPerturbation
@@ -25,6 +26,7 @@ VARIANTS = {
     "plain": {"antithetic": False, "p": 0.5},
     "random ties": {"ties": "random", "kernels": False},
     "as published": {"as_published": True},
+    "private": {"mechanism": "piecewise", "p": 1.0, "piecewise": Piecewise(1.0, 1, 2)},
 }
 
 
@@ -78,7 +80,12 @@ def test_the_server_learns_the_same_from_decoded_replies(protocol):
     (exchange,) = protocol.exchanges
     state = protocol.init(jax.random.key(0))
     names = [field.name for field in exchange.reply.fields]
-    columns = {"seed": [3, 4, 5, 6], "plus": [100, 0, 2520, 1260], "minus": [2520, 5040, 0, 1260]}
+    columns = {
+        "seed": [3, 4, 5, 6],
+        "plus": [100, 0, 2520, 1260],
+        "minus": [2520, 5040, 0, 1260],
+        "report": [0, 2, 1, 2],
+    }
     sent = [
         exchange.reply.message(
             **{n: np.uint32(columns[n][i]) if n == "seed" else np.int32(columns[n][i]) for n in names}

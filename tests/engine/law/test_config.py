@@ -25,7 +25,10 @@ def config(tmp_path_factory):
 
 def test_toml_and_dictionary_forms_are_inverses(tmp_path):
     settings = FoltrESConfig(
-        clients=7, privacy=FoltrESPrivacy(epsilon=2.0), evaluation=Evaluation(users=("perfect",)), budget=1000
+        clients=7,
+        privacy=FoltrESPrivacy(epsilon_interaction=2.0),
+        evaluation=Evaluation(users=("perfect",)),
+        budget=1000,
     )
     path = tmp_path / "c.toml"
     path.write_text(to_toml(settings))
@@ -43,7 +46,7 @@ def test_toml_and_dictionary_forms_are_inverses(tmp_path):
         ({"clients": True}, "type int"),
         ({"clients": 0}, "clients must be in"),
         ({"share": "fixd"}, "Did you mean 'fixed'"),
-        ({"privacy": {"p": 0.5, "epsilon": 1.0}}, "one of them"),
+        ({"privacy": {"p": 0.5, "epsilon_interaction": 1.0}}, "one of them"),
         ({"budget": 10}, "at least one round"),
         ({"budget": 80_000, "rounds": 2}, "disagree"),
         ({"rounds": -1}, "rounds must be in"),
@@ -96,8 +99,8 @@ def test_settings_that_cannot_be_are_refused(config, tmp_path, settings, says):
         ({"queries_per_client": 0, "share": "fixed"}, "queries_per_client must be at least 1"),
         ({"devices": {"delay": 3}}, "devices.delay means nothing without devices.late"),
         ({"privacy": {"delta": 1.0}}, "privacy.delta must be between 0 and 1"),
-        ({"privacy": {"mechanism": "laplace"}}, "needs privacy.epsilon"),
-        ({"privacy": {"mechanism": "laplace", "epsilon": 1.0, "p": 0.5}}, "one of them"),
+        ({"privacy": {"mechanism": "laplace"}}, "needs privacy.epsilon_interaction"),
+        ({"privacy": {"mechanism": "laplace", "epsilon_interaction": 1.0, "p": 0.5}}, "one of them"),
         ({"holdout": 1.0}, "holdout"),
         ({"attack": {"share": 0.5}}, "attack.kind"),
         ({"attack": {"share": 1.5, "kind": "lie"}}, "attack.share"),

@@ -88,9 +88,11 @@ _RANKING = [
     _ranking("es-kernels-on", "foltr-es", "--compute.kernels on"),
     _ranking("es-debug", "foltr-es", "--compute.debug --evaluation.empty-baselines"),
     _ranking("es-mlp", "foltr-es", "--ranker mlp --hidden 3 --ties random --reward nDCG"),
-    _ranking("es-one-sided", "foltr-es", "--no-antithetic --clicks informational --privacy.epsilon 2"),
-    _ranking("es-gaussian", "foltr-es", "--privacy.mechanism gaussian --privacy.epsilon 1 --clicks perfect"),
-    _ranking("es-laplace", "foltr-es", "--privacy.mechanism laplace --privacy.epsilon 1 --reward MeanRR"),
+    _ranking("es-one-sided", "foltr-es", "--no-antithetic --clicks informational --privacy.epsilon-interaction 2"),
+    _ranking(
+        "es-gaussian", "foltr-es", "--privacy.mechanism gaussian --privacy.epsilon-interaction 1 --clicks perfect"
+    ),
+    _ranking("es-laplace", "foltr-es", "--privacy.mechanism laplace --privacy.epsilon-interaction 1 --reward MeanRR"),
     _ranking("es-published", "foltr-es", "--as-published --clicks perfect"),
     _ranking("es-values", "foltr-es", "--reward DCG --reward-values 5 --privacy.p 0.6 --normalise query-minmax"),
     _ranking("es-liars-clip", "foltr-es", "--attack.kind inverted-metric --attack.share 0.3 --aggregate clip"),

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from worlds import tiny_protocol
 
-from fedrank.ranking.on_device.messages import Reply
+from fedrank.privacy.piecewise import Piecewise
+from fedrank.ranking.on_device.messages import PrivateReply, Reply
 
 
 def told(protocol, plus, minus, arrived):
@@ -26,3 +27,18 @@ def test_a_sum_beyond_the_largest_is_as_if_it_had_not_arrived(beyond):
     np.testing.assert_array_equal(with_lie, without)
     in_range = told(protocol, [most, 0, most], [0, most, most - 1], [True, True, True])
     assert np.abs(in_range - without).max() > 0  # the third reply would have counted
+
+
+def test_a_report_that_the_mechanism_does_not_make_is_as_if_it_had_not_arrived():
+    protocol = tiny_protocol(mechanism="piecewise", p=1.0, piecewise=Piecewise(1.0, 1, 2))
+
+    def told_reports(reports, arrived):
+        replies = PrivateReply(jnp.arange(len(reports), dtype=jnp.uint32), jnp.asarray(reports, jnp.int32))
+        state = protocol.exchanges[0].tell(protocol.init(jax.random.key(0)), replies, jnp.asarray(arrived))
+        return np.asarray(state.weights)
+
+    beyond = protocol.piecewise.reports
+    without = told_reports([0, 2, beyond], [True, True, False])
+    np.testing.assert_array_equal(told_reports([0, 2, beyond], [True, True, True]), without)
+    np.testing.assert_array_equal(told_reports([0, 2, -1], [True, True, True]), without)
+    assert np.abs(told_reports([0, 2, beyond - 1], [True, True, True]) - without).max() > 0

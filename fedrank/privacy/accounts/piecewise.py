@@ -1,0 +1,117 @@
+"""The account of the piecewise mechanism: what one privatised number a message reveals, over a message and a life.
+
+The promise is about what leaves the device, and holds against the server itself and anybody who reads the messages. Its
+unit is all that a user did: the number is the only thing in a message that depends on the user.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.privacy_report import (
+    AND_NOT,
+    BASIC,
+    NOBODY,
+    OF_A_RUN,
+    SEED,
+    PrivacyReport,
+    Promise,
+    Unit,
+    remark,
+)
+from fedrank.core.words import counted
+from fedrank.privacy.accounts.composition import basis_of, three_losses_epsilon
+from fedrank.privacy.piecewise import Piecewise
+
+
+def account(
+    mechanism: Piecewise, interactions: int, messages: int, delta: float, participations: int | None = None
+) -> PrivacyReport:
+    """What the mechanism promises for a run.
+
+    Args:
+        mechanism: What privatises the number of a message.
+        interactions: Interactions behind one message.
+        messages: Messages that a user sends in the run; 0 before it starts.
+        delta: δ of the composed ε of a user, in (0, 1).
+        participations: Most messages that a device ever sends, where something sees to it; None: nothing does.
+
+    Raises:
+        ConfigError: ``messages`` is negative, or δ out of range.
+
+    >>> report = account(Piecewise(1.0), interactions=4, messages=1, delta=1e-6, participations=1)
+    >>> report.epsilon(Unit.USER)
+    1.0
+    """
+    if messages < 0:
+        raise ConfigError(f"messages must be at least 0, got {messages}.")
+    if not 0.0 < delta < 1.0:
+        raise ConfigError(f"delta must be in (0, 1), got {delta}.")
+    # Rounded down to an integer of 2³² words, the exact ε is a little less; a promise of the number asked for holds.
+    one, user = mechanism.epsilon, messages * mechanism.epsilon
+    promises = [Promise(Unit.INTERACTION, one), Promise(Unit.MESSAGE, one)]
+    if messages > 1:
+        composed = composed_epsilon(mechanism, messages, delta)
+        if composed < user:
+            promises.append(Promise(Unit.USER, composed, delta, basis_of(messages)))
+    return PrivacyReport(
+        mechanism="piecewise mechanism",
+        trust=NOBODY,
+        promises=(*promises, Promise(Unit.USER, user, basis=BASIC)),
+        covers=_COVERS,
+        not_covered=(SEED, *OF_A_RUN),
+        details={
+            "reports": mechanism.reports,
+            "window": mechanism.inside,
+            "exact_epsilon_message": mechanism.exact_epsilon,
+            "variance_worst": mechanism.worst_variance,
+            "delta": delta,
+            "rounds": messages,
+            "participations": participations,
+            "interactions_per_round": interactions,
+        },
+        words=(_paragraph(mechanism, interactions, messages, user, participations),),
+    )
+
+
+def composed_epsilon(mechanism: Piecewise, times: int, delta: float) -> float:
+    """ε at δ of ``times`` reports, all of whose truths may change.
+
+    The worst pair of truths has windows that overlap least. Its privacy loss is +ε on the reports in one window only,
+    −ε on those in the other only, and 0 elsewhere.
+
+    Args:
+        mechanism: What makes a report.
+        times: Number of reports, ≥ 0.
+        delta: δ in (0, 1).
+    """
+    apart = min(mechanism.inside, mechanism.outside)
+    inside = mechanism.threshold / 2**32
+    likely, unlikely = apart * inside / mechanism.inside, apart * (1 - inside) / mechanism.outside
+    return three_losses_epsilon(mechanism.epsilon, likely, unlikely, times, delta)
+
+
+_COVERS = (
+    "Everything a user did: all searches, results and clicks behind all counted messages, with the ε of a user; "
+    "nothing else about them is sent.",
+    "Against everybody who reads the messages, the server included, whatever ranker the server sent out.",
+    "All that is behind one message, with the ε of a message.",
+)
+
+
+def _paragraph(mechanism: Piecewise, each: int, messages: int, user: float, participations: int | None) -> str:
+    over = "Over all of training" if participations is not None else f"Over {counted(messages, 'message')}"
+    factor = f"{math.exp(user):,.3g}" if user < 500 else "∞"
+    limit = (
+        f"A device sends at most {counted(participations, 'message')}, ever."
+        if participations is not None
+        else "Nothing limits how many messages a device sends; every further one adds its ε."
+    )
+    return (
+        f"{over}, whatever a user did changes what anybody sees by a factor of at most e^{user:.4g} = {factor}, "
+        f"without any trust in the server.{remark(user)} A message is the seed of a perturbation and one of "
+        f"{mechanism.reports} numbers about {counted(each, 'interaction')} together, drawn so that each is at most "
+        f"e^{mechanism.epsilon:.4g} times as likely for one user as for any other (piecewise mechanism). "
+        f"{limit}{AND_NOT}"
+    )

@@ -1,0 +1,230 @@
+"""ε-local privacy of one bounded number: report one of a few numbers, most likely one in a window around the truth.
+
+The piecewise mechanism (Wang et al., "Collecting and Analyzing Multidimensional Data with Local Differential Privacy",
+ICDE 2019, Section III-B), made discrete so that a device draws it exactly with integers. Reports are the numbers 0 ..
+K − 1. A value d in [−1, 1] is rounded at random to one of K − w + 1 positions, evenly spaced from −1 to 1, so that
+its mean is d; each position stands for a *window* of w neighbouring reports. A report within the window is e^ε times as
+likely as one outside it. Two members of the family have names of their own:
+
+* K = 2, w = 1: one bit, the mechanism of Duchi, Jordan and Wainwright (JASA 2018, Section 4.2.3);
+* w = 1: k-ary randomised response on a value that was rounded at random.
+
+Whatever the device did to come to d, no report is more than e^ε times as likely as it would be for any other d: the
+promise is about everything behind the number, and rests on the report's probabilities alone, not on how d was rounded.
+
+**Exact.** w and K − w are powers of two, so that equally likely numbers are the leading bits of a random word, and the
+report is in the window if another word is below an integer :attr:`Piecewise.threshold`. There is no floating-point
+number between the random words and the report. The threshold is rounded so that ε is at most what is asked for;
+:attr:`Piecewise.exact_epsilon` is the ε of the integers themselves.
+
+The random words are the caller's; on a real device they come from the operating system
+(:func:`fedrank.privacy.randomised_response.os_words`).
+"""
+
+from __future__ import annotations
+
+import decimal
+import functools
+import math
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedrank.core.arrays import AnyArray, ArrayT
+from fedrank.core.errors import ConfigError
+from fedrank.core.rng import below
+
+if TYPE_CHECKING:  # a device, which runs this, has NumPy only
+    from jaxtyping import Float, Integer, UInt32
+
+#: Most numbers to report one of: a report is one byte.
+MOST_REPORTS = 256
+#: Range of ε; beyond the largest, a report outside the window cannot be drawn with 32 bits.
+SMALLEST_EPSILON, LARGEST_EPSILON = 1e-3, 16.0
+#: Random words of one report: one to round, one for inside or outside, one for which.
+WORDS = 3
+#: Largest range of a whole number that :meth:`Piecewise.position` takes.
+_LARGEST = 2**24
+
+
+@dataclass(frozen=True)
+class Piecewise:
+    """The mechanism for one ε, one width of the window and one number of reports outside it.
+
+    Attributes:
+        epsilon: ε of one report, in nats, 0.001 to 16.
+        inside: w, reports in a window; a power of two.
+        outside: K − w, reports outside; a power of two. K is at most 256.
+
+    Raises:
+        ConfigError: One is out of range.
+
+    >>> one_bit = Piecewise(1.0)
+    >>> one_bit.reports, round(one_bit.scale, 3)
+    (2, 2.164)
+    """
+
+    epsilon: float
+    inside: int = 1
+    outside: int = 1
+
+    def __post_init__(self):
+        if not SMALLEST_EPSILON <= self.epsilon <= LARGEST_EPSILON:
+            raise ConfigError(
+                f"epsilon of the piecewise mechanism must be in {SMALLEST_EPSILON:g}..{LARGEST_EPSILON:g}, got "
+                f"{self.epsilon:g}."
+            )
+        for name, value in (("inside", self.inside), ("outside", self.outside)):
+            if value < 1 or value & (value - 1):
+                raise ConfigError(f"reports {name} the window must be a power of two, got {value}.")
+        if self.reports > MOST_REPORTS:
+            raise ConfigError(f"there can be at most {MOST_REPORTS} reports, got {self.reports}.")
+
+    @property
+    def reports(self) -> int:
+        """K, how many numbers there are to report one of."""
+        return self.inside + self.outside
+
+    @functools.cached_property
+    def threshold(self) -> int:
+        """How many of the 2³² words mean "inside": the largest number whose ε is at most :attr:`epsilon`."""
+        with decimal.localcontext(decimal.Context(prec=60, rounding=decimal.ROUND_FLOOR)):
+            weight = self.inside * decimal.Decimal(self.epsilon).exp()
+            return int(2**32 * weight / (weight + self.outside))
+
+    @property
+    def exact_epsilon(self) -> float:
+        """The ε of the integers that are drawn, in nats; at most :attr:`epsilon`, up to rounding of this number."""
+        return math.log(self.threshold) - math.log(2**32 - self.threshold) + math.log(self.outside / self.inside)
+
+    def position(
+        self, value: Integer[ArrayT, "*shape"], largest: int, words: UInt32[AnyArray, "*shape"], xp: ModuleType
+    ) -> Integer[ArrayT, "*shape"]:
+        """Round a whole number from −largest to largest at random to a position, so that its mean is the number.
+
+        The chance of rounding up is exact but for 2·largest·2⁻³², which biases the mean and touches no promise.
+
+        Args:
+            value: int32 [...].
+            largest: In 1 .. 2²⁴ − 1.
+            words: uint32 [...], random.
+            xp: ``numpy`` or ``jax.numpy``.
+
+        Returns:
+            int32 [...], in 0 .. ``outside``: −largest is 0, largest is ``outside``.
+
+        Raises:
+            ConfigError: ``largest`` is out of range.
+        """
+        if not 1 <= largest < _LARGEST:
+            raise ConfigError(f"the largest value must be in 1..{_LARGEST - 1}, got {largest}.")
+        steps = (value + largest).astype(xp.uint32) * xp.uint32(self.outside)
+        down, rest = steps // xp.uint32(2 * largest), steps % xp.uint32(2 * largest)
+        return (down + (below(words, xp.uint32(2 * largest)) < rest)).astype(xp.int32)
+
+    def respond(
+        self, position: Integer[ArrayT, "*shape"], words: UInt32[AnyArray, "*shape 2"], xp: ModuleType
+    ) -> Integer[ArrayT, "*shape"]:
+        """The number to report.
+
+        Args:
+            position: int32 [...], in 0 .. ``outside``: the first report of the window.
+            words: uint32 [..., 2], random: inside or outside the window, and which of those.
+            xp: ``numpy`` or ``jax.numpy``.
+
+        Returns:
+            int32 [...], in 0 .. :attr:`reports` − 1.
+        """
+        inside = words[..., 0] < xp.uint32(self.threshold)
+        near = position + _leading(words[..., 1], self.inside, xp)
+        far = _leading(words[..., 1], self.outside, xp)
+        far = far + xp.where(far >= position, self.inside, 0)  # skip the window
+        return xp.where(inside, near, far).astype(xp.int32)
+
+    def privatised(
+        self, value: Integer[ArrayT, "*shape"], largest: int, words: UInt32[AnyArray, "*shape 3"], xp: ModuleType
+    ) -> Integer[ArrayT, "*shape"]:
+        """The report about a whole number from −largest to largest: :meth:`position`, then :meth:`respond`.
+
+        Args:
+            value: int32 [...].
+            largest: In 1 .. 2²⁴ − 1.
+            words: uint32 [..., 3], random, used for nothing else.
+            xp: ``numpy`` or ``jax.numpy``.
+        """
+        return self.respond(self.position(value, largest, words[..., 0], xp), words[..., 1:], xp)
+
+    @property
+    def scale(self) -> float:
+        """What a report at the end of the range stands for, as a multiple of the largest value."""
+        return float(self.estimates[-1])
+
+    @functools.cached_property
+    def estimates(self) -> Float[np.ndarray, " reports"]:
+        """Of each report the d that it stands for: float64 [reports], whose mean over reports about d is d."""
+        high, low = self._probabilities
+        slope = (high - low) * self.inside * self.outside / 2
+        return (np.arange(self.reports) - (self.reports - 1) / 2) / slope
+
+    @property
+    def _probabilities(self) -> tuple[float, float]:
+        """Probability of one report inside the window, and of one outside."""
+        return self.threshold / 2**32 / self.inside, (1 - self.threshold / 2**32) / self.outside
+
+    def probabilities(self) -> Float[np.ndarray, "positions reports"]:
+        """Probability of each report for each position: float64 [outside + 1, reports]; rows sum to 1."""
+        high, low = self._probabilities
+        far = np.arange(self.reports) - np.arange(self.outside + 1)[:, None]
+        return np.where((far >= 0) & (far < self.inside), high, low)
+
+    def second_moment(self, d: Float[np.ndarray, "*shape"] | float) -> Float[np.ndarray, "*shape"] | float:
+        """The mean square of the estimate of d, in [−1, 1]; the variance is this less d²."""
+        at_positions = self.probabilities() @ self.estimates**2
+        return np.interp(d, np.linspace(-1, 1, self.outside + 1), at_positions)
+
+    def variance(self, d: Float[np.ndarray, "*shape"] | float) -> Float[np.ndarray, "*shape"] | float:
+        """The variance of the estimate of d, in [−1, 1], in closed form; float64 of the shape of d."""
+        return self.second_moment(d) - np.square(d)
+
+    @property
+    def worst_variance(self) -> float:
+        """The largest variance of all d."""
+        # Between two positions the variance is a parabola that opens downwards: its top, or an end.
+        at = np.linspace(-1, 1, self.outside + 1)
+        moments, step = self.second_moment(at), 2 / self.outside
+        tops = np.clip(np.diff(moments) / step / 2, at[:-1], at[1:])
+        return float(max(self.variance(at).max(), self.variance(tops).max()))
+
+    @property
+    def mean_variance(self) -> float:
+        """The mean variance where d is the difference of two independent uniform values (triangular on [−1, 1])."""
+        d = (np.arange(20_000) + 0.5) / 10_000 - 1
+        return float(np.average(self.variance(d), weights=1 - np.abs(d)))
+
+
+def _leading(words: UInt32[ArrayT, "*shape"], numbers: int, xp: ModuleType) -> Integer[ArrayT, "*shape"]:
+    """One of ``numbers``, a power of two, from the leading bits of each word: int32, exactly equally likely."""
+    bits = numbers.bit_length() - 1
+    # A shift by 32 is not defined: half of it twice.
+    return ((words >> xp.uint32(16 - bits // 2)) >> xp.uint32(16 - (bits - bits // 2))).astype(xp.int32)
+
+
+def family(epsilon: float) -> list[Piecewise]:
+    """All members of the family for an ε."""
+    powers = [2**i for i in range(MOST_REPORTS.bit_length())]
+    return [Piecewise(epsilon, w, others) for w in powers for others in powers if w + others <= MOST_REPORTS]
+
+
+@functools.lru_cache(maxsize=256)
+def best(epsilon: float) -> Piecewise:
+    """The member with the smallest mean variance (:attr:`Piecewise.mean_variance`), the shorter window of two equals.
+
+    Args:
+        epsilon: ε of one report, in nats.
+
+    >>> best(0.25).reports, best(1.0).reports
+    (2, 3)
+    """
+    return min(family(epsilon), key=lambda one: (one.mean_variance, one.reports))

@@ -1,0 +1,102 @@
+"""One privatised number a message: what crosses, what the server makes of it, and what a whole life is promised."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from worlds import tiny_protocol
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.ledger import Ledger
+from fedrank.core.privacy_report import BASIC, PrivacyReport, Unit
+from fedrank.engine.run import run
+from fedrank.engine.settings import from_dict
+from fedrank.privacy.piecewise import Piecewise
+from fedrank.privacy.randomised_response import os_words
+from fedrank.ranking.on_device.messages import PrivateReply
+
+PRIVATE = {"mechanism": "piecewise", "p": 1.0, "piecewise": Piecewise(2.0, 2, 4)}
+
+
+def test_a_message_is_a_seed_and_one_byte():
+    layout = tiny_protocol(**PRIVATE).exchanges[0].reply
+    assert [(field.name, field.nbytes) for field in layout.fields] == [("seed", 4), ("report", 1)]
+    assert layout.nbytes == 6  # with the byte that says which message it is
+
+
+def test_a_device_with_numpy_makes_the_report_of_the_simulated_one():
+    protocol = tiny_protocol(**PRIVATE)
+    exchange, to_reply = protocol.exchanges[0], protocol.clicks_to_reply
+    for key in jax.random.split(jax.random.key(0), 8):
+        draws = exchange.draw(key)
+        patterns = jax.random.randint(key, (2, protocol.per_half), 0, 2**protocol.user.depth)
+        simulated = exchange.report(draws, patterns)
+        sums = to_reply.sums(np.asarray(patterns), np.zeros((2, protocol.per_half, 2), np.uint32), None, np)
+        words = np.asarray(draws.privacy).reshape(-1)[:3]
+        device = to_reply.message(np.uint32(draws.seed), sums, words, np)
+        assert (int(device.seed), int(device.report)) == (int(simulated.seed), int(simulated.report))
+
+
+def test_the_expected_step_is_that_of_the_differences_themselves():
+    """Adam's first step follows the gradient's sign, which a mean over many reports of the same clicks gives."""
+    protocol = tiny_protocol(**PRIVATE)
+    piecewise, most = protocol.piecewise, protocol.clicks_to_reply.largest_difference
+    differences = np.array([most // 2, -most // 3, most // 5])
+    words = np.asarray(os_words((3, 40_000, 3)))
+    reports = [
+        piecewise.privatised(np.full(40_000, d, np.int32), most, w, np) for d, w in zip(differences, words, strict=True)
+    ]
+    found = np.array([piecewise.estimates[r].mean() * most for r in reports])
+    error = np.sqrt([piecewise.variance(d / most) / 40_000 for d in differences]) * most
+    assert (np.abs(found - differences) < 5 * error).all()
+    told, arrived = protocol.exchanges[0]._estimates(
+        piecewise, PrivateReply(jnp.arange(piecewise.reports, dtype=jnp.uint32), jnp.arange(piecewise.reports)),
+        jnp.ones(piecewise.reports, bool),
+    )  # fmt: skip
+    np.testing.assert_allclose(told, piecewise.estimates * most, rtol=1e-6)
+    assert arrived.all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "epsilon_message", "epsilon_user"),
+    [
+        ({"population": 12, "privacy": {"epsilon_user": 1.0}}, 1.0, 1.0),
+        ({"population": 6, "participations": 2, "privacy": {"epsilon_user": 1.0}}, 0.5, 1.0),
+        ({"privacy": {"epsilon_user": 6.0}}, 2.0, 6.0),  # everybody in all three rounds
+        ({"population": 12, "privacy": {"p": 0.5}}, 4 * np.log(10), 4 * np.log(10)),  # the paper's mechanism, once
+    ],
+)
+def test_a_users_epsilon_is_over_the_rounds_that_a_device_takes_part_in(
+    settings, epsilon_message, epsilon_user, tmp_path
+):
+    config = from_dict({
+        "protocol": "foltr-es", "rounds": 3, "clients": 4, "seeds": 1, "evaluation": {"baselines": []}, **settings
+    })  # fmt: skip
+    folder = run(config, tmp_path / "run")
+    report = PrivacyReport.from_json(json.loads((folder / "privacy.json").read_text()))
+    assert report.epsilon(Unit.MESSAGE) == pytest.approx(epsilon_message)
+    assert report.epsilon(Unit.USER, basis=BASIC) == pytest.approx(epsilon_user)
+    assert report.trust == "nobody"
+    private = "epsilon_user" in settings["privacy"]
+    assert Ledger.read(folder / "ledger.jsonl").bytes_from("parties") == 3 * 4 * (6 if private else 9)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"population": 10_000, "privacy": {"epsilon_user": 1.0}}, "500,000 messages, more than 10,000 devices"),
+        ({"population": 1000, "clients": 2000, "rounds": 1}, "more than 1,000 devices"),
+        ({"population": 10**6, "share": "fixed"}, "needs share = 'uniform'"),
+        ({"participations": 2}, "participations means nothing without population"),
+        ({"privacy": {"epsilon_user": 1.0, "p": 0.5}}, "one of them"),
+        ({"privacy": {"epsilon_user": 1.0, "mechanism": "laplace"}}, "belong together"),
+        ({"privacy": {"mechanism": "piecewise"}}, "belong together"),
+        ({"privacy": {"epsilon_user": 0.0001}}, "epsilon of the piecewise mechanism must be in"),
+        ({"antithetic": False, "privacy": {"epsilon_user": 250.0}}, "antithetic halves"),
+    ],
+)
+def test_what_does_not_fit_is_refused(settings, says, tmp_path):
+    with pytest.raises(ConfigError, match=says):
+        run(from_dict({"protocol": "foltr-es", **settings}), tmp_path / "run")

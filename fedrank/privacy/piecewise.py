@@ -193,9 +193,9 @@ class Piecewise:
         """The largest variance of all d."""
         # Between two positions the variance is a parabola that opens downwards: its top, or an end.
         at = np.linspace(-1, 1, self.outside + 1)
-        moments, step = self.second_moment(at), 2 / self.outside
+        moments, step = np.asarray(self.second_moment(at)), 2 / self.outside
         tops = np.clip(np.diff(moments) / step / 2, at[:-1], at[1:])
-        return float(max(self.variance(at).max(), self.variance(tops).max()))
+        return float(np.max(self.variance(np.concatenate([at, tops]))))
 
     @property
     def mean_variance(self) -> float:

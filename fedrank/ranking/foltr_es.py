@@ -400,7 +400,7 @@ class TryPerturbation(Exchange, request=Request):
         """Estimate the gradient from the replies that arrived and take one step of Adam uphill."""
         s = self.settings
         if s.piecewise is not None:
-            return self._step(state, replies.seed, *self._estimates(s.piecewise, replies, arrived))
+            return self._step(state, jnp.asarray(replies.seed), *self._estimates(s.piecewise, replies, arrived))
         if s.antithetic:
             difference = replies.plus.astype(jnp.int32) - replies.minus.astype(jnp.int32)
         else:
@@ -411,7 +411,7 @@ class TryPerturbation(Exchange, request=Request):
         tail = 0 if s.noise is None else math.ceil(_TAIL * s.noise.scale)
         minus = replies.minus + tail if s.antithetic else None
         arrived = jnp.asarray(arrived) & in_range(replies.plus + tail, minus, most + 2 * tail)
-        return self._step(state, replies.seed, difference.astype(jnp.float32), arrived)
+        return self._step(state, jnp.asarray(replies.seed), difference.astype(jnp.float32), arrived)
 
     def _estimates(
         self, piecewise: Piecewise, replies: PrivateReply, arrived: Bool[AnyArray, "parties"]
@@ -425,7 +425,7 @@ class TryPerturbation(Exchange, request=Request):
     def _step(
         self,
         state: ServerState,
-        seeds: UInt32[AnyArray, "parties"],
+        seeds: UInt32[Array, " parties"],
         difference: Float[Array, " parties"],
         arrived: Bool[Array, " parties"],
     ) -> ServerState:

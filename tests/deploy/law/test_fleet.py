@@ -65,7 +65,9 @@ def test_what_people_do_follows_from_the_seed_and_the_device(tmp_path):
 def test_devices_end_with_their_fleet(tmp_path):
     settings = FleetSettings(NOWHERE, "enrolment-token", devices=2)
     with fleet(settings, tiny_queries(), cascade("perfect"), tmp_path) as processes:
-        time.sleep(1.0)
+        end = time.monotonic() + 60  # a device makes its folder once it can be told to end
+        while sum(1 for _ in tmp_path.glob("device-*")) < 2 and time.monotonic() < end:
+            time.sleep(0.1)
         assert [p.poll() for p in processes] == [None, None]  # they try, and nobody answers
     assert [p.poll() for p in processes] == [0, 0]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["device-0000", "device-0001", "world"]

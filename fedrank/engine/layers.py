@@ -28,7 +28,7 @@ class QueryStandardise:
     """All rows are documents of one query; in double precision each column becomes (x − mean) / deviation over them.
 
     A column counts as constant, and has the deviation 1, where its variance is at most ``least`` times its squared mean
-    or ``least``², whichever is larger.
+    or the square of ``least``, whichever is larger.
 
     Attributes:
         least: The smallest share of the squared mean that counts as a variance.

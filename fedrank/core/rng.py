@@ -167,3 +167,11 @@ def below(words: UInt32[ArrayT, "*shape"], bound: np.uint32 | UInt32[AnyArray, "
     shift, low = np.uint32(16), np.uint32(0xFFFF)
     high = (words >> shift) * bound
     return (high + (((words & low) * bound) >> shift)) >> shift  # type: ignore[return-value] - of the kind of the words
+
+
+def below_large(words: UInt32[ArrayT, "*shape"], bound: np.uint32) -> UInt32[ArrayT, "*shape"]:
+    """:func:`below` for any bound below 2³²: the upper half of the 64-bit product, from products of 16-bit halves."""
+    shift, low = np.uint32(16), np.uint32(0xFFFF)
+    (a, b), (c, d) = (words >> shift, words & low), (bound >> shift, bound & low)
+    middle = ((a * d) & low) + ((b * c) & low) + ((b * d) >> shift)
+    return a * c + ((a * d) >> shift) + ((b * c) >> shift) + (middle >> shift)  # type: ignore[return-value]

@@ -34,7 +34,7 @@ import numpy as np
 
 from fedrank.core.arrays import AnyArray, ArrayT
 from fedrank.core.errors import ConfigError
-from fedrank.core.rng import below
+from fedrank.core.rng import below_large
 
 if TYPE_CHECKING:  # a device, which runs this, has NumPy only
     from jaxtyping import Float, Integer, UInt32
@@ -122,7 +122,7 @@ class Piecewise:
             raise ConfigError(f"the largest value must be in 1..{_LARGEST - 1}, got {largest}.")
         steps = (value + largest).astype(xp.uint32) * xp.uint32(self.outside)
         down, rest = steps // xp.uint32(2 * largest), steps % xp.uint32(2 * largest)
-        return (down + (below(words, xp.uint32(2 * largest)) < rest)).astype(xp.int32)
+        return (down + (below_large(words, np.uint32(2 * largest)) < rest)).astype(xp.int32)
 
     def respond(
         self, position: Integer[ArrayT, "*shape"], words: UInt32[AnyArray, "*shape 2"], xp: ModuleType

@@ -241,6 +241,7 @@ def test_nonsense_is_survived_and_the_next_good_answer_is_taken(hub, make, clock
     assert told.state in ("RETRY", "OFFLINE") and told.why and 0 <= told.next_in <= 2
     assert device.rank(X).order.tolist() == list(range(12))
     clock[0] += 10
+    device._connection._timeout = 30.0  # a good answer may come late on a busy machine
     assert device.sync().state == "OK" and device.rank(X).learning
 
 

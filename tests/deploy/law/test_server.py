@@ -197,10 +197,10 @@ def test_a_connection_with_an_answer_that_nobody_reads_is_cut_off_when_idle(left
     ],
     ids=["value", "path", "many", "name"],
 )
-def test_headers_that_are_too_large_are_refused_and_the_client_hears_it(here, request_):
-    before = here.refused("large-headers")
-    assert codes(on_socket(here.port, request_)) == [431]
-    assert here.refused("large-headers") == before + 1
+def test_headers_that_are_too_large_are_refused_and_the_client_hears_it(request_):
+    with world(header_seconds=60.0) as here:  # 200,000 headers take a busy machine a while
+        assert codes(on_socket(here.port, request_)) == [431]
+        assert here.refused("large-headers") == 1
 
 
 def test_a_body_that_is_too_large_is_refused_and_the_client_hears_it(here):

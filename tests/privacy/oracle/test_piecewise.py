@@ -128,6 +128,22 @@ def test_the_largest_range_does_not_overflow():
         assert position[0] == 0 and position[1] == 64 and position[2] == 128
 
 
+@pytest.mark.parametrize("largest", [100, 32_768, 32_769, 1_000_003, 2**24 - 1])
+def test_a_position_is_that_of_whole_numbers_of_any_size(largest):
+    """A sum of many interactions has a range beyond 16 bits; Python's integers have no width."""
+    random = np.random.default_rng(largest)
+    words = np.append(random.integers(0, 2**32, 300, dtype=np.uint32), np.uint32([0, 2**32 - 1]))
+    values = random.integers(-largest, largest + 1, len(words)).astype(np.int32)
+    for outside in (1, 128):
+        mechanism, expected = Piecewise(1.0, 1, outside), []
+        for value, word in zip(values.tolist(), words.tolist(), strict=True):
+            first, rest = divmod((value + largest) * outside, 2 * largest)
+            expected.append(first + (word * 2 * largest >> 32 < rest))
+        for xp in (np, jnp):
+            got = mechanism.position(xp.asarray(values), largest, xp.asarray(words), xp)
+            assert np.asarray(got).tolist() == expected
+
+
 def test_numpy_and_jax_report_the_same():
     random = np.random.default_rng(0)
     words = random.integers(0, 2**32, (500, 3), dtype=np.uint32)

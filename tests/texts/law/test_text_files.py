@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedrank.core.errors import DataError, FormatError, MissingDataError
@@ -31,7 +31,7 @@ def collections(draw):
     return texts, asked, [(*pair, grade) for pair, grade in zip(judged, grades, strict=True)]
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])  # of a machine that has other work
 @given(collections(), st.booleans())
 def test_what_is_written_is_read(tmp_path_factory, collection, beir):
     documents, queries, judged = collection

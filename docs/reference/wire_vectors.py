@@ -25,9 +25,6 @@ TERMS = {
     "mechanism": "randomised-response",
     "p": 0.9,
     "epsilon": None,
-    "inside": 0,
-    "outside": 0,
-    "participations": None,
     "protocol": "foltr-es",
     "wire": 1,
 }

@@ -30,6 +30,8 @@ from fedrank.ranking.on_device.scores import weights_of
 RANKERS = {"linear": False, "mlp": True}
 #: Mechanisms that privatise rewards. Gaussian noise is left out: a device could not compute its ε by itself.
 MECHANISMS = ("randomised-response", "laplace", "piecewise")
+#: Terms that the first version of the format did not have.
+_LATER = ("inside", "outside", "participations")
 #: Multiple of the noise's scale that it practically never exceeds; sums with noise are sent in 32 bits.
 _TAIL = 40
 #: Largest model that a hub hands out, in weights: 4 MB.
@@ -195,8 +197,14 @@ class Terms(Agreement):
         return math.inf if self.participations is None else self.participations * self.epsilon_message
 
     def as_json(self) -> dict[str, Json]:
-        """The terms as JSON, as they are sent and stored."""
-        return dataclasses.asdict(self)
+        """The terms as JSON, as they are sent and stored.
+
+        Those that the first version of the format did not have are left out where they have their defaults, so that a
+        hub, its log and its devices of that version go on.
+        """
+        defaults = {one.name: one.default for one in dataclasses.fields(self)}
+        terms = dataclasses.asdict(self)
+        return {name: value for name, value in terms.items() if name not in _LATER or value != defaults[name]}
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Terms:

@@ -52,6 +52,16 @@ def test_the_file_is_small_and_covers_what_the_format_can_do():
     assert {len(case["report"]) // 2 for case in VECTORS["rounds"]} == {6, 9, 11, 13}
 
 
+def test_terms_of_the_first_version_are_written_as_they_were():
+    """A hub's log and its devices hold the text; terms that came later must not change it where they say nothing."""
+    first = set(VECTORS["rounds"][0]["terms"])
+    assert len(first) == 14 and set(Terms(hub="0" * 32, n_features=5).as_json()) == first
+    given = {"mechanism": "piecewise", "p": 1.0, "epsilon": 1.0, "inside": 1, "outside": 2, "participations": 3}
+    later = Terms(hub="0" * 32, n_features=5, **given)
+    assert set(later.as_json()) == first | {"inside", "outside", "participations"}
+    assert Terms.from_json(json.dumps(later.as_json())) == later
+
+
 @pytest.mark.parametrize("reward", VECTORS["rewards"], ids=lambda r: f"{r['reward']}-{r['depth']}-{r['reward_values']}")
 def test_tables_of_rewards(reward):
     metric = REWARDS.get(reward["reward"])(reward["depth"])

@@ -108,7 +108,8 @@ def _settings_of_file(command: App, commands: tuple[str, ...], arguments: cyclop
     if source and source[0].endswith(".toml"):
         from fedrank.cli.experiment import settings_in
 
-        given = [argument.name.removeprefix("--") for argument in arguments if argument.tokens]
+        # Flags have hyphens where settings have underscores.
+        given = [argument.name.removeprefix("--").replace("-", "_") for argument in arguments if argument.tokens]
         cyclopts.config.Dict({commands[0]: settings_in(source[0], given, commands[0])})(command, commands, arguments)
 
 

@@ -158,7 +158,12 @@ def test_a_flag_wins_over_what_the_file_says_in_another_way(letor, tmp_path):
         call(["run", str(file), "--privacy.epsilon-interaction", "2", "--rounds", "2", "--out", str(first), "-q"]) == 0
     )
     text = (first / "config.toml").read_text()
-    assert "rounds = 2" in text and "epsilon = 2.0" in text and "budget = " not in text and "\np = " not in text
+    assert (
+        "rounds = 2" in text
+        and "epsilon_interaction = 2.0" in text
+        and "budget = " not in text
+        and "\np = " not in text
+    )
     # 96 interactions of 3 devices with 4 each are 8 rounds; of the file's own 6 devices, 4.
     assert call(["run", str(file), "--clients", "3", "--out", str(second), "-q"]) == 0
     assert "rounds = 8" in (second / "config.toml").read_text()

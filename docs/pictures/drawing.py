@@ -47,7 +47,7 @@ def box(x: float, y: float, width: float, height: float, *, stroke: str = MUTED,
 
 
 def line(x1: float, y1: float, x2: float, y2: float, *, stroke: str = RULE, width: float = 1, dash: str = "") -> str:
-    """A straight line."""
+    """An SVG line from (x1, y1) to (x2, y2), in pixels of the picture; ``dash`` is an SVG dash pattern."""
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
     return (
         f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{stroke}" '
@@ -67,7 +67,7 @@ def arrow(x1: float, y1: float, x2: float, y2: float, *, stroke: str = COLOURS[0
 
 
 def path(points: Sequence[tuple[float, float]], *, stroke: str = COLOURS[0], width: float = 2, dash: str = "") -> str:
-    """A line through points."""
+    """An SVG path of straight pieces through points (x, y), in pixels of the picture; not filled."""
     through = " L".join(f"{x:.1f} {y:.1f}" for x, y in points)
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
     return (
@@ -76,13 +76,13 @@ def path(points: Sequence[tuple[float, float]], *, stroke: str = COLOURS[0], wid
 
 
 def area(points: Sequence[tuple[float, float]], *, fill: str = COLOURS[0], opacity: float = 0.15) -> str:
-    """A filled outline."""
+    """An SVG polygon whose corners are points (x, y), in pixels of the picture; filled, without an outline."""
     through = " L".join(f"{x:.1f} {y:.1f}" for x, y in points)
     return f'<path d="M{through} Z" fill="{fill}" fill-opacity="{opacity:g}"/>'
 
 
 def dot(x: float, y: float, *, fill: str = COLOURS[0], radius: float = 4.5) -> str:
-    """A filled circle."""
+    """An SVG circle, filled, around (x, y); centre and radius in pixels of the picture."""
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" fill="{fill}"/>'
 
 

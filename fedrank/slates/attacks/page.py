@@ -79,7 +79,7 @@ def chart(leaks: Sequence[Leak], seeds: int) -> Any:
 
 
 def table(leaks: Sequence[Leak]) -> Table:
-    """A row a leak."""
+    """The table of a page: one row for each leak, with its attacker, its secret, and how well it was guessed."""
     measures = {"r2": "R²", "rank": "rank correlation", "error": "error", "blind": "blind error", "exact": "exact"}
     columns = (
         Column("mode", "mode"),

@@ -60,7 +60,7 @@ def chart(findings: Sequence[Finding]) -> Any:
 
 
 def table(findings: Sequence[Finding]) -> Table:
-    """A row a finding."""
+    """The table of a page: one row for each finding, with what was measured, its 99 % interval, and the promise."""
     columns = (
         Column("attack", "attack"),
         Column("mode", "mode"),

@@ -10,7 +10,6 @@ import contextlib
 import json
 import math
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -135,13 +134,15 @@ def _device(home: Path, settings: FleetSettings, number: int) -> subprocess.Pope
 
 
 def _stop(processes: list[subprocess.Popen]) -> None:
-    """End the processes of all devices."""
+    """End the processes of all devices: the end of its input ends a device.
+
+    No signal is sent beside it: it could reach an interpreter that is ending and no longer handles it, and a device that
+    ended well would look killed.
+    """
     for process in processes:
         with contextlib.suppress(OSError):
             if process.stdin is not None:
                 process.stdin.close()
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
     end = time.monotonic() + _GRACE
     for process in processes:
         try:

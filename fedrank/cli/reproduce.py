@@ -28,7 +28,7 @@ def reproduce(
     Args:
         paper: Such as foltr-es or foltr-study, or the folder of a reproduction of your own; without it, what there is.
         only: Some of the studies, by name: --only table3 figure1.
-        fraction: Part of the rounds to run, for a quick look: 0.1. Pages and tables say so.
+        fraction: Part of the rounds and seeds to run, for a quick look: 0.1. Pages and tables say so.
         out: Directory of the runs and the page; by default runs/reproduce-PAPER.
         quiet: No progress.
         as_json: Print the results as JSON for machines.
@@ -71,19 +71,8 @@ def _run(study, folder: Path, fraction: float, quiet: bool):
     from fedrank.report.study import StudyRuns
 
     try:
-        if study.kind == "privacy-table":
-            from fedrank.ranking.report.study_tables import privacy_table
-
-            return StudyRuns(study, (), fraction, (privacy_table(study.title),))
-        if study.kind == "unlearning":
-            from fedrank.ranking.report.study_tables import unlearning_tables
-
-            return StudyRuns(study, (), fraction, unlearning_tables(study, fraction, listener(quiet, study.name)))
-        if study.kind in ("bandit-grid", "bandit-references"):
-            from fedrank.silos.report import bandit_study
-
-            results = bandit_study.grid_results if study.kind == "bandit-grid" else bandit_study.reference_results
-            tables, charts = results(study, fraction, listener(quiet, study.name))
+        if (compute := study.computed) is not None:
+            tables, charts = compute(study, fraction, listener(quiet, study.name))
             return StudyRuns(study, (), fraction, tables, charts=charts)
         done = run_study(study, folder, fraction, lambda name: listener(quiet, f"{study.name}: {name}"))
         return StudyRuns(study, tuple((variation, load(path)) for variation, path in done), fraction)

@@ -20,11 +20,12 @@ from __future__ import annotations
 import json
 import math
 import os
+import pkgutil
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.trees import Json
@@ -34,9 +35,7 @@ from fedrank.engine.settings import from_dict, read_toml, with_setting
 from fedrank.engine.sweep import run_sweep
 from fedrank.engine.variations import ALL, Variation, read_sweep, variations
 
-#: Kinds of studies: a sweep, the table of worst-case ε, what forgetting a device does, many decision rules in one
-#: program, and increments over two references.
-KINDS = ("sweep", "privacy-table", "unlearning", "bandit-grid", "bandit-references")
+Config = TypeVar("Config", bound=RunConfig)
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,8 @@ class Study:
         name: The file's name.
         title: Headline.
         path: The file.
-        kind: One of :data:`KINDS`.
+        program: What computes the tables of a study that is no sweep: a function's dotted name, as
+            ``package.module:function``, called as :attr:`computed` says; empty: a sweep.
         text: What it shows, for a reader.
         found: What came out where it differs, in words.
         measures: (split, measure) of the table's rows.
@@ -55,14 +55,14 @@ class Study:
         panels: Settings with a figure for each value.
         pool: Settings that are averaged over.
         against: Settings of what differences are taken to.
-        settings: Further settings of kinds that are no sweeps.
+        settings: Further settings of what ``program`` computes.
         all_of: Settings that take all values which the data on this machine allows.
     """
 
     name: str
     title: str
     path: Path
-    kind: str = "sweep"
+    program: str = ""
     text: str = ""
     found: str = ""
     measures: tuple[tuple[str, str], ...] = ()
@@ -72,6 +72,27 @@ class Study:
     against: dict[str, Json] = field(default_factory=dict)
     settings: dict[str, Json] = field(default_factory=dict)
     all_of: tuple[str, ...] = ()
+
+    @property
+    def computed(self) -> Callable[[Study, float, Listener], tuple[tuple[Any, ...], dict[str, Json]]] | None:
+        """The function that ``program`` names: of a study, a fraction of its rounds and a listener; None: a sweep.
+
+        It returns tables (:class:`fedrank.report.tables.Table`) and figures by name.
+
+        Raises:
+            ConfigError: There is no such function.
+        """
+        if not self.program:
+            return None
+        try:
+            function = pkgutil.resolve_name(self.program)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ConfigError(
+                f"{self.path}: program: no function {self.program!r} ({error}). Name one as package.module:function."
+            ) from error
+        if not callable(function):
+            raise ConfigError(f"{self.path}: program: {self.program!r} is not a function.")
+        return cast("Callable[[Study, float, Listener], tuple[tuple[Any, ...], dict[str, Json]]]", function)
 
 
 @dataclass(frozen=True)
@@ -139,8 +160,6 @@ def read_study(path: Path) -> Study:
     for key in shown:
         if key not in allowed:
             raise UnknownNameError(f"key of [study] in {path}", key, sorted(allowed))
-    if shown.get("kind", "sweep") not in KINDS:
-        raise UnknownNameError(f"kind of study in {path}", str(shown["kind"]), KINDS)
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in shown.items()}
     for key in ("measures", "curves"):
         values[key] = tuple(_measure(text, path) for text in shown.get(key, ()))
@@ -153,8 +172,8 @@ def planned(study: Study, fraction: float = 1.0) -> list[Variation]:
     """The runs of a study.
 
     Args:
-        study: Of kind ``"sweep"``.
-        fraction: Part of the rounds that are run, in (0, 1]; at least one round.
+        study: A sweep.
+        fraction: Part of the rounds and of the seeds that are run, in (0, 1], as :func:`shortened` takes it.
 
     Raises:
         ConfigError: A setting is wrong, or the fraction out of range.
@@ -168,7 +187,7 @@ def planned(study: Study, fraction: float = 1.0) -> list[Variation]:
         raise ConfigError(f"{study.path}: {error}") from error
     if fraction == 1:
         return todo
-    return [Variation(v.name, _shortened(v.config, fraction), v.where) for v in todo]
+    return [Variation(v.name, shortened(v.config, fraction), v.where) for v in todo]
 
 
 def run_study(
@@ -203,10 +222,18 @@ def expected_value(
     return None
 
 
-def _shortened(config: RunConfig, fraction: float) -> Any:
+def shortened(config: Config, fraction: float) -> Config:
+    """A configuration with a part of its rounds and seeds, for a quick look.
+
+    Args:
+        config: The configuration.
+        fraction: The part, in (0, 1]: at least one round, and two seeds where there are as many, so that intervals can
+            be shown.
+    """
     rounds = max(1, math.ceil(config.rounds * fraction))
     shorter = with_setting(config, "rounds", rounds)
-    return with_setting(shorter, "evaluation.every", min(config.evaluation.every, rounds))
+    fewer = with_setting(shorter, "seeds", min(config.seeds, max(2, math.ceil(config.seeds * fraction))))
+    return with_setting(fewer, "evaluation.every", min(config.evaluation.every, rounds))
 
 
 def _measure(text: str, path: Path) -> tuple[str, str]:

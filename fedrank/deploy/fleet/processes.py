@@ -136,8 +136,8 @@ def _device(home: Path, settings: FleetSettings, number: int) -> subprocess.Pope
 def _stop(processes: list[subprocess.Popen]) -> None:
     """End the processes of all devices: the end of its input ends a device.
 
-    No signal is sent beside it: it could reach an interpreter that is ending and no longer handles it, and a device that
-    ended well would look killed.
+    No signal is sent beside it: it could reach an interpreter that is ending and no longer handles it, and a device
+    that ended well would look killed.
     """
     for process in processes:
         with contextlib.suppress(OSError):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
+from fedrank.core.trees import Json
 from fedrank.engine.progress import Listener
-from fedrank.engine.settings import from_dict, with_setting
-from fedrank.engine.study import Study, named_measure
+from fedrank.engine.settings import from_dict
+from fedrank.engine.study import Study, named_measure, shortened
 from fedrank.engine.variations import read_sweep
 from fedrank.ranking.foltr_es_2019.privacy_table import table2
 from fedrank.ranking.unlearning import unlearn
@@ -15,8 +14,14 @@ from fedrank.report.statistics import mean_interval
 from fedrank.report.tables import Column, Table
 
 
-def privacy_table(title: str) -> Table:
-    """Table 2 of Kharitonov 2019: worst-case ε of one interaction, ours beside the printed one."""
+def privacy_results(study: Study, fraction: float, listener: Listener) -> tuple[tuple[Table, ...], dict[str, Json]]:
+    """Table 2 of Kharitonov 2019: worst-case ε of one interaction, ours beside the printed one.
+
+    It is computed, not run: ``fraction`` and ``listener`` are not used.
+
+    Returns:
+        The table, and no figures.
+    """
     rows = [
         {
             "user": row.user,
@@ -35,20 +40,24 @@ def privacy_table(title: str) -> Table:
         Column("bound", "any clicks, equation (10)", numeric=True),
     )
     met = sum(row["ours"] == row["paper"] for row in rows)
-    return Table(title, columns, tuple(rows), (f"{met} of {len(rows)} numbers are met to two decimals.",))
+    notes = (f"{met} of {len(rows)} numbers are met to two decimals.",)
+    return (Table(study.title, columns, tuple(rows), notes),), {}
 
 
-def unlearning_tables(study: Study, fraction: float, listener: Listener) -> tuple[Table, ...]:
+def unlearning_results(study: Study, fraction: float, listener: Listener) -> tuple[tuple[Table, ...], dict[str, Json]]:
     """What forgetting does, a table for each case of the study.
 
     The study's ``settings`` hold ``share`` of the devices to forget and ``tune``, the rounds of fine-tuning.
+
+    Returns:
+        The tables, and no figures.
     """
     base, _, cases = read_sweep(study.path)
     out = []
     for case in cases or ({"name": study.title},):
         config = from_dict({**base, **{k: v for k, v in case.items() if k != "name"}})
         if fraction < 1:
-            config = with_setting(config, "rounds", max(1, math.ceil(config.rounds * fraction)))
+            config = shortened(config, fraction)
         ways = unlearn(config, float(study.settings["share"]), int(study.settings["tune"]), listener)
         measures = [(split, named_measure(pattern, config)) for split, pattern in study.measures]
         rows = [
@@ -82,4 +91,4 @@ def unlearning_tables(study: Study, fraction: float, listener: Listener) -> tupl
             "± is half of a 95 % Student t interval over seeds.",
         ]
         out.append(Table(case["name"], tuple(columns), tuple(rows), tuple(notes)))
-    return tuple(out)
+    return tuple(out), {}

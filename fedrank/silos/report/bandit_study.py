@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +12,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json
 from fedrank.engine.progress import Listener
 from fedrank.engine.settings import from_dict
-from fedrank.engine.study import Study
+from fedrank.engine.study import Study, shortened
 from fedrank.engine.variations import read_sweep
 from fedrank.report.charts import alt
 from fedrank.report.figures import INK, MUTED, OKABE_ITO, RULE
@@ -123,9 +121,7 @@ def reference_results(study: Study, fraction: float, listener: Listener) -> tupl
 def _experiment(study: Study, fraction: float) -> SiloExperiment:
     base, _, _ = read_sweep(study.path)
     config = from_dict(base).resolved()
-    if fraction < 1:
-        config = dataclasses.replace(config, rounds=max(1, math.ceil(config.rounds * fraction)))
-    return build_silos(config)
+    return build_silos(config if fraction == 1 else shortened(config, fraction))
 
 
 def _key() -> Any:

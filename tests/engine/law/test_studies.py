@@ -1,6 +1,7 @@
 """Studies: a paper's numbers beside ours, from a folder of one's own."""
 
 import json
+import shutil
 
 import numpy as np
 import polars as pl
@@ -8,7 +9,8 @@ import pytest
 
 from fedrank.cli.main import call
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.engine.study import expected_value, papers, planned, read_paper, read_study
+from fedrank.engine.settings import with_setting
+from fedrank.engine.study import expected_value, papers, planned, read_paper, read_study, shortened
 from fedrank.report.load import load
 from fedrank.report.statistics import final_values
 
@@ -159,13 +161,44 @@ def test_a_wrong_study_is_named(tmp_path, change, error, says):
         planned(read_study(path))
 
 
+def test_a_quick_look_has_fewer_rounds_and_seeds(paper):
+    (first, *_) = planned(read_study(paper / "one.toml"))
+    config = with_setting(with_setting(first.config, "rounds", 1000), "seeds", 10)
+    for fraction, rounds, seeds in ((1.0, 1000, 10), (0.5, 500, 5), (0.01, 10, 2), (1e-9, 1, 2)):
+        quick = shortened(config, fraction)
+        assert (quick.rounds, quick.seeds) == (rounds, seeds) and quick.evaluation.every <= rounds
+    assert shortened(with_setting(config, "seeds", 1), 0.5).seeds == 1
+
+
+def test_a_study_may_be_computed_by_a_function_of_ones_own(paper, tmp_path, monkeypatch, capsys):
+    mine, name = tmp_path / "mine", "tables_of_my_own"
+    shutil.copytree(paper, mine)
+    (mine / "one.toml").write_text(f'data = "generated"\n[study]\ntitle = "T"\nprogram = "{name}:count"\n')
+    (tmp_path / f"{name}.py").write_text(
+        "from fedrank.report.tables import Column, Table\n"
+        "def count(study, fraction, listener):\n"
+        "    rows = ({'n': len(study.title)}, {'n': fraction})\n"
+        "    return (Table('Counted', (Column('n', 'letters', numeric=True),), rows),), {}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    command = ["reproduce", str(mine), "--only", "one", "--fraction", "0.25", "--out", str(tmp_path / "out"), "--quiet"]
+    assert call([*command, "--json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["studies"]["one"]["tables"]
+    assert [row["n"] for row in table["rows"]] == [1, 0.25]
+    for wrong in (f"{name}:lost", "no_such_package_here:count", "json:__name__", "not a name"):
+        (mine / "one.toml").write_text(f'data = "generated"\n[study]\ntitle = "T"\nprogram = "{wrong}"\n')
+        with pytest.raises(ConfigError, match="program"):
+            _ = read_study(mine / "one.toml").computed
+
+
 def test_the_papers_that_come_with_it_are_in_order():
     assert set(papers()) == {"foltr-es", "foltr-study", "mab-fl", "cs-f-ltr", "fedslate"}
     for name in papers():
         paper = read_paper(name)
-        plans = {study.name: planned(study) for study in paper.studies if study.kind == "sweep"}
+        plans = {study.name: planned(study) for study in paper.studies if not study.program}
         for study in paper.studies:
-            if study.kind == "sweep":
+            assert (study.computed is None) == (study.name in plans)
+            if not study.program:
                 todo = plans[study.name]
                 assert len({v.name for v in todo}) == len(todo) > 1
                 for variation in todo:

@@ -1,6 +1,7 @@
 """The words that the glossary says are not used: no class, function or method of the package has such a name."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ PAGE = (ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
 WORDS = re.findall(r"^\| `(\w+)` \|", PAGE.split("## Words that are not used")[1], flags=re.MULTILINE)
 
 
+@functools.cache  # not while tests are collected, which every worker does
 def defined():
     """Names of all classes, functions and methods, with where they stand."""
     out: dict[str, list[str]] = {}
@@ -21,16 +23,13 @@ def defined():
     return out
 
 
-NAMES = defined()
-
-
 def test_the_list_is_read():
-    assert len(WORDS) >= 15 and "Simulator" in NAMES
+    assert len(WORDS) >= 15 and "Simulator" in defined()
 
 
 @pytest.mark.parametrize("word", WORDS)
 def test_a_word_that_is_not_used_names_nothing(word):
-    assert NAMES.get(word, []) == []
+    assert defined().get(word, []) == []
 
 
 def test_words_of_our_own_are_used():

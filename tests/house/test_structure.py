@@ -1,6 +1,7 @@
 """The structure of the package: no import circles, no hidden imports, no part that asks which wing it has."""
 
 import ast
+import functools
 import re
 import tomllib
 from importlib.metadata import EntryPoint
@@ -15,7 +16,6 @@ FILES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted((ROOT / "fedrank").rglob("*.py"))
 }
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
 WINGS = ("ranking", "silos", "texts", "slates")
 
 #: What asks which wing a run, a configuration or an experiment is of. Wings ask their tasks instead.
@@ -27,10 +27,16 @@ FAMILY = re.compile(
 )
 
 
+@functools.cache
+def tree(name):
+    """A module's syntax tree."""
+    return ast.parse(FILES[name].read_text(encoding="utf-8"))
+
+
 def imports(name):
     """The modules of fedrank that a module imports, wherever in it."""
     found = set()
-    for node in ast.walk(TREES[name]):
+    for node in ast.walk(tree(name)):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
@@ -78,7 +84,7 @@ def hidden(name):
     """Imports of fedrank that only a type checker sees."""
     return [
         ast.unparse(inner)
-        for node in ast.walk(TREES[name])
+        for node in ast.walk(tree(name))
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for inner in ast.walk(node)
         if isinstance(inner, ast.ImportFrom) and (inner.module or "").startswith("fedrank")

@@ -8,7 +8,7 @@ import time
 import zipfile
 
 import pytest
-from releases import ROOT, Environment, build, interpreters, oldest_and_newest
+from releases import ROOT, Environment, build, chosen_python
 
 from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.folder import HubFolder
@@ -89,10 +89,11 @@ def test_its_modules_differ_from_their_source_in_the_name_alone(sources):
 
 
 @pytest.mark.minutes
-@pytest.mark.parametrize("version", oldest_and_newest())
-def test_a_device_in_an_empty_environment_takes_part_in_a_round(wheel, version, tmp_path):
+@pytest.mark.parametrize("which", ["oldest", "newest"])
+def test_a_device_in_an_empty_environment_takes_part_in_a_round(wheel, which, tmp_path):
+    version, python = chosen_python(which)
     table = ROOT / "dist" / "release" / f"device-python{version}"
-    place = Environment(interpreters()[version], tmp_path / "device", table)
+    place = Environment(python, tmp_path / "device", table)
     assert place.install(str(wheel), "fedrank-device", "--no-compile") <= MOST_MEGABYTES
     home = HubFolder(tmp_path / "hub")
     settings = HubSettings(n_features=5, cohort=1, least=1, deadline=0.0, rounds=1)

@@ -11,7 +11,7 @@ import shlex
 import subprocess
 
 import pytest
-from releases import ROOT, Environment, build, interpreters, oldest_and_newest
+from releases import ROOT, Environment, build, chosen_python
 
 #: Commands that run until they are stopped, or talk to one that does.
 SERVERS = {"serve", "coordinate", "simulate-fleet", "simulate-visits", "replay"}
@@ -64,11 +64,12 @@ def test_commands_are_read_as_they_are_typed():
     assert why_not(["fedrank", "run", "x", "--data", "mq2008"], {"mq2008": True}, ROOT) is None
 
 
-@pytest.fixture(scope="module", params=oldest_and_newest())
+@pytest.fixture(scope="module", params=("oldest", "newest"))
 def place(request, wheel, tmp_path_factory):
     """An empty environment of one Python, with the wheel and no extra at first, then with all."""
-    table = ROOT / "dist" / "release" / f"python{request.param}"
-    made = Environment(interpreters()[request.param], tmp_path_factory.mktemp("installed") / request.param, table)
+    version, python = chosen_python(request.param)
+    table = ROOT / "dist" / "release" / f"python{version}"
+    made = Environment(python, tmp_path_factory.mktemp("installed") / version, table)
     made.install(str(wheel), "fedrank")
     few = ["fedrank", "run", "foltr-es", "--rounds", "5", "--clients", "20", "--seeds", "2", "--quiet"]
     made.run(f"{' '.join(few)} (without extras)", few)

@@ -79,6 +79,11 @@ for _name, _path, _help in (
         "Attack what is promised to be private, and print measured beside promised.",
     ),
     (
+        "audit",
+        "fedrank.cli.audit:audit",
+        "Attack mechanisms of privacy and print what is shown beside what is promised.",
+    ),
+    (
         "privacy",
         "fedrank.cli.privacy:app",
         "What randomised response promises: ε from p, p from ε, the published table; the size of sketches.",

@@ -1,4 +1,4 @@
-"""Parts that other packages add: protocols, tasks, rankers, click models, rules and data sets, by entry points.
+"""Parts that other packages add: protocols, tasks, rankers, click models, rules, data sets and audits, by entry points.
 
 A package names its parts in its ``pyproject.toml``; fedrank's own are named in the same way::
 
@@ -24,6 +24,7 @@ GROUPS = {
     "fedrank.clicks": "click model",
     "fedrank.aggregation": "aggregation rule",
     "fedrank.data": "data set",
+    "fedrank.audits": "audit",
 }
 
 

@@ -89,6 +89,19 @@ class Promise:
 
 
 @dataclass(frozen=True)
+class AuditedBy:
+    """The audit that attacks what a report promises.
+
+    Attributes:
+        name: Its name in :data:`fedrank.privacy.audit.AUDITS`.
+        settings: What its function is called with: ``epsilon``, where there is one ``delta``, and more.
+    """
+
+    name: str
+    settings: Mapping[str, Json]
+
+
+@dataclass(frozen=True)
 class PrivacyReport:
     """What is promised about privacy over a number of rounds.
 
@@ -100,6 +113,7 @@ class PrivacyReport:
         not_covered: What no promise is about, in sentences.
         details: Numbers and words of the mechanism, by name.
         words: Paragraphs for somebody who has to decide whether this may be deployed.
+        audit: What attacks the mechanism; None: nothing does.
     """
 
     mechanism: str
@@ -109,6 +123,7 @@ class PrivacyReport:
     not_covered: tuple[str, ...] = ()
     details: Mapping[str, Json] = field(default_factory=dict)
     words: tuple[str, ...] = ()
+    audit: AuditedBy | None = None
 
     @classmethod
     def none(
@@ -153,6 +168,7 @@ class PrivacyReport:
             "covers": list(self.covers),
             "not_covered": list(self.not_covered),
             "words": list(self.words),
+            "audit": None if self.audit is None else {"name": self.audit.name, "settings": dict(self.audit.settings)},
         }
 
     @classmethod
@@ -169,7 +185,9 @@ class PrivacyReport:
             for p in content["promises"]
         )
         lists = {name: tuple(content[name]) for name in ("covers", "not_covered", "words")}
-        return cls(content["mechanism"], content["trust"], tuple(promises), details=dict(content["details"]), **lists)
+        audit = None if (by := content.get("audit")) is None else AuditedBy(by["name"], dict(by["settings"]))
+        details = dict(content["details"])
+        return cls(content["mechanism"], content["trust"], tuple(promises), details=details, audit=audit, **lists)
 
 
 def _finite(value: Any) -> Any:

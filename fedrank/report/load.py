@@ -19,6 +19,7 @@ from fedrank.core.errors import RunError
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.engine.methods import task_of
+from fedrank.privacy.audit import Audited
 from fedrank.report.files import existing, json_object, parquet
 from fedrank.report.run import COLUMNS, Baseline, Run, Shown
 
@@ -55,6 +56,7 @@ def load(folder: str | os.PathLike[str]) -> Run:
         baselines=_baselines(path / "baselines.json", shown),
         ledger=Ledger.read(existing(ledger_file)) if finished or ledger_file.exists() else None,
         privacy=_privacy(path / "privacy.json", finished),
+        audited=_audited(path / "audit.json"),
         model=json_object(path / "model.json", needed=finished) or None,
         messages=json_object(path / "messages.json", needed=False),
         shown=shown,
@@ -68,6 +70,14 @@ def _privacy(file: Path, needed: bool) -> PrivacyReport | None:
         return PrivacyReport.from_json(content) if content else None
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{file}: not a report on privacy ({error!r}). Run again to restore it.") from error
+
+
+def _audited(file: Path) -> Audited | None:
+    content = json_object(file, needed=False)
+    try:
+        return Audited(**content) if content else None
+    except TypeError as error:
+        raise RunError(f"{file}: not an audit ({error}). Delete it, or audit the run again.") from error
 
 
 def _metrics(file: Path, shown: Shown) -> pl.DataFrame:

@@ -22,6 +22,7 @@ from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.trees import Json
 from fedrank.engine.study import Paper, Study
 from fedrank.engine.variations import Variation
+from fedrank.privacy.audit import Audited
 from fedrank.report.charts import Chart
 from fedrank.report.html import Html
 from fedrank.report.opening import Opening
@@ -74,6 +75,7 @@ class Run:
         baselines: Label-trained rankers; figures show the first.
         ledger: What crossed in the run of one seed, or None if the run has not written it yet.
         privacy: What is promised, or None if the run has not written it yet.
+        audited: What an attack showed of what is promised, or None if there was none.
         model: Ranker, number of features and so on, or None if the run has not written it yet.
         messages: Fields of each message type (rows of :meth:`fedrank.core.messages.Layout.describe`), by type; may be
             empty.
@@ -89,6 +91,7 @@ class Run:
     baselines: tuple[Baseline, ...] = ()
     ledger: Ledger | None = None
     privacy: PrivacyReport | None = None
+    audited: Audited | None = None
     model: Mapping[str, Json] | None = None
     messages: Mapping[str, list[Mapping[str, Json]]] = field(default_factory=dict)
     shown: Shown = field(kw_only=True)

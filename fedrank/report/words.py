@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -159,4 +160,22 @@ def privacy_words(run: Run) -> list[str]:
     """What is promised, and whom one has to trust, in sentences."""
     if run.privacy is None:
         return ["The run has not written its privacy statement yet."]
-    return [*run.privacy.words, f"Whom one has to trust for this: {run.privacy.trust}."]
+    return [
+        *run.privacy.words,
+        f"Whom one has to trust for this: {run.privacy.trust}.",
+        *([_audit_words(run)] if run.privacy.audit else ()),
+    ]
+
+
+def _audit_words(run: Run) -> str:
+    """What an attack shows of the promise, or how to run one."""
+    if (found := run.audited) is None:
+        return f"What an attack on the code that devices run shows of this: fedrank audit {shlex.quote(str(run.path))}"
+    shown = (
+        f"An attack on the code that devices run ({found.mechanism}) shows ε ≥ {found.shown:.3g} for one {found.unit}, "
+        f"with {100 * found.confidence:g} % confidence, from {found.trials:,} messages of two users as different as "
+        "can be"
+    )
+    if found.broken:
+        return f"{shown}. {found.promised:.3g} is promised: the promise does not hold."
+    return f"{shown}; {found.promised:.3g} is promised."

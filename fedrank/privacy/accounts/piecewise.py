@@ -15,6 +15,7 @@ from fedrank.core.privacy_report import (
     NOBODY,
     OF_A_RUN,
     SEED,
+    AuditedBy,
     PrivacyReport,
     Promise,
     Unit,
@@ -72,6 +73,15 @@ def account(
             "interactions_per_round": interactions,
         },
         words=(_paragraph(mechanism, interactions, messages, user, participations),),
+        audit=AuditedBy(
+            "piecewise",
+            {
+                "epsilon": mechanism.epsilon,
+                "inside": mechanism.inside,
+                "outside": mechanism.outside,
+                "interactions": interactions,
+            },
+        ),
     )
 
 

@@ -19,6 +19,7 @@ from fedrank.core.privacy_report import (
     OF_A_RUN,
     SEED,
     SINGLE,
+    AuditedBy,
     PrivacyReport,
     Promise,
     Unit,
@@ -93,6 +94,7 @@ def account(
             "interactions_per_round": interactions_per_message,
         },
         words=(_paragraph(p, n, interactions_per_message, rounds, of_user, composed, delta),),
+        audit=AuditedBy("randomised-response", {"epsilon": one, "values": n}) if 1 / n < p < 1.0 else None,
     )
 
 

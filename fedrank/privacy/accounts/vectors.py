@@ -32,6 +32,7 @@ from fedrank.core.privacy_report import (
     PARTICIPATION,
     SIMULATION,
     TRANSPORT,
+    AuditedBy,
     PrivacyReport,
     Promise,
     Unit,
@@ -266,7 +267,8 @@ def value_account(
             "episode_rounds": episode_rounds,
         },
     )
-    return replace(report, words=_words(report, count))
+    by = AuditedBy(f"{mechanism}-values", {"epsilon": report.epsilon(Unit.VECTOR), "delta": vector_delta})
+    return replace(report, words=_words(report, count), audit=by)
 
 
 def _words(report: PrivacyReport, v: Vectors) -> tuple[str, str, str]:

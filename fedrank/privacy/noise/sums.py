@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.privacy_report import SEED, PrivacyReport, Promise, Unit
+from fedrank.core.privacy_report import SEED, AuditedBy, PrivacyReport, Promise, Unit
 from fedrank.privacy.accounts.sums import sum_account
 from fedrank.privacy.calibration import gaussian_sigma, laplace_scale
 from fedrank.privacy.noise import discrete as noise
@@ -101,4 +101,5 @@ class NoisyValues:
             not_covered=(SEED, *report.not_covered),
             details={**report.details, "interactions_per_round": each * sums},
             words=(said, *report.words),
+            audit=AuditedBy(f"{self.mechanism}-sums", {"epsilon": self.epsilon, "delta": self.delta}),
         )

@@ -34,7 +34,7 @@ sent by as much.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -48,7 +48,7 @@ from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.compiled import COMPILES
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Layout
-from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.privacy_report import AuditedBy, PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.privacy.accounts.sums import sum_account
@@ -248,7 +248,7 @@ class FoltrPDGD(RankingProtocol):
             seen = "the sum of the devices' weights" if self.secure_sum else "each device's weights"
             why = "What the server learns has no bound: there is no local privacy." if not self.secure_sum else ""
             return PrivacyReport.none(rounds, f"Nothing is noised. The server sees {seen} as they are. {why}".rstrip())
-        return sum_account(
+        report = sum_account(
             mechanism="laplace",
             scale=self.scale,
             sensitivity=self.sensitivity,
@@ -260,6 +260,8 @@ class FoltrPDGD(RankingProtocol):
             integers=self.noise == "polya",
             published=self.epsilon if self.as_published else None,
         )
+        exact = self.secure_sum and self.noise == "polya"  # shares in whole numbers, which devices draw exactly
+        return replace(report, audit=AuditedBy("laplace-shares", {"epsilon": report.epsilon_round}) if exact else None)
 
 
 @dataclass(frozen=True)

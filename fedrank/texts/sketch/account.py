@@ -18,6 +18,7 @@ from fedrank.core.privacy_report import (
     KNOWN_RANDOMNESS,
     NOBODY,
     SIMULATION,
+    AuditedBy,
     PrivacyReport,
     Promise,
     Unit,
@@ -153,7 +154,17 @@ def sketch_account(
             "delta": noise.delta,
         },
     )
-    return replace(report, words=(_paragraph(report),))
+    by = _AUDITS.get(noise.mode) if noise.mechanism == "laplace" else None
+    audit = None if by is None else AuditedBy(by, {"epsilon": noise.epsilon})
+    return replace(report, words=(_paragraph(report),), audit=audit)
+
+
+#: What attacks the noise of each mode.
+_AUDITS = {
+    "publish-once": "published-sketch",
+    "per-query": "sketch-answers",
+    "paper": "sketch-answers-as-printed",
+}
 
 
 def _paragraph(report: PrivacyReport) -> str:

@@ -29,7 +29,8 @@ GROUPS = {
 
 
 @functools.cache
-def _points(group: str) -> dict[str, EntryPoint]:
+def _points(group: str) -> dict[str, Any]:
+    # Entry points of whichever library finds them: importlib_metadata, once something imports it, answers for Python's.
     found: dict[str, EntryPoint] = {}
     for point in entry_points(group=group):
         other = found.get(point.name)

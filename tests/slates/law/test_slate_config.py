@@ -397,7 +397,7 @@ class StopAt(Listener):
 def test_a_killed_run_of_platforms_ends_like_one_that_was_not(tmp_path, monkeypatch):
     config = dataclasses.replace(
         SMALL,
-        compute=Compute(checkpoint_seconds=0),
+        compute=Compute(checkpoint_seconds=0.0),
         evaluation=dataclasses.replace(SMALL.evaluation, baselines=("random", "optimum")),
     )
     monkeypatch.setattr("fedrank.slates.run._PER_CALL", 16)  # four rounds a call: users of five stay over

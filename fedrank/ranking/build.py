@@ -393,6 +393,7 @@ def foltr_es(config: FoltrESConfig, parts: Parts) -> FoltrES:
         delta=privacy.delta,
         piecewise=config.piecewise,
         participations=config.participations,
+        anonymity=config.anonymity,
         antithetic=config.antithetic,
         ties=config.ties,
         as_published=config.as_published,

@@ -14,6 +14,8 @@ from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json
 from fedrank.engine import config as engine
 from fedrank.engine.config import RunConfig
+from fedrank.privacy.accounts.piecewise import Anonymity
+from fedrank.privacy.accounts.shuffle import local_epsilon
 from fedrank.privacy.piecewise import Piecewise, best
 from fedrank.privacy.randomised_response import probability
 
@@ -244,9 +246,15 @@ class FoltrESPrivacy(Privacy):
         "auto: piecewise with epsilon_user, else randomised-response on each interaction; laplace or gaussian: noise "
         "on the sums that are sent.",
     )
+    channel: Literal["open", "anonymous"] = setting(
+        "open",
+        "anonymous: nobody who sees messages knows whose they are, so that epsilon_user (at delta) takes less noise.",
+    )
 
     def __post_init__(self):
         super().__post_init__()
+        if self.channel == "anonymous" and self.epsilon_user is None:
+            raise ConfigError("privacy.channel = 'anonymous' needs privacy.epsilon_user: its ε at δ is that of a user.")
         names = [name for name in ("p", "epsilon_interaction", "epsilon_user") if getattr(self, name) is not None]
         if len(names) > 1:
             raise ConfigError(f"privacy.{names[0]} and privacy.{names[1]} say the same thing; give one of them.")
@@ -314,6 +322,11 @@ class FoltrESConfig(DefendedConfig):
             raise ConfigError(f"privacy.mechanism = {mechanism!r} needs privacy.epsilon_interaction, and no p.")
         bare = privacy.p is None and privacy.epsilon_interaction is None and privacy.epsilon_user is None
         privacy = dataclasses.replace(privacy, mechanism=mechanism, p=DEFAULT_P if bare else privacy.p)
+        if privacy.channel == "anonymous" and (self.devices.dropout or self.devices.late):
+            raise ConfigError(
+                "privacy.channel = 'anonymous' counts on all messages of a round to come in it: set devices.dropout "
+                f"and devices.late to 0, got {self.devices.dropout} and {self.devices.late}."
+            )
         participations = self.participations or (None if self.population is None else 1)
         self._check_population(participations)
         return dataclasses.replace(config, privacy=privacy, participations=participations)
@@ -336,10 +349,24 @@ class FoltrESConfig(DefendedConfig):
 
     @property
     def epsilon_message(self) -> float | None:
-        """ε of all that is behind one message: that of a user, divided by the rounds that a device takes part in."""
+        """ε of all that is behind one message, against somebody who knows whose it is.
+
+        That of a user, divided by the rounds that a device takes part in; with an anonymous channel as much as comes
+        to that there.
+        """
         if self.privacy.epsilon_user is None:
             return None
-        return self.privacy.epsilon_user / (self.participations or (1 if self.population else self.rounds))
+        times = self.participations or (1 if self.population else self.rounds)
+        if self.privacy.channel == "open":
+            return self.privacy.epsilon_user / times
+        return local_epsilon(self.privacy.epsilon_user / times, self.clients, self.privacy.delta / times)
+
+    @property
+    def anonymity(self) -> Anonymity | None:
+        """The anonymous channel of a run; None without one."""
+        if self.privacy.channel == "open" or self.privacy.epsilon_user is None:
+            return None
+        return Anonymity(self.clients, self.privacy.delta)
 
     @property
     def piecewise(self) -> Piecewise | None:

@@ -46,6 +46,7 @@ from fedrank.core.privacy_report import DELTA, PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.privacy.accounts import piecewise as piecewise_account
+from fedrank.privacy.accounts.piecewise import Anonymity
 from fedrank.privacy.accounts.randomised_response import account
 from fedrank.privacy.noise.sums import NoisyValues
 from fedrank.privacy.piecewise import WORDS, Piecewise
@@ -116,6 +117,7 @@ class FoltrES(RankingProtocol):
         delta: See ``mechanism``.
         piecewise: See ``mechanism``; its ε is of everything that a device did in a round.
         participations: Most rounds of a run that a device takes part in, for the account; None: all.
+        anonymity: The anonymous channel that reports take, for the account; None: they take none.
         aggregate: How the server combines the messages: a name in
             :data:`fedrank.aggregation.differences.ES_DEFENCES`, or a function of the caller's own; the paper's is
             ``"mean"``.
@@ -150,6 +152,7 @@ class FoltrES(RankingProtocol):
     delta: float = DELTA
     piecewise: Piecewise | None = None
     participations: int | None = None
+    anonymity: Anonymity | None = None
     aggregate: str | Defence = "mean"
     byzantine: int = 1
     others: tuple[CascadeUser, ...] = ()
@@ -258,7 +261,8 @@ class FoltrES(RankingProtocol):
     def account(self, rounds: int, delta: float) -> PrivacyReport:
         rounds = rounds if self.participations is None else min(rounds, self.participations)
         if self.piecewise is not None:
-            return piecewise_account.account(self.piecewise, self.interactions, rounds, delta, self.participations)
+            known = (self.interactions, rounds, delta, self.participations, self.anonymity)
+            return piecewise_account.account(self.piecewise, *known)
         if self.noise is not None:
             return self.noise.account(self.per_half, self.halves, rounds, delta)
         return account(

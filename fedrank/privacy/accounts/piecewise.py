@@ -7,6 +7,7 @@ unit is all that a user did: the number is the only thing in a message that depe
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import (
@@ -23,11 +24,33 @@ from fedrank.core.privacy_report import (
 )
 from fedrank.core.words import counted
 from fedrank.privacy.accounts.composition import basis_of, three_losses_epsilon
+from fedrank.privacy.accounts.shuffle import shuffled_epsilon
 from fedrank.privacy.piecewise import Piecewise
+
+#: How ε of a user was found where nobody knows whose a message is.
+AMONG_OTHERS = "an anonymous channel, rounds added up"
+
+
+@dataclass(frozen=True)
+class Anonymity:
+    """A channel that takes messages to the server without saying whose they are.
+
+    Attributes:
+        reports: Messages of a round among which each is hidden, at least 1.
+        delta: δ of the ε over all messages of a user, in (0, 1).
+    """
+
+    reports: int
+    delta: float
 
 
 def account(
-    mechanism: Piecewise, interactions: int, messages: int, delta: float, participations: int | None = None
+    mechanism: Piecewise,
+    interactions: int,
+    messages: int,
+    delta: float,
+    participations: int | None = None,
+    anonymity: Anonymity | None = None,
 ) -> PrivacyReport:
     """What the mechanism promises for a run.
 
@@ -37,6 +60,7 @@ def account(
         messages: Messages that a user sends in the run; 0 before it starts.
         delta: δ of the composed ε of a user, in (0, 1).
         participations: Most messages that a device ever sends, where something sees to it; None: nothing does.
+        anonymity: The anonymous channel that messages take; None: they take none.
 
     Raises:
         ConfigError: ``messages`` is negative, or δ out of range.
@@ -52,13 +76,19 @@ def account(
     # Rounded down to an integer of 2³² words, the exact ε is a little less; a promise of the number asked for holds.
     one, user = mechanism.epsilon, messages * mechanism.epsilon
     promises = [Promise(Unit.INTERACTION, one), Promise(Unit.MESSAGE, one)]
+    trust, hidden = NOBODY, None
+    if anonymity is not None and messages:
+        each = shuffled_epsilon(mechanism, anonymity.reports, anonymity.delta / messages)
+        hidden = Promise(Unit.USER, messages * each, anonymity.delta, AMONG_OTHERS)
+        promises.append(hidden)
+        trust = "whoever runs the anonymous channel, not to say whose a message is or which two are one device's"
     if messages > 1:
         composed = composed_epsilon(mechanism, messages, delta)
         if composed < user:
             promises.append(Promise(Unit.USER, composed, delta, basis_of(messages)))
     return PrivacyReport(
         mechanism="piecewise mechanism",
-        trust=NOBODY,
+        trust=trust,
         promises=(*promises, Promise(Unit.USER, user, basis=BASIC)),
         covers=_COVERS,
         not_covered=(SEED, *OF_A_RUN),
@@ -72,7 +102,7 @@ def account(
             "participations": participations,
             "interactions_per_round": interactions,
         },
-        words=(_paragraph(mechanism, interactions, messages, user, participations),),
+        words=(*_among_others(hidden, anonymity), _paragraph(mechanism, interactions, messages, user, participations)),
         audit=AuditedBy(
             "piecewise",
             {
@@ -108,6 +138,21 @@ _COVERS = (
     "Against everybody who reads the messages, the server included, whatever ranker the server sent out.",
     "All that is behind one message, with the ε of a message.",
 )
+
+
+def _among_others(hidden: Promise | None, anonymity: Anonymity | None) -> tuple[str, ...]:
+    """The promise of an anonymous channel in a paragraph; none without one."""
+    if hidden is None or anonymity is None:
+        return ()
+    return (
+        "Over all of training, whatever a user did changes what anybody sees by a factor of at most "
+        f"e^{hidden.epsilon:.4g} = {math.exp(hidden.epsilon):,.3g}, but for a probability of δ = {hidden.delta:.0e}, "
+        f"as long as nobody knows which of the {anonymity.reports:,} messages of a round is whose (Feldman, McMillan "
+        "and Talwar 2021). Messages need a channel for that, such as a mix or a relay that two parties run: a server "
+        "that devices talk to knows their addresses, and one that hands different rankers to different devices knows "
+        "more. "
+        "Against somebody who knows whose a message is, the next paragraph holds.",
+    )
 
 
 def _paragraph(mechanism: Piecewise, each: int, messages: int, user: float, participations: int | None) -> str:

@@ -13,6 +13,7 @@ from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import BASIC, PrivacyReport, Unit
 from fedrank.engine.run import run
 from fedrank.engine.settings import from_dict
+from fedrank.privacy.accounts.shuffle import shuffled_epsilon
 from fedrank.privacy.piecewise import Piecewise
 from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.on_device.messages import PrivateReply
@@ -83,9 +84,29 @@ def test_a_users_epsilon_is_over_the_rounds_that_a_device_takes_part_in(
     assert Ledger.read(folder / "ledger.jsonl").bytes_from("parties") == 3 * 4 * (6 if private else 9)
 
 
+def test_an_anonymous_channel_takes_less_noise_for_the_same_promise():
+    settings = {"rounds": 3, "clients": 500, "population": 800, "participations": 2}
+    private = {"epsilon_user": 1.0, "channel": "anonymous", "delta": 1e-5}
+    config = from_dict({"protocol": "foltr-es", **settings, "privacy": private}).resolved()
+    assert 0.5 < config.epsilon_message < 10
+    each = shuffled_epsilon(config.piecewise, 500, 1e-5 / 2)
+    assert each == pytest.approx(0.5, abs=1e-3) and each <= 0.5 + 1e-9
+    protocol = tiny_protocol(**PRIVATE | {"piecewise": config.piecewise}, participations=2, anonymity=config.anonymity)
+    report = protocol.account(3, 1e-5)
+    first, *_ = [one for one in report.promises if one.unit is Unit.USER]
+    assert (first.epsilon, first.delta) == (pytest.approx(2 * each), 1e-5)
+    assert report.epsilon(Unit.USER, basis=BASIC) == pytest.approx(2 * config.epsilon_message)
+    assert report.trust != "nobody" and len(report.words) == 2
+    again = PrivacyReport.from_json(json.loads(json.dumps(report.as_json())))
+    assert again.promises == report.promises
+    assert protocol.account(0, 1e-5).epsilon(Unit.USER, basis=BASIC) == 0.0
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
+        ({"privacy": {"p": 0.5, "channel": "anonymous"}}, "needs privacy.epsilon_user"),
+        ({"devices": {"dropout": 0.1}, "privacy": {"epsilon_user": 1.0, "channel": "anonymous"}}, "devices.dropout"),
         ({"population": 10_000, "privacy": {"epsilon_user": 1.0}}, "500,000 messages, more than 10,000 devices"),
         ({"population": 1000, "clients": 2000, "rounds": 1}, "more than 1,000 devices"),
         ({"population": 10**6, "share": "fixed"}, "needs share = 'uniform'"),

@@ -23,7 +23,7 @@ def test_the_ledger_in_words(tmp_path):
 
 def test_privacy_in_words(tmp_path):
     # ε of an interaction: log(0.5 · 10 / 0.5) = log 10, odds change by 10; four interactions; six rounds.
-    said, trust = privacy_words(load(make_run(tmp_path / "run", p=0.5)))
+    said, trust, attacked = privacy_words(load(make_run(tmp_path / "run", p=0.5)))
     for words in (
         "with probability 0.5",
         "11 values",
@@ -34,6 +34,7 @@ def test_privacy_in_words(tmp_path):
     assert "4 interactions and has ε = 9.21" in said and "6 messages has, over the run, ε = 55.26 by basic" in said
     assert "little meaning" in said and "δ = 1e-06" in said
     assert trust == "Whom one has to trust for this: nobody."
+    assert attacked.endswith(f"fedrank audit {tmp_path / 'run'}")
 
 
 def test_no_privatisation_in_words(tmp_path):

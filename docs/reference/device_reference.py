@@ -156,7 +156,8 @@ def window_threshold(terms: dict) -> int:
 def number_of(terms: dict, difference: int, words: list[int]) -> int:
     """The one number that is sent with the piecewise mechanism; ``words``: three fresh ones of the operating system."""
     w, v = terms["inside"], terms["outside"]  # powers of two
-    most = terms["interactions"] // 2 * reward_of(terms)[0][-1]
+    most = max(1, round(terms.get("clip", 1) * (terms["interactions"] // 2 * reward_of(terms)[0][-1])))
+    difference = min(max(difference, -most), most)
     first, rest = divmod((difference + most) * v, 2 * most)
     if words[0] * 2 * most >> 32 < rest:
         first += 1  # rounded up: the window is first .. first + w − 1

@@ -30,10 +30,10 @@ TERMS = {
 }
 
 
-def one_number(epsilon: float, inside: int, outside: int) -> dict[str, Any]:
+def one_number(epsilon: float, inside: int, outside: int, **more: float) -> dict[str, Any]:
     """Terms of the piecewise mechanism."""
-    more = {"epsilon": epsilon, "inside": inside, "outside": outside}
-    return {"mechanism": "piecewise", "p": 1, "participations": 1, **more}
+    window = {"epsilon": epsilon, "inside": inside, "outside": outside}
+    return {"mechanism": "piecewise", "p": 1, "participations": 1, **window, **more}
 
 
 #: What is special about a round: its name, its terms, its seed, documents of a search, and noise, or words of a
@@ -53,6 +53,8 @@ ROUNDS: tuple[tuple[str, dict[str, Any], int, int, list[int]], ...] = (
     ("one number: up, inside", one_number(1.0, 1, 2), 5, 12, [0, 0, 2**32 - 1]),
     ("one number: outside", one_number(1.0, 1, 2), 6, 12, [2**32 - 1] * 3),
     ("one number of 160", one_number(4.0, 32, 128), 7, 12, [2**31, 7, 2**31 + 9]),
+    ("one bit, cut", one_number(1.0, 1, 1, clip=0.03), 8, 12, [2**32 - 1, 0, 2**32 - 1]),
+    ("one number of 160, cut within the range", one_number(4.0, 32, 128, clip=0.7), 9, 12, [2**31, 7, 2**31 + 9]),
 )
 RESPONSES = ((0.9, 11), (0.5, 3), (1 / 11, 11), (1 / 6, 6), (1 - 2**-40, 2), (1, 11), (0.75, 1024))
 REWARDS = (("MaxRR", 10, None), ("MaxRR", 1, None), ("DCG", 10, None), ("nDCG", 10, None), ("MeanRR", 8, None))

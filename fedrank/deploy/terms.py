@@ -31,7 +31,7 @@ RANKERS = {"linear": False, "mlp": True}
 #: Mechanisms that privatise rewards. Gaussian noise is left out: a device could not compute its ε by itself.
 MECHANISMS = ("randomised-response", "laplace", "piecewise")
 #: Terms that the first version of the format did not have.
-_LATER = ("inside", "outside", "participations")
+_LATER = ("inside", "outside", "clip", "participations")
 #: Multiple of the noise's scale that it practically never exceeds; sums with noise are sent in 32 bits.
 _TAIL = 40
 #: Largest model that a hub hands out, in weights: 4 MB.
@@ -59,6 +59,7 @@ class Agreement:
     epsilon: float | None = setting(None, "ε of one interaction with Laplace noise, of a whole message with piecewise.")
     inside: int = setting(0, "Reports inside the window of piecewise; 0: by the smallest variance.")
     outside: int = setting(0, "Reports outside the window of piecewise; 0: by the smallest variance.")
+    clip: float = setting(1.0, "Largest difference that a piecewise message tells, as a part of the largest there is.")
     participations: int | None = setting(None, "Most messages that a device ever sends; any number if nothing is said.")
 
 
@@ -126,6 +127,8 @@ class Terms(Agreement):
             )
         if self.mechanism != "piecewise" and (self.inside, self.outside) != (0, 0):
             raise ConfigError(f"inside and outside mean nothing with the mechanism {self.mechanism!r}; leave them 0.")
+        if not 0 < self.clip <= 1 or (self.clip < 1 and self.mechanism != "piecewise"):
+            raise ConfigError(f"clip must be in (0, 1], and 1 with other mechanisms than piecewise; got {self.clip}.")
         if self.participations is not None and self.participations < 1:
             raise ConfigError(f"participations must be at least 1, got {self.participations}.")
         if self.per_half * metric.largest >= 2**24:
@@ -158,7 +161,7 @@ class Terms(Agreement):
     def clicks_to_reply(self) -> ClicksToReply:
         """What turns a user's clicks into a reply, on a device as in a simulation."""
         noisy = self.mechanism == "laplace"
-        return ClicksToReply(self.metric, self.per_half, True, self.p, noisy, self.piecewise)
+        return ClicksToReply(self.metric, self.per_half, True, self.p, noisy, self.piecewise, self.clip)
 
     @functools.cached_property
     def piecewise(self) -> Piecewise | None:

@@ -45,6 +45,8 @@ MOST_REPORTS = 256
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-3, 16.0
 #: Random words of one report: one to round, one for inside or outside, one for which.
 WORDS = 3
+#: Part of the differences that are at an end of the range where they are clipped to 3 % of it: 0.92 of MQ2008's.
+AT_ENDS = 0.9
 #: Largest range of a whole number that :meth:`Piecewise.position` takes.
 _LARGEST = 2**24
 
@@ -218,13 +220,18 @@ def family(epsilon: float) -> list[Piecewise]:
 
 
 @functools.lru_cache(maxsize=256)
-def best(epsilon: float) -> Piecewise:
-    """The member with the smallest mean variance (:attr:`Piecewise.mean_variance`), the shorter window of two equals.
+def best(epsilon: float, at_ends: float = 0.0) -> Piecewise:
+    """The member with the smallest mean variance, the one with fewer reports of two equals.
 
     Args:
         epsilon: ε of one report, in nats.
+        at_ends: Part of the values that are −1 or 1, in [0, 1]; the rest is as for :attr:`Piecewise.mean_variance`.
 
-    >>> best(0.25).reports, best(1.0).reports
-    (2, 3)
+    >>> best(0.25).reports, best(1.0).reports, best(1.0, AT_ENDS).reports
+    (2, 3, 2)
     """
-    return min(family(epsilon), key=lambda one: (one.mean_variance, one.reports))
+
+    def mean(one: Piecewise) -> float:
+        return at_ends * float(one.variance(1.0)) + (1 - at_ends) * one.mean_variance
+
+    return min(family(epsilon), key=lambda one: (mean(one), one.reports))

@@ -394,6 +394,7 @@ def foltr_es(config: FoltrESConfig, parts: Parts) -> FoltrES:
         piecewise=config.piecewise,
         participations=config.participations,
         anonymity=config.anonymity,
+        clip=1.0 if privacy.clip is None else privacy.clip,
         antithetic=config.antithetic,
         ties=config.ties,
         as_published=config.as_published,

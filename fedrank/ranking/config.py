@@ -16,8 +16,9 @@ from fedrank.engine import config as engine
 from fedrank.engine.config import RunConfig
 from fedrank.privacy.accounts.piecewise import Anonymity
 from fedrank.privacy.accounts.shuffle import local_epsilon
-from fedrank.privacy.piecewise import Piecewise, best
+from fedrank.privacy.piecewise import AT_ENDS, Piecewise, best
 from fedrank.privacy.randomised_response import probability
+from fedrank.ranking.on_device.reply import CLIP
 
 #: p of FOLtR-ES where neither p nor ε is given: the paper's choice for its main results (Section 6.3).
 DEFAULT_P = 0.9
@@ -246,6 +247,14 @@ class FoltrESPrivacy(Privacy):
         "auto: piecewise with epsilon_user, else randomised-response on each interaction; laplace or gaussian: noise "
         "on the sums that are sent.",
     )
+    clip: float | None = setting(
+        None,
+        "Largest difference of two rankers that a message tells, as a part of the largest there can be; with "
+        f"epsilon_user {CLIP:g} if nothing is said.",
+        low=1e-6,
+        high=1,
+        needs=("privacy.epsilon_user", ()),
+    )
     channel: Literal["open", "anonymous"] = setting(
         "open",
         "anonymous: nobody who sees messages knows whose they are, so that epsilon_user (at delta) takes less noise.",
@@ -321,7 +330,8 @@ class FoltrESConfig(DefendedConfig):
         if mechanism in ("laplace", "gaussian") and (privacy.epsilon_interaction is None or privacy.p is not None):
             raise ConfigError(f"privacy.mechanism = {mechanism!r} needs privacy.epsilon_interaction, and no p.")
         bare = privacy.p is None and privacy.epsilon_interaction is None and privacy.epsilon_user is None
-        privacy = dataclasses.replace(privacy, mechanism=mechanism, p=DEFAULT_P if bare else privacy.p)
+        clip = CLIP if privacy.clip is None and privacy.epsilon_user is not None else privacy.clip
+        privacy = dataclasses.replace(privacy, mechanism=mechanism, p=DEFAULT_P if bare else privacy.p, clip=clip)
         if privacy.channel == "anonymous" and (self.devices.dropout or self.devices.late):
             raise ConfigError(
                 "privacy.channel = 'anonymous' counts on all messages of a round to come in it: set devices.dropout "
@@ -359,7 +369,13 @@ class FoltrESConfig(DefendedConfig):
         times = self.participations or (1 if self.population else self.rounds)
         if self.privacy.channel == "open":
             return self.privacy.epsilon_user / times
-        return local_epsilon(self.privacy.epsilon_user / times, self.clients, self.privacy.delta / times)
+        epsilon, delta = self.privacy.epsilon_user / times, self.privacy.delta / times
+        return local_epsilon(epsilon, self.clients, delta, self._at_ends)
+
+    @property
+    def _at_ends(self) -> float:
+        """Part of the differences that are at an end of the range, for the choice of a mechanism."""
+        return 0.0 if self.privacy.clip == 1 else AT_ENDS
 
     @property
     def anonymity(self) -> Anonymity | None:
@@ -371,7 +387,9 @@ class FoltrESConfig(DefendedConfig):
     @property
     def piecewise(self) -> Piecewise | None:
         """What privatises the one number of a message; None with other mechanisms."""
-        return None if self.epsilon_message is None else best(self.epsilon_message)
+        if self.epsilon_message is None:
+            return None
+        return best(self.epsilon_message, self._at_ends)
 
 
 # -------------------------------------------------------------------------------------------------------------- FPDGD

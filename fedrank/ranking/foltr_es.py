@@ -118,6 +118,8 @@ class FoltrES(RankingProtocol):
         piecewise: See ``mechanism``; its ε is of everything that a device did in a round.
         participations: Most rounds of a run that a device takes part in, for the account; None: all.
         anonymity: The anonymous channel that reports take, for the account; None: they take none.
+        clip: With ``piecewise`` the largest difference of the halves that a message tells, as a part of the largest
+            there can be, in (0, 1].
         aggregate: How the server combines the messages: a name in
             :data:`fedrank.aggregation.differences.ES_DEFENCES`, or a function of the caller's own; the paper's is
             ``"mean"``.
@@ -153,6 +155,7 @@ class FoltrES(RankingProtocol):
     piecewise: Piecewise | None = None
     participations: int | None = None
     anonymity: Anonymity | None = None
+    clip: float = 1.0
     aggregate: str | Defence = "mean"
     byzantine: int = 1
     others: tuple[CascadeUser, ...] = ()
@@ -196,6 +199,8 @@ class FoltrES(RankingProtocol):
             raise ConfigError(
                 f"the mechanism 'piecewise' needs 'piecewise', and no other does; got {self.mechanism!r}."
             )
+        if not 0 < self.clip <= 1 or (self.clip < 1 and self.piecewise is None):
+            raise ConfigError(f"clip must be in (0, 1], and 1 without the mechanism 'piecewise'; got {self.clip}.")
         if self.participations is not None and self.participations < 1:
             raise ConfigError(f"participations must be at least 1, got {self.participations}.")
         assert self.noise is None or self.piecewise is None  # noise that does not fit is refused here
@@ -224,7 +229,7 @@ class FoltrES(RankingProtocol):
     def clicks_to_reply(self) -> ClicksToReply:
         """What turns clicks into a reply, here and on real devices."""
         return ClicksToReply(
-            self.metric, self.per_half, self.antithetic, self.p, self.noise is not None, self.piecewise
+            self.metric, self.per_half, self.antithetic, self.p, self.noise is not None, self.piecewise, self.clip
         )
 
     @property

@@ -15,7 +15,8 @@ from fedrank.core.trees import Json
 from fedrank.deploy.terms import AGREED, Agreement, Terms
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import from_dict, read_toml
-from fedrank.privacy.piecewise import best
+from fedrank.privacy.piecewise import AT_ENDS, best
+from fedrank.ranking.on_device.reply import CLIP
 
 #: Most reports that may close a round: they are read at once when it is applied.
 MOST_REPORTS = 2_000_000
@@ -31,6 +32,9 @@ class HubSettings(Agreement):
 
     p: float | None = setting(  # by default it follows from the mechanism
         None, f"Probability that an interaction's metric is sent as it is; by default {Terms.p:g}."
+    )
+    clip: float | None = setting(
+        None, f"Largest difference that a message tells, as a part of the largest there can be; {CLIP:g} for piecewise."
     )
 
     relay: bool = setting(
@@ -77,8 +81,10 @@ class HubSettings(Agreement):
             object.__setattr__(self, "hidden", 10)  # frozen: resolved once, here
         if self.p is None:
             object.__setattr__(self, "p", Terms.p if self.mechanism == "randomised-response" else 1.0)
+        if self.clip is None:
+            object.__setattr__(self, "clip", CLIP if self.mechanism == "piecewise" else 1.0)
         if self.mechanism == "piecewise" and self.epsilon is not None and (self.inside, self.outside) == (0, 0):
-            chosen = best(self.epsilon)
+            chosen = best(self.epsilon, AT_ENDS if self.clip != 1 else 0.0)
             object.__setattr__(self, "inside", chosen.inside)
             object.__setattr__(self, "outside", chosen.outside)
         if self.n_features:
@@ -109,6 +115,7 @@ class HubSettings(Agreement):
             epsilon=self.epsilon if self.mechanism == "laplace" else None,
             piecewise=terms.piecewise,
             participations=self.participations,
+            clip=terms.clip,
             aggregate=self.aggregate,
             byzantine=self.byzantine,
         )

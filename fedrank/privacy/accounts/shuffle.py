@@ -127,7 +127,7 @@ def any_shuffled_epsilon(epsilon0: float, reports: int, delta: float) -> float:
 
 
 @functools.lru_cache(maxsize=256)
-def local_epsilon(epsilon: float, reports: int, delta: float) -> float:
+def local_epsilon(epsilon: float, reports: int, delta: float, at_ends: float = 0.0) -> float:
     """The largest ε₀ of a report whose ε at δ, seen through an anonymous channel, is at most ``epsilon``.
 
     At each ε₀ it is that of the best mechanism of its family (:func:`fedrank.privacy.piecewise.best`).
@@ -136,6 +136,7 @@ def local_epsilon(epsilon: float, reports: int, delta: float) -> float:
         epsilon: ε > 0 at δ that is wanted, in nats.
         reports: n, reports of a round, at least 1.
         delta: δ in (0, 1).
+        at_ends: As of :func:`~fedrank.privacy.piecewise.best`.
 
     Raises:
         ConfigError: ε is out of the mechanism's range.
@@ -145,9 +146,11 @@ def local_epsilon(epsilon: float, reports: int, delta: float) -> float:
     # The window that is best changes with ε₀, and the ε of a report among others with it: not quite in order. The
     # answer holds by itself, whatever others might.
     low, high = epsilon, LARGEST_EPSILON
-    if shuffled_delta(best(high), reports, epsilon) <= delta:
+    if shuffled_delta(best(high, at_ends), reports, epsilon) <= delta:
         return high
     for _ in range(20):
         middle = (low + high) / 2
-        low, high = (middle, high) if shuffled_delta(best(middle), reports, epsilon) <= delta else (low, middle)
+        low, high = (
+            (middle, high) if shuffled_delta(best(middle, at_ends), reports, epsilon) <= delta else (low, middle)
+        )
     return low

@@ -17,6 +17,9 @@ from fedrank.privacy.piecewise import Piecewise
 from fedrank.privacy.randomised_response import privatise
 from fedrank.ranking.on_device.messages import NoisyReply, PlainReply, PrivateReply, Reply
 
+#: Where nothing is said, the largest difference that one privatised number tells, as a part of the largest possible.
+CLIP = 0.03
+
 
 @dataclass(frozen=True)
 class ClicksToReply:
@@ -29,6 +32,9 @@ class ClicksToReply:
         p: Probability that randomised response lets a value stand; 1 sends all values as they are.
         noisy: Noise is added to the sums of the halves.
         piecewise: The difference of the halves is privatised as a whole, and nothing else is sent; needs two halves.
+        clip: With ``piecewise`` the largest difference that is told, as a part of the largest there can be, in (0, 1];
+            what lies beyond is cut. Differences are mostly small: the noise is made for a range, and the more of it
+            they fill, the more a message says.
     """
 
     metric: OnlineMetric
@@ -37,6 +43,7 @@ class ClicksToReply:
     p: float = 1.0
     noisy: bool = False
     piecewise: Piecewise | None = None
+    clip: float = 1.0
 
     @property
     def layout(self) -> Layout[Reply | PlainReply | NoisyReply | PrivateReply]:
@@ -82,8 +89,8 @@ class ClicksToReply:
 
     @property
     def largest_difference(self) -> int:
-        """The largest size of the difference of the halves' sums, in units of 1/scale of the metric."""
-        return self.per_half * self.metric.largest
+        """The largest difference of the halves' sums that is told, in units of 1/scale of the metric, at least 1."""
+        return max(1, round(self.clip * (self.per_half * self.metric.largest)))
 
     def message(
         self, seed: Any, sums: Any, noise: Any, xp: ModuleType
@@ -103,8 +110,9 @@ class ClicksToReply:
             :class:`PrivateReply` with ``piecewise``.
         """
         if self.piecewise is not None:
-            difference = xp.asarray(sums[0] - sums[1], xp.int32)
-            return PrivateReply(seed, self.piecewise.privatised(difference, self.largest_difference, noise, xp))
+            most = self.largest_difference
+            difference = xp.clip(xp.asarray(sums[0] - sums[1], xp.int32), -most, most)
+            return PrivateReply(seed, self.piecewise.privatised(difference, most, noise, xp))
         if self.noisy:
             sums = xp.clip(sums + noise, -(2**31), 2**31 - 1)
             return NoisyReply(seed, sums[0], sums[1])

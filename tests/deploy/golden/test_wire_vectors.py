@@ -130,7 +130,7 @@ def test_the_simulated_device_makes_the_report(case):
     """``TryPerturbation.report`` in JAX, which the simulator runs."""
     terms = terms_of(case)
     names = ("n_features", "ranker", "hidden", "reward", "reward_values", "depth", "interactions", "sigma", "p")
-    more = ("mechanism", "epsilon", "inside", "outside", "participations")
+    more = ("mechanism", "epsilon", "inside", "outside", "clip", "participations")
     settings = {name: getattr(terms, name) for name in (*names, *more)}
     exchange = HubSettings(**settings).protocol().exchanges[0]
     zeros = jnp.zeros((2, terms.per_half), jnp.uint32)

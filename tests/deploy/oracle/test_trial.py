@@ -99,7 +99,7 @@ def test_a_rounds_message_is_the_protocols_to_the_byte(kind, reward, mechanism, 
     p = 1.0 if mechanism != "p = 0.6" else 0.6
     how = {"mechanism": "laplace", "epsilon": 1.5, "p": 1.0} if noisy else {"p": p}
     if mechanism == "piecewise":
-        how = {"mechanism": "piecewise", "epsilon": 1.5, "inside": 2, "outside": 4, "p": 1.0}
+        how = {"mechanism": "piecewise", "epsilon": 1.5, "inside": 2, "outside": 4, "p": 1.0, "clip": 0.4}
     terms = Terms(hub=HUB, n_features=FEATURES, interactions=6, **about, **more, **how)
     seed, noise = int(random.integers(2**32)), random.integers(-5000, 5000, 2)
     privacy = random.integers(0, 2**32, (6, 2), dtype=np.uint32)
@@ -108,7 +108,7 @@ def test_a_rounds_message_is_the_protocols_to_the_byte(kind, reward, mechanism, 
 
     settings = {"mechanism": "laplace", "epsilon": 1.5, "p": 1.0} if noisy else {"p": p}
     if mechanism == "piecewise":
-        settings = {"mechanism": "piecewise", "piecewise": Piecewise(1.5, 2, 4), "p": 1.0}
+        settings = {"mechanism": "piecewise", "piecewise": Piecewise(1.5, 2, 4), "p": 1.0, "clip": 0.4}
     protocol = FoltrES(
         ranker, cascade("perfect", depth=metric.depth), metric=metric, interactions=6, sigma=0.01, **settings
     )

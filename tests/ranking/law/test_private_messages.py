@@ -40,6 +40,25 @@ def test_a_device_with_numpy_makes_the_report_of_the_simulated_one():
         assert (int(device.seed), int(device.report)) == (int(simulated.seed), int(simulated.report))
 
 
+def test_a_clipped_difference_is_the_reports_of_a_smaller_range():
+    """Brute force: at every difference of the halves, the chance of each report is that of what is left of it."""
+    protocol = tiny_protocol(**PRIVATE | {"piecewise": Piecewise(1.0)}, clip=0.25)
+    to_reply, one_bit = protocol.clicks_to_reply, protocol.piecewise
+    whole = to_reply.per_half * to_reply.metric.largest
+    assert to_reply.largest_difference == round(whole / 4)
+    words = np.asarray(os_words((20_000, 3)))
+    for d in (-whole, -whole // 2, -whole // 8, 0, whole // 5, whole):
+        sums = np.full((2, 20_000), [[max(d, 0)], [max(-d, 0)]])
+        ones = np.mean(to_reply.message(np.zeros(20_000, np.uint32), sums, words, np).report)
+        kept = np.clip(d / (whole / 4), -1, 1)
+        expected = 0.5 + kept / 2 * np.tanh(0.5)  # (e − 1)/(e + 1)
+        assert abs(ones - expected) < 5 * np.sqrt(0.25 / 20_000)
+    told, _ = protocol.exchanges[0]._estimates(
+        one_bit, PrivateReply(jnp.uint32([0]), jnp.int32([1])), jnp.array([True])
+    )
+    np.testing.assert_allclose(told, [to_reply.largest_difference / np.tanh(0.5)], rtol=1e-5)
+
+
 def test_the_expected_step_is_that_of_the_differences_themselves():
     """Adam's first step follows the gradient's sign, which a mean over many reports of the same clicks gives."""
     protocol = tiny_protocol(**PRIVATE)
@@ -107,6 +126,8 @@ def test_an_anonymous_channel_takes_less_noise_for_the_same_promise():
     [
         ({"privacy": {"p": 0.5, "channel": "anonymous"}}, "needs privacy.epsilon_user"),
         ({"devices": {"dropout": 0.1}, "privacy": {"epsilon_user": 1.0, "channel": "anonymous"}}, "devices.dropout"),
+        ({"privacy": {"p": 0.5, "clip": 0.1}}, "privacy.clip"),
+        ({"privacy": {"epsilon_user": 1.0, "clip": 0.0}}, "clip"),
         ({"population": 10_000, "privacy": {"epsilon_user": 1.0}}, "500,000 messages, more than 10,000 devices"),
         ({"population": 1000, "clients": 2000, "rounds": 1}, "more than 1,000 devices"),
         ({"population": 10**6, "share": "fixed"}, "needs share = 'uniform'"),

@@ -156,7 +156,8 @@ def window_threshold(terms: dict) -> int:
 def number_of(terms: dict, difference: int, words: list[int]) -> int:
     """The one number that is sent with the piecewise mechanism; ``words``: three fresh ones of the operating system."""
     w, v = terms["inside"], terms["outside"]  # powers of two
-    most = max(1, round(terms.get("clip", 1) * (terms["interactions"] // 2 * reward_of(terms)[0][-1])))
+    each = terms["interactions"] if terms.get("interleaved") else terms["interactions"] // 2
+    most = max(1, round(terms.get("clip", 1) * (each * reward_of(terms)[0][-1])))
     difference = min(max(difference, -most), most)
     first, rest = divmod((difference + most) * v, 2 * most)
     if words[0] * 2 * most >> 32 < rest:
@@ -165,6 +166,32 @@ def number_of(terms: dict, difference: int, words: list[int]) -> int:
         return first + (words[2] * w >> 32)
     other = words[2] * v >> 32
     return other + w if other >= first else other
+
+
+# --------------------------------------------------------------------------------------------------- one list of two
+
+
+def drafted(first: list[int], second: list[int], depth: int, toss: int) -> tuple[list[int], list[set[int]]]:
+    """The list that two orders make together, and whose each drafted document is: {0}, {1}, or {0, 1} of both."""
+    order: list[int] = []
+    owners: list[set[int]] = []
+    while len(order) < min(depth, len(first)):
+        best = next(d for d in first if d not in order), next(d for d in second if d not in order)
+        if best[0] == best[1]:
+            turns = [(best[0], {0, 1})]
+        else:
+            turns = [(best[0], {0}), (best[1], {1})]
+            if not toss >> len(order) & 1:
+                turns.reverse()
+        for document, owner in turns[: depth - len(order)]:
+            order.append(document)
+            owners.append(owner)
+    return order + [d for d in first if d not in order], owners
+
+
+def credited(pattern: int, owners: list[set[int]], half: int) -> int:
+    """The pattern of the clicks that a half is credited with."""
+    return sum(1 << rank for rank, owner in enumerate(owners) if pattern >> rank & 1 and half in owner)
 
 
 # ------------------------------------------------------------------------------------------------------ the message
@@ -209,8 +236,15 @@ def one_round(terms_json: str, request: bytes, search, most_epsilon: float = 20.
     seed, sums = int.from_bytes(os.urandom(4), "little"), [0, 0]
     for i in range(terms["interactions"]):
         features, show = search()
-        positions = show(order_of(scores_of(terms, weights, seed, i % 2, features)))
+        orders = [order_of(scores_of(terms, weights, seed, half, features)) for half in (0, 1)]
+        if terms.get("interleaved"):
+            order, owners = drafted(*orders, terms["depth"], int.from_bytes(os.urandom(4), "little"))
+        else:
+            order, owners = orders[i % 2], [{i % 2}] * terms["depth"]
+        positions = show(order)
         pattern = sum(1 << position for position in set(positions) if position < terms["depth"])
-        sums[i % 2] += value_of(terms, pattern, list(struct.unpack("<2I", os.urandom(8))))
+        for half in (0, 1) if terms.get("interleaved") else (i % 2,):
+            words = list(struct.unpack("<2I", os.urandom(8)))
+            sums[half] += value_of(terms, credited(pattern, owners, half), words)
     noise = noise_of(terms) if terms["mechanism"] == "laplace" else list(struct.unpack("<3I", os.urandom(12)))
     return round_, report_of(terms, seed, sums, noise)

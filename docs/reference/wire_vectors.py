@@ -30,7 +30,7 @@ TERMS = {
 }
 
 
-def one_number(epsilon: float, inside: int, outside: int, **more: float) -> dict[str, Any]:
+def one_number(epsilon: float, inside: int, outside: int, **more: Any) -> dict[str, Any]:
     """Terms of the piecewise mechanism."""
     window = {"epsilon": epsilon, "inside": inside, "outside": outside}
     return {"mechanism": "piecewise", "p": 1, "participations": 1, **window, **more}
@@ -53,8 +53,16 @@ ROUNDS: tuple[tuple[str, dict[str, Any], int, int, list[int]], ...] = (
     ("one number: up, inside", one_number(1.0, 1, 2), 5, 12, [0, 0, 2**32 - 1]),
     ("one number: outside", one_number(1.0, 1, 2), 6, 12, [2**32 - 1] * 3),
     ("one number of 160", one_number(4.0, 32, 128), 7, 12, [2**31, 7, 2**31 + 9]),
-    ("one bit, cut", one_number(1.0, 1, 1, clip=0.03), 8, 12, [2**32 - 1, 0, 2**32 - 1]),
-    ("one number of 160, cut within the range", one_number(4.0, 32, 128, clip=0.7), 9, 12, [2**31, 7, 2**31 + 9]),
+    ("one bit, cut", one_number(1.0, 1, 1, clip=0.03), 8, 4, [2**32 - 1, 0, 2**32 - 1]),
+    ("one bit, interleaved", one_number(1.0, 1, 1, clip=0.03, interleaved=True), 10, 8, [2**32 - 1, 0, 2**32 - 1]),
+    (
+        "one number of 160, interleaved, three lists of three ranks",
+        one_number(4.0, 32, 128, interactions=3, depth=3, reward="DCG", interleaved=True),
+        11,
+        7,
+        [2**31, 7, 2**31 + 9],
+    ),
+    ("one number of 160, cut within the range", one_number(4.0, 32, 128, clip=0.7), 9, 4, [2**31, 7, 2**31 + 9]),
 )
 RESPONSES = ((0.9, 11), (0.5, 3), (1 / 11, 11), (1 / 6, 6), (1 - 2**-40, 2), (1, 11), (0.75, 1024))
 REWARDS = (("MaxRR", 10, None), ("MaxRR", 1, None), ("DCG", 10, None), ("nDCG", 10, None), ("MeanRR", 8, None))
@@ -110,10 +118,18 @@ def one_round(number: int, name: str, special: dict, seed: int, shown: int, nois
         pattern = dice.choice((0, 1, 2, 2 ** min(terms["depth"], shown) - 1)) if i % 3 else 1
         pattern &= 2 ** terms["depth"] - 1
         words = edges[(3 * i + 1) % len(edges)]
-        value = device.value_of(terms, pattern, words)
-        sums[i % 2] += value
         orders = [device.order_of(s) for s in scores]
-        searches.append({"features": features, "orders": orders, "clicks": pattern, "words": words, "value": value})
+        search = {"features": features, "orders": orders, "clicks": pattern, "words": words}
+        if terms.get("interleaved"):
+            toss = dice.randrange(2**32)
+            shared, owners = device.drafted(*orders, terms["depth"], toss)
+            credited = [device.credited(pattern, owners, half) for half in (0, 1)]
+            values = [device.value_of(terms, one, words) for one in credited]
+            search |= {"toss": toss, "list": shared, "credited": credited}
+        else:
+            values = [device.value_of(terms, pattern, words) if half == i % 2 else 0 for half in (0, 1)]
+        sums = [total + value for total, value in zip(sums, values, strict=True)]
+        searches.append({**search, "value": sum(values)})
     report = device.report_of(terms, seed, sums, noise)
     epsilon = device.epsilon_of_message(terms)
     return {

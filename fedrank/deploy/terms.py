@@ -31,7 +31,7 @@ RANKERS = {"linear": False, "mlp": True}
 #: Mechanisms that privatise rewards. Gaussian noise is left out: a device could not compute its ε by itself.
 MECHANISMS = ("randomised-response", "laplace", "piecewise")
 #: Terms that the first version of the format did not have.
-_LATER = ("inside", "outside", "clip", "participations")
+_LATER = ("inside", "outside", "clip", "interleaved", "participations")
 #: Multiple of the noise's scale that it practically never exceeds; sums with noise are sent in 32 bits.
 _TAIL = 40
 #: Largest model that a hub hands out, in weights: 4 MB.
@@ -60,6 +60,7 @@ class Agreement:
     inside: int = setting(0, "Reports inside the window of piecewise; 0: by the smallest variance.")
     outside: int = setting(0, "Reports outside the window of piecewise; 0: by the smallest variance.")
     clip: float = setting(1.0, "Largest difference that a piecewise message tells, as a part of the largest there is.")
+    interleaved: bool = setting(False, "Both rankers make each list that is shown, by team drafting; for piecewise.")
     participations: int | None = setting(None, "Most messages that a device ever sends; any number if nothing is said.")
 
 
@@ -97,8 +98,14 @@ class Terms(Agreement):
             )
         if weights_of(self.n_features, self.hidden) > LARGEST_MODEL:
             raise ConfigError(f"a model of more than {LARGEST_MODEL:,} weights is not handed out to devices.")
-        if self.interactions < 2 or self.interactions % 2 or self.interactions > 10_000:
-            raise ConfigError(f"interactions must be even and in 2..10,000, got {self.interactions}.")
+        least = 1 if self.interleaved else 2
+        if not least <= self.interactions <= 10_000 or self.interactions % least:
+            given = (
+                f"even and in 2..10,000, got {self.interactions}"
+                if least == 2
+                else f"in 1..10,000, got {self.interactions}"
+            )
+            raise ConfigError(f"interactions must be {given}.")
         if not 1e-30 < self.sigma < 1e30:
             raise ConfigError(f"sigma must be positive and finite, got {self.sigma}.")
         if self.mechanism not in MECHANISMS:
@@ -129,6 +136,11 @@ class Terms(Agreement):
             raise ConfigError(f"inside and outside mean nothing with the mechanism {self.mechanism!r}; leave them 0.")
         if not 0 < self.clip <= 1 or (self.clip < 1 and self.mechanism != "piecewise"):
             raise ConfigError(f"clip must be in (0, 1], and 1 with other mechanisms than piecewise; got {self.clip}.")
+        if self.interleaved and self.mechanism != "piecewise":
+            raise ConfigError(
+                "interleaved lists tell of each interaction twice, once for each ranker; they need the mechanism "
+                f"'piecewise', got {self.mechanism!r}."
+            )
         if self.participations is not None and self.participations < 1:
             raise ConfigError(f"participations must be at least 1, got {self.participations}.")
         if self.per_half * metric.largest >= 2**24:
@@ -144,8 +156,8 @@ class Terms(Agreement):
 
     @property
     def per_half(self) -> int:
-        """Number of interactions under θ + σv, and of those under θ − σv."""
-        return self.interactions // 2
+        """Number of interactions that judge θ + σv, and of those that judge θ − σv; all of them if interleaved."""
+        return self.interactions if self.interleaved else self.interactions // 2
 
     @property
     def size(self) -> int:

@@ -247,7 +247,7 @@ def build(
         kernels = kernels and isinstance(protocol, RankingProtocol)  # others take padded queries
     amounts = None
     if population.amounts == "skewed":
-        even = isinstance(protocol, FoltrES) and protocol.antithetic
+        even = isinstance(protocol, FoltrES) and protocol.lists == 2
         amounts = heterogeneous.amounts(config.clients, config.interactions, even=even, seed=config.data_seed)
     queries = train.blocks() if kernels else train.padded()
     if isinstance(protocol, RankingProtocol):
@@ -396,6 +396,7 @@ def foltr_es(config: FoltrESConfig, parts: Parts) -> FoltrES:
         anonymity=config.anonymity,
         clip=1.0 if privacy.clip is None else privacy.clip,
         antithetic=config.antithetic,
+        interleaved=bool(config.interleaved),
         ties=config.ties,
         as_published=config.as_published,
         kernels=parts.kernels,

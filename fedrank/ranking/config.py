@@ -290,6 +290,11 @@ class FoltrESConfig(DefendedConfig):
     learning_rate: float = setting(0.001, "Step size of Adam.")
     sigma: float = setting(0.01, "σ, standard deviation of the perturbation.")
     antithetic: bool = setting(True, "Try the perturbation in both directions.")
+    interleaved: bool | None = setting(
+        None,
+        "Show lists that both perturbed rankers make together, by team drafting, instead of one's at a time. As said, "
+        "or with epsilon_user.",
+    )
     ties: Literal["fixed", "random"] = setting("fixed", "Equal scores in the order of the data, or shuffled each time.")
     reward_values: int | None = setting(
         None,
@@ -337,9 +342,17 @@ class FoltrESConfig(DefendedConfig):
                 "privacy.channel = 'anonymous' counts on all messages of a round to come in it: set devices.dropout "
                 f"and devices.late to 0, got {self.devices.dropout} and {self.devices.late}."
             )
+        interleaved = self.interleaved
+        if interleaved is None:
+            interleaved = privacy.mechanism == "piecewise" and self.antithetic
+        if interleaved and privacy.mechanism != "piecewise" and privacy.probability(2) != 1:
+            raise ConfigError(
+                "interleaved lists tell of each interaction twice, once for each ranker; they need one number a "
+                "message: give privacy.epsilon_user. Or give privacy.p = 1, for no protection."
+            )
         participations = self.participations or (None if self.population is None else 1)
         self._check_population(participations)
-        return dataclasses.replace(config, privacy=privacy, participations=participations)
+        return dataclasses.replace(config, privacy=privacy, participations=participations, interleaved=interleaved)
 
     def _check_population(self, participations: int | None) -> None:
         if self.population is None or participations is None:

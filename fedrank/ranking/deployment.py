@@ -126,6 +126,8 @@ def device_terms(config: RankingConfig) -> dict[str, Json]:
         "epsilon": config.epsilon_message if piecewise else privacy.epsilon_interaction if noisy else None,
         "inside": piecewise.inside if piecewise else 0,
         "outside": piecewise.outside if piecewise else 0,
+        "clip": 1.0 if privacy.clip is None else privacy.clip,
+        "interleaved": bool(config.interleaved),
         "participations": config.participations,
     }
 

@@ -4,6 +4,10 @@ A device ranks a few of its user's queries with a randomly perturbed model, sees
 *seed* of the perturbation and the *privatised* quality. The server remakes the perturbations from the seeds and follows
 those that went well. Section numbers and equations are the paper's.
 
+With ``interleaved`` lists a device shows one list made of both rankers' (:mod:`fedrank.ranking.on_device.interleave`),
+and each ranker's value is that of the clicks on its own documents: the difference is then one of rankers, and not of
+the queries that each happened to be asked. The paper's way is to show one ranker's list at a time.
+
 One round::
 
     server   hands out the weights θ                                              Request
@@ -61,7 +65,7 @@ from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.devices import PerDevice, draw_queries, record_experience
 from fedrank.ranking.sessions.results import SessionResults
-from fedrank.ranking.sessions.sessions import check_ties, run_sessions
+from fedrank.ranking.sessions.sessions import check_ties, run_interleaved, run_sessions
 
 #: Noise exceeds so many scales with a probability of e⁻⁴⁰.
 _TAIL = 40
@@ -76,16 +80,19 @@ class Draws(NamedTuple):
         clicks: uint32 [halves, per_half, depth]: random bits for the user's decision at each rank.
         ties: uint32 [halves, per_half]: order of equal scores.
         privacy: uint32 [halves, per_half, 2]: for randomised response; or the first three of them for the one number
-            of a message.
+            of a message. uint32 [3] with interleaved lists.
         noise: int32 [halves]: what is added to the sums; zero with randomised response.
+        toss: uint32 [1, interactions]: who goes first where two rankers make a list; None where they do not. The first
+            axis of the others is 1 then as well: a list is not of one half.
     """
 
     seed: UInt32[AnyArray, ""]
     queries: UInt32[AnyArray, "halves per_half"]
     clicks: UInt32[AnyArray, "halves per_half depth"]
     ties: UInt32[AnyArray, "halves per_half"]
-    privacy: UInt32[AnyArray, "halves per_half 2"]
+    privacy: UInt32[AnyArray, "halves per_half 2"] | UInt32[AnyArray, "3"]
     noise: Int[AnyArray, "halves"]
+    toss: UInt32[AnyArray, "1 interactions"] | None = None
 
 
 class ServerState(NamedTuple):
@@ -131,6 +138,8 @@ class FoltrES(RankingProtocol):
         learning_rate: Adam's step size.
         p: Probability of an honest answer; 1 sends the truth. 0.9 as in the paper's main results (Section 6.3).
         antithetic: Judge θ + σv and θ − σv, or θ + σv alone.
+        interleaved: Show lists that θ + σv and θ − σv make together, in place of one ranker's at a time; without
+            privatisation or with ``piecewise``, since a click is told twice.
         ties: Equal scores: ``"fixed"`` order of the data or ``"random"`` in each interaction.
         as_published: Reproduce the shared random stream of the code published with the paper. Biased; for comparison
             only.
@@ -145,6 +154,7 @@ class FoltrES(RankingProtocol):
     learning_rate: float = 1e-3
     p: float = 0.9
     antithetic: bool = True
+    interleaved: bool = False
     ties: str = "fixed"
     as_published: bool = False
     kernels: bool = COMPILES
@@ -166,7 +176,14 @@ class FoltrES(RankingProtocol):
         check_ties(self.ties)
         if self.interactions < 1:
             raise ConfigError(f"interactions must be at least 1, got {self.interactions}.")
-        if self.antithetic and self.interactions % 2:
+        if self.interleaved and (not self.antithetic or self.as_published):
+            raise ConfigError("interleaved lists are made of both halves: antithetic = true, as_published = false.")
+        if self.interleaved and self.piecewise is None and (self.p < 1 or self.mechanism != "randomised-response"):
+            raise ConfigError(
+                "interleaved lists tell of each interaction twice, once for each ranker; use one number a message "
+                "(privacy.epsilon_user) or p = 1."
+            )
+        if self.antithetic and not self.interleaved and self.interactions % 2:
             raise ConfigError(
                 f"interactions must be even with antithetic halves, got {self.interactions}; "
                 "use an even number or antithetic = false."
@@ -221,9 +238,14 @@ class FoltrES(RankingProtocol):
         return 2 if self.antithetic else 1
 
     @property
+    def lists(self) -> int:
+        """Lists of different rankers: as many as halves; 1 where both make each list."""
+        return 1 if self.interleaved else self.halves
+
+    @property
     def per_half(self) -> int:
-        """Interactions with each of these rankers in a round."""
-        return self.interactions // self.halves
+        """Interactions that judge each of these rankers in a round."""
+        return self.interactions // self.lists
 
     @property
     def clicks_to_reply(self) -> ClicksToReply:
@@ -258,7 +280,7 @@ class FoltrES(RankingProtocol):
         """All devices of a simulation; see :func:`fedrank.ranking.sessions.devices.devices`."""
         if self.as_published and not (user_index is None and amounts is None):
             raise ConfigError("as_published simulates devices that are all alike; give no users or amounts.")
-        if amounts is not None and np.any(np.asarray(amounts) % self.halves):
+        if amounts is not None and np.any(np.asarray(amounts) % self.lists):
             raise ConfigError("amounts of interactions must be even with antithetic halves.")
         return super().devices(data, shares, user_index, amounts)
 
@@ -322,19 +344,23 @@ class TryPerturbation(Exchange, request=Request):
 
     @property
     def _n_bits(self) -> int:
-        return 1 + self.settings.interactions * (self.settings.user.depth + 4)
+        s = self.settings
+        more = s.interactions + WORDS if s.interleaved else 2 * s.interactions
+        return 1 + s.interactions * (s.user.depth + 2) + more
 
     def _cut(self, rng_bits: jax.Array, noise: jax.Array) -> Draws:
         s = self.settings
-        shape, b, depth = (s.halves, s.per_half), s.interactions, s.user.depth
-        seed, queries, clicks, ties, privacy = jnp.split(rng_bits, np.cumsum([1, b, b * depth, b]).tolist())
+        shape, b, depth = (s.lists, s.per_half), s.interactions, s.user.depth
+        cuts = [1, b, b * depth, b, *([b] if s.interleaved else [])]
+        seed, queries, clicks, ties, *toss, privacy = jnp.split(rng_bits, np.cumsum(cuts).tolist())
         return Draws(
             seed[0],
             queries.reshape(shape),
             clicks.reshape(*shape, depth),
             ties.reshape(shape),
-            privacy.reshape(*shape, 2),
+            privacy if s.interleaved else privacy.reshape(*shape, 2),
             noise,
+            toss[0].reshape(shape) if toss else None,
         )
 
     def respond(
@@ -342,13 +368,41 @@ class TryPerturbation(Exchange, request=Request):
     ) -> tuple[Party, Reply | PlainReply | NoisyReply | PrivateReply]:
         """Simulate the user's sessions with both perturbed rankers and make the reply about them."""
         s = self.settings
-        sessions = self._simulate(request, party, draws)
-        active = jnp.arange(s.per_half) < -(-party.own.amount // s.halves)
-        active = jnp.broadcast_to(active, (s.halves, s.per_half))
+        active = jnp.arange(s.per_half) < -(-party.own.amount // s.lists)
+        active = jnp.broadcast_to(active, (s.lists, s.per_half))
+        if s.interleaved:
+            sessions, patterns = self._interleave(request, party, draws)
+        else:
+            sessions = self._simulate(request, party, draws)
+            patterns = sessions.patterns
         metric = s.observed or s.metric
         values = jnp.asarray(metric.values, jnp.float32)[jnp.asarray(metric.index)[sessions.patterns]]
         own = record_experience(party.own, values, sessions, active)
-        return party._replace(own=own), self.report(draws, sessions.patterns, active)
+        return party._replace(own=own), self.report(draws, patterns, jnp.broadcast_to(active, patterns.shape))
+
+    def _interleave(
+        self, request: Request, party: Party, draws: Draws
+    ) -> tuple[SessionResults, Int[Array, "2 interactions"]]:
+        """The sessions of a user with lists of both rankers, results of shape [1, B], and each one's clicks [2, B]."""
+        s = self.settings
+        (data, queries), own = party.shared, party.own
+        about = draw_queries(queries, own, draws.queries)
+        assert draws.toss is not None  # drawn where lists are interleaved
+        found = run_interleaved(
+            s.ranker,
+            s.users,
+            own.user,
+            data,
+            request.weights,
+            draws.seed,
+            s.sigma,
+            about[0],
+            draws.clicks[0],
+            draws.ties[0],
+            draws.toss[0],
+            s.ties,
+        )
+        return SessionResults(found.shown.patterns[None], found.shown.ndcg[None]), jnp.asarray(found.credited)
 
     def _simulate(self, request: Request, party: Party, draws: Draws) -> SessionResults:
         """The sessions of a simulated user, results of shape [halves, per_half]."""
@@ -394,7 +448,8 @@ class TryPerturbation(Exchange, request=Request):
 
         Args:
             draws: The device's random numbers; of them, the seed that was tried and those of the privatisation.
-            patterns: int32 [halves, per_half]: the clicks, bit i for rank i + 1.
+            patterns: int32 [halves, per_half]: the clicks, bit i for rank i + 1; of an interleaved list those that each
+                half is credited with.
             active: bool [halves, per_half]: which interactions took place, the others add nothing; None: all.
 
         Returns:

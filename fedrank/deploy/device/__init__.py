@@ -94,7 +94,7 @@ class Device:
         allow_http: Plain http to another machine, where the network itself is protected.
         _words: Source of random words, for tests only; by default the operating system. Called with the shape ``(1,)``
             for the seed of a round, then, with randomised response, ``(2,)`` for each interaction, or with the
-            piecewise mechanism ``(3,)`` for the message.
+            piecewise mechanism ``(1,)`` for each interleaved list and ``(3,)`` for the message.
 
     Raises:
         ConfigError: A setting that can never work. Nothing else is raised, here or later.

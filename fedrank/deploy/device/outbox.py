@@ -258,7 +258,7 @@ class Outbox:
             )
             if kept.seed != shown.seed or kept.done[half] >= terms.per_half:
                 return kept, False
-            trial = kept.after(terms, half, over.pattern, words)
+            trial = kept.after(terms, half, over.pattern, words, over.team)
             if trial.complete(terms):
                 body = message_of(terms, trial, words)
                 self._db.execute(

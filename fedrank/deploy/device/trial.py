@@ -2,7 +2,8 @@
 
 The device's side of :mod:`fedrank.ranking.foltr_es`; section numbers are those of its paper. A trial goes through B
 interactions. They take turns, θ + σv first, θ − σv next, so that a user whose interests change in between changes both
-halves alike. When an interaction is over, its clicks become a value of the metric, and from then on only these exist:
+halves alike; or each list is made of both rankers' (:mod:`fedrank.ranking.on_device.interleave`). When an
+interaction is over, its clicks become a value of the metric, and from then on only these exist:
 
 *randomised response*   the value is replaced by a lie or not, at once, and added to the sum of its half. Whoever sees
                         every sum there ever was learns the privatised values one by one, which is what the ε of an
@@ -34,6 +35,7 @@ from fedrank.privacy.accounts.randomised_response import REWARDS
 from fedrank.privacy.calibration import laplace_scale
 from fedrank.privacy.noise.discrete import discrete_laplace
 from fedrank.privacy.piecewise import WORDS
+from fedrank.ranking.on_device.interleave import credited, draft
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.on_device.scores import portable_scores
 
@@ -75,12 +77,14 @@ class Interaction:
         ranking: What was shown.
         trial: What it is part of.
         since: When it was shown or clicked last, by a clock that does not jump.
+        team: int64 [documents]: whose each document is, in the order shown; None: the list is one ranker's.
         pattern: The clicks, bit i for rank i + 1.
     """
 
     ranking: Ranking
     trial: Trial
     since: float
+    team: Integer[np.ndarray, " documents"] | None = None
     pattern: int = 0
 
 
@@ -105,10 +109,17 @@ class Trial:
 
     @property
     def half(self) -> int:
-        """What is due: 0 for θ + σv, 1 for θ − σv."""
+        """What is due: 0 for θ + σv, 1 for θ − σv; 0 where both make a list."""
         return int(self.done[0] > self.done[1])
 
-    def after(self, terms: Terms, half: int, pattern: int, words: Words) -> Trial:
+    def after(
+        self,
+        terms: Terms,
+        half: int,
+        pattern: int,
+        words: Words,
+        team: Integer[np.ndarray, " documents"] | None = None,
+    ) -> Trial:
         """The trial with one more interaction, of which nothing remains but what it adds to a sum.
 
         Args:
@@ -116,13 +127,16 @@ class Trial:
             half: Half that the interaction belongs to, 0 or 1.
             pattern: The clicks, bit i for rank i + 1, below 2**depth.
             words: Asked for two words with randomised response; otherwise for none.
+            team: Of the list that was shown, as of :class:`Interaction`.
         """
         drawn = words((2,)) if terms.at_once else np.zeros(2, np.uint32)
-        active = np.arange(2)[:, None] == half
-        patterns, drawn = np.broadcast_to(np.int32(pattern), (2, 1)), np.broadcast_to(drawn, (2, 1, 2))
-        plus, minus = (int(x) for x in terms.clicks_to_reply.sums(patterns, drawn, active, np))
+        both = np.ones(2, bool) if team is not None else np.arange(2) == half
+        patterns = np.array([pattern, pattern] if team is None else credited(pattern, team), np.int32)[:, None]
+        plus, minus = (
+            int(x) for x in terms.clicks_to_reply.sums(patterns, np.broadcast_to(drawn, (2, 1, 2)), both[:, None], np)
+        )
         sums = (self.sums[0] + plus, self.sums[1] + minus)
-        return dataclasses.replace(self, sums=sums, done=(self.done[0] + (half == 0), self.done[1] + (half == 1)))
+        return dataclasses.replace(self, sums=sums, done=(self.done[0] + int(both[0]), self.done[1] + int(both[1])))
 
     def complete(self, terms: Terms) -> bool:
         """Whether all B interactions took place."""
@@ -156,7 +170,9 @@ class Round:
     @property
     def lost(self) -> int:
         """Interactions that are nowhere but here."""
-        return sum(self.trial.done) if self.trial and not self.terms.at_once else 0
+        if self.trial is None or self.terms.at_once:
+            return 0
+        return max(self.trial.done) if self.terms.interleaved else sum(self.trial.done)
 
     def drop(self) -> None:
         """Drop the ranking that is shown and the trial under way; no reply is made of them."""
@@ -170,7 +186,7 @@ class Round:
         Args:
             features: float32 [documents, n_features].
             learn: Try the perturbation; else rank by the model itself.
-            words: Asked for the seed of a new trial.
+            words: Asked for the seed of a new trial, and for who goes first in the pairs of a list of both rankers.
             now: Time, in seconds, by a clock that does not jump.
         """
         if not (learn and len(features)):
@@ -178,8 +194,12 @@ class Round:
         trial = self.trial = self.trial or Trial(self.terms.hub, self.number, int(words((1,))[0]))
         if self._v is None or self._v[0] != trial.seed:
             self._v = (trial.seed, perturbation(trial.seed, self.terms.size))
-        weights = perturbed(self.terms, self.weights, self._v[1], trial.half)
-        self.open = Interaction(_ranking(ranked(self.terms, weights, features), True), trial, now)
+        halves = (0, 1) if self.terms.interleaved else (trial.half,)
+        lists = [ranked(self.terms, perturbed(self.terms, self.weights, self._v[1], half), features) for half in halves]
+        order, team = lists[0], None
+        if len(lists) == 2:
+            order, team = draft(lists[0], lists[1], self.terms.depth, int(words((1,))[0]))
+        self.open = Interaction(_ranking(order, True), trial, now, team)
         return self.open.ranking
 
     def click(self, ranking: Ranking, position: int, now: float) -> bool:

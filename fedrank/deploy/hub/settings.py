@@ -37,6 +37,10 @@ class HubSettings(Agreement):
         None, f"Largest difference that a message tells, as a part of the largest there can be; {CLIP:g} for piecewise."
     )
 
+    interleaved: bool | None = setting(
+        None, "Both rankers make each list that is shown, by team drafting; if nothing is said, with piecewise."
+    )
+
     relay: bool = setting(
         False, "Collect for a coordinator, which gives the model and takes the reports; the hub does not learn."
     )
@@ -83,6 +87,8 @@ class HubSettings(Agreement):
             object.__setattr__(self, "p", Terms.p if self.mechanism == "randomised-response" else 1.0)
         if self.clip is None:
             object.__setattr__(self, "clip", CLIP if self.mechanism == "piecewise" else 1.0)
+        if self.interleaved is None:
+            object.__setattr__(self, "interleaved", self.mechanism == "piecewise")
         if self.mechanism == "piecewise" and self.epsilon is not None and (self.inside, self.outside) == (0, 0):
             chosen = best(self.epsilon, AT_ENDS if self.clip != 1 else 0.0)
             object.__setattr__(self, "inside", chosen.inside)
@@ -116,6 +122,7 @@ class HubSettings(Agreement):
             piecewise=terms.piecewise,
             participations=self.participations,
             clip=terms.clip,
+            interleaved=terms.interleaved,
             aggregate=self.aggregate,
             byzantine=self.byzantine,
         )

@@ -24,7 +24,7 @@ from fedrank.core.rng import normal_table
 from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables
 from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.results import SessionResults
+from fedrank.ranking.sessions.results import InterleavedResults, SessionResults
 
 _u32 = np.uint32
 _f32 = np.float32
@@ -251,6 +251,94 @@ def _host_sessions(
     return out.reshape(*lead, *out.shape[1:]), quality.reshape(*lead, *out.shape[1:])
 
 
+@njit(cache=True, nogil=True)
+def fill_draft(first, second, shown, toss, top, team):
+    """One list of two into ``top`` and whose each document is into ``team``; see ``on_device.interleave.draft``."""
+    starts, whose = True, False
+    for rank in range(shown):
+        one, other = -1, -1
+        for i in range(shown):  # the best of each that is not taken
+            a, b = first[i], second[i]
+            for j in range(rank):
+                a = -1 if top[j] == a else a
+                b = -1 if top[j] == b else b
+            one = a if one < 0 else one
+            other = b if other < 0 else other
+        if starts and one == other:
+            top[rank], team[rank] = one, 0
+            continue
+        whose = (toss >> _u32(rank)) & _u32(1) == _u32(1) if starts else not whose
+        top[rank], team[rank] = (one, 1) if whose else (other, -1)
+        starts = not starts
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _interleaved(
+    values, start, stride, labels, label_start, length,
+    n_features, hidden, click, leave, random_ties, table, ideal, discounts, gains,
+    models, run, users, seeds, step, queries, click_bits, tie_bits, tosses, out, quality, credited,
+):  # fmt: skip
+    parties, each = queries.shape
+    depth = click_bits.shape[2]
+    widest = stride.max()
+    size = models.shape[1]
+    for party in prange(parties):
+        low, high = np.empty((size + 3) // 4, np.uint32), np.empty((size + 3) // 4, np.uint32)
+        noise, weights = np.empty(size, np.float32), np.empty((2, size), np.float32)
+        scores, unit = np.empty(widest, np.float32), np.empty((2, widest), np.float32)
+        both, top_score, top_tie = (
+            np.empty((2, depth), np.int32),
+            np.empty(depth, np.float32),
+            np.empty(depth, np.uint32),
+        )
+        top, team = np.empty(depth, np.int32), np.empty(depth, np.int32)
+        model = models[run[party]]
+        fill_perturbation(seeds[party], table, low, high, noise)
+        for j in range(size):
+            weights[0, j] = model[j] + step * noise[j]
+            weights[1, j] = model[j] - step * noise[j]
+        for k in range(each):
+            query = queries[party, k]
+            width = stride[query]
+            block = values[start[query] : start[query] + n_features * width]
+            shown = 0
+            for i in range(2):
+                fill_scores(block, width, weights[i], n_features, hidden, unit, scores)
+                shown = fill_top(scores, length[query], tie_bits[party, k], random_ties, both[i], top_score, top_tie)
+            fill_draft(both[0], both[1], shown, tosses[party, k], top, team)
+            grades = labels[label_start[query] :]
+            pattern = sample_clicks(grades, top, shown, click[users[party]], leave[users[party]], click_bits[party, k])
+            out[party, k] = pattern
+            quality[party, k] = list_ndcg(grades, top, shown, ideal[query], discounts, gains)
+            plus, minus = 0, 0
+            for rank in range(shown):
+                if pattern >> rank & 1:
+                    plus |= (1 << rank) * (team[rank] >= 0)
+                    minus |= (1 << rank) * (team[rank] <= 0)
+            credited[party, 0, k], credited[party, 1, k] = plus, minus
+
+
+def _host_interleaved(
+    center, user_index, seeds, queries, click_bits, tie_bits, tosses, *, blocks, hidden, click, leave, random_ties, step
+):
+    lead = np.broadcast_shapes(center.shape[:-1], seeds.shape, user_index.shape)
+    cohort = Cohort(lead)
+    (models, run), flat = cohort.models(center), cohort.flat
+    queries = flat(queries, np.int32)
+    out, quality = np.zeros(queries.shape, np.int32), np.zeros(queries.shape, np.float32)
+    credited = np.zeros((len(queries), 2, *queries.shape[1:]), np.int32)
+    if out.size:
+        with ONE_AT_A_TIME:
+            _interleaved(
+                *kernel_arrays(blocks), blocks.n_features, hidden, click, leave, random_ties, normal_table(),
+                *quality_tables(blocks, click_bits.shape[-1]),
+                models, run, flat(user_index, np.int32), flat(seeds, np.uint32), step,
+                queries, flat(click_bits, np.uint32), flat(tie_bits, np.uint32), flat(tosses, np.uint32),
+                out, quality, credited,
+            )  # fmt: skip
+    return tuple(a.reshape(*lead, *a.shape[1:]) for a in (out, quality, credited))
+
+
 def kernel_shape(ranker: Ranker) -> tuple[int, int]:
     """Features and hidden units.
 
@@ -297,3 +385,42 @@ def run_sessions(
         host, shapes, center, user_index, seed, queries, click_bits, tie_bits, vmap_method="expand_dims"
     )
     return SessionResults(*out)
+
+
+def run_interleaved(
+    ranker: Ranker,
+    users: tuple[CascadeUser, ...],
+    user_index: Int[AnyArray, ""] | int,
+    data: FeatureBlocks,
+    center: Float[AnyArray, "parameters"],
+    seed: UInt32[AnyArray, ""],
+    step: float,
+    queries: Int[AnyArray, "interactions"],
+    click_bits: UInt32[AnyArray, "interactions depth"],
+    tie_bits: UInt32[AnyArray, "interactions"],
+    toss: UInt32[AnyArray, "interactions"],
+    random_ties: bool,
+) -> InterleavedResults:
+    """Lists made of two rankers' lists; arguments as in :func:`fedrank.ranking.sessions.sessions.run_interleaved`."""
+    _, hidden = kernel_shape(ranker)
+    click, leave = decision_tables(users)
+    host = functools.partial(
+        _host_interleaved,
+        blocks=data,
+        hidden=hidden,
+        click=fixed(click, np.float32),
+        leave=fixed(leave, np.float32),
+        random_ties=random_ties,
+        step=np.float32(step),
+    )
+    shape = queries.shape
+    shapes = (
+        jax.ShapeDtypeStruct(shape, jnp.int32),
+        jax.ShapeDtypeStruct(shape, jnp.float32),
+        jax.ShapeDtypeStruct((2, *shape), jnp.int32),
+    )
+    user_index = jnp.asarray(user_index, jnp.int32)
+    *shown, credited = jax.pure_callback(
+        host, shapes, center, user_index, seed, queries, click_bits, tie_bits, toss, vmap_method="expand_dims"
+    )
+    return InterleavedResults(SessionResults(*shown), credited)

@@ -15,8 +15,9 @@ from fedrank.core.arrays import AnyArray
 from fedrank.core.rng import perturbation_jax
 from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables, pattern_from
 from fedrank.ranking.data.queries import PaddedQueries
+from fedrank.ranking.on_device.interleave import BOTH, MINUS, PLUS
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.results import SessionResults
+from fedrank.ranking.sessions.results import InterleavedResults, SessionResults
 
 
 def mix32(rng_bits: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
@@ -133,3 +134,63 @@ def run_sessions(
     scores = jax.vmap(ranker.scores)(weights, features)
     order = rank(scores, where, tie_breakers(tie_bits, scores.shape[-1], random_ties), users[0].depth)
     return simulate_clicks(users, user_index, labels, where, order, click_bits)
+
+
+def drafted(
+    first: Int[Array, "ranks"], second: Int[Array, "ranks"], documents: int, toss: UInt32[AnyArray, ""]
+) -> tuple[Int[Array, "ranks"], Int[Array, "ranks"]]:
+    """One list of two by team drafting; :func:`fedrank.ranking.on_device.interleave.draft` in JAX.
+
+    Args:
+        first: int32 [k], the documents at a ranker's first ranks, best first, padding last.
+        second: int32 [k], the other's, over the same documents.
+        documents: Number of documents with padding.
+        toss: uint32: who goes first in each pair of turns.
+
+    Returns:
+        int32 [k]: the documents shown, and whose each is.
+    """
+    ranks = first.shape[-1]
+
+    def take(state, rank):
+        taken, starts, whose = state
+        one, other = (a[jnp.argmin(taken[a])] for a in (first, second))  # the best that is not taken
+        both = starts & (one == other)
+        tossed = (jnp.asarray(toss) >> rank.astype(jnp.uint32)) & np.uint32(1) == 1
+        whose = jnp.where(starts, jnp.where(both, whose, tossed), ~whose)
+        chosen = jnp.where(both | whose, one, other)
+        team = jnp.where(both, BOTH, jnp.where(whose, PLUS, MINUS))
+        return (taken.at[chosen].set(True), starts ^ ~both, whose), (chosen, team)
+
+    start = (jnp.zeros(documents, bool), jnp.bool_(True), jnp.bool_(False))
+    _, (order, team) = jax.lax.scan(take, start, jnp.arange(ranks))
+    return order, team
+
+
+def run_interleaved(
+    ranker: Ranker,
+    users: tuple[CascadeUser, ...],
+    user_index: Int[AnyArray, ""] | int,
+    data: PaddedQueries,
+    center: Float[AnyArray, "parameters"],
+    seed: UInt32[AnyArray, ""],
+    step: float,
+    queries: Int[AnyArray, "interactions"],
+    click_bits: UInt32[AnyArray, "interactions depth"],
+    tie_bits: UInt32[AnyArray, "interactions"],
+    toss: UInt32[AnyArray, "interactions"],
+    random_ties: bool,
+) -> InterleavedResults:
+    """Lists made of two rankers' lists; arguments as in :func:`fedrank.ranking.sessions.sessions.run_interleaved`."""
+    noise = perturbation_jax(jnp.asarray(seed), ranker.size)
+    weights = center[None] + jnp.asarray((step, -step), jnp.float32)[:, None] * noise[None]
+    features, labels, where = data.features[queries], data.labels[queries], data.where[queries]
+    documents = features.shape[-2]
+    scores = jax.vmap(ranker.scores, in_axes=(0, None))(weights, features)  # [2, interactions, documents]
+    breakers = tie_breakers(tie_bits, documents, random_ties)
+    first, second = (rank(one, where, breakers, users[0].depth) for one in scores)
+    order, team = jax.vmap(drafted, in_axes=(0, 0, None, 0))(first, second, documents, jnp.asarray(toss))
+    shown = simulate_clicks(users, user_index, labels, where, order, click_bits)
+    ranks = jnp.asarray(1 << np.arange(order.shape[-1]), jnp.int32)
+    own = [jnp.sum(jnp.where(team != other, ranks, 0), axis=-1, dtype=jnp.int32) for other in (MINUS, PLUS)]
+    return InterleavedResults(shown, jnp.stack([shown.patterns & mask for mask in own]))

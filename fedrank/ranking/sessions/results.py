@@ -20,3 +20,16 @@ class SessionResults(NamedTuple):
 
     patterns: Int[AnyArray, "*interactions"]
     ndcg: Float[AnyArray, "*interactions"]
+
+
+class InterleavedResults(NamedTuple):
+    """What a user did with lists that two rankers made together, and what of it each ranker is credited with.
+
+    Attributes:
+        shown: The clicks on the lists, and how good these were.
+        credited: int32 [2, ...]: the clicks on documents of each ranker and on those of both, as
+            :attr:`SessionResults.patterns`.
+    """
+
+    shown: SessionResults
+    credited: Int[AnyArray, "2 *interactions"]

@@ -17,7 +17,7 @@ from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions import kernel, reference
-from fedrank.ranking.sessions.results import SessionResults
+from fedrank.ranking.sessions.results import InterleavedResults, SessionResults
 
 #: How equal scores are ordered: as the documents stand in the data, or shuffled anew in each interaction.
 TIES = ("fixed", "random")
@@ -110,3 +110,43 @@ def run_sessions(
     return reference.run_sessions(
         ranker, users, user_index, data, center, seed, steps, queries, click_bits, tie_bits, random
     )
+
+
+def run_interleaved(
+    ranker: Ranker,
+    users: tuple[CascadeUser, ...],
+    user_index: Int[AnyArray, ""] | int,
+    data: PaddedQueries | FeatureBlocks,
+    center: Float[AnyArray, "parameters"],
+    seed: UInt32[AnyArray, ""],
+    step: float,
+    queries: Int[AnyArray, "interactions"],
+    click_bits: UInt32[AnyArray, "interactions depth"],
+    tie_bits: UInt32[AnyArray, "interactions"],
+    toss: UInt32[AnyArray, "interactions"],
+    ties: str = "fixed",
+) -> InterleavedResults:
+    """One party's sessions with lists that ``center + step · perturbation(seed)`` and its opposite make together.
+
+    Args:
+        ranker: The ranker.
+        users: Click models of the users. Labels of the data must be below their ``grades``.
+        user_index: int32, the number of the user who is at this party.
+        data: The queries.
+        center: float32 [n], the model that is perturbed.
+        seed: uint32, seed of the perturbation.
+        step: How far both are from the model.
+        queries: int32 [K]: which query each interaction is about.
+        click_bits: uint32 [K, depth]: random bits for the user's decision at each rank.
+        tie_bits: uint32 [K]: the order of equal scores, the same for both rankers; used when ``ties="random"``.
+        toss: uint32 [K]: who goes first in each pair of turns (:mod:`fedrank.ranking.on_device.interleave`).
+        ties: ``"fixed"`` or ``"random"``.
+
+    Returns:
+        The clicks and the quality of what was shown, [K] each, and the clicks as each ranker is credited with them.
+    """
+    random = check_ties(ties)
+    args = (center, seed, step, queries, click_bits, tie_bits, toss, random)
+    if isinstance(data, FeatureBlocks):
+        return kernel.run_interleaved(ranker, users, user_index, data, *args)
+    return reference.run_interleaved(ranker, users, user_index, data, *args)

@@ -29,6 +29,7 @@ from fedrank.deploy.terms import Terms  # noqa: E402
 from fedrank.metrics.online import REWARDS, discretised  # noqa: E402
 from fedrank.privacy.randomised_response import privatise, threshold  # noqa: E402
 from fedrank.ranking.foltr_es import Draws  # noqa: E402
+from fedrank.ranking.on_device.interleave import credited, draft  # noqa: E402
 
 FILE = DOCS / "reference" / "wire-vectors.json"
 VECTORS = json.loads(FILE.read_text(encoding="utf-8"))
@@ -59,6 +60,9 @@ def test_terms_of_the_first_version_are_written_as_they_were():
     given = {"mechanism": "piecewise", "p": 1.0, "epsilon": 1.0, "inside": 1, "outside": 2, "participations": 3}
     later = Terms(hub="0" * 32, n_features=5, **given)
     assert set(later.as_json()) == first | {"inside", "outside", "participations"}
+    more = Terms(hub="0" * 32, n_features=5, **given, clip=0.5, interleaved=True)
+    assert set(more.as_json()) == set(later.as_json()) | {"clip", "interleaved"}
+    assert Terms.from_json(json.dumps(more.as_json())) == more
     assert Terms.from_json(json.dumps(later.as_json())) == later
 
 
@@ -103,14 +107,17 @@ def test_a_device_of_the_package_makes_the_report(case, monkeypatch):
     v = perturbation(case["seed"], terms.size)
     tried = trial.Trial(terms.hub, int(model.round), case["seed"])
     for i, search in enumerate(case["interactions"]):
-        assert tried.half == i % 2 and not tried.complete(terms)
+        assert tried.half == (0 if terms.interleaved else i % 2) and not tried.complete(terms)
         features = np.array(search["features"], np.float32)
         for half in (0, 1):
             weights = trial.perturbed(terms, model.weights, v, half)
             assert trial.ranked(terms, weights, features).tolist() == search["orders"][half]
-        words = np.array(search["words"], np.uint32)
+        words, team = np.array(search["words"], np.uint32), None
+        if terms.interleaved:
+            shared, team = draft(*map(np.array, search["orders"]), terms.depth, search["toss"])
+            assert shared.tolist() == search["list"] and list(credited(search["clicks"], team)) == search["credited"]
         before = sum(tried.sums)
-        tried = tried.after(terms, tried.half, search["clicks"], lambda shape, words=words: words.reshape(shape))
+        tried = tried.after(terms, tried.half, search["clicks"], lambda shape, words=words: words.reshape(shape), team)
         assert sum(tried.sums) - before == search["value"]
     assert tried.complete(terms) and list(tried.sums) == case["sums"]
     monkeypatch.setattr(trial, "discrete_laplace", lambda scale, size: np.array(case["noise"], np.int64))
@@ -130,7 +137,7 @@ def test_the_simulated_device_makes_the_report(case):
     """``TryPerturbation.report`` in JAX, which the simulator runs."""
     terms = terms_of(case)
     names = ("n_features", "ranker", "hidden", "reward", "reward_values", "depth", "interactions", "sigma", "p")
-    more = ("mechanism", "epsilon", "inside", "outside", "clip", "participations")
+    more = ("mechanism", "epsilon", "inside", "outside", "clip", "interleaved", "participations")
     settings = {name: getattr(terms, name) for name in (*names, *more)}
     exchange = HubSettings(**settings).protocol().exchanges[0]
     zeros = jnp.zeros((2, terms.per_half), jnp.uint32)
@@ -140,6 +147,11 @@ def test_the_simulated_device_makes_the_report(case):
         turns = np.array([search[key] for search in case["interactions"]], np.int64).astype(np.uint32)
         return jnp.asarray(turns.reshape(terms.per_half, 2, -1).swapaxes(0, 1))
 
+    if terms.interleaved:
+        clicks = jnp.asarray([search["credited"] for search in case["interactions"]], jnp.int32).T
+        draws = Draws(jnp.uint32(case["seed"]), zeros, zeros[..., None], zeros, jnp.uint32(case["noise"]), zeros)
+        assert exchange.reply.encode(exchange.report(draws, clicks)).hex() == case["report"]
+        return
     words, noise = halves("words"), jnp.zeros(2, jnp.int32)
     if terms.piecewise is not None:  # the words of a message are the first three of those of its interactions
         words = jnp.ravel(words).at[:3].set(jnp.asarray(case["noise"], jnp.uint32)).reshape(words.shape)

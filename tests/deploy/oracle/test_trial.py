@@ -11,7 +11,7 @@ from fake_hub import ENROLMENT, HUB, FakeHub
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import Unit
-from fedrank.core.rng import perturbation_jax
+from fedrank.core.rng import perturbation, perturbation_jax
 from fedrank.deploy.device import Device, trial
 from fedrank.deploy.terms import Terms
 from fedrank.metrics.online import click_dcg, discretised, max_rr
@@ -19,6 +19,7 @@ from fedrank.privacy.piecewise import Piecewise
 from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.foltr_es import Draws, FoltrES
+from fedrank.ranking.on_device.interleave import draft
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
 from fedrank.ranking.sessions.reference import rank, tie_breakers
@@ -136,6 +137,43 @@ def test_a_rounds_message_is_the_protocols_to_the_byte(kind, reward, mechanism, 
         assert device.sync().sent == 1
     assert list(hub.reports.values()) == [expected]
     assert len(words.left) == (6 if noisy else 0)
+
+
+@pytest.mark.parametrize("kind", RANKERS)
+def test_an_interleaved_rounds_message_is_made_of_the_clicks_that_each_ranker_is_credited_with(kind, tmp_path):
+    """Lists and credits put together here from both rankings and the words that the device was given."""
+    _, about = RANKERS[kind]
+    random = np.random.default_rng(len(kind))
+    how = {"mechanism": "piecewise", "epsilon": 1.5, "inside": 1, "outside": 1, "p": 1.0, "clip": 0.1}
+    terms = Terms(hub=HUB, n_features=FEATURES, interactions=5, sigma=0.5, interleaved=True, depth=4, **about, **how)
+    weights, seed = random.standard_normal(terms.size).astype(np.float32), int(random.integers(2**32))
+    tosses, last = random.integers(0, 2**32, (5, 1), dtype=np.uint32), random.integers(0, 2**32, 3, dtype=np.uint32)
+    words, sums = Words(seed, [*tosses, last]), [0, 0]
+    with (
+        FakeHub(terms, weights) as hub,
+        Device(hub.url, ENROLMENT, tmp_path, most_epsilon=math.inf, _words=words) as device,
+    ):
+        device.sync()
+        for (toss,) in tosses:
+            features = random.random((9, FEATURES)).astype(np.float32)
+            v = perturbation(seed, terms.size)
+            first, second = (trial.ranked(terms, trial.perturbed(terms, weights, v, half), features) for half in (0, 1))
+            order, team = draft(first, second, 4, int(toss))
+            ranking = device.rank(features)
+            assert ranking.order.tolist() == order.tolist()
+            clicks = [position for position in range(9) if random.random() < 0.4]
+            for position in clicks:
+                assert device.log_click(ranking, position) == (position < 4)
+            for half, other in ((0, -1), (1, 1)):  # MaxRR: scale / rank of the first click on one's own or on both's
+                own = [position for position in clicks if position < 4 and team[position] != other]
+                sums[half] += terms.metric.scale // (own[0] + 1) if own else 0
+        assert device.finish(ranking)
+        assert device.sync().sent == 1
+    assert terms.metric.scale == 12 and sums[0] != sums[1]  # of four ranks
+    most = round(0.1 * 5 * 12)
+    report = Piecewise(1.5).privatised(np.clip(np.int32(sums[0] - sums[1]), -most, most), most, last, np)
+    assert list(hub.reports.values()) == [bytes([0x25]) + seed.to_bytes(4, "little") + bytes([int(report)])]
+    assert not words.left
 
 
 def sums_after(terms: Terms, pattern: int, words: np.ndarray, half: int = 0) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
-from fedrank.ranking.sessions.sessions import run_sessions
+from fedrank.ranking.sessions.sessions import run_interleaved, run_sessions
 
 RANKERS = {"linear": Linear(FEATURES), "two-layer": TwoLayer(FEATURES, 3), "even": TwoLayer(FEATURES, 2)}
 
@@ -94,3 +94,43 @@ def test_scores_that_are_not_numbers_rank_last():
             jnp.zeros((1, 1, 10), jnp.uint32), jnp.zeros((1, 1), jnp.uint32), "fixed",
         )  # fmt: skip
         assert int(pattern[0, 0]) == 0b110
+
+
+def both_interleaved(queries, ranker, center, step, ties, parties=64, each=3, seed=0):
+    random = np.random.default_rng(seed)
+    shape = (parties, each)
+    seeds = random.integers(0, 2**32, parties, dtype=np.uint32)
+    chosen = random.integers(0, queries.n_queries, shape).astype(np.int32)
+    clicks = random.integers(0, 2**32, (*shape, 10), dtype=np.uint32)
+    tie_bits, toss = random.integers(0, 2**32, (2, *shape), dtype=np.uint32)
+    users, which = (cascade("informational"), cascade("perfect")), np.arange(parties, dtype=np.int32) % 2
+    out = []
+    for data in (queries.blocks(), queries.padded()):
+
+        def one(which, seed, chosen, clicks, tie_bits, toss, data=data):
+            return run_interleaved(ranker, users, which, data, center, seed, step, chosen, clicks, tie_bits, toss, ties)
+
+        out.append(jax.jit(jax.vmap(one))(which, seeds, chosen, clicks, tie_bits, toss))
+    return out
+
+
+@pytest.mark.parametrize("ties", ["fixed", "random"])
+def test_interleaved_lists_are_equal(ties):
+    """Scores are exact in single precision: the seed's perturbation is too small to matter but where they are equal."""
+    ranker, base = RANKERS["linear"], tiny_queries()
+    center = jnp.asarray(np.random.default_rng(1).integers(-2, 3, ranker.size) / 8, jnp.float32)
+    kernel, reference = both_interleaved(base, ranker, center, 0.5, ties, parties=500)
+    same = (kernel.credited == reference.credited).all(axis=1)
+    assert same.mean() > 0.995 and (kernel.shown.patterns == reference.shown.patterns).mean() > 0.995
+    assert np.isclose(kernel.shown.ndcg, reference.shown.ndcg, rtol=1e-6).mean() > 0.995
+    plus, minus = np.asarray(kernel.credited).swapaxes(0, 1)
+    assert ((plus | minus) == kernel.shown.patterns).all()  # every click is somebody's
+    assert (plus != minus).mean() > 0.2
+
+
+def test_interleaved_with_itself_is_the_list_itself():
+    ranker, base = RANKERS["two-layer"], tiny_queries()
+    center = jnp.asarray(np.random.default_rng(1).normal(size=ranker.size), jnp.float32)
+    for found in both_interleaved(base, ranker, center, 0.0, "fixed"):
+        plus, minus = np.asarray(found.credited).swapaxes(0, 1)
+        assert (plus == minus).all() and (plus == found.shown.patterns).all()

@@ -8,6 +8,7 @@ from worlds import FEATURES, tiny_parties, tiny_protocol, tiny_queries
 
 from fedrank.core.protocol import Party
 from fedrank.core.rng import party_key, perturbation
+from fedrank.privacy.piecewise import Piecewise
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.on_device.messages import PlainReply, Reply
 
@@ -67,9 +68,17 @@ def test_the_published_stream_correlates_them():
     assert mean_squared_t(noise, (reply.plus - reply.minus).astype(float)) > 5
 
 
-def test_a_real_devices_chance_is_the_operating_systems(monkeypatch):
+@pytest.mark.parametrize(
+    ("settings", "nbytes"),
+    [
+        ({"p": 0.5}, 9),
+        ({"p": 1.0, "mechanism": "piecewise", "piecewise": Piecewise(1.0), "interleaved": True}, 6),
+        ({"p": 1.0, "interleaved": True, "interactions": 1}, 9),
+    ],
+)
+def test_a_real_devices_chance_is_the_operating_systems(settings, nbytes, monkeypatch):
     """The same answer with words of the operating system, each word used once."""
-    protocol = tiny_protocol(p=0.5)
+    protocol = tiny_protocol(**settings)
     (exchange,) = protocol.exchanges
     parties = tiny_parties(protocol, 1)
     me = Party(parties.shared, jax.tree.map(lambda leaf: leaf[0], parties.own))
@@ -78,12 +87,13 @@ def test_a_real_devices_chance_is_the_operating_systems(monkeypatch):
     assert int(first.seed) != int(second.seed)
     assert not np.array_equal(first.privacy, second.privacy)
     _, reply = exchange.respond(request, me, first)
-    assert len(exchange.reply.encode(reply)) == 9 and int(reply.seed) == int(first.seed)
+    assert len(exchange.reply.encode(reply)) == nbytes and int(reply.seed) == int(first.seed)
     # os.urandom is asked for as many bytes as there are words, and no word serves two purposes.
     asked = []
     monkeypatch.setattr("os.urandom", lambda n: asked.append(n) or np.arange(n // 4, dtype=np.uint32).tobytes())
     drawn = exchange.draw_from_os()
-    words = np.concatenate([np.ravel(field) for name, field in drawn._asdict().items() if name != "noise"])
+    fields = {name: field for name, field in drawn._asdict().items() if name != "noise" and field is not None}
+    words = np.concatenate([np.ravel(field) for field in fields.values()])
     assert asked == [4 * len(words)] and sorted(words.tolist()) == list(range(len(words)))
 
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import tiny_protocol
+from worlds import tiny_parties, tiny_protocol
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.ledger import Ledger
@@ -57,6 +57,27 @@ def test_a_clipped_difference_is_the_reports_of_a_smaller_range():
         one_bit, PrivateReply(jnp.uint32([0]), jnp.int32([1])), jnp.array([True])
     )
     np.testing.assert_allclose(told, [to_reply.largest_difference / np.tanh(0.5)], rtol=1e-5)
+
+
+def test_with_interleaved_lists_the_difference_is_that_of_the_clicks_each_ranker_is_credited_with():
+    """The sums are those of the two patterns of every list; simulated devices and the parts they consist of agree."""
+    protocol = tiny_protocol(p=1.0, interleaved=True, interactions=5)
+    exchange, parties = protocol.exchanges[0], tiny_parties(protocol, 40)
+    request = exchange.ask(protocol.init(jax.random.key(0)))
+    keys = jax.random.split(jax.random.key(3), 40)
+    draws = jax.vmap(exchange.draw)(keys)
+    in_axes = (None, type(parties)(None, 0), 0)
+    after, replies = jax.vmap(exchange.respond, in_axes=in_axes, out_axes=(type(parties)(None, 0), 0))(
+        request, parties, draws
+    )
+    patterns = jax.vmap(lambda party, d: exchange._interleave(request, party, d)[1], in_axes=in_axes[1:])(
+        parties, draws
+    )
+    index, numerators = np.asarray(protocol.metric.index), np.asarray(protocol.metric.numerators)
+    expected = numerators[index[np.asarray(patterns)]].sum(axis=-1)
+    assert (np.stack([replies.plus, replies.minus], axis=1) == expected).all()
+    assert patterns.shape == (40, 2, 5) and (expected[:, 0] != expected[:, 1]).mean() > 0.3
+    assert np.isfinite(after.own.reward).all() and len(set(np.asarray(after.own.reward).tolist())) > 5
 
 
 def test_the_expected_step_is_that_of_the_differences_themselves():
@@ -128,6 +149,8 @@ def test_an_anonymous_channel_takes_less_noise_for_the_same_promise():
         ({"devices": {"dropout": 0.1}, "privacy": {"epsilon_user": 1.0, "channel": "anonymous"}}, "devices.dropout"),
         ({"privacy": {"p": 0.5, "clip": 0.1}}, "privacy.clip"),
         ({"privacy": {"epsilon_user": 1.0, "clip": 0.0}}, "clip"),
+        ({"interleaved": True}, "interleaved"),
+        ({"interleaved": True, "antithetic": False, "privacy": {"p": 1.0}}, "antithetic"),
         ({"population": 10_000, "privacy": {"epsilon_user": 1.0}}, "500,000 messages, more than 10,000 devices"),
         ({"population": 1000, "clients": 2000, "rounds": 1}, "more than 1,000 devices"),
         ({"population": 10**6, "share": "fixed"}, "needs share = 'uniform'"),

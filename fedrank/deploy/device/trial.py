@@ -77,15 +77,15 @@ class Interaction:
         ranking: What was shown.
         trial: What it is part of.
         since: When it was shown or clicked last, by a clock that does not jump.
-        team: int64 [documents]: whose each document is, in the order shown; None: the list is one ranker's.
         pattern: The clicks, bit i for rank i + 1.
+        team: int64 [documents]: whose each document is, in the order shown; None: the list is one ranker's.
     """
 
     ranking: Ranking
     trial: Trial
     since: float
-    team: Integer[np.ndarray, " documents"] | None = None
     pattern: int = 0
+    team: Integer[np.ndarray, " documents"] | None = None
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class Round:
         order, team = lists[0], None
         if len(lists) == 2:
             order, team = draft(lists[0], lists[1], self.terms.depth, int(words((1,))[0]))
-        self.open = Interaction(_ranking(order, True), trial, now, team)
+        self.open = Interaction(_ranking(order, True), trial, now, team=team)
         return self.open.ranking
 
     def click(self, ranking: Ranking, position: int, now: float) -> bool:

@@ -6,16 +6,32 @@ methods imports no arrays: names and help texts have to be quick.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from fedrank.core import plugins
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Protocol
+from fedrank.core.trees import Json
 from fedrank.engine.config import RunConfig
 
 _GROUP = "fedrank.protocols"
+
+
+@dataclass(frozen=True)
+class PrivacyMode:
+    """One way to run a protocol that promises something else than its defaults do.
+
+    Attributes:
+        name: A few words, such as ``"secure sum"``.
+        settings: What differs from the defaults, in sections, as in a file.
+        cost: What it costs in quality, as measured, and where; empty: it was not measured.
+    """
+
+    name: str
+    settings: Mapping[str, Json]
+    cost: str = ""
 
 
 @dataclass(frozen=True)
@@ -33,6 +49,7 @@ class Method:
         crosses: What leaves a party.
         file: Where to read it.
         citation: Key in ``core/references.bib``; empty if there is nothing to cite.
+        modes: Ways to run it that promise something else about privacy than its defaults.
     """
 
     name: str
@@ -44,6 +61,7 @@ class Method:
     crosses: str = ""
     file: str = ""
     citation: str = ""
+    modes: tuple[PrivacyMode, ...] = ()
 
 
 def method(name: str) -> Method:

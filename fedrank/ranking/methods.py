@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedrank.core.protocol import Protocol
-from fedrank.engine.methods import Method
+from fedrank.engine.methods import Method, PrivacyMode
 from fedrank.ranking.config import DBGDConfig, FoltrESConfig, FoltrPDGDConfig, MGDConfig, PDGDConfig
 
 
@@ -27,6 +27,9 @@ def _central(config: Any, parts: Any) -> Protocol:
     return central(config, parts)
 
 
+#: 200,000 devices, of which each takes part in one round.
+_LIFE = {"population": 200_000, "rounds": 100, "clients": 2000, "interactions": 16, "learning_rate": 0.004}
+
 FOLTR_ES = Method(
     name="foltr-es",
     task="ranking",
@@ -37,6 +40,13 @@ FOLTR_ES = Method(
     crosses="a seed and two privatised sums: 9 bytes",
     file="fedrank/ranking/foltr_es.py",
     citation="kharitonov2019foltr",
+    modes=(
+        PrivacyMode("a user's life", {**_LIFE, "privacy": {"epsilon_user": 1.0}}),
+        PrivacyMode(
+            "a user's life, anonymous channel", {**_LIFE, "privacy": {"epsilon_user": 1.0, "channel": "anonymous"}}
+        ),
+        PrivacyMode("noise on the sums of rewards", {"privacy": {"mechanism": "laplace", "epsilon_interaction": 1.0}}),
+    ),
 )
 
 FOLTR_PDGD = Method(
@@ -49,6 +59,7 @@ FOLTR_PDGD = Method(
     crosses="weights: 4 bytes each; or integers of which the server sees the sum only",
     file="fedrank/ranking/foltr_pdgd/__init__.py",
     citation="wang2021fpdgd",
+    modes=(PrivacyMode("noise in a secure sum", {"privacy": {"epsilon": 1.0}}),),
 )
 
 #: What crosses in the central learners, which are not federated.

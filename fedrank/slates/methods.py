@@ -6,7 +6,7 @@ from typing import Any
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.protocol import Protocol
-from fedrank.engine.methods import Method
+from fedrank.engine.methods import Method, PrivacyMode
 from fedrank.slates.config import CentralSlateQConfig, FedSlateConfig, SlateQConfig
 
 _SLATEQ = "Ie et al.: SlateQ, a Tractable Decomposition for RL with Recommendation Sets, IJCAI 2019"
@@ -40,6 +40,7 @@ VERTICAL_SLATE = Method(
     crosses="values of candidates, and gradients of them",
     file="fedrank/slates/fedslate/__init__.py",
     citation="deng2024fedslate",
+    modes=(PrivacyMode("noise on values", {"sharing": {"clip": 1.0, "epsilon": 1.0}}, "not measured"),),
 )
 
 SLATEQ = Method(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedrank.core.protocol import Protocol
-from fedrank.engine.methods import Method
+from fedrank.engine.methods import Method, PrivacyMode
 from fedrank.texts.config import TextsConfig
 
 
@@ -25,4 +25,5 @@ SILO_SKETCH = Method(
     crosses="noisy sketches of documents, a secure sum of statistics, changes of a ranker",
     file="fedrank/texts/silo_sketch/__init__.py",
     citation="shi2021csfltr",
+    modes=(PrivacyMode("noise as printed", {"sketch": {"mode": "paper"}, "i_know": True}, "broken by a few answers"),),
 )

@@ -78,6 +78,7 @@ for _name, _path, _help in (
         "fedrank.cli.attack:app",
         "Attack what is promised to be private, and print measured beside promised.",
     ),
+    ("plan", "fedrank.cli.plan:plan", "What your devices can learn under a promise for a user's whole life."),
     (
         "audit",
         "fedrank.cli.audit:audit",

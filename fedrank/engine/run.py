@@ -13,6 +13,7 @@ from typing import Any
 
 from fedrank.core import plugins
 from fedrank.core.errors import ConfigError
+from fedrank.core.programs import release_programs
 from fedrank.core.protocol import Protocol
 from fedrank.data.places import OWN
 from fedrank.engine.config import RunConfig
@@ -55,6 +56,7 @@ def run(
         Interrupted: Ctrl-C; the run can be resumed.
     """
     listener = listener or Listener()
+    release_programs()  # of earlier runs in this process
     listener.stage("Loading the data")
     home = RunFolder(folder)
     protocol = None
@@ -124,6 +126,7 @@ def resume(
         RunError: There is no run in the directory, or its checkpoint is damaged.
     """
     listener = listener or Listener()
+    release_programs()
     home = RunFolder(folder)
     task = None if protocol is None else plugins.get("fedrank.tasks", protocol.task)
     config = home.reopen(None if task is None else task.settings)

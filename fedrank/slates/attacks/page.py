@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fedrank.core.trees import Json
-from fedrank.report.attack import write_attack_page
 from fedrank.report.figures import Level, levels_figure
+from fedrank.report.findings import write_findings_page
 from fedrank.report.opening import Number, Opening
 from fedrank.report.statistics import Interval
 from fedrank.report.tables import Column, Table
@@ -118,6 +118,7 @@ def write_page(leaks: Sequence[Leak], settings: SlateAttack, file: str | os.Path
     about = f"fedrank attack slates · {seeds} seeds of {settings.episodes} users, N = {settings.candidates}"
     words = [f"{one.words}." for one in leaks]
     caveats = ("Simulated users",)
-    return write_attack_page(
-        file, attack_opening(leaks, seeds), about, caveats, chart(leaks, seeds), table(leaks), words
+    opening = attack_opening(leaks, seeds)
+    return write_findings_page(
+        file, opening, about, caveats, chart(leaks, seeds), table(leaks), words, "fedrank attack"
     )

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedrank.report import describe
-from fedrank.report.attack import write_attack_page
 from fedrank.report.figures import Level, levels_figure
+from fedrank.report.findings import write_findings_page
 from fedrank.report.opening import Number, Opening
 from fedrank.report.tables import Column, Table
 from fedrank.texts.attacks.settings import SketchAttack
@@ -100,4 +100,4 @@ def write_page(findings: Sequence[Finding], settings: SketchAttack, file: str | 
     caveats = ("Generated documents", "Simulated noise, seeded")
     top = attack_opening(findings, settings.epsilon)
     words = [f"{one.attack}, {one.mode}: {one.words}." for one in findings]
-    return write_attack_page(file, top, about, caveats, chart(findings), table(findings), words)
+    return write_findings_page(file, top, about, caveats, chart(findings), table(findings), words, "fedrank attack")

@@ -1,4 +1,4 @@
-"""The page of attacks on what is promised: it opens like a report, then has everything that was found."""
+"""A page of findings, of attacks or plans: it opens like a report, then has everything that was found."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedrank.report.opening import Opening, head
 from fedrank.report.tables import Table
 
 
-def write_attack_page(
+def write_findings_page(
     file: str | os.PathLike[str],
     opening: Opening,
     about: str,
@@ -22,17 +22,19 @@ def write_attack_page(
     chart: Any,
     found: Table,
     words: Sequence[str],
+    command: str,
 ) -> Path:
-    """Write the page of an attack.
+    """Write a page of findings.
 
     Args:
         file: Where.
         opening: Its title, sentence and numbers.
-        about: What was attacked, in one line.
+        about: What was looked at, in one line.
         caveats: What belongs to every number.
         chart: The chart of the opening, or None.
         found: A row a finding.
         words: The findings in sentences.
+        command: What made it, such as ``"fedrank attack"``.
 
     Returns:
         The file.
@@ -47,7 +49,7 @@ def write_attack_page(
         head(opening, about, caveats, drawn),
         section("found", "All that was found", tables.to_html(found)),
         section("words", "The same in sentences", h("ul", *said)),
-        h("footer", "Made by fedrank attack."),
+        h("footer", f"Made by {command}."),
     )
     path = Path(file)
     try:

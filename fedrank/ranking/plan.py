@@ -1,0 +1,380 @@
+"""Plans: how to train a ranker with a promise for a user's whole life, and how good it will be, found by simulation.
+
+A team knows how many devices it has, how often a user of one searches, and what it wants to promise. Open is how the
+messages are spread: few rounds with many devices, or many with few; and how many interactions stand behind a message.
+More rounds and more interactions make a better ranker and take longer, since a device answers a round when its user has
+searched as often as that. A plan simulates the choices and lays quality beside days.
+
+**Large populations are simulated by smaller ones** with the same noise. The server's estimate of a gradient is a mean
+of n reports, with a variance of m(ε)/n, where m(ε) is the mean square of what a report stands for. So n devices at ε
+are simulated by n′ < n at the larger ε′ for which m(ε′)/n′ = m(ε)/n. Devices' own variance is then counted too often,
+if anything: n′ of them tell less than n. What this leaves out, a comparison with runs of full size shows (see the
+study ``private-foltr-es``).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.privacy_report import DELTA
+from fedrank.core.trees import Json
+from fedrank.engine.run import run
+from fedrank.engine.settings import from_dict
+from fedrank.metrics.online import REWARDS
+from fedrank.privacy.accounts.shuffle import local_epsilon
+from fedrank.privacy.piecewise import AT_ENDS, LARGEST_EPSILON, Piecewise, best
+from fedrank.ranking.config import FoltrESConfig
+from fedrank.report.statistics import final_values, first_values, t_quantile
+
+#: Rounds and interactions of a message that are tried.
+ROUNDS, INTERACTIONS = (25, 50, 100), (4, 16)
+#: Adam's step size where noise is most of a gradient; chosen on MQ2008, see the study ``private-foltr-es``.
+LEARNING_RATE = 0.004
+#: Fewest devices of a round, and most devices of a population that is simulated as it is.
+LEAST_CLIENTS, SIMULATED = 20, 200_000
+
+
+@dataclass(frozen=True)
+class Need:
+    """What is there, and what is wanted.
+
+    Attributes:
+        devices: Devices there are, each of which takes part in at most ``participations`` rounds.
+        searches: Searches of one device's user a day.
+        epsilon: ε of all that a user does, over all of training.
+        channel: ``"open"``: nobody is trusted; ``"anonymous"``: nobody learns whose a message is, and ε has a δ.
+        delta: δ, used with an anonymous channel.
+        participations: Most rounds of a device.
+        data: Data that is nearest to one's own: a name or a path.
+        fold: Its fold.
+        clicks: Click model of the simulated users.
+        ranker: Name of the ranker.
+        seeds: Runs of each choice, at least 2.
+        seed: The first of them.
+
+    Raises:
+        ConfigError: A number is out of range.
+    """
+
+    devices: int
+    searches: float = 4.0
+    epsilon: float = 1.0
+    channel: str = "open"
+    delta: float = DELTA
+    participations: int = 1
+    data: str = "generated"
+    fold: int = 1
+    clicks: str = "navigational"
+    ranker: str = "linear"
+    seeds: int = 5
+    seed: int = 0
+
+    def __post_init__(self):
+        least = LEAST_CLIENTS * min(ROUNDS)
+        if not least <= self.devices * self.participations or self.devices > 10**12:
+            raise ConfigError(
+                f"devices must be {least:,} to 10¹², for {min(ROUNDS)} rounds of at least {LEAST_CLIENTS}, got "
+                f"{self.devices:,}."
+            )
+        if not 0 < self.searches < math.inf:
+            raise ConfigError(f"searches a day must be above 0, got {self.searches}.")
+        if self.seeds < 2:
+            raise ConfigError(f"seeds must be at least 2, for an interval, got {self.seeds}.")
+        first = self.config(Choice(min(ROUNDS), min(INTERACTIONS), self.clients(min(ROUNDS))))
+        assert first.piecewise is not None  # what a run refuses is refused here
+
+    def clients(self, rounds: int, devices: int | None = None) -> int:
+        """Devices of a round, where all of them are used up in so many rounds."""
+        return (self.devices if devices is None else devices) * self.participations // rounds
+
+    def config(self, choice: Choice, **more: Json) -> FoltrESConfig:
+        """The settings of a run that makes a choice.
+
+        Args:
+            choice: The choice.
+            more: Settings that differ.
+
+        Raises:
+            ConfigError: They do not fit each other.
+        """
+        config = from_dict({
+            "protocol": "foltr-es",
+            "data": self.data,
+            "fold": self.fold,
+            "clicks": self.clicks,
+            "ranker": self.ranker,
+            "rounds": choice.rounds,
+            "clients": choice.clients,
+            "interactions": choice.interactions,
+            "learning_rate": LEARNING_RATE,
+            "population": self.devices,
+            "participations": self.participations,
+            "privacy": {"epsilon_user": self.epsilon, "channel": self.channel, "delta": self.delta},
+            "seed": self.seed,
+            "seeds": self.seeds,
+            "evaluation": {"every": choice.rounds, "baselines": []},
+            **more,
+        }).resolved()  # fmt: skip
+        assert isinstance(config, FoltrESConfig)
+        return config
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How the messages are spread.
+
+    Attributes:
+        rounds: Rounds of the run.
+        interactions: Searches behind a message.
+        clients: Devices of a round.
+    """
+
+    rounds: int
+    interactions: int
+    clients: int
+
+    def days(self, searches: float) -> float:
+        """Days of all rounds, one after another, each as long as a user takes for the searches of a message."""
+        return self.rounds * self.interactions / searches
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """How good the ranker of a choice will be.
+
+    Attributes:
+        choice: The choice.
+        days: How long it takes.
+        epsilon_message: ε of a message, against somebody who knows whose it is.
+        simulated: Devices that were simulated, and the ε of their messages.
+        mean: Expected reward of a search on the training queries after the last round, mean over seeds.
+        low: Lower end of the interval in which one further run lies with 95 % probability.
+        high: Its upper end.
+    """
+
+    choice: Choice
+    days: float
+    epsilon_message: float
+    simulated: tuple[int, float]
+    mean: float
+    low: float
+    high: float
+
+    def as_json(self, need: Need) -> dict[str, Json]:
+        """The prediction with its settings, as the command prints it."""
+        return {
+            "rounds": self.choice.rounds,
+            "clients": self.choice.clients,
+            "interactions": self.choice.interactions,
+            "learning_rate": LEARNING_RATE,
+            "days": self.days,
+            "epsilon_user": need.epsilon,
+            "epsilon_message": self.epsilon_message,
+            "simulated_devices": self.simulated[0],
+            "simulated_epsilon_message": self.simulated[1],
+            "mean": self.mean,
+            "low": self.low,
+            "high": self.high,
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was predicted.
+
+    Attributes:
+        need: What is there, and what is wanted.
+        measure: What is predicted, such as ``"expected MaxRR (navigational)"``.
+        choices: All that were tried, the quickest first.
+        twice: The best of them with twice the devices.
+        without: The best of them without privacy.
+        untrained: The measure before training.
+    """
+
+    need: Need
+    measure: str
+    choices: tuple[Predicted, ...]
+    twice: Predicted
+    without: Predicted
+    untrained: float
+
+    @property
+    def best(self) -> Predicted:
+        """The choice with the best mean."""
+        return max(self.choices, key=lambda one: one.mean)
+
+
+def second_moment(epsilon: float) -> float:
+    """m(ε): mean square of what a report stands for, in units of the largest difference that is told.
+
+    Args:
+        epsilon: ε of a message.
+    """
+    mechanism = best(epsilon, AT_ENDS)
+    return AT_ENDS * float(mechanism.second_moment(1.0)) + (1 - AT_ENDS) * _mean_second_moment(mechanism)
+
+
+def _mean_second_moment(mechanism: Piecewise) -> float:
+    return mechanism.mean_variance + 1 / 6  # the mean square of a triangular number in [−1, 1]
+
+
+@functools.lru_cache(maxsize=256)
+def equivalent(devices: int, epsilon: float, most: int = SIMULATED) -> tuple[int, float]:
+    """Fewer devices with a larger ε whose mean report has the same variance.
+
+    Args:
+        devices: n, messages altogether.
+        epsilon: ε of a message.
+        most: So many are simulated as they are.
+
+    Returns:
+        n′ ≤ n and ε′ ≥ ε. n′ is above ``most`` where even reports without noise take more.
+    """
+    if devices <= most:
+        return devices, epsilon
+    each = second_moment(epsilon) / devices
+    fewest = max(most, math.ceil(second_moment(LARGEST_EPSILON) / each))
+    if fewest >= devices:
+        return devices, epsilon
+    low, high = epsilon, LARGEST_EPSILON
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if second_moment(middle) <= each * fewest else (middle, high)
+    return fewest, high
+
+
+def choices(need: Need) -> list[Choice]:
+    """What is tried: numbers of rounds for which there are devices, and interactions of a message; quickest first."""
+    found = [
+        Choice(rounds, interactions, need.clients(rounds))
+        for rounds in ROUNDS
+        for interactions in INTERACTIONS
+        if need.clients(rounds) >= LEAST_CLIENTS
+    ]
+    return sorted(found, key=lambda one: (one.days(need.searches), one.rounds))
+
+
+def epsilon_message(need: Need, choice: Choice) -> float:
+    """ε of one message, against somebody who knows whose it is."""
+    each = need.epsilon / need.participations
+    if need.channel == "open":
+        return each
+    return local_epsilon(each, choice.clients, need.delta / need.participations, AT_ENDS)
+
+
+def predicted(
+    need: Need, choice: Choice, private: bool = True, hear: Callable[[str], None] = lambda said: None
+) -> tuple[Predicted, float]:
+    """Simulate a choice.
+
+    Args:
+        need: What is there.
+        choice: How it is used.
+        private: With the promise; else without any privacy, on at most as many devices as are simulated as they are.
+        hear: Hears what is done.
+
+    Returns:
+        The prediction, and the measure before training.
+    """
+    one = epsilon_message(need, choice)
+    messages = choice.rounds * choice.clients
+    if private:
+        number, epsilon = equivalent(messages, one)
+        privacy: Mapping[str, Json] = {"epsilon_user": epsilon}
+    else:
+        number, epsilon = min(messages, SIMULATED), math.inf
+        privacy = {"p": 1.0}
+    clients = max(1, number // choice.rounds)
+    hear(f"{choice.rounds} rounds of {choice.clients:,} devices, {choice.interactions} searches each")
+    simulated = {
+        "clients": clients,
+        "population": choice.rounds * clients,
+        "participations": 1,
+        "privacy": privacy,
+        "interleaved": True,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        made = run(need.config(choice, **simulated), Path(folder) / "run")
+        metrics = pl.read_parquet(made / "metrics.parquet")
+    measure, days = measure_of(need), choice.days(need.searches)
+    interval = prediction_interval(list(final_values(metrics, "train", measure).values()))
+    before = prediction_interval(list(first_values(metrics, "train", measure).values()))[0]
+    return Predicted(choice, days, one, (choice.rounds * clients, epsilon), *interval), before
+
+
+def measure_of(need: Need) -> str:
+    """What is predicted: the exact mean reward of a search."""
+    return f"expected {REWARDS.get('MaxRR')(10).name} ({need.clicks})"
+
+
+def prediction_interval(values: list[float], level: float = 0.95) -> tuple[float, float, float]:
+    """Mean of some independent values, and where one further value lies with a probability, if they are normal.
+
+    Args:
+        values: At least two.
+        level: The probability.
+
+    Returns:
+        Mean, lower end, upper end: the mean ± t·s·√(1 + 1/n).
+    """
+    n, mean = len(values), math.fsum(values) / len(values)
+    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+    half = t_quantile(n - 1, level) * spread * math.sqrt(1 + 1 / n)
+    return mean, mean - half, mean + half
+
+
+def plan(need: Need, hear: Callable[[str], None] = lambda said: None) -> Plan:
+    """Simulate all choices, the best of them with twice the devices, and without privacy.
+
+    Args:
+        need: What is there, and what is wanted.
+        hear: Hears what is done, one line a simulation.
+
+    Raises:
+        FedrankError: The data is not there, or the settings do not fit.
+    """
+    found = [predicted(need, choice, hear=hear) for choice in choices(need)]
+    winner = max((one for one, _ in found), key=lambda one: one.mean).choice
+    double = Choice(winner.rounds, winner.interactions, 2 * winner.clients)
+    twice, _ = predicted(need, double, hear=hear)
+    without, _ = predicted(need, winner, private=False, hear=hear)
+    return Plan(need, measure_of(need), tuple(one for one, _ in found), twice, without, found[0][1])
+
+
+def rows(made: Plan) -> Iterator[tuple[str, Predicted]]:
+    """All predictions with what each is called, in the order of a table."""
+    for one in made.choices:
+        yield "best" if one is made.best else "", one
+    yield "twice the devices", made.twice
+    yield "no privacy", made.without
+
+
+def command_of(made: Plan) -> str:
+    """The command that simulates the best choice at full size."""
+    need, choice = made.need, made.best.choice
+    said = {
+        "--data": need.data,
+        "--fold": need.fold,
+        "--clicks": need.clicks,
+        "--ranker": need.ranker,
+        "--population": need.devices,
+        "--participations": need.participations,
+        "--rounds": choice.rounds,
+        "--clients": choice.clients,
+        "--interactions": choice.interactions,
+        "--learning-rate": LEARNING_RATE,
+        "--privacy.epsilon-user": need.epsilon,
+        "--privacy.channel": need.channel,
+    }
+    defaults = {"--data": "generated", "--fold": 1, "--clicks": "navigational", "--ranker": "linear"}
+    defaults |= {"--participations": 1, "--privacy.channel": "open"}
+    flags = [f"{flag} {value}" for flag, value in said.items() if defaults.get(flag) != value]
+    return f"fedrank run foltr-es {' '.join(flags)}"

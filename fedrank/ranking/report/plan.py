@@ -1,0 +1,92 @@
+"""The page of a plan: how good a ranker the devices make, how long it takes, and what more of them would give."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from fedrank.ranking.plan import Plan, command_of, rows
+from fedrank.report.figures import Level, levels_figure
+from fedrank.report.findings import write_findings_page
+from fedrank.report.opening import Number, Opening
+from fedrank.report.tables import Column, Table
+
+_CHART = "plan"
+
+
+def opening(made: Plan) -> Opening:
+    """Title, sentence and numbers of the page."""
+    need, best = made.need, made.best
+    share = best.mean / made.without.mean
+    trust = "nobody is trusted" if need.channel == "open" else "nobody learns whose a message is"
+    sentence = (
+        f"In {best.days:,.0f} days {need.devices:,} devices train a ranker whose {made.measure} is {best.mean:.4f}, "
+        f"{100 * share:.1f} % of what it is without privacy, as simulated on {need.data}; {trust}."
+    )
+    numbers = (
+        Number(made.measure, f"{best.mean:.4f}", f"95 % of runs: {best.low:.4f} to {best.high:.4f}"),
+        Number("Days", f"{best.days:,.0f}", f"{best.choice.rounds} rounds of {best.choice.clients:,} devices"),
+        Number("Searches behind a message", f"{best.choice.interactions}", f"{need.searches:g} searches a day"),
+        Number("With twice the devices", f"{made.twice.mean:.4f}", f"{made.twice.low:.4f} to {made.twice.high:.4f}"),
+    )
+    said = f"before training: {made.untrained:.4f}; " + "; ".join(
+        f"{_name(name, one)}: {one.mean:.4f}" for name, one in rows(made)
+    )
+    return Opening(f"A plan for ε = {need.epsilon:g} of a user's whole life", sentence, numbers, _CHART, said)
+
+
+def _name(name: str, one: Any) -> str:
+    c = one.choice
+    what = f"{one.days:,.0f} days: {c.rounds} × {c.clients:,} devices, {c.interactions} searches"
+    return f"{what} ({name})" if name == "best" else name or what
+
+
+def chart(made: Plan) -> Any:
+    """The quality of every choice, with the interval of one further run."""
+    levels = [Level(_name(name, one), one.mean, one.low, one.high, name != "no privacy") for name, one in rows(made)]
+    said = [f"{made.measure}, last round", "95 % intervals of one further run"]
+    return levels_figure(levels, "What the ranker will be worth", said, digits=4)
+
+
+def table(made: Plan) -> Table:
+    """The table of the page: a row for each choice."""
+    columns = (
+        Column("name", ""),
+        Column("days", "days", numeric=True, digits=0),
+        Column("rounds", "rounds", numeric=True),
+        Column("clients", "devices a round", numeric=True),
+        Column("interactions", "searches a message", numeric=True),
+        Column("epsilon_message", "ε of a message", numeric=True, digits=3),
+        Column("mean", made.measure, numeric=True, digits=4),
+        Column("low", "low", numeric=True, digits=4),
+        Column("high", "high", numeric=True, digits=4),
+        Column("simulated_devices", "devices simulated", numeric=True),
+    )
+    found = tuple({"name": name, **one.as_json(made.need)} for name, one in rows(made))
+    notes = (
+        "Low and high: where one further run lies with 95 % probability.",
+        "More devices than are simulated are stood for by fewer with a larger ε and the same noise.",
+    )
+    return Table("What was simulated", columns, found, notes)
+
+
+def write_page(made: Plan, file: str | os.PathLike[str]) -> Path:
+    """Write the page.
+
+    Args:
+        made: The plan.
+        file: Where.
+
+    Returns:
+        The file.
+    """
+    need = made.need
+    about = f"fedrank plan · {need.devices:,} devices, {need.searches:g} searches a day, ε = {need.epsilon:g}"
+    caveats = (f"Simulated users, {need.data}", "Other data learns faster or slower")
+    words = [
+        f"Rounds follow each other, each as long as a user takes for the searches of a message: {made.best.days:,.0f} "
+        "days if no device is ever offline.",
+        f"At full size: {command_of(made)}",
+    ]
+    return write_findings_page(file, opening(made), about, caveats, chart(made), table(made), words, "fedrank plan")

@@ -1,0 +1,121 @@
+"""Plans: closed forms of what is tried and simulated, and a small plan from end to end."""
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+
+from fedrank.cli.main import call
+from fedrank.core.errors import ConfigError
+from fedrank.privacy.accounts.shuffle import shuffled_epsilon
+from fedrank.privacy.piecewise import AT_ENDS, best
+from fedrank.ranking import plan as planning
+from fedrank.ranking.config import FoltrESConfig
+from fedrank.ranking.plan import Choice, Need
+
+
+def test_choices_use_every_device_once_and_days_are_those_of_their_searches():
+    need = Need(devices=100_000, searches=8.0)
+    found = planning.choices(need)
+    assert {(one.rounds, one.interactions) for one in found} == {(r, b) for r in (25, 50, 100) for b in (4, 16)}
+    assert all(one.rounds * one.clients == 100_000 for one in found)
+    assert Choice(50, 16, 2000).days(8.0) == 100.0
+    assert [one.days(8.0) for one in found] == sorted(one.days(8.0) for one in found)
+    few = planning.choices(Need(devices=1000))
+    assert {one.rounds for one in few} == {25, 50}  # 100 rounds would have 10 devices
+    twice = planning.choices(Need(devices=1000, participations=2))
+    assert {one.rounds * one.clients for one in twice} == {2000}
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.25, 1.0, 4.0])
+def test_fewer_devices_with_a_larger_epsilon_have_the_same_noise(epsilon):
+    """The variance of a mean of reports about differences of which nine in ten are at an end, drawn here."""
+    n = 10_000_000
+    fewer, larger = planning.equivalent(n, epsilon, most=100_000)
+    assert 100_000 <= fewer < n and larger > epsilon
+
+    def noise(devices, one):
+        mechanism, random = best(one, AT_ENDS), np.random.default_rng(0)
+        d = np.where(
+            random.random(200_000) < AT_ENDS, random.choice([-1.0, 1.0], 200_000), random.triangular(-1, 0, 1, 200_000)
+        )
+        return float(np.mean(mechanism.second_moment(d))) / devices
+
+    assert noise(fewer, larger) == pytest.approx(noise(n, epsilon), rel=0.01)
+
+
+def test_few_devices_are_simulated_as_they_are():
+    assert planning.equivalent(50_000, 1.0) == (50_000, 1.0)
+    assert planning.equivalent(300_000, 16.0, most=200_000) == (300_000, 16.0)  # hardly any noise to make larger
+
+
+def test_an_anonymous_channel_gives_a_message_the_epsilon_that_is_left_among_the_others():
+    need = Need(devices=50_000, channel="anonymous", delta=1e-6)
+    choice = Choice(25, 16, 2000)
+    one = planning.epsilon_message(need, choice)
+    assert one > 3 and shuffled_epsilon(best(one, AT_ENDS), 2000, 1e-6) <= 1.0
+    assert planning.epsilon_message(dataclasses.replace(need, channel="open"), choice) == 1.0
+    assert planning.epsilon_message(Need(devices=50_000, participations=4), choice) == 0.25
+
+
+def test_an_interval_of_one_further_run_holds_it_as_often_as_said():
+    random = np.random.default_rng(0)
+    hits = 0
+    for _ in range(4000):
+        *values, further = random.normal(size=6).tolist()
+        _, low, high = planning.prediction_interval(values)
+        hits += low <= further <= high
+    assert abs(hits / 4000 - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 4000)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"devices": 100}, "devices must be 500 to"),
+        ({"devices": 10**13}, "devices must be 500 to"),
+        ({"devices": 10_000, "searches": 0.0}, "searches"),
+        ({"devices": 10_000, "seeds": 1}, "seeds"),
+        ({"devices": 10_000, "epsilon": 1e-9}, "epsilon"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(settings, says):
+    with pytest.raises(ConfigError, match=says):
+        Need(**settings)
+
+
+def test_a_plan_from_end_to_end(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(planning, "ROUNDS", (2,))
+    monkeypatch.setattr(planning, "INTERACTIONS", (2,))
+    page = tmp_path / "plan.html"
+    assert call(["plan", "--devices", "120", "--seeds", "2", "--json", "--quiet", "--out", str(page)]) == 0
+    printed = capsys.readouterr()
+    made = json.loads(printed.out)
+    assert not printed.err
+    assert [one["name"] for one in made["predictions"]] == ["best", "twice the devices", "no privacy"]
+    for one in made["predictions"]:
+        assert one["low"] <= one["mean"] <= one["high"] and one["days"] == one["rounds"] * 2 / 4
+    assert [one["clients"] for one in made["predictions"]] == [60, 120, 60]
+    assert 0 < made["untrained"] < 1 and "ε = 1" in page.read_text(encoding="utf-8")
+
+
+def test_the_command_of_a_plan_makes_the_run_that_was_simulated():
+    need = Need(devices=50_000, epsilon=2.0, channel="anonymous", clicks="perfect", participations=2)
+    one = planning.Predicted(Choice(25, 16, 4000), 100.0, 1.0, (100_000, 1.0), 0.5, 0.4, 0.6)
+    made = planning.Plan(need, "expected MaxRR (perfect)", (one,), one, one, 0.1)
+    flags = planning.command_of(made).split()[3:]
+    given = dict(zip(flags[::2], flags[1::2], strict=True))
+    config = need.config(one.choice)
+    values = {
+        "--clicks": config.clicks, "--population": config.population, "--participations": config.participations,
+        "--rounds": config.rounds, "--clients": config.clients, "--interactions": config.interactions,
+        "--learning-rate": config.learning_rate, "--privacy.epsilon-user": config.privacy.epsilon_user,
+        "--privacy.channel": config.privacy.channel,
+    }  # fmt: skip
+    assert given == {name: str(value) for name, value in values.items()}
+
+
+def test_the_settings_of_a_plan_are_those_that_a_run_takes():
+    config = Need(devices=50_000, epsilon=2.0).config(Choice(25, 16, 2000))
+    assert isinstance(config, FoltrESConfig) and config.epsilon_message == 2.0 and config.interleaved

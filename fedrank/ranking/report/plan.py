@@ -15,7 +15,7 @@ from fedrank.report.tables import Column, Table
 _CHART = "plan"
 
 
-def opening(made: Plan) -> Opening:
+def plan_opening(made: Plan) -> Opening:
     """Title, sentence and numbers of the page."""
     need, best = made.need, made.best
     share = best.mean / made.without.mean
@@ -89,4 +89,4 @@ def write_page(made: Plan, file: str | os.PathLike[str]) -> Path:
         "days if no device is ever offline.",
         f"At full size: {command_of(made)}",
     ]
-    return write_findings_page(file, opening(made), about, caveats, chart(made), table(made), words, "fedrank plan")
+    return write_findings_page(file, plan_opening(made), about, caveats, chart(made), table(made), words, "fedrank plan")

@@ -192,7 +192,7 @@ def test_a_study_may_be_computed_by_a_function_of_ones_own(paper, tmp_path, monk
 
 
 def test_the_papers_that_come_with_it_are_in_order():
-    assert set(papers()) == {"foltr-es", "foltr-study", "mab-fl", "cs-f-ltr", "fedslate"}
+    assert set(papers()) == {"foltr-es", "foltr-study", "mab-fl", "cs-f-ltr", "fedslate", "private-foltr-es"}
     for name in papers():
         paper = read_paper(name)
         plans = {study.name: planned(study) for study in paper.studies if not study.program}

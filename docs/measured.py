@@ -40,7 +40,7 @@ def _demo(folder: Path, shown: dict[str, Any]) -> dict[str, str]:
     test = _final(shown, "test", "nDCG@10")
     ledger = [json.loads(line) for line in (folder / "ledger.jsonl").read_text(encoding="utf-8").splitlines()]
     size = {entry["sender"]: entry["bytes_each"] for entry in ledger}
-    promises = {(p["unit"], p["basis"]): p["epsilon"] for p in shown["privacy"]["promises"]}
+    (epsilon,) = (p["epsilon"] for p in shown["privacy"]["promises"] if p["unit"] == "user")
     learnt, gain = test["ranker"]["mean"], test["gain"]["mean"]
     return {
         "learnt": f"{learnt:.3f}",
@@ -49,8 +49,7 @@ def _demo(folder: Path, shown: dict[str, Any]) -> dict[str, str]:
         "labels": f"{test['baseline']:.3f}",
         "up": f"{size['parties']:,}",
         "down": f"{size['server']:,}",
-        "epsilon": f"{promises['interaction', 'a single release']:.1f}",
-        "user": f"{promises['user', 'basic composition']:,.0f}",
+        "user": f"{epsilon:.3g}",
     }
 
 

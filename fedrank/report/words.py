@@ -67,9 +67,12 @@ def ledger_words(run: Run) -> list[str]:
     one, many = describe.party(run)
     out = []
     lines = flows(run.ledger)
+    fewer = run.setting("population") is not None  # of all that there are, some take part in a round
     for flow in lines:
         named = f"{describe.size(flow.bytes_each)} (message {flow.message})"
-        who = f"each {one} sent the server" if flow.sender == "parties" else f"the server sent each {one}"
+        some = f"{describe.number(round(flow.parties))} of the {many}" if fewer else f"each {one}"
+        who = f"{some} sent the server" if flow.sender == "parties" else f"the server sent {some}"
+        named = f"{named} each" if fewer else named
         repeats = "once" if flow.rounds == 1 else f"in each of {flow.rounds:,} rounds"
         out.append(f"Exchange “{flow.exchange}”: {who} {named}, {repeats}.")
     up, down = run.ledger.bytes_from("parties"), run.ledger.bytes_from("server")

@@ -89,4 +89,5 @@ def write_page(made: Plan, file: str | os.PathLike[str]) -> Path:
         "days if no device is ever offline.",
         f"At full size: {command_of(made)}",
     ]
-    return write_findings_page(file, plan_opening(made), about, caveats, chart(made), table(made), words, "fedrank plan")
+    top, command = plan_opening(made), "fedrank plan"
+    return write_findings_page(file, top, about, caveats, chart(made), table(made), words, command)

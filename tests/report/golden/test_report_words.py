@@ -21,6 +21,14 @@ def test_the_ledger_in_words(tmp_path):
     ]
 
 
+def test_of_a_population_only_some_take_part_in_a_round(tmp_path):
+    folder = make_run(tmp_path / "run")
+    config = (folder / "config.toml").read_text(encoding="utf-8")
+    (folder / "config.toml").write_text(f"population = 1000\n{config}", encoding="utf-8")
+    said = ledger_words(load(folder))
+    assert "10 of the devices sent the server 9 bytes (message Reply) each, in each of 6 rounds." in said[1]
+
+
 def test_privacy_in_words(tmp_path):
     # ε of an interaction: log(0.5 · 10 / 0.5) = log 10, odds change by 10; four interactions; six rounds.
     said, trust, attacked = privacy_words(load(make_run(tmp_path / "run", p=0.5)))

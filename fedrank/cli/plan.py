@@ -14,7 +14,7 @@ from fedrank.core.privacy_report import DELTA
 
 def plan(
     *,
-    devices: int,
+    devices: int = 100_000,
     searches: float = 4.0,
     epsilon: float = 1.0,
     channel: Literal["open", "anonymous"] = "open",

@@ -100,20 +100,24 @@ def mechanisms(
         return
 
     from rich.console import Console
-    from rich.table import Table
 
-    shown = Table(
-        "ε",
-        "mechanism",
-        *("at 0", "mean", "worst"),
-        title="variance of the difference of two rankers, in [−1, 1]",
-        caption="At 0: where both are worth the same. The smaller, the fewer devices the same gradient takes.",
-    )
+    from fedrank.cli.terminal import table as small_table
+
+    numbers = ("at 0", "mean", "worst", "clipped")
+    title = "variance of the difference of two rankers, in [−1, 1]"
+    shown = small_table("ε", "mechanism", *numbers, numbers=numbers, title=title)
     for one, found in rows.items():
         for i, row in enumerate(found):
-            numbers = (f"{value:.4g}" for value in (row.at_zero, row.mean, row.worst))
-            shown.add_row("" if i else f"{one:g}", row.name, *numbers, end_section=i == len(found) - 1)
-    Console().print(shown)
+            variances = (row.at_zero, row.mean, row.worst, row.clipped)
+            cells = ("–" if value is None else f"{value:.3g}" for value in variances)
+            shown.add_row("" if i else f"{one:g}", row.name, *cells, end_section=i == len(found) - 1)
+    console = Console()
+    console.print(shown)
+    console.print(
+        "The smaller, the fewer devices the same gradient takes. At 0: where both rankers are worth the same. Clipped: "
+        "the mean where nine in ten differences are at an end of the range, as with privacy.clip.",
+        highlight=False,
+    )
 
 
 @app.command

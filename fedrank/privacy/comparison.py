@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from fedrank.core.errors import ConfigError
-from fedrank.privacy.piecewise import Piecewise, best
+from fedrank.privacy.piecewise import AT_ENDS, Piecewise, best
 from fedrank.privacy.randomised_response import probability
 
 
@@ -28,6 +28,8 @@ class Compared:
         at_zero: Variance of the estimate of d where d = 0.
         mean: Its mean where d is the difference of two independent rewards, uniform over the values.
         worst: The largest variance of all d.
+        clipped: The mean where nine in ten differences are at an end of a range that was cut to a part of it, in units
+            of that range; None: single interactions are privatised, and nothing can be cut.
         nbytes: Bytes of the payload beside the seed.
     """
 
@@ -35,6 +37,7 @@ class Compared:
     at_zero: float
     mean: float
     worst: float
+    clipped: float | None
     nbytes: int
 
 
@@ -54,22 +57,25 @@ def compared(epsilon: float, interactions: int, values: Sequence[float] | Float[
     """
     if interactions < 2 or interactions % 2:
         raise ConfigError(f"interactions of a message must be even and at least 2, got {interactions}.")
-    one_bit, chosen = Piecewise(epsilon), best(epsilon)
+    one_bit, chosen, clipped = Piecewise(epsilon), best(epsilon), best(epsilon, AT_ENDS)
+    names = {chosen: f"piecewise, best of its family ({chosen.reports} reports)"}
+    if clipped != one_bit:
+        names.setdefault(clipped, f"piecewise, best where clipped ({clipped.reports} reports)")
+    names.setdefault(one_bit, "one bit (Duchi)")
     rows = [
         Compared(
-            f"piecewise, best of its family ({chosen.reports} reports)",
-            float(chosen.variance(0.0)),
-            chosen.mean_variance,
-            chosen.worst_variance,
+            name,
+            float(one.variance(0.0)),
+            one.mean_variance,
+            one.worst_variance,
+            AT_ENDS * float(one.variance(1.0)) + (1 - AT_ENDS) * one.mean_variance,
             1,
         )
+        for one, name in names.items()
     ]
-    if chosen.reports > 2:
-        at_zero = float(one_bit.variance(0.0))
-        rows.append(Compared("one bit (Duchi)", at_zero, one_bit.mean_variance, one_bit.worst_variance, 1))
     # Laplace noise: d changes by up to 2; two sums, of 0 to 1 each, change by 2 together, and their noise adds up.
     rows += [
-        Compared(name, variance, variance, variance, nbytes)
+        Compared(name, variance, variance, variance, variance, nbytes)
         for name, variance, nbytes in (
             ("Laplace noise on the difference", 8 / epsilon**2, 4),
             ("Laplace noise on both sums", 16 / epsilon**2, 8),
@@ -93,5 +99,6 @@ def _randomised_response(epsilon: float, interactions: int, values: Float[np.nda
         float(at_zero),
         float(at_zero),
         float(4 / interactions * each.max()),
+        None,
         4,
     )

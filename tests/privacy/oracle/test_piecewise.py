@@ -225,5 +225,9 @@ def test_at_equal_epsilon_the_whole_message_is_cheaper_than_its_parts():
     rows = {row.name.split(" (")[0].split(",")[0]: row for row in compared(1.0, 4, np.linspace(0, 1, 11))}
     assert rows["piecewise"].mean < rows["one bit"].mean < rows["Laplace noise on the difference"].mean
     assert rows["randomised response on each of 4 interactions"].mean > 5 * rows["one bit"].mean
+    # Clipped: one bit has the second moment s² everywhere; a triangular difference has the mean square 1/6.
+    s = (np.e + 1) / (np.e - 1)
+    assert rows["one bit"].clipped == pytest.approx(0.9 * (s**2 - 1) + 0.1 * (s**2 - 1 / 6), rel=1e-6)
+    assert rows["one bit"].clipped < rows["piecewise"].clipped
     with pytest.raises(ConfigError, match="even"):
         compared(1.0, 3, [0.0, 1.0])

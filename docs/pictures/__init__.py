@@ -76,6 +76,7 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "house": house.svg,
     "model-file": diagrams.model_file,
     "noise-and-gain": measured.noise_and_gain,
+    "private-ways": measured.private_ways,
     "observers": diagrams.observers,
     "perturbation": diagrams.perturbation,
     "result-hospitals": lambda: measured.result(

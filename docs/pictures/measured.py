@@ -79,6 +79,21 @@ def noise_and_gain() -> Any:
     )
 
 
+def private_ways() -> Any:
+    """What is learnt at one promise for a user's life, by how it is done."""
+    _, *rows = table("explanation/privacy.md", "| at ε = 1 of a user's life")
+    levels = []
+    for name, cell in rows:
+        value, *half = (float(number) for number in re.findall(r"\d\.\d+", cell))
+        ends = (value - half[0], value + half[0]) if half else (None, None)
+        levels.append(Level(name.removeprefix("… "), value, *ends, "no privacy" not in name and "labels" not in name))
+    return levels_figure(
+        levels,
+        "What 200,000 devices teach a ranker at ε = 1 of a user’s whole life",
+        ["Expected MaxRR on training queries; MQ2008, five seeds, 95 % intervals"],
+    )
+
+
 def dots(rows: Sequence[dict[str, Any]], order: Sequence[str], title: str, ends: tuple[float, float], ours: str) -> Any:
     """Numbers of very different size on a logarithmic scale, a dot each with what it is.
 

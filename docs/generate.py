@@ -369,12 +369,32 @@ def api(name: str) -> str:
     return f"{name}\n{line}\n\n.. automodule:: {name}\n   :members:\n"
 
 
+def promises() -> str:
+    """What every protocol promises about privacy, with its defaults and in its private modes."""
+    from fedrank.engine.promises import all_promised
+
+    rows, silent = [], []
+    for one in all_promised():
+        first = one.first
+        if first is None and one.mode.name == "defaults" and not method(one.protocol).modes:
+            silent.append(one.protocol)
+            continue
+        epsilon = "none" if first is None else f"{first.epsilon:,.3g}"
+        delta = "–" if first is None or not first.delta else f"{first.delta:.0e}"
+        unit = "–" if first is None else str(first.unit)
+        trust = "everybody" if first is None else one.report.trust
+        rows.append((f"`{one.protocol}`", one.mode.name, epsilon, delta, unit, trust, one.mode.cost or "–"))
+    head = ("protocol", "mode", "ε over a run", "δ", "of a", "trusted", "cost in quality")
+    return f"{_table(head, rows)}\nNothing is promised by {', '.join(f'`{name}`' for name in silent)}.\n"
+
+
 PARTS = {
     "configuration": configuration,
     "hub": hub,
     "commands": commands,
     "catalogue": catalogue,
     "messages": messages,
+    "promises": promises,
     "errors": exceptions,
     "vectors": vectors,
 }

@@ -67,7 +67,7 @@ def plan(
         seeds=seeds,
         seed=seed,
     )
-    number = len(planning.choices(need)) + 2
+    number = len(planning.choices(need)) + 3
 
     def hear(said: str) -> None:
         nonlocal number
@@ -104,7 +104,7 @@ def _print(made, out: Path | None) -> None:
     )  # fmt: skip
     for name, one in rows(made):
         c = one.choice
-        if name == "twice the devices":
+        if name == "best, other seeds":
             shown.add_section()
         cells = (f"{one.days:,.0f}", f"{c.rounds}", f"{c.clients:,}", f"{c.interactions}", f"{one.mean:.4f}")
         shown.add_row(*cells, f"{one.low:.4f} to {one.high:.4f}", name)

@@ -48,7 +48,7 @@ class Agreement:
     reward: str = setting("MaxRR", "Metric of an interaction's clicks that is maximised: MaxRR, DCG, nDCG or MeanRR.")
     reward_values: int | None = setting(None, "Round the reward to so many values.")
     depth: int = setting(10, "Ranks that are shown and looked at.")
-    interactions: int = setting(4, "B, interactions in a message; even.")
+    interactions: int = setting(4, "B, interactions in a message; even unless interleaved.")
     sigma: float = setting(0.01, "σ, standard deviation of the perturbation.")
     mechanism: Literal["randomised-response", "laplace", "piecewise"] = setting(
         "randomised-response",
@@ -134,8 +134,8 @@ class Terms(Agreement):
             )
         if self.mechanism != "piecewise" and (self.inside, self.outside) != (0, 0):
             raise ConfigError(f"inside and outside mean nothing with the mechanism {self.mechanism!r}; leave them 0.")
-        if not 0 < self.clip <= 1 or (self.clip < 1 and self.mechanism != "piecewise"):
-            raise ConfigError(f"clip must be in (0, 1], and 1 with other mechanisms than piecewise; got {self.clip}.")
+        if not 1e-6 <= self.clip <= 1 or (self.clip < 1 and self.mechanism != "piecewise"):
+            raise ConfigError(f"clip must be in 1e-6..1, and 1 with other mechanisms than piecewise; got {self.clip}.")
         if self.interleaved and self.mechanism != "piecewise":
             raise ConfigError(
                 "interleaved lists tell of each interaction twice, once for each ranker; they need the mechanism "

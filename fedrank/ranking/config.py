@@ -16,7 +16,7 @@ from fedrank.engine import config as engine
 from fedrank.engine.config import RunConfig
 from fedrank.privacy.accounts.piecewise import Anonymity
 from fedrank.privacy.accounts.shuffle import local_epsilon
-from fedrank.privacy.piecewise import AT_ENDS, Piecewise, best
+from fedrank.privacy.piecewise import AT_ENDS, SMALL_CLIP, Piecewise, best
 from fedrank.privacy.randomised_response import probability
 from fedrank.ranking.on_device.reply import CLIP
 
@@ -342,9 +342,16 @@ class FoltrESConfig(DefendedConfig):
                 "privacy.channel = 'anonymous' counts on all messages of a round to come in it: set devices.dropout "
                 f"and devices.late to 0, got {self.devices.dropout} and {self.devices.late}."
             )
+        if privacy.channel == "anonymous" and self.attack.share:
+            raise ConfigError(
+                "privacy.channel = 'anonymous' counts on all messages of a round to be honest: attackers know their "
+                f"own. Set attack.share to 0, got {self.attack.share}."
+            )
         interleaved = self.interleaved
         if interleaved is None:
             interleaved = privacy.mechanism == "piecewise" and self.antithetic
+        if interleaved and self.as_published:
+            raise ConfigError("as_published shows one ranker's list at a time; set interleaved = false.")
         if interleaved and privacy.mechanism != "piecewise" and privacy.probability(2) != 1:
             raise ConfigError(
                 "interleaved lists tell of each interaction twice, once for each ranker; they need one number a "
@@ -388,7 +395,7 @@ class FoltrESConfig(DefendedConfig):
     @property
     def _at_ends(self) -> float:
         """Part of the differences that are at an end of the range, for the choice of a mechanism."""
-        return 0.0 if self.privacy.clip == 1 else AT_ENDS
+        return AT_ENDS if (self.privacy.clip or 1.0) <= SMALL_CLIP else 0.0
 
     @property
     def anonymity(self) -> Anonymity | None:

@@ -52,6 +52,15 @@ class RankingServer(ServerSide):
         home.model(model, self.config.seed)
 
 
+def _refuse_channel(config: RankingConfig) -> None:
+    """Refuse a promise that rests on a channel which a deployment does not have."""
+    if isinstance(config, FoltrESConfig) and config.privacy.channel != "open":
+        raise ConfigError(
+            "privacy.channel = 'anonymous' can be simulated only: here a server knows which node or device sent what. "
+            "Set privacy.channel to 'open'."
+        )
+
+
 def ranking_server(config: RankingConfig, n_features: int = 0) -> RankingServer:
     """The server's side of a run.
 
@@ -63,6 +72,7 @@ def ranking_server(config: RankingConfig, n_features: int = 0) -> RankingServer:
     Raises:
         FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
     """
+    _refuse_channel(config)
     if n_features == 0:
         return RankingServer(config, build(config), measured=True)
     document = np.zeros((1, n_features), np.float32)
@@ -78,6 +88,7 @@ def ranking_node(config: RankingConfig, settings: NodeSettings) -> HeldParties:
             than parties.
         DataError: The data is not there or cannot be used.
     """
+    _refuse_channel(config)
     folder = settings.data_folder or None
     if not settings.data and not is_known(config.data, config.task):
         raise ConfigError(
@@ -108,6 +119,7 @@ def device_terms(config: RankingConfig) -> dict[str, Json]:
             f"the gateway's devices speak foltr-es with antithetic halves; they cannot answer for {config.protocol!r}."
         )
     config = config.resolved()
+    _refuse_channel(config)
     privacy, piecewise = config.privacy, config.piecewise
     noisy = privacy.mechanism in ("laplace", "gaussian")
     metric = REWARDS.get(config.reward)(DEPTH)

@@ -41,9 +41,15 @@ FOLTR_ES = Method(
     file="fedrank/ranking/foltr_es.py",
     citation="kharitonov2019foltr",
     modes=(
-        PrivacyMode("a user's life", {**_LIFE, "privacy": {"epsilon_user": 1.0}}),
         PrivacyMode(
-            "a user's life, anonymous channel", {**_LIFE, "privacy": {"epsilon_user": 1.0, "channel": "anonymous"}}
+            "a user's life",
+            {**_LIFE, "privacy": {"epsilon_user": 1.0}},
+            "expected MaxRR 1.0 % below the same without privacy, 0.4 % above the defaults at p = 1 (MQ2008)",
+        ),
+        PrivacyMode(
+            "a user's life, anonymous channel",
+            {**_LIFE, "population": 100_000, "clients": 1000, "privacy": {"epsilon_user": 1.0, "channel": "anonymous"}},
+            "with half the devices 0.3 % below the same without privacy (MQ2008)",
         ),
         PrivacyMode("noise on the sums of rewards", {"privacy": {"mechanism": "laplace", "epsilon_interaction": 1.0}}),
     ),

@@ -14,8 +14,10 @@ study ``private-foltr-es``).
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
+import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,8 +31,9 @@ from fedrank.core.trees import Json
 from fedrank.engine.run import run
 from fedrank.engine.settings import from_dict
 from fedrank.metrics.online import REWARDS
+from fedrank.privacy import piecewise
 from fedrank.privacy.accounts.shuffle import local_epsilon
-from fedrank.privacy.piecewise import AT_ENDS, LARGEST_EPSILON, Piecewise, best
+from fedrank.privacy.piecewise import AT_ENDS, LARGEST_EPSILON, Piecewise
 from fedrank.ranking.config import FoltrESConfig
 from fedrank.report.statistics import final_values, first_values, t_quantile
 
@@ -38,6 +41,8 @@ from fedrank.report.statistics import final_values, first_values, t_quantile
 ROUNDS, INTERACTIONS = (25, 50, 100), (4, 16)
 #: Adam's step size where noise is most of a gradient; chosen on MQ2008, see the study ``private-foltr-es``.
 LEARNING_RATE = 0.004
+#: Most devices that are planned for: their rounds can then have all the devices that a run may have.
+MOST_DEVICES = 10**8
 #: Fewest devices of a round, and most devices of a population that is simulated as it is.
 LEAST_CLIENTS, SIMULATED = 20, 200_000
 
@@ -79,10 +84,14 @@ class Need:
 
     def __post_init__(self):
         least = LEAST_CLIENTS * min(ROUNDS)
-        if not least <= self.devices * self.participations or self.devices > 10**12:
+        if not 1 <= self.participations <= min(ROUNDS):
             raise ConfigError(
-                f"devices must be {least:,} to 10¹², for {min(ROUNDS)} rounds of at least {LEAST_CLIENTS}, got "
-                f"{self.devices:,}."
+                f"participations must be in 1..{min(ROUNDS)}, the fewest rounds tried, got {self.participations}."
+            )
+        if not least <= self.devices * self.participations or self.devices > MOST_DEVICES:
+            raise ConfigError(
+                f"devices must be {least:,} to {MOST_DEVICES:,}, for {min(ROUNDS)} rounds of {LEAST_CLIENTS} or more, "
+                f"got {self.devices:,}."
             )
         if not 0 < self.searches < math.inf:
             raise ConfigError(f"searches a day must be above 0, got {self.searches}.")
@@ -194,22 +203,19 @@ class Plan:
         need: What is there, and what is wanted.
         measure: What is predicted, such as ``"expected MaxRR (navigational)"``.
         choices: All that were tried, the quickest first.
-        twice: The best of them with twice the devices.
-        without: The best of them without privacy.
+        best: The one with the best mean, simulated again on other seeds: the best of several means is too good.
+        twice: The same with twice the devices, on these other seeds.
+        without: The same without privacy, on these other seeds and as many simulated devices.
         untrained: The measure before training.
     """
 
     need: Need
     measure: str
     choices: tuple[Predicted, ...]
+    best: Predicted
     twice: Predicted
     without: Predicted
     untrained: float
-
-    @property
-    def best(self) -> Predicted:
-        """The choice with the best mean."""
-        return max(self.choices, key=lambda one: one.mean)
 
 
 def second_moment(epsilon: float) -> float:
@@ -218,7 +224,7 @@ def second_moment(epsilon: float) -> float:
     Args:
         epsilon: ε of a message.
     """
-    mechanism = best(epsilon, AT_ENDS)
+    mechanism = piecewise.best(epsilon, AT_ENDS)
     return AT_ENDS * float(mechanism.second_moment(1.0)) + (1 - AT_ENDS) * _mean_second_moment(mechanism)
 
 
@@ -278,20 +284,17 @@ def predicted(
     Args:
         need: What is there.
         choice: How it is used.
-        private: With the promise; else without any privacy, on at most as many devices as are simulated as they are.
+        private: With the promise; else without any privacy, with as many simulated devices.
         hear: Hears what is done.
 
     Returns:
         The prediction, and the measure before training.
     """
     one = epsilon_message(need, choice)
-    messages = choice.rounds * choice.clients
-    if private:
-        number, epsilon = equivalent(messages, one)
-        privacy: Mapping[str, Json] = {"epsilon_user": epsilon}
-    else:
-        number, epsilon = min(messages, SIMULATED), math.inf
-        privacy = {"p": 1.0}
+    number, epsilon = equivalent(choice.rounds * choice.clients, one)
+    privacy: Mapping[str, Json] = {"epsilon_user": epsilon}
+    if not private:
+        privacy, epsilon = {"p": 1.0}, math.inf
     clients = max(1, number // choice.rounds)
     hear(f"{choice.rounds} rounds of {choice.clients:,} devices, {choice.interactions} searches each")
     simulated = {
@@ -343,16 +346,18 @@ def plan(need: Need, hear: Callable[[str], None] = lambda said: None) -> Plan:
     """
     found = [predicted(need, choice, hear=hear) for choice in choices(need)]
     winner = max((one for one, _ in found), key=lambda one: one.mean).choice
-    double = Choice(winner.rounds, winner.interactions, 2 * winner.clients)
-    twice, _ = predicted(need, double, hear=hear)
-    without, _ = predicted(need, winner, private=False, hear=hear)
-    return Plan(need, measure_of(need), tuple(one for one, _ in found), twice, without, found[0][1])
+    again = dataclasses.replace(need, seed=need.seed + need.seeds)
+    best, _ = predicted(again, winner, hear=hear)
+    twice, _ = predicted(again, Choice(winner.rounds, winner.interactions, 2 * winner.clients), hear=hear)
+    without, _ = predicted(again, winner, private=False, hear=hear)
+    return Plan(need, measure_of(need), tuple(one for one, _ in found), best, twice, without, found[0][1])
 
 
 def rows(made: Plan) -> Iterator[tuple[str, Predicted]]:
     """All predictions with what each is called, in the order of a table."""
     for one in made.choices:
-        yield "best" if one is made.best else "", one
+        yield "best" if one.choice == made.best.choice else "", one
+    yield "best, other seeds", made.best
     yield "twice the devices", made.twice
     yield "no privacy", made.without
 
@@ -373,8 +378,9 @@ def command_of(made: Plan) -> str:
         "--learning-rate": LEARNING_RATE,
         "--privacy.epsilon-user": need.epsilon,
         "--privacy.channel": need.channel,
+        "--privacy.delta": need.delta,
     }
     defaults = {"--data": "generated", "--fold": 1, "--clicks": "navigational", "--ranker": "linear"}
-    defaults |= {"--participations": 1, "--privacy.channel": "open"}
-    flags = [f"{flag} {value}" for flag, value in said.items() if defaults.get(flag) != value]
+    defaults |= {"--participations": 1, "--privacy.channel": "open", "--privacy.delta": DELTA}
+    flags = [f"{flag} {shlex.quote(str(value))}" for flag, value in said.items() if defaults.get(flag) != value]
     return f"fedrank run foltr-es {' '.join(flags)}"

@@ -90,8 +90,8 @@ def account(
         mechanism="piecewise mechanism",
         trust=trust,
         promises=(*promises, Promise(Unit.USER, user, basis=BASIC)),
-        covers=_COVERS,
-        not_covered=(SEED, *OF_A_RUN),
+        covers=_COVERS if hidden is None else (_HIDDEN, *_COVERS),
+        not_covered=(SEED, *OF_A_RUN) if hidden is None else (MADE_UP, SEED, *OF_A_RUN),
         details={
             "reports": mechanism.reports,
             "window": mechanism.inside,
@@ -137,6 +137,17 @@ _COVERS = (
     "nothing else about them is sent.",
     "Against everybody who reads the messages, the server included, whatever ranker the server sent out.",
     "All that is behind one message, with the ε of a message.",
+)
+
+
+#: What a promise with a δ that rests on an anonymous channel is about, and what it is not.
+_HIDDEN = (
+    "With the ε of a user that has a δ: against everybody who cannot tell whose a message is, where all devices of a "
+    "round get the same ranker. All that follows is about the ε without a δ."
+)
+MADE_UP = (
+    "Messages of a round that an attacker made or knows hide nobody: the ε that has a δ counts on all of them to come "
+    "from devices that follow the protocol."
 )
 
 

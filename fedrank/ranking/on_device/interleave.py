@@ -1,8 +1,9 @@
 """Team drafting: one list made of two rankers' lists, so that the same clicks of the same user judge both.
 
-Radlinski, Kurup and Joachims, "How Does Clickthrough Data Reflect Retrieval Quality?", CIKM 2008, Section 4.1. The two
-rankers take turns in pairs of turns. Who goes first in a pair is tossed; each takes its best document that is not in
-the list yet. Where both want the same document at the start of a pair, the list gets it, and it belongs to both.
+After Radlinski, Kurup and Joachims, "How Does Clickthrough Data Reflect Retrieval Quality?", CIKM 2008, Section 4.1.
+The two rankers take turns in pairs of turns. Who goes first in a pair is tossed; each takes its best document that is
+not in the list yet. In one point this is a variant: where both want the same document at the start of a pair, the list
+gets it, and it belongs to both. There it belongs to who goes first, and a click on it favours one of them by chance.
 
 **Where clicks do not depend on the documents, neither wins.** The documents of a pair are the same whoever goes first,
 so that the other toss gives the same list but for the order within the pair, with the two owners in each other's place.

@@ -76,6 +76,7 @@ def test_an_interval_of_one_further_run_holds_it_as_often_as_said():
         ({"devices": 100}, "devices must be 500 to"),
         ({"devices": 10**13}, "devices must be 500 to"),
         ({"devices": 10_000, "searches": 0.0}, "searches"),
+        ({"devices": 1000, "participations": 50}, "participations"),
         ({"devices": 10_000, "seeds": 1}, "seeds"),
         ({"devices": 10_000, "epsilon": 1e-9}, "epsilon"),
     ],
@@ -93,17 +94,24 @@ def test_a_plan_from_end_to_end(monkeypatch, tmp_path, capsys):
     printed = capsys.readouterr()
     made = json.loads(printed.out)
     assert not printed.err
-    assert [one["name"] for one in made["predictions"]] == ["best", "twice the devices", "no privacy"]
+    assert [one["name"] for one in made["predictions"]] == [
+        "best",
+        "best, other seeds",
+        "twice the devices",
+        "no privacy",
+    ]
+    assert made["predictions"][0]["mean"] != made["predictions"][1]["mean"]
     for one in made["predictions"]:
         assert one["low"] <= one["mean"] <= one["high"] and one["days"] == one["rounds"] * 2 / 4
-    assert [one["clients"] for one in made["predictions"]] == [60, 120, 60]
+    assert [one["clients"] for one in made["predictions"]] == [60, 60, 120, 60]
     assert 0 < made["untrained"] < 1 and "ε = 1" in page.read_text(encoding="utf-8")
 
 
 def test_the_command_of_a_plan_makes_the_run_that_was_simulated():
-    need = Need(devices=50_000, epsilon=2.0, channel="anonymous", clicks="perfect", participations=2)
+    more = {"channel": "anonymous", "clicks": "perfect", "participations": 2, "delta": 1e-9}
+    need = Need(devices=50_000, epsilon=2.0, **more)
     one = planning.Predicted(Choice(25, 16, 4000), 100.0, 1.0, (100_000, 1.0), 0.5, 0.4, 0.6)
-    made = planning.Plan(need, "expected MaxRR (perfect)", (one,), one, one, 0.1)
+    made = planning.Plan(need, "expected MaxRR (perfect)", (one,), one, one, one, 0.1)
     flags = planning.command_of(made).split()[3:]
     given = dict(zip(flags[::2], flags[1::2], strict=True))
     config = need.config(one.choice)
@@ -111,7 +119,7 @@ def test_the_command_of_a_plan_makes_the_run_that_was_simulated():
         "--clicks": config.clicks, "--population": config.population, "--participations": config.participations,
         "--rounds": config.rounds, "--clients": config.clients, "--interactions": config.interactions,
         "--learning-rate": config.learning_rate, "--privacy.epsilon-user": config.privacy.epsilon_user,
-        "--privacy.channel": config.privacy.channel,
+        "--privacy.channel": config.privacy.channel, "--privacy.delta": config.privacy.delta,
     }  # fmt: skip
     assert given == {name: str(value) for name, value in values.items()}
 

@@ -149,6 +149,8 @@ def test_an_anonymous_channel_takes_less_noise_for_the_same_promise():
         ({"devices": {"dropout": 0.1}, "privacy": {"epsilon_user": 1.0, "channel": "anonymous"}}, "devices.dropout"),
         ({"privacy": {"p": 0.5, "clip": 0.1}}, "privacy.clip"),
         ({"privacy": {"epsilon_user": 1.0, "clip": 0.0}}, "clip"),
+        ({"attack": {"share": 0.1}, "privacy": {"epsilon_user": 1.0, "channel": "anonymous"}}, "attack.share"),
+        ({"as_published": True, "privacy": {"epsilon_user": 1.0}}, "as_published"),
         ({"interleaved": True}, "interleaved"),
         ({"interleaved": True, "antithetic": False, "privacy": {"p": 1.0}}, "antithetic"),
         ({"population": 10_000, "privacy": {"epsilon_user": 1.0}}, "500,000 messages, more than 10,000 devices"),

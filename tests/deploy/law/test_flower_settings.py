@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.flower import settings as flat
-from fedrank.engine.deployment import block
+from fedrank.engine.deployment import NodeSettings, block
+from fedrank.engine.methods import task_of
 from fedrank.engine.settings import from_dict
 from fedrank.ranking.config import (
     Compute,
@@ -91,6 +92,21 @@ def test_an_app_lists_every_setting_of_its_protocol_and_nothing_else(app, change
 def test_a_wrong_table_gets_one_clear_error(values, said):
     with pytest.raises(ConfigError, match=said.replace(".", r"\.")):
         flat.read_run(values)
+
+
+def test_an_anonymous_channel_is_for_simulations():
+    config = from_dict({
+        "protocol": "foltr-es", "population": 1000, "rounds": 2, "clients": 500,
+        "privacy": {"epsilon_user": 1.0, "channel": "anonymous"},
+    }).resolved()  # fmt: skip
+    task = task_of("foltr-es")
+    for deployed in (
+        lambda: task.device_terms(config),
+        lambda: task.server(config),
+        lambda: task.node(config, NodeSettings(0, 2)),
+    ):
+        with pytest.raises(ConfigError, match="privacy.channel"):
+            deployed()
 
 
 @pytest.mark.parametrize("values", [{}, {"partition-id": 2, "num-partitions": 2}, {"partition-id": 0}])

@@ -105,7 +105,7 @@ def test_an_anonymous_channel_is_for_simulations():
         lambda: task.server(config),
         lambda: task.node(config, NodeSettings(0, 2)),
     ):
-        with pytest.raises(ConfigError, match="privacy.channel"):
+        with pytest.raises(ConfigError, match=r"privacy\.channel"):
             deployed()
 
 

@@ -226,3 +226,28 @@ def test_a_devices_share_is_all_it_asks_about():
         after, reply = exchange.answer(request, me, jax.random.key(device))
         assert int(reply.plus) == int(reply.minus) == sums
         assert float(after.own.reward) == sums / 5040
+
+
+def test_a_round_in_which_nobody_was_heard_changes_nothing_but_its_number():
+    protocol = tiny_protocol()
+    (exchange,) = protocol.exchanges
+    replies = jax.tree.map(jnp.asarray, messages(protocol, tiny_queries(), 20))
+    everybody = jnp.ones(20, bool)
+    moved = exchange.tell(protocol.init(jax.random.key(0)), replies, everybody)
+    assert np.abs(moved.weights).max() > 0  # Adam has momentum now
+    silent = exchange.tell(moved, replies, ~everybody)
+    assert int(silent.round) == int(moved.round) + 1
+    np.testing.assert_array_equal(silent.weights, moved.weights)
+    for before, after in zip(jax.tree.leaves(moved.optimiser), jax.tree.leaves(silent.optimiser), strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+def test_interactions_that_did_not_take_place_add_nothing():
+    protocol = tiny_protocol(interactions=4)
+    (exchange,) = protocol.exchanges
+    draws = exchange.draw(jax.random.key(1))
+    patterns = jnp.ones((2, 2), jnp.int32)  # a click on the first result of every list: the largest reward
+    largest = protocol.metric.largest
+    for active, expected in (((True, False), 1), ((False, False), 0), ((True, True), 2)):
+        reply = exchange.report(draws, patterns, jnp.broadcast_to(jnp.array(active), (2, 2)))
+        assert (int(reply.plus), int(reply.minus)) == (expected * largest, expected * largest)

@@ -352,3 +352,24 @@ def test_devices_that_do_not_fit_are_refused():
         parties(tiny(**NOISY), 5)
     with pytest.raises(ConfigError, match=r"beyond the 2\*\*31"):
         parties(tiny(**{**SUM, "clip": 10.0}), 4000)
+
+
+def test_the_server_clips_what_a_device_did_not():
+    protocol = tiny(clip=0.5)
+    (exchange,) = protocol.exchanges
+    state = protocol.init(jax.random.key(0))
+    weights = np.zeros((2, protocol.ranker.size), np.float32)
+    weights[0, 0], weights[1, 0] = 100.0, -0.25  # of L1 norms 100 and a quarter
+    told = exchange.tell(state, WeightsReply(jnp.asarray(weights), jnp.int32([4, 4])), everybody(2))
+    np.testing.assert_allclose(told.weights[0], (0.5 - 0.25) / 2, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sum", "noisy sum"])
+def test_a_sum_of_too_few_devices_moves_nothing(name):
+    """Noise is shared by at least so many devices; without noise a sum of one would show that one's weights."""
+    protocol = tiny(**VARIANTS[name])
+    least = protocol.enough if name == "noisy sum" else 2
+    exchange, start, replies = answers(protocol, start=np.full(protocol.ranker.size, 0.0625, np.float32))
+    for heard in (least - 1, least):
+        told = exchange.tell(start, replies, jnp.arange(PARTIES) < heard)
+        assert bool((told.weights == start.weights).all()) == (heard < least)

@@ -3,11 +3,13 @@
 import asyncio
 import sqlite3
 
+import numpy as np
 import pytest
 from hub_worlds import play
 from hubs import enrolled, make, opened, running, some_messages
 
 from fedrank.core.errors import ConfigError, RunError
+from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.hub import hub as hub_module
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.hub import Outcome
@@ -197,3 +199,12 @@ def test_secrets_are_the_owners_and_stay(tmp_path):
     path.write_text("short")
     with pytest.raises(RunError, match="16 characters"):
         home.token("admin")
+
+
+def test_states_of_a_future_that_did_not_happen_go_when_an_earlier_round_is_written(tmp_path):
+    kept = Checkpoints(tmp_path, {"of": "a hub"}, keep=3)
+    for number in (1, 2, 3):
+        kept.save(number, {"weights": np.full(2, number, np.float32)})
+    kept.save(2, {"weights": np.full(2, 20.0, np.float32)})  # the log was put back from a copy
+    found = [(number, state["weights"].tolist()) for number, state in kept.states({"weights": np.zeros(2, np.float32)})]
+    assert found == [(2, [20.0, 20.0]), (1, [1.0, 1.0])]

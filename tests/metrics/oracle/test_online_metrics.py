@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.metrics.discounted import discounted_cumulative
 from fedrank.metrics.online import REWARDS, click_dcg, click_ndcg, discretised, max_rr, mean_rr
 from fedrank.ranking.clicks.cascade import cascade, pattern_probabilities
 
@@ -106,3 +107,13 @@ def test_wrong_metrics():
         click_dcg(0)
     with pytest.raises(UnknownNameError, match="Did you mean 'MaxRR'"):
         REWARDS.get("maxrr")
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.9995, 0.5])
+def test_a_discounted_sum_is_the_sum_over_the_rounds_so_far(gamma):
+    values = np.random.default_rng(0).random((7, 2))
+    found = discounted_cumulative(values, gamma)
+    for r in range(7):
+        for column in range(2):
+            expected = math.fsum(gamma**t * values[t, column] for t in range(r + 1))
+            assert found[r, column] == pytest.approx(expected, rel=1e-12)

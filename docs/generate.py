@@ -383,8 +383,8 @@ def promises() -> str:
         delta = "–" if first is None or not first.delta else f"{first.delta:.0e}"
         unit = "–" if first is None else str(first.unit)
         trust = "everybody" if first is None else one.report.trust
-        rows.append((f"`{one.protocol}`", one.mode.name, epsilon, delta, unit, trust, one.mode.cost or "–"))
-    head = ("protocol", "mode", "ε over a run", "δ", "of a", "trusted", "cost in quality")
+        rows.append((f"`{one.protocol}`", one.mode.name, epsilon, delta, unit, trust, one.mode.known or "not measured"))
+    head = ("protocol", "mode", "ε over a run", "δ", "of a", "trusted", "what is known")
     return f"{_table(head, rows)}\nNothing is promised by {', '.join(f'`{name}`' for name in silent)}.\n"
 
 

@@ -122,7 +122,7 @@ def mechanisms(
 
 @app.command
 def overview(*protocols: str, audit: bool = False, trials: int | None = None, as_json: AsJson = False) -> None:
-    """What every protocol promises, with its defaults and in its private modes: unit, ε, trust, cost in quality.
+    """What every protocol promises, with its defaults and in its private modes: unit, ε, trust, what it costs.
 
     Args:
         protocols: Names of protocols; all, if none is named.
@@ -149,7 +149,7 @@ def overview(*protocols: str, audit: bool = False, trials: int | None = None, as
                 "rounds": one.rounds,
                 "trust": one.report.trust,
                 "audited": None if found is None else asdict(found),
-                "cost": one.mode.cost,
+                "known": one.mode.known,
                 "crosses": method(one.protocol).crosses,
             }
         )
@@ -186,8 +186,8 @@ def _print_overview(rows: list[dict[str, Any]], audit: bool) -> None:
     if with_modes:
         console.print(shown)
     for row in rows:
-        if row["cost"]:
-            console.print(f"{row['protocol']}, {row['mode']}: {row['cost']}", highlight=False)
+        if row["known"]:
+            console.print(f"{row['protocol']}, {row['mode']}: {row['known']}", highlight=False)
     crosses: dict[str, list[str]] = {}
     for row in rows:
         if row["protocol"] not in with_modes:

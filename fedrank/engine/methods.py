@@ -26,12 +26,13 @@ class PrivacyMode:
     Attributes:
         name: A few words, such as ``"secure sum"``.
         settings: What differs from the defaults, in sections, as in a file.
-        cost: What it costs in quality, as measured, and where; empty: it was not measured.
+        known: What is known of it: what it costs in quality, as measured, and where, or that it is broken; empty:
+            nothing was measured.
     """
 
     name: str
     settings: Mapping[str, Json]
-    cost: str = ""
+    known: str = ""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ class Promised:
 
     Attributes:
         protocol: Its name.
-        mode: Name of the mode, and what it costs.
+        mode: The mode.
         rounds: Rounds that the promises are about.
         report: What is promised.
     """

@@ -222,6 +222,24 @@ def family(epsilon: float) -> list[Piecewise]:
     return [Piecewise(epsilon, w, others) for w in powers for others in powers if w + others <= MOST_REPORTS]
 
 
+def best_clipped(epsilon: float, clip: float) -> Piecewise:
+    """The best member where differences are cut to a part of their range.
+
+    Args:
+        epsilon: ε of one report, in nats.
+        clip: The part, in (0, 1].
+
+    >>> best_clipped(1.0, 0.03).reports, best_clipped(1.0, 1.0).reports
+    (2, 3)
+    """
+    return best(epsilon, at_ends_of(clip))
+
+
+def at_ends_of(clip: float) -> float:
+    """Part of the differences that are taken to be at an end of a range that was cut to ``clip`` of it."""
+    return AT_ENDS if clip <= SMALL_CLIP else 0.0
+
+
 @functools.lru_cache(maxsize=256)
 def best(epsilon: float, at_ends: float = 0.0) -> Piecewise:
     """The member with the smallest mean variance, the one with fewer reports of two equals.

@@ -15,9 +15,9 @@ from fedrank.metrics.online import REWARDS, OnlineMetric
 from fedrank.privacy.audit import Audit
 from fedrank.privacy.noise.discrete import laplace_shares
 from fedrank.privacy.noise.sums import NoisyValues
-from fedrank.privacy.piecewise import WORDS, Piecewise, best
+from fedrank.privacy.piecewise import WORDS, Piecewise, best_clipped
 from fedrank.privacy.randomised_response import os_words, probability
-from fedrank.ranking.on_device.reply import ClicksToReply
+from fedrank.ranking.on_device.reply import CLIP, ClicksToReply
 
 #: Patterns of clicks: on the first result, and on none; and the results that a click can be on.
 _FIRST, _NONE = 1, 0
@@ -31,7 +31,12 @@ def _metric() -> OnlineMetric:
 
 
 def piecewise(
-    epsilon: float = 1.0, delta: float = DELTA, interactions: int = 4, inside: int = 0, outside: int = 0
+    epsilon: float = 1.0,
+    delta: float = DELTA,
+    interactions: int = 4,
+    inside: int = 0,
+    outside: int = 0,
+    clip: float = CLIP,
 ) -> Audit:
     """A message of FOLtR-ES with one number about everything that the device did.
 
@@ -41,12 +46,13 @@ def piecewise(
         interactions: B, interactions behind a message; even.
         inside: Reports in the mechanism's window; 0: the best for this ε.
         outside: Reports outside it.
+        clip: Largest difference that a message tells, as a part of the largest there can be.
     """
-    mechanism = Piecewise(epsilon, inside, outside) if inside else best(epsilon)
-    made = ClicksToReply(_metric(), interactions // 2, piecewise=mechanism)
+    mechanism = Piecewise(epsilon, inside, outside) if inside else best_clipped(epsilon, clip)
+    made = ClicksToReply(_metric(), max(1, interactions // 2), piecewise=mechanism, clip=clip)
 
     def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
-        patterns = np.full((2, trials, interactions // 2), _NONE, np.int32)
+        patterns = np.full((2, trials, made.per_half), _NONE, np.int32)
         patterns[world] = _FIRST
         sums = made.sums(patterns, np.zeros((*patterns.shape, 2), np.uint32), None, np)
         reply = made.message(np.zeros(trials, np.uint32), sums, os_words((trials, WORDS)), np)

@@ -16,7 +16,7 @@ from fedrank.engine import config as engine
 from fedrank.engine.config import RunConfig
 from fedrank.privacy.accounts.piecewise import Anonymity
 from fedrank.privacy.accounts.shuffle import local_epsilon
-from fedrank.privacy.piecewise import AT_ENDS, SMALL_CLIP, Piecewise, best
+from fedrank.privacy.piecewise import Piecewise, at_ends_of, best_clipped
 from fedrank.privacy.randomised_response import probability
 from fedrank.ranking.on_device.reply import CLIP
 
@@ -390,12 +390,7 @@ class FoltrESConfig(DefendedConfig):
         if self.privacy.channel == "open":
             return self.privacy.epsilon_user / times
         epsilon, delta = self.privacy.epsilon_user / times, self.privacy.delta / times
-        return local_epsilon(epsilon, self.clients, delta, self._at_ends)
-
-    @property
-    def _at_ends(self) -> float:
-        """Part of the differences that are at an end of the range, for the choice of a mechanism."""
-        return AT_ENDS if (self.privacy.clip or 1.0) <= SMALL_CLIP else 0.0
+        return local_epsilon(epsilon, self.clients, delta, at_ends_of(self.privacy.clip or 1.0))
 
     @property
     def anonymity(self) -> Anonymity | None:
@@ -409,7 +404,7 @@ class FoltrESConfig(DefendedConfig):
         """What privatises the one number of a message; None with other mechanisms."""
         if self.epsilon_message is None:
             return None
-        return best(self.epsilon_message, self._at_ends)
+        return best_clipped(self.epsilon_message, self.privacy.clip or 1.0)
 
 
 # -------------------------------------------------------------------------------------------------------------- FPDGD

@@ -288,7 +288,7 @@ class FoltrES(RankingProtocol):
     def account(self, rounds: int, delta: float) -> PrivacyReport:
         rounds = rounds if self.participations is None else min(rounds, self.participations)
         if self.piecewise is not None:
-            known = (self.interactions, rounds, delta, self.participations, self.anonymity)
+            known = (self.interactions, rounds, delta, self.participations, self.anonymity, self.clip)
             return piecewise_account.account(self.piecewise, *known)
         if self.noise is not None:
             return self.noise.account(self.per_half, self.halves, rounds, delta)

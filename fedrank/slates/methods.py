@@ -40,7 +40,7 @@ VERTICAL_SLATE = Method(
     crosses="values of candidates, and gradients of them",
     file="fedrank/slates/fedslate/__init__.py",
     citation="deng2024fedslate",
-    modes=(PrivacyMode("noise on values", {"sharing": {"clip": 1.0, "epsilon": 1.0}}, "not measured"),),
+    modes=(PrivacyMode("noise on values", {"sharing": {"clip": 1.0, "epsilon": 1.0}}),),
 )
 
 SLATEQ = Method(

@@ -15,7 +15,7 @@ from fedrank.core.trees import Json
 from fedrank.deploy.terms import AGREED, Agreement, Terms
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import from_dict, read_toml
-from fedrank.privacy.piecewise import AT_ENDS, SMALL_CLIP, best
+from fedrank.privacy.piecewise import best_clipped
 from fedrank.ranking.on_device.reply import CLIP
 
 #: Most reports that may close a round: they are read at once when it is applied.
@@ -90,7 +90,7 @@ class HubSettings(Agreement):
         if self.interleaved is None:
             object.__setattr__(self, "interleaved", self.mechanism == "piecewise")
         if self.mechanism == "piecewise" and self.epsilon is not None and (self.inside, self.outside) == (0, 0):
-            chosen = best(self.epsilon, AT_ENDS if (self.clip or 1.0) <= SMALL_CLIP else 0.0)
+            chosen = best_clipped(self.epsilon, self.clip or 1.0)
             object.__setattr__(self, "inside", chosen.inside)
             object.__setattr__(self, "outside", chosen.outside)
         if self.n_features:

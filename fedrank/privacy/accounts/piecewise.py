@@ -51,6 +51,7 @@ def account(
     delta: float,
     participations: int | None = None,
     anonymity: Anonymity | None = None,
+    clip: float = 1.0,
 ) -> PrivacyReport:
     """What the mechanism promises for a run.
 
@@ -61,6 +62,7 @@ def account(
         delta: δ of the composed ε of a user, in (0, 1).
         participations: Most messages that a device ever sends, where something sees to it; None: nothing does.
         anonymity: The anonymous channel that messages take; None: they take none.
+        clip: Largest number that is told, as a part of the largest there can be: for an audit; no ε depends on it.
 
     Raises:
         ConfigError: ``messages`` is negative, or δ out of range.
@@ -110,6 +112,7 @@ def account(
                 "inside": mechanism.inside,
                 "outside": mechanism.outside,
                 "interactions": interactions,
+                "clip": clip,
             },
         ),
     )

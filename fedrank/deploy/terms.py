@@ -100,12 +100,8 @@ class Terms(Agreement):
             raise ConfigError(f"a model of more than {LARGEST_MODEL:,} weights is not handed out to devices.")
         least = 1 if self.interleaved else 2
         if not least <= self.interactions <= 10_000 or self.interactions % least:
-            given = (
-                f"even and in 2..10,000, got {self.interactions}"
-                if least == 2
-                else f"in 1..10,000, got {self.interactions}"
-            )
-            raise ConfigError(f"interactions must be {given}.")
+            even = "" if self.interleaved else "even and "
+            raise ConfigError(f"interactions must be {even}in {least}..10,000, got {self.interactions}.")
         if not 1e-30 < self.sigma < 1e30:
             raise ConfigError(f"sigma must be positive and finite, got {self.sigma}.")
         if self.mechanism not in MECHANISMS:

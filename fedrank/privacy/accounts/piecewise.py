@@ -164,8 +164,7 @@ def _among_others(hidden: Promise | None, anonymity: Anonymity | None) -> tuple[
         f"as long as nobody knows which of the {anonymity.reports:,} messages of a round is whose (Feldman, McMillan "
         "and Talwar 2021). Messages need a channel for that, such as a mix or a relay that two parties run: a server "
         "that devices talk to knows their addresses, and one that hands different rankers to different devices knows "
-        "more. "
-        "Against somebody who knows whose a message is, the next paragraph holds.",
+        "more. Against somebody who knows whose a message is, the next paragraph holds.",
     )
 
 

@@ -232,25 +232,6 @@ def _sessions(
                 quality[party, half, k] = list_ndcg(grades, top, shown, ideal[query], discounts, gains)
 
 
-def _host_sessions(
-    center, user_index, seeds, queries, click_bits, tie_bits, *, blocks, hidden, click, leave, random_ties, steps
-):
-    lead = np.broadcast_shapes(center.shape[:-1], seeds.shape, user_index.shape)
-    cohort = Cohort(lead)
-    (models, run), flat = cohort.models(center), cohort.flat
-    queries = flat(queries, np.int32)
-    out, quality = np.zeros(queries.shape, np.int32), np.zeros(queries.shape, np.float32)
-    if out.size:
-        with ONE_AT_A_TIME:
-            _sessions(
-                *kernel_arrays(blocks), blocks.n_features, hidden, click, leave, random_ties, normal_table(),
-                *quality_tables(blocks, click_bits.shape[-1]),
-                models, run, flat(user_index, np.int32), flat(seeds, np.uint32), steps,
-                queries, flat(click_bits, np.uint32), flat(tie_bits, np.uint32), out, quality,
-            )  # fmt: skip
-    return out.reshape(*lead, *out.shape[1:]), quality.reshape(*lead, *out.shape[1:])
-
-
 @njit(cache=True, nogil=True)
 def fill_draft(first, second, shown, toss, top, team):
     """One list of two into ``top`` and whose each document is into ``team``; see ``on_device.interleave.draft``."""
@@ -318,25 +299,27 @@ def _interleaved(
             credited[party, 0, k], credited[party, 1, k] = plus, minus
 
 
-def _host_interleaved(
-    center, user_index, seeds, queries, click_bits, tie_bits, tosses, *, blocks, hidden, click, leave, random_ties, step
-):
+def _host(
+    center, user_index, seeds, queries, click_bits, tie_bits, *tosses,
+    kernel, blocks, hidden, click, leave, random_ties, step,
+):  # fmt: skip
+    """Call a kernel for a whole cohort: the clicks and the quality of lists and, with tosses, whose the clicks are."""
     lead = np.broadcast_shapes(center.shape[:-1], seeds.shape, user_index.shape)
     cohort = Cohort(lead)
     (models, run), flat = cohort.models(center), cohort.flat
     queries = flat(queries, np.int32)
-    out, quality = np.zeros(queries.shape, np.int32), np.zeros(queries.shape, np.float32)
-    credited = np.zeros((len(queries), 2, *queries.shape[1:]), np.int32)
-    if out.size:
+    out = [np.zeros(queries.shape, np.int32), np.zeros(queries.shape, np.float32)]
+    if tosses:
+        out.append(np.zeros((len(queries), 2, *queries.shape[1:]), np.int32))
+    if queries.size:
         with ONE_AT_A_TIME:
-            _interleaved(
+            kernel(
                 *kernel_arrays(blocks), blocks.n_features, hidden, click, leave, random_ties, normal_table(),
                 *quality_tables(blocks, click_bits.shape[-1]),
-                models, run, flat(user_index, np.int32), flat(seeds, np.uint32), step,
-                queries, flat(click_bits, np.uint32), flat(tie_bits, np.uint32), flat(tosses, np.uint32),
-                out, quality, credited,
+                models, run, flat(user_index, np.int32), flat(seeds, np.uint32), step, queries,
+                *(flat(bits, np.uint32) for bits in (click_bits, tie_bits, *tosses)), *out,
             )  # fmt: skip
-    return tuple(a.reshape(*lead, *a.shape[1:]) for a in (out, quality, credited))
+    return tuple(array.reshape(*lead, *array.shape[1:]) for array in out)
 
 
 def kernel_shape(ranker: Ranker) -> tuple[int, int]:
@@ -368,22 +351,8 @@ def run_sessions(
 
     ``vmap`` over parties (and over runs) becomes one call of the kernel.
     """
-    _, hidden = kernel_shape(ranker)
-    click, leave = decision_tables(users)
-    host = functools.partial(
-        _host_sessions,
-        blocks=data,
-        hidden=hidden,
-        click=fixed(click, np.float32),
-        leave=fixed(leave, np.float32),
-        random_ties=random_ties,
-        steps=fixed(steps, np.float32),
-    )
-    shapes = (jax.ShapeDtypeStruct(queries.shape, jnp.int32), jax.ShapeDtypeStruct(queries.shape, jnp.float32))
-    user_index = jnp.asarray(user_index, jnp.int32)
-    out = jax.pure_callback(
-        host, shapes, center, user_index, seed, queries, click_bits, tie_bits, vmap_method="expand_dims"
-    )
+    bits = (queries, click_bits, tie_bits)
+    out = _call(_sessions, ranker, users, user_index, data, center, seed, fixed(steps, np.float32), random_ties, *bits)
     return SessionResults(*out)
 
 
@@ -402,25 +371,30 @@ def run_interleaved(
     random_ties: bool,
 ) -> InterleavedResults:
     """Lists made of two rankers' lists; arguments as in :func:`fedrank.ranking.sessions.sessions.run_interleaved`."""
+    bits = (queries, click_bits, tie_bits, toss)
+    *shown, credited = _call(
+        _interleaved, ranker, users, user_index, data, center, seed, np.float32(step), random_ties, *bits
+    )
+    return InterleavedResults(SessionResults(*shown), credited)
+
+
+def _call(kernel, ranker, users, user_index, data, center, seed, step, random_ties, queries, *bits):
+    """Call a kernel from a program of JAX; ``bits`` are those of clicks, ties and, with both rankers' lists, tosses."""
     _, hidden = kernel_shape(ranker)
     click, leave = decision_tables(users)
     host = functools.partial(
-        _host_interleaved,
+        _host,
+        kernel=kernel,
         blocks=data,
         hidden=hidden,
         click=fixed(click, np.float32),
         leave=fixed(leave, np.float32),
         random_ties=random_ties,
-        step=np.float32(step),
+        step=step,
     )
-    shape = queries.shape
-    shapes = (
-        jax.ShapeDtypeStruct(shape, jnp.int32),
-        jax.ShapeDtypeStruct(shape, jnp.float32),
-        jax.ShapeDtypeStruct((2, *shape), jnp.int32),
-    )
+    shape, interleaved = queries.shape, len(bits) == 3
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.int32), jax.ShapeDtypeStruct(shape, jnp.float32)]
+    if interleaved:
+        shapes.append(jax.ShapeDtypeStruct((2, *shape), jnp.int32))
     user_index = jnp.asarray(user_index, jnp.int32)
-    *shown, credited = jax.pure_callback(
-        host, shapes, center, user_index, seed, queries, click_bits, tie_bits, toss, vmap_method="expand_dims"
-    )
-    return InterleavedResults(SessionResults(*shown), credited)
+    return jax.pure_callback(host, tuple(shapes), center, user_index, seed, queries, *bits, vmap_method="expand_dims")

@@ -88,9 +88,13 @@ def _print(paper, shown, page: Path | None) -> None:
     from fedrank.report.study import table as values_table
 
     console = Console()
+    reasons: dict[str, str] = {}  # where several studies miss the same, it is told once
     for one in shown:
         if one.missing:
-            console.print(f"[bold]{one.study.title}[/bold]: not run. {one.missing}", highlight=False)
+            same = reasons.get(one.missing)
+            why = f"For the same reason as {same}." if same else one.missing
+            reasons.setdefault(one.missing, one.study.title)
+            console.print(f"[bold]{one.study.title}[/bold]: not run. {why}", highlight=False)
         # The tests over queries are on the page.
         made = (values_table(paper, one), spending(one)) if one.runs else ()
         for table in (*(each for each in made if each is not None), *one.tables):

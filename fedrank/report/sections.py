@@ -98,6 +98,8 @@ def privacy_number(run: Run) -> Number | None:
         return Number(
             label, said, "nothing is promised" if math.isinf(one) else f"{words.epsilon_text(one)} per {unit}"
         )
+    if user == one:
+        return Number(label, said, f"of everything a {run.shown.person} did, over the whole run")
     little = ", which means little" if user > MEANINGFUL else ""
     return Number(label, said, f"over the run{little}; {words.epsilon_text(one)} per {unit}")
 

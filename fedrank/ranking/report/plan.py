@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from fedrank.ranking.plan import Plan, command_of, rows
+from fedrank.ranking.plan import Need, Plan, command_of, rows
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.findings import write_findings_page
 from fedrank.report.opening import Number, Opening
@@ -22,7 +22,7 @@ def plan_opening(made: Plan) -> Opening:
     trust = "nobody is trusted" if need.channel == "open" else "nobody learns whose a message is"
     sentence = (
         f"In {best.days:,.0f} days {need.devices:,} devices train a ranker whose {made.measure} is {best.mean:.4f}, "
-        f"{100 * share:.1f} % of what it is without privacy, as simulated on {need.data}; {trust}."
+        f"{100 * share:.1f} % of what it is without privacy, as simulated on {_data(need)}; {trust}."
     )
     numbers = (
         Number(made.measure, f"{best.mean:.4f}", f"95 % of runs: {best.low:.4f} to {best.high:.4f}"),
@@ -83,7 +83,7 @@ def write_page(made: Plan, file: str | os.PathLike[str]) -> Path:
     """
     need = made.need
     about = f"fedrank plan · {need.devices:,} devices, {need.searches:g} searches a day, ε = {need.epsilon:g}"
-    caveats = (f"Simulated users, {need.data}", "Other data learns faster or slower")
+    caveats = (f"Simulated users, {_data(need)}", "Other data learns faster or slower")
     words = [
         f"Rounds follow each other, each as long as a user takes for the searches of a message: {made.best.days:,.0f} "
         "days if no device is ever offline.",
@@ -91,3 +91,7 @@ def write_page(made: Plan, file: str | os.PathLike[str]) -> Path:
     ]
     top, command = plan_opening(made), "fedrank plan"
     return write_findings_page(file, top, about, caveats, chart(made), table(made), words, command)
+
+
+def _data(need: Need) -> str:
+    return "generated data" if need.data == "generated" else need.data

@@ -61,8 +61,8 @@ class RankingShown(CurvesShown):
         leading = leading_measure(run)
         one, many = self.parties_of(run)
         central = run.setting("protocol") in _CENTRAL
-        clients = run.setting("clients")
-        who = f"{clients:,} {many}" if isinstance(clients, int) and not central else f"one {one}" if central else many
+        number = _taking_part(run)
+        who = f"one {one}" if central else many if number is None else f"{number:,} {many}"
         title = f"{_capital(who)} {'learns' if central else 'learn'} to rank from clicks: {self.data_words(run)}"
         if leading is None:
             return Opening(title, f"Nothing has been measured yet.{sentences.closing(run)}", self.costs(run))
@@ -194,6 +194,16 @@ def measure_words(measure: str) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def _taking_part(run: Run) -> int | None:
+    """How many devices a run asks at least once, or None if its settings do not say."""
+    clients, rounds, population = (run.setting(name) for name in ("clients", "rounds", "population"))
+    if not isinstance(clients, int):
+        return None
+    if isinstance(population, int) and isinstance(rounds, int):
+        return min(population, clients * rounds)
+    return clients
 
 
 SHOWN = RankingShown()

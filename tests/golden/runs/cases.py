@@ -301,7 +301,7 @@ _PAPER = {
  "values": [{"study": "curves", "where": {"clicks": "perfect"}, "split": "test", "measure": "nDCG@10",
              "value": 0.5, "source": "nowhere"}]}
 """,
-    "paper/account.toml": '[study]\ntitle = "Account"\nkind = "privacy-table"\ntext = "Computed."\n',
+    "paper/account.toml": '[study]\ntitle = "Account"\nprogram = "fedrank.ranking.report.study_tables:privacy_results"\ntext = "Computed."\n',
     "paper/curves.toml": """\
 protocol = "foltr-es"
 data = "@/letor"

@@ -123,6 +123,49 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float, *, integers
     return sensitivity * 2.0 ** float(root) * (1.0 + 1e-9)  # type: ignore[arg-type]
 
 
+def shared_gaussian_sigma(
+    epsilon: float, delta: float, sensitivity: float, shares: int, parameters: int, rounds: int = 1
+) -> float:
+    """The σ of discrete Gaussian noise that is made of shares, for this ε and δ of several rounds together.
+
+    Args:
+        epsilon: ε > 0 of all rounds, in nats.
+        delta: δ in (0, 1).
+        sensitivity: Largest L2 distance between two vectors of one party in a round, in steps.
+        shares: Shares m that make up the noise of a round.
+        parameters: Coordinates d.
+        rounds: Rounds that a party takes part in.
+
+    Returns:
+        σ of the sum, in steps: the smallest, but at least √m/2, below which nothing is proven of shares. 2⁵⁹ where
+        even that is too little, which no sum in 32 bits holds.
+
+    >>> one = shared_gaussian_sigma(1.0, 1e-6, 1000.0, 1, 46)
+    >>> round(one / gaussian_sigma(1.0, 1e-6, 1000.0), 6)
+    1.0
+    >>> round(shared_gaussian_sigma(1.0, 1e-6, 1000.0, 9, 46, rounds=4) / one, 3)
+    2.0
+    """
+    _positive("epsilon", epsilon)
+    _positive("sensitivity", sensitivity)
+    _probability("delta", delta)
+
+    def spent(log: float) -> float:
+        rho = rounds * gaussian_rho(2.0**log, sensitivity, shares, parameters)
+        return concentrated_epsilon(rho, delta)
+
+    low, high = math.log2(0.5 * math.sqrt(shares) * (1 + 1e-9)) if shares > 1 else -40.0, 59.0
+    low = max(low, math.log2(sensitivity) - 10.0)  # an ε of over 500,000 is as good as none
+    if spent(low) <= epsilon:
+        return 2.0**low
+    if spent(high) > epsilon:
+        return 2.0**high
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if spent(middle) <= epsilon else (middle, high)
+    return 2.0**high
+
+
 def gaussian_epsilon(sigma: float, delta: float, sensitivity: float) -> float:
     """The exact ε at δ of one release with continuous Gaussian noise (Balle and Wang, ICML 2018)."""
     from dp_accounting.gaussian_mechanism import get_epsilon_gaussian

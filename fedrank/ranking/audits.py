@@ -13,7 +13,8 @@ from jaxtyping import Int32, Int64
 from fedrank.core.privacy_report import DELTA, Unit
 from fedrank.metrics.online import REWARDS, OnlineMetric
 from fedrank.privacy.audit import Audit
-from fedrank.privacy.noise.discrete import laplace_shares
+from fedrank.privacy.calibration import shared_gaussian_sigma
+from fedrank.privacy.noise.discrete import discrete_gaussian, laplace_shares
 from fedrank.privacy.noise.sums import NoisyValues
 from fedrank.privacy.piecewise import WORDS, Piecewise, best_clipped
 from fedrank.privacy.randomised_response import os_words, probability
@@ -145,3 +146,20 @@ def laplace_shares_in_a_sum(epsilon: float = 1.0, delta: float = DELTA) -> Audit
 
     worlds = f"one number of the sum is {_STEPS} steps larger, the largest change of one device, or not"
     return Audit("laplace-shares", Unit.ROUND, worlds, epsilon, sample, ordered=True, trials=10_000)
+
+
+def gaussian_shares_in_a_sum(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
+    """A secure sum of FPDGD with Gaussian noise: the shares of three devices, one of which changes a number or not.
+
+    Args:
+        epsilon: ε of a device in a round, in nats.
+        delta: δ of it.
+    """
+    sigma = shared_gaussian_sigma(epsilon, delta, _STEPS, _DEVICES, 1) / _DEVICES**0.5
+
+    def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
+        shares = discrete_gaussian(sigma, _DEVICES * trials).reshape(_DEVICES, trials)
+        return shares.sum(axis=0) + world * _STEPS
+
+    worlds = f"one number of the sum is {_STEPS} steps larger, the largest change of one device, or not"
+    return Audit("gaussian-shares", Unit.ROUND, worlds, epsilon, sample, delta, True, True, 10_000)

@@ -415,6 +415,8 @@ def foltr_pdgd(config: FoltrPDGDConfig, parts: Parts) -> FoltrPDGD:
     if config.as_published and p.epsilon is not None and (d.dropout or d.amounts != "equal"):
         raise ConfigError("the published noise needs all devices, and as much of each; set no dropout and no amounts.")
     noise = "none" if p.epsilon is None else "gamma" if config.as_published else "polya"
+    if p.epsilon_user is not None:
+        noise = "gaussian" if p.noise == "shares" else "server"
     made = functools.partial(
         FoltrPDGD,
         ranker=parts.ranker,
@@ -424,13 +426,16 @@ def foltr_pdgd(config: FoltrPDGDConfig, parts: Parts) -> FoltrPDGD:
         interactions=config.interactions,
         learning_rate=config.learning_rate,
         clip=p.clip,
-        clip_norm=p.clip_norm,
+        clip_norm=p.clip_norm or "l1",
         noise=noise,
-        epsilon=p.epsilon,
+        epsilon=p.epsilon if p.epsilon_user is None else p.epsilon_user,
+        delta=p.delta,
+        times=config.times,
+        rounds=config.rounds,
         secure_sum=bool(p.secure_sum),
         as_published=config.as_published,
         parties=config.clients,
-        absent=_absent(config) if noise == "polya" else 0.0,
+        absent=_absent(config) if noise in ("polya", "gaussian") else 0.0,
         aggregate=parts.aggregate,
         byzantine=_byzantine(config),
         kernels=parts.kernels,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from cyclopts import Parameter
 
@@ -24,6 +24,8 @@ from fedrank.ranking.on_device.reply import CLIP
 DEFAULT_P = 0.9
 #: Norm that FPDGD clips to where there is noise (ICTIR 2021, at its larger budgets).
 DEFAULT_CLIP = 5.0
+#: Norm that FPDGD clips the change of a ranker to where ε is that of a user.
+CHANGE_CLIP = 1.0
 #: Rounds: 2 million interactions of 2,000 devices with 4 each, as in the experiments of FOLtR-ES.
 ROUNDS = 250
 
@@ -216,6 +218,58 @@ class DefendedConfig(DeviceConfig):
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class PopulationConfig(DefendedConfig):
+    """Settings of protocols whose devices may be new ones every round, out of a population."""
+
+    population: int | None = setting(
+        None,
+        "Devices that there are; each round is with 'clients' of them. Without it the same 'clients' devices take part "
+        "in every round.",
+        low=1,
+        high=10**12,
+    )
+    participations: int | None = setting(
+        None,
+        "Most rounds that a device ever takes part in; with a population 1 if nothing is said.",
+        low=1,
+        high=10**6,
+        needs=("population", ()),
+    )
+
+    def resolved(self) -> Any:
+        """The same with participations filled in.
+
+        Raises:
+            ConfigError: See :meth:`RunConfig.resolved`; or more messages than the population may send.
+        """
+        config = super().resolved()
+        participations = self.participations or (None if self.population is None else 1)
+        self._check_population(participations)
+        return dataclasses.replace(config, participations=participations)
+
+    @property
+    def times(self) -> int:
+        """Rounds that a device takes part in at most; the ε of a user is divided among so many."""
+        return self.participations or (1 if self.population else self.rounds)
+
+    def _check_population(self, participations: int | None) -> None:
+        if self.population is None or participations is None:
+            return
+        if self.share != "uniform":
+            raise ConfigError(
+                f"population needs share = 'uniform', got {self.share!r}: the devices of a population are alike, so "
+                "that they need not be held one by one."
+            )
+        messages, most = self.rounds * self.clients, self.population * participations
+        if self.population < self.clients or messages > most:
+            raise ConfigError(
+                f"{self.rounds:,} rounds of {self.clients:,} clients are {messages:,} messages, more than "
+                f"{self.population:,} devices may send that take part in at most {participations} of the rounds "
+                f"({most:,}). Take a larger population or more participations, fewer rounds or fewer clients."
+            )
+
+
 # ----------------------------------------------------------------------------------------------------------- FOLtR-ES
 
 
@@ -283,7 +337,7 @@ class FoltrESPrivacy(Privacy):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoltrESConfig(DefendedConfig):
+class FoltrESConfig(PopulationConfig):
     """Settings of FOLtR-ES; the defaults are the paper's."""
 
     protocol: Annotated[str, Parameter(show=False)] = setting("foltr-es", "The protocol.")
@@ -304,20 +358,6 @@ class FoltrESConfig(DefendedConfig):
     )
     as_published: bool = setting(
         False, "Draw queries and clicks from the perturbation's seed, as the published code does; biased."
-    )
-    population: int | None = setting(
-        None,
-        "Devices that there are; each round is with 'clients' of them. Without it the same 'clients' devices take part "
-        "in every round.",
-        low=1,
-        high=10**12,
-    )
-    participations: int | None = setting(
-        None,
-        "Most rounds that a device ever takes part in; with a population 1 if nothing is said.",
-        low=1,
-        high=10**6,
-        needs=("population", ()),
     )
     privacy: FoltrESPrivacy = field(default_factory=FoltrESPrivacy)
 
@@ -357,25 +397,7 @@ class FoltrESConfig(DefendedConfig):
                 "interleaved lists tell of each interaction twice, once for each ranker; they need one number a "
                 "message: give privacy.epsilon_user. Or give privacy.p = 1, for no protection."
             )
-        participations = self.participations or (None if self.population is None else 1)
-        self._check_population(participations)
-        return dataclasses.replace(config, privacy=privacy, participations=participations, interleaved=interleaved)
-
-    def _check_population(self, participations: int | None) -> None:
-        if self.population is None or participations is None:
-            return
-        if self.share != "uniform":
-            raise ConfigError(
-                f"population needs share = 'uniform', got {self.share!r}: the devices of a population are alike, so "
-                "that they need not be held one by one."
-            )
-        messages, most = self.rounds * self.clients, self.population * participations
-        if self.population < self.clients or messages > most:
-            raise ConfigError(
-                f"{self.rounds:,} rounds of {self.clients:,} clients are {messages:,} messages, more than "
-                f"{self.population:,} devices may send that take part in at most {participations} of the rounds "
-                f"({most:,}). Take a larger population or more participations, fewer rounds or fewer clients."
-            )
+        return dataclasses.replace(config, privacy=privacy, interleaved=interleaved)
 
     @property
     def epsilon_message(self) -> float | None:
@@ -386,10 +408,9 @@ class FoltrESConfig(DefendedConfig):
         """
         if self.privacy.epsilon_user is None:
             return None
-        times = self.participations or (1 if self.population else self.rounds)
         if self.privacy.channel == "open":
-            return self.privacy.epsilon_user / times
-        epsilon, delta = self.privacy.epsilon_user / times, self.privacy.delta / times
+            return self.privacy.epsilon_user / self.times
+        epsilon, delta = self.privacy.epsilon_user / self.times, self.privacy.delta / self.times
         return local_epsilon(epsilon, self.clients, delta, at_ends_of(self.privacy.clip or 1.0))
 
     @property
@@ -412,22 +433,51 @@ class FoltrESConfig(DefendedConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class FoltrPDGDPrivacy(Privacy):
-    """What a device does to the weights that it sends; without ``epsilon`` nothing is noised."""
+    """What is done to the weights that devices send; without ``epsilon`` and ``epsilon_user`` nothing is noised."""
 
-    epsilon: float | None = setting(None, "ε of one round; without it nothing is noised.", low=0, high=1000)
-    clip: float | None = setting(
-        None, f"Largest norm of the weights that a device sends; with epsilon {DEFAULT_CLIP:g} if nothing is said."
+    epsilon: float | None = setting(
+        None,
+        "ε of one round; without any ε nothing is noised.",
+        low=0,
+        high=1000,
+        replaces=("privacy.epsilon_user",),
     )
-    clip_norm: Literal["l1", "l2"] = setting("l1", "The norm that is clipped; the paper's is l2.")
+    epsilon_user: float | None = setting(
+        None,
+        "ε, at delta, of all that a user ever does, over all rounds that a device takes part in; devices then send "
+        "how their weights change.",
+        low=0,
+        high=1000,
+        replaces=("privacy.epsilon",),
+    )
+    noise: Literal["shares", "server"] = setting(
+        "shares",
+        "Who adds the noise of epsilon_user. shares: every device a part, in a secure sum; server: the server, which "
+        "has to be trusted with what each device sends, and takes some of it back in later rounds.",
+        needs=("privacy.epsilon_user", ()),
+    )
+    clip: float | None = setting(
+        None,
+        f"Largest norm of the weights that a device sends; with epsilon {DEFAULT_CLIP:g} if nothing is said. With "
+        f"epsilon_user, of how they change: {CHANGE_CLIP:g} if nothing is said.",
+    )
+    clip_norm: Literal["l1", "l2"] | None = setting(
+        None, "The norm that is clipped: l1, or with epsilon_user l2, if nothing is said. The paper's is l2."
+    )
     secure_sum: bool | None = setting(
         None,
-        "The server sees the sum only, without which a device's noise protects nothing. As said, or where there is an "
-        "epsilon.",
+        "The server sees the sum only, without which a device's noise protects nothing. As said, or where devices add "
+        "noise.",
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.epsilon is not None and self.epsilon_user is not None:
+            raise ConfigError("privacy.epsilon and privacy.epsilon_user contradict each other; give one of them.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoltrPDGDConfig(DefendedConfig):
+class FoltrPDGDConfig(PopulationConfig):
     """Settings of FPDGD (``foltr-pdgd``); the defaults are the paper's, without noise."""
 
     protocol: Annotated[str, Parameter(show=False)] = setting("foltr-pdgd", "The protocol.")
@@ -442,17 +492,33 @@ class FoltrPDGDConfig(DefendedConfig):
             ConfigError: See :meth:`RunConfig.resolved`; or noise, or a secure sum, without what it needs.
         """
         config, privacy = super().resolved(), self.privacy
-        noised = privacy.epsilon is not None
-        clip = DEFAULT_CLIP if noised and privacy.clip is None else privacy.clip
-        if noised and privacy.secure_sum is False and not self.as_published:
+        user, by_server = privacy.epsilon_user is not None, privacy.noise == "server"
+        noised = user or privacy.epsilon is not None
+        if user and self.as_published:
+            raise ConfigError("as_published has the paper's noise: give privacy.epsilon, not privacy.epsilon_user.")
+        if user and privacy.clip_norm == "l1":
+            raise ConfigError("privacy.epsilon_user has Gaussian noise, which is made for privacy.clip_norm = 'l2'.")
+        if by_server and privacy.secure_sum:
+            raise ConfigError("privacy.noise = 'server' has no secure sum: the server clips what each device sends.")
+        if noised and privacy.secure_sum is False and not (self.as_published or by_server):
             raise ConfigError(
-                "privacy.epsilon of foltr-pdgd needs the secure sum: a share of noise protects nothing where the "
-                "server sees single messages. Leave privacy.secure_sum out, or see as_published."
+                "noise of the devices of foltr-pdgd needs the secure sum: a share of noise protects nothing where the "
+                "server sees single messages. Leave privacy.secure_sum out, or see privacy.noise and as_published."
             )
+        clip = privacy.clip
+        if clip is None and noised:
+            clip = CHANGE_CLIP if user else DEFAULT_CLIP
         if privacy.secure_sum and clip is None:
             raise ConfigError("privacy.secure_sum needs privacy.clip, the bound that keeps the sum within 32 bits.")
-        secure = (noised and not self.as_published) if privacy.secure_sum is None else privacy.secure_sum
-        norm = "l2" if self.as_published else privacy.clip_norm
+        secure = privacy.secure_sum
+        if secure is None:
+            secure = noised and not (self.as_published or by_server)
+        norm = "l2" if user or self.as_published else privacy.clip_norm or "l1"
+        if user and self.devices.amounts != "equal":
+            raise ConfigError(
+                "privacy.epsilon_user does not hide how many interactions a device made, which every message says: "
+                f"set devices.amounts = 'equal', got {self.devices.amounts!r}."
+            )
         return dataclasses.replace(
             config, privacy=dataclasses.replace(privacy, clip=clip, secure_sum=secure, clip_norm=norm)
         )

@@ -17,7 +17,7 @@ from fedrank.engine.deployment import Block, HeldParties, NodeSettings, ServerSi
 from fedrank.engine.run_folder import RunFolder
 from fedrank.metrics.online import REWARDS, discretised
 from fedrank.ranking.build import DEPTH, Experiment, build
-from fedrank.ranking.config import FoltrESConfig, RankingConfig
+from fedrank.ranking.config import FoltrESConfig, FoltrPDGDConfig, PopulationConfig, RankingConfig
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.evaluate import Evaluator
 from fedrank.ranking.run import ranking_model
@@ -52,12 +52,26 @@ class RankingServer(ServerSide):
         home.model(model, self.config.seed)
 
 
-def _refuse_channel(config: RankingConfig) -> None:
-    """Refuse a promise that rests on a channel which a deployment does not have."""
+def _refuse_simulated(config: RankingConfig) -> None:
+    """Refuse a promise that rests on what a deployment does not have."""
     if isinstance(config, FoltrESConfig) and config.privacy.channel != "open":
         raise ConfigError(
             "privacy.channel = 'anonymous' can be simulated only: here a server knows which node or device sent what. "
             "Set privacy.channel to 'open'."
+        )
+    if isinstance(config, FoltrPDGDConfig) and config.privacy.noise == "server":
+        raise ConfigError(
+            "privacy.noise = 'server' can be simulated only: its random numbers follow from the run's seed. Leave it "
+            "out, so that devices add their noise, drawn from their operating systems."
+        )
+
+
+def _refuse_population(config: RankingConfig) -> None:
+    """Refuse to answer as one of a population's devices: nodes take part in every round, whatever an account says."""
+    if isinstance(config, PopulationConfig) and config.population is not None:
+        raise ConfigError(
+            f"population = {config.population:,} is for simulations and for real devices, which count how often they "
+            "take part: a node takes part in every round. Leave population out; ε of a user is then that of all rounds."
         )
 
 
@@ -72,7 +86,7 @@ def ranking_server(config: RankingConfig, n_features: int = 0) -> RankingServer:
     Raises:
         FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
     """
-    _refuse_channel(config)
+    _refuse_simulated(config)
     if n_features == 0:
         return RankingServer(config, build(config), measured=True)
     document = np.zeros((1, n_features), np.float32)
@@ -88,7 +102,8 @@ def ranking_node(config: RankingConfig, settings: NodeSettings) -> HeldParties:
             than parties.
         DataError: The data is not there or cannot be used.
     """
-    _refuse_channel(config)
+    _refuse_simulated(config)
+    _refuse_population(config)
     folder = settings.data_folder or None
     if not settings.data and not is_known(config.data, config.task):
         raise ConfigError(
@@ -119,7 +134,7 @@ def device_terms(config: RankingConfig) -> dict[str, Json]:
             f"the gateway's devices speak foltr-es with antithetic halves; they cannot answer for {config.protocol!r}."
         )
     config = config.resolved()
-    _refuse_channel(config)
+    _refuse_simulated(config)
     privacy, piecewise = config.privacy, config.piecewise
     noisy = privacy.mechanism in ("laplace", "gaussian")
     metric = REWARDS.get(config.reward)(DEPTH)

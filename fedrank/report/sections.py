@@ -92,7 +92,7 @@ def privacy_number(run: Run) -> Number | None:
     if run.privacy is None:
         return None
     _, one, unit = _epsilons(run)
-    user = run.privacy.epsilon(Unit.USER, basis=BASIC)
+    user = _of_a_user(run.privacy)
     label, said = f"Privacy bound of a {run.shown.person} (ε)", words.epsilon_text(user)
     if math.isinf(user):
         return Number(
@@ -110,7 +110,7 @@ def privacy_tile(run: Run) -> Html | None:
         return None
     person = run.shown.person
     privacy, one, unit = _epsilons(run)
-    user = words.epsilon_text(privacy.epsilon(Unit.USER, basis=BASIC))
+    user = words.epsilon_text(_of_a_user(privacy))
     whom = "" if privacy.trust == NOBODY else f"trusting {privacy.trust}"
     return tile(
         f"ε per {unit}",
@@ -118,6 +118,12 @@ def privacy_tile(run: Run) -> Html | None:
         f"per {person} over the run: {user} (adding up)",
         whom,
     )
+
+
+def _of_a_user(privacy: PrivacyReport) -> float:
+    """ε of a user over the run as it adds up; where a run promises another, that."""
+    added = privacy.epsilon(Unit.USER, basis=BASIC)
+    return privacy.epsilon(Unit.USER) if math.isinf(added) else added
 
 
 def _epsilons(run: Run) -> tuple[PrivacyReport, float, Unit]:

@@ -186,10 +186,11 @@ def _value(config: RunConfig, name: str) -> Any:
 
 
 def _optional(hint: Any) -> type | None:
-    """The type of a value that may be None; None for others."""
+    """The type of a value that may be None, ``str`` for one of some words; None for others."""
     if typing.get_origin(hint) not in (typing.Union, types.UnionType):
         return None
-    return next(h for h in typing.get_args(hint) if h is not type(None))
+    kind = next(h for h in typing.get_args(hint) if h is not type(None))
+    return str if typing.get_origin(kind) is typing.Literal else kind
 
 
 def _as_scalar(value: Any, hint: Any) -> Any:

@@ -24,6 +24,13 @@ How many interactions a device made is public.
 Two vectors clipped to an L1 norm of s differ by up to 2s in that norm, and that is what the noise is made for. An L2
 norm of s may be an L1 norm of √n·s, which takes much more noise. Rounding to the grid is allowed for.
 
+**ε of a user** takes Gaussian noise, and a clip of how a device *changes* the weights, which is much shorter than the
+weights: then θ ← θ + Σ aᵢ Δᵢ / Σ aᵢ. Every device takes part in at most ``times`` rounds. Either each device adds its
+share of discrete Gaussian noise, in a secure sum (``noise="gaussian"``; the distributed discrete Gaussian mechanism,
+Kairouz, Liu and Steinke, ICML 2021). Or the server, which sees what each device sends and has to be trusted, clips and
+adds noise that later rounds partly take back (``noise="server"``; :mod:`fedrank.privacy.noise.correlated`). In both
+cases as many interactions of every device are presumed.
+
 **As published**, ``as_published=True``: an L2 norm of s, noise of scale s/ε on weights that the server sees one by one,
 and a start at a random direction of length 0.01. That ε is not the ε of a round (:meth:`FoltrPDGD.account` says what
 is): it takes an L2 norm for an L1 norm, and s for 2s. Both presume that all devices make as many interactions. The
@@ -33,6 +40,7 @@ sent by as much.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -48,28 +56,40 @@ from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.compiled import COMPILES
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Layout
-from fedrank.core.privacy_report import AuditedBy, PrivacyReport
+from fedrank.core.privacy_report import BASIC, DELTA, AuditedBy, PrivacyReport, Unit
 from fedrank.core.protocol import Exchange, Party
 from fedrank.metrics.online import OnlineMetric, max_rr
+from fedrank.privacy.accounts.correlated import correlated_account
 from fedrank.privacy.accounts.sums import sum_account
-from fedrank.privacy.calibration import laplace_scale, replacement_sensitivity
-from fedrank.privacy.noise.discrete import enough_parties, laplace_shares
-from fedrank.privacy.noise.simulated import LARGEST_SCALE, gamma_shares, simulated_laplace_shares
+from fedrank.privacy.calibration import gaussian_sigma, laplace_scale, replacement_sensitivity, shared_gaussian_sigma
+from fedrank.privacy.noise.correlated import column_norm, next_noise
+from fedrank.privacy.noise.discrete import discrete_gaussian, enough_parties, laplace_shares
+from fedrank.privacy.noise.simulated import (
+    LARGEST_SCALE,
+    gamma_shares,
+    simulated_discrete_gaussian,
+    simulated_laplace_shares,
+)
 from fedrank.privacy.quantise import GridTooFineError, check_sum, clip_to_norm, dequantise, quantise
 from fedrank.privacy.randomised_response import os_words
 from fedrank.privacy.secure_sum.extra_messages import extra_messages
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
-from fedrank.ranking.foltr_pdgd.messages import Draws, ServerState, SumReply, WeightsReply
+from fedrank.ranking.foltr_pdgd.messages import Draws, ServerNoise, ServerState, SumReply, WeightsReply
 from fedrank.ranking.learners.pdgd import Learned, PdgdDraws, pdgd_steps
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.devices import PerDevice, draw_queries, record_experience
 
-#: Noise that a device adds: none; Gamma shares to what the server sees; Pólya shares to what is summed in secret.
-NOISES, NORMS = ("none", "gamma", "polya"), ("l1", "l2")
+#: Noise: none; Gamma shares of devices in what the server sees; Pólya shares, or discrete Gaussian ones, in what is
+#: summed in secret; noise of the server.
+NOISES, NORMS = ("none", "gamma", "polya", "gaussian", "server"), ("l1", "l2")
+#: Noise for ε of a user, in changes of the weights.
+OF_A_USER = ("gaussian", "server")
+#: Most rounds whose noise the server still takes back, which bounds its state.
+BAND = 256
 
 #: Standard deviation of a network's weights at the start: with all of them zero its gradient is zero, for ever.
 _INITIAL = 0.1
@@ -93,8 +113,13 @@ class FoltrPDGD(RankingProtocol):
         decay: What η is multiplied by after each round, in (0, 1].
         clip: s, largest norm of the weights that are sent; None sends them as they are.
         clip_norm: ``"l1"`` or ``"l2"``.
-        noise: ``"none"``; ``"gamma"`` for replies that the server sees; ``"polya"`` for a secure sum.
-        epsilon: ε of a device in one round, in nats; None without noise.
+        noise: ``"none"``; ``"gamma"`` for replies that the server sees; ``"polya"`` or ``"gaussian"`` for a secure sum;
+            ``"server"``.
+        epsilon: ε of a device in one round, in nats; with Gaussian noise and that of the server, of all that it puts
+            into ``times`` rounds, at ``delta``; None without noise.
+        delta: δ for those two.
+        times: Rounds that a device takes part in at most, for those two.
+        rounds: Rounds of a run, for the noise of the server.
         secure_sum: Send integers of which the server is shown the sum only.
         grid: Steps that a unit is cut into for that, a power of two.
         parties: n, devices in a round; needed for noise and for a secure sum.
@@ -118,6 +143,9 @@ class FoltrPDGD(RankingProtocol):
     clip_norm: str = "l1"
     noise: str = "none"
     epsilon: float | None = None
+    delta: float = DELTA
+    times: int = 1
+    rounds: int = 1
     secure_sum: bool = False
     grid: int = 2**16
     parties: int | None = None
@@ -158,15 +186,27 @@ class FoltrPDGD(RankingProtocol):
             return
         if self.aggregate != "mean":
             raise ConfigError(f"noise is made for the mean; aggregate = {self.aggregate!r} would show single messages.")
-        if (self.noise == "polya") != self.secure_sum:
-            need = "'polya' needs secure_sum" if self.noise == "polya" else "a secure sum takes 'polya'"
-            raise ConfigError(f"noise = {self.noise!r} does not go with secure_sum = {self.secure_sum}: {need}.")
+        if (self.noise in ("polya", "gaussian")) != self.secure_sum:
+            raise ConfigError(
+                f"noise = {self.noise!r} does not go with secure_sum = {self.secure_sum}: 'polya' and 'gaussian' need "
+                "it, the others cannot have it."
+            )
+        if self.noise in OF_A_USER and (self.clip_norm != "l2" or self.times < 1 or self.rounds < 1):
+            raise ConfigError(
+                f"noise = {self.noise!r} needs clip_norm = 'l2', times and rounds of at least 1; got "
+                f"{self.clip_norm!r}, {self.times}, {self.rounds}."
+            )
         if self.clip is None or self.parties is None:
             raise ConfigError(
                 f"noise = {self.noise!r} needs clip, a bound of what it hides, and parties, who share it."
             )
         enough_parties(self.parties, self.absent)
-        if self.noise == "polya" and self.scale > LARGEST_SCALE:
+        if self.noise == "gaussian" and self.scale / self.enough**0.5 < 0.5:
+            raise ConfigError(
+                f"a share of noise has σ = {self.scale / self.enough**0.5:.3g} steps, at least 1/2 is needed: use more "
+                f"steps than grid = {self.grid:,}."
+            )
+        if self.secure_sum and self.scale > LARGEST_SCALE:
             raise GridTooFineError(
                 f"noise of scale {self.scale:,.0f} steps is beyond {LARGEST_SCALE:,}; use fewer steps than grid = "
                 f"{self.grid:,}, a larger epsilon or a smaller clip."
@@ -179,7 +219,7 @@ class FoltrPDGD(RankingProtocol):
             raise ConfigError("secure_sum needs clip and parties, which together bound the sum.")
         if parties < 2:
             raise ConfigError("a secure sum of one device is what that device sends; it needs at least 2.")
-        noise = math.ceil(_TAIL * self.scale * parties / self.enough) if self.noise == "polya" else 0
+        noise = math.ceil(_TAIL * self.scale * parties / self.enough) if self.noise != "none" else 0
         check_sum(parties, self.clip, self.grid, noise)
 
     @property
@@ -188,15 +228,39 @@ class FoltrPDGD(RankingProtocol):
         return enough_parties(self.parties or 1, self.absent)
 
     @property
-    def sensitivity(self) -> float:
-        """How far apart in L1 two replies of one device can be; in steps for a secure sum. Needs ``clip``."""
-        steps = self.grid if self.secure_sum else None
-        return replacement_sensitivity(self.clip or 0.0, self.clip_norm, self.ranker.size, "l1", steps, _ROUNDING)
+    def changes(self) -> bool:
+        """Whether devices send how the weights change, in place of the weights."""
+        return self.noise in OF_A_USER
 
     @property
+    def band(self) -> int:
+        """Coefficients of the server's noise."""
+        return min(self.rounds, BAND)
+
+    @property
+    def sensitivity(self) -> float:
+        """How far apart two replies of one device can be; in steps for a secure sum. Needs ``clip``.
+
+        In L1 for Laplace noise, in L2 for Gaussian noise.
+        """
+        steps = self.grid if self.secure_sum else None
+        norm = "l2" if self.changes else "l1"
+        return replacement_sensitivity(self.clip or 0.0, self.clip_norm, self.ranker.size, norm, steps, _ROUNDING)
+
+    @functools.cached_property
     def scale(self) -> float:
-        """Scale of the Laplace noise in the sum over devices; in steps for a secure sum. Needs ``noise``."""
+        """Scale of Laplace noise, or σ of Gaussian noise, in the sum over devices. Needs ``noise``.
+
+        In steps for a secure sum. The noise of the server has this σ before some of it is taken back.
+        """
         epsilon = self.epsilon or 0.0
+        if self.noise == "gaussian":
+            return shared_gaussian_sigma(
+                epsilon, self.delta, self.sensitivity, self.enough, self.ranker.size, self.times
+            )
+        if self.noise == "server":
+            apart = self.sensitivity * column_norm(self.band, self.rounds, self.times)
+            return gaussian_sigma(epsilon, self.delta, apart, integers=False)
         return (self.clip or 0.0) / epsilon if self.as_published else laplace_scale(epsilon, self.sensitivity)
 
     @property
@@ -217,7 +281,11 @@ class FoltrPDGD(RankingProtocol):
             noise = jax.random.normal(key, weights.shape, jnp.float32)
             length = jnp.sqrt(jnp.sum(noise * noise))
             weights = weights + (0.01 / length if self.as_published and linear else _INITIAL) * noise
-        return ServerState(jnp.uint32(0), weights)
+        noise = None
+        if self.noise == "server":
+            secret = jax.random.key_data(jax.random.split(key)[1]).astype(jnp.uint32)
+            noise = ServerNoise(secret, jnp.zeros((self.band - 1, self.ranker.size), jnp.float32))
+        return ServerState(jnp.uint32(0), weights, noise)
 
     def devices(
         self,
@@ -238,7 +306,7 @@ class FoltrPDGD(RankingProtocol):
         robust.check(self.aggregate, shares.parties, self.byzantine)
         if self.secure_sum:
             self._check_secure_sum(shares.parties)
-        if self.noise != "none" and shares.parties < self.enough:
+        if self.noise not in ("none", "server") and shares.parties < self.enough:
             raise ConfigError(f"noise is shared by {self.enough} devices or more, there are {shares.parties}.")
         return super().devices(data, shares, user_index, amounts)
 
@@ -248,19 +316,32 @@ class FoltrPDGD(RankingProtocol):
             seen = "the sum of the devices' weights" if self.secure_sum else "each device's weights"
             why = "What the server learns has no bound: there is no local privacy." if not self.secure_sum else ""
             return PrivacyReport.none(rounds, f"Nothing is noised. The server sees {seen} as they are. {why}".rstrip())
+        if self.noise == "server":
+            return correlated_account(
+                sigma=self.scale,
+                sensitivity=self.sensitivity,
+                band=self.band,
+                rounds=self.rounds,
+                times=self.times,
+                delta=self.delta,
+            )
         report = sum_account(
-            mechanism="laplace",
+            mechanism="gaussian" if self.changes else "laplace",
             scale=self.scale,
             sensitivity=self.sensitivity,
-            rounds=rounds,
+            rounds=min(rounds, self.times) if self.changes else rounds,
             enough=self.enough,
             secure_sum=self.secure_sum,
             parameters=self.ranker.size,
             delta=delta,
-            integers=self.noise == "polya",
+            integers=self.secure_sum,
             published=self.epsilon if self.as_published else None,
         )
-        exact = self.secure_sum and self.noise == "polya"  # shares in whole numbers, which devices draw exactly
+        if self.changes:
+            audit = AuditedBy("gaussian-shares", {"epsilon": report.epsilon_round, "delta": delta})
+            kept = tuple(promise for promise in report.promises if promise.basis != BASIC)  # the noise is made for one
+            return replace(report, promises=kept, words=(_over_a_life(report), *report.words), audit=audit)
+        exact = self.secure_sum  # shares in whole numbers, which devices draw exactly
         return replace(report, audit=AuditedBy("laplace-shares", {"epsilon": report.epsilon_round}) if exact else None)
 
 
@@ -294,13 +375,15 @@ class LearnLocally(Exchange, request=Request):
             noise = gamma_shares(noise_key, (s.ranker.size,), s.scale, s.enough)
         elif s.noise == "polya":
             noise = simulated_laplace_shares(noise_key, (s.ranker.size,), s.scale, s.enough)
+        elif s.noise == "gaussian":
+            noise = simulated_discrete_gaussian(noise_key, (s.ranker.size,), s.scale / s.enough**0.5)
         return self._cut(rng_bits, noise)
 
     def draw_from_os(self) -> Draws:
         """A real device's random bits of a round, from the operating system.
 
-        Pólya shares are exact. Gamma shares, in floating point, never are; they come from a generator with a key of the
-        operating system.
+        Pólya shares and discrete Gaussian ones are exact. Gamma shares, in floating point, never are; they come from a
+        generator with a key of the operating system.
         """
         s, noise = self.settings, None
         if s.noise == "gamma":
@@ -308,6 +391,8 @@ class LearnLocally(Exchange, request=Request):
             noise = gamma_shares(key, (s.ranker.size,), s.scale, s.enough)
         elif s.noise == "polya":
             noise = jnp.asarray(laplace_shares(s.scale, s.enough, s.ranker.size).astype(np.int32))
+        elif s.noise == "gaussian":
+            noise = jnp.asarray(discrete_gaussian(s.scale / s.enough**0.5, s.ranker.size).astype(np.int32))
         return self._cut(jnp.asarray(os_words((self._n_bits,))), noise)
 
     @property
@@ -325,7 +410,8 @@ class LearnLocally(Exchange, request=Request):
         learned = self.learn(request, party, draws)
         values = jnp.asarray(metric.values, jnp.float32)[jnp.asarray(metric.index)[learned.sessions.patterns]]
         after = record_experience(own, values, learned.sessions, self._active(own.amount))
-        return party._replace(own=after), self.report(learned.weights, own.amount, draws.noise)
+        result = learned.weights - request.weights if self.settings.changes else learned.weights
+        return party._replace(own=after), self.report(result, own.amount, draws.noise)
 
     def _active(self, amount: Int[AnyArray, ""]) -> Bool[Array, "interactions"]:
         return jnp.arange(self.settings.interactions) < amount
@@ -353,7 +439,7 @@ class LearnLocally(Exchange, request=Request):
         amount: Int[AnyArray, ""],
         noise: Float[AnyArray, "parameters"] | Int[AnyArray, "parameters"] | None = None,
     ) -> SumReply | WeightsReply:
-        """The reply with the weights that a device has come to: clipped, with its share of noise.
+        """The reply with the weights that a device has come to, or their change: clipped, with its share of noise.
 
         Args:
             weights: float32 [parameters].
@@ -381,18 +467,50 @@ class LearnLocally(Exchange, request=Request):
     def tell(self, state: ServerState, replies: PyTree, arrived: Bool[AnyArray, "parties"]) -> ServerState:
         """The mean of the devices' weights, each counting as its interactions; or what ``aggregate`` makes of them."""
         s = self.settings
+        start = state.weights if s.changes else 0.0
         if s.secure_sum:
             amounts = jnp.sum(jnp.where(arrived, replies.interactions, 0)).astype(jnp.float32)
             total = jnp.sum(jnp.where(arrived[:, None], replies.values, 0), axis=0, dtype=jnp.uint32)
-            mean = dequantise(total, s.grid, jnp) * (s.interactions / jnp.maximum(amounts, 1.0))
+            mean = start + dequantise(total, s.grid, jnp) * (s.interactions / jnp.maximum(amounts, 1.0))
             # A sum with too few shares of noise is not made: below its threshold the secure sum stops.
-            heard = jnp.sum(arrived) >= (s.enough if s.noise == "polya" else 2)
-        else:
-            amounts = replies.interactions.astype(jnp.float32)
-            sent = replies.weights
-            if s.clip is not None and s.noise == "none":  # attackers do not clip
-                clip = s.clip
-                sent = jax.vmap(lambda w: clip_to_norm(w, clip, s.clip_norm, jnp))(sent)
-            mean = robust.rule_of(s.aggregate)(sent, amounts, jnp.asarray(arrived), s.byzantine)
-            heard = jnp.any(arrived & jnp.all(jnp.isfinite(replies.weights), axis=1))
+            heard = jnp.sum(arrived) >= (2 if s.noise == "none" else s.enough)
+            return ServerState(state.round + 1, jnp.where(heard, mean, state.weights))
+        amounts = replies.interactions.astype(jnp.float32)
+        sent = replies.weights
+        if s.clip is not None and s.noise in ("none", "server"):  # attackers do not clip
+            clip = s.clip
+            sent = jax.vmap(lambda w: clip_to_norm(w, clip, s.clip_norm, jnp))(sent)
+        if s.noise == "server":
+            return self._noisy_mean(state, sent, amounts, jnp.asarray(arrived))
+        mean = robust.rule_of(s.aggregate)(sent, amounts, jnp.asarray(arrived), s.byzantine)
+        heard = jnp.any(arrived & jnp.all(jnp.isfinite(replies.weights), axis=1))
         return ServerState(state.round + 1, jnp.where(heard, mean, state.weights))
+
+    def _noisy_mean(
+        self,
+        state: ServerState,
+        sent: Float[AnyArray, "parties parameters"],
+        amounts: Float[AnyArray, "parties"],
+        arrived: Bool[AnyArray, "parties"],
+    ) -> ServerState:
+        """The weights and the sum of clipped changes with the server's noise, over as many as were to come.
+
+        The number of devices that the sum is divided by is fixed: who came is not hidden by noise.
+        """
+        s = self.settings
+        assert state.noise is not None and s.parties is not None  # with noise of the server
+        parts = jnp.where(arrived, jnp.minimum(amounts / s.interactions, 1.0), 0.0)
+        noise, past = next_noise(state.noise.key, state.round, state.noise.past)
+        mean = (parts @ sent + jnp.float32(s.scale) * noise) / s.parties
+        return ServerState(state.round + 1, state.weights + mean, state.noise._replace(past=past))
+
+
+def _over_a_life(report: PrivacyReport) -> str:
+    """The first sentence of the account of a user's ε."""
+    user = next(promise for promise in report.promises if promise.unit == Unit.USER)
+    return (
+        "Over all of training, whatever a user did changes what anybody sees by a factor of at most "
+        f"e^{user.epsilon:.3g} = {math.exp(min(user.epsilon, 700)):.3g}, but for δ = {user.delta:.0e}, as long as the "
+        f"server keeps to the rules of the secure sum and {report.details['enough']:,} of a round's devices add their "
+        "noise."
+    )

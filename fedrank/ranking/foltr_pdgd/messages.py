@@ -15,10 +15,13 @@ from fedrank.core.messages import Array, f4, field, message, u2, u4
 
 @message(kind=2)
 class WeightsReply:
-    """Device to server: its weights, for the server to see; where a run says so, clipped, and with a share of noise."""
+    """Device to server: its weights, for the server to see; where a run says so, clipped, and with a share of noise.
+
+    Or how the weights changed while it learned, where a run says that.
+    """
 
     weights: Array = field(
-        f4["parameters"], "weights after learning, with the device's share of noise if there is noise"
+        f4["parameters"], "weights after learning, or their change, with the device's share of noise if it has one"
     )
     interactions: Array = field(u2, "number of interactions learnt from", largest="interactions")
 
@@ -27,8 +30,9 @@ class WeightsReply:
 class SumReply:
     """Device to secure sum: a vector of which the server learns nothing but the sum over devices.
 
-    The values are clipped weights times the device's part of B interactions, in steps of the grid, with the device's
-    share of noise, modulo 2³². In a deployment they are masked. The number of interactions is public.
+    The values are clipped weights, or where a run says so their clipped change, times the device's part of B
+    interactions, in steps of the grid, with the device's share of noise, modulo 2³². In a deployment they are masked.
+    The number of interactions is public.
     """
 
     values: Array = field(
@@ -53,13 +57,27 @@ class Draws(NamedTuple):
     noise: Float[AnyArray, "parameters"] | Int[AnyArray, "parameters"] | None
 
 
+class ServerNoise(NamedTuple):
+    """What the server's noise is made of: see :mod:`fedrank.privacy.noise.correlated`.
+
+    Attributes:
+        key: uint32 [2], for the noise of all rounds.
+        past: float32 [before, parameters]: noise of the last rounds in units of σ, the latest first.
+    """
+
+    key: UInt32[AnyArray, "2"]
+    past: Float[AnyArray, "before parameters"]
+
+
 class ServerState(NamedTuple):
     """The server's state between rounds; nothing in it is about a single device.
 
     Attributes:
         round: uint32.
         weights: float32 [parameters].
+        noise: Where the server adds the noise; else None.
     """
 
     round: UInt32[AnyArray, ""]
     weights: Float[AnyArray, "parameters"]
+    noise: ServerNoise | None = None

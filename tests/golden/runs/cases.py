@@ -301,7 +301,12 @@ _PAPER = {
  "values": [{"study": "curves", "where": {"clicks": "perfect"}, "split": "test", "measure": "nDCG@10",
              "value": 0.5, "source": "nowhere"}]}
 """,
-    "paper/account.toml": '[study]\ntitle = "Account"\nprogram = "fedrank.ranking.report.study_tables:privacy_results"\ntext = "Computed."\n',
+    "paper/account.toml": """\
+[study]
+title = "Account"
+program = "fedrank.ranking.report.study_tables:privacy_results"
+text = "Computed."
+""",
     "paper/curves.toml": """\
 protocol = "foltr-es"
 data = "@/letor"

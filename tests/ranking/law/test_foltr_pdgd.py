@@ -1,32 +1,27 @@
 """Laws of FPDGD: what its rounds are made of, what clipping and noise do, and what the server may look at."""
 
 import dataclasses
-import functools
 import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import FEATURES, tiny_queries
+from pdgd_rounds import PARTIES, answers, everybody, parties, queries, tiny
+from worlds import FEATURES
 
 from fedrank.aggregation.robust import AGGREGATORS
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.messages import PUBLIC_AXES
 from fedrank.core.privacy_report import BASIC, Unit
 from fedrank.core.protocol import Party
-from fedrank.core.rng import party_key
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.metrics.online import max_rr
-from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.partition import uniform
-from fedrank.ranking.foltr_pdgd import FoltrPDGD, ServerState, SumReply, WeightsReply
+from fedrank.ranking.foltr_pdgd import ServerState, SumReply, WeightsReply
 from fedrank.ranking.learners.pdgd import PdgdDraws, pdgd_steps
-from fedrank.ranking.rankers.linear import Linear
-from fedrank.ranking.rankers.mlp import TwoLayer
 from fedrank.ranking.sessions.devices import draw_queries
 
-PARTIES = 8
 AMOUNTS = (1, 2, 3, 4, 4, 3, 2, 1)
 SUM = {"clip": 0.5, "secure_sum": True, "parties": PARTIES}
 NOISY = {**SUM, "noise": "polya", "epsilon": 2.0}
@@ -40,49 +35,6 @@ VARIANTS = {
     "gamma": GAMMA,
     "published": PUBLISHED,
 }
-
-
-def tiny(ranker="linear", **settings):
-    shape = TwoLayer(FEATURES, 3) if ranker == "mlp" else Linear(FEATURES)
-    return FoltrPDGD(shape, cascade("informational"), **settings)
-
-
-@functools.cache
-def queries():
-    return tiny_queries(queries=40)
-
-
-def parties(protocol, count=PARTIES, amounts=None):
-    data = queries().blocks() if protocol.kernels else queries().padded()
-    return protocol.devices(data, uniform(queries().n_queries, count), amounts=amounts)
-
-
-@functools.cache
-def _asked(protocol):
-    (exchange,) = protocol.exchanges
-    everyone = parties(protocol)
-
-    @jax.jit
-    def ask(state, amounts):
-        def one(own, number):
-            mine = party_key(jax.random.key(3), 0, number)
-            return exchange.answer(exchange.ask(state), Party(everyone.shared, own), mine)[1]
-
-        return jax.vmap(one)(everyone.own._replace(amount=amounts), jnp.arange(PARTIES, dtype=jnp.uint32))
-
-    return ask
-
-
-def answers(protocol, amounts=(4,) * PARTIES, start=None):
-    """One round: the exchange, the state asked from, the replies."""
-    state = protocol.init(jax.random.key(0))
-    if start is not None:
-        state = state._replace(weights=jnp.asarray(start, jnp.float32))
-    return protocol.exchanges[0], state, _asked(protocol)(state, jnp.asarray(amounts, jnp.int32))
-
-
-def everybody(count=PARTIES):
-    return jnp.ones(count, bool)
 
 
 @pytest.mark.parametrize("kernels", [True, False], ids=["kernel", "jax"])

@@ -17,7 +17,7 @@ def plan(
     devices: int = 100_000,
     searches: float = 4.0,
     epsilon: float = 1.0,
-    channel: Literal["open", "anonymous"] = "open",
+    trust: Literal["nobody", "channel", "secure-sum"] = "nobody",
     delta: float = DELTA,
     participations: int = 1,
     data: str = "generated",
@@ -32,14 +32,16 @@ def plan(
 ) -> None:
     """How to train with what is there: rounds, devices a round, searches a message; how good it gets, in how long.
 
-    Each choice is simulated (FOLtR-ES, one privatised bit a message): seconds each, minutes for a plan.
+    Each choice is simulated (FOLtR-ES, one privatised bit a message; with a secure sum FPDGD): seconds each, minutes
+    for a plan.
 
     Args:
         devices: Devices there are.
         searches: Searches of one device's user a day.
         epsilon: ε of all that a user does, over all of training.
-        channel: open: nobody is trusted. anonymous: nobody learns whose a message is, and ε holds at delta.
-        delta: δ, with an anonymous channel.
+        trust: Whom one has to trust: nobody; a channel, not to tell whose a message is; a secure sum, which shows the
+            server nothing but a round's sum. With the last two ε holds at delta.
+        delta: δ, with a channel or a secure sum.
         participations: Most rounds that a device takes part in.
         data: Data that is nearest to yours: a name or a path.
         fold: Its fold.
@@ -57,7 +59,7 @@ def plan(
         devices=devices,
         searches=searches,
         epsilon=epsilon,
-        channel=channel,
+        trust=trust,
         delta=delta,
         participations=participations,
         data=data,
@@ -111,11 +113,11 @@ def _print(made, out: Path | None) -> None:
     console = Console()
     console.print(shown)
     best = made.best
-    trust = "nobody is trusted" if need.channel == "open" else f"nobody learns whose a message is; δ = {need.delta:g}"
+    trust = need.way.says + (f"; δ = {need.delta:g}" if need.way.delta else "")
     console.print(
         f"Devices: of a round. Searches: behind a message. {made.measure}: on the training queries of {need.data}; "
-        f"{made.untrained:.4f} before training. The promise: {trust}; ε of a message {best.epsilon_message:.3g}, one "
-        "privatised bit about all its searches. Rounds follow each other; the days are those of devices that are "
+        f"{made.untrained:.4f} before training. The promise: {trust}; ε of "
+        f"{need.way.message} is {best.epsilon_message:.3g}. Rounds follow each other; the days are those of devices that are "
         "never offline.",
         highlight=False,
     )

@@ -162,4 +162,4 @@ def gaussian_shares_in_a_sum(epsilon: float = 1.0, delta: float = DELTA) -> Audi
         return shares.sum(axis=0) + world * _STEPS
 
     worlds = f"one number of the sum is {_STEPS} steps larger, the largest change of one device, or not"
-    return Audit("gaussian-shares", Unit.ROUND, worlds, epsilon, sample, delta, True, True, 10_000)
+    return Audit("gaussian-shares", Unit.ROUND, worlds, epsilon, sample, delta, True, True, 100_000)

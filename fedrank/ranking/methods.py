@@ -30,6 +30,9 @@ def _central(config: Any, parts: Any) -> Protocol:
 #: 200,000 devices, of which each takes part in one round.
 _LIFE = {"population": 200_000, "rounds": 100, "clients": 2000, "interactions": 16, "learning_rate": 0.004}
 
+#: 20,000 devices, which are enough in a secure sum.
+_FEWER = {"population": 20_000, "rounds": 50, "clients": 400, "interactions": 16, "learning_rate": 0.3}
+
 FOLTR_ES = Method(
     name="foltr-es",
     task="ranking",
@@ -65,7 +68,19 @@ FOLTR_PDGD = Method(
     crosses="weights: 4 bytes each; or integers of which the server sees the sum only",
     file="fedrank/ranking/foltr_pdgd/__init__.py",
     citation="wang2021fpdgd",
-    modes=(PrivacyMode("noise in a secure sum", {"privacy": {"epsilon": 1.0}}),),
+    modes=(
+        PrivacyMode(
+            "a user's life, secure sum",
+            {**_FEWER, "privacy": {"epsilon_user": 1.0}},
+            "expected MaxRR at most 0.4 % below the same without privacy (MQ2008)",
+        ),
+        PrivacyMode(
+            "a user's life, trusted server",
+            {**_FEWER, "privacy": {"epsilon_user": 1.0, "noise": "server"}},
+            "as good as with a secure sum (MQ2008)",
+        ),
+        PrivacyMode("noise in a secure sum", {"privacy": {"epsilon": 1.0}}),
+    ),
 )
 
 #: What crosses in the central learners, which are not federated.

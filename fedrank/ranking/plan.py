@@ -5,11 +5,15 @@ messages are spread: few rounds with many devices, or many with few; and how man
 More rounds and more interactions make a better ranker and take longer, since a device answers a round when its user has
 searched as often as that. A plan simulates the choices and lays quality beside days.
 
-**Large populations are simulated by smaller ones** with the same noise. The server's estimate of a gradient is a mean
-of n reports, with a variance of m(ε)/n, where m(ε) is the mean square of what a report stands for. So n devices at ε
-are simulated by n′ < n at the larger ε′ for which m(ε′)/n′ = m(ε)/n. Devices' own variance is then counted too often,
-if anything: n′ of them tell less than n. What this leaves out, a comparison with runs of full size shows (see the
-study ``private-foltr-es``).
+**Whom one trusts** decides the protocol: nobody, or a channel that hides who sent what, means FOLtR-ES with one
+privatised number a message; a secure sum means FPDGD with clipped changes and Gaussian noise in shares.
+
+**Large populations are simulated by smaller ones** with the same noise. In FOLtR-ES the server's estimate of a gradient
+is a mean of n reports, with a variance of m(ε)/n, where m(ε) is the mean square of what a report stands for. So n
+devices at ε are simulated by n′ < n at the larger ε′ for which m(ε′)/n′ = m(ε)/n. Devices' own variance is then counted
+too often, if anything: n′ of them tell less than n. In a secure sum the noise of a sum is σ(ε), that of the mean
+σ(ε)/n, and ε′ is the one for which σ(ε′)/n′ is as much. What this leaves out, a comparison with runs of full size shows
+(see the study ``private-foltr-es``).
 """
 
 from __future__ import annotations
@@ -33,16 +37,56 @@ from fedrank.engine.settings import from_dict
 from fedrank.metrics.online import REWARDS
 from fedrank.privacy import piecewise
 from fedrank.privacy.accounts.shuffle import local_epsilon
+from fedrank.privacy.calibration import concentrated_epsilon, gaussian_sigma
 from fedrank.privacy.piecewise import AT_ENDS, LARGEST_EPSILON, Piecewise
-from fedrank.ranking.config import FoltrESConfig
+from fedrank.ranking.config import FoltrESConfig, PopulationConfig
 from fedrank.report.statistics import final_values, first_values, t_quantile
 
 #: Rounds and interactions of a message that are tried.
 ROUNDS, INTERACTIONS = (25, 50, 100), (4, 16)
-#: Adam's step size where noise is most of a gradient; chosen on MQ2008, see the study ``private-foltr-es``.
-LEARNING_RATE = 0.004
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a ranker is trained where somebody, or nobody, is trusted.
+
+    Attributes:
+        protocol: Name of the protocol.
+        learning_rate: Its step size, chosen on MQ2008: see the study ``private-foltr-es``.
+        private: Settings of its privacy beside ε.
+        bare: Settings without any privacy, everything else the same.
+        says: Whom one trusts, in a few words.
+        message: What a round's ε is about, between commas.
+        delta: Whether the promise has a δ.
+    """
+
+    protocol: str
+    learning_rate: float
+    private: Mapping[str, Json]
+    bare: Mapping[str, Json]
+    says: str
+    message: str
+    delta: bool
+
+
+_ONE_BIT = "a message, one privatised bit about all its searches,"
+_BARE_ES: Mapping[str, Json] = {"privacy": {"p": 1.0}, "interleaved": True}
+
+#: By whom is trusted.
+WAYS: Mapping[str, Way] = {
+    "nobody": Way("foltr-es", 0.004, {}, _BARE_ES, "nobody is trusted", _ONE_BIT, False),
+    "channel": Way(
+        "foltr-es", 0.004, {"channel": "anonymous"}, _BARE_ES, "nobody learns whose a message is", _ONE_BIT, True
+    ),
+    "secure-sum": Way(
+        "foltr-pdgd", 0.3, {}, {}, "a secure sum shows the server nothing else",
+        "a device in a round, which sends how its weights change,", True,
+    ),
+}  # fmt: skip
 #: Most devices that are planned for: their rounds can then have all the devices that a run may have.
 MOST_DEVICES = 10**8
+#: Largest ε with which sums are simulated.
+LARGEST_OF_A_SUM = 500.0
 #: Fewest devices of a round, and most devices of a population that is simulated as it is.
 LEAST_CLIENTS, SIMULATED = 20, 200_000
 
@@ -55,8 +99,9 @@ class Need:
         devices: Devices there are, each of which takes part in at most ``participations`` rounds.
         searches: Searches of one device's user a day.
         epsilon: ε of all that a user does, over all of training.
-        channel: ``"open"``: nobody is trusted; ``"anonymous"``: nobody learns whose a message is, and ε has a δ.
-        delta: δ, used with an anonymous channel.
+        trust: Name in :data:`WAYS`: ``"nobody"``; ``"channel"``: one that does not tell whose a message is;
+            ``"secure-sum"``: one of which the server learns the sum only. With the last two ε has a δ.
+        delta: δ of these two.
         participations: Most rounds of a device.
         data: Data that is nearest to one's own: a name or a path.
         fold: Its fold.
@@ -72,7 +117,7 @@ class Need:
     devices: int
     searches: float = 4.0
     epsilon: float = 1.0
-    channel: str = "open"
+    trust: str = "nobody"
     delta: float = DELTA
     participations: int = 1
     data: str = "generated"
@@ -84,6 +129,8 @@ class Need:
 
     def __post_init__(self):
         least = LEAST_CLIENTS * min(ROUNDS)
+        if self.trust not in WAYS:
+            raise ConfigError(f"trust must be one of {', '.join(WAYS)}, got {self.trust!r}.")
         if not 1 <= self.participations <= min(ROUNDS):
             raise ConfigError(
                 f"participations must be in 1..{min(ROUNDS)}, the fewest rounds tried, got {self.participations}."
@@ -97,14 +144,18 @@ class Need:
             raise ConfigError(f"searches a day must be above 0, got {self.searches}.")
         if self.seeds < 2:
             raise ConfigError(f"seeds must be at least 2, for an interval, got {self.seeds}.")
-        first = self.config(Choice(min(ROUNDS), min(INTERACTIONS), self.clients(min(ROUNDS))))
-        assert first.piecewise is not None  # what a run refuses is refused here
+        self.config(Choice(min(ROUNDS), min(INTERACTIONS), self.clients(min(ROUNDS))))  # what a run refuses is refused
 
     def clients(self, rounds: int, devices: int | None = None) -> int:
         """Devices of a round, where all of them are used up in so many rounds."""
         return (self.devices if devices is None else devices) * self.participations // rounds
 
-    def config(self, choice: Choice, **more: Json) -> FoltrESConfig:
+    @property
+    def way(self) -> Way:
+        """How the ranker is trained."""
+        return WAYS[self.trust]
+
+    def config(self, choice: Choice, **more: Json) -> PopulationConfig:
         """The settings of a run that makes a choice.
 
         Args:
@@ -115,7 +166,7 @@ class Need:
             ConfigError: They do not fit each other.
         """
         config = from_dict({
-            "protocol": "foltr-es",
+            "protocol": self.way.protocol,
             "data": self.data,
             "fold": self.fold,
             "clicks": self.clicks,
@@ -123,16 +174,18 @@ class Need:
             "rounds": choice.rounds,
             "clients": choice.clients,
             "interactions": choice.interactions,
-            "learning_rate": LEARNING_RATE,
+            "learning_rate": self.way.learning_rate,
             "population": self.devices,
             "participations": self.participations,
-            "privacy": {"epsilon_user": self.epsilon, "channel": self.channel, "delta": self.delta},
+            "privacy": {"epsilon_user": self.epsilon, "delta": self.delta, **self.way.private},
             "seed": self.seed,
             "seeds": self.seeds,
             "evaluation": {"every": choice.rounds, "baselines": []},
             **more,
         }).resolved()  # fmt: skip
-        assert isinstance(config, FoltrESConfig)
+        assert isinstance(config, PopulationConfig)
+        if isinstance(config, FoltrESConfig):
+            assert config.piecewise is not None or not config.privacy.epsilon_user  # made here, to be refused here
         return config
 
 
@@ -162,8 +215,9 @@ class Predicted:
     Attributes:
         choice: The choice.
         days: How long it takes.
-        epsilon_message: ε of a message, against somebody who knows whose it is.
-        simulated: Devices that were simulated, and the ε of their messages.
+        epsilon_message: ε of a message, against somebody who knows whose it is; with a secure sum that of a device
+            in a round, against somebody who sees the sum.
+        simulated: Devices that were simulated, and their ε of the same kind.
         mean: Expected reward of a search on the training queries after the last round, mean over seeds.
         low: Lower end of the interval in which one further run lies with 95 % probability.
         high: Its upper end.
@@ -183,7 +237,7 @@ class Predicted:
             "rounds": self.choice.rounds,
             "clients": self.choice.clients,
             "interactions": self.choice.interactions,
-            "learning_rate": LEARNING_RATE,
+            "learning_rate": need.way.learning_rate,
             "days": self.days,
             "epsilon_user": need.epsilon,
             "epsilon_message": self.epsilon_message,
@@ -257,6 +311,32 @@ def equivalent(devices: int, epsilon: float, most: int = SIMULATED) -> tuple[int
     return fewest, high
 
 
+@functools.lru_cache(maxsize=256)
+def equivalent_sum(devices: int, epsilon: float, delta: float, most: int = SIMULATED) -> tuple[int, float]:
+    """Fewer devices with a larger ε whose mean has the same Gaussian noise.
+
+    Args:
+        devices: n, messages altogether.
+        epsilon: ε of a device in a round.
+        delta: δ of it.
+        most: So many are simulated as they are.
+
+    Returns:
+        n′ ≤ n and ε′ ≥ ε. n′ is above ``most`` where even the largest ε has too much noise for so few.
+    """
+    if devices <= most:
+        return devices, epsilon
+    each = gaussian_sigma(epsilon, delta, 1.0) / devices
+    fewest = max(most, math.ceil(gaussian_sigma(LARGEST_OF_A_SUM, delta, 1.0) / each))
+    if fewest >= devices:
+        return devices, epsilon
+    low, high = epsilon, LARGEST_OF_A_SUM
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if gaussian_sigma(middle, delta, 1.0) <= each * fewest else (middle, high)
+    return fewest, high
+
+
 def choices(need: Need) -> list[Choice]:
     """What is tried: numbers of rounds for which there are devices, and interactions of a message; quickest first."""
     found = [
@@ -269,11 +349,19 @@ def choices(need: Need) -> list[Choice]:
 
 
 def epsilon_message(need: Need, choice: Choice) -> float:
-    """ε of one message, against somebody who knows whose it is."""
+    """ε of one message, against somebody who knows whose it is; in a secure sum, of what a device adds to it."""
     each = need.epsilon / need.participations
-    if need.channel == "open":
+    if need.trust == "secure-sum":
+        return _epsilon_of_a_round(need.epsilon, need.delta, need.participations)
+    if need.trust == "nobody":
         return each
     return local_epsilon(each, choice.clients, need.delta / need.participations, AT_ENDS)
+
+
+def _epsilon_of_a_round(epsilon: float, delta: float, times: int) -> float:
+    """ε of each of several rounds with Gaussian noise that together have an ε."""
+    one = gaussian_sigma(epsilon, delta, 1.0) * math.sqrt(times)
+    return concentrated_epsilon(0.5 / one**2, delta)
 
 
 def predicted(
@@ -291,18 +379,22 @@ def predicted(
         The prediction, and the measure before training.
     """
     one = epsilon_message(need, choice)
-    number, epsilon = equivalent(choice.rounds * choice.clients, one)
-    privacy: Mapping[str, Json] = {"epsilon_user": epsilon}
+    messages = choice.rounds * choice.clients
+    if need.trust == "secure-sum":
+        number, epsilon = equivalent_sum(messages, one, need.delta)
+    else:
+        number, epsilon = equivalent(messages, one)
+    # Each device once, with the ε of a message: what a channel hides is in that already.
+    how: Mapping[str, Json] = {"privacy": {"epsilon_user": epsilon, "delta": need.delta}}
     if not private:
-        privacy, epsilon = {"p": 1.0}, math.inf
+        how, epsilon = need.way.bare or {"privacy": {}}, math.inf
     clients = max(1, number // choice.rounds)
     hear(f"{choice.rounds} rounds of {choice.clients:,} devices, {choice.interactions} searches each")
     simulated = {
         "clients": clients,
         "population": choice.rounds * clients,
         "participations": 1,
-        "privacy": privacy,
-        "interleaved": True,
+        **how,
     }
     with tempfile.TemporaryDirectory() as folder:
         made = run(need.config(choice, **simulated), Path(folder) / "run")
@@ -375,12 +467,12 @@ def command_of(made: Plan) -> str:
         "--rounds": choice.rounds,
         "--clients": choice.clients,
         "--interactions": choice.interactions,
-        "--learning-rate": LEARNING_RATE,
+        "--learning-rate": need.way.learning_rate,
         "--privacy.epsilon-user": need.epsilon,
-        "--privacy.channel": need.channel,
+        **{f"--privacy.{name}": value for name, value in need.way.private.items()},
         "--privacy.delta": need.delta,
     }
     defaults = {"--data": "generated", "--fold": 1, "--clicks": "navigational", "--ranker": "linear"}
-    defaults |= {"--participations": 1, "--privacy.channel": "open", "--privacy.delta": DELTA}
+    defaults |= {"--participations": 1, "--privacy.delta": DELTA}
     flags = [f"{flag} {shlex.quote(str(value))}" for flag, value in said.items() if defaults.get(flag) != value]
-    return f"fedrank run foltr-es {' '.join(flags)}"
+    return f"fedrank run {need.way.protocol} {' '.join(flags)}"

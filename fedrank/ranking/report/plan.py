@@ -19,10 +19,9 @@ def plan_opening(made: Plan) -> Opening:
     """Title, sentence and numbers of the page."""
     need, best = made.need, made.best
     share = best.mean / made.without.mean
-    trust = "nobody is trusted" if need.channel == "open" else "nobody learns whose a message is"
     sentence = (
         f"In {best.days:,.0f} days {need.devices:,} devices train a ranker whose {made.measure} is {best.mean:.4f}, "
-        f"{100 * share:.1f} % of what it is without privacy, as simulated on {_data(need)}; {trust}."
+        f"{100 * share:.1f} % of what it is without privacy, as simulated on {_data(need)}; {need.way.says}."
     )
     numbers = (
         Number(made.measure, f"{best.mean:.4f}", f"95 % of runs: {best.low:.4f} to {best.high:.4f}"),

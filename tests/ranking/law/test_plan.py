@@ -10,6 +10,7 @@ import pytest
 from fedrank.cli.main import call
 from fedrank.core.errors import ConfigError
 from fedrank.privacy.accounts.shuffle import shuffled_epsilon
+from fedrank.privacy.calibration import gaussian_sigma, shared_gaussian_sigma
 from fedrank.privacy.piecewise import AT_ENDS, best
 from fedrank.ranking import plan as planning
 from fedrank.ranking.config import FoltrESConfig
@@ -51,12 +52,31 @@ def test_few_devices_are_simulated_as_they_are():
     assert planning.equivalent(300_000, 16.0, most=200_000) == (300_000, 16.0)  # hardly any noise to make larger
 
 
+@pytest.mark.parametrize("epsilon", [0.25, 1.0, 4.0])
+def test_fewer_devices_in_a_secure_sum_have_the_same_noise(epsilon):
+    n = 10_000_000
+    fewer, larger = planning.equivalent_sum(n, epsilon, 1e-6, most=500_000)
+    assert 500_000 <= fewer < n and larger > epsilon
+    noise = [gaussian_sigma(one, 1e-6, 1.0) / devices for devices, one in ((fewer, larger), (n, epsilon))]
+    assert noise[0] == pytest.approx(noise[1], rel=1e-6)
+    assert planning.equivalent_sum(50_000, epsilon, 1e-6) == (50_000, epsilon)
+
+
+def test_rounds_of_a_secure_sum_share_the_epsilon_of_a_life():
+    once, often = (Need(devices=50_000, trust="secure-sum", participations=times) for times in (1, 9))
+    choice = Choice(25, 16, 2000)
+    assert planning.epsilon_message(once, choice) == pytest.approx(1.0, rel=1e-6)
+    one = planning.epsilon_message(often, choice)
+    made = shared_gaussian_sigma(1.0, 1e-6, 1.0e6, 1, 46, rounds=9)
+    assert gaussian_sigma(one, 1e-6, 1.0e6) == pytest.approx(made, rel=1e-3) and 1 / 9 < one < 1
+
+
 def test_an_anonymous_channel_gives_a_message_the_epsilon_that_is_left_among_the_others():
-    need = Need(devices=50_000, channel="anonymous", delta=1e-6)
+    need = Need(devices=50_000, trust="channel", delta=1e-6)
     choice = Choice(25, 16, 2000)
     one = planning.epsilon_message(need, choice)
     assert one > 3 and shuffled_epsilon(best(one, AT_ENDS), 2000, 1e-6) <= 1.0
-    assert planning.epsilon_message(dataclasses.replace(need, channel="open"), choice) == 1.0
+    assert planning.epsilon_message(dataclasses.replace(need, trust="nobody"), choice) == 1.0
     assert planning.epsilon_message(Need(devices=50_000, participations=4), choice) == 0.25
 
 
@@ -78,6 +98,7 @@ def test_an_interval_of_one_further_run_holds_it_as_often_as_said():
         ({"devices": 10_000, "searches": 0.0}, "searches"),
         ({"devices": 1000, "participations": 50}, "participations"),
         ({"devices": 10_000, "seeds": 1}, "seeds"),
+        ({"devices": 10_000, "trust": "everybody"}, "trust must be one of"),
         ({"devices": 10_000, "epsilon": 1e-9}, "epsilon"),
     ],
 )
@@ -86,11 +107,15 @@ def test_what_makes_no_sense_is_refused(settings, says):
         Need(**settings)
 
 
-def test_a_plan_from_end_to_end(monkeypatch, tmp_path, capsys):
+@pytest.mark.parametrize("trust", ["nobody", "secure-sum"])
+def test_a_plan_from_end_to_end(monkeypatch, tmp_path, capsys, trust):
     monkeypatch.setattr(planning, "ROUNDS", (2,))
     monkeypatch.setattr(planning, "INTERACTIONS", (2,))
     page = tmp_path / "plan.html"
-    assert call(["plan", "--devices", "120", "--seeds", "2", "--json", "--quiet", "--out", str(page)]) == 0
+    assert (
+        call(["plan", "--trust", trust, "--devices", "120", "--seeds", "2", "--json", "--quiet", "--out", str(page)])
+        == 0
+    )
     printed = capsys.readouterr()
     made = json.loads(printed.out)
     assert not printed.err
@@ -108,7 +133,7 @@ def test_a_plan_from_end_to_end(monkeypatch, tmp_path, capsys):
 
 
 def test_the_command_of_a_plan_makes_the_run_that_was_simulated():
-    more = {"channel": "anonymous", "clicks": "perfect", "participations": 2, "delta": 1e-9}
+    more = {"trust": "channel", "clicks": "perfect", "participations": 2, "delta": 1e-9}
     need = Need(devices=50_000, epsilon=2.0, **more)
     one = planning.Predicted(Choice(25, 16, 4000), 100.0, 1.0, (100_000, 1.0), 0.5, 0.4, 0.6)
     made = planning.Plan(need, "expected MaxRR (perfect)", (one,), one, one, one, 0.1)

@@ -116,9 +116,8 @@ def _print(made, out: Path | None) -> None:
     trust = need.way.says + (f"; δ = {need.delta:g}" if need.way.delta else "")
     console.print(
         f"Devices: of a round. Searches: behind a message. {made.measure}: on the training queries of {need.data}; "
-        f"{made.untrained:.4f} before training. The promise: {trust}; ε of "
-        f"{need.way.message} is {best.epsilon_message:.3g}. Rounds follow each other; the days are those of devices that are "
-        "never offline.",
+        f"{made.untrained:.4f} before training. The promise: {trust}; ε of {need.way.message} is "
+        f"{best.epsilon_message:.3g}. Rounds follow each other; the days are those of devices that are never offline.",
         highlight=False,
     )
     console.print(f"At full size: {command_of(made)}", highlight=False, soft_wrap=True)

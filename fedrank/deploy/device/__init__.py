@@ -29,7 +29,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json
 from fedrank.deploy.device.connection import LONGEST_WAIT, Backoff, HubClient, State, Synced, usable_token
 from fedrank.deploy.device.conversation import POLL, Conversation
-from fedrank.deploy.device.memory import Memory
+from fedrank.deploy.device.memory import Memory, changes
 from fedrank.deploy.device.outbox import LedgerRow
 from fedrank.deploy.device.trial import Ranking, Words, matrix_of, promise, unranked
 from fedrank.privacy.randomised_response import os_words
@@ -70,6 +70,10 @@ def _data_order(features: Any = (), *_: Any, **__: Any) -> Ranking:
 
 def _no(*_: Any, **__: Any) -> bool:
     return False
+
+
+def _nothing(*_: Any, **__: Any) -> dict[str, Json] | None:
+    return None
 
 
 def _failed(*_: Any, **__: Any) -> Synced:
@@ -243,11 +247,44 @@ class Device:
             self._memory.out = self._memory.unsaved = True
             self._memory.drop()
             forget = self._memory.outbox.erase if erase else self._memory.outbox.forget_hub
-            forget(url=self._connection.url, leaving=self._memory.token or self._memory.leaving, out=1)
+            left = self._memory.token or self._memory.leaving
+            forget(url=self._connection.url, leaving=left, out=1, agreed=None, offered=None)
             self._memory.unsaved = False
             self._memory.load()
         self.sync()
         return self._memory.leaving is None
+
+    @_never_raises(_no)
+    def agree(self) -> bool:
+        """Agree to the terms that the hub offers in place of those agreed to; see :meth:`offered`.
+
+        A device agrees to the first terms of a hub by enrolling, if they are within ``most_epsilon``. Other terms stop
+        it (:attr:`State.TERMS_CHANGED`): nothing is sent under them until this is called.
+
+        Returns:
+            Whether there was something to agree to, and this outlives the process.
+        """
+        with self._memory.lock:
+            done = self._memory.agree()
+            if done:
+                self._conversation.backoff = Backoff()
+            return done and self._memory.outbox.lasting
+
+    @_never_raises(_nothing)
+    def offered(self) -> dict[str, Json] | None:
+        """What the hub offers in place of the terms agreed to; None if there is nothing to agree to.
+
+        Returns:
+            ``changed``: name → [agreed, offered]; and what the new terms promise, as in :meth:`privacy`. JSON-able.
+        """
+        with self._memory.lock:
+            agreed, offered = self._memory.agreed(), self._memory.offered()
+            if agreed is None or offered is None:
+                return None
+            return {
+                "changed": {name: list(both) for name, both in changes(agreed, offered).items()},
+                **promise(offered).as_json(),
+            }
 
     # ------------------------------------------------------------------------------------------------- for the user
 

@@ -41,6 +41,8 @@ class State(enum.StrEnum):
     STALE = "STALE"  #: A message came too late; a newer model is to be fetched.
     DONE = "DONE"  #: Training is over; the model stays.
     OFFLINE = "OFFLINE"  #: No response.
+    #: No message is sent: the hub's terms are not those that the app agreed to; see :meth:`Device.agree`.
+    TERMS_CHANGED = "TERMS_CHANGED"
     SILENT = "SILENT"  #: No message is sent: the user opted out, or another message would exceed the allowed ε.
 
 

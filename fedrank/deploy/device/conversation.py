@@ -108,6 +108,11 @@ class Conversation:
             with self._memory.lock:
                 if self._memory.out:  # in the meantime
                     self._outbox.put(leaving=token)
+                elif why := self._memory.disagreement(terms):
+                    self._outbox.put(leaving=token)  # it is of no use
+                    self._memory.load()
+                    self._memory.complain(why)
+                    return self._later(State.TERMS_CHANGED, why, LONGEST_WAIT)
                 else:
                     self._outbox.adopt(self._memory.url, token, json.dumps(terms.as_json()))
                 self._memory.load()
@@ -120,9 +125,10 @@ class Conversation:
     def _fetch(self) -> Synced | Refusal | None:
         with self._memory.lock:
             token, terms, now = self._memory.token, self._memory.terms, self._memory.round
-        if token is None or terms is None:
-            return self._silent()
-        etag = "" if now is None else tag_of(terms, now.number, now.weights.astype("<f4").tobytes())
+            if token is None or terms is None:
+                return self._silent()
+            known = self._outbox.get("model_of") == token  # else it would tell which token the device had before
+        etag = tag_of(terms, now.number, now.weights.astype("<f4").tobytes()) if now is not None and known else ""
         given = self._connection.model(token, terms, etag)
         with self._memory.lock:
             if isinstance(given, Refusal):
@@ -131,7 +137,7 @@ class Conversation:
             if self._memory.out or self._memory.terms != terms:  # in the meantime
                 return self._silent()
             if body is not None:
-                self._outbox.move_on(body, now.lost if now else 0)
+                self._outbox.move_on(body, now.lost if now else 0, token)
             self._outbox.put(over=1 if over else None)
             self._memory.over = over
             if body is not None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import logging
 import math
 import os
 import sqlite3
 import threading
 
+from fedrank.core.trees import Json
 from fedrank.deploy.device.outbox import Outbox, exceeds
 from fedrank.deploy.device.trial import Round, Words, objection
 from fedrank.deploy.terms import Terms
@@ -34,6 +37,7 @@ class Memory:
         out: Whether the user has opted out.
         unsaved: Whether the opting out could not be written.
         spent: Sum of the ε of all messages that left.
+        disagrees: Whether the hub offers terms that the app has not agreed to.
     """
 
     def __init__(self, folder: str | os.PathLike[str], url: str, most_epsilon: float, lifetime: float, words: Words):
@@ -43,7 +47,7 @@ class Memory:
         self.leaving: str | None = None
         self.terms: Terms | None = None
         self.round: Round | None = None
-        self.over = self.out = self.unsaved = self.closed = False
+        self.over = self.out = self.unsaved = self.closed = self.disagrees = False
         self.spent = 0.0
         self._said: set[str] = set()
         self.outbox = Outbox(folder)
@@ -61,7 +65,7 @@ class Memory:
         get = self.outbox.get
         if get("url") not in (None, self.url):
             self.outbox.forget_hub()  # a token never goes to another hub
-        self.out = bool(get("out")) or self.unsaved
+        self.out, self.disagrees = bool(get("out")) or self.unsaved, get("offered") is not None
         terms, model = get("terms"), get("model")
         try:
             self.terms = Terms.from_json(terms) if terms else None
@@ -86,6 +90,42 @@ class Memory:
         else:
             self.round.trial, self.round.reported = trial or self.round.trial, reported
 
+    def disagreement(self, terms: Terms) -> str:
+        """Why nothing is sent under terms that the hub hands out now; empty if they are those agreed to.
+
+        The first terms of a hub are agreed to by enrolling, within the app's limits. A hub of another name may have
+        the same terms. What else is offered is kept for :meth:`agree`.
+        """
+        agreed = self.agreed()
+        if agreed is None or dataclasses.replace(terms, hub=agreed.hub) == agreed:
+            return ""
+        if terms.hub == agreed.hub:
+            return "the hub changed its terms and kept its name, which is not allowed; nothing is sent under them"
+        self.outbox.put(offered=json.dumps(terms.as_json()))
+        changed = ", ".join(f"{name}: {old} → {new}" for name, (old, new) in changes(agreed, terms).items())
+        return f"the hub's terms changed ({changed}); nothing is sent until the app agrees (Device.agree)"
+
+    def agreed(self) -> Terms | None:
+        """The terms that the app agreed to; None before the first."""
+        kept = self.outbox.get("agreed") or self.outbox.get("terms")
+        return Terms.from_json(kept) if kept else None
+
+    def offered(self) -> Terms | None:
+        """Terms that the hub hands out and that the app has not agreed to; None if there are none."""
+        kept = self.outbox.get("offered")
+        return Terms.from_json(kept) if kept else None
+
+    def agree(self) -> bool:
+        """Agree to what is offered; returns whether there was something."""
+        offered = self.outbox.get("offered")
+        if offered is None:
+            return False
+        with self.outbox.transaction(durable=True):
+            self.outbox.put(agreed=offered, offered=None, backoff=None)
+        self.load()
+        _log.warning("the app agreed to the hub's new terms")
+        return True
+
     def drop(self) -> int:
         """Drop the trial; returns the number of its interactions that were in memory only and are lost."""
         lost = 0
@@ -105,6 +145,8 @@ class Memory:
             return "the user has opted out"
         if self.outbox.unreadable:
             return "what was kept cannot be read: whether the user has opted out is not known"
+        if self.disagrees:
+            return "the hub's terms changed, and the app has not agreed to them"
         if self.terms is None:
             return ""
         if no := objection(self.terms, self.most):
@@ -140,3 +182,9 @@ class Memory:
             if not now.terms.at_once:
                 now.drop()  # what was not committed may be on the disk, with its noise: no second noise on these sums
             return False
+
+
+def changes(agreed: Terms, offered: Terms) -> dict[str, tuple[Json, Json]]:
+    """The terms that differ, without the hub's name: by name, the agreed value and the offered one."""
+    old, new = agreed.as_json(), offered.as_json()
+    return {name: (old[name], new[name]) for name in old if name != "hub" and old[name] != new[name]}

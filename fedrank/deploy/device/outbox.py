@@ -160,7 +160,7 @@ class Outbox:
                     self._discard()
                     self._give_up("1")
                     self.put(model=None, over=None)
-                self.put(url=url, token=token, terms=terms)
+                self.put(url=url, token=token, terms=terms, agreed=terms, offered=None)
 
     def forget_token(self, token: str) -> None:
         """Forget a token that the hub does not know any more; the device then enrols as a new one.
@@ -173,24 +173,26 @@ class Outbox:
             self._give_up("unanswered > 0")
 
     def forget_hub(self, **facts: Any) -> None:
-        """Forget everything about the hub except the ledger, and write ``facts``."""
+        """Forget everything about the hub except the ledger and the terms agreed to, and write ``facts``."""
         with self.transaction(durable=True):
             self._discard()
             self._give_up("1")
-            self.put(**dict.fromkeys(("url", "token", "terms", "model", "over", "backoff", "leaving")))
+            self.put(**dict.fromkeys(("url", "token", "terms", "model", "model_of", "over", "backoff", "leaving")))
             self.put(**facts)
 
-    def move_on(self, model: bytes, lost: int) -> None:
+    def move_on(self, model: bytes, lost: int, token: str) -> None:
         """Write a new model, and discard the trial of the model before it.
 
         Args:
             model: Bytes of the hub's request.
             lost: Number of interactions of a trial that was in memory only.
+            token: Token with which it was fetched: under another, nothing may tell that the device has this model.
         """
         with self.transaction():
             if self.get("model") != model:  # else another process was here already, and is trying this model
                 self._discard(lost)
                 self.put(model=model)
+            self.put(model_of=token)
 
     def opt_out(self, lost: int) -> None:
         """Write that the user opted out, and discard messages that have not left; ``lost`` as for :meth:`move_on`."""

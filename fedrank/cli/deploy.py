@@ -105,6 +105,12 @@ def serve(
         print(f"hub      {url}", f"status   {url}/status", sep="\n")
         print(f"devices  enrol with the token in {home.path / 'enrolment.token'}", flush=True)
         warn_without_tls("tokens", host, certificate)
+        if not is_loopback(host) and not settings.round_seconds:
+            print(
+                "fedrank: warning: round_seconds is 0: the first reports fill a round, so that whoever is fastest "
+                "decides; set it to what a slow device needs",
+                file=sys.stderr,
+            )
 
     with home.locked():
         home.prepare(settings)

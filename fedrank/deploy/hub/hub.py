@@ -3,7 +3,8 @@
 Rounds go through three states, each step one transaction of the log (:mod:`fedrank.deploy.hub.store`)::
 
     OPEN     devices report about the model of this round; each counts once
-    CLOSED   enough reports, or the deadline; no report is added any more
+    CLOSED   enough reports, or the deadline; no report is added any more. If more came than are used, those that are
+             used have been drawn by lot
     APPLIED  the reports updated the model; the next round is open
 
 One thread writes. What arrives while it commits is committed together next (group commit), and no report is
@@ -31,7 +32,7 @@ from fedrank.deploy.hub.learning import reward_of
 from fedrank.deploy.hub.model import Model, OwnModel, RelayedModel
 from fedrank.deploy.hub.outcome import Outcome, View
 from fedrank.deploy.hub.plan import planned
-from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.settings import MOST_REPORTS, HubSettings
 from fedrank.deploy.hub.store import CountedError, RoundRow, Store, StoreError
 from fedrank.deploy.hub.tally import Tally
 
@@ -274,21 +275,27 @@ class Hub:
     def _patience(self) -> float | None:
         """Seconds until the deadline or the next try to write; None: no limit."""
         again = None if self.healthy else _TRY_AGAIN
-        if not self.settings.deadline or self.view.state != "open" or len(self._counted) < self.settings.least:
+        after = self._closes_after()
+        if self.view.state != "open" or after is None:
             return again
-        left = max(0.0, self._opened + self.settings.deadline - time.monotonic())
+        left = max(0.0, self._opened + after - time.monotonic())
         return left if again is None else min(left, again)
 
     def _due(self) -> bool:
-        if self.view.state != "open":
-            return False
-        n = len(self._counted)
-        late = self.settings.deadline and time.monotonic() >= self._opened + self.settings.deadline
-        return n >= self.settings.cohort or bool(late and n >= self.settings.least)
+        after = self._closes_after()
+        return self.view.state == "open" and after is not None and time.monotonic() >= self._opened + after
+
+    def _closes_after(self) -> float | None:
+        """Seconds after its opening at which the round closes with the reports that are there; None: more must come."""
+        n, s = len(self._counted), self.settings
+        if n >= s.cohort:
+            return s.round_seconds
+        return s.deadline if s.deadline and n >= s.least else None
 
     def _commit(self, batch: list[Job]) -> list[tuple[Job, Any]]:
         """Write a batch in one transaction; returns the result of each job."""
-        plan = planned(batch, self._judged, self.devices, self.settings.cohort - len(self._counted))
+        most = MOST_REPORTS if self.settings.round_seconds else self.settings.cohort
+        plan = planned(batch, self._judged, self.devices, most - len(self._counted))
         round_, first = self.view.round, self.devices.next
         try:
             if plan.new or plan.gone or plan.reports:
@@ -343,7 +350,10 @@ class Hub:
         """Close and apply the open round (OPEN → CLOSED → APPLIED); repeats each step until it can be written."""
         number, self._lasted = self.view.round, max(1e-9, time.monotonic() - self._opened)
         self._show_state("between")
-        self._persist(lambda: self.store.close_round(number, self._lasted))
+        # By lot, and not before all have come: nobody gains by being early, and nobody can know who will be used.
+        more = max(0, len(self._counted) - self.settings.cohort)
+        unused = secrets.SystemRandom().sample(sorted(self._counted), more)
+        self._persist(lambda: self.store.close_round(number, self._lasted, unused))
         self._persist(self._apply)
 
     def _apply(self) -> None:
@@ -357,7 +367,7 @@ class Hub:
         self.store.apply_round(number, *reward, next_model=None if last else self.model.digest())
         self.healthy = True  # before anybody can see the next round
         row = RoundRow(number, "applied", 0.0, None, self._lasted, None, len(messages), *reward)
-        self.tally.applied(row, self._counted)
+        self.tally.applied(row, self.store.reporters(number))
         self._lasted = 0.0
         if relay:
             self._show_state("between")

@@ -49,7 +49,12 @@ class HubSettings(Agreement):
         "mean", "How the hub aggregates reports: mean, or a rule that is robust against attackers."
     )
     byzantine: int = setting(1, "Attackers that the robust rule allows for.")
-    cohort: int = setting(100, "Reports that close a round.")
+    cohort: int = setting(100, "Reports that close a round, and the most that are used of one.")
+    round_seconds: float = setting(
+        0.0,
+        "Seconds that a round is open at least. Of all reports that come, as many as the cohort are then drawn by "
+        "lot; with 0 the first ones count, and whoever is fastest decides.",
+    )
     deadline: float = setting(3600.0, "Seconds after which a round closes with the reports that have come; 0: never.")
     least: int = setting(2, "Fewest reports that a deadline may close a round with; never more than the cohort.")
     rounds: int = setting(0, "Rounds until training is over; 0: it never is.")
@@ -71,6 +76,7 @@ class HubSettings(Agreement):
             ("least", self.least, 1, MOST_REPORTS),
             ("most_devices", self.most_devices, 1, 100_000_000),
             ("deadline", self.deadline, 0, 10**9),
+            ("round_seconds", self.round_seconds, 0, 10**9),
             ("rounds", self.rounds, 0, 2**32 - 1),
             ("byzantine", self.byzantine, 0, MOST_REPORTS),
             ("reports_per_minute", self.reports_per_minute, 1e-3, 1e9),
@@ -78,6 +84,10 @@ class HubSettings(Agreement):
         ):
             if not low <= value <= high:
                 raise ConfigError(f"{name} must be in {low}..{high}, got {value}.")
+        if self.deadline and self.round_seconds > self.deadline:
+            raise ConfigError(
+                f"round_seconds = {self.round_seconds:g} is longer than the deadline of a round, {self.deadline:g}."
+            )
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta must be between 0 and 1, got {self.delta}.")
         object.__setattr__(self, "least", min(self.least, self.cohort))

@@ -151,15 +151,26 @@ class Store:
                 self._db.executemany("DELETE FROM device WHERE number = ?", [(n,) for n in gone])
             self._db.executemany("INSERT INTO report VALUES (?, ?, ?)", reports)
 
-    def close_round(self, round_: int, seconds: float) -> None:
-        """Close an open round (OPEN → CLOSED) after ``seconds``: no report is added to it any more."""
+    def close_round(self, round_: int, seconds: float, unused: Sequence[int] = ()) -> None:
+        """Close an open round (OPEN → CLOSED), unless that was done before: no report is added to it any more.
+
+        Args:
+            round_: Number of the round.
+            seconds: Seconds for which it was open.
+            unused: Numbers of devices whose messages are not used. They are deleted; that the device sent one stays.
+        """
         with self._transaction():
-            self._db.execute(
+            closed = self._db.execute(
                 "UPDATE round SET state = 'closed', closed = :now, seconds = :seconds, "
-                "reports = (SELECT count(*) FROM report WHERE round = :round) "
+                "reports = (SELECT count(*) FROM report WHERE round = :round) - :unused "
                 "WHERE number = :round AND state = 'open'",
-                {"now": time.time(), "seconds": seconds, "round": round_},
+                {"now": time.time(), "seconds": seconds, "round": round_, "unused": len(unused)},
             )
+            if closed.rowcount:
+                self._db.executemany(
+                    "UPDATE report SET message = x'' WHERE round = ? AND device = ?",
+                    [(round_, device) for device in unused],
+                )
 
     def apply_round(self, round_: int, reward: float | None, error: float | None, *, next_model: bytes | None) -> None:
         """Mark a closed round as applied (CLOSED → APPLIED) and open the next one, unless that was done before.
@@ -225,11 +236,16 @@ class Store:
         return [RoundRow(*row) for row in self._all(f"SELECT {_COLUMNS} FROM round ORDER BY number")]
 
     def reports(self, round_: int) -> list[tuple[int, bytes]]:
-        """Device and message of each report of a round, by device: the order in which they are applied."""
-        return self._all("SELECT device, message FROM report WHERE round = ? ORDER BY device", (round_,))
+        """Device and message of each report of a round that is used, by device: the order in which they are applied."""
+        used = "round = ? AND message != x''"
+        return self._all(f"SELECT device, message FROM report WHERE {used} ORDER BY device", (round_,))
+
+    def reporters(self, round_: int) -> list[int]:
+        """Numbers of the devices that reported in a round, whether their messages are used or not."""
+        return [device for (device,) in self._all("SELECT device FROM report WHERE round = ?", (round_,))]
 
     def reports_of_devices(self) -> dict[int, int]:
-        """Number of reports of each device in rounds that were applied."""
+        """Number of reports of each device in rounds that were applied, used or not."""
         applied = "SELECT number FROM round WHERE state = 'applied'"
         return dict(self._all(f"SELECT device, count(*) FROM report WHERE round IN ({applied}) GROUP BY device"))
 

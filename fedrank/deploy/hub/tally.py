@@ -102,6 +102,7 @@ class Tally:
             "state": state,
             "seconds_open": seconds_open,
             "deadline_s": s.deadline or None,
+            "least_s": s.round_seconds,
             "cohort": s.cohort,
             "least": s.least,
             "reports": len(counted),

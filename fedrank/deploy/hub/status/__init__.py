@@ -208,6 +208,11 @@ def _headline(s: dict, applied: int) -> str:
         return f"Round {n} is closed: {count(reports, 'report')} {'is' if reports == 1 else 'are'} being applied."
     so_far = f"Round {n} is open: {reports:,} of {count(wanted, 'report')}"
     left = (s["deadline_s"] or math.inf) - max(0.0, s["seconds_open"])
+    wait = s.get("least_s", 0.0) - s["seconds_open"]
+    if reports >= wanted and wait > 0:
+        return (
+            f"Round {n} is open: {count(reports, 'report')}; {wanted:,} are drawn by lot in {clock(math.ceil(wait))}."
+        )
     if reports >= wanted or (left <= 0 and reports >= s["least"]):
         return f"{so_far}, closing now."
     if left == math.inf:
@@ -220,13 +225,16 @@ def _headline(s: dict, applied: int) -> str:
 def _title(s: dict) -> str:
     if s["state"] == "done":
         return "Training is over"
-    return f"Round {s['round']:,}: {s['reports']:,} of {s['cohort']:,}"
+    wanted = f" of {s['cohort']:,}" if s["reports"] <= s["cohort"] else " reports"
+    return f"Round {s['round']:,}: {s['reports']:,}{wanted}"
 
 
 def _rule(s: dict) -> str:
     if s["state"] == "done":
         return "Devices can go on ranking with it; reports are not taken any more."
     rule = f"A round closes with {count(s['cohort'], 'report')}"
+    if s.get("least_s"):
+        rule += f", after {span(s['least_s'])} at the earliest; of more, so many are drawn by lot"
     if s["deadline_s"]:
         rule += f", or after {span(s['deadline_s'])} with at least {s['least']:,}"
     opened = f" This one has been open for {clock(math.floor(s['seconds_open']))}." if s["state"] == "open" else ""

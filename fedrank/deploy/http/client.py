@@ -230,7 +230,11 @@ class PersistentClient(HttpClient):
             # A request goes out as head and body: the second must not wait until the first is acknowledged.
             self._open.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self.on_connect is not None:
-                self.on_connect()
+                try:
+                    self.on_connect()
+                except BaseException:
+                    self.close()  # what could not be checked is not used
+                    raise
         received = self._exchange(self._open, method, path, self._token, body, limit, {})
         if self._open.sock is None:
             self.close()

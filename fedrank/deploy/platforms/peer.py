@@ -52,6 +52,7 @@ class Peer:
         self, terms: Terms, index: int, client: PersistentClient, *, seeded: bool = False, stop: threading.Event
     ):
         self._terms, self._index, self._client, self._seeded, self._stop = terms, index, client, seeded, stop
+        self._met, self._told = False, ""  # whether it was once the platform that it should be; the last complaint
         client.on_connect = self._check
 
     def exchange(self, number: int, place: int, body: bytes, patience: float) -> bytes | Silence:
@@ -67,14 +68,15 @@ class Peer:
             The reply's bytes, of the right length; or why there is none.
 
         Raises:
-            RunError: Another platform is there, one with other settings, or one that refuses for good.
+            RunError: From the start, another platform is there, one with other settings, or one that refuses for good.
+                Once it has been the right one, it is silent instead: it must not stop the others.
         """
         path, limit = f"{EXCHANGE_PATH}{number}/{place}", max(4096, self._terms.exchanges[place].reply.nbytes)
         answer = self._patiently("POST", path, body, patience, limit)
         if isinstance(answer, Silence):
             return answer
         if len(answer.body) != self._terms.exchanges[place].reply.nbytes:
-            raise self._error(f"answers {self._terms.names[place]} with {len(answer.body)} bytes")
+            return self._wrong(f"answers {self._terms.names[place]} with {len(answer.body)} bytes")
         return answer.body
 
     def missing(self, number: int, patience: float) -> list[tuple[int, int]] | Silence:
@@ -84,8 +86,8 @@ class Peer:
             return answer
         try:
             return [(int(first), int(last)) for first, last in answer.json()["missing"]]
-        except (ValueError, TypeError, LookupError) as error:
-            raise self._error("says nothing sensible about missing rounds") from error
+        except (ValueError, TypeError, LookupError, OverflowError):
+            return self._wrong("says nothing sensible about missing rounds")
 
     def _patiently(
         self, method: str, path: str, body: bytes | None, patience: float, limit: int
@@ -94,6 +96,8 @@ class Peer:
         while True:
             try:
                 answer = self._client.ask(method, path, body, limit=limit)
+            except _WrongPlatformError as error:
+                return self._wrong(str(error))
             except OSError as error:
                 silence = Silence("away")
                 if pause == _PAUSE:
@@ -120,16 +124,29 @@ class Peer:
         here = {"platform": self._index, "terms": self._terms.fingerprint, "seeded": self._seeded}
         for name, value in here.items():
             if said.get(name) != value:
-                raise self._error(f"says {name} = {said.get(name)!r}, and this coordinator expects {value!r}")
+                found = repr(said.get(name))[:100]
+                raise _WrongPlatformError(f"says {name} = {found}, and this coordinator expects {value!r}")
+        self._met = True
 
     def _refused(self, answer: ClientResponse) -> Silence:
         if answer.reason in _FINAL:
-            raise self._error(f"refuses the coordinator: {answer.reason}")
+            return self._wrong(f"refuses the coordinator: {answer.reason}", answer.reason)
         said = answer.json().get("round")
         return Silence(answer.reason or f"status {answer.status}", said if type(said) is int else None)
 
-    def _error(self, what: str) -> RunError:
-        return RunError(
+    def _wrong(self, what: str, reason: str = "malformed") -> Silence:
+        """A platform that does what it should not: an error at the start, later silence and a line in the log."""
+        error = (
             f"platform {self._index} at {self._client.url}: {what}. Give each platform's own address, in order, its "
             "token, and the same configuration to everybody."
         )
+        if not self._met:
+            raise RunError(error)
+        if error != self._told:
+            self._told = error
+            _log.error("%s Until then it is not heard.", error)
+        return Silence(reason)
+
+
+class _WrongPlatformError(Exception):
+    """Another platform answers than should."""

@@ -52,6 +52,9 @@ from fedrank.slates.fedslate.state import PlatformState, empty_view
 from fedrank.slates.world.satisfaction import Turn
 
 _DIGEST = 32
+#: The largest number of a round: rounds are 32-bit integers with a sign in the protocol's programs, and one more must
+#: fit.
+LAST_ROUND = 2**31 - 2
 
 
 class Stage(enum.StrEnum):
@@ -104,8 +107,10 @@ class Platform:
             newcomer: Whether it is another user than in the platform's last round.
 
         Raises:
-            RefusedError: Another visit was reported for this round, or the round is over.
+            RefusedError: Another visit was reported for this round, the round is over, or there can be no such round.
         """
+        if not 0 <= number <= LAST_ROUND:
+            raise RefusedError("out-of-range")
         documents = np.asarray(candidates, np.float32)
         digest = hashlib.sha256(packed((documents, np.float32(observed), np.bool_(newcomer)))).hexdigest()
         if number == self.round and digest == self._said["visit"]:

@@ -4,6 +4,11 @@
 as 0, and it makes its slate alone. It gets no further request in that round. A round in which no platform is heard is
 repeated. With unlimited patience the coordinator waits for all platforms.
 
+**No platform can stop the others.** What a platform says of itself is taken for itself only: one that says it is in a
+later round, answers with what cannot be read, or is another than it was, is not heard. Rounds are skipped only where
+nobody can take part in this one, and then to the first round in which somebody says it can. What one platform can still
+do is to give values that are wrong, and to have no transitions, without which nobody learns from a batch.
+
 **Learning needs transitions that correspond one to one.** They correspond by the number of their round. Before a batch
 is drawn, every platform says which rounds it has no transition of; the batch is drawn from the others whose next round
 is not missing either. While nothing is missing, that is the protocol's own batch. If no platform with feedback gives
@@ -33,6 +38,7 @@ from fedrank.core.errors import RunError, WireError
 from fedrank.core.protocol import Exchange
 from fedrank.deploy.platforms.key_value_store import KeyValueStore, packed, unpacked
 from fedrank.deploy.platforms.peer import Peer, Silence
+from fedrank.deploy.platforms.platform import LAST_ROUND
 from fedrank.deploy.platforms.steps import blank_message
 from fedrank.deploy.platforms.terms import Terms
 from fedrank.slates.fedslate.learning import Batch, FormTargets
@@ -120,17 +126,21 @@ class Coordinator:
         """Run one round; None if no platform was heard, or if they are in a later round, which is then the next.
 
         Raises:
-            RunError: A platform is another than it should be, or the state cannot be written.
+            RunError: A platform was never the one that it should be, or the state cannot be written.
         """
         number, exchanges, meeting = self.done, self.terms.exchanges, self.terms.meeting
         state, heard, crossed = self.state, np.ones(self.terms.platforms, bool), np.zeros((len(exchanges), 2), np.int64)
         for place in range(meeting + 1):
             state, heard, silences = self._exchange(state, number, place, heard, crossed)
-            ahead = [s.round for s in silences.values() if s.reason == "stale-round" and (s.round or 0) > number]
+            ahead = [
+                silence.round
+                for silence in silences.values()
+                if silence.reason == "stale-round" and silence.round and number < silence.round <= LAST_ROUND
+            ]
             if not heard.any() and not ahead:
                 return None
-            if place == 0 and ahead:
-                self._join(max(round_ for round_ in ahead if round_ is not None))
+            if place == 0 and ahead and not heard.any():
+                self._join(min(ahead))
                 return None
         if not heard.all():
             self._missing = None

@@ -1,5 +1,6 @@
 """Platforms and their coordinator: who is not heard does no harm, and moments that are learnt from correspond."""
 
+import json
 import math
 import threading
 
@@ -24,11 +25,14 @@ from platform_worlds import (
 )
 
 from fedrank.core.ledger import Ledger
+from fedrank.deploy.http.client import ClientResponse, PersistentClient
 from fedrank.deploy.platforms.client import PlatformClient
 from fedrank.deploy.platforms.folder import PlatformFolder
 from fedrank.deploy.platforms.key_value_store import packed
+from fedrank.deploy.platforms.peer import Peer, Silence
 from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.process import Asking, coordinate
+from fedrank.deploy.platforms.steps import RefusedError
 from fedrank.deploy.platforms.users import visits
 
 
@@ -235,3 +239,84 @@ def test_a_coordinator_joins_platforms_that_have_gone_on_alone(tmp_path):
                 one.platform.outcome(number)
         assert [one.number for one in coordinator.run(7)] == [5, 6]
         assert [one.platform.missing(6) for one in peers] == [[(6, 6)]] * 2, "but for the round that goes on"
+
+
+# -- a platform that does what it should not -----------------------------------------------------------------------
+def test_a_visit_of_a_round_that_cannot_be_is_refused_and_changes_nothing(tmp_path):
+    coordinator, (one, other) = coordinated(tmp_path)
+    with coordinator:
+        list(coordinator.run(2))
+        one.exchange(1, BATCHES, b"", 0.0)
+        before = one.platform.about()
+        for number in (2**32 - 1, 2**31 - 1, -1):
+            with pytest.raises(RefusedError, match="out-of-range"):
+                one.platform.visit(number, [0.2, 0.4, 0.6], 0.5, False)
+        assert one.platform.about() == before and other.platform.about()["round"] == before["round"]
+
+
+@pytest.mark.parametrize("claim", [3, 1000, 2**31 - 2, 2**32 - 1, 10**30])
+def test_one_platform_that_says_it_is_far_ahead_does_not_take_the_others_along(tmp_path, claim):
+    coordinator, peers = coordinated(tmp_path)
+    with coordinator:
+        list(coordinator.run(2))
+        peers[0].exchange = lambda *_: Silence("stale-round", claim)
+        seen = list(coordinator.run(5))
+        assert [one.number for one in seen] == [2, 3, 4]
+        assert all(one.heard.tolist() == [False, True] for one in seen)
+
+
+def test_platforms_that_are_both_ahead_are_joined_at_the_first_round_of_either(tmp_path):
+    coordinator, peers = coordinated(tmp_path)
+    with coordinator:
+        list(coordinator.run(2))
+        peers[1].exchange(1, BATCHES, b"", 0.0)
+        for number in range(2, 5):
+            peers[1].platform.visit(number, [0.2, 0.4, 0.6], 0.5, False)
+            peers[1].platform.recommend_alone(number)
+            peers[1].platform.outcome(number)
+        peers[0].exchange = lambda *_: Silence("stale-round", 10**9)
+        assert [one.number for one in coordinator.run(6)] == [5]
+
+
+def _answering(replies):
+    """A peer over a client that gives these responses, one after the other, and the last for ever."""
+    agreed = terms()
+
+    class Client(PersistentClient):
+        checked = False
+
+        def ask(self, method, path, body=None, *, limit=65_536):
+            if not self.checked:
+                self.checked = True
+                self.on_connect()
+            if path == "/v1/platform":
+                return _response(200, {"platform": 0, "terms": agreed.fingerprint, "seeded": True})
+            reply = replies.pop(0) if len(replies) > 1 else replies[0]
+            return reply if not isinstance(reply, Exception) else (_ for _ in ()).throw(reply)
+
+    return Peer(agreed, 0, Client("http://127.0.0.1:1", "a-token-of-tests"), seeded=True, stop=threading.Event())
+
+
+def _response(status, said, reason=""):
+    return ClientResponse(status, json.dumps(said).encode(), reason=reason)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        lambda: ClientResponse(200, b"short"),
+        lambda: _response(401, {}, "unauthorised"),
+        lambda: _response(422, {}, "out-of-range"),
+        lambda: _response(500, {}),
+    ],
+    ids=["wrong length", "unauthorised", "out of range", "500"],
+)
+def test_a_platform_that_was_right_once_is_silent_when_it_is_wrong_and_stops_nobody(reply):
+    peer = _answering([reply()])
+    assert isinstance(peer.exchange(0, LOOK, b"", 0.0), Silence)
+    assert isinstance(peer.exchange(1, LOOK, b"", 0.0), Silence)
+
+
+@pytest.mark.parametrize("said", [{"missing": 3}, {"missing": [[1, "x"]]}, {"missing": [[1e999, 2]]}, {}, [1]])
+def test_what_makes_no_sense_about_missing_rounds_is_silence(said):
+    assert isinstance(_answering([_response(200, said)]).missing(5, 0.0), Silence)

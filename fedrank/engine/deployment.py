@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -44,7 +45,8 @@ class NodeSettings:
         state_dir: Folder in which the state of the node's parties outlives its process; empty: Flower keeps it.
         chance: ``"os"``: random numbers that protect people come from the operating system. ``"seed"``: they come from
             the run's seed, as in a simulator, so that a run can be repeated; they protect from nobody who knows it.
-        most_epsilon: Largest ε of one round that this node's parties agree to; below 0: any, also none at all.
+        most_epsilon: Largest ε of one round that this node's parties agree to; infinite: any, also none at all; below
+            0: what the task asks for (:attr:`NodeSide.agrees_to`).
         most_sketch_epsilon: Largest ε of one occurrence of a word in what a silo with texts shows others; below 0: any,
             but with texts of its own an infinite one only if this setting is ``inf``.
         most_setups: Number of times that a silo with texts of its own may hand out sketches, in all runs together
@@ -225,6 +227,8 @@ class NodeSide(abc.ABC):
 
     #: The node's part in the setup; None: there is none.
     setup: SetupSide | None = None
+    #: Largest ε of one round that the parties agree to where those who run the node say nothing; infinite: any.
+    agrees_to: float = math.inf
 
     def __init__(
         self, config: RunConfig, settings: NodeSettings, protocol: Protocol, numbers: range, columns: bytes = b""
@@ -238,13 +242,14 @@ class NodeSide(abc.ABC):
         Raises:
             ConfigError: ε of a round is larger than the node allows.
         """
-        most = self.settings.most_epsilon
-        if most < 0:
+        most = self.settings.most_epsilon if self.settings.most_epsilon >= 0 else self.agrees_to
+        if most == math.inf:
             return
         promised = self.protocol.account(1, delta_of(self.config)).epsilon_round
         if not promised <= most:
             raise ConfigError(
-                f"a round of this run has ε = {promised:.4g}; this node agrees to {most:.4g} (most-epsilon)."
+                f"a round of this run has ε = {promised:.4g}; this node agrees to {most:.4g} (most-epsilon in its "
+                "--node-config; inf agrees to any)."
             )
 
     @abc.abstractmethod

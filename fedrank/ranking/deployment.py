@@ -22,6 +22,9 @@ from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.evaluate import Evaluator
 from fedrank.ranking.run import ranking_model
 
+#: Largest ε of a message that people agree to whose searches are real, if nothing is said: as on their own devices.
+MOST_EPSILON = 20.0
+
 
 class RankingServer(ServerSide):
     """The server of a run that learns to rank.
@@ -118,7 +121,9 @@ def ranking_node(config: RankingConfig, settings: NodeSettings) -> HeldParties:
         if len(numbers) < whole.n_parties:  # rules of the server may need more parties than one node has
             fewer = {"clients": len(numbers), "aggregate": "mean", "byzantine": None}
             mine = dataclasses.replace(mine, **{name: value for name, value in fewer.items() if hasattr(mine, name)})
-        return HeldParties(config, settings, Block(whole.protocol, build(mine, folder).parties, numbers))
+        held = HeldParties(config, settings, Block(whole.protocol, build(mine, folder).parties, numbers))
+        held.agrees_to = MOST_EPSILON
+        return held
     parties: Party = part_of(whole.parties, numbers)
     return HeldParties(config, settings, Block(whole.protocol, parties, numbers))
 

@@ -370,6 +370,19 @@ def test_answers_and_back(first, heard):
     assert got.tolist() == numbers == layout.decode_all(rows.tobytes()).value.tolist()
 
 
+def test_a_node_with_data_of_its_own_asks_for_what_a_device_asks_for(tmp_path):
+    own = tmp_path / "own.txt"
+    own.write_text("1 qid:1 1:0.5 2:0.25\n0 qid:1 1:0.1 2:0.75\n")
+    asked = Question(0, 0, b"no request")
+    config, _ = flat.read_run(table(tmp_path, privacy_p=0.99))
+    assert 4 * np.log(0.99 * 10 / 0.01) > 20
+    with pytest.raises(ConfigError, match="this node agrees to 20"):
+        answer_for(config, NodeSettings(0, 1, chance="seed", data=str(own)), asked)
+    for settings in (NodeSettings(0, 1, chance="seed", data=str(own), most_epsilon=np.inf), NodeSettings(0, 1)):
+        with pytest.raises(WireError):  # it is looked at where the node agrees
+            answer_for(config, settings, asked)
+
+
 def test_a_node_does_not_answer_a_run_that_promises_too_little(tmp_path):
     asked = Question(0, 0, b"no request")
     for settings, epsilon in ((dict(privacy_p=0.9), 4 * np.log(0.9 * 10 / 0.1)), (dict(privacy_p=1.0), np.inf)):

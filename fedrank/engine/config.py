@@ -72,6 +72,11 @@ class RunConfig:
         must be derived anew.
         """
 
+    @property
+    def bound_to_rounds(self) -> bool:
+        """Whether a promise counts on the number of rounds, which then cannot change once the run has begun."""
+        return False
+
     def resolved(self) -> Any:
         """The same with every default that depends on other settings filled in, checked as a whole.
 

@@ -249,6 +249,11 @@ class PopulationConfig(DefendedConfig):
         return dataclasses.replace(config, participations=participations)
 
     @property
+    def bound_to_rounds(self) -> bool:
+        """Whether the ε of a user is divided among all rounds of the run."""
+        return getattr(self.privacy, "epsilon_user", None) is not None and self.participations is None
+
+    @property
     def times(self) -> int:
         """Rounds that a device takes part in at most; the ε of a user is divided among so many."""
         return self.participations or (1 if self.population else self.rounds)
@@ -514,6 +519,11 @@ class FoltrPDGDConfig(PopulationConfig):
         if secure is None:
             secure = noised and not (self.as_published or by_server)
         norm = "l2" if user or self.as_published else privacy.clip_norm or "l1"
+        if user and self.devices.late:
+            raise ConfigError(
+                "privacy.epsilon_user counts on one message of a device in a round, and one that is late comes beside "
+                f"another: set devices.late = 0, got {self.devices.late}."
+            )
         if user and self.devices.amounts != "equal":
             raise ConfigError(
                 "privacy.epsilon_user does not hide how many interactions a device made, which every message says: "

@@ -165,8 +165,12 @@ def read_node(values: Mapping[str, Scalar]) -> NodeSettings:
 
 
 def about(config: RunConfig) -> dict[str, Json]:
-    """The settings that a checkpoint belongs to: all but the run's length, computation and evaluation."""
-    return {k: v for k, v in as_dict(config).items() if k not in ("rounds", "budget", "compute", "evaluation")}
+    """The settings that a checkpoint belongs to: all but the run's length, computation and evaluation.
+
+    The length is among them where a promise counts on it.
+    """
+    free = ("compute", "evaluation") if config.bound_to_rounds else ("rounds", "budget", "compute", "evaluation")
+    return {k: v for k, v in as_dict(config).items() if k not in free}
 
 
 def _leaves(cls: type, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -94,6 +94,23 @@ def test_a_wrong_table_gets_one_clear_error(values, said):
         flat.read_run(values)
 
 
+@pytest.mark.parametrize(
+    ("settings", "bound"),
+    [
+        ({"privacy": {"epsilon_user": 1.0}}, True),
+        ({"privacy": {"epsilon_user": 1.0}, "population": 100_000}, False),
+        ({"privacy": {"p": 0.9}}, False),
+    ],
+)
+def test_a_run_whose_promise_counts_its_rounds_does_not_go_on_for_longer(settings, bound):
+    """Where ε of a user is divided among all rounds, more rounds would be more than that ε."""
+    short, long = (
+        flat.about(from_dict({"protocol": "foltr-es", "rounds": rounds, "clients": 50, **settings}).resolved())
+        for rounds in (10, 20)
+    )
+    assert (short != long) == bound
+
+
 def test_an_anonymous_channel_is_for_simulations():
     config = from_dict({
         "protocol": "foltr-es", "population": 1000, "rounds": 2, "clients": 500,

@@ -172,6 +172,7 @@ def test_a_run_of_a_population_says_what_it_promises(tmp_path):
         ({"privacy": {"noise": "server"}}, "privacy.epsilon_user"),
         ({"privacy": {"epsilon_user": 1.0}, "as_published": True}, "as_published"),
         ({"privacy": {"epsilon_user": 1.0}, "devices": {"amounts": "skewed"}}, "devices.amounts"),
+        ({"privacy": {"epsilon_user": 1.0}, "devices": {"late": 0.1, "delay": 1}}, "devices.late"),
         ({"privacy": {"epsilon_user": 1.0}, "aggregate": "krum"}, "aggregate"),
         ({"population": 100, "clients": 60, "rounds": 2}, "population"),
         ({"participations": 2}, "population"),

@@ -174,7 +174,10 @@ def outcomes(chosen: Sequence[Mutant], jobs: int, folder: Path) -> Iterable[Outc
                 mutant = todo.get_nowait()
             except queue.Empty:
                 return
-            after.put(copy.test(mutant))
+            try:
+                after.put(copy.test(mutant))
+            except (ValueError, OSError) as error:  # its line has changed, or its file has gone
+                after.put(Outcome(mutant, "broken", by=str(error)))
 
     for copy, share in zip(copies, shares, strict=True):
         threading.Thread(target=healthy, args=(copy, share), daemon=True).start()

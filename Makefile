@@ -11,7 +11,7 @@ PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # two installers in one .venv would disturb each other
 .PHONY: help demo fleet bench-slates test test-ranking test-silos test-texts test-slates test-slow test-minutes test-full-xla test-all \
-  test-flower test-flower-wings test-platforms test-torch test-release numbers mutants check format bench bench-hub bench-sketches docs dist clean
+  test-flower test-flower-wings test-platforms test-torch sdk-js test-sdk-js test-release numbers mutants check format bench bench-hub bench-sketches docs dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -62,6 +62,12 @@ test-platforms: $(VENV)/.stamp-dev ## run two platforms, their coordinator and t
 test-torch: $(VENV)/.stamp-dev $(TORCH)/.stamp ## run the tests that need PyTorch, which is large and goes into a folder of its own (minutes)
 	@PYTHONPATH=$(TORCH) $(BIN)/python -m pytest -q -k pytorch tests/ranking/law/test_own_rankers.py \
 	  tests/engine/law/test_models.py tests/docs/test_programs.py $(ARGS)
+
+sdk-js: ## fetch what the JavaScript SDK is built with: esbuild and TypeScript (needs Node.js 20)
+	@cd sdk/js && npm install --no-audit --no-fund --loglevel=error
+
+test-sdk-js: $(VENV)/.stamp-dev sdk-js ## the JavaScript SDK: size, vectors, a real hub, a browser if there is one (seconds)
+	@$(BIN)/python -m pytest -q -m "slow or minutes" tests/deploy/sdk_js $(ARGS)
 
 test-release: $(VENV)/.stamp-dev ## build what is released, install it into empty environments, run the README there (an hour)
 	@$(BIN)/python -m pytest -m "slow or minutes" tests/release $(ARGS)

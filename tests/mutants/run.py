@@ -39,7 +39,9 @@ WHOLE = ("secure-sum", "store", "hub", "device", "privacy")
 #: makes no difference to them. A mutant that waits for ever is given up after so many seconds by the clock.
 MOST_WORK, MOST_TIME = 200, 1800
 #: What a copy of the working tree does without.
-_NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "_build", "runs", "dist", "build", "*.egg-info")
+_NOT_COPIED = shutil.ignore_patterns(
+    ".*", "__pycache__", "_build", "runs", "dist", "build", "*.egg-info", "node_modules"
+)
 
 
 @dataclass(frozen=True)

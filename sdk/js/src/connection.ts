@@ -1,0 +1,192 @@
+/** A device's requests to its hub, and what they can come to (sections 7 and 8 of the wire format). */
+
+import { ConfigError, WireError } from "./errors.js";
+import { COUNTED, OVER, REFUSED, TOO_LATE } from "./kept.js";
+import { decodeModel, modelBytes } from "./messages.js";
+import { type Terms, termsOf } from "./terms.js";
+
+/** Largest answer to an enrolment, and largest refusal, in bytes. */
+const ENROLMENT = 65_536;
+const REFUSAL = 4096;
+/** Outcome of a message by the status code of the answer; other codes say nothing about it. */
+const OUTCOMES: Record<number, string | undefined> = {
+  200: COUNTED,
+  201: COUNTED,
+  400: REFUSED,
+  410: OVER,
+  413: REFUSED,
+  422: REFUSED,
+};
+/** Outcome where the hub's current round is another, by its reason. */
+const OTHER_ROUND = new Map([
+  ["stale-round", TOO_LATE],
+  ["early-round", TOO_LATE],
+  ["conflict", REFUSED],
+]);
+/** The hub's own reasons after which a message was certainly not counted, and may be later. */
+const NOT_NOW = ["unauthorised", "between-rounds", "unavailable", "too-many"];
+
+/** A request that the hub refused, or answered with something that cannot be read. */
+export class Refusal {
+  constructor(
+    readonly why: string,
+    /** Seconds that the hub asks to wait; null if it does not. */
+    readonly retryAfter: number | null = null,
+    /** The hub does not know the token. */
+    readonly unauthorised = false,
+    /** A message that was sent has certainly not been counted. */
+    readonly notCounted = false,
+  ) {}
+}
+
+/** No answer came, or none that can be read to its end. */
+export class NoAnswer extends Error {}
+
+interface Answer {
+  readonly status: number;
+  readonly body: Uint8Array;
+  readonly headers: Headers;
+  /** The hub's reason of a refusal; empty: it gave none. */
+  readonly reason: string;
+}
+
+/** Whether a text can stand as a token in a header. */
+export function usableToken(token: unknown): token is string {
+  return typeof token === "string" && /^[!-~]{8,512}$/.test(token);
+}
+
+/** The hub's address without a slash at its end; a ConfigError where it cannot be used. */
+function checkedUrl(hub: string, allowHttp: boolean): string {
+  try {
+    const { protocol, hostname, username, password, search, hash, href } = new URL(hub, globalThis.location?.href);
+    const near = /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(hostname);
+    const safe = protocol === "https:" || (protocol === "http:" && (near || allowHttp));
+    if (safe && !(username + password + search + hash)) return href.replace(/\/+$/, "");
+  } catch {
+    // not a URL
+  }
+  throw new ConfigError("hub must be a URL, https://… or on this machine, without a user, a query and a fragment.");
+}
+
+/** Requests of a device. They throw NoAnswer where no answer comes. */
+export class HubClient {
+  readonly url: string;
+
+  /** @param timeout Longest time of a request, in seconds. */
+  constructor(
+    hub: string,
+    allowHttp: boolean,
+    readonly timeout: number,
+  ) {
+    this.url = checkedUrl(hub, allowHttp);
+  }
+
+  /** Enrol; the device's token and the hub's terms. */
+  async enrol(enrolment: string): Promise<[string, Terms] | Refusal> {
+    const answer = await this.#ask("POST", "/v1/enrol", enrolment, ENROLMENT);
+    if (answer.status !== 201) return refusal("enrolment", answer);
+    try {
+      const given = JSON.parse(text(answer.body));
+      if (!/^[\w.~+/=-]{8,512}$/.test(given.token)) throw new WireError("no token of a device");
+      return [given.token, termsOf(given.terms)];
+    } catch (error) {
+      const why = error instanceof WireError ? error.message : "not an answer of a hub";
+      return new Refusal(`enrolment: the hub's answer cannot be read (${why})`);
+    }
+  }
+
+  /**
+   * The newest model.
+   *
+   * @param tag Entity tag of the model that the device has; null if it has none.
+   * @returns Its bytes, checked, or null if the device has it; its tag; and whether training is over.
+   */
+  async model(
+    token: string,
+    terms: Terms,
+    tag: string | null,
+  ): Promise<[Uint8Array | null, string | null, boolean] | Refusal> {
+    const named = tag === null ? {} : { "If-None-Match": tag };
+    const answer = await this.#ask("GET", "/v1/model", token, modelBytes(terms), named);
+    const over = answer.headers.get("Fedrank-State") === "done";
+    const newTag = answer.headers.get("ETag");
+    if (answer.status === 304 && tag !== null) return [null, tag, over];
+    if (answer.status !== 200) return refusal("model", answer);
+    try {
+      decodeModel(terms, answer.body);
+    } catch (error) {
+      return new Refusal(`model: ${(error as Error).message}`);
+    }
+    return [answer.body, newTag, over];
+  }
+
+  /** Send a message; its outcome as in the ledger. */
+  async report(token: string, round: number, body: Uint8Array): Promise<string | Refusal> {
+    const answer = await this.#ask("POST", `/v1/report/${round}`, token, REFUSAL, {}, body);
+    // A 409 without a reason is not the hub's word.
+    const outcome = answer.status === 409 ? OTHER_ROUND.get(answer.reason) : OUTCOMES[answer.status];
+    return outcome ?? refusal("report", answer);
+  }
+
+  /** Ask the hub to forget the token; null: the hub does not know it any more. */
+  async leave(token: string): Promise<Refusal | null> {
+    const answer = await this.#ask("DELETE", "/v1/device", token, REFUSAL);
+    return answer.status === 204 || answer.status === 401 ? null : refusal("leaving", answer);
+  }
+
+  async #ask(
+    method: string,
+    path: string,
+    token: string,
+    limit: number,
+    headers: Record<string, string> = {},
+    body: Uint8Array | null = null,
+  ): Promise<Answer> {
+    try {
+      const response = await fetch(this.url + path, {
+        method,
+        headers: { Authorization: `Bearer ${token}`, ...headers },
+        body: body as BodyInit | null,
+        signal: AbortSignal.timeout(this.timeout * 1000),
+        redirect: "error", // the token is for this hub
+        credentials: "omit",
+        cache: "no-store",
+        referrerPolicy: "no-referrer",
+      });
+      const bytes = await bounded(response, response.ok ? limit : REFUSAL);
+      let reason = "";
+      if (response.status >= 400) {
+        try {
+          const { error } = JSON.parse(text(bytes));
+          if (/^[a-z0-9-]{1,40}$/.test(error)) reason = error;
+        } catch {
+          // something in between answered; its status code counts
+        }
+      }
+      return { status: response.status, body: bytes, headers: response.headers, reason };
+    } catch (error) {
+      throw new NoAnswer(error instanceof Error ? error.name : "error");
+    }
+  }
+}
+
+const text = (bytes: Uint8Array) => new TextDecoder().decode(bytes);
+
+/** The body of an answer, cut after `limit` bytes and one more, which tells that it is too long. */
+async function bounded(response: Response, limit: number): Promise<Uint8Array> {
+  const out: number[] = [];
+  const reader = response.body?.getReader();
+  while (reader && out.length <= limit) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    for (const byte of value.subarray(0, limit + 1 - out.length)) out.push(byte);
+  }
+  reader?.cancel().catch(() => {});
+  return Uint8Array.from(out);
+}
+
+function refusal(what: string, { status, reason, headers }: Answer): Refusal {
+  const after = headers.get("Retry-After") ?? "";
+  const why = `${what}: status ${status}${reason ? `, ${reason}` : ""}`;
+  return new Refusal(why, /^\d{1,9}$/.test(after) ? Number(after) : null, status === 401, NOT_NOW.includes(reason));
+}

@@ -1,0 +1,11 @@
+/** What an app uses. */
+
+export type { State, Synced } from "./conversation.js";
+export { Device, type Options, type Privacy } from "./device.js";
+export { ConfigError } from "./errors.js";
+export { IndexedDbStore } from "./indexed_db.js";
+export type { Kept, LedgerRow, Message } from "./kept.js";
+export type { Promised } from "./promise.js";
+export { MemoryStore, type Store } from "./store.js";
+export type { Terms } from "./terms.js";
+export type { Ranking, Trial } from "./trial.js";

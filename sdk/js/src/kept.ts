@@ -1,0 +1,279 @@
+/**
+ * What a device keeps, and the steps that change it. What it holds about the user was privatised before it was kept.
+ *
+ * It is the hub's token, terms and model; the sums of the round's trial (with randomised response only); and each
+ * message that was made, which is outbox and ledger at once: a message is in the ledger from before the first attempt
+ * to send it, because from then on it may have left. No click, query, feature or time of an interaction is kept.
+ *
+ * Each function here is one step of a transaction of a store: it changes what it is given, and waits for nothing.
+ */
+
+import { noiseOf, reportOf } from "./messages.js";
+import { epsilonMessage, atOnce, perHalf, type Terms } from "./terms.js";
+import { after, complete, type Step, type Trial } from "./trial.js";
+import type { Words } from "./words.js";
+
+/** Outcomes of a message that was sent. */
+export const COUNTED = "counted";
+export const TOO_LATE = "too late, not counted";
+export const OVER = "training was over, not counted";
+export const REFUSED = "refused, not counted";
+export const UNKNOWN = "no answer came; it may have been counted";
+const NONE_YET = "sent, no answer yet";
+
+/** A message that was made. */
+export interface Message {
+  readonly number: number;
+  readonly hub: string;
+  readonly round: number;
+  readonly body: Uint8Array;
+  /** ε of the message, in nats. */
+  readonly epsilon: number;
+  /** Its numbers as text. */
+  readonly words: string;
+  /** Milliseconds since 1970 at the first attempt to send it; null: it never left. */
+  sent: number | null;
+  /** Attempts after which nobody knows whether it was counted. */
+  unanswered: number;
+  /** Null: none yet. */
+  outcome: string | null;
+}
+
+/** All that is kept. */
+export interface Kept {
+  /** URL of the hub that everything here is about. */
+  url: string | null;
+  /** Token of the device; null: it has to enrol. */
+  token: string | null;
+  /** A token that the hub is still to forget. */
+  leaving: string | null;
+  /** Terms of the token; those that the app agreed to; those that it has not agreed to. */
+  terms: Terms | null;
+  agreed: Terms | null;
+  offered: Terms | null;
+  /** The model message as it came, its entity tag, and the token with which it was fetched. */
+  model: Uint8Array | null;
+  tag: string | null;
+  modelOf: string | null;
+  /** Training is over. */
+  over: boolean;
+  /** The user has opted out. */
+  out: boolean;
+  backoff: readonly number[] | null;
+  /** Sum of the ε of messages that were erased. */
+  erased: number;
+  lostInteractions: number;
+  lostMessages: number;
+  trial: Trial | null;
+  messages: Message[];
+}
+
+/** What a new device keeps. */
+export function nothing(): Kept {
+  return {
+    url: null,
+    token: null,
+    leaving: null,
+    terms: null,
+    agreed: null,
+    offered: null,
+    model: null,
+    tag: null,
+    modelOf: null,
+    over: false,
+    out: false,
+    backoff: null,
+    erased: 0,
+    lostInteractions: 0,
+    lostMessages: 0,
+    trial: null,
+    messages: [],
+  };
+}
+
+/** One message that left the device, or may have left. */
+export interface LedgerRow {
+  /** Time of the first attempt by the device's clock: UTC, ISO 8601. */
+  readonly when: string;
+  readonly round: number;
+  /** Bytes of the message, without what the transport adds. */
+  readonly bytes: number;
+  /** ε of the message, in nats; infinite where nothing was promised. */
+  readonly epsilon: number;
+  /** Sum of the ε of this and all earlier messages. */
+  readonly total: number;
+  /** The numbers that were sent and their meaning. */
+  readonly words: string;
+  readonly outcome: string;
+}
+
+/** Sum of the ε of all messages that left or may have left, of those that were erased too. */
+export function spent(kept: Kept): number {
+  return kept.messages.reduce((sum, { sent, epsilon }) => (sent === null ? sum : sum + epsilon), kept.erased);
+}
+
+/** Whether one more message would exceed what a lifetime allows; sums that differ by rounding alone are equal. */
+export function exceeds(spent: number, epsilon: number, lifetime: number): boolean {
+  return spent + epsilon > lifetime * (1 + 1e-9);
+}
+
+/** All messages that left or may have left, oldest first. */
+export function ledger(kept: Kept): LedgerRow[] {
+  let total = kept.erased;
+  return kept.messages
+    .filter(({ sent }) => sent !== null)
+    .map(({ sent, round, body, epsilon, words, outcome }) => ({
+      when: new Date(sent!).toISOString(),
+      round,
+      bytes: body.length,
+      epsilon,
+      total: (total += epsilon),
+      words,
+      outcome: outcome ?? NONE_YET,
+    }));
+}
+
+/** Discard trials, and messages that never left; `lost`: interactions of a trial that was in memory only. */
+function discard(kept: Kept, lost = 0): void {
+  kept.lostInteractions += lost + (kept.trial ? kept.trial.done[0] + kept.trial.done[1] : 0);
+  kept.trial = null;
+  const left = kept.messages.filter(({ sent }) => sent !== null);
+  kept.lostMessages += kept.messages.length - left.length;
+  kept.messages = left;
+}
+
+/** Set the outcome of messages that left and are not sent again to UNKNOWN. */
+function giveUp(kept: Kept, which: (message: Message) => boolean = () => true): void {
+  for (const message of kept.messages) {
+    if (message.sent !== null && message.outcome === null && which(message)) message.outcome = UNKNOWN;
+  }
+}
+
+const sameTerms = (a: Terms | null, b: Terms) => JSON.stringify(a) === JSON.stringify(b);
+
+/** Keep the token and terms of an enrolment; if another page enrolled first, its token stays. */
+export function adopt(kept: Kept, url: string, token: string, terms: Terms): void {
+  if (kept.token !== null) return;
+  if (!sameTerms(kept.terms, terms)) {
+    discard(kept);
+    giveUp(kept);
+    Object.assign(kept, { model: null, tag: null, modelOf: null, over: false });
+  }
+  Object.assign(kept, { url, token, terms, agreed: terms, offered: null });
+}
+
+/**
+ * Forget a token that the hub does not know any more; the device then enrols as a new one. A message that may have been
+ * counted for the old device must not count for the new one.
+ */
+export function forgetToken(kept: Kept, token: string): void {
+  if (kept.token === token) kept.token = null;
+  giveUp(kept, ({ unanswered }) => unanswered > 0);
+}
+
+/** Forget everything about the hub except the ledger and the terms agreed to. */
+export function forgetHub(kept: Kept): void {
+  discard(kept);
+  giveUp(kept);
+  const { erased, agreed, offered, out, lostInteractions, lostMessages, messages } = kept;
+  Object.assign(kept, nothing(), { erased, agreed, offered, out, lostInteractions, lostMessages, messages });
+}
+
+/** Forget everything except the sum of the ε that was spent. */
+export function erase(kept: Kept): void {
+  Object.assign(kept, nothing(), { erased: spent(kept) });
+}
+
+/** Keep that the user opted out, and discard messages that have not left; `lost` as for discard. */
+export function optOut(kept: Kept, lost: number): void {
+  discard(kept, lost);
+  giveUp(kept);
+  kept.out = true;
+}
+
+/** Keep a new model, and discard the trial of the model before it; `lost` as for discard. */
+export function moveOn(kept: Kept, model: Uint8Array, tag: string | null, lost: number, token: string): void {
+  const old = kept.model;
+  // Else another page was here already, and is trying this model.
+  if (!old || old.length !== model.length || old.some((byte, i) => byte !== model[i])) {
+    discard(kept, lost);
+    kept.model = model;
+  }
+  kept.tag = tag;
+  kept.modelOf = token;
+}
+
+/** Whether a message of that round exists, sent or not; there is at most one. */
+export function reported(kept: Kept, hub: string, round: number): boolean {
+  return kept.messages.some((message) => message.hub === hub && message.round === round);
+}
+
+/** The unfinished trial of a round; null if there is none. */
+export function trialOf(kept: Kept, hub: string, round: number): Trial | null {
+  return kept.trial?.hub === hub && kept.trial.round === round ? kept.trial : null;
+}
+
+/**
+ * Add a step to its trial, and make the message if it was the last of the round.
+ *
+ * @param held The trial before the step, as it is in memory.
+ * @param words Asked for what hides the message.
+ * @returns The trial as it is now, null if the round has its message. A step does not count if another page has
+ *   completed the round, tries another seed, or has made this half's interactions.
+ */
+export function add(kept: Kept, terms: Terms, held: Trial, step: Step, words: Words): Trial | null {
+  const { hub, round, seed } = held;
+  if (kept.out || reported(kept, hub, round)) return null;
+  const before = atOnce(terms) ? (trialOf(kept, hub, round) ?? { ...held, sums: [0, 0], done: [0, 0] }) : held;
+  const most = perHalf(terms);
+  if (before.seed !== seed || step.counts.some((count, half) => before.done[half] + count > most)) return before;
+  const trial = after(before, step);
+  if (!complete(terms, trial)) {
+    if (atOnce(terms)) kept.trial = trial;
+    return trial;
+  }
+  kept.messages.push({
+    number: Math.max(0, ...kept.messages.map((message) => message.number)) + 1,
+    hub,
+    round,
+    ...reportOf(terms, seed, trial.sums, noiseOf(terms, words)),
+    epsilon: epsilonMessage(terms),
+    sent: null,
+    unanswered: 0,
+    outcome: null,
+  });
+  kept.trial = null;
+  return null;
+}
+
+const find = (kept: Kept, number: number) =>
+  kept.messages.find((message) => message.number === number && message.outcome === null);
+
+/**
+ * Put into the ledger that a message is being sent.
+ *
+ * @param lifetime Largest sum of the ε of all messages that ever left, this one included.
+ * @returns False: that sum would be exceeded, the user has opted out, or another page had the message's answer; it must
+ *   not be sent.
+ */
+export function sending(kept: Kept, number: number, lifetime: number, now: number): boolean {
+  const message = find(kept, number);
+  if (kept.out || !message) return false;
+  if (message.sent === null && exceeds(spent(kept), message.epsilon, lifetime)) return false;
+  message.sent ??= now;
+  message.unanswered++;
+  return true;
+}
+
+/**
+ * Keep the result of an attempt to send.
+ *
+ * @param outcome Null: it was not counted now, and may be later. Where an earlier attempt had no answer, a message that
+ *   is not counted may have been counted then: UNKNOWN.
+ */
+export function answered(kept: Kept, number: number, outcome: string | null): void {
+  const message = find(kept, number);
+  if (!message) return;
+  message.unanswered--;
+  if (outcome) message.outcome = message.unanswered > 0 && outcome !== COUNTED ? UNKNOWN : outcome;
+}

@@ -1,0 +1,31 @@
+/** Where a device keeps what must last, and a store that does not last. */
+
+import { type Kept, nothing } from "./kept.js";
+
+/** A place for what a device keeps. Several pages may share one. */
+export interface Store {
+  /** Whether it outlives the page. */
+  readonly lasting: boolean;
+  /**
+   * One transaction: `step` gets what is kept, changes it or not, and waits for nothing. When the promise is fulfilled,
+   * the change has been written; when it is rejected, nothing has changed, or nobody knows.
+   */
+  change<T>(step: (kept: Kept) => T): Promise<T>;
+  close(): void;
+}
+
+/** A store in memory: for tests, and where there is no other. */
+export class MemoryStore implements Store {
+  #kept = nothing();
+
+  constructor(readonly lasting = false) {}
+
+  async change<T>(step: (kept: Kept) => T): Promise<T> {
+    const kept = structuredClone(this.#kept);
+    const result = step(kept);
+    this.#kept = kept;
+    return result;
+  }
+
+  close(): void {}
+}

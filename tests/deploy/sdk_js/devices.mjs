@@ -1,0 +1,47 @@
+// Devices of the JavaScript SDK in one process, with users who click on what has a large first feature.
+//
+// Arguments: the bundle, the hub's address. The first line of input is the enrolment token; each further line is a JSON
+// list of numbers of devices, which then search and report until the hub has counted one more message of each. The
+// answer is a line: of each of them its token and what was sent. The end of the input ends the process.
+
+import { createInterface } from "node:readline";
+import { pathToFileURL } from "node:url";
+
+const [file, hub] = process.argv.slice(2);
+const { Device, MemoryStore } = await import(pathToFileURL(file));
+const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+const enrolment = (await lines.next()).value;
+const devices = new Map();
+
+const random = (n) => Math.floor(Math.random() * n);
+
+function search(device, terms) {
+  const features = Array.from({ length: 8 }, () => Array.from({ length: terms.n_features }, () => random(9) / 8));
+  const ranking = device.rank(features);
+  const liked = ranking.order.findIndex((document) => features[document][0] > 0.5);
+  if (liked >= 0) device.logClick(ranking, liked);
+  device.finish(ranking);
+}
+
+async function report(number) {
+  if (!devices.has(number)) {
+    const store = new MemoryStore(true);
+    devices.set(number, { store, device: new Device(hub, enrolment, { store, mostEpsilon: 40, patience: 0 }) });
+  }
+  const { device, store } = devices.get(number);
+  const before = (await device.ledger()).filter(({ outcome }) => outcome === "counted").length;
+  for (const end = Date.now() + 60_000; Date.now() < end; ) {
+    await device.sync();
+    const counted = (await device.ledger()).filter(({ outcome }) => outcome === "counted").length;
+    const { token, terms, messages } = await store.change((kept) => kept);
+    if (counted > before) {
+      const { round, body, epsilon } = messages.at(-1);
+      return { token, round, epsilon, body: Buffer.from(body).toString("hex"), messages: messages.length };
+    }
+    while (device.wantsClicks) search(device, terms);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  throw new Error(`no message of device ${number} was counted: ${JSON.stringify(await device.privacy())}`);
+}
+
+for await (const line of lines) console.log(JSON.stringify(await Promise.all(JSON.parse(line).map(report))));

@@ -1,0 +1,162 @@
+"""The JavaScript SDK in a real browser: its store outlives the page; a hub behind the page's own server hears it."""
+
+import contextlib
+import http.client
+import json
+import sqlite3
+import sys
+import threading
+import urllib.parse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from browser import Tab, chromium
+from js_sdk import built, hub
+
+pytestmark = [
+    pytest.mark.minutes,
+    pytest.mark.skipif(chromium() is None, reason="needs a Chromium on the PATH"),
+]
+
+PAGE = b"""<!doctype html><meta charset="utf-8"><title>Search</title><script type="module">
+import * as sdk from "/fedrank-device.js";
+Object.assign(window, sdk, {
+  open(options = {}) { window.device = new Device("/hub", TOKEN, options); return device.ready },
+  searches() {
+    let count = 0;
+    for (; device.wantsClicks; count++) {
+      const ranking = device.rank([[1, 0], [0, 1], [1, 1]]);
+      device.logClick(ranking, 0);
+      device.finish(ranking);
+    }
+    return count;
+  },
+  loaded: true,
+});
+</script>"""
+
+
+@contextlib.contextmanager
+def site(bundle: Path, hub_url: str, token: str):
+    """A server of a search page that passes what is below /hub/ on to a hub; its address, and what it passed on."""
+    port, passed = urllib.parse.urlsplit(hub_url).port, []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, format, *args):
+            pass
+
+        def say(self, status, headers, body):
+            self.send_response(status)
+            for name, value in headers:
+                if name.lower() not in ("content-length", "connection", "date", "server"):
+                    self.send_header(name, value)
+            if status != 304:
+                self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_GET(self):
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if self.path.startswith("/hub/"):
+                names = ("Authorization", "If-None-Match")
+                given = {name: self.headers[name] for name in names if self.headers[name]}
+                with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+                    connection.request(self.command, self.path.removeprefix("/hub"), body or None, given)
+                    answer = connection.getresponse()
+                    passed.append((self.command, self.path, answer.status, dict(self.headers), body))
+                    self.say(answer.status, answer.getheaders(), answer.read())
+            elif self.path == "/fedrank-device.js":
+                self.say(200, [("Content-Type", "text/javascript")], bundle.read_bytes())
+            else:
+                self.say(200, [("Content-Type", "text/html")], PAGE.replace(b"TOKEN", json.dumps(token).encode()))
+
+        do_POST = do_DELETE = do_GET
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/", passed
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def load(tab: Tab, url: str):
+    """Load the page, or load it again."""
+    tab.call("Page.navigate", url=url)
+    waited = "new Promise(done => { const look = () => window.loaded ? done(true) : setTimeout(look, 20); look() })"
+    for _ in range(50):
+        with contextlib.suppress(RuntimeError):  # the page before this one is being left
+            if tab.value(f"location.href === {json.dumps(url)} && {waited}"):
+                return
+    raise AssertionError("the page was not loaded")
+
+
+def test_a_device_in_a_browser_outlives_its_page(tmp_path):
+    settings = dict(mechanism="piecewise", epsilon=2.0, participations=2, interactions=2)
+    with (
+        hub(tmp_path / "hub", n_features=2, cohort=1, deadline=0.0, rounds=5, **settings) as home,
+        site(built(), home.url("hub"), home.token("enrolment")) as (url, passed),
+        Tab(tmp_path / "profile") as tab,
+    ):
+        load(tab, url + "?1")
+        tab.value("open()")
+        assert tab.value("device.sync()")["state"] == "OK" and tab.value("searches()") == 2
+        assert tab.value("device.sync()")["sent"] == 1
+
+        load(tab, url + "?2")  # another page: the device is the same, and goes on with the next round
+        tab.value("open()")
+        assert [row["outcome"] for row in tab.value("device.ledger()")] == ["counted"]
+        for _ in range(100):  # between two rounds a hub says so
+            if tab.value("device.wantsClicks"):
+                break
+            tab.value("new Promise(done => setTimeout(done, 100)).then(() => device.sync())")
+        assert tab.value("searches()") == 2 and tab.value("device.sync()")["sent"] == 1
+        assert tab.value("device.rank([[0, 0], [1, 0]])")["learning"] is False
+
+        load(tab, url + "?3")  # all that the terms allow is spent, and stays so
+        tab.value("open()")
+        told = tab.value("device.privacy()")
+        assert (told["epsilonTotal"], told["messages"], told["lasting"]) == (4, 2, True)
+        assert "would exceed the 2 of the hub's terms" in told["silent"] and tab.value("searches()") == 0
+        assert tab.value("device.optOut()") is True
+
+        load(tab, url + "?4")
+        before = len(passed)
+        tab.value("open()")
+        assert tab.value("device.sync()")["why"] == "the user has opted out" and len(passed) == before
+        assert tab.value("device.leave()") is True
+        assert tab.value("device.privacy()")["epsilonTotal"] == 4 and tab.value("device.ledger()") == []
+
+    assert [one[0] for one in passed].count("POST") == 3 and passed[-1][:3] == ("DELETE", "/hub/v1/device", 204)
+    assert any(status == 304 for _, _, status, _, _ in passed) or len(passed) < 6
+    for _, _, _, headers, body in passed:
+        assert "Cookie" not in headers and "Referer" not in headers and len(body) in (0, 6)
+    with contextlib.closing(sqlite3.connect(home.log)) as db:
+        sent = [body for method, path, _, _, body in passed if path.startswith("/hub/v1/report")]
+        assert [row[0] for row in db.execute("SELECT message FROM report ORDER BY round")] == sent
+
+
+def test_a_store_that_cannot_be_opened_makes_the_device_silent(tmp_path):
+    with (
+        hub(tmp_path / "hub", n_features=2, cohort=1, deadline=0.0) as home,
+        site(built(), home.url("hub"), home.token("enrolment")) as (url, passed),
+        Tab(tmp_path / "profile") as tab,
+    ):
+        load(tab, url + "?1")
+        tab.value(
+            "new Promise(done => { const later = indexedDB.open('fedrank-device', 9); later.onsuccess = () => "
+            "{ later.result.close(); done(true) } })"
+        )
+        tab.value("open({ log() {} })")
+        told = tab.value("device.sync()")
+        assert (told["state"], told["lasting"], passed) == ("SILENT", False, [])

@@ -75,7 +75,8 @@ test("clicks below the depth and on other lists do not count", () => {
   const round = new Round(termsOf(TERMS), { round: 1, weights: Float32Array.of(1, 1) }, null, false);
   const features = Array.from({ length: 6 }, (_, i) => Float32Array.of(i, 0));
   const ranking = round.show(features, true, osWords, 0);
-  assert.deepEqual([round.click(ranking, 2, 1), round.click(ranking, 3, 2), round.click({}, 0, 3)], [true, false, false]);
+  const clicked = [round.click(ranking, 2, 1), round.click(ranking, 3, 2), round.click({}, 0, 3)];
+  assert.deepEqual(clicked, [true, false, false]);
   assert.deepEqual([round.open.pattern, round.open.since], [4, 2]);
   round.click(ranking, 2, 4);
   assert.equal(round.open.pattern, 4, "a second click adds nothing");

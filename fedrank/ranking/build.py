@@ -430,7 +430,7 @@ def foltr_pdgd(config: FoltrPDGDConfig, parts: Parts) -> FoltrPDGD:
         noise=noise,
         epsilon=p.epsilon if p.epsilon_user is None else p.epsilon_user,
         delta=p.delta,
-        times=config.times,
+        times=min(config.times, config.rounds),
         rounds=config.rounds,
         secure_sum=bool(p.secure_sum),
         as_published=config.as_published,

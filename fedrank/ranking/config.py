@@ -519,6 +519,13 @@ class FoltrPDGDConfig(PopulationConfig):
         if secure is None:
             secure = noised and not (self.as_published or by_server)
         norm = "l2" if user or self.as_published else privacy.clip_norm or "l1"
+        if user and self.attack.share:
+            raise ConfigError(
+                "privacy.epsilon_user counts on all devices of a round to add their noise and to tell nobody, and "
+                f"attackers know their own: set attack.share = 0, got {self.attack.share}."
+            )
+        if self.population is not None and privacy.epsilon is not None:
+            raise ConfigError("privacy.epsilon is of one round; with a population give privacy.epsilon_user instead.")
         if user and self.devices.late:
             raise ConfigError(
                 "privacy.epsilon_user counts on one message of a device in a round, and one that is late comes beside "

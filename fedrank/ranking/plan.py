@@ -12,8 +12,8 @@ privatised number a message; a secure sum means FPDGD with clipped changes and G
 is a mean of n reports, with a variance of m(ε)/n, where m(ε) is the mean square of what a report stands for. So n
 devices at ε are simulated by n′ < n at the larger ε′ for which m(ε′)/n′ = m(ε)/n. Devices' own variance is then counted
 too often, if anything: n′ of them tell less than n. In a secure sum the noise of a sum is σ(ε), that of the mean
-σ(ε)/n, and ε′ is the one for which σ(ε′)/n′ is as much. What this leaves out, a comparison with runs of full size shows
-(see the study ``private-foltr-es``).
+σ(ε)/n, and ε′ is the one for which σ(ε′)/n′ is as much. What this leaves out, a comparison of FOLtR-ES with runs of
+full size shows (see the study ``private-foltr-es``); sums were not compared.
 """
 
 from __future__ import annotations

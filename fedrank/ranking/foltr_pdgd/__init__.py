@@ -201,11 +201,6 @@ class FoltrPDGD(RankingProtocol):
                 f"noise = {self.noise!r} needs clip, a bound of what it hides, and parties, who share it."
             )
         enough_parties(self.parties, self.absent)
-        if self.noise == "gaussian" and self.scale / self.enough**0.5 < 0.5:
-            raise ConfigError(
-                f"a share of noise has σ = {self.scale / self.enough**0.5:.3g} steps, at least 1/2 is needed: use more "
-                f"steps than grid = {self.grid:,}."
-            )
         if self.secure_sum and self.scale > LARGEST_SCALE:
             raise GridTooFineError(
                 f"noise of scale {self.scale:,.0f} steps is beyond {LARGEST_SCALE:,}; use fewer steps than grid = "
@@ -275,6 +270,9 @@ class FoltrPDGD(RankingProtocol):
 
     def init(self, key: Any) -> ServerState:
         """Zero for a linear ranker, small normal numbers for others; ``key`` is consumed."""
+        secret = None
+        if self.noise == "server":  # nothing that is published may be drawn from the key of the noise
+            key, secret = jax.random.split(key)
         linear = (self.ranker.kernel_shape() or (0, 1))[1] == 0
         weights = jnp.asarray(self.ranker.initial())
         if self.as_published or not linear:
@@ -282,9 +280,11 @@ class FoltrPDGD(RankingProtocol):
             length = jnp.sqrt(jnp.sum(noise * noise))
             weights = weights + (0.01 / length if self.as_published and linear else _INITIAL) * noise
         noise = None
-        if self.noise == "server":
-            secret = jax.random.key_data(jax.random.split(key)[1]).astype(jnp.uint32)
-            noise = ServerNoise(secret, jnp.zeros((self.band - 1, self.ranker.size), jnp.float32))
+        if secret is not None:
+            noise = ServerNoise(
+                jax.random.key_data(secret).astype(jnp.uint32),
+                jnp.zeros((self.band - 1, self.ranker.size), jnp.float32),
+            )
         return ServerState(jnp.uint32(0), weights, noise)
 
     def devices(
@@ -495,7 +495,7 @@ class LearnLocally(Exchange, request=Request):
     ) -> ServerState:
         """The weights and the sum of clipped changes with the server's noise, over as many as were to come.
 
-        The number of devices that the sum is divided by is fixed: who came is not hidden by noise.
+        The number of devices that the sum is divided by is fixed: one that depends on who came would tell who did.
         """
         s = self.settings
         assert state.noise is not None and s.parties is not None  # with noise of the server

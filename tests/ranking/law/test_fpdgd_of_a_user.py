@@ -174,6 +174,12 @@ def test_a_run_of_a_population_says_what_it_promises(tmp_path):
         ({"privacy": {"epsilon_user": 1.0}, "devices": {"amounts": "skewed"}}, "devices.amounts"),
         ({"privacy": {"epsilon_user": 1.0}, "devices": {"late": 0.1, "delay": 1}}, "devices.late"),
         ({"privacy": {"epsilon_user": 1.0}, "aggregate": "krum"}, "aggregate"),
+        ({"privacy": {"epsilon_user": 1.0}, "attack": {"kind": "poisoned-clicks", "share": 0.5}}, "attack.share"),
+        (
+            {"privacy": {"epsilon_user": 1.0, "noise": "server"}, "attack": {"kind": "scaled-inverse", "share": 0.1}},
+            "attack.share",
+        ),
+        ({"privacy": {"epsilon": 1.0}, "population": 2000, "clients": 20, "rounds": 5}, "privacy.epsilon_user"),
         ({"population": 100, "clients": 60, "rounds": 2}, "population"),
         ({"participations": 2}, "population"),
     ],
@@ -181,6 +187,12 @@ def test_a_run_of_a_population_says_what_it_promises(tmp_path):
 def test_what_does_not_fit_is_refused(settings, said):
     with pytest.raises(ConfigError, match=said.replace(".", r"\.")):
         build(from_dict({"protocol": "foltr-pdgd", **settings}).resolved())
+
+
+def test_more_participations_than_rounds_take_no_more_noise():
+    settings = {"protocol": "foltr-pdgd", "population": 2000, "rounds": 10, "clients": 100, "participations": 50}
+    made = build(from_dict({**settings, "privacy": {"epsilon_user": 1.0}}).resolved()).protocol
+    assert made.account(10, 1e-6).epsilon(Unit.USER) == pytest.approx(1.0, rel=1e-6)
 
 
 def test_nodes_refuse_what_only_a_simulation_can_promise():

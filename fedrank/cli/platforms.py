@@ -88,6 +88,57 @@ def platform(
     run_platform(home, terms_of(config), index, at, ready, seeded=chance == "seed")
 
 
+@serve_app.command
+def relay(
+    hub: str,
+    /,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8751,
+    batch: int = 50,
+    seconds: float = 5.0,
+    per_minute: float = 120.0,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    proxies: Annotated[list[str] | None, Parameter(negative="")] = None,
+    ca: Path | None = None,
+    allow_http: _Flag = False,
+) -> None:
+    """Be an oblivious relay to a hub: pass on what devices send, in batches and shuffled, without their addresses.
+
+    It reads nothing of what it passes on. It should be run by somebody else than the hub: together the two would know
+    who sent what. It keeps nothing on the disk and logs no address. Ctrl-C stops it.
+
+    Args:
+        hub: Address of a hub with a gateway (fedrank serve --tokens 1 --batch 50).
+        host: Address to listen at. The default is this machine only.
+        port: Port to listen at; 0: any that is free.
+        batch: Fewest reports that are passed on together; at least what the hub's terms say.
+        seconds: Longest wait of a request; reports that are too few then are sent back, and come again.
+        per_minute: Requests of one network address a minute.
+        certificate: PEM file of the server's certificate chain, for TLS.
+        key: PEM file of its private key.
+        proxies: Addresses of reverse proxies whose X-Forwarded-For is believed.
+        ca: File with the certificates to trust in place of the system's, for the hub.
+        allow_http: Reach a hub on another machine without TLS.
+    """
+    from fedrank.deploy.http.server import serve as answer
+    from fedrank.deploy.oblivious.relay import GatewayClient, RelayApp, RelaySettings
+
+    refuse_half_tls(certificate, key)
+    _log_to_stderr()
+    settings = RelaySettings(batch, seconds, per_minute)
+    gateway = GatewayClient(hub, ca=None if ca is None else str(ca), allow_http=allow_http)
+    app = RelayApp(gateway, gateway.configuration(), settings)
+
+    def ready(url: str) -> None:
+        print(f"relay  {url}", f"to     {hub}", sep="\n")
+        print(f"batch  {batch} reports, or back after {seconds:g} s", flush=True)
+        warn_without_tls("addresses of devices and when they report", host, certificate)
+
+    answer(app, on_ready=ready, host=host, port=port, certfile=certificate, keyfile=key, proxies=tuple(proxies or ()))
+
+
 @coordinate_app.command(name="platforms")
 def coordinate(
     folder: Path,

@@ -31,7 +31,9 @@ RANKERS = {"linear": False, "mlp": True}
 #: Mechanisms that privatise rewards. Gaussian noise is left out: a device could not compute its ε by itself.
 MECHANISMS = ("randomised-response", "laplace", "piecewise")
 #: Terms that the first version of the format did not have.
-_LATER = ("inside", "outside", "clip", "interleaved", "participations")
+_LATER = ("inside", "outside", "clip", "interleaved", "participations", "tokens", "gateway", "batch")
+#: Version of terms which ask a device to do what one of version 1 does not: it refuses them, and sends nothing.
+_MORE_TO_DO, _DOING = 2, ("tokens",)
 #: Multiple of the noise's scale that it practically never exceeds; sums with noise are sent in 32 bits.
 _TAIL = 40
 #: Largest model that a hub hands out, in weights: 4 MB.
@@ -62,6 +64,12 @@ class Agreement:
     clip: float = setting(1.0, "Largest difference that a piecewise message tells, as a part of the largest there is.")
     interleaved: bool = setting(False, "Both rankers make each list that is shown, by team drafting; for piecewise.")
     participations: int | None = setting(None, "Most messages that a device ever sends; any number if nothing is said.")
+    tokens: int = setting(
+        0,
+        "Rounds of an epoch, in each of which a device reports once, with a token that nobody can link to it; 0: none.",
+    )
+    gateway: str = setting("", "Public key of the gateway behind an oblivious relay; made with the hub.")
+    batch: int = setting(0, "Fewest reports that an oblivious relay passes on together; 0: there is no relay.")
 
 
 #: Names of what is agreed on.
@@ -75,7 +83,7 @@ class Terms(Agreement):
     Attributes:
         hub: Name of the hub: 32 random hexadecimal digits.
         protocol: ``"foltr-es"``.
-        wire: Version of the wire form.
+        wire: Version of the terms: 1, or 2 where they ask for more than a device of version 1 does; 0: as they need it.
 
     Raises:
         ConfigError: A term is out of range or contradicts another.
@@ -83,15 +91,18 @@ class Terms(Agreement):
 
     hub: str = field(kw_only=True)
     protocol: str = field(default="foltr-es", kw_only=True)
-    wire: int = field(default=WIRE_VERSION, kw_only=True)
+    wire: int = field(default=0, kw_only=True)
 
     def __post_init__(self):
         if len(self.hub) != 32 or set(self.hub) - set("0123456789abcdef"):
             raise ConfigError(f"hub must be 32 hexadecimal digits, got {self.hub!r}.")
         if self.protocol != "foltr-es":
             raise ConfigError(f"protocol {self.protocol!r} cannot be spoken by a device; foltr-es can.")
-        if self.wire != WIRE_VERSION:
-            raise ConfigError(f"wire version {self.wire} is not spoken here; version {WIRE_VERSION} is.")
+        more = any(getattr(self, name) for name in _DOING)
+        version = _MORE_TO_DO if more else WIRE_VERSION
+        if self.wire not in (0, version):
+            raise ConfigError(f"wire version {self.wire} is not spoken here, or not that of these terms, {version}.")
+        object.__setattr__(self, "wire", version)  # frozen: resolved once, here
         if self.ranker not in RANKERS or RANKERS[self.ranker] != (self.hidden > 0):
             raise ConfigError(
                 f"ranker must be linear without hidden units or mlp with some, got {self.ranker!r} with {self.hidden}."
@@ -139,10 +150,24 @@ class Terms(Agreement):
             )
         if self.participations is not None and self.participations < 1:
             raise ConfigError(f"participations must be at least 1, got {self.participations}.")
+        self._check_tokens()
         if self.per_half * metric.largest >= 2**24:
             raise ConfigError(
                 f"a sum of {self.per_half} values of {metric.name} may exceed 24 bits; use less interactions."
             )
+
+    def _check_tokens(self) -> None:
+        if not 0 <= self.tokens <= 1_000_000:
+            raise ConfigError(f"tokens must be in 0..1,000,000 rounds, got {self.tokens}.")
+        if not 0 <= self.batch <= 100_000 or bool(self.batch) != bool(self.gateway):
+            raise ConfigError(
+                f"batch must be in 0..100,000, and above 0 with a gateway's key only; got {self.batch} and "
+                f"{self.gateway!r}."
+            )
+        if self.gateway and (len(self.gateway) != 64 or set(self.gateway) - set("0123456789abcdef")):
+            raise ConfigError(f"gateway must be 64 hexadecimal digits, got {self.gateway!r}.")
+        if self.batch and not self.tokens:
+            raise ConfigError("a relay hides nothing while devices show tokens of their own: batch needs tokens.")
 
     @functools.cached_property
     def metric(self) -> OnlineMetric:

@@ -96,6 +96,8 @@ class Device:
         timeout: Longest silence of the hub, in seconds.
         patience: Seconds without a click after which an interaction is over at the next :meth:`sync`.
         allow_http: Plain http to another machine, where the network itself is protected.
+        relay: URL of an oblivious relay, through which everything goes that this device sends: the hub then sees no
+            address. Needs ``cryptography`` and ``pyhpke``, as do hubs with tokens.
         _words: Source of random words, for tests only; by default the operating system. Called with the shape ``(1,)``
             for the seed of a round, then, with randomised response, ``(2,)`` for each interaction, or with the
             piecewise mechanism ``(1,)`` for each interleaved list and ``(3,)`` for the message.
@@ -116,6 +118,7 @@ class Device:
         timeout: float = 10.0,
         patience: float = 60.0,
         allow_http: bool = False,
+        relay: str | None = None,
         _words: Words = os_words,
     ):
         limit = math.inf if lifetime_epsilon is None else lifetime_epsilon
@@ -130,7 +133,11 @@ class Device:
                 "enrolment must be the hub's enrolment token: 8 to 512 printable ASCII characters, no space."
             )
         self._connection = HubClient(hub, ca=ca, allow_http=allow_http, timeout=timeout)
-        self._memory = Memory(folder, self._connection.url, most_epsilon, limit, _words)
+        if relay is not None:
+            from fedrank.deploy.oblivious.relayed import RelayedHubClient
+
+            self._connection = RelayedHubClient(hub, relay, ca=ca, allow_http=allow_http, timeout=timeout)
+        self._memory = Memory(folder, self._connection.url, most_epsilon, limit, _words, relay is not None)
         self._conversation = Conversation(self._memory, self._connection, enrolment, patience)
         self._busy = False
         self._wake()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import enum
 import hashlib
 import json
@@ -74,12 +75,14 @@ class Refusal:
         retry_after: Seconds that the hub asks to wait; None if it does not.
         unauthorised: Whether the hub does not know the token.
         not_counted: Whether a message that was sent has certainly not been counted.
+        reason: The hub's own word for it; empty if it said none.
     """
 
     why: str
     retry_after: float | None = None
     unauthorised: bool = False
     not_counted: bool = False
+    reason: str = ""
 
 
 def tag_of(terms: Terms, round_: int, weights: bytes) -> str:
@@ -102,6 +105,30 @@ def usable_token(token: object) -> bool:
 
 class HubClient(HttpClient):
     """A device's requests to its hub; arguments as of :class:`~fedrank.deploy.http.client.HttpClient`."""
+
+    #: Whether requests go through an oblivious relay.
+    relayed = False
+
+    def objection(self, terms: Terms) -> str:
+        """Why this way to the hub is not taken under these terms; empty if it is."""
+        return ""
+
+    def tokens(self) -> tuple[int, bool, str, dict[int, bytes]] | Refusal:
+        """The open round, whether training is over, the model's entity tag, and the issuer's keys by epoch."""
+        response = self.request("GET", "/v1/tokens", "")
+        if response.status != 200:
+            return _refusal("tokens", response)
+        try:
+            given = response.json()
+            keys = {int(epoch): base64.urlsafe_b64decode(key) for epoch, key in given["keys"].items()}
+            return int(given["round"]), given["state"] == "done", str(given["etag"]), keys
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            return Refusal(f"tokens: the hub's answer cannot be read ({type(error).__name__})")
+
+    def buy(self, token: str, epoch: int, request: bytes) -> bytes | Refusal:
+        """The answer to a token request."""
+        response = self.request("POST", f"/v1/token/{epoch}", token, body=request)
+        return response.body if response.status == 200 else _refusal("token", response)
 
     def enrol(self, enrolment: str) -> tuple[str, Terms] | Refusal:
         """Enrol with the hub; returns the device's token and the hub's terms. Errors as :meth:`request`."""
@@ -156,7 +183,9 @@ class HubClient(HttpClient):
 
 def _refusal(what: str, response: ClientResponse) -> Refusal:
     said = f"status {response.status}" + (f", {response.reason}" if response.reason else "")
-    return Refusal(f"{what}: {said}", response.retry_after, response.status == 401, response.reason in _NOT_NOW)
+    return Refusal(
+        f"{what}: {said}", response.retry_after, response.status == 401, response.reason in _NOT_NOW, response.reason
+    )
 
 
 class Backoff:

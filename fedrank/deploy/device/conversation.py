@@ -6,16 +6,22 @@ import contextlib
 import json
 import logging
 import sqlite3
+import time
+from collections.abc import Callable
 from time import monotonic
 
 from fedrank.deploy.device.connection import CHANCE, LONGEST_WAIT, Backoff, HubClient, Refusal, State, Synced, tag_of
 from fedrank.deploy.device.memory import Memory
-from fedrank.deploy.device.outbox import COUNTED, OVER, TOO_LATE
+from fedrank.deploy.device.outbox import COUNTED, OVER, REFUSED, TOO_LATE, Message
 from fedrank.deploy.device.trial import objection
+from fedrank.deploy.oblivious.tokens import header_of
+from fedrank.deploy.oblivious.wallet import Wallet
 
 _log = logging.getLogger("fedrank.device")
 #: Mean time between two synchronisations while all is well, in seconds.
 POLL = 60.0
+#: Probability with which a synchronisation buys the token of the next epoch.
+_AHEAD = 0.5
 
 
 class Conversation:
@@ -31,14 +37,16 @@ class Conversation:
     def __init__(self, memory: Memory, connection: HubClient, enrolment: str, patience: float):
         self._memory, self._connection, self._enrolment, self._patience = memory, connection, enrolment, patience
         self._outbox = memory.outbox
+        self._wallet: Wallet | None = None
+        self._newest, self._bought = ("", False), False  # entity tag of the hub's model, and whether training is over
         self._sent, self._last = 0, (State.RETRY, "waits since before the last start")
         self.backoff = Backoff()
 
     def sync(self) -> Synced:
         """Enrol if needed, fetch the model, send the waiting messages; stops where it cannot continue."""
-        self._sent = 0
+        self._sent, self._bought = 0, False
         try:
-            for step in (self._look_around, self._take_leave, self._agree, self._fetch, self._report):
+            for step in (self._look_around, self._take_leave, self._agree, self._buy, self._fetch, self._report):
                 stop = step()
                 if isinstance(stop, Refusal):
                     return self._later(State.RETRY, stop.why, stop.retry_after)
@@ -105,14 +113,15 @@ class Conversation:
                     self._memory.complain("the hub does not accept the enrolment token")
                 return given
             token, terms = given
+            wrong_way = self._connection.objection(terms)
             with self._memory.lock:
                 if self._memory.out:  # in the meantime
                     self._outbox.put(leaving=token)
-                elif why := self._memory.disagreement(terms):
+                elif why := wrong_way or self._memory.disagreement(terms):
                     self._outbox.put(leaving=token)  # it is of no use
                     self._memory.load()
                     self._memory.complain(why)
-                    return self._later(State.TERMS_CHANGED, why, LONGEST_WAIT)
+                    return self._later(State.RETRY if wrong_way else State.TERMS_CHANGED, why, LONGEST_WAIT)
                 else:
                     self._outbox.adopt(self._memory.url, token, json.dumps(terms.as_json()))
                 self._memory.load()
@@ -120,7 +129,58 @@ class Conversation:
             no = self._memory.terms and objection(self._memory.terms, self._memory.most)
             if no:
                 self._memory.complain(f"silent: {no}")
-            return self._silent() if no or self._memory.out else None
+            if no or self._memory.out:
+                return self._silent()
+            terms = self._memory.terms
+        if terms is not None and (why := self._connection.objection(terms)):
+            self._memory.complain(why)
+            return self._later(State.RETRY, why, LONGEST_WAIT)
+        return None
+
+    def _buy(self) -> Synced | Refusal | None:
+        """Buy a token of this epoch or the next, at most one a synchronisation, and never in one with a report."""
+        with self._memory.lock:
+            token, terms = self._memory.token, self._memory.terms
+            if token is None or terms is None or not terms.tokens:
+                return None
+            wallet = self._purse()
+        given = self._connection.tokens()
+        if isinstance(given, Refusal):
+            return given
+        round_, over, etag, keys = given
+        self._newest, now = (etag, over), round_ // terms.tokens
+        with self._memory.lock:
+            if why := wallet.objection(terms.hub, keys):
+                self._memory.complain(why)
+                return self._later(State.RETRY, why, LONGEST_WAIT)
+            wallet.forget(terms.hub, now - 1)
+            if over or self._memory.silence():
+                return None
+            wanted = [epoch for epoch in (now, now + 1) if epoch in keys and wallet.wants(terms.hub, epoch)]
+            # The next epoch's is bought at a random moment of this one, so that nothing follows from when.
+            wanted = [e for e in wanted if e == now or wallet.begun(terms.hub, e) or CHANCE.random() < _AHEAD]
+            if not wanted:
+                return None
+            asked = wallet.draw(terms.hub, wanted[0], keys[wanted[0]])
+        answer = self._connection.buy(token, wanted[0], asked.request)
+        self._bought = True
+        with self._memory.lock:
+            if isinstance(answer, Refusal):
+                if answer.reason == "other-purchase":
+                    self._memory.complain("the hub sold this device another token of this epoch; it does not report")
+                    wallet.give_up(terms.hub, wanted[0])
+                    return None
+                return None if answer.reason == "wrong-epoch" else self._forget(token, answer)
+            # A token of this epoch is bought when a report may be waiting for it: some time lies between the two.
+            wait = CHANCE.uniform(0.0, POLL) if self._connection.relayed and wanted[0] == now else 0.0
+            if not wallet.bought(terms.hub, wanted[0], asked, answer, time.time() + wait):
+                return Refusal("token: the hub's answer makes no token")
+        return None
+
+    def _purse(self) -> Wallet:
+        if self._wallet is None:
+            self._wallet = Wallet(self._outbox)
+        return self._wallet
 
     def _fetch(self) -> Synced | Refusal | None:
         with self._memory.lock:
@@ -129,7 +189,10 @@ class Conversation:
                 return self._silent()
             known = self._outbox.get("model_of") == token  # else it would tell which token the device had before
         etag = tag_of(terms, now.number, now.weights.astype("<f4").tobytes()) if now is not None and known else ""
-        given = self._connection.model(token, terms, etag)
+        if terms.tokens and now is not None and known and (etag, self._memory.over) == self._newest:
+            return None
+        # With tokens, everybody asks alike: without one, and without a word about the model before.
+        given = self._connection.model("" if terms.tokens else token, terms, "" if terms.tokens else etag)
         with self._memory.lock:
             if isinstance(given, Refusal):
                 return self._forget(token, given)
@@ -155,12 +218,19 @@ class Conversation:
                 fresh = message.round == now.number and not self._memory.over and not self._memory.silence()
                 if message.hub != now.terms.hub or not (fresh or message.tried):
                     continue
-                if not self._outbox.sending(message, self._memory.limit):
+                shown = self._shown(message, token)
+                if shown is None:
+                    continue
+                if not self._outbox.sending(message, self._memory.limit, self._binding(message)):
                     continue
                 self._memory.spent = self._outbox.spent()
-            outcome = self._connection.report(token, message.round, message.body)
+            outcome = self._connection.report(shown, message.round, message.body)
             with self._memory.lock:
                 if isinstance(outcome, Refusal):
+                    if outcome.unauthorised and shown != token:  # it is the epoch's token that the hub does not take
+                        self._outbox.answered(message, REFUSED)
+                        self._memory.complain("the hub does not take the token that it sold; the message is dropped")
+                        return Refusal("report: the token was refused")
                     if outcome.not_counted:
                         self._outbox.answered(message, None)
                     return self._forget(token, outcome)
@@ -175,6 +245,25 @@ class Conversation:
                     self._memory.complain("the hub refused a message; its program and this one may not fit together")
                     return Refusal("report: refused")
         return None
+
+    def _shown(self, message: Message, token: str) -> str | None:
+        """What a message is shown with: the device's token or that of the epoch; None: not now."""
+        now = self._memory.round
+        if now is None or not now.terms.tokens:
+            return token
+        if self._bought:  # whoever sees a purchase and a report together may think that they belong together
+            return None
+        epoch = message.round // now.terms.tokens
+        spend = self._purse().spendable(message.hub, epoch, message.round, time.time())
+        return None if spend is None else header_of(spend)
+
+    def _binding(self, message: Message) -> Callable[[], bool]:
+        """What binds the epoch's token to a message when it is written into the ledger."""
+        now = self._memory.round
+        if now is None or not now.terms.tokens:
+            return lambda: True
+        wallet, epoch = self._purse(), message.round // now.terms.tokens
+        return lambda: wallet.bind(message.hub, epoch, message.round)
 
     def _forget(self, token: str, refusal: Refusal) -> Refusal:
         if refusal.unauthorised:

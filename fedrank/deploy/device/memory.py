@@ -28,6 +28,7 @@ class Memory:
         most_epsilon: Largest ε of one message.
         lifetime: Largest sum of the ε of all messages.
         words: Source of random words for seeds and randomised response.
+        relayed: Whether requests go through an oblivious relay.
 
     Attributes:
         lock: Lock of the state; never held while the network is used.
@@ -40,8 +41,16 @@ class Memory:
         disagrees: Whether the hub offers terms that the app has not agreed to.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], url: str, most_epsilon: float, lifetime: float, words: Words):
-        self.lock = threading.RLock()
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        url: str,
+        most_epsilon: float,
+        lifetime: float,
+        words: Words,
+        relayed: bool = False,
+    ):
+        self.lock, self.relayed = threading.RLock(), relayed
         self.url, self.most, self.lifetime, self.words = url, most_epsilon, lifetime, words
         self.token: str | None = None
         self.leaving: str | None = None
@@ -151,6 +160,8 @@ class Memory:
             return ""
         if no := objection(self.terms, self.most):
             return no
+        if self.terms.batch and not self.relayed:
+            return "the hub's terms have reports go through an oblivious relay; give the device its address (relay)"
         if self.limit < math.inf and not self.outbox.lasting:
             what = "lifetime_epsilon" if self.lifetime < math.inf else "the terms' number of messages"
             return f"{what} cannot be kept to: the ledger does not outlive the process"

@@ -16,7 +16,7 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -137,6 +137,10 @@ class Outbox:
         with transaction(self._db):
             yield
 
+    def execute(self, statement: str, values: tuple = ()) -> list[tuple]:
+        """The rows of a statement; part of a transaction, or one of its own."""
+        return self._db.execute(statement, values).fetchall()
+
     # ---------------------------------------------------------------------------------------------------------- facts
 
     def get(self, name: str) -> Any:
@@ -205,7 +209,8 @@ class Outbox:
         """Delete and overwrite everything except these facts and the sum of the ε that was spent."""
         with self.transaction(durable=True):
             facts["spent"] = self.spent() or None
-            for table in ("fact", "trial", "message"):
+            tables = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+            for (table,) in tables:  # those of tokens too, where there are any
                 self._db.execute(f"DELETE FROM {table}")
             self.put(**facts)
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -281,12 +286,13 @@ class Outbox:
         rows = self._db.execute("SELECT number, hub, round, body, sent FROM message WHERE outcome IS NULL").fetchall()
         return [Message(n, hub, round_, body, sent is not None) for n, hub, round_, body, sent in sorted(rows)]
 
-    def sending(self, message: Message, lifetime: float) -> bool:
+    def sending(self, message: Message, lifetime: float, also: Callable[[], bool] = lambda: True) -> bool:
         """Write into the ledger that a message is being sent.
 
         Args:
             message: A waiting message.
             lifetime: Largest sum of the ε of all messages that ever left, this one included.
+            also: Writes more in the same transaction; returns False if the message must not be sent.
 
         Returns:
             False: that sum would be exceeded, or another process opted out or had the message's answer; it must not be
@@ -297,6 +303,8 @@ class Outbox:
                 "SELECT epsilon, sent FROM message WHERE number = ? AND outcome IS NULL", (message.number,)
             ).fetchone()
             if self.get("out") or row is None or (row[1] is None and exceeds(self.spent(), row[0], lifetime)):
+                return False
+            if not also():
                 return False
             self._db.execute(
                 "UPDATE message SET sent = coalesce(sent, ?), unanswered = unanswered + 1 WHERE number = ?",

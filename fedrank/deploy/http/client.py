@@ -116,7 +116,7 @@ class HttpClient:
         Args:
             method: ``GET``, ``POST``, ``PUT`` or ``DELETE``.
             path: Path below the server's address.
-            token: Token for the header ``Authorization``.
+            token: Token for the header ``Authorization``, or the whole header; no such header if empty.
             body: Body of the request.
             etag: Value of the header ``If-None-Match``; no such header if empty.
             limit: Most bytes of the response's body that are of use.
@@ -124,14 +124,19 @@ class HttpClient:
         Raises:
             OSError: There was no response, none in HTTP, or none in time.
         """
-        headers = {"Connection": "close", **({"If-None-Match": etag} if etag else {})}
+        headers = {"Connection": "close", **self._headers(token, etag)}
         connection = self._connection()
         try:
-            return self._exchange(connection, method, path, token, body, limit, headers)
+            return self._exchange(connection, method, path, body, limit, headers)
         except (http.client.HTTPException, ValueError) as error:
             raise _no_response(error) from error
         finally:
             connection.close()
+
+    def _headers(self, token: str, etag: str = "") -> dict[str, str]:
+        """Headers of a request: what a token that is no device's own stands after is part of it."""
+        shown = {} if not token else {"Authorization": token if " " in token else f"Bearer {token}"}
+        return {**shown, **({"If-None-Match": etag} if etag else {})}
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._tls is None:
@@ -149,14 +154,12 @@ class HttpClient:
         connection: http.client.HTTPConnection,
         method: str,
         path: str,
-        token: str,
         body: bytes | None,
         limit: int,
         headers: dict[str, str],
     ) -> ClientResponse:
-        headers = {"Authorization": f"Bearer {token}", **headers}
         if body is not None:
-            headers["Content-Type"] = "application/octet-stream"
+            headers = {"Content-Type": "application/octet-stream", **headers}
         connection.request(method, self._path + path, body, headers)
         with connection.getresponse() as response:
             received = _received(response, limit)
@@ -198,7 +201,9 @@ class PersistentClient(HttpClient):
         self._open: http.client.HTTPConnection | None = None
         self.on_connect: Callable[[], object] | None = None
 
-    def ask(self, method: str, path: str, body: bytes | None = None, *, limit: int = 65_536) -> ClientResponse:
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, *, limit: int = 65_536, kind: str = ""
+    ) -> ClientResponse:
         """Send a request and read its response.
 
         Args:
@@ -206,24 +211,25 @@ class PersistentClient(HttpClient):
             path: Path below the server's address.
             body: Body of the request.
             limit: Most bytes of the response's body that are of use.
+            kind: Media type of the body, where it is a particular one.
 
         Raises:
             OSError: There was no response, none in HTTP, or none in time.
         """
         fresh = self._open is None
         try:
-            return self._once(method, path, body, limit)
+            return self._once(method, path, body, limit, kind)
         except (http.client.HTTPException, OSError, ValueError) as error:
             self.close()
             if fresh or isinstance(error, TimeoutError):
                 raise _no_response(error) from error
         try:  # it was closed while nothing was asked
-            return self._once(method, path, body, limit)
+            return self._once(method, path, body, limit, kind)
         except (http.client.HTTPException, OSError, ValueError) as error:
             self.close()
             raise _no_response(error) from error
 
-    def _once(self, method: str, path: str, body: bytes | None, limit: int) -> ClientResponse:
+    def _once(self, method: str, path: str, body: bytes | None, limit: int, kind: str) -> ClientResponse:
         if self._open is None:
             self._open = self._connection()
             self._open.connect()
@@ -235,7 +241,8 @@ class PersistentClient(HttpClient):
                 except BaseException:
                     self.close()  # what could not be checked is not used
                     raise
-        received = self._exchange(self._open, method, path, self._token, body, limit, {})
+        headers = {**self._headers(self._token), **({"Content-Type": kind} if kind else {})}
+        received = self._exchange(self._open, method, path, body, limit, headers)
         if self._open.sock is None:
             self.close()
         return received
@@ -259,10 +266,14 @@ def _loopback(host: str) -> bool:
 
 
 def _received(response: http.client.HTTPResponse, limit: int) -> ClientResponse:
-    body = response.read(limit + 1)
-    asked = (response.getheader("Retry-After") or "").strip()
+    return response_of(response.status, response.read(limit + 1), response.getheader)
+
+
+def response_of(status: int, body: bytes, header: Callable[[str], str | None]) -> ClientResponse:
+    """A response from its parts; ``header`` returns the value of a header, None if it is not there."""
+    asked = (header("Retry-After") or "").strip()
     reason = ""
-    if response.status >= 400:
+    if status >= 400:
         try:
             refusal = json.loads(body)
             said = refusal.get("error") if isinstance(refusal, dict) else None
@@ -270,9 +281,9 @@ def _received(response: http.client.HTTPResponse, limit: int) -> ClientResponse:
         except (ValueError, RecursionError):
             pass  # the page of a proxy
     return ClientResponse(
-        response.status,
+        status,
         body,
-        (response.getheader("Fedrank-State") or "").strip().lower() == "done",
+        (header("Fedrank-State") or "").strip().lower() == "done",
         float(asked) if asked.isascii() and asked.isdigit() and len(asked) < 10 else None,
         reason,
     )

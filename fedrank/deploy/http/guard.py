@@ -196,7 +196,7 @@ class Guard:
     ):
         if enrolment_burst is None:
             enrolment_burst = max(1, int(min(enrolments_per_minute / 6, 1e6)))
-        self.body_bytes, self.body_seconds = body_bytes, body_seconds
+        self.body_bytes, self.body_seconds, self.clock = body_bytes, body_seconds, clock
         self.device = Rate(device_per_minute, device_burst, clock)
         failures = max(1, int(min(failures_per_minute, 1e6)))
         self.failure = Rate(failures_per_minute, failures, clock)

@@ -26,12 +26,16 @@ _REASONS: dict[str, tuple[int, str, tuple[tuple[bytes, bytes], ...]]] = {
     "conflict": (409, "Another report of this device counts already in this round.", ()),
     "round-open": (409, "Another round is open; close it, or wait for it.", ()),
     "not-closed": (409, "This round has not closed yet.", ((b"retry-after", b"1"),)),
+    "spent": (409, "This token was used for a report of another round.", ()),
+    "wrong-epoch": (409, "This token, or the one that is asked for, is of another epoch.", ()),
+    "other-purchase": (409, "This device has bought another token of this epoch.", ()),
     "no-reports": (409, "The open round has no reports.", ()),
     "done": (410, "Training is over; the model is still served.", ()),
     "too-large": (413, "The body is larger than any message.", ()),
     "out-of-range": (422, "A number is one that no honest device sends.", ()),
     "too-many": (429, "Too many requests; come back later.", ()),
     "between-rounds": (503, "A round is being applied; come back soon.", ((b"retry-after", b"1"),)),
+    "too-few": (503, "Too few others came to pass this on among them; come back later.", ((b"retry-after", b"5"),)),
     "unavailable": (503, "Nothing can be written at the moment; come back later.", ((b"retry-after", b"5"),)),
 }
 

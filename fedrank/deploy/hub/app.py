@@ -118,12 +118,12 @@ class HubApp(HttpApp):
         self._up, self._down = ("up", hub.terms.reply.name), ("down", hub.terms.request.name)
         self._shown: tuple[View | None, HttpResponse, HttpResponse] = (None, _GONE, _GONE)  # a view, its two responses
         get, shown = ("GET", "HEAD"), None if status == "public" else self._viewer
-        self._report_route = Route("report", ("POST",), self._device, self._report)
+        self._report_route = Route("report", ("POST",), self._reporter, self._report)
         self.add_routes(
             {
                 "/v1/report/": self._report_route,
                 "/v1/enrol": Route("enrol", ("POST",), self._enrolling, self._enrol),
-                "/v1/model": Route("model", get, self._device, self._model),
+                "/v1/model": Route("model", get, self._reader, self._model),
                 "/v1/device": Route("leave", ("DELETE",), self._device, self._leave),
                 "/v1/admin/close": Route("close", ("POST",), self._operator, self._close),
                 "/v1/admin/skip": Route("skip", ("POST",), self._operator, self._skip),
@@ -151,6 +151,12 @@ class HubApp(HttpApp):
         request.device = device
         seconds = self._guard.device.wait(device)
         return too_many(seconds) if seconds else None
+
+    def _reader(self, request: HttpRequest) -> HttpResponse | None:
+        return self._device(request)
+
+    def _reporter(self, request: HttpRequest) -> HttpResponse | None:
+        return self._device(request)
 
     def _enrolling(self, request: HttpRequest) -> HttpResponse | None:
         if not self._enrolment.matches(bearer(request.authorization)):

@@ -7,12 +7,15 @@
     checkpoints/        the newest states of the server
     enrolment.token     token that devices enrol with; replace the file to change it
     admin.token         token of the operator
+    tokens.db           with tokens: the issuer's keys, and who bought in this epoch and the next
+    gateway.key         with a relay: private key of the gateway
     hub.url             URL of the hub while it runs
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -22,6 +25,8 @@ from fedrank.deploy.folder import ServedFolder
 from fedrank.deploy.http.guard import SHORTEST_TOKEN
 from fedrank.deploy.hub.settings import HubSettings, changed, fingerprint, new_hub, read_settings, write_settings
 from fedrank.deploy.hub.store import Store, StoreError
+from fedrank.deploy.oblivious.encapsulation import Gateway, new_private_key, public_key_of
+from fedrank.engine.checkpoint import write_atomically
 
 
 class HubFolder(ServedFolder):
@@ -59,6 +64,7 @@ class HubFolder(ServedFolder):
             raise RunError(f"{self.path}: cannot be made or read ({error.strerror}). Choose another folder.") from error
         if foreign:
             raise RunError(f"{self.path}: holds other things ({foreign[0]}, …). Choose an empty folder for a hub.")
+        wanted = self._with_gateway(wanted)
         self._make_log(wanted)
         for name in ("enrolment", "admin"):
             with contextlib.suppress(RunError):
@@ -66,6 +72,39 @@ class HubFolder(ServedFolder):
                 continue
             self.make_token(name)
         write_settings(self.settings, wanted)  # last: with it, the hub is complete
+
+    def _with_gateway(self, wanted: HubSettings) -> HubSettings:
+        """The settings with the public key of the folder's gateway, which is made if there is none."""
+        if not wanted.batch or wanted.gateway:
+            return wanted
+        file = self.path / _GATEWAY
+        if not file.exists():
+            write_atomically(file, new_private_key().hex().encode() + b"\n", 0o600)
+        return dataclasses.replace(wanted, gateway=public_key_of(self._gateway_key()).hex())
+
+    def _gateway_key(self) -> bytes:
+        file = self.path / _GATEWAY
+        try:
+            key = bytes.fromhex(file.read_text(encoding="ascii").strip())
+        except (OSError, ValueError) as error:
+            raise RunError(f"{file}: the gateway's private key cannot be read. Put it back from a copy.") from error
+        if len(key) != 32:
+            raise RunError(f"{file}: is no gateway's private key, which has 64 hexadecimal digits.")
+        return key
+
+    def gateway(self) -> Gateway | None:
+        """The hub's gateway; None if it has none.
+
+        Raises:
+            RunError: Its key cannot be read, or is not that of the terms.
+        """
+        settings = read_settings(self.settings)
+        if not settings.batch:
+            return None
+        gateway = Gateway(self._gateway_key())
+        if gateway.public.hex() != settings.gateway:
+            raise RunError(f"{self.path / _GATEWAY}: is not the key of the hub's terms. Put it back from a copy.")
+        return gateway
 
     def _make_log(self, wanted: HubSettings) -> None:
         if self.log.exists() and self.log.stat().st_size:
@@ -86,6 +125,8 @@ class HubFolder(ServedFolder):
 
     def _change_settings(self, wanted: HubSettings) -> None:
         here = read_settings(self.settings)
+        if wanted.batch == here.batch and not wanted.gateway:
+            wanted = dataclasses.replace(wanted, gateway=here.gateway)
         if fixed := changed(here, wanted):
             raise ConfigError(
                 f"{self.path}: {', '.join(fixed)} cannot be changed: devices agreed to the hub's terms, and its log "
@@ -112,8 +153,20 @@ class HubFolder(ServedFolder):
         return settings, store
 
 
+_GATEWAY = "gateway.key"
 _LOG_FILES = ("hub.db", "hub.db-wal", "hub.db-shm", "hub.db-journal")
-_HUB_FILES = ("hub.toml", "hub.url", "hub.lock", *_LOG_FILES, "checkpoints", "enrolment.token", "admin.token")
+_TOKEN_FILES = ("tokens.db", "tokens.db-wal", "tokens.db-shm", "tokens.db-journal")
+_HUB_FILES = (
+    "hub.toml",
+    "hub.url",
+    "hub.lock",
+    *_LOG_FILES,
+    "checkpoints",
+    "enrolment.token",
+    "admin.token",
+    _GATEWAY,
+    *_TOKEN_FILES,
+)
 
 
 def _differences(log: dict, settings: dict) -> str:

@@ -35,6 +35,8 @@ from fedrank.deploy.hub.plan import planned
 from fedrank.deploy.hub.settings import MOST_REPORTS, HubSettings
 from fedrank.deploy.hub.store import CountedError, RoundRow, Store, StoreError
 from fedrank.deploy.hub.tally import Tally
+from fedrank.deploy.oblivious.issuer import FILE as TOKENS
+from fedrank.deploy.oblivious.issuer import Issuer
 
 _log = logging.getLogger("fedrank.hub")
 
@@ -70,6 +72,10 @@ class Hub:
         if settings.relay:
             self.relayed = RelayedModel(store, self.terms)
         self.model: Model = self.relayed if settings.relay else OwnModel(Path(folder) / "checkpoints", store, settings)
+        self.issuer: Issuer | None = None
+        if settings.tokens:
+            self.issuer = Issuer(Path(folder) / TOKENS, self.terms.hub, settings.tokens)
+        self._spent: set[int] = set()  # tokens of this epoch that were spent in its earlier rounds
         self._recover()
 
     # ---------------------------------------------------------------------------------------------- where we were
@@ -92,6 +98,9 @@ class Hub:
             self.store.set_model(here, self.model.digest())
         elif not done and last.model != self.model.digest():
             _log.warning("round %d asks about another model than its log says: another machine or program?", here)
+        if self.issuer is not None:
+            self.issuer.prepare(here)
+            self._remember_spent(here)
         before = self.store.round_before(here)
         self._previous = (before, dict(self.store.reports(before)))
         if not (done and own):
@@ -103,6 +112,13 @@ class Hub:
         self._opened -= min(max(0.0, time.time() - last.opened), self.settings.deadline or float("inf"))
         self._lasted = last.seconds or 0.0
         self._show(here, "open" if last.state == "open" else "between")
+
+    def _remember_spent(self, here: int) -> None:
+        """Read from the log which tokens of a round's epoch were spent in rounds before it."""
+        assert self.issuer is not None
+        rows = [row.number for row in self.store.rounds() if row.number < here]
+        rows = [number for number in rows if self.issuer.epoch_of(number) == self.issuer.epoch_of(here)]
+        self._spent = {token for number in rows for token in self.store.reporters(number)}
 
     def _over(self, applied: int) -> bool:
         return 0 < self.settings.rounds <= applied + 1
@@ -126,6 +142,8 @@ class Hub:
         if self.view.state != "done":
             await self._inbox.loop.run_in_executor(None, self.model.warm, self.settings.cohort)
         self._turn_to(self.view)
+        if self.issuer is not None:
+            self.issuer.start()
         self._thread = threading.Thread(target=self._write, name="fedrank-hub", daemon=True)
         self._thread.start()
 
@@ -134,6 +152,8 @@ class Hub:
         if self._thread is not None:
             self._inbox.stop()
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+        if self.issuer is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self.issuer.stop)
         self.store.close()
 
     def device_of(self, token: str) -> int | None:
@@ -210,6 +230,8 @@ class Hub:
             before = self._counted.get(device)
             if before is not None:
                 return Outcome.ALREADY if before == reply else Outcome.CONFLICT
+            if device in self._spent:
+                return Outcome.SPENT
             return None if view.state == "open" else Outcome.BETWEEN
         # A device that missed our answer may ask about a round that is over by now: its report may be in the log.
         if round_ == number and previous.get(device) == reply:
@@ -342,6 +364,8 @@ class Hub:
             return Outcome.CONFLICT
         if last is not None and job.round <= last.number:
             return Outcome.STALE
+        if self.issuer is not None:
+            self.issuer.prepare(job.round)
         self.relayed.take(job.round, job.data)
         self._begin(job.round, "open")
         return Outcome.ACCEPTED
@@ -364,6 +388,8 @@ class Hub:
         if self._told != number:  # once: the second time, it is the log that could not be written
             self.model.tell(number, messages)
             self._told = number
+        if self.issuer is not None:
+            self.issuer.prepare(number + 1)  # before anybody can see the next round
         self.store.apply_round(number, *reward, next_model=None if last else self.model.digest())
         self.healthy = True  # before anybody can see the next round
         row = RoundRow(number, "applied", 0.0, None, self._lasted, None, len(messages), *reward)
@@ -376,9 +402,21 @@ class Hub:
 
     def _begin(self, number: int, state: str) -> None:
         """Show the next round, ``"open"`` or ``"done"``."""
+        if self.issuer is not None:
+            same = self.issuer.epoch_of(number) == self.issuer.epoch_of(self.view.round)
+            self._spent = self._spent | self._counted.keys() if same else set()
+            self._forget(number)
         self._previous, self._counted = (self.view.round, self._counted), {}
         self._opened = time.monotonic()
         self._show(number, state)
+
+    def _forget(self, number: int) -> None:
+        """Delete what belongs to epochs that are over; where that cannot be written, the next epoch does it."""
+        assert self.issuer is not None
+        try:
+            self.issuer.begin(number)
+        except StoreError as error:
+            _log.warning("%s", error)
 
     def _show_state(self, state: str) -> None:
         view = self.view

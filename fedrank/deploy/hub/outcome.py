@@ -12,6 +12,7 @@ class Outcome(enum.Enum):
     ACCEPTED = "accepted"
     ALREADY = "already"
     CONFLICT = "conflict"
+    SPENT = "spent"
     STALE = "stale-round"
     EARLY = "early-round"
     BETWEEN = "between-rounds"

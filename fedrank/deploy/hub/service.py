@@ -52,7 +52,12 @@ def hub_app(home: HubFolder, *, public: bool = True) -> tuple[Hub, HubApp]:
         guard = Guard(
             device_per_minute=settings.reports_per_minute, enrolments_per_minute=settings.enrolments_per_minute
         )
-        app = HubApp(
+        kind: Callable[..., HubApp] = HubApp
+        if hub.issuer is not None:
+            from fedrank.deploy.oblivious.app import TokenApp
+
+            kind = functools.partial(TokenApp, issuer=hub.issuer, gateway=home.gateway())
+        app = kind(
             hub,
             guard,
             Counters(hub.status),

@@ -103,6 +103,10 @@ class HubSettings(Agreement):
             chosen = best_clipped(self.epsilon, self.clip or 1.0)
             object.__setattr__(self, "inside", chosen.inside)
             object.__setattr__(self, "outside", chosen.outside)
+        if self.batch and self.relay:
+            raise ConfigError(
+                "a hub that collects for a coordinator has no gateway for an oblivious relay: batch is 0."
+            )
         if self.n_features:
             self.protocol()
 
@@ -110,7 +114,10 @@ class HubSettings(Agreement):
         """The terms that devices agree to when they enrol; ``hub`` is the hub's name, 32 hexadecimal digits."""
         if not self.n_features:
             raise ConfigError("n_features, the number of features of a document, must be given to make a hub.")
-        return Terms(hub=hub, **{name: getattr(self, name) for name in AGREED})
+        agreed = {name: getattr(self, name) for name in AGREED}
+        if self.batch and not self.gateway:  # made with the hub
+            agreed["gateway"] = "0" * 64
+        return Terms(hub=hub, **agreed)
 
     def protocol(self) -> Any:
         """The hub's :class:`~fedrank.ranking.foltr_es.FoltrES`; its click model, for simulators only, never clicks."""

@@ -145,7 +145,7 @@ class _Reader:
         return taken
 
     def rest(self) -> tuple[tuple[tuple[bytes, bytes], ...], bytes]:
-        """Header fields and content; sections at the end may be missing, and padding is zero (RFC 9292, Section 3.8)."""
+        """Header fields and content; sections at the end may be missing, padding is zero (RFC 9292, Section 3.8)."""
         sections = [self.bytes() if self._at < len(self._data) else b"" for _ in range(3)]
         if any(self._data[self._at :]):
             raise WireError("the padding of a message of Binary HTTP is not zero.")

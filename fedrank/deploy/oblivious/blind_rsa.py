@@ -62,7 +62,9 @@ def blind(
     Raises:
         WireError: The key is none: the message and the modulus have a common factor.
     """
-    encoded = int.from_bytes(_pss(message, key.n.bit_length() - 1, secrets.token_bytes(_HASH) if salt is None else salt))
+    encoded = int.from_bytes(
+        _pss(message, key.n.bit_length() - 1, secrets.token_bytes(_HASH) if salt is None else salt)
+    )
     if math.gcd(encoded, key.n) != 1:
         raise WireError("the modulus of a signer's key has a factor that anybody can find.")
     while inverse is None:  # all but 2⁻¹⁰⁰⁰ of the numbers have an inverse
@@ -140,10 +142,17 @@ class Signer:
         numbers = key.private_numbers()
         if numbers.public_numbers.e != EXPONENT:
             raise WireError(f"a signer's key has the exponent {EXPONENT}.")
-        self._power: Any = gmpy2.powmod_sec
+        self._power: Any = gmpy2.powmod_sec  # type: ignore[attr-defined] - not in its stubs
         self.public = PublicKey(numbers.public_numbers.n)
         self._p, self._q, self._by_q = numbers.p, numbers.q, numbers.iqmp  # q⁻¹ modulo p
         self._dp, self._dq = numbers.dmp1, numbers.dmq1
+
+    def usable(self, blinded: bytes) -> bool:
+        """Whether this can be a blinded message: a number below the modulus, and as long."""
+        number = int.from_bytes(blinded)
+        return (
+            len(blinded) == self.public.nbytes and 0 < number < self.public.n and math.gcd(number, self.public.n) == 1
+        )
 
     def sign(self, blinded: bytes) -> bytes:
         """The answer to a blinded message; the same for the same.
@@ -151,9 +160,9 @@ class Signer:
         Raises:
             WireError: It is not as long as the modulus, or not below it.
         """
-        n, number = self.public.n, int.from_bytes(blinded)
-        if len(blinded) != self.public.nbytes or not 0 < number < n or math.gcd(number, n) != 1:
+        if not self.usable(blinded):
             raise WireError("a blinded message is a number below the modulus, and as long.")
+        n, number = self.public.n, int.from_bytes(blinded)
         # Base blinding: how long the powers take tells nothing about a number that the client did not choose.
         r = 0
         while math.gcd(r, n) != 1:

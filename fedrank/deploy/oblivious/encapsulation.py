@@ -83,7 +83,7 @@ class Decapsulated:
     context: Any
 
     def seal(self, response: bytes, nonce: bytes | None = None) -> bytes:
-        """A response as it is sent; ``nonce``, 16 bytes, comes from the operating system unless a test vector has it."""
+        """A response as it is sent; ``nonce``, 16 bytes, is the operating system's unless a test vector has it."""
         nonce = os.urandom(_SECRET) if nonce is None else nonce
         aead, inner = _response_cipher(self.context, self.sender, nonce)
         return nonce + aead.encrypt(inner, response, None)
@@ -179,7 +179,9 @@ def _response_cipher(context: Any, sender: bytes, nonce: bytes) -> tuple[Any, by
     extract = hmac.HMAC(sender + nonce, hashes.SHA256())  # HKDF-Extract is an HMAC with the salt as its key
     extract.update(context.export(_RESPONSE_LABEL, _SECRET))
     prk = extract.finalize()
-    key, inner = (HKDFExpand(hashes.SHA256(), n, what).derive(prk) for n, what in ((_SECRET, b"key"), (_NONCE, b"nonce")))
+    key, inner = (
+        HKDFExpand(hashes.SHA256(), n, what).derive(prk) for n, what in ((_SECRET, b"key"), (_NONCE, b"nonce"))
+    )
     return AESGCM(key), inner
 
 

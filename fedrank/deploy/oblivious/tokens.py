@@ -88,7 +88,7 @@ def epoch_challenge(hub: str, epoch: int) -> bytes:
         hub: Name of the hub, which is the issuer.
         epoch: Number of the epoch, below 2³².
     """
-    context = hashlib.sha256(b"fedrank epoch" + epoch.to_bytes(4)).digest()
+    context = hashlib.sha256(b"fedrank-epoch" + epoch.to_bytes(4)).digest()
     return hashlib.sha256(challenge_of(hub, context)).digest()
 
 

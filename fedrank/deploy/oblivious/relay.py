@@ -1,0 +1,242 @@
+"""An oblivious relay: it knows addresses and no content, and gives a hub content and no addresses (RFC 9458).
+
+Requests are encrypted to the hub's gateway. The relay collects them, shuffles them, and passes them on. It tells apart
+two kinds, by their path and by nothing else:
+
+*reports*  wait until as many are there as the terms promise, of different networks. If they do not come in time, all
+           that wait are sent back, and come again.
+*others*   wait for company too, and go on without it.
+
+No address is written or logged. In memory are those of requests that wait, and for some minutes how many came from each
+network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import ipaddress
+import secrets
+import threading
+from dataclasses import dataclass, field
+
+from fedrank.core.errors import ConfigError, RunError
+from fedrank.deploy.http.app import HttpApp, RequestCounts
+from fedrank.deploy.http.client import ClientResponse, PersistentClient
+from fedrank.deploy.http.guard import Guard, Rate, network_of
+from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response, too_many
+from fedrank.deploy.oblivious.encapsulation import REQUEST_OVERHEAD, REQUEST_TYPE, RESPONSE_TYPE, public_key_in
+from fedrank.deploy.oblivious.relayed import LONGEST_BATCH, OTHERS, REPORTS
+from fedrank.deploy.oblivious.sizes import REQUEST_LENGTH
+from fedrank.deploy.terms import LARGEST_MODEL
+
+#: Most requests that wait in a batch.
+_MOST = 20_000
+#: Connections to the gateway.
+_CONNECTIONS = 16
+#: Bytes of the longest answer of a gateway.
+_LARGEST = 4 * LARGEST_MODEL + 65_536
+
+
+class GatewayClient:
+    """Passes encapsulated requests on to a gateway, several at a time, over connections that stay open.
+
+    Args:
+        url: Address of the hub.
+        ca: File with the certificates to trust in place of the system's.
+        allow_http: Let encapsulated requests cross a network without TLS.
+    """
+
+    def __init__(self, url: str, *, ca: str | None = None, allow_http: bool = False):
+        self._new = lambda: PersistentClient(url, "", ca=ca, allow_http=allow_http, timeout=30.0)
+        self._new()  # refuses an address that cannot work
+        self._own = threading.local()
+        self._pool = concurrent.futures.ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="fedrank-relay")
+
+    def configuration(self) -> bytes:
+        """The gateway's key configuration.
+
+        Raises:
+            RunError: There is no gateway there.
+        """
+        try:
+            answer = self._new().ask("GET", "/v1/oblivious/keys")
+            if answer.status == 200 and public_key_in(answer.body):
+                return answer.body
+        except (OSError, ValueError) as error:
+            raise RunError(f"there is no gateway to relay to ({error}). Start the hub, with batch set.") from error
+        raise RunError("the hub there has no gateway to relay to. Make one with batch set.")
+
+    async def pass_on(self, request: bytes) -> ClientResponse:
+        """The gateway's answer; 503 if there is none."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._ask, request)
+
+    def _ask(self, request: bytes) -> ClientResponse:
+        client = getattr(self._own, "client", None)
+        if client is None:
+            client = self._own.client = self._new()
+        try:
+            return client.ask("POST", "/v1/oblivious", request, limit=_LARGEST, kind=REQUEST_TYPE)
+        except OSError:
+            return ClientResponse(503, b"")
+
+    async def close(self) -> None:
+        """End the threads; requests that are under way are finished."""
+        await asyncio.get_running_loop().run_in_executor(None, self._pool.shutdown)
+
+
+@dataclass
+class _Waiting:
+    crowd: str
+    request: bytes
+    answer: asyncio.Future = field(repr=False)
+
+
+class Batch:
+    """Requests that wait for each other.
+
+    Args:
+        gateway: Where they go.
+        size: As soon as requests of so many networks wait, they all go.
+        seconds: Longest wait of a request.
+        strict: Whether fewer than ``size`` are sent back after that time; else they go.
+    """
+
+    def __init__(self, gateway: GatewayClient, size: int, seconds: float, *, strict: bool):
+        self._gateway, self._size, self._seconds, self._strict = gateway, size, seconds, strict
+        self._waiting: list[_Waiting] = []
+        self._end: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task] = set()
+
+    async def join(self, address: str, request: bytes) -> HttpResponse:
+        """Wait with others, and be passed on.
+
+        Args:
+            address: Of the sender. Its network counts once among the requests of a batch; this machine's own, from
+                which trials come, each time.
+            request: Encapsulated request.
+        """
+        if len(self._waiting) >= _MOST:
+            return REFUSALS["unavailable"]
+        loop = asyncio.get_running_loop()
+        crowd = secrets.token_hex(8) if _own(address) else network_of(address)
+        here = _Waiting(crowd, request, loop.create_future())
+        self._waiting.append(here)
+        if self._end is None:
+            self._end = loop.call_later(self._seconds, self._over)
+        if len({one.crowd for one in self._waiting}) >= self._size:
+            self._go()
+        return await here.answer
+
+    def _over(self) -> None:
+        if not self._strict:
+            self._go()
+            return
+        for one in self._taken():
+            if not one.answer.done():
+                one.answer.set_result(REFUSALS["too-few"])
+
+    def _taken(self) -> list[_Waiting]:
+        """All that wait, who do not wait any more."""
+        taken, self._waiting = self._waiting, []
+        if self._end is not None:
+            self._end.cancel()
+            self._end = None
+        return taken
+
+    def _go(self) -> None:
+        batch = self._taken()
+        secrets.SystemRandom().shuffle(batch)
+        for one in batch:
+            task = asyncio.get_running_loop().create_task(self._pass_on(one))
+            self._tasks.add(task)  # else nobody holds it
+            task.add_done_callback(self._tasks.discard)
+
+    async def _pass_on(self, one: _Waiting) -> None:
+        answer = await self._gateway.pass_on(one.request)
+        if one.answer.done():  # its sender has gone
+            return
+        if answer.status == 200:
+            one.answer.set_result(HttpResponse(200, answer.body, NO_STORE, content_type=RESPONSE_TYPE.encode()))
+        else:
+            one.answer.set_result(REFUSALS["malformed" if answer.status == 400 else "unavailable"])
+
+
+@dataclass(frozen=True)
+class RelaySettings:
+    """Settings of a relay.
+
+    Attributes:
+        batch: Reports that are passed on together, at least.
+        seconds: Longest wait of a request.
+        per_minute: Requests of one network a minute.
+
+    Raises:
+        ConfigError: A setting is out of range.
+    """
+
+    batch: int = 50
+    seconds: float = 5.0
+    per_minute: float = 120.0
+
+    def __post_init__(self):
+        if not 1 <= self.batch <= _MOST // 2:
+            raise ConfigError(f"batch must be in 1..{_MOST // 2}, got {self.batch}.")
+        if not 0 < self.seconds <= LONGEST_BATCH:
+            raise ConfigError(f"seconds must be above 0 and at most {LONGEST_BATCH:g}, got {self.seconds}.")
+        if not 1e-3 <= self.per_minute <= 1e9:
+            raise ConfigError(f"per_minute must be in 0.001..1e9, got {self.per_minute}.")
+
+
+class RelayApp(HttpApp):
+    """The HTTP application of a relay.
+
+    Args:
+        gateway: Where requests go.
+        configuration: The gateway's key configuration, which everybody is told alike.
+        settings: Settings of the relay.
+    """
+
+    def __init__(self, gateway: GatewayClient, configuration: bytes, settings: RelaySettings):
+        guard = Guard()
+        super().__init__(guard, RequestCounts(), on_stop=gateway.close)
+        self._rate = Rate(settings.per_minute, max(30, int(settings.per_minute / 4)), guard.clock)
+        self._about = json_response(
+            200, {"batch": settings.batch, "seconds": settings.seconds, "keys": configuration.hex()}
+        )
+        reports = Batch(gateway, settings.batch, settings.seconds, strict=True)
+        others = Batch(gateway, settings.batch, settings.seconds, strict=False)
+        for path, batch in ((REPORTS, reports), (OTHERS, others)):
+            most = REQUEST_LENGTH + REQUEST_OVERHEAD
+            self.add_routes({path: Route(path[1:], ("POST",), self._welcome, _joining(batch), max_body=most)})
+        get = ("GET", "HEAD")
+        self.add_routes(
+            {"/": Route("about", get, None, self._tell), "/healthz": Route("healthz", get, None, self._tell)}
+        )
+
+    def _welcome(self, request: HttpRequest) -> HttpResponse | None:
+        """Limits floods: who sends more than a device does waits."""
+        if _own(request.address):
+            return None
+        seconds = self._rate.wait(network_of(request.address))
+        return too_many(seconds) if seconds else None
+
+    async def _tell(self, request: HttpRequest) -> HttpResponse:
+        return self._about
+
+
+def _joining(batch: Batch):
+    async def join(request: HttpRequest) -> HttpResponse:
+        if len(request.body) != REQUEST_LENGTH + REQUEST_OVERHEAD:
+            return REFUSALS["malformed"]
+        return await batch.join(request.address, request.body)
+
+    return join
+
+
+def _own(address: str) -> bool:
+    """Whether an address is this machine's own."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,197 @@
+"""Real devices with tokens, directly and through a relay: what they report counts once, and nothing else leaves."""
+
+import sqlite3
+import time
+
+import numpy as np
+import pytest
+from relay_worlds import FEATURES, relayed
+
+from fedrank.deploy.device import conversation
+from fedrank.deploy.oblivious.relay import RelaySettings
+
+X = np.random.default_rng(0).random((12, FEATURES))
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    """Nobody waits for a random moment."""
+    monkeypatch.setattr(conversation, "POLL", 1e-9)
+    monkeypatch.setattr(conversation, "_AHEAD", 1.0)
+
+
+def use(device, times=4):
+    for _ in range(times):
+        ranking = device.rank(X)
+        device.log_click(ranking, 0)
+        device.finish(ranking)
+
+
+def synced(device, times=3):
+    told = [device.sync() for _ in range(times)]
+    assert {one.state for one in told} == {"OK"}, told
+    return sum(one.sent for one in told)
+
+
+def until_round(world, number, seconds=10.0):
+    end = time.monotonic() + seconds
+    while world.hub.view.round < number or world.hub.view.state != "open":
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_device_buys_and_reports_with_a_token(tmp_path):
+    with relayed(tmp_path, tokens=1, cohort=2) as world:
+        one, two = world.device("one"), world.device("two")
+        for device in (one, two):
+            assert synced(device) == 0
+            use(device)
+            assert synced(device, 2) == 1
+        until_round(world, 1)
+        for device in (one, two):
+            assert synced(device, 3) == 0
+            use(device)
+            assert synced(device, 2) == 1
+        assert len(one.ledger()) == 2
+        with sqlite3.connect(tmp_path / "hub" / "hub.db") as db:
+            numbers = [number for (number,) in db.execute("SELECT device FROM report")]
+        assert len(set(numbers)) == 4 and min(numbers) > 2**32
+
+
+def test_through_a_relay_the_hub_sees_one_address_and_one_size(tmp_path):
+    with relayed(tmp_path, tokens=1, cohort=2, batch=1) as world:
+        seen, inner, original, within = [], [], world.app.__class__.__call__, world.app._answer
+
+        async def watched(self, scope, receive, send):
+            if scope["type"] == "http" and scope["client"] != ("", 0):
+                headers = dict(scope["headers"])
+                seen.append(
+                    (scope["method"], scope["path"], headers.get(b"content-length"), b"authorization" in headers)
+                )
+            await original(self, scope, receive, send)
+
+        async def noted(request):
+            inner.append(request)
+            return await within(request)
+
+        world.app.__class__.__call__, world.app._answer = watched, noted
+        try:
+            devices = [world.device(name) for name in ("one", "two")]
+            for device in devices:
+                synced(device)
+                use(device)
+            assert sum(synced(device) for device in devices) == 2
+        finally:
+            world.app.__class__.__call__ = original
+        assert set(seen) == {("POST", "/v1/oblivious", b"1079", False)}
+        reports = [request for request in inner if request.path.startswith(b"/v1/report/")]
+        assert len(reports) == 2
+        for request in inner:
+            names = {name for name, _ in request.fields}
+            shown = dict(request.fields).get(b"authorization", b"")
+            assert names <= {b"authorization"}
+            with_device = request.path.startswith((b"/v1/token/", b"/v1/enrol"))
+            assert shown.startswith(b"Bearer ") == with_device
+            assert shown.startswith(b"PrivateToken ") == request.path.startswith(b"/v1/report/")
+
+
+def test_fewer_than_a_batch_are_sent_back_and_come_again(tmp_path):
+    with relayed(tmp_path, tokens=1, cohort=3, batch=3, relay=RelaySettings(batch=3, seconds=0.2)) as world:
+        device = world.device("alone")
+        synced(device)
+        use(device)
+        told = device.sync()
+        assert told.state == "RETRY" and told.sent == 0 and world.hub.status()["reports"] == 0
+        assert [row.outcome for row in device.ledger()] == ["sent, no answer yet"]
+
+
+def test_without_its_relay_a_device_sends_no_report(tmp_path):
+    with relayed(tmp_path, tokens=1, batch=2) as world:
+        device = world.device("bare", relay=None)
+        told = device.sync()
+        assert told.state == "SILENT" and "relay" in told.why and not device.wants_clicks
+        assert len(device.rank(X).order) == 12 and device.rank(X).order.tolist() != []
+
+
+def test_a_relay_that_promises_less_or_leads_elsewhere_is_not_used(tmp_path):
+    with relayed(tmp_path, tokens=1, batch=4, relay=RelaySettings(batch=3, seconds=0.1)) as world:
+        told = world.device("one").sync()
+        assert told.state == "RETRY" and "3 reports" in told.why
+    (tmp_path / "other").mkdir()
+    with relayed(tmp_path / "other", tokens=1, batch=1) as other, relayed(tmp_path / "third", tokens=1) as world:
+        told = world.device("two", relay=other.relay).sync()
+        assert told.state == "OK", "what is sent to a relay goes where that leads"
+
+
+def test_a_device_that_is_killed_between_two_steps_sends_the_same_again(tmp_path):
+    with relayed(tmp_path, tokens=1, cohort=2) as world:
+        device = world.device("one")
+        connection, asked = device._connection, []
+        buy, report = connection.buy, connection.report
+
+        def lost(*arguments):
+            asked.append((buy(*arguments), arguments)[1])
+            raise OSError("the answer is lost")
+
+        connection.buy = lost
+        assert device.sync().state == "OFFLINE"
+        device.close()
+        device = world.device("one")
+        connection = device._connection
+        buy = connection.buy
+        connection.buy = lambda *arguments: asked.append(arguments) or buy(*arguments)
+        device._conversation.backoff.reset()
+        assert device.sync().state == "OK"
+        assert asked[0] == asked[1]
+        sent = []
+
+        def counted_and_lost(*arguments):
+            sent.append((report(*arguments), arguments)[1])
+            raise OSError("the answer is lost")
+
+        synced(device)
+        report = connection.report
+        use(device)
+        connection.report = counted_and_lost
+        assert device.sync().state == "OFFLINE" and world.hub.status()["reports"] == 1
+        device.close()
+        device = world.device("one")
+        device._conversation.backoff.reset()
+        report = device._connection.report
+        device._connection.report = lambda *arguments: sent.append(arguments) or report(*arguments)
+        assert device.sync().sent == 1 and sent[0] == sent[1]
+        assert world.hub.status()["reports"] == 1
+        assert [row.outcome for row in device.ledger()] == ["counted"]
+
+
+def test_a_hub_that_changes_an_issuers_key_gets_nothing(tmp_path):
+    with relayed(tmp_path, tokens=1, cohort=2) as world:
+        device = world.device("one")
+        synced(device)
+        use(device)
+        issuer = world.app._issuer
+        (key, signer), other = issuer._open[0], issuer._open[1][0]
+        issuer._open[0] = (other, signer)
+        told = device.sync()
+        assert told.state == "RETRY" and "key" in told.why and world.hub.status()["reports"] == 0
+        issuer._open[0] = (key, signer)
+        device._conversation.backoff.reset()
+        assert device.sync().sent == 1
+
+
+def test_the_token_of_a_report_that_came_too_late_is_not_shown_again(tmp_path):
+    with relayed(tmp_path, tokens=5, cohort=1, least=1) as world:
+        slow, fast = world.device("slow"), world.device("fast")
+        for device in (slow, fast):
+            synced(device)
+            use(device)
+        fetch = slow._conversation._fetch
+        slow._conversation._fetch = lambda: None  # it does not hear of the new round
+        assert fast.sync().sent == 1
+        until_round(world, 1)
+        assert slow.sync().state == "STALE"
+        slow._conversation._fetch = fetch
+        synced(slow)
+        use(slow)
+        assert synced(slow) == 0, "its token was seen with another message"
+        assert world.hub.status()["reports"] == 0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import filecmp
+import itertools
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 #: Tries of a pragma that another process may refuse for a moment, and seconds between them.
@@ -31,29 +33,37 @@ def create_private(path: Path, *, exclusive: bool = False) -> None:
 
 def open_database(
     path: str | Path,
-    version: int,
-    tables: str | None,
+    steps: Sequence[str],
     *,
+    make: bool = True,
     synchronous: str = "FULL",
     busy_seconds: float = 5.0,
     secure_delete: bool = False,
     read_only: bool = False,
+    keep_copy: bool = False,
     fill: Callable[[sqlite3.Connection], None] | None = None,
 ) -> sqlite3.Connection:
     """Open a database in write-ahead mode, with every statement a transaction of its own.
 
+    A database of an earlier version is brought to the present one first, in one transaction: a process that dies in it
+    leaves the earlier version as it was.
+
     Args:
         path: The file; ``":memory:"`` for none.
-        version: Version of the tables, kept in ``PRAGMA user_version``.
-        tables: SQL statements that make the tables of a new database; None: the database must be there.
+        steps: SQL statements that lead from each version of the tables to the next. The first makes the tables of
+            version 1; the version, kept in ``PRAGMA user_version``, is the number of steps that were done.
+        make: Make the tables if there are none; else the database must be there.
         synchronous: ``"FULL"``: a commit survives a power cut. ``"NORMAL"``: it survives the end of the process.
         busy_seconds: How long to wait for another process that writes.
         secure_delete: Overwrite what is deleted with zeros.
-        read_only: Open it for reading; a process that writes may have it open.
+        read_only: Open it for reading; a process that writes may have it open. What is read of an earlier version is a
+            copy in the present one, made for this connection.
+        keep_copy: Keep a copy of a database of an earlier version beside it, as ``NAME.version-1``.
         fill: Writes the first rows of a new database, in the transaction that makes its tables.
 
     Raises:
-        VersionError: The database has tables of another version, or none although it should.
+        VersionError: The database has tables of a later version, or none although it should.
+        OSError: The copy cannot be kept. The database is as it was.
         sqlite3.Error: The file cannot be read or written, or is not a database.
     """
     where = str(path)
@@ -61,26 +71,86 @@ def open_database(
         where = f"{Path(path).absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
     db = sqlite3.connect(where, timeout=busy_seconds, uri=True, isolation_level=None, check_same_thread=False)
     try:
-        if not read_only:
+        if read_only:
+            db = _in_present_version(db, steps)
+        else:
             if secure_delete:
                 db.execute("PRAGMA secure_delete = ON")
             db.execute("PRAGMA temp_store = MEMORY")
             _write_ahead(db)
             db.execute(f"PRAGMA synchronous = {synchronous}")
-        if _version(db) == 0 and tables is not None:
-            with transaction(db):  # all of it: a process that dies here leaves an empty file
-                if _version(db) == 0:  # else another process was faster
-                    for statement in tables.split(";\n"):
-                        db.execute(statement)
-                    if fill is not None:
+            if _version(db) < len(steps) and (make or _version(db)):
+                with transaction(db):  # all of it: a process that dies here leaves what there was
+                    found = _version(db)  # another process may have been faster
+                    if found and keep_copy:
+                        _keep_copy(Path(path), found)
+                    _upgrade(db, steps)
+                    if not found and fill is not None:
                         fill(db)
-                    db.execute(f"PRAGMA user_version = {version}")
-        if (found := _version(db)) != version:
-            raise VersionError(found, version)
+        if (found := _version(db)) != len(steps):
+            raise VersionError(found, len(steps))
     except BaseException:
         db.close()
         raise
     return db
+
+
+def _upgrade(db: sqlite3.Connection, steps: Sequence[str]) -> None:
+    """Do the steps that a database has not seen yet; the caller's transaction holds them together."""
+    for statements in steps[_version(db) :]:
+        for statement in statements.split(";\n"):
+            db.execute(statement)
+    db.execute(f"PRAGMA user_version = {max(_version(db), len(steps))}")
+
+
+def _in_present_version(db: sqlite3.Connection, steps: Sequence[str]) -> sqlite3.Connection:
+    """The database itself, or a copy in the present version, in a file without a name that goes with the connection."""
+    if not 0 < _version(db) < len(steps):
+        return db
+    copy = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+    try:
+        with contextlib.closing(db):
+            db.backup(copy)
+        with transaction(copy):
+            _upgrade(copy, steps)
+    except BaseException:
+        copy.close()
+        raise
+    return copy
+
+
+def _keep_copy(path: Path, version: int) -> None:
+    """Copy a database whose version is about to change; nobody can write to it meanwhile, and no copy is lost."""
+    partial = path.with_name(f"{path.name}.version-{version}.partial")
+    partial.unlink(missing_ok=True)
+    create_private(partial)
+    with (
+        contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source,
+        contextlib.closing(sqlite3.connect(partial)) as copy,
+    ):
+        source.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE")  # one file, without others beside it
+    with open(partial, "rb+") as file:
+        os.fsync(file.fileno())
+    for again in itertools.count(1):
+        kept = path.with_name(f"{path.name}.version-{version}{f'.{again}' if again > 1 else ''}")
+        if kept.exists() and filecmp.cmp(kept, partial, shallow=False):  # made by a process that died afterwards
+            partial.unlink()
+            return
+        if not kept.exists():
+            partial.replace(kept)
+            _sync_folder(path.parent)
+            return
+
+
+def _sync_folder(path: Path) -> None:
+    """Have the names in a folder on the disk, where the system can do that."""
+    with contextlib.suppress(OSError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 class VersionError(sqlite3.DatabaseError):

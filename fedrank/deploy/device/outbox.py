@@ -28,8 +28,6 @@ from fedrank.deploy.terms import Terms
 
 #: Name of the file in the device's folder.
 FILE = "device.sqlite3"
-#: Version of the tables, in ``PRAGMA user_version``.
-VERSION = 1
 #: Seconds to wait while another process has the file: an app that ranks must not wait long.
 _BUSY = 0.5
 
@@ -41,7 +39,7 @@ REFUSED = "refused, not counted"
 UNKNOWN = "no answer came; it may have been counted"
 _NONE_YET = "sent, no answer yet"
 
-_TABLES = """
+_1_FACTS_TRIALS_MESSAGES = """
 CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value);
 CREATE TABLE IF NOT EXISTS trial (
     hub TEXT NOT NULL, round INTEGER NOT NULL, seed INTEGER NOT NULL,
@@ -56,8 +54,12 @@ CREATE TABLE IF NOT EXISTS message (
     unanswered INTEGER NOT NULL,         -- attempts after which nobody knows whether it was counted
     outcome TEXT,                        -- NULL: none yet
     UNIQUE (hub, round)
-);
+)
 """
+
+#: SQL that leads from each version of the file to the next; append, and change none that was released. The version, in
+#: ``PRAGMA user_version``, is the number of steps that were done. A file of an app's later version is not touched.
+STEPS: tuple[str, ...] = (_1_FACTS_TRIALS_MESSAGES,)
 
 
 @dataclass(frozen=True)
@@ -369,4 +371,4 @@ def _something_there(path: Path) -> bool:
 
 def _opened(path: str | Path) -> sqlite3.Connection:
     """The database at ``path``; raises sqlite3.Error where it cannot be written, or is not a device's."""
-    return open_database(path, VERSION, _TABLES, synchronous="NORMAL", busy_seconds=_BUSY, secure_delete=True)
+    return open_database(path, STEPS, synchronous="NORMAL", busy_seconds=_BUSY, secure_delete=True)

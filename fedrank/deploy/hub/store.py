@@ -18,37 +18,7 @@ from pathlib import Path
 
 from fedrank.core.errors import RunError
 from fedrank.deploy.database import VersionError, open_database, transaction
-
-#: Version of the tables, in ``PRAGMA user_version``.
-VERSION = 1
-
-_TABLES = """
-CREATE TABLE hub (name TEXT NOT NULL, settings TEXT NOT NULL) STRICT;
-CREATE TABLE device (
-    number  INTEGER PRIMARY KEY AUTOINCREMENT,  -- never given twice
-    token   BLOB NOT NULL UNIQUE,               -- SHA-256
-    day     INTEGER NOT NULL                    -- of enrolment, days since 1970
-) STRICT;
-CREATE TABLE round (
-    number  INTEGER PRIMARY KEY,
-    state   TEXT NOT NULL CHECK (state IN ('open', 'closed', 'applied')),
-    opened  REAL NOT NULL,                      -- seconds since 1970
-    closed  REAL,
-    seconds REAL,                               -- how long it was open, by a clock that does not jump
-    model   BLOB,                               -- SHA-256 of the weights that are asked about
-    question BLOB,                              -- a coordinator's, which devices are asked; else the hub makes it
-    reports INTEGER,
-    reward  REAL,                               -- mean privatised reward, privatisation's shift taken out
-    error   REAL                                -- its standard error
-) STRICT;
-CREATE TABLE report (
-    round   INTEGER NOT NULL REFERENCES round(number),
-    device  INTEGER NOT NULL,
-    message BLOB NOT NULL,
-    PRIMARY KEY (round, device)
-) STRICT, WITHOUT ROWID;
-"""
-
+from fedrank.deploy.hub.migrations import STEPS
 
 _COLUMNS = "number, state, opened, closed, seconds, model, reports, reward, error"
 
@@ -87,7 +57,7 @@ class Store:
         read_only: Open it for reading only; the hub may be running.
 
     Raises:
-        StoreError: The file is not a hub's log, is of another version, or is not there.
+        StoreError: The file is not a hub's log, is of a later version, or is not there.
     """
 
     def __init__(
@@ -105,19 +75,17 @@ class Store:
         try:
             self._db = open_database(
                 self.path,
-                VERSION,
-                None if name is None else _TABLES,
+                STEPS,
+                make=name is not None,
                 secure_delete=True,  # a token that is forgotten leaves no hash behind
                 read_only=read_only,
+                keep_copy=True,
                 fill=fill,
             )
             self.name, self.settings = self._db.execute("SELECT name, settings FROM hub").fetchone()
         except VersionError as error:
-            raise StoreError(
-                f"{self.path}: is of version {error.found}, this program reads version {VERSION}. Use the program that "
-                "made it, or see 'upgrade' in the operations page."
-            ) from error
-        except (sqlite3.Error, TypeError) as error:
+            raise StoreError(f"{self.path}: is {_what_to_do(self.path, error)}") from error
+        except (sqlite3.Error, OSError, TypeError) as error:
             raise StoreError(f"{self.path}: cannot be opened as a hub's log ({error}).") from error
 
     # ------------------------------------------------------------------------------------------------------ devices
@@ -275,4 +243,15 @@ def _open_round(db: sqlite3.Connection, number: int, model: bytes | None = None,
     db.execute(
         "INSERT INTO round (number, state, opened, model, question) VALUES (?, 'open', ?, ?, ?)",
         (number, time.time(), model, question),
+    )
+
+
+def _what_to_do(path: Path, error: VersionError) -> str:
+    if error.found < error.known:
+        return "not a hub's log: it has no tables. Put the log back from a backup."
+    copies = sorted(path.parent.glob(f"{path.name}.version-*"))
+    back = f", or go back to {copies[-1].name} beside it, without the reports since then" if copies else ""
+    return (
+        f"of version {error.found}, and this program reads versions up to {error.known}. Use the version of fedrank "
+        f"that wrote it, or a later one{back}. Nothing was changed."
     )

@@ -20,9 +20,8 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
 from fedrank.deploy.database import VersionError, create_private, open_database, transaction
 
-#: Version of the table, in ``PRAGMA user_version``.
-_VERSION = 1
-_TABLES = "CREATE TABLE piece (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID"
+#: SQL that leads from each version of the file to the next; append, and change none that was released.
+_STEPS = ("CREATE TABLE piece (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID",)
 
 
 class KeyValueStore:
@@ -44,7 +43,7 @@ class KeyValueStore:
 
         with self._errors():
             create_private(self.path)  # what users did must not be readable for others
-            self._db = open_database(self.path, _VERSION, _TABLES, synchronous="NORMAL", fill=fill)
+            self._db = open_database(self.path, _STEPS, synchronous="NORMAL", fill=fill)
         try:
             found = (self.get("about") or b"").decode(errors="replace")
             if found != about:
@@ -94,7 +93,7 @@ class KeyValueStore:
         try:
             yield
         except VersionError as error:
-            raise RunError(f"{self.path}: written by another version of this program. Use that one.") from error
+            raise RunError(f"{self.path}: written by a later version of this program. Use that one.") from error
         except (sqlite3.Error, OSError) as error:
             raise RunError(f"{self.path}: cannot be used ({error}). Make room, or mend its permissions.") from error
 

@@ -38,8 +38,7 @@ from fedrank.deploy.oblivious.tokens import (
 
 #: Name of the file in the hub's folder.
 FILE = "tokens.db"
-_VERSION = 1
-_TABLES = """
+_1_ISSUERS_PURCHASES = """
 CREATE TABLE issuer (
     epoch   INTEGER PRIMARY KEY,
     public  BLOB NOT NULL,       -- as published
@@ -50,8 +49,10 @@ CREATE TABLE purchase (
     device  INTEGER NOT NULL,
     digest  BLOB NOT NULL,       -- SHA-256 of the token request
     PRIMARY KEY (epoch, device)
-) STRICT, WITHOUT ROWID;
+) STRICT, WITHOUT ROWID
 """
+#: SQL that leads from each version of the file to the next; append, and change none that was released.
+_STEPS = (_1_ISSUERS_PURCHASES,)
 #: Most purchases that are committed together.
 _BATCH = 256
 #: Answers that are kept to be given again without signing anew.
@@ -101,7 +102,7 @@ class Issuer:
         self._thread: threading.Thread | None = None
         try:
             create_private(path)
-            self._db = open_database(path, _VERSION, _TABLES, secure_delete=True)
+            self._db = open_database(path, _STEPS, secure_delete=True)
         except (OSError, VersionError, sqlite3.Error) as error:
             raise StoreError(f"{path}: cannot be opened as a hub's tokens ({error}).") from error
         with self._errors(), self._lock:

@@ -103,7 +103,8 @@ def serve(
 
     def ready(url: str) -> None:
         print(f"hub      {url}", f"status   {url}/status", sep="\n")
-        print(f"devices  enrol with the token in {home.path / 'enrolment.token'}", flush=True)
+        print(f"devices  enrol with the token in {home.path / 'enrolment.token'}")
+        print(f"linking  {_linking(home)}", flush=True)
         warn_without_tls("tokens", host, certificate)
         if not is_loopback(host) and not settings.round_seconds:
             print(
@@ -115,6 +116,21 @@ def serve(
     with home.locked():
         home.prepare(settings)
         run_hub(home, Listen(host, port, certificate, key, tuple(proxies or ()), public), ready)
+
+
+def _linking(home: Any) -> str:
+    """A sentence on who can put the reports of a device together."""
+    from fedrank.deploy.hub.settings import read_settings
+
+    settings = read_settings(home.settings)
+    if not settings.tokens:
+        return "this hub keeps a history of each device (no --tokens, no relay)"
+    if not settings.batch:
+        return "reports show blind tokens; their network addresses are not hidden (no --batch, no relay)"
+    return (
+        f"reports show blind tokens and come through a relay, {settings.batch} together; start one elsewhere: "
+        f"fedrank serve relay URL --batch {settings.batch}"
+    )
 
 
 def simulate_fleet(

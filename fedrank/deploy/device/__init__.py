@@ -290,7 +290,7 @@ class Device:
                 return None
             return {
                 "changed": {name: list(both) for name, both in changes(agreed, offered).items()},
-                **promise(offered).as_json(),
+                **promise(offered, self._memory.relayed).as_json(),
             }
 
     # ------------------------------------------------------------------------------------------------- for the user
@@ -310,7 +310,7 @@ class Device:
                 **(
                     {"words": ["The hub's terms are not known yet."]}
                     if self._memory.terms is None
-                    else promise(self._memory.terms).as_json()
+                    else promise(self._memory.terms, self._memory.relayed).as_json()
                 ),
                 "messages": len(self._memory.outbox.ledger()),
                 "epsilon_total": spent if spent < math.inf else None,

@@ -30,6 +30,8 @@ import numpy as np
 from fedrank.core.privacy_report import BASIC, EVERYBODY, NOBODY, OF_A_DEVICE, SEED, PrivacyReport, Promise, Unit
 from fedrank.core.rng import perturbation
 from fedrank.core.words import counted
+from fedrank.deploy.device.channel import RELAY, credit, linking
+from fedrank.deploy.device.channel import in_words as channel_words
 from fedrank.deploy.terms import Terms
 from fedrank.privacy.accounts.randomised_response import REWARDS
 from fedrank.privacy.calibration import laplace_scale
@@ -302,8 +304,14 @@ def objection(terms: Terms, most_epsilon: float) -> str:
     return ""
 
 
-def promise(terms: Terms) -> PrivacyReport:
-    """What the terms promise about the messages of one device, and what they do not cover."""
+def promise(terms: Terms, relayed: bool = False) -> PrivacyReport:
+    """What the terms promise about the messages of one device, and what they do not cover.
+
+    Args:
+        terms: Of a hub.
+        relayed: Whether the device reports through an oblivious relay.
+    """
+    among = credit(terms, relayed)
     one, b = terms.epsilon_interaction, terms.interactions
     bare = one == math.inf
     if bare:
@@ -336,16 +344,17 @@ def promise(terms: Terms) -> PrivacyReport:
         )
     return PrivacyReport(
         mechanism="none" if bare else terms.mechanism,
-        trust=EVERYBODY if bare else NOBODY,
+        trust=EVERYBODY if bare else NOBODY if among is None else f"nobody; for what a relay adds, {RELAY}",
         promises=(
             Promise(Unit.INTERACTION, one),
+            *(() if among is None else (among,)),
             Promise(Unit.MESSAGE, terms.epsilon_message, basis=BASIC),
             *(() if terms.participations is None else (Promise(Unit.USER, terms.epsilon_life, basis=BASIC),)),
         ),
         covers=() if bare else _COVERS,
-        not_covered=(*((REWARDS,) if bare else ()), SEED, *OF_A_DEVICE, _APP),
+        not_covered=(*((REWARDS,) if bare else ()), *linking(terms, relayed), SEED, *OF_A_DEVICE, _APP),
         details={"interactions_per_message": b, "bytes_per_message": terms.reply.nbytes},
-        words=(words,),
+        words=(words, *channel_words(terms, relayed)),
     )
 
 

@@ -35,10 +35,12 @@ class Tally:
         self.settings, self.terms, self.protocol = settings, settings.terms(store.name), settings.protocol()
         self.started = time.time()
         self._epsilon: dict[str, Json] = {}
-        self._messages = store.reports_of_devices()  # of each device, in applied rounds
+        # Of each device, in applied rounds; with tokens nobody knows, and a device may have reported in each epoch.
+        self._messages = {} if self.terms.tokens else store.reports_of_devices()
         self._rows = [row for row in store.rounds() if row.state == "applied"]
+        self._epochs = {row.number // self.terms.tokens for row in self._rows} if self.terms.tokens else set()
         self._all = sum(row.reports or 0 for row in self._rows)
-        self._top = max(self._messages.values(), default=0)
+        self._top = max(self._messages.values(), default=len(self._epochs))
         self._account(self._top)  # the first takes a second
         self._history: list[dict[str, Json]] = _points(self._rows)
 
@@ -49,6 +51,9 @@ class Tally:
             row: Row of the round in the log.
             devices: Numbers of the devices that reported.
         """
+        if self.terms.tokens:
+            self._epochs.add(row.number // self.terms.tokens)
+            self._top, devices = len(self._epochs), ()
         for device in devices:
             self._messages[device] = self._messages.get(device, 0) + 1
             self._top = max(self._top, self._messages[device])
@@ -56,8 +61,10 @@ class Tally:
         self._all += row.reports or 0
         self._history = _points(self._rows)
 
-    def _most(self, counted: Collection[int]) -> int:
+    def _most(self, round_: int, counted: Collection[int]) -> int:
         """Most counted messages of one device, those of the open round included."""
+        if self.terms.tokens:
+            return self._top + bool(counted and round_ // self.terms.tokens not in self._epochs)
         return max([self._top, *(self._messages.get(device, 0) + 1 for device in counted)])
 
     def _account(self, most: int) -> dict[str, Json]:
@@ -115,7 +122,9 @@ class Tally:
             "reward": t.metric.name,
             "interactions": t.interactions,
             "sigma": t.sigma,
-            "epsilon": self._account(self._most(counted)),
+            "tokens": t.tokens,
+            "batch": t.batch,
+            "epsilon": self._account(self._most(round_, counted)),
             "bytes": {
                 "report": t.reply.nbytes,
                 "model": t.request.nbytes,

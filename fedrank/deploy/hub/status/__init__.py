@@ -67,6 +67,10 @@ _REASONS = {
     "early-round": "a report about a round that has not begun",
     "conflict": "a second, different report for a round",
     "no-reports": "asked to close a round without reports",
+    "spent": "a token that was used in an earlier round",
+    "wrong-epoch": "a token of another epoch",
+    "other-purchase": "a second, different purchase in an epoch",
+    "too-few": "waited for others at a relay, in vain",
     "done": "a report after training was over",
     "too-large": "more bytes than any message has",
     "out-of-range": "numbers that no honest device sends",
@@ -132,7 +136,8 @@ def page(status: dict, refused: dict[str, int]) -> str:
         "seconds_caption": _seconds_words(points, drawn),
         "seconds": seconds_picture(drawn),
         "latest": _latest(points),
-        "epsilons": _epsilons(s["epsilon"], s["interactions"]),
+        "epsilons": _epsilons(s["epsilon"], s["interactions"], bool(s.get("tokens"))),
+        **_linking(s),
         "sums": "two privatised sums of" if private else "two unprotected sums of",
         "reward_name": s["reward"],
         "bytes": _bytes(s["bytes"], s["started"]),
@@ -271,20 +276,51 @@ def _numbers(s: dict, applied: int, points: Sequence[Point]) -> tuple[Number, ..
         reward = last.cells[1]
         said = f"95 % interval {last.interval}, {last.where}" if last.interval else last.where
     most = s["epsilon"]["messages_most"]
+    sent = "can have sent" if s.get("tokens") else "sent"
     times = [p.seconds for p in points if p.seconds is not None]
     usual, latest = "–", "no round is over yet"
     if times:
         usual, latest = clock(statistics.median(times)), f"the latest {clock(times[-1])}"
     return (
         Number("Rounds applied", f"{applied:,}", f"of {s['rounds']:,}" if s["rounds"] else "no end is set"),
-        Number("Devices enrolled", f"{s['devices']:,}", f"the busiest sent {count(most, 'report')}" if most else ""),
+        Number("Devices enrolled", f"{s['devices']:,}", f"the busiest {sent} {count(most, 'report')}" if most else ""),
         Number(f"Latest {s['reward']}", reward, said),
         Number("A round takes", usual, latest),
     )
 
 
-def _epsilons(epsilon: dict, interactions: int) -> Html:
-    """ε of an interaction, of a message, and of the device that has sent most."""
+def _linking(s: dict) -> dict[str, str]:
+    """Words on who can put the reports of a device together."""
+    if not s.get("tokens"):
+        return {
+            "whose": "the number of its device",
+            "bought": "",
+            "where": ", in which rounds, or the network address it comes from",
+            "together": "Reports of one device stand under its number: put together, they are a history of it. Blind "
+            "tokens and a relay would end that; this hub does without.",
+        }
+    epoch = "round" if s["tokens"] == 1 else f"{s['tokens']:,} rounds"
+    together = (
+        "Each report comes with a token that was bought blindly: the server cannot tell whose it is, nor which reports "
+        "are of one device."
+    )
+    if s["batch"]:
+        together += (
+            f" Reports come through a relay, at least {s['batch']:,} together and without addresses. One has to trust "
+            "whoever runs it, and whoever runs this server, not to tell each other what they see."
+        )
+    else:
+        together += " It sees the network address that a report comes from; there is no relay."
+    return {
+        "whose": "a hash of its token",
+        "bought": f", and whether it bought its token for this {epoch} and the next",
+        "where": "" if s["batch"] else ", or the network address that it comes from",
+        "together": together,
+    }
+
+
+def _epsilons(epsilon: dict, interactions: int, unknown: bool) -> Html:
+    """ε of an interaction, of a message, and of the device that has sent most, or could have."""
     one, message, basic, tight = (finite(epsilon[k]) for k in ("interaction", "message", "user_basic", "user"))
     if one is None or message is None:
         words = (
@@ -295,7 +331,8 @@ def _epsilons(epsilon: dict, interactions: int) -> Html:
     several = f"{count(interactions, 'interaction')} in one report, taken together."
     most, shown, sent = epsilon["messages_most"], "ε = 0", ["No message has counted yet."]
     if most and basic is not None:
-        shown, sent = f"ε = {epsilon_text(basic)}", [f"What counted of it: {count(most, 'message')}, added up."]
+        what = "One in each epoch" if unknown else "What counted of it"
+        shown, sent = f"ε = {epsilon_text(basic)}", [f"{what}: {count(most, 'message')}, added up."]
         if tight is not None and tight < basic and epsilon_text(tight) != epsilon_text(basic):
             chance = f"a chance of 1 in {1 / epsilon['delta']:,.0f}"
             sent.append(f"By a sharper count, which fails with {chance} (δ), it is {epsilon_text(tight)}.")
@@ -305,7 +342,7 @@ def _epsilons(epsilon: dict, interactions: int) -> Html:
         "dl",
         _tile("One interaction", f"ε = {epsilon_text(one)}", "A query, its results and its clicks.", _odds(one)),
         _tile("One message", f"ε = {epsilon_text(message)}", several, _odds(message)),
-        _tile("The device that has sent most", shown, *sent),
+        _tile("The most that a device can have sent" if unknown else "The device that has sent most", shown, *sent),
         class_="tiles",
     )
 

@@ -64,6 +64,12 @@ for _name, _path, _help in (
         "fedrank.cli.deploy:simulate_fleet",
         "Start many devices on this machine, with simulated people, that talk to a hub.",
     ),
+    ("search", "fedrank.cli.owners:search", "Search the documents of all owners of a federation."),
+    (
+        "owner",
+        "fedrank.cli.owners:owner_app",
+        "What an owner of documents does: documents, askers, its card.",
+    ),
     (
         "replay",
         "fedrank.cli.deploy:replay",

@@ -22,6 +22,8 @@ _Flag = Annotated[bool, Parameter(negative="")]
 
 serve_app = App(name="serve")
 serve_app.default(serve)
+for _name in ("search", "broker", "portal"):
+    serve_app.command(f"fedrank.cli.owners:serve_{_name}", name=_name)
 coordinate_app = App(name="coordinate", help="Coordinate companies that learn together.")
 
 

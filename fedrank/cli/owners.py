@@ -1,0 +1,370 @@
+"""``fedrank search``, ``serve search|broker|portal``, ``owner …``: a search over the documents of several owners."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from fedrank.cli.flags import AsJson, Quiet
+from fedrank.core.errors import ConfigError, RunError
+
+_Flag = Annotated[bool, Parameter(negative="")]
+
+owner_app = App(name="owner", help="What an owner of documents does: documents, askers, its card.")
+
+
+def search(
+    *query: str,
+    federation: Path = Path("federation.toml"),
+    asker: Path = Path("asker.toml"),
+    k: int = 10,
+    fetch: int = 0,
+    ca: Path | None = None,
+    allow_http: _Flag = False,
+    as_json: AsJson = False,
+) -> None:
+    """Search the documents of all owners of a federation.
+
+    Args:
+        query: The words.
+        federation: File that names broker and owners.
+        asker: File with your name and your tokens, one an owner.
+        k: Most documents.
+        fetch: Also print the document at this place, 1 being the best.
+        ca: File with the certificates to trust in place of the system's.
+        allow_http: Plain http to another machine, where the network itself is protected.
+        as_json: Print JSON.
+    """
+    from fedrank.deploy.search.federation import Federation
+
+    if not query:
+        raise ConfigError("say what to search for: fedrank search words of a query")
+    asked = Federation(federation, asker, ca=ca, allow_http=allow_http)
+    answer = asked.search(" ".join(query), k)
+    if not 0 <= fetch <= len(answer.hits):
+        raise ConfigError(f"there is no hit {fetch}; {len(answer.hits)} were found.")
+    document = asked.fetch(answer.hits[fetch - 1]) if fetch else None
+    if as_json:
+        found: dict[str, Any] = dataclasses.asdict(answer)
+        if document:
+            found["document"] = {"title": document[0], "body": document[1]}
+        print(json.dumps(found, indent=1, ensure_ascii=False))
+        return
+    width = max((len(hit.owner) for hit in answer.hits), default=0)
+    for place, hit in enumerate(answer.hits, 1):
+        print(f"{place:3}  {hit.score:6.1f}  {hit.owner:{width}}  {hit.title}")
+    if not answer.hits:
+        print("Nothing was found.")
+    for owner, why in answer.missing.items():
+        print(f"fedrank: {owner} is missing: {why}", file=sys.stderr)
+    if answer.own_statistics:
+        print(
+            f"fedrank: scores of {', '.join(answer.own_statistics)} do not compare with the others' without the "
+            "federation's statistics; see fedrank owner statistics",
+            file=sys.stderr,
+        )
+    if document:
+        print(f"\n{document[0]}\n\n{document[1]}")
+
+
+def serve_search(
+    folder: Path,
+    /,
+    *,
+    documents: Path | None = None,
+    federation: Path | None = None,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    reveals: str | None = None,
+    fetch: bool | None = None,
+) -> None:
+    """Be an owner of documents that answers sealed questions. Ctrl-C stops it; the documents stay in the folder.
+
+    Args:
+        folder: Of the owner; made if it is not there.
+        documents: Documents to add at the start: a folder of .txt and .md files, or a .jsonl file.
+        federation: The federation's file, so that the owner takes part in its statistics.
+        host: Address to listen at. The default is this machine only.
+        port: Port; 0: any that is free.
+        certificate: PEM file of the server's certificate chain, for TLS.
+        key: PEM file of its private key.
+        reveals: title or score: what stands beside a hit. Kept in owner.toml.
+        fetch: Whether askers may fetch what they found. Kept in owner.toml.
+    """
+    from fedrank.cli.deploy import _log_to_stderr, refuse_half_tls, warn_without_tls
+    from fedrank.deploy.http.server import serve
+    from fedrank.deploy.search.folder import OwnerFolder
+    from fedrank.deploy.search.service import owner_app as build
+
+    refuse_half_tls(certificate, key)
+    _log_to_stderr()
+    home = OwnerFolder(folder)
+    with home.locked():
+        home.prepare()
+        given = {name: value for name, value in (("reveals", reveals), ("fetch", fetch)) if value is not None}
+        if given:
+            from fedrank.engine.settings import as_dict, from_dict
+
+            home.prepare(from_dict({**as_dict(home.settings()), **given}, type(home.settings())))
+        app = build(home, federation, documents)
+
+        def ready(url: str) -> None:
+            home.write_urls({"owner": url})
+            print(f"owner   {url}", f"key     {home.public_key()}", sep="\n")
+            print(f"allow   fedrank owner allow {home.path} NAME", flush=True)
+            warn_without_tls("the broker's and the operator's tokens", host, certificate)
+
+        try:
+            serve(app, host=host, port=port, certfile=certificate, keyfile=key, on_ready=ready)
+        finally:
+            home.remove_urls("owner")
+
+
+def serve_broker(
+    federation: Path,
+    /,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8760,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    patience: float = 10.0,
+    ca: Path | None = None,
+    allow_http: _Flag = False,
+) -> None:
+    """Carry sealed questions to the owners of a federation, and their answers back. Ctrl-C stops it.
+
+    Args:
+        federation: The federation's file, with the owners' addresses.
+        host: Address to listen at. The default is this machine only.
+        port: Port; 0: any that is free.
+        certificate: PEM file of the server's certificate chain, for TLS.
+        key: PEM file of its private key.
+        patience: Seconds that an owner may take to answer; then it is missing.
+        ca: File with the certificates to trust in place of the system's.
+        allow_http: Plain http to owners on other machines, where the network itself is protected.
+    """
+    from fedrank.cli.deploy import _log_to_stderr, refuse_half_tls
+    from fedrank.deploy.http.server import serve
+    from fedrank.deploy.search.broker import BrokerApp
+    from fedrank.deploy.search.federation import read_federation
+
+    refuse_half_tls(certificate, key)
+    _log_to_stderr()
+    app = BrokerApp(
+        read_federation(federation), patience=patience, ca=None if ca is None else str(ca), allow_http=allow_http
+    )
+    serve(
+        app,
+        host=host,
+        port=port,
+        certfile=certificate,
+        keyfile=key,
+        on_ready=lambda url: print(f"broker  {url}", flush=True),
+    )
+
+
+def serve_portal(
+    federation: Path,
+    /,
+    *,
+    asker: Path = Path("asker.toml"),
+    host: str = "127.0.0.1",
+    port: int = 8770,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    ca: Path | None = None,
+    allow_http: _Flag = False,
+) -> None:
+    """Serve a search page and a REST interface for your own people, who all ask in the asker's name. Ctrl-C stops it.
+
+    Args:
+        federation: File that names broker and owners.
+        asker: File with the asker's name and tokens.
+        host: Address to listen at. The default is this machine only; whoever reaches it can search.
+        port: Port; 0: any that is free.
+        certificate: PEM file of the server's certificate chain, for TLS.
+        key: PEM file of its private key.
+        ca: File with the certificates to trust in place of the system's.
+        allow_http: Plain http to the broker on another machine, where the network itself is protected.
+    """
+    from fedrank.cli.deploy import _log_to_stderr, refuse_half_tls, warn_without_tls
+    from fedrank.deploy.http.server import serve
+    from fedrank.deploy.search.federation import Federation
+    from fedrank.deploy.search.portal import PortalApp
+
+    refuse_half_tls(certificate, key)
+    _log_to_stderr()
+    app = PortalApp(Federation(federation, asker, ca=ca, allow_http=allow_http))
+
+    def ready(url: str) -> None:
+        print(f"portal  {url}", flush=True)
+        warn_without_tls("queries and documents", host, certificate)
+
+    serve(app, host=host, port=port, certfile=certificate, keyfile=key, on_ready=ready)
+
+
+# ------------------------------------------------------------------------------------------------------------ owner …
+
+
+@owner_app.command
+def card(folder: Path, /, *, name: str, url: str = "") -> None:
+    """Print what an owner's card in federation.toml says: name, key, address.
+
+    Args:
+        folder: Of the owner; made if it is not there.
+        name: The owner's name in the federation.
+        url: Its address; without it that at which it is served now, if it is.
+    """
+    from fedrank.deploy.search.folder import OwnerFolder
+
+    home = OwnerFolder(folder)
+    home.prepare()
+    if not url:
+        try:
+            url = home.url("owner")
+        except RunError:
+            url = ""
+    import tomlkit
+
+    table = {"name": name, "key": home.public_key(), "url": url}
+    print("[[owners]]", *(f"{key} = {tomlkit.item(value).as_string()}" for key, value in table.items()), sep="\n")
+
+
+@owner_app.command
+def allow(folder: Path, name: str, /, *, out: Path | None = None) -> None:
+    """Let an asker ask this owner, with a new token.
+
+    Args:
+        folder: Of the owner.
+        name: The asker's name.
+        out: File for the token, readable by you alone; without it the token is printed, this once.
+    """
+    from fedrank.deploy.search.folder import OwnerFolder
+    from fedrank.engine.checkpoint import write_atomically
+
+    home = OwnerFolder(folder)
+    askers = home.askers()
+    token = askers.allow(name)
+    askers.close()
+    if out is None:
+        print(token)
+    else:
+        write_atomically(out, token.encode() + b"\n", 0o600)
+
+
+@owner_app.command
+def forbid(folder: Path, name: str, /) -> None:
+    """Take an asker's token back.
+
+    Args:
+        folder: Of the owner.
+        name: The asker's name.
+    """
+    from fedrank.deploy.search.folder import OwnerFolder
+
+    askers = OwnerFolder(folder).askers()
+    known = askers.forbid(name)
+    askers.close()
+    if not known:
+        raise ConfigError(f"{folder}: there is no asker named {name!r}.")
+
+
+@owner_app.command
+def add(folder: Path, documents: Path, /, *, quiet: Quiet = False) -> None:
+    """Add documents to an owner, also while it is served; one with a known id replaces the old one.
+
+    Args:
+        folder: Of the owner.
+        documents: A folder of .txt and .md files, or a .jsonl file.
+        quiet: Print nothing.
+    """
+    from fedrank.deploy.search.service import Operator
+
+    count, total = Operator(folder).add(documents)
+    if not quiet:
+        print(f"{count} documents were added; there are {total}.")
+
+
+@owner_app.command
+def remove(folder: Path, /, *ids: str, quiet: Quiet = False) -> None:
+    """Take documents away from an owner, also while it is served.
+
+    Args:
+        folder: Of the owner.
+        ids: Ids of the documents.
+        quiet: Print nothing.
+    """
+    from fedrank.deploy.search.service import Operator
+
+    count, total = Operator(folder).remove(ids)
+    if not quiet:
+        print(f"{count} documents were taken away; there are {total}.")
+
+
+@owner_app.command
+def status(folder: Path, /, *, as_json: AsJson = False) -> None:
+    """Numbers of an owner: documents, askers, what was given of its documents' statistics.
+
+    Args:
+        folder: Of the owner.
+        as_json: Print JSON.
+    """
+    from fedrank.deploy.search.service import Operator
+
+    found = Operator(folder).status()
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
+    print(f"documents   {found['documents']}", f"statistics  {found['statistics']}", sep="\n")
+    for release in found["releases"]:
+        print(f"release     ε = {release['epsilon']:g} a document, of {release['documents']} documents")
+    for asker in found["askers"]:
+        print(f"asker       {asker['name']}: {asker['searched']} searches, {asker['fetched']} documents today")
+
+
+@owner_app.command
+def statistics(
+    federation: Path,
+    /,
+    *,
+    tokens: Path = Path("broker.toml"),
+    release: int = 0,
+    ca: Path | None = None,
+    allow_http: _Flag = False,
+    quiet: Quiet = False,
+) -> None:
+    """As the broker, have all owners make the federation's statistics: noisy sums that nobody sees a part of.
+
+    Args:
+        federation: The federation's file, with the owners' addresses.
+        tokens: TOML file with the broker's token at each owner: name = "token".
+        release: Number of the release, from 0; the same again if one has failed.
+        ca: File with the certificates to trust in place of the system's.
+        allow_http: Plain http to owners on other machines, where the network itself is protected.
+        quiet: No progress.
+    """
+    from fedrank.deploy.search.federation import read_federation
+    from fedrank.deploy.search.statistics import make_statistics
+    from fedrank.engine.settings import read_toml
+
+    file, given = read_federation(federation), read_toml(tokens)
+    wrong = [name for name, token in given.items() if not isinstance(token, str)]
+    if wrong:
+        raise ConfigError(f"{tokens}: {wrong[0]} must be a text, the broker's token at that owner.")
+    say = (lambda _: None) if quiet else (lambda step: print(f"statistics: {step}", file=sys.stderr))
+    options: dict[str, Any] = {"ca": ca, "allow_http": allow_http, "timeout": 120.0}
+    sent = make_statistics(file, {n: str(t) for n, t in given.items()}, release, progress=say, **options)
+    if not quiet:
+        terms = file.statistics()
+        print(
+            f"{len(file.owners)} owners, {sent:,} bytes from each, "
+            f"ε = {terms.epsilon / terms.releases:g} a document at δ = {terms.delta:g}"
+        )

@@ -1,0 +1,325 @@
+"""A federation of owners, as a file says it, and the asker's side of a search.
+
+``federation.toml``::
+
+    name = "four hospitals"
+    broker = "https://search.example.org"
+
+    [statistics]                    # what the owners agreed on; these are the defaults
+    epsilon = 1.0
+    releases = 1
+
+    [[owners]]
+    name = "north"
+    key = "…"                       # fedrank owner card FOLDER
+    url = "https://north.example.org:8760"     # for the broker alone
+
+``asker.toml``::
+
+    name = "anna"
+
+    [tokens]                        # fedrank owner allow FOLDER anna, at each owner
+    north = "…"
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedrank.core.errors import ConfigError, RunError, WireError
+from fedrank.core.privacy_report import DELTA
+from fedrank.core.trees import Json
+from fedrank.deploy.http.client import HttpClient
+from fedrank.engine.settings import read_toml
+from fedrank.texts.data.corpus import tokenise
+from fedrank.texts.served.envelopes import LARGEST_ANSWER, Question, key_of
+from fedrank.texts.served.owner import LONGEST_WORD, MOST_WORDS
+from fedrank.texts.served.statistics import StatisticsTerms
+
+
+@dataclass(frozen=True)
+class OwnerCard:
+    """What everybody knows of an owner.
+
+    Attributes:
+        name: Its name in the federation.
+        key: Its public key, as text.
+        url: Its address, which only the broker needs; may be empty.
+    """
+
+    name: str
+    key: str
+    url: str = ""
+
+
+@dataclass(frozen=True)
+class FederationFile:
+    """The content of ``federation.toml``.
+
+    Raises:
+        ConfigError: A name stands twice, a key is none, or there is no owner.
+    """
+
+    name: str
+    owners: tuple[OwnerCard, ...]
+    broker: str = ""
+    epsilon: float = 1.0
+    delta: float = DELTA
+    releases: int = 1
+
+    def __post_init__(self) -> None:
+        names = [owner.name for owner in self.owners]
+        if not names:
+            raise ConfigError("a federation needs [[owners]], one at least, each with name and key.")
+        if len(set(names)) < len(names):
+            raise ConfigError(f"two owners have one name: {', '.join(sorted(names))}.")
+        for owner in self.owners:
+            try:
+                key_of(owner.key)
+            except ConfigError as error:
+                raise ConfigError(f"owner {owner.name!r}: {error}") from error
+        if len({owner.key for owner in self.owners}) < len(names):
+            raise ConfigError("two owners have one key; each has its own.")
+        if len(names) > 1:
+            self.statistics()
+
+    def statistics(self) -> StatisticsTerms:
+        """What is agreed on about the sums of statistics.
+
+        Raises:
+            ConfigError: A number is out of range, or there is one owner only.
+        """
+        return StatisticsTerms(len(self.owners), self.epsilon, self.delta, self.releases)
+
+
+def read_federation(path: Path) -> FederationFile:
+    """Read ``federation.toml``.
+
+    Raises:
+        ConfigError: It cannot be read, has an unknown key, or lacks one.
+    """
+    raw = read_toml(path)
+    try:
+        _only(raw, ("name", "broker", "owners", "statistics"), "")
+        statistics, rows = raw.get("statistics", {}), raw.get("owners", [])
+        if not isinstance(statistics, dict) or not isinstance(rows, list):
+            raise ConfigError("statistics must be a table and owners a list of tables.")
+        _only(statistics, ("epsilon", "delta", "releases"), "statistics.")
+        owners = []
+        for row in rows:
+            if not isinstance(row, dict):
+                raise ConfigError("owners must be a list of tables: [[owners]].")
+            _only(row, ("name", "key", "url"), "owners.")
+            owners.append(OwnerCard(*(_text(row, name, name == "url") for name in ("name", "key", "url"))))
+        numbers = {key: _number(value, f"statistics.{key}") for key, value in statistics.items()}
+        return FederationFile(_text(raw, "name", False), tuple(owners), _text(raw, "broker", True), **numbers)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A document that was found.
+
+    Attributes:
+        owner: Whose it is.
+        score: Its score, which compares with those of other owners.
+        title: Its title or beginning; empty where the owner does not show it.
+        ticket: What it can be fetched by, with :meth:`Federation.fetch`, for a day; another one in each answer.
+    """
+
+    owner: str
+    score: float
+    title: str
+    ticket: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a search found.
+
+    Attributes:
+        hits: Best first.
+        missing: Owner → why it did not answer.
+        own_statistics: Owners whose scores do not compare with the others', as they lack the federation's statistics.
+    """
+
+    hits: tuple[Hit, ...]
+    missing: Mapping[str, str]
+    own_statistics: tuple[str, ...] = ()
+
+
+class Federation:
+    """Asks the owners of a federation, through its broker or one by one.
+
+    Args:
+        federation: ``federation.toml``, or what stands in it.
+        asker: ``asker.toml``, or the name and the tokens by owner.
+        ca: File with the certificates to trust in place of the system's.
+        allow_http: Plain http to another machine, where the network itself is protected.
+        timeout: Longest silence of the broker, in seconds.
+
+    Raises:
+        ConfigError: A file cannot be used, or there is no way to the owners.
+    """
+
+    def __init__(
+        self,
+        federation: str | os.PathLike[str] | FederationFile,
+        asker: str | os.PathLike[str] | tuple[str, Mapping[str, str]],
+        *,
+        ca: str | os.PathLike[str] | None = None,
+        allow_http: bool = False,
+        timeout: float = 20.0,
+    ):
+        self.file = federation if isinstance(federation, FederationFile) else read_federation(Path(federation))
+        self._name, self._tokens = asker if isinstance(asker, tuple) else read_asker(Path(asker))
+        if not self.file.broker:
+            raise ConfigError('the federation names no broker; put broker = "https://…" into its file.')
+        self._broker = HttpClient(self.file.broker, ca=ca, allow_http=allow_http, timeout=timeout)
+
+    def search(self, query: str, k: int = 10) -> Answer:
+        """The best documents of all owners for a query.
+
+        Args:
+            query: Words, as a person types them.
+            k: Most hits.
+
+        Raises:
+            ConfigError: The query has too many or too long words, or k is out of range.
+            RunError: The broker cannot be reached, or no owner answered.
+        """
+        if not 1 <= k <= 1000:
+            raise ConfigError(f"k must be in 1..1000, got {k}.")
+        words = [word for word in tokenise([query])[0] if len(word) <= LONGEST_WORD]
+        if len(words) > MOST_WORDS:
+            raise ConfigError(f"a query has at most {MOST_WORDS} words, got {len(words)}; leave some out.")
+        if not words:
+            return Answer((), {})
+        asked: dict[str, dict[str, Json]] = {
+            owner.name: {"kind": "search", "words": list(words), "k": k} for owner in self.file.owners
+        }
+        answers, missing = self._ask(asked)
+        hits, alone = [], []
+        for owner, body in answers.items():
+            try:
+                hits += [_hit(owner, row) for row in body["hits"]]
+                if body.get("statistics") != "shared":
+                    alone.append(owner)
+            except (KeyError, TypeError, ValueError):
+                missing[owner] = "its answer makes no sense"
+        if not answers or len(missing) == len(self.file.owners):
+            raise RunError("no owner answered: " + "; ".join(f"{owner}: {why}" for owner, why in missing.items()))
+        hits.sort(key=lambda hit: -hit.score)
+        return Answer(tuple(hits[:k]), missing, tuple(alone) if len(self.file.owners) > 1 else ())
+
+    def fetch(self, hit: Hit) -> tuple[str, str]:
+        """Title and text of a document that was found.
+
+        Raises:
+            RunError: The owner does not give it, or cannot be reached.
+        """
+        answers, missing = self._ask({hit.owner: {"kind": "fetch", "ticket": hit.ticket}})
+        if hit.owner in missing:
+            raise RunError(f"{hit.owner}: {missing[hit.owner]}")
+        document = answers[hit.owner].get("document")
+        if not isinstance(document, dict):
+            raise RunError(f"{hit.owner}: its answer makes no sense.")
+        return str(document.get("title", "")), str(document.get("body", ""))
+
+    def _ask(self, bodies: Mapping[str, dict[str, Json]]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+        """Answers by owner, and why others are missing."""
+        questions: dict[str, Question] = {}
+        missing: dict[str, str] = {}
+        cards = {owner.name: owner for owner in self.file.owners}
+        for owner, body in bodies.items():
+            if owner not in cards or owner not in self._tokens:
+                missing[owner] = "no token: it has not allowed you to ask"
+                continue
+            full = {"asker": self._name, "token": self._tokens[owner], **body}
+            questions[owner] = Question(key_of(cards[owner].key), full)
+        if not questions:
+            return {}, missing
+        sealed = {owner: base64.b64encode(question.sealed).decode() for owner, question in questions.items()}
+        limit = (LARGEST_ANSWER * 4 // 3 + 1000) * len(questions)
+        try:
+            response = self._broker.request("POST", "/v1/ask", "", body=json.dumps(sealed).encode(), limit=limit)
+        except OSError as error:
+            raise RunError(f"the broker {self._broker.url} cannot be reached ({error}).") from error
+        found = response.json()
+        if response.status != 200:
+            raise RunError(f"the broker refused: {found.get('detail') or response.status}.")
+        answers: dict[str, dict[str, Any]] = {}
+        for owner, question in questions.items():
+            opened = _opened(question, found.get(owner))
+            if isinstance(opened, str):
+                missing[owner] = opened
+            else:
+                answers[owner] = opened
+        return answers, missing
+
+
+def _opened(question: Question, found: Any) -> dict[str, Any] | str:
+    """An owner's answer, or why there is none."""
+    if not isinstance(found, dict) or not isinstance(found.get("answer"), str):
+        why = found.get("missing") if isinstance(found, dict) else None
+        return str(why)[:200] if why else "it did not answer"
+    try:
+        body = question.opened(base64.b64decode(found["answer"], validate=True))
+    except (binascii.Error, WireError):
+        return "what came is not its answer to this question"
+    if "error" in body:
+        return str(body.get("detail") or body["error"])[:500]
+    return body
+
+
+def _hit(owner: str, row: Mapping[str, Any]) -> Hit:
+    score = float(row["score"])
+    if not abs(score) < 1e9:
+        raise ValueError
+    return Hit(owner, score, str(row.get("title", ""))[:1000], str(row["ticket"])[:1000])
+
+
+def read_asker(path: Path) -> tuple[str, Mapping[str, str]]:
+    """Name and tokens of ``asker.toml``.
+
+    Raises:
+        ConfigError: It cannot be read, or lacks one of them.
+    """
+    raw = read_toml(path)
+    try:
+        _only(raw, ("name", "tokens"), "")
+        tokens = raw.get("tokens", {})
+        if not isinstance(tokens, dict) or not all(isinstance(token, str) for token in tokens.values()):
+            raise ConfigError("tokens must be a table of texts, one an owner.")
+        return _text(raw, "name", False), tokens
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _only(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    if strange := next((key for key in table if key not in known), None):
+        raise ConfigError(f"{where}{strange} is unknown; there are {', '.join(known)}.")
+
+
+def _text(table: Mapping[str, Any], name: str, optional: bool) -> str:
+    value = table.get(name, "" if optional else None)
+    if not isinstance(value, str) or not (value or optional):
+        raise ConfigError(f"{name} must be a text, got {value!r}.")
+    return value
+
+
+def _number(value: Any, name: str) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"{name} must be a number, got {value!r}.")
+    return value
+
+
+__all__ = ["Answer", "Federation", "FederationFile", "Hit", "OwnerCard", "read_asker", "read_federation"]

@@ -1,0 +1,169 @@
+"""An owner's folder.
+
+::
+
+    owner.toml          settings: what the owner gives, and how hard it searches
+    owner.key           secret: private key for questions, key for tickets
+    index/              the documents and their index
+    askers.db           who may ask
+    statistics          the federation's statistics, once they were made
+    releases.json       how much of its documents' ε the owner has given
+    broker.token        token of the broker; give it to whoever runs it
+    admin.token         token of the owner's own commands
+    owner.url           address of the owner while it is served
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from fedrank.core.errors import ConfigError, RunError, WireError
+from fedrank.deploy.folder import ServedFolder
+from fedrank.deploy.search.askers import Askers
+from fedrank.engine.checkpoint import write_atomically
+from fedrank.engine.settings import from_dict, read_toml
+from fedrank.texts.served.envelopes import key_text
+from fedrank.texts.served.owner import Owner, OwnerSettings
+from fedrank.texts.served.statistics import TermTable
+from fedrank.texts.served.tickets import Tickets
+
+#: Bytes of each of the two secrets in ``owner.key``.
+_SECRET = 32
+
+
+class OwnerFolder(ServedFolder):
+    """Paths of an owner's files; arguments as of the base class."""
+
+    kind, command = "owner", "fedrank serve search"
+    lock_name = "owner.lock"
+    shortest_token = 16
+
+    def prepare(self, settings: OwnerSettings | None = None) -> None:
+        """Make what is missing: settings, keys, tokens.
+
+        Args:
+            settings: New settings; None: those that are there, or the defaults.
+
+        Raises:
+            ConfigError: The settings that are there cannot be used.
+            RunError: The folder cannot be written.
+        """
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"{self.path}: cannot be made ({error.strerror}). Choose another folder.") from error
+        if settings is not None or not self._settings.exists():
+            _write_settings(self._settings, settings or OwnerSettings())
+        if not self._key.exists():
+            write_atomically(self._key, os.urandom(2 * _SECRET), 0o600)
+        for name in ("broker", "admin"):
+            if not self.token_path(name).exists():
+                self.make_token(name)
+
+    @property
+    def _settings(self) -> Path:
+        return self.path / "owner.toml"
+
+    @property
+    def _key(self) -> Path:
+        return self.path / "owner.key"
+
+    @property
+    def index(self) -> Path:
+        """Folder of the index."""
+        return self.path / "index"
+
+    def settings(self) -> OwnerSettings:
+        """The owner's settings.
+
+        Raises:
+            ConfigError: They cannot be read, or one is out of range.
+        """
+        try:
+            return from_dict(read_toml(self._settings), OwnerSettings)
+        except ConfigError as error:
+            raise error if str(self._settings) in str(error) else ConfigError(f"{self._settings}: {error}") from error
+
+    def public_key(self) -> str:
+        """The key that questions are sealed for, as text.
+
+        Raises:
+            RunError: There is no owner here.
+        """
+        return key_text(self._secrets()[0].public_key())
+
+    def private_key(self) -> X25519PrivateKey:
+        """The key that opens questions; errors as :meth:`public_key`."""
+        return self._secrets()[0]
+
+    def _secrets(self) -> tuple[X25519PrivateKey, bytes]:
+        try:
+            both = self._key.read_bytes()
+        except OSError as error:
+            raise RunError(
+                f"{self.path}: there is no owner here ({error.strerror}). Make one: {self.command} {self.path}"
+            ) from error
+        if len(both) != 2 * _SECRET:
+            raise RunError(f"{self._key}: must have {2 * _SECRET} bytes, got {len(both)}. Put it back from a copy.")
+        return X25519PrivateKey.from_private_bytes(both[:_SECRET]), both[_SECRET:]
+
+    def askers(self) -> Askers:
+        """The askers of the owner."""
+        settings = self.settings()
+        return Askers(self.path / "askers.db", {"search": settings.questions_a_day, "fetch": settings.fetches_a_day})
+
+    def owner(self, engine: Any, askers: Askers) -> Owner:
+        """The owner over an index."""
+        key, tickets = self._secrets()
+        return Owner(engine, key, Tickets(tickets), askers.admitted, self.settings(), self.table())
+
+    # ------------------------------------------------------------------------------------------------- statistics
+
+    def table(self) -> TermTable | None:
+        """The federation's statistics; None until they were made.
+
+        Raises:
+            RunError: The file is damaged.
+        """
+        path = self.path / "statistics"
+        if not path.exists():
+            return None
+        try:
+            return TermTable.unpacked(path.read_bytes())
+        except (OSError, WireError) as error:
+            raise RunError(f"{path}: {error} Delete it, and have the federation's statistics made again.") from error
+
+    def keep_table(self, table: TermTable) -> None:
+        """Keep the federation's statistics; errors as :func:`~fedrank.engine.checkpoint.write_atomically`."""
+        write_atomically(self.path / "statistics", table.packed(), 0o600)
+
+    def releases(self) -> list[dict[str, Any]]:
+        """What the owner has given of its documents' statistics, oldest first: day, ε, δ, releases agreed on."""
+        try:
+            found = json.loads((self.path / "releases.json").read_text())
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.path}/releases.json: cannot be read ({error}). Put it back from a copy.") from error
+        return found
+
+    def add_release(self, release: dict[str, Any]) -> None:
+        """Write down a release, before anything of it leaves."""
+        rows = [*self.releases(), release]
+        write_atomically(self.path / "releases.json", json.dumps(rows, indent=1).encode(), 0o600)
+
+
+def _write_settings(path: Path, settings: OwnerSettings) -> None:
+    import tomlkit
+
+    document = tomlkit.document()
+    document.add(tomlkit.comment("An owner of documents in a federated search; read at the start."))
+    for field in dataclasses.fields(settings):
+        document.add(field.name, tomlkit.item(getattr(settings, field.name)).comment(field.metadata["help"]))
+    write_atomically(path, tomlkit.dumps(document).encode())

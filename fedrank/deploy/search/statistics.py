@@ -1,0 +1,258 @@
+"""The federation's statistics over HTTP: a secure sum in four steps, led by the broker, with a part of every owner.
+
+Each owner checks, with the keys of ``federation.toml``, that the fresh keys which the broker hands on are those of the
+other owners: every advertisement carries a message authentication code (HMAC-SHA-256) for each other owner, under a key
+that only the two can compute from their long-lived keys. So a broker cannot invent owners to look behind a mask.
+
+All owners take part or there is no sum. An owner draws its noise once for a release and sends the same vector again if
+the release has to be repeated: what leaves is one noisy sum a release, however often something fails on the way.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from jaxtyping import UInt32
+
+from fedrank.core.errors import ConfigError, FedrankError, RunError, SecureSumError, WireError
+from fedrank.core.trees import Json
+from fedrank.deploy.http.client import HttpClient
+from fedrank.deploy.search.federation import FederationFile, OwnerCard
+from fedrank.deploy.search.folder import OwnerFolder
+from fedrank.engine.checkpoint import write_atomically
+from fedrank.privacy.secure_sum import Party, Server, Terms
+from fedrank.privacy.secure_sum.messages import KEY, Advertisement, message_sizes
+from fedrank.privacy.secure_sum.party import rows, to_array
+from fedrank.texts.served.engines import Engine
+from fedrank.texts.served.envelopes import key_of
+from fedrank.texts.served.statistics import StatisticsTerms
+
+#: The steps of a release: four of the secure sum, and handing out the result.
+STEPS = ("keys", "shares", "vectors", "unmasking", "table")
+
+
+def sum_terms(terms: StatisticsTerms) -> Terms:
+    """The secure sum of a release: everybody masks with everybody, and nobody may be missing."""
+    return Terms(terms.length, terms.owners - 1, terms.owners)
+
+
+class StatisticsParty:
+    """An owner's part in releases; for one thread at a time.
+
+    Args:
+        folder: Folder of the owner.
+        key: Its long-lived private key.
+        federation: Who takes part.
+        engine: Its index.
+    """
+
+    def __init__(self, folder: OwnerFolder, key: X25519PrivateKey, federation: FederationFile, engine: Engine):
+        self._folder, self._key, self._engine = folder, key, engine
+        self._cards, self._terms = federation.owners, federation.statistics()
+        own = folder.public_key()
+        self._number = next((n for n, card in enumerate(self._cards) if card.key == own), -1)
+        if self._number < 0:
+            raise ConfigError(f"{folder.path}: no owner of the federation {federation.name!r} has this folder's key.")
+        self._steps = message_sizes(self._terms.length, self._terms.owners - 1)
+        self._party: Party | None = None
+        self._release = -1
+
+    def answer(self, step: str, body: Mapping[str, Any]) -> dict[str, Json]:
+        """The answer to one step of the broker's.
+
+        Raises:
+            WireError: The step makes no sense now.
+            SecureSumError: Somebody broke the rules of the sum; it is over.
+            RunError: The release is not to be given, or cannot be written down.
+        """
+        try:
+            return getattr(self, f"_{step}")(body)
+        except FedrankError:
+            raise
+        except (KeyError, TypeError, ValueError, binascii.Error) as error:
+            raise WireError(f"step {step} of the statistics cannot be read ({type(error).__name__}).") from error
+
+    def _keys(self, body: Mapping[str, Any]) -> dict[str, Json]:
+        release = body["release"]
+        if not isinstance(release, int) or not 0 <= release < self._terms.releases:
+            raise RunError(
+                f"release {release} is not agreed on: {self._terms.releases} of ε = {self._terms.epsilon:g} together."
+            )
+        done = len(self._folder.releases())
+        if not done - 1 <= release <= done:
+            raise RunError(f"release {release} is not the next: {done} were given.")
+        self._release, self._party = release, Party(sum_terms(self._terms), self._number)
+        invitation = self._steps[0].request.decode(_bytes(body["message"]))
+        reply = self._steps[0].reply.encode(self._party.advertise(invitation))
+        codes: list[Json] = [
+            _text(_code(self._key, card, reply)) if n != self._number else "" for n, card in enumerate(self._cards)
+        ]
+        return {"message": _text(reply), "codes": codes}
+
+    def _shares(self, body: Mapping[str, Any]) -> dict[str, Json]:
+        party, roster = self._there(), self._steps[1].request.decode(_bytes(body["message"]))
+        for place, other in enumerate(np.asarray(roster.parties).tolist()):
+            if not 0 <= other < len(self._cards) or other == self._number:
+                raise SecureSumError(f"the broker names an owner of number {other}, which there is not.")
+            keys = (rows(keys, KEY)[place] for keys in (roster.seal_keys, roster.mask_keys))
+            said = _advertisement(self._steps[0].reply, roster.session, other, *keys)
+            given = _bytes(body["codes"][str(other)])
+            if not hmac.compare_digest(given, _code(self._key, self._cards[other], said)):
+                raise SecureSumError(f"the keys of owner {self._cards[other].name!r} are not its own: refused.")
+        return {"message": _text(self._steps[1].reply.encode(party.share(roster)))}
+
+    def _vectors(self, body: Mapping[str, Any]) -> dict[str, Json]:
+        delivery = self._steps[2].request.decode(_bytes(body["message"]))
+        masked = self._there().mask(delivery, self._vector())
+        return {"message": _text(self._steps[2].reply.encode(masked))}
+
+    def _unmasking(self, body: Mapping[str, Any]) -> dict[str, Json]:
+        request = self._steps[3].request.decode(_bytes(body["message"]))
+        return {"message": _text(self._steps[3].reply.encode(self._there().unmask(request)))}
+
+    def _table(self, body: Mapping[str, Any]) -> dict[str, Json]:
+        total = np.frombuffer(_bytes(body["total"]), "<u4")
+        self._folder.keep_table(self._terms.table(total))
+        self._party = None
+        self._kept(self._release).unlink(missing_ok=True)
+        return {}
+
+    def _there(self) -> Party:
+        if self._party is None:
+            raise WireError("no sum of statistics has begun here.")
+        return self._party
+
+    def _vector(self) -> UInt32[np.ndarray, " length"]:
+        """The noisy vector of this release: drawn once, written down before it leaves."""
+        path = self._kept(self._release)
+        if len(self._folder.releases()) > self._release:
+            try:
+                return np.frombuffer(path.read_bytes(), "<u4").copy()
+            except OSError as error:
+                raise RunError("this release was given, and its vector is no longer here.") from error
+        vector = self._terms.vector(self._engine.words())
+        write_atomically(path, vector.astype("<u4").tobytes(), 0o600)
+        terms = self._terms
+        self._folder.add_release(
+            {
+                "day": int(time.time() // 86400),
+                "epsilon": terms.epsilon / terms.releases,
+                "delta": terms.delta,
+                "owners": [card.name for card in self._cards],
+                "documents": len(self._engine),
+            }
+        )
+        return vector
+
+    def _kept(self, release: int) -> Path:
+        return self._folder.path / f"release-{release}.vector"
+
+
+def make_statistics(
+    federation: FederationFile,
+    tokens: Mapping[str, str],
+    release: int,
+    *,
+    progress: Callable[[str], object] = lambda _: None,
+    **options: Any,
+) -> int:
+    """Lead one release as the broker and hand its result to all owners.
+
+    Args:
+        federation: Who takes part; every owner has an address.
+        tokens: The broker's token at each owner, by name.
+        release: Number of the release, from 0.
+        progress: Called with a sentence before each step.
+        **options: ``ca``, ``allow_http`` and ``timeout`` of the connections.
+
+    Returns:
+        Bytes that an owner sent, about the same for each.
+
+    Raises:
+        ConfigError: An owner has no address, or there is no token for it.
+        RunError: An owner cannot be reached or refuses; nothing is handed out, and the same release can be made again.
+    """
+    terms = federation.statistics()
+    steps, server = message_sizes(terms.length, terms.owners - 1), Server(sum_terms(terms))
+    owners = [_Owner(card, tokens, options) for card in federation.owners]
+    progress("keys")
+    invitation = steps[0].request.encode(server.invitation())
+    first = [owner.ask("keys", {"release": release, "message": _text(invitation)}) for owner in owners]
+    codes = [answer["codes"] for answer in first]
+    requests = [server.rosters(_decoded(steps[0].reply, first))]
+    moves = (server.deliveries, server.unmask_requests)
+    sent = 0
+    for number, step in enumerate(STEPS[1:4], 1):
+        progress(step)
+        answers = []
+        for place, owner in enumerate(owners):
+            body: dict[str, Json] = {"message": _text(steps[number].request.encode(requests[-1][place]))}
+            if number == 1:
+                body["codes"] = {str(other): code[place] for other, code in enumerate(codes) if other != place}
+            answers.append(owner.ask(step, body))
+        sent += sum(len(answer["message"]) for answer in answers) // len(owners)
+        decoded = _decoded(steps[number].reply, answers)
+        if number < 3:
+            requests.append(moves[number - 1](decoded))  # type: ignore[operator]
+    total = server.total(decoded)
+    progress("table")
+    for owner in owners:
+        owner.ask("table", {"total": _text(total.astype("<u4").tobytes())})
+    return sent
+
+
+class _Owner:
+    """The broker's connection to one owner."""
+
+    def __init__(self, card: OwnerCard, tokens: Mapping[str, str], options: Mapping[str, Any]):
+        if not card.url or card.name not in tokens:
+            raise ConfigError(f"owner {card.name!r} needs a url in the federation's file, and a broker's token here.")
+        self._name, self._token = card.name, tokens[card.name]
+        self._client = HttpClient(card.url, **options)
+
+    def ask(self, step: str, body: dict[str, Json]) -> dict[str, Any]:
+        data = json.dumps(body).encode()
+        try:
+            response = self._client.request("POST", f"/v1/statistics/{step}", self._token, body=data, limit=8 << 20)
+        except OSError as error:
+            raise RunError(f"owner {self._name!r} cannot be reached ({error}); repeat the release later.") from error
+        answer = response.json()
+        if response.status != 200:
+            raise RunError(f"owner {self._name!r} refuses: {answer.get('detail') or response.status}")
+        return answer
+
+
+def _decoded(layout: Any, answers: list[dict[str, Any]]) -> list[Any]:
+    try:
+        return [layout.decode(_bytes(answer["message"])) for answer in answers]
+    except (FedrankError, KeyError, TypeError, binascii.Error) as error:
+        raise RunError(f"an owner's part in the statistics cannot be read ({error}).") from error
+
+
+def _advertisement(layout: Any, session: Any, party: int, seal_key: bytes, mask_key: bytes) -> bytes:
+    """The bytes of the advertisement with these keys."""
+    return layout.encode(Advertisement(session, np.uint32(party), to_array(seal_key), to_array(mask_key)))
+
+
+def _code(key: X25519PrivateKey, other: OwnerCard, said: bytes) -> bytes:
+    """The authentication code between two owners for what one of them said."""
+    shared = key.exchange(key_of(other.key))
+    return hmac.new(hashlib.sha256(b"fedrank statistics\0" + shared).digest(), said, hashlib.sha256).digest()
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)

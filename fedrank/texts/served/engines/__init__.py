@@ -1,0 +1,84 @@
+"""Indexes in which an owner finds candidates for a query: its own, or that of an engine which it has already.
+
+An engine finds; it does not decide. The candidates that it gives are scored again from their words
+(:mod:`fedrank.texts.served.scoring`), so that owners with different engines give scores of one scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float64
+
+from fedrank.texts.served.documents import Document, Words
+
+
+class Candidate(NamedTuple):
+    """A document that an engine found.
+
+    Attributes:
+        id: Name of the document at its owner.
+        words: Its words.
+    """
+
+    id: str
+    words: Words
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """An index of one owner's documents. Methods may raise :class:`~fedrank.core.errors.RunError`.
+
+    Only one thread uses it at a time.
+    """
+
+    def __len__(self) -> int:
+        """Number of documents."""
+        ...
+
+    def add(self, documents: Iterable[Document]) -> int:
+        """Add documents, each in place of one of the same id; durable when this returns.
+
+        Returns:
+            How many were added.
+        """
+        ...
+
+    def remove(self, ids: Iterable[str]) -> int:
+        """Remove documents; ids that are not there are ignored. Durable when this returns.
+
+        Returns:
+            How many were removed.
+        """
+        ...
+
+    def get(self, id: str) -> Document | None:
+        """The document of this id; None if there is none."""
+        ...
+
+    def candidates(self, weights: Mapping[str, float], most: int) -> list[Candidate]:
+        """Documents that hold some of the words, the most promising ones.
+
+        Args:
+            weights: Word → how much it is worth, positive; an engine that cannot weigh words may ignore it.
+            most: Largest number of documents.
+        """
+        ...
+
+    def frequencies(self, words: Sequence[str]) -> list[tuple[int, int]]:
+        """Number of documents whose body and whose title hold each word; an estimate does."""
+        ...
+
+    def lengths(self) -> Float64[np.ndarray, " fields"]:
+        """Mean number of words of body and title; 1 without documents."""
+        ...
+
+    def words(self) -> Iterator[Words]:
+        """The words of every document, one after the other."""
+        ...
+
+    def close(self) -> None:
+        """Give back what is held; the engine cannot be used afterwards."""
+        ...

@@ -1,0 +1,152 @@
+"""An index of the owner's own, in a folder, kept by tantivy: documents are added and taken away at any time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from fedrank.core.errors import RunError
+from fedrank.core.optional import OptionalModule
+from fedrank.texts.served.documents import Document, Words, batches, words_of
+from fedrank.texts.served.engines import Candidate
+
+tantivy = OptionalModule("tantivy", "search", "An owner's index")
+
+#: Memory of the writer before it writes a segment, in bytes.
+_HEAP = 128 << 20
+#: Fields that are searched; each holds words that are cut already, with a space between.
+_SEARCHED = ("body_words", "title_words")
+
+
+class TantivyEngine:
+    """An index in a folder.
+
+    Args:
+        folder: The folder; made if it is not there.
+
+    Raises:
+        RunError: It cannot be made, holds something else, or another process writes to it.
+        MissingExtraError: The extra ``search`` is not installed.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        builder = tantivy.SchemaBuilder()
+        builder.add_text_field("id", stored=True, tokenizer_name="raw", index_option="basic")
+        for name in ("title", "body"):
+            builder.add_text_field(name, stored=True, tokenizer_name="raw", index_option="basic")
+        for name in _SEARCHED:
+            builder.add_text_field(name, stored=True, tokenizer_name="whitespace", index_option="freq")
+            builder.add_integer_field(f"{name}_length", fast=True)
+        self._schema = builder.build()
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._index = tantivy.Index(self._schema, path=str(folder))
+            self._writer = self._index.writer(_HEAP, 1)
+        except (OSError, ValueError) as error:
+            raise RunError(f"{folder}: cannot be used as an index ({error}).") from error
+
+    def __len__(self) -> int:
+        return int(self._searcher().num_docs)
+
+    def add(self, documents: Iterable[Document]) -> int:
+        """Add documents; see :class:`~fedrank.texts.served.engines.Engine`."""
+        count = 0
+        try:
+            for batch in batches(iter(documents)):
+                for document, words in zip(batch, words_of(batch), strict=True):
+                    self._writer.delete_documents_by_term("id", document.id)
+                    self._writer.add_document(
+                        tantivy.Document(
+                            id=[document.id],
+                            title=[document.title],
+                            body=[document.body],
+                            title_words=[" ".join(words.title)],
+                            body_words=[" ".join(words.body)],
+                            title_words_length=[len(words.title)],
+                            body_words_length=[len(words.body)],
+                        )
+                    )
+                count += len(batch)
+            self._commit()
+        except BaseException:
+            self._writer.rollback()
+            raise
+        return count
+
+    def remove(self, ids: Iterable[str]) -> int:
+        """Remove documents; see :class:`~fedrank.texts.served.engines.Engine`."""
+        before = len(self)
+        for one in ids:
+            self._writer.delete_documents_by_term("id", one)
+        self._commit()
+        return before - len(self)
+
+    def get(self, id: str) -> Document | None:
+        """The document of this id; None if there is none."""
+        searcher = self._searcher()
+        hits = searcher.search(tantivy.Query.term_query(self._schema, "id", id, index_option="basic"), 1).hits
+        if not hits:
+            return None
+        stored = searcher.doc(hits[0][1])
+        return Document(id, stored.get_first("title") or "", stored.get_first("body") or "")
+
+    def candidates(self, weights: Mapping[str, float], most: int) -> list[Candidate]:
+        """The best documents by tantivy's BM25 of body and title, each word at its weight in place of tantivy's own."""
+        searcher = self._searcher()
+        clauses = []
+        for word, weight in weights.items():
+            for field in _SEARCHED:
+                own = _idf(searcher.num_docs, searcher.doc_freq(field, word))
+                term = tantivy.Query.term_query(self._schema, field, word, index_option="freq")
+                clauses.append((tantivy.Occur.Should, tantivy.Query.boost_query(term, weight / own)))
+        if not clauses:
+            return []
+        hits = searcher.search(tantivy.Query.boolean_query(clauses), most, count=False).hits
+        return [_candidate(searcher.doc(address)) for _, address in hits]
+
+    def frequencies(self, words: Sequence[str]) -> list[tuple[int, int]]:
+        """Number of documents whose body and whose title hold each word; removed documents count for a while."""
+        searcher = self._searcher()
+        return [tuple(int(searcher.doc_freq(field, word)) for field in _SEARCHED) for word in words]  # type: ignore[misc]
+
+    def lengths(self) -> Float64[np.ndarray, " fields"]:
+        """Mean number of words of body and title; 1 without documents."""
+        wanted = {name: {"avg": {"field": f"{name}_length"}} for name in _SEARCHED}
+        found = self._searcher().aggregate(tantivy.Query.all_query(), wanted)
+        return np.array([found[name]["value"] or 1.0 for name in _SEARCHED])
+
+    def words(self) -> Iterator[Words]:
+        """The words of every document."""
+        searcher = self._searcher()
+        for _, address in searcher.search(tantivy.Query.all_query(), max(1, searcher.num_docs), count=False).hits:
+            yield _candidate(searcher.doc(address)).words
+
+    def close(self) -> None:
+        """End the writer; the folder can then be used by another process."""
+        self._writer.wait_merging_threads()
+
+    def _searcher(self) -> Any:
+        return self._index.searcher()
+
+    def _commit(self) -> None:
+        try:
+            self._writer.commit()
+            self._index.reload()
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self._folder}: the index cannot be written ({error}). Nothing was added.") from error
+
+
+def _candidate(stored: Any) -> Candidate:
+    title, body = (stored.get_first(name) or "" for name in ("title_words", "body_words"))
+    return Candidate(stored.get_first("id"), Words(title.split(), body.split()))
+
+
+def _idf(documents: int, frequency: int) -> float:
+    """The weight that tantivy gives a word by itself (BM25 of Lucene)."""
+    return math.log1p((documents - frequency + 0.5) / (frequency + 0.5))

@@ -1,0 +1,178 @@
+"""An owner of documents: opens sealed questions, searches at home, answers with tickets and rounded scores.
+
+What an asker may learn, by setting: always, for each hit, a score rounded to a step and a ticket; with
+``reveals = "title"`` its title; with ``fetch`` the document behind a ticket. What an owner learns: who asks, the words
+of the query, and which documents are fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from fedrank.core.errors import ConfigError, RunError
+from fedrank.core.fields import setting
+from fedrank.core.trees import Json
+from fedrank.texts.data.features import Statistics
+from fedrank.texts.served.documents import Document
+from fedrank.texts.served.engines import Engine
+from fedrank.texts.served.envelopes import open_question, seal_answer
+from fedrank.texts.served.scoring import scored
+from fedrank.texts.served.statistics import TermTable
+from fedrank.texts.served.tickets import Tickets
+
+#: Most words of a query, and characters of one.
+MOST_WORDS, LONGEST_WORD = 64, 64
+
+
+@dataclass(frozen=True)
+class OwnerSettings:
+    """What an owner gives, and how hard it searches.
+
+    Raises:
+        ConfigError: A setting is out of range.
+    """
+
+    reveals: Literal["title", "score"] = setting(
+        "title", "What stands beside a hit: its title, or nothing but its score."
+    )
+    fetch: bool = setting(True, "Whether askers may fetch the documents that they found.")
+    most_hits: int = setting(20, "Most hits of an answer.", low=1, high=1000)
+    step: float = setting(0.1, "Scores are rounded to a multiple of this.")
+    candidates: int = setting(
+        200, "Documents that the index finds for a query and that are scored exactly.", low=1, high=100_000
+    )
+    questions_a_day: int = setting(2000, "Questions of one asker in a day.", low=1, high=10**9)
+    fetches_a_day: int = setting(500, "Documents that one asker fetches in a day.", low=0, high=10**9)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.step <= 100:
+            raise ConfigError(f"step must be in 0..100, got {self.step}.")
+
+
+#: Whether the asker of this name with this token may ask one more question of this kind; a reason where not.
+Admission = Callable[[str, str, str], str]
+
+
+class Owner:
+    """Answers questions; for one thread at a time.
+
+    Args:
+        engine: The index.
+        key: Private key that questions are sealed for.
+        tickets: Makes tickets.
+        admit: Decides who may ask; see :data:`Admission`.
+        settings: What the owner gives.
+        table: The federation's statistics; None: the owner's own, with which scores of owners do not compare.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        key: X25519PrivateKey,
+        tickets: Tickets,
+        admit: Admission,
+        settings: OwnerSettings,
+        table: TermTable | None = None,
+    ):
+        self.engine, self.settings, self.table = engine, settings, table
+        self._key, self._tickets, self._admit = key, tickets, admit
+
+    def answer(self, sealed: bytes) -> bytes:
+        """The sealed answer to a sealed question; one that is refused says why to who asked, and to nobody else.
+
+        Raises:
+            WireError: It cannot be opened, so that nobody can be answered.
+        """
+        body, asker = open_question(sealed, self._key)
+        try:
+            answer = self._answered(body)
+        except RunError:  # the index cannot be read; its message names paths
+            answer = _refused("unavailable", "The owner's index cannot be read at the moment.")
+        return seal_answer(answer, asker, sealed)
+
+    def _answered(self, body: Mapping[str, Any]) -> dict[str, Json]:
+        name, token, kind = (body.get(part) for part in ("asker", "token", "kind"))
+        if not isinstance(name, str) or not isinstance(token, str) or kind not in ("search", "fetch"):
+            return _refused("malformed", "A question has an asker, a token, and the kind search or fetch.")
+        if why := self._admit(name, token, kind):
+            return _refused(why, _REASONS[why])
+        return self._searched(body, name) if kind == "search" else self._fetched(body, name)
+
+    def _searched(self, body: Mapping[str, Any], asker: str) -> dict[str, Json]:
+        words, most = body.get("words"), body.get("k")
+        if not isinstance(most, int) or isinstance(most, bool) or not 1 <= most <= 1000:
+            return _refused("malformed", "k must be a number in 1..1000.")
+        if not isinstance(words, list) or not all(isinstance(w, str) and 0 < len(w) <= LONGEST_WORD for w in words):
+            return _refused("malformed", f"words must be a list of words of at most {LONGEST_WORD} characters.")
+        if len(words) > MOST_WORDS or any(len(word.split()) != 1 for word in words):
+            return _refused("malformed", f"A query has at most {MOST_WORDS} words, and no word a space.")
+        hits = self.search(words, min(most, self.settings.most_hits))
+        shown: list[Json] = []
+        for id, score in hits:
+            hit: dict[str, Json] = {"ticket": self._tickets.make(id, asker), "score": score}
+            if self.settings.reveals == "title":
+                found = self.engine.get(id)
+                hit["title"] = found.title or _beginning(found) if found else ""
+            shown.append(hit)
+        return {"hits": shown, "fetch": self.settings.fetch, "statistics": "shared" if self.table else "own"}
+
+    def search(self, words: list[str], most: int) -> list[tuple[str, float]]:
+        """Ids of the best documents that hold a word of the query, and their rounded scores, best first."""
+        if not words:
+            return []
+        table, n = self.table, len(self.engine)
+        own = self.engine.frequencies(words)
+        statistics = _own_statistics(own, self.engine) if table is None else table.at(words, own, n)
+        weights: dict[str, float] = {}
+        for word, weight in zip(words, statistics.idf.max(axis=1).tolist(), strict=True):
+            weights[word] = weights.get(word, 0.0) + max(weight, _LEAST)
+        found = self.engine.candidates(weights, max(self.settings.candidates, most))
+        scores = scored(words, [candidate.words for candidate in found], statistics)
+        step = self.settings.step
+        rounded = [round(round(score / step) * step, 6) if step else score for score in scores.tolist()]
+        best = sorted(zip(rounded, (c.id for c in found), scores.tolist(), strict=True), key=lambda hit: -hit[2])
+        return [(id, score) for score, id, _ in best[:most]]
+
+    def _fetched(self, body: Mapping[str, Any], asker: str) -> dict[str, Json]:
+        ticket = body.get("ticket")
+        if not self.settings.fetch:
+            return _refused("not-given", _REASONS["not-given"])
+        id = self._tickets.read(ticket, asker) if isinstance(ticket, str) else None
+        if id is None:
+            return _refused("no-ticket", "This is no ticket of this owner for you, or it is older than a day.")
+        found = self.engine.get(id)
+        if found is None:
+            return _refused("gone", "The owner has taken the document away.")
+        return {"document": {"title": found.title, "body": found.body}}
+
+
+#: Why a question is refused.
+_REASONS = {
+    "unauthorised": "The owner does not know this asker with this token.",
+    "too-many": "The asker's questions of this day are used up; come back tomorrow, or ask the owner for more.",
+    "not-given": "This owner gives no documents out; ask it in another way.",
+}
+#: Weight of a word that stands in every document: those that hold it are found, after all others.
+_LEAST = 1e-6
+#: Characters of a document without title that stand in place of it.
+_BEGINNING = 80
+
+
+def _refused(reason: str, detail: str) -> dict[str, Json]:
+    return {"error": reason, "detail": detail}
+
+
+def _beginning(document: Document) -> str:
+    text = " ".join(document.body.split())
+    return text if len(text) <= _BEGINNING else text[: _BEGINNING - 1] + "…"
+
+
+def _own_statistics(own: list[tuple[int, int]], engine: Engine) -> Statistics:
+    """Statistics of the owner alone, with which it searches until there are those of all."""
+    documents, frequency = max(len(engine), 1), np.asarray(own, np.float64).reshape(-1, 2)
+    return Statistics(float(documents), frequency, frequency, engine.lengths() * documents)

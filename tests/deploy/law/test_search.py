@@ -1,0 +1,283 @@
+"""A federated search over real HTTP: what is found, who learns what, what fails by itself alone."""
+
+import base64
+import json
+import urllib.request
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from search_worlds import TEXTS, owner, search_world, write_documents
+
+from fedrank.core.errors import ConfigError, RunError
+from fedrank.deploy.search import statistics as search_statistics
+from fedrank.deploy.search.federation import Federation, FederationFile, OwnerCard, read_federation
+from fedrank.deploy.search.service import Operator
+from fedrank.deploy.search.statistics import make_statistics
+from fedrank.texts.served.envelopes import STEP, Question, key_of, key_text, open_question
+from fedrank.texts.served.owner import OwnerSettings
+from fedrank.texts.served.statistics import StatisticsTerms
+
+pytest.importorskip("tantivy")
+
+
+def ids(answer):
+    return [(hit.owner, hit.title) for hit in answer.hits]
+
+
+def test_documents_of_all_owners_are_found_and_fetched(tmp_path):
+    with search_world(tmp_path) as (asked, _, _):
+        answer = asked.search("a wing")
+        assert set(ids(answer)) == {("north", "Lift of wings"), ("south", "Wings and flutter")}
+        assert not answer.missing
+        assert asked.fetch(answer.hits[0])[1] in {text for rows in TEXTS.values() for _, _, text in rows}
+        assert asked.search("boundary layer", 1).hits[0].score >= asked.search("boundary layer", 2).hits[1].score
+        assert asked.search("the of a").hits == () == asked.search("quaternion").hits
+        # A document without a title is shown by its beginning.
+        assert ("south", "a boundary layer on a cone without any title") in ids(asked.search("cone"))
+
+
+def test_tickets_are_new_in_every_answer_and_belong_to_one_asker(tmp_path):
+    with search_world(tmp_path) as (asked, homes, file):
+        first, second = (asked.search("roses").hits[0] for _ in range(2))
+        assert first.ticket != second.ticket
+        askers = homes["east"].askers()
+        other = Federation(file, ("bert", {"east": askers.allow("bert")}))
+        askers.close()
+        with pytest.raises(RunError, match="no ticket"):
+            other.fetch(first)
+        assert asked.fetch(first) == asked.fetch(second)
+
+
+def test_an_owner_gives_what_its_settings_say(tmp_path):
+    shy = OwnerSettings(reveals="score", fetch=False, most_hits=1, step=5.0, questions_a_day=3)
+    with search_world(tmp_path, {"north": TEXTS["north"]}, shy) as (asked, _, _):
+        (hit,) = asked.search("wing heat flow layer", 5).hits
+        assert hit.title == "" and hit.score % 5 == 0
+        with pytest.raises(RunError, match="no documents out"):
+            asked.fetch(hit)
+        asked.search("wing")
+        asked.search("wing")
+        with pytest.raises(RunError, match="used up"):
+            asked.search("wing")
+
+
+def test_who_has_no_token_gets_nothing(tmp_path):
+    with search_world(tmp_path) as (asked, homes, file):
+        stranger = Federation(file, ("anna", dict.fromkeys(homes, "x" * 43)))
+        with pytest.raises(RunError, match="does not know"):
+            stranger.search("wing")
+        askers = homes["north"].askers()
+        assert askers.forbid("anna") and not askers.forbid("anna")
+        askers.close()
+        answer = asked.search("wing")
+        assert set(answer.missing) == {"north"} and ids(answer) == [("south", "Wings and flutter")]
+
+
+def test_documents_come_and_go_while_the_owner_is_served(tmp_path):
+    with search_world(tmp_path) as (asked, homes, _):
+        operator = Operator(homes["east"].path)
+        rows = [("e2", "Tulips", "tulips in spring"), ("e1", "Wings", "a bee's wing")]
+        new = write_documents(tmp_path / "new.jsonl", rows)
+        assert operator.add(new) == (2, 2)
+        assert ("east", "Tulips") in ids(asked.search("tulips")) and not asked.search("roses").hits
+        hit = asked.search("tulips").hits[0]
+        assert operator.remove(["e2", "nothing"]) == (1, 1)
+        assert not asked.search("tulips").hits
+        with pytest.raises(RunError, match="taken the document away"):
+            asked.fetch(hit)
+        assert operator.status()["documents"] == 1
+
+
+def test_an_owner_that_is_gone_is_missing_and_nobody_else_is(tmp_path):
+    with search_world(tmp_path, patience=2.0) as (asked, _, file):
+        gone = FederationFile("test", (*file.owners[:2], OwnerCard("east", file.owners[2].key, "http://127.0.0.1:9")))
+        from fedrank.deploy.http.server import ThreadedServer
+        from fedrank.deploy.search.broker import BrokerApp
+
+        with ThreadedServer(BrokerApp(gone, patience=2.0)) as broker:
+            other = FederationFile("test", gone.owners, broker.url)
+            answer = Federation(other, ("anna", asked._tokens)).search("wing roses")
+        assert answer.missing == {"east": "it cannot be reached"} and len(answer.hits) == 2
+
+
+def test_a_question_shows_its_carrier_nothing_but_its_size():
+    """The sealed question has no word of it, and questions of a few words have one size; another key opens nothing."""
+    key = X25519PrivateKey.generate()
+    sizes = set()
+    for words in (["wing"], ["supersonic", "flow", "past", "cones"]):
+        body = {"kind": "search", "words": words, "k": 10, "asker": "a", "token": "t" * 43}
+        question = Question(key.public_key(), body)
+        sizes.add(len(question.sealed))
+        assert not any(word.encode() in question.sealed for word in words)
+        assert open_question(question.sealed, key)[0]["words"] == words
+        with pytest.raises(ValueError):
+            open_question(question.sealed, X25519PrivateKey.generate())
+    assert len(sizes) == 1 and (sizes.pop() - 48) % STEP == 0
+    assert key_of(key_text(key.public_key())).public_bytes_raw() == key.public_key().public_bytes_raw()
+
+
+def test_an_answer_belongs_to_its_question(tmp_path):
+    """A broker that gives the answer to another question, or of another owner, is found out."""
+    with owner(tmp_path / "north", TEXTS["north"]) as (home, server):
+        askers = home.askers()
+        body = {"kind": "search", "words": ["wing"], "k": 1, "asker": "anna", "token": askers.allow("anna")}
+        askers.close()
+        questions = [Question(key_of(home.public_key()), body) for _ in range(2)]
+        answers = [post(server.url + "/v1/ask", question.sealed)[1] for question in questions]
+        assert "hits" in questions[0].opened(answers[0])
+        for wrong in (answers[1], answers[0][:-1], b"", answers[0][:40] + b"\0" + answers[0][41:]):
+            with pytest.raises(ValueError):
+                questions[0].opened(wrong)
+
+
+def test_what_is_no_question_is_refused(tmp_path):
+    with owner(tmp_path / "north", TEXTS["north"]) as (home, server):
+        askers = home.askers()
+        token = askers.allow("anna")
+        askers.close()
+        for raw in (b"", b"x", b"\0" * 600, b"[]"):
+            assert post(server.url + "/v1/ask", raw)[0] in (400, 411)
+        assert post(server.url + "/v1/ask", b"x" * 20_000)[0] == 413
+        bad = [
+            {},
+            {"kind": "search", "words": "wing", "k": 1},
+            {"kind": "search", "words": ["a b"], "k": 1},
+            {"kind": "search", "words": [""], "k": 1},
+            {"kind": "search", "words": ["w"] * 65, "k": 1},
+            {"kind": "search", "words": ["wing"], "k": 0},
+            {"kind": "search", "words": ["wing"], "k": True},
+            {"kind": "search", "words": ["wing"], "k": 2**70},
+            {"kind": "search", "words": [3], "k": 1},
+            {"kind": "fetch", "ticket": "?"},
+            {"kind": "fetch", "ticket": 5},
+            {"kind": "fetch", "ticket": "A" * 226},
+            {"kind": "drop"},
+        ]
+        for body in bad:
+            question = Question(key_of(home.public_key()), {"asker": "anna", "token": token, **body})
+            status, answer = post(server.url + "/v1/ask", question.sealed)
+            assert status == 200 and "error" in question.opened(answer), body
+
+
+def test_words_that_an_index_could_take_for_a_query_language_are_words(tmp_path):
+    with search_world(tmp_path, {"north": TEXTS["north"]}) as (asked, _, _):
+        for query in ('title:"wing"', "body_words:*", "-wing", "wing^1e9", "(((", "ﬁrst \u0000 wing", "wing " * 60):
+            asked.search(query)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Statistics of few cells, so that a sum is quick."""
+
+    def statistics(self):
+        return StatisticsTerms(len(self.owners), self.epsilon, self.delta, self.releases, 256)
+
+    monkeypatch.setattr(FederationFile, "statistics", statistics)
+
+
+def broker_tokens(homes):
+    return {name: home.token("broker") for name, home in homes.items()}
+
+
+def test_statistics_are_summed_and_used(tmp_path, small):
+    with search_world(tmp_path) as (asked, homes, file):
+        assert asked.search("wing").own_statistics == ("north", "south", "east")
+        make_statistics(file, broker_tokens(homes), 0)
+        tables = [home.table() for home in homes.values()]
+        assert all(np.array_equal(table.frequency, tables[0].frequency) for table in tables)
+        assert asked.search("wing").own_statistics == ()
+        assert [row["epsilon"] for row in homes["north"].releases()] == [1.0]
+        # What was given is not given again, and nothing more than was agreed on.
+        for release in (0, 1):
+            with pytest.raises(RunError, match="refuses"):
+                make_statistics(file, broker_tokens(homes), release)
+
+
+def test_a_release_that_failed_is_repeated_with_the_same_vector(tmp_path, small, monkeypatch):
+    """The vector that left once leaves again: two draws of noise over one release would protect less."""
+    sent = []
+    real = search_statistics.StatisticsParty._vector
+
+    def noted(self):
+        vector = real(self)
+        sent.append((self._number, vector.copy()))
+        return vector
+
+    monkeypatch.setattr(search_statistics.StatisticsParty, "_vector", noted)
+    with search_world(tmp_path) as (_, homes, file):
+
+        def fail(self, body):
+            raise RunError("gone")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(search_statistics.StatisticsParty, "_unmasking", fail)
+            with pytest.raises(RunError, match="gone"):
+                make_statistics(file, broker_tokens(homes), 0)
+        assert all(home.table() is None for home in homes.values())
+        make_statistics(file, broker_tokens(homes), 0)
+        assert len(sent) == 6
+        for number in range(3):
+            first, second = (vector for owner_, vector in sent if owner_ == number)
+            np.testing.assert_array_equal(first, second)
+        assert all(len(home.releases()) == 1 and home.table() for home in homes.values())
+
+
+def test_a_broker_that_invents_an_owner_is_refused(tmp_path, small, monkeypatch):
+    """Keys that an owner did not make carry no code of its key: whoever poses as it gets no vector."""
+    real = search_statistics._Owner.ask
+
+    def posing(self, step, body):
+        answer = real(self, step, body)
+        if step == "keys" and self._name == "south":  # another advertisement under the code of the true one
+            message = bytearray(base64.b64decode(answer["message"]))
+            message[-32:] = X25519PrivateKey.generate().public_key().public_bytes_raw()
+            answer["message"] = base64.b64encode(bytes(message)).decode()
+        return answer
+
+    monkeypatch.setattr(search_statistics._Owner, "ask", posing)
+    with search_world(tmp_path) as (_, homes, file):
+        with pytest.raises(RunError, match="not its own"):
+            make_statistics(file, broker_tokens(homes), 0)
+        assert homes["north"].releases() == []
+
+
+def test_statistics_need_the_brokers_token(tmp_path, small):
+    with search_world(tmp_path) as (_, homes, file):
+        wrong = {**broker_tokens(homes), "south": "x" * 43}
+        with pytest.raises(RunError, match="south"):
+            make_statistics(file, wrong, 0)
+        with pytest.raises(ConfigError, match="south"):
+            make_statistics(file, {"north": "x"}, 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name = 3",
+        'name = "a"',
+        'name = "a"\n[[owners]]\nname = "n"\nkey = "short"',
+        'name = "a"\nowner = []',
+        'name = "a"\nowners = ["n"]',
+        'name = "a"\n[statistics]\nepsilon = "x"\n[[owners]]\nname = "n"\nkey = "{key}"',
+        'name = "a"\n[statistics]\nepsilon = -1\n[[owners]]\nname = "n"\nkey = "{key}"\n'
+        '[[owners]]\nname = "m"\nkey = "{other}"',
+        'name = "a"\n[[owners]]\nname = "n"\nkey = "{key}"\n[[owners]]\nname = "n"\nkey = "{other}"',
+        'name = "a"\n[[owners]]\nname = "n"\nkey = "{key}"\n[[owners]]\nname = "m"\nkey = "{key}"',
+    ],
+)
+def test_files_that_make_no_federation_are_refused(tmp_path, text):
+    keys = [key_text(X25519PrivateKey.generate().public_key()) for _ in range(2)]
+    path = tmp_path / "federation.toml"
+    path.write_text(text.replace("{key}", keys[0]).replace("{other}", keys[1]))
+    with pytest.raises(ConfigError, match=r"federation\.toml"):
+        read_federation(path)
+
+
+def post(url, body):
+    request = urllib.request.Request(url, body, {"Content-Type": "application/octet-stream"}, method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read() or b"{}")

@@ -13,16 +13,16 @@ from pathlib import Path
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.database import VersionError, create_private, open_database
 
-_VERSION = 1
-_TABLES = """
-CREATE TABLE asker (
+#: Steps that make the tables, one a version.
+_STEPS = (
+    """CREATE TABLE asker (
     name     TEXT PRIMARY KEY,
     token    BLOB NOT NULL,                -- SHA-256
     day      INTEGER NOT NULL DEFAULT 0,   -- of the counts, days since 1970
     searched INTEGER NOT NULL DEFAULT 0,
     fetched  INTEGER NOT NULL DEFAULT 0
-) STRICT, WITHOUT ROWID
-"""
+) STRICT, WITHOUT ROWID""",
+)
 _COLUMNS = {"search": "searched", "fetch": "fetched"}
 _NAME = re.compile(r"[\w.@-]{1,64}", re.ASCII)
 
@@ -43,7 +43,7 @@ class Askers:
         try:
             create_private(path)
             # A count that a power cut takes back is one question too many; a process that dies loses none.
-            self._db = open_database(path, _VERSION, _TABLES, synchronous="NORMAL", secure_delete=True)
+            self._db = open_database(path, _STEPS, synchronous="NORMAL", secure_delete=True)
         except (OSError, sqlite3.Error, VersionError) as error:
             raise RunError(f"{path}: cannot be used as a list of askers ({error}).") from error
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +22,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.compiled import njit, prange
-from fedrank.core.rng import PERTURBATION_KEY, normal_table, perturbation_jax
+from fedrank.core.rng import PERTURBATION_KEY, normal_table, perturbation_jax, threefry_2x32
 
 #: Numba's threads belong to one kernel at a time.
 ONE_AT_A_TIME = threading.Lock()
@@ -118,6 +119,84 @@ def fill_words(seed: np.uint32, low: UInt32[np.ndarray, " blocks"], high: UInt32
         high[block] = _u32(x1 + k0 + _u32(5))
 
 
+@njit(inline="always")
+def _four_rounds(x0, x1, a, b, c, d):
+    x0, x1 = _mix(x0, x1, a)
+    x0, x1 = _mix(x0, x1, b)
+    x0, x1 = _mix(x0, x1, c)
+    return _mix(x0, x1, d)
+
+
+@njit(inline="always")
+def _block(k0, k1, number):
+    """Both words of the block (0, number) of Threefry-2x32-20: what JAX makes keys and words from."""
+    k2 = k0 ^ k1 ^ _PARITY
+    x0, x1 = _four_rounds(k0, _u32(number + k1), 13, 15, 26, 6)
+    x0, x1 = _four_rounds(_u32(x0 + k1), _u32(x1 + k2 + _u32(1)), 17, 29, 16, 24)
+    x0, x1 = _four_rounds(_u32(x0 + k2), _u32(x1 + k0 + _u32(2)), 13, 15, 26, 6)
+    x0, x1 = _four_rounds(_u32(x0 + k0), _u32(x1 + k1 + _u32(3)), 17, 29, 16, 24)
+    x0, x1 = _four_rounds(_u32(x0 + k1), _u32(x1 + k2 + _u32(4)), 13, 15, 26, 6)
+    return _u32(x0 + k2), _u32(x1 + k0 + _u32(5))
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _party_words(keys, number, first, folds, out):
+    runs, parties, words = out.shape
+    for work in prange(runs * parties):
+        run, party = work // parties, work % parties
+        k0, k1 = _block(keys[run, 0], keys[run, 1], number)
+        k0, k1 = _block(k0, k1, _u32(first + party))
+        for fold in folds:
+            k0, k1 = _block(k0, k1, fold)
+        row = out[run, party]
+        for i in range(words):  # independent blocks: the compiler runs several side by side
+            a, b = _block(k0, k1, _u32(i))
+            row[i] = a ^ b
+
+
+def party_words(
+    keys: UInt32[np.ndarray, "runs 2"], number: int, first: int, parties: int, words: int, folds: tuple[int, ...] = ()
+) -> UInt32[np.ndarray, "runs {parties} {words}"]:
+    """The random words of parties in a round: ``jax.random.bits`` of :func:`fedrank.core.rng.party_key`, the same bits.
+
+    Args:
+        keys: Both words of each run's key, as :func:`run_words` makes them.
+        number: Number of the round.
+        first: Number of the first party.
+        parties: How many parties.
+        words: How many words of each.
+        folds: What is folded into a party's key, in order. The first key of ``jax.random.split`` is a fold of 0.
+
+    Returns:
+        uint32 [runs, parties, words].
+    """
+    out = np.empty((len(keys), parties, words), np.uint32)
+    with ONE_AT_A_TIME:
+        _party_words(fixed(keys, np.uint32), np.uint32(number), np.uint32(first), fixed(folds, np.uint32), out)
+    return out
+
+
+def run_words(seeds: Iterable[int]) -> UInt32[np.ndarray, "runs 2"]:
+    """Both words of ``jax.random.key(seed)`` for each seed below 2³²."""
+    low = np.fromiter(seeds, np.uint32)
+    return np.stack([np.zeros_like(low), low], axis=-1)
+
+
+def folded(keys: UInt32[np.ndarray, "runs 2"], *folds: int) -> UInt32[np.ndarray, "runs 2"]:
+    """``jax.random.fold_in`` one after another, for both words of each run's key."""
+    for fold in folds:
+        counter = (np.zeros(len(keys), np.uint32), np.full(len(keys), fold, np.uint32))
+        keys = np.stack(threefry_2x32((keys[:, 0], keys[:, 1]), counter), axis=-1)
+    return keys
+
+
+def stream(keys: UInt32[np.ndarray, "runs 2"], words: int) -> UInt32[np.ndarray, "runs {words}"]:
+    """``jax.random.bits`` of each run's key, the same bits."""
+    counter = (np.zeros((1, words), np.uint32), np.arange(words, dtype=np.uint32)[None])
+    first, second = threefry_2x32((keys[:, :1], keys[:, 1:]), counter)
+    return np.asarray(first ^ second)
+
+
 @njit(cache=True, nogil=True)
 def fill_perturbation(
     seed: np.uint32,
@@ -159,9 +238,10 @@ def _weighted_sums(seeds, coefficients, table, partial):
                     total[j] += c * v[j]
 
 
-def _host_weighted_sum(
+def host_weighted_sum(
     seeds: UInt32[AnyArray, "*runs messages"], coefficients: Float[AnyArray, "*runs messages"], size: int
 ) -> Float32[np.ndarray, "*runs size"]:
+    """:func:`weighted_sum` through the kernel, without JAX: arguments and result are arrays of NumPy."""
     seeds, coefficients = fixed(seeds, np.uint32), fixed(coefficients, np.float32)
     lead = np.broadcast_shapes(seeds.shape, coefficients.shape)
     flat = (-1, lead[-1])
@@ -179,7 +259,7 @@ def weighted_sum_kernel(
 ) -> Float32[Array, "*runs {size}"]:
     """:func:`weighted_sum` through the kernel: equal to about 1e-6 relative (another order of addition)."""
     shape = jax.ShapeDtypeStruct((*seeds.shape[:-1], size), jnp.float32)
-    host = functools.partial(_host_weighted_sum, size=size)
+    host = functools.partial(host_weighted_sum, size=size)
     return jax.pure_callback(host, shape, seeds, coefficients, vmap_method="expand_dims")
 
 

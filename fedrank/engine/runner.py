@@ -12,18 +12,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-import jax
 import polars as pl
-from jaxtyping import Array, Key
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
 from fedrank.engine import checkpoint
 from fedrank.engine.config import RunConfig
 from fedrank.engine.progress import Listener, Progress
+from fedrank.engine.rounds import Rounds
 from fedrank.engine.run_folder import SCHEMA, RunFolder
 from fedrank.engine.settings import as_dict
-from fedrank.engine.simulator import Simulator
 from fedrank.metrics.discounted import discounted_cumulative
 
 #: Interactions of all seeds in one compiled call, so that progress shows and Ctrl-C is heard within seconds.
@@ -50,14 +48,14 @@ class Runner(abc.ABC):
         config: The configuration.
         home: The directory; nobody else writes to it.
         listener: Hears of the progress.
-        simulator: The compiled rounds.
+        simulator: Computes the rounds.
         work: Interactions, or whatever is counted, of all parties in a round of one run; for progress and speed.
     """
 
     #: What ``work`` counts.
     unit = "interactions"
 
-    def __init__(self, config: RunConfig, home: RunFolder, listener: Listener, simulator: Simulator, work: int):
+    def __init__(self, config: RunConfig, home: RunFolder, listener: Listener, simulator: Rounds, work: int):
         self.config, self.home, self.listener, self.simulator = config, home, listener, simulator
         self.seeds, self.work, self.stop = config.all_seeds, max(1, work), threading.Event()
         self.frames: list[pl.DataFrame] = []
@@ -75,7 +73,7 @@ class Runner(abc.ABC):
         """What all parties hold in common."""
 
     @abc.abstractmethod
-    def start(self) -> tuple[Key[Array, " runs"], PyTree, PyTree]:
+    def start(self) -> tuple[PyTree, PyTree, PyTree]:
         """Keys [runs], states and the parties' own states before the first round."""
 
     @abc.abstractmethod
@@ -84,7 +82,7 @@ class Runner(abc.ABC):
 
         Args:
             done: Rounds before them.
-            seen: As :meth:`Simulator.advance` returns it, on the host.
+            seen: As :meth:`~fedrank.engine.rounds.Rounds.advance` returns it, on the host.
 
         Returns:
             Name and value of one number for the progress bar.
@@ -146,20 +144,19 @@ class Runner(abc.ABC):
             raise Interrupted(self.home.path, done)
         return self.home.path
 
-    def _loop(
-        self, keys: Key[Array, " runs"], states: PyTree, own: PyTree, done: int, since: float
-    ) -> tuple[PyTree, PyTree, int]:
+    def _loop(self, keys: PyTree, states: PyTree, own: PyTree, done: int, since: float) -> tuple[PyTree, PyTree, int]:
         config = self.config
         every, step = config.evaluation.every, self._step()
         self._tell_measured(0)
         met: set[int] = set()
         saved = time.monotonic()
-        self.listener.stage("Compiling")
+        if self.simulator.backend == "jax":
+            self.listener.stage("Compiling" + (f", since {self.simulator.why} takes JAX" if self.simulator.why else ""))
         while done < config.rounds and not self.stop.is_set():
             length = min(step, every - done % every, config.rounds - done)
             before = time.perf_counter()
             states, own, seen = self.simulator.advance(keys, states, self.shared, own, done, length)
-            seen = jax.device_get(seen)
+            seen = self.simulator.on_host(seen)
             if length in met:  # the first call of a length compiles it
                 self.measured += time.perf_counter() - before
                 self.counted += length * self.work * self.runs
@@ -216,7 +213,7 @@ class Runner(abc.ABC):
         self.write_crossed(done)
         self.keep()
         about = {"config": as_dict(self.config), "round": done, "seconds": seconds}
-        checkpoint.save(self.home.checkpoint, jax.device_get((states, own)), about)
+        checkpoint.save(self.home.checkpoint, self.simulator.on_host((states, own)), about)
 
 
 class _StopOnCtrlC:

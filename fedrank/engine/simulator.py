@@ -18,20 +18,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, Integer, Key, Shaped, UInt32
+from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray, AnyInt, PyTree
 from fedrank.core.errors import AnswerError, ConfigError
 from fedrank.core.messages import register_with_jax
 from fedrank.core.protocol import Environment, Exchange, Party, Protocol
 from fedrank.core.rng import party_key
-from fedrank.engine.attackers import Attack
 from fedrank.engine.chunks import in_chunks, leading
+from fedrank.engine.conditions import ATTACK, FATE, INIT, WORLD, Conditions
+from fedrank.engine.rounds import Rounds
 
 #: Parties × seeds answering at once, unless told otherwise. 4,096 × 2 rankers of 480 weights are 16 MB.
 DEFAULT_CHUNK = 4096
-
-#: Folds that no round or party uses: rounds and parties are numbered from 0 upwards.
-INIT, _FATE, _ATTACK, WORLD = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD, 0xFFFFFFFC
 
 
 class SimState(NamedTuple):
@@ -44,37 +43,6 @@ class SimState(NamedTuple):
 
     server: Any
     world: PyTree
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """What happens to replies on their way; by default nothing.
-
-    Attributes:
-        dropout: Probability that a party is not heard in a round, in [0, 1).
-        late: Probability that a party's reply is to the question of ``delay`` rounds ago, in [0, 1]: a straggler.
-        delay: Rounds that stragglers are behind, at least 1 where ``late`` is above 0.
-        attack: What attackers send; None: nobody attacks.
-        attackers: Which parties attack, bool per party.
-        absent: Which parties are never heard, bool per party; empty: none.
-    """
-
-    dropout: float = 0.0
-    late: float = 0.0
-    delay: int = 0
-    attack: Attack | None = None
-    attackers: tuple[bool, ...] = field(default=(), repr=False)
-    absent: tuple[bool, ...] = field(default=(), repr=False)
-
-    def __post_init__(self):
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout must be in [0, 1), got {self.dropout}.")
-        if not 0 <= self.late <= 1:
-            raise ConfigError(f"late must be in [0, 1], got {self.late}.")
-        if not (1 if self.late else 0) <= self.delay <= 1000:
-            raise ConfigError(
-                f"delay must be in 0..1000 rounds, and at least 1 where replies are late; got {self.delay}."
-            )
 
 
 def run_keys(seeds: Sequence[int] | range | Integer[AnyArray, " runs"]) -> Key[Array, " runs"]:
@@ -175,22 +143,26 @@ def _beside(flags: Bool[AnyArray, " parties"], leaf: Shaped[Array, "parties ..."
 
 
 @dataclass(frozen=True)
-class Simulator:
-    """Runs a protocol over all its parties.
+class Simulator(Rounds):
+    """Runs any protocol over all its parties, with JAX.
 
     Attributes:
         protocol: The protocol.
         chunk: Parties that answer at once.
         debug: Without jit and one party after another, so that a failing answer can be inspected.
         conditions: What happens to replies on their way.
+        why: What takes JAX, for whoever asks.
         record: Keep every reply, as :func:`fedrank.engine.replay.replay` wants them.
     """
 
     protocol: Protocol
     chunk: int = DEFAULT_CHUNK
     debug: bool = False
-    conditions: Conditions = Conditions()
+    conditions: Conditions = field(default_factory=Conditions)
     record: bool = False
+    why: str = ""
+
+    backend = "jax"
 
     def __post_init__(self):
         if self.debug and (self.conditions != Conditions() or self.record):
@@ -206,6 +178,14 @@ class Simulator:
         if len(found) > 1:
             raise ConfigError(f"parties meet after one exchange of a round, not after {len(found)}.")
         return found[0] if found else None
+
+    @override
+    def keys(self, seeds: Sequence[int]) -> Key[Array, " runs"]:
+        return run_keys(seeds)
+
+    @override
+    def begin(self, keys: Key[Array, " runs"], parties: Party) -> tuple[PyTree, PyTree]:
+        return self.start(keys, parties)
 
     def start(
         self,
@@ -247,6 +227,7 @@ class Simulator:
             states = SimState(states, worlds)
         return states, own
 
+    @override
     def advance(
         self, keys: Key[Array, " runs"], states: PyTree, shared: PyTree, own: PyTree, first_round: int, rounds: int
     ) -> tuple[PyTree, PyTree, dict[str, Any]]:
@@ -277,6 +258,14 @@ class Simulator:
         states = states.server if isinstance(states, SimState) else states
         return states[0] if self.conditions.late else states
 
+    @override
+    def models(self, states: PyTree) -> PyTree:
+        return self.on_host(jax.vmap(self.protocol.weights)(self.server(states)))
+
+    @override
+    def on_host(self, tree: PyTree) -> PyTree:
+        return jax.device_get(tree)
+
     def _first(self, state: PyTree) -> PyTree:
         if not self.conditions.late:
             return state
@@ -293,7 +282,7 @@ class Simulator:
         self, key: Key[Array, ""], state: PyTree, shared: PyTree, own: PyTree, number: AnyInt
     ) -> tuple[PyTree, PyTree, dict]:
         c, parties = self.conditions, leading(own)
-        fate, attack = (party_key(key, number, fold) for fold in (_FATE, _ATTACK))
+        fate, attack = (party_key(key, number, fold) for fold in (FATE, ATTACK))
         arrived = ~jax.random.bernoulli(fate, c.dropout, (parties,)) if c.dropout else jnp.ones(parties, bool)
         if c.absent:
             arrived = arrived & ~jnp.asarray(np.asarray(c.absent))

@@ -59,6 +59,11 @@ class Compute(engine.Compute):
     kernels: Literal["auto", "on", "off"] = setting(
         "auto", "Compiled CPU kernels: auto uses them on a CPU, off is pure JAX."
     )
+    backend: Literal["auto", "numba", "jax"] = setting(
+        "auto",
+        "What computes whole rounds: numba starts at once, jax compiles first and knows all settings; auto takes numba "
+        "where it can.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,7 @@ The metric is not debiased: randomised response maps its expectation m to a·m +
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -326,11 +327,11 @@ class TryPerturbation(Exchange, request=Request):
 
     def draw(self, key: Key[Array, ""]) -> Draws:
         """A simulated device's random bits of a round, from its key."""
-        rng_bits = jax.random.bits(key, (self._n_bits,), jnp.uint32)
+        rng_bits = jax.random.bits(key, (self.n_bits,), jnp.uint32)
         noise = self.settings.noise
         if noise is None:
-            return self._cut(rng_bits, jnp.zeros(self.settings.halves, jnp.int32))
-        return self._cut(rng_bits, noise.draw(jax.random.fold_in(key, 1), (self.settings.halves,)))
+            return self.cut(rng_bits, jnp.zeros(self.settings.halves, jnp.int32))
+        return self.cut(rng_bits, noise.draw(jax.random.fold_in(key, 1), (self.settings.halves,)))
 
     def draw_from_os(self) -> Draws:
         """A real device's random bits of a round, from the operating system.
@@ -340,27 +341,31 @@ class TryPerturbation(Exchange, request=Request):
         """
         shape, noise = (self.settings.halves,), self.settings.noise
         drawn = jnp.zeros(shape, jnp.int32) if noise is None else noise.draw_from_os(shape)
-        return self._cut(jnp.asarray(os_words((self._n_bits,))), drawn)
+        return self.cut(jnp.asarray(os_words((self.n_bits,))), drawn)
 
     @property
-    def _n_bits(self) -> int:
+    def n_bits(self) -> int:
+        """Random words of a device in a round."""
         s = self.settings
         more = s.interactions + WORDS if s.interleaved else 2 * s.interactions
         return 1 + s.interactions * (s.user.depth + 2) + more
 
-    def _cut(self, rng_bits: jax.Array, noise: jax.Array) -> Draws:
+    def cut(self, rng_bits: UInt32[AnyArray, "*cohort bits"], noise: Int[AnyArray, "halves"]) -> Draws:
+        """The words of a round, of one device or of each of a cohort, by what they are for."""
         s = self.settings
         shape, b, depth = (s.lists, s.per_half), s.interactions, s.user.depth
-        cuts = [1, b, b * depth, b, *([b] if s.interleaved else [])]
-        seed, queries, clicks, ties, *toss, privacy = jnp.split(rng_bits, np.cumsum(cuts).tolist())
+        lead = rng_bits.shape[:-1]  # of a simulated cohort; none of one device
+        at = np.cumsum([1, b, b * depth, b, *([b] if s.interleaved else [])]).tolist()
+        queries, clicks, ties, *toss = (rng_bits[..., i:j] for i, j in itertools.pairwise(at))
+        privacy = rng_bits[..., at[-1] :]
         return Draws(
-            seed[0],
-            queries.reshape(shape),
-            clicks.reshape(*shape, depth),
-            ties.reshape(shape),
-            privacy if s.interleaved else privacy.reshape(*shape, 2),
+            rng_bits[..., 0],
+            queries.reshape(*lead, *shape),
+            clicks.reshape(*lead, *shape, depth),
+            ties.reshape(*lead, *shape),
+            privacy if s.interleaved else privacy.reshape(*lead, *shape, 2),
             noise,
-            toss[0].reshape(shape) if toss else None,
+            toss[0].reshape(*lead, *shape) if toss else None,
         )
 
     def respond(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import jax
 import numpy as np
 import polars as pl
 from jaxtyping import Float32
@@ -13,11 +12,13 @@ from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import FedrankWarning
+from fedrank.core.trees import Json
+from fedrank.engine.backend import rounds_of
 from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder, Score, bytes_up, environment, rows
 from fedrank.engine.runner import Runner
-from fedrank.engine.simulator import Simulator, run_keys
+from fedrank.ranking import native as native
 from fedrank.ranking.baselines import Baseline, baselines
 from fedrank.ranking.build import Experiment
 from fedrank.ranking.config import RankingConfig
@@ -34,8 +35,9 @@ class RankingRunner(Runner):
     def __init__(self, experiment: Experiment, home: RunFolder, listener: Listener):
         config, protocol = experiment.config, experiment.protocol
         chunk = max(1, config.compute.chunk // config.seeds)
-        simulator = Simulator(protocol, chunk, config.compute.debug, experiment.conditions)
-        super().__init__(config, home, listener, simulator, experiment.interactions)
+        compute = config.compute
+        found = rounds_of(protocol, experiment.parties, chunk, experiment.conditions, compute.backend, compute.debug)
+        super().__init__(config, home, listener, found, experiment.interactions)
         self.experiment = experiment
         a_round = protocol.account(1, config.delta).epsilon_round
         self.per_round = (
@@ -58,9 +60,9 @@ class RankingRunner(Runner):
         return self.experiment.parties.shared
 
     @override
-    def start(self) -> tuple[jax.Array, Any, Any]:
-        keys = run_keys(self.seeds)
-        return keys, *self.simulator.start(keys, self.experiment.parties)
+    def start(self) -> tuple[PyTree, PyTree, PyTree]:
+        keys = self.simulator.keys(self.seeds)
+        return keys, *self.simulator.begin(keys, self.experiment.parties)
 
     def note(self, done: int, seen: dict[str, Any]) -> tuple[str, float]:
         """Keep the metrics of the sessions of these rounds, as the simulated users experienced them."""
@@ -79,13 +81,13 @@ class RankingRunner(Runner):
         self.frames.append(rows(self.seeds, done, self.evaluator(self._weights(states)), self.per_round))
 
     def _weights(self, states: PyTree) -> np.ndarray:
-        return np.asarray(jax.vmap(self.experiment.protocol.weights)(self.simulator.server(states)))
+        return np.asarray(self.simulator.models(states))
 
     def write_known(self) -> None:
         """Write environment, model and baselines, which do not depend on how the run goes."""
         e, c = self.experiment, self.config
         ranker = e.ranker
-        self.home.json("environment.json", environment(c, e.citations, e.kernels))
+        self.home.json("environment.json", self._environment())
         self.home.json(
             "model.json",
             {
@@ -135,9 +137,13 @@ class RankingRunner(Runner):
             self.evaluator.measurement.queries, {"learnt": learned, **{m.name: m.per_query for m in self._baselines()}}
         )
         self.home.metrics(pl.concat([self.metrics(), self.totals()]))
+        about = {"seconds": round(seconds, 3), "interactions_per_second": rate}
+        self.home.json("environment.json", self._environment() | about)
+
+    def _environment(self) -> dict[str, Json]:
+        """What the run ran on, and what computed its rounds."""
         about = environment(self.config, self.experiment.citations, self.experiment.kernels)
-        about |= {"seconds": round(seconds, 3), "interactions_per_second": rate}
-        self.home.json("environment.json", about)
+        return about | {"backend": self.simulator.backend, "backend_why": self.simulator.why}
 
 
 def ranking_model(experiment: Experiment, weights: Float32[np.ndarray, "parameters"], seed: int) -> RankingModel:

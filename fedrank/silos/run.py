@@ -77,6 +77,7 @@ class SiloRunner(Runner):
     """A run of a :class:`SiloExperiment`; arguments as :class:`Runner` has them."""
 
     config: SilosConfig
+    simulator: Simulator
 
     def __init__(self, experiment: SiloExperiment, home: RunFolder, listener: Listener):
         config = experiment.config

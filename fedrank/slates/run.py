@@ -72,6 +72,7 @@ class SlateRunner(Runner):
     """A run of a :class:`SlateExperiment`; arguments as :class:`Runner` has them."""
 
     config: PlatformsConfig
+    simulator: Simulator
 
     unit = "slates"
 

@@ -63,6 +63,7 @@ class TextRunner(Runner):
     """A run of a :class:`TextExperiment`; arguments as :class:`Runner` has them."""
 
     config: TextsConfig
+    simulator: Simulator
 
     unit = "rows"
 

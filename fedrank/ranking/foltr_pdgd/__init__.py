@@ -48,7 +48,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 from typing_extensions import override
 
 from fedrank.aggregation import robust
@@ -370,14 +370,14 @@ class LearnLocally(Exchange, request=Request):
         """A simulated device's random bits of a round, from its key."""
         s, noise = self.settings, None
         words_key, noise_key = jax.random.split(key)
-        rng_bits = jax.random.bits(words_key, (self._n_bits,), jnp.uint32)
+        rng_bits = jax.random.bits(words_key, (self.n_bits,), jnp.uint32)
         if s.noise == "gamma":
             noise = gamma_shares(noise_key, (s.ranker.size,), s.scale, s.enough)
         elif s.noise == "polya":
             noise = simulated_laplace_shares(noise_key, (s.ranker.size,), s.scale, s.enough)
         elif s.noise == "gaussian":
             noise = simulated_discrete_gaussian(noise_key, (s.ranker.size,), s.scale / s.enough**0.5)
-        return self._cut(rng_bits, noise)
+        return self.cut(rng_bits, noise)
 
     def draw_from_os(self) -> Draws:
         """A real device's random bits of a round, from the operating system.
@@ -393,16 +393,18 @@ class LearnLocally(Exchange, request=Request):
             noise = jnp.asarray(laplace_shares(s.scale, s.enough, s.ranker.size).astype(np.int32))
         elif s.noise == "gaussian":
             noise = jnp.asarray(discrete_gaussian(s.scale / s.enough**0.5, s.ranker.size).astype(np.int32))
-        return self._cut(jnp.asarray(os_words((self._n_bits,))), noise)
+        return self.cut(jnp.asarray(os_words((self.n_bits,))), noise)
 
     @property
-    def _n_bits(self) -> int:
+    def n_bits(self) -> int:
+        """Random words of a device in a round, without those of its noise."""
         return self.settings.interactions * (self.settings.user.depth + 3)
 
-    def _cut(self, rng_bits: jax.Array, noise: Any) -> Draws:
-        b, depth = self.settings.interactions, self.settings.user.depth
-        queries, documents, clicks = jnp.split(rng_bits, [b, 3 * b])
-        return Draws(queries, documents.reshape(b, 2), clicks.reshape(b, depth), noise)
+    def cut(self, rng_bits: UInt32[AnyArray, "*cohort bits"], noise: Any) -> Draws:
+        """The words of a round, of one device or of each of a cohort, by what they are for."""
+        b, depth, lead = self.settings.interactions, self.settings.user.depth, rng_bits.shape[:-1]
+        documents, clicks = rng_bits[..., b : 3 * b], rng_bits[..., 3 * b :]
+        return Draws(rng_bits[..., :b], documents.reshape(*lead, b, 2), clicks.reshape(*lead, b, depth), noise)
 
     def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, SumReply | WeightsReply]:
         """Simulate the user's sessions, learn from them with PDGD, and make the reply with the new weights."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt32
@@ -74,23 +73,23 @@ def devices(
     check_fit(ranker, users, data, shares)
     parties = shares.parties
 
-    def numbers(values: PerDevice, default: int, what: str, low: int, high: int) -> jax.Array:
+    def numbers(values: PerDevice, default: int, what: str, low: int, high: int) -> np.ndarray:
         values = np.full(parties, default) if values is None else np.asarray(values)
         if values.shape != (parties,):
             raise ConfigError(f"{what} must be given for each of {parties} devices, got shape {values.shape}.")
         if values.min() < low or values.max() > high:
             raise ConfigError(f"{what} must be in {low}..{high}, got {values.min()}..{values.max()}.")
-        return jnp.asarray(values, jnp.int32)
+        return values.astype(np.int32)
 
     own = Device(
-        jnp.asarray(shares.first, jnp.int32),
-        jnp.asarray(shares.count, jnp.int32),
+        np.asarray(shares.first, np.int32),
+        np.asarray(shares.count, np.int32),
         numbers(user_index, 0, "numbers of users", 0, len(users) - 1),
         numbers(amounts, interactions, "interactions in a round", 1, interactions),
-        jnp.zeros(parties, jnp.float32),
-        jnp.zeros(parties, jnp.float32),
+        np.zeros(parties, np.float32),
+        np.zeros(parties, np.float32),
     )
-    return Party((data, jnp.asarray(shares.queries, jnp.int32)), own)
+    return Party((data, np.asarray(shares.queries, np.int32)), own)
 
 
 def draw_queries(

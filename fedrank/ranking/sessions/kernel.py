@@ -378,20 +378,60 @@ def run_interleaved(
     return InterleavedResults(SessionResults(*shown), credited)
 
 
+def host_sessions(
+    ranker: Ranker,
+    users: tuple[CascadeUser, ...],
+    user_index: Int[AnyArray, "*lead"],
+    data: FeatureBlocks,
+    center: Float[AnyArray, "*lead parameters"],
+    seed: UInt32[AnyArray, "*lead"],
+    steps: tuple[float, ...],
+    queries: Int[AnyArray, "*lead halves interactions"],
+    click_bits: UInt32[AnyArray, "*lead halves interactions depth"],
+    tie_bits: UInt32[AnyArray, "*lead halves interactions"],
+    random_ties: bool,
+) -> SessionResults:
+    """:func:`run_sessions` of a whole cohort, without JAX.
+
+    Leading axes are runs and parties, of length 1 where an argument is the same along them.
+    """
+    args = _settings(_sessions, ranker, users, data, fixed(steps, np.float32), random_ties)
+    return SessionResults(*_host(center, user_index, seed, queries, click_bits, tie_bits, **args))
+
+
+def host_interleaved(
+    ranker: Ranker,
+    users: tuple[CascadeUser, ...],
+    user_index: Int[AnyArray, "*lead"],
+    data: FeatureBlocks,
+    center: Float[AnyArray, "*lead parameters"],
+    seed: UInt32[AnyArray, "*lead"],
+    step: float,
+    queries: Int[AnyArray, "*lead interactions"],
+    click_bits: UInt32[AnyArray, "*lead interactions depth"],
+    tie_bits: UInt32[AnyArray, "*lead interactions"],
+    toss: UInt32[AnyArray, "*lead interactions"],
+    random_ties: bool,
+) -> InterleavedResults:
+    """:func:`run_interleaved` of a whole cohort; as :func:`host_sessions`. ``credited`` is [*lead, 2, interactions]."""
+    args = _settings(_interleaved, ranker, users, data, np.float32(step), random_ties)
+    *shown, credited = _host(center, user_index, seed, queries, click_bits, tie_bits, toss, **args)
+    return InterleavedResults(SessionResults(*shown), credited)
+
+
+def _settings(kernel, ranker, users, data, step, random_ties):
+    """What a kernel takes besides what differs from party to party."""
+    _, hidden = kernel_shape(ranker)
+    click, leave = (fixed(table, np.float32) for table in decision_tables(users))
+    return {
+        "kernel": kernel, "blocks": data, "hidden": hidden, "click": click, "leave": leave,
+        "random_ties": random_ties, "step": step,
+    }  # fmt: skip
+
+
 def _call(kernel, ranker, users, user_index, data, center, seed, step, random_ties, queries, *bits):
     """Call a kernel from a program of JAX; ``bits`` are those of clicks, ties and, with both rankers' lists, tosses."""
-    _, hidden = kernel_shape(ranker)
-    click, leave = decision_tables(users)
-    host = functools.partial(
-        _host,
-        kernel=kernel,
-        blocks=data,
-        hidden=hidden,
-        click=fixed(click, np.float32),
-        leave=fixed(leave, np.float32),
-        random_ties=random_ties,
-        step=step,
-    )
+    host = functools.partial(_host, **_settings(kernel, ranker, users, data, step, random_ties))
     shape, interleaved = queries.shape, len(bits) == 3
     shapes = [jax.ShapeDtypeStruct(shape, jnp.int32), jax.ShapeDtypeStruct(shape, jnp.float32)]
     if interleaved:

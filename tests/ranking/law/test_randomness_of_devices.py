@@ -37,7 +37,7 @@ def test_words_and_noise_of_a_simulated_device_come_from_different_keys(noise):
     exchange, key = pdgd(noise), jax.random.key(5)
     words_key, noise_key = jax.random.split(key)
     drawn = exchange.draw(key)
-    words = jax.random.bits(words_key, (exchange._n_bits,), "uint32")
+    words = jax.random.bits(words_key, (exchange.n_bits,), "uint32")
     np.testing.assert_array_equal(drawn.queries, words[: len(drawn.queries)])
     sampler = gamma_shares if noise == "gamma" else simulated_laplace_shares
     expected = sampler(noise_key, (FEATURES,), exchange.settings.scale, exchange.settings.enough)
@@ -49,5 +49,5 @@ def test_words_and_noise_of_evolution_strategies_come_from_different_keys(mechan
     protocol = tiny_protocol(mechanism=mechanism, epsilon=1.0)
     (exchange,), key = protocol.exchanges, jax.random.key(5)
     drawn = exchange.draw(key)
-    assert drawn.seed == jax.random.bits(key, (exchange._n_bits,), "uint32")[0]
+    assert drawn.seed == jax.random.bits(key, (exchange.n_bits,), "uint32")[0]
     np.testing.assert_array_equal(drawn.noise, protocol.noise.draw(jax.random.fold_in(key, 1), (2,)))

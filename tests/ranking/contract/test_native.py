@@ -1,0 +1,147 @@
+"""Rounds without JAX and in JAX: the same draws bit by bit, the same clicks and replies, sums within rounding."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from worlds import FEATURES, tiny_parties, tiny_protocol, tiny_queries
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.kernels import folded, party_words, run_words, stream
+from fedrank.core.native import NotNativeError
+from fedrank.core.rng import party_key
+from fedrank.engine.backend import rounds_of
+from fedrank.engine.native import NativeSimulator
+from fedrank.engine.simulator import Conditions, Simulator
+from fedrank.metrics.online import REWARDS
+from fedrank.privacy.piecewise import Piecewise
+from fedrank.ranking import native as native
+from fedrank.ranking.clicks.cascade import cascade
+from fedrank.ranking.data.partition import uniform
+from fedrank.ranking.native.adam import Adam
+
+SEEDS, DEVICES, ROUNDS = (3, 2**32 - 1), 40, 2
+
+
+def test_keys_and_words_are_those_of_jax():
+    keys = run_words(SEEDS)
+    typed = jax.vmap(jax.random.key)(jnp.asarray(SEEDS, jnp.uint32))
+    np.testing.assert_array_equal(keys, jax.random.key_data(typed))
+    np.testing.assert_array_equal(
+        folded(keys, 7, 2**32 - 2), [jax.random.key_data(party_key(key, 7, np.uint32(2**32 - 2))) for key in typed]
+    )
+    np.testing.assert_array_equal(stream(keys, 5), [jax.random.bits(key, (5,), "uint32") for key in typed])
+    ours = party_words(keys, 9, 100, 3, 6), party_words(keys, 9, 100, 3, 6, folds=(0,))
+    for run, key in enumerate(typed):
+        for i in range(3):
+            mine = party_key(key, np.uint32(9), np.uint32(100 + i))
+            np.testing.assert_array_equal(ours[0][run, i], jax.random.bits(mine, (6,), "uint32"))
+            np.testing.assert_array_equal(ours[1][run, i], jax.random.bits(jax.random.split(mine)[0], (6,), "uint32"))
+
+
+def test_adam_is_that_of_optax():
+    random, rate = np.random.default_rng(0), 0.01
+    reference = optax.adam(rate)
+    weights = jnp.asarray(random.normal(size=(2, 5)), jnp.float32)
+    state, ours, mine = jax.vmap(reference.init)(weights), Adam.begin(2, 5), np.asarray(weights)
+    for _ in range(20):
+        gradient = random.normal(size=(2, 5)).astype(np.float32)
+        step, state = jax.vmap(reference.update)(-jnp.asarray(gradient), state)
+        weights = optax.apply_updates(weights, step)
+        moved, ours = ours.uphill(gradient, rate, np.array([True, True]))
+        mine = mine + moved
+        np.testing.assert_allclose(mine, weights, rtol=2e-6, atol=1e-7)
+    assert [leaf.shape for leaf in jax.tree.leaves(state)] == [leaf.shape for leaf in ours]  # one checkpoint for both
+    still, kept = ours.uphill(gradient, rate, np.array([False, True]))
+    assert not still[0].any() and still[1].any() and kept.count.tolist() == [20, 21]
+    np.testing.assert_array_equal(kept.first[0], ours.first[0])
+
+
+def both(protocol, parties, conditions=None, rounds=ROUNDS, chunk=16):
+    """Models, experience and what devices keep after some rounds: native, and in JAX."""
+    conditions = conditions or Conditions()
+    out = []
+    for simulator in (
+        NativeSimulator(protocol, parties, chunk, conditions),
+        Simulator(protocol, chunk, False, conditions),
+    ):
+        keys = simulator.keys(SEEDS)
+        states, own = simulator.begin(keys, parties)
+        states, own, seen = simulator.advance(keys, states, parties.shared, own, 5, rounds)
+        out.append((simulator.models(states), simulator.on_host(seen), simulator.on_host(own)))
+    return out
+
+
+def assert_alike(found, moved=1e-4):
+    (models, seen, own), (models2, seen2, own2) = found
+    np.testing.assert_allclose(models, models2, rtol=1e-5, atol=1e-7)
+    assert np.abs(models).max() > moved
+    assert seen.keys() == seen2.keys()
+    for name in seen:
+        np.testing.assert_allclose(seen[name], seen2[name], rtol=1e-5, atol=1e-7)
+    for ours, theirs in zip(own, own2, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
+
+
+SETTINGS = {
+    "linear": {},
+    "two-layer": {"ranker": "mlp"},
+    "privatised": {"p": 0.8},
+    "random ties": {"ties": "random"},
+    "one half": {"antithetic": False, "p": 0.9},
+    "gain of clicks": {"metric": REWARDS.get("DCG")(10), "p": 0.9},
+    "one number": {"mechanism": "piecewise", "piecewise": Piecewise(2.0, 2, 4), "clip": 0.25},
+    "one number, interleaved": {"mechanism": "piecewise", "piecewise": Piecewise(1.0), "interleaved": True},
+    "interleaved": {"interleaved": True},
+    "two-layer, interleaved": {"ranker": "mlp", "interleaved": True, "ties": "random"},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_of_foltr_es(name):
+    protocol = tiny_protocol(**SETTINGS[name])
+    assert_alike(both(protocol, tiny_parties(protocol, DEVICES)))
+
+
+def test_users_amounts_and_silence_of_foltr_es():
+    protocol = tiny_protocol(others=(cascade("informational"),), interactions=6, p=0.9)
+    queries, random = tiny_queries(), np.random.default_rng(0)
+    which, amounts = random.integers(0, 2, DEVICES), 2 * random.integers(1, 4, DEVICES)
+    parties = protocol.devices(queries.blocks(), uniform(queries.n_queries, DEVICES), which, amounts)
+    absent = tuple(bool(x) for x in random.random(DEVICES) < 0.2)
+    assert_alike(both(protocol, parties, Conditions(dropout=0.4, absent=absent)))
+
+
+def test_nobody_heard_changes_nothing():
+    protocol = tiny_protocol()
+    parties = tiny_parties(protocol, 3)
+    for models, *_ in both(protocol, parties, Conditions(absent=(True,) * 3)):
+        np.testing.assert_array_equal(models, np.zeros((2, FEATURES)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "conditions", "said"),
+    [
+        ({"mechanism": "laplace", "epsilon": 1.0}, Conditions(), "laplace"),
+        ({"aggregate": "median-of-means"}, Conditions(), "median-of-means"),
+        ({"kernels": False}, Conditions(), "kernels"),
+        ({}, Conditions(late=0.5, delay=1), "late"),
+    ],
+)
+def test_what_the_kernels_do_not_know_is_left_to_jax_and_said(settings, conditions, said):
+    protocol = tiny_protocol(**settings)
+    parties = tiny_parties(protocol, 4)
+    with pytest.raises(NotNativeError, match=said):
+        NativeSimulator(protocol, parties, 4, conditions)
+    with pytest.raises(ConfigError, match=said):
+        rounds_of(protocol, parties, 4, conditions, "numba")
+    found = rounds_of(protocol, parties, 4, conditions, "auto")
+    assert isinstance(found, Simulator) and said in found.why
+
+
+def test_a_choice_of_backends():
+    protocol = tiny_protocol()
+    parties = tiny_parties(protocol, 4)
+    found = [rounds_of(protocol, parties, 4, Conditions(), backend) for backend in ("auto", "numba", "jax")]
+    assert [one.backend for one in found] == ["numba", "numba", "jax"]

@@ -1,6 +1,8 @@
 """One round at a device of a hub, with the standard library alone: a text to translate from."""
 
 import decimal
+import hashlib
+import hmac
 import json
 import math
 import os
@@ -219,6 +221,24 @@ def report_of(terms: dict, seed: int, sums: list[int], noise: list[int]) -> byte
     most = terms["interactions"] // 2 * reward_of(terms)[0][-1]
     width = 2 if most < 2**16 else 3
     return struct.pack("<BI", 0x22, seed) + b"".join(s.to_bytes(width, "little") for s in sums)
+
+
+def word_of(token: str, purpose: bytes, model: bytes) -> int:
+    """The word of a draw (12.3): ``purpose`` is ``b"fedrank/due"`` or ``b"fedrank/check"``."""
+    key, beacon = hashlib.sha256(token.encode()).digest(), hashlib.sha256(model).digest()
+    return int.from_bytes(hmac.new(key, purpose + beacon, hashlib.sha256).digest()[:4], "little")
+
+
+def is_drawn(word: int, share: float) -> bool:
+    """Whether a word is among those of a share."""
+    return share >= 1 or (share > 0 and word < max(1, math.floor(share * 2**32)))
+
+
+def check_of(terms: dict, best: bytes, sums: list[int], noise: list[int]) -> bytes:
+    """The check (12.7) about a round in which the newest model and the message ``best`` were compared."""
+    pair = struct.unpack("<I", hashlib.sha256(best[5:]).digest()[:4])[0]
+    report = report_of(terms, pair, sums, noise)
+    return {0x22: b"\x26", 0x25: b"\x27"}[report[0]] + report[1:]
 
 
 def one_round(terms_json: str, request: bytes, search, most_epsilon: float = 20.0) -> tuple[int, bytes] | None:

@@ -146,6 +146,22 @@ def one_round(number: int, name: str, special: dict, seed: int, shown: int, nois
     }
 
 
+def one_draw(token: str, purpose: str, model: bytes, shares: tuple[float, ...]) -> dict[str, Any]:
+    """The word of a draw, and for which shares it is drawn."""
+    word = device.word_of(token, purpose.encode(), model)
+    at = (word / 2**32, (word + 1) / 2**32)  # the largest share that leaves it out, the smallest that takes it
+    drawn = [[share, device.is_drawn(word, share)] for share in (*shares, *at)]
+    return {"token": token, "purpose": purpose, "model": model.hex(), "word": word, "share_drawn": drawn}
+
+
+def one_check(special: dict, sums: list[int], noise: list[int]) -> dict[str, Any]:
+    """A check about the sums of two models."""
+    terms = {**TERMS, "checks": 0.25, **special}
+    best = struct.pack("<BI5f", 0x21, 3, *(i / 8 for i in range(5)))
+    report = device.check_of(terms, best, sums, noise)
+    return {"terms": terms, "best": best.hex(), "sums": sums, "noise": noise, "report": report.hex()}
+
+
 def vectors() -> dict[str, Any]:
     """The whole file."""
     return {
@@ -153,6 +169,16 @@ def vectors() -> dict[str, Any]:
         "rewards": [one_reward(*reward) for reward in REWARDS + COARSER],
         "responses": [one_response(*response) for response in RESPONSES],
         "rounds": [one_round(number, *special) for number, special in enumerate(ROUNDS)],
+        "draws": [
+            one_draw(token, f"fedrank/{purpose}", struct.pack("<BI5f", 0x21, n, *range(5)), (0.0, 2.0**-32, 0.5, 1.0))
+            for n, token in enumerate(("a-device-token", "another-token_~+/=."))
+            for purpose in ("due", "check")
+        ],
+        "checks": [
+            one_check({}, [2520, 5040], []),
+            one_check(one_number(1.0, 1, 1, clip=0.03, interleaved=True), [10080, 0], [2**32 - 1, 0, 2**32 - 1]),
+            one_check(one_number(4.0, 32, 128), [0, 5040], [2**31, 7, 2**31 + 9]),
+        ],
     }
 
 

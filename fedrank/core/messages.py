@@ -397,6 +397,11 @@ class Layout(Generic[M]):
         """Bytes of one message on the wire, header included, before any transport's own overhead."""
         return 1 + sum(f.nbytes for f in self.fields)
 
+    @property
+    def head(self) -> bytes:
+        """The first byte of its messages: version and kind."""
+        return bytes([WIRE_VERSION << 5 | self.kind])
+
     def encode(self, message: M) -> bytes:
         """The message as bytes.
 

@@ -31,7 +31,7 @@ RANKERS = {"linear": False, "mlp": True}
 #: Mechanisms that privatise rewards. Gaussian noise is left out: a device could not compute its ε by itself.
 MECHANISMS = ("randomised-response", "laplace", "piecewise")
 #: Terms that the first version of the format did not have.
-_LATER = ("inside", "outside", "clip", "interleaved", "participations", "tokens", "gateway", "batch")
+_LATER = ("inside", "outside", "clip", "interleaved", "participations", "tokens", "gateway", "batch", "due", "checks")
 #: Version of terms which ask a device to do what one of version 1 does not: it refuses them, and sends nothing.
 _MORE_TO_DO, _DOING = 2, ("tokens",)
 #: Multiple of the noise's scale that it practically never exceeds; sums with noise are sent in 32 bits.
@@ -70,6 +70,10 @@ class Agreement:
     )
     gateway: str = setting("", "Public key of the gateway behind an oblivious relay; made with the hub.")
     batch: int = setting(0, "Fewest reports that an oblivious relay passes on together; 0: there is no relay.")
+    due: float = setting(1.0, "Part of the devices that are due in a round, by a draw of each; others do not report.")
+    checks: float = setting(
+        0.0, "Part of the devices, by a draw of each, that compare the newest model with the best one in a round."
+    )
 
 
 #: Names of what is agreed on.
@@ -98,7 +102,7 @@ class Terms(Agreement):
             raise ConfigError(f"hub must be 32 hexadecimal digits, got {self.hub!r}.")
         if self.protocol != "foltr-es":
             raise ConfigError(f"protocol {self.protocol!r} cannot be spoken by a device; foltr-es can.")
-        more = any(getattr(self, name) for name in _DOING)
+        more = any(getattr(self, name) for name in _DOING) or self.due < 1
         version = _MORE_TO_DO if more else WIRE_VERSION
         if self.wire not in (0, version):
             raise ConfigError(f"wire version {self.wire} is not spoken here, or not that of these terms, {version}.")
@@ -151,6 +155,14 @@ class Terms(Agreement):
         if self.participations is not None and self.participations < 1:
             raise ConfigError(f"participations must be at least 1, got {self.participations}.")
         self._check_tokens()
+        for name, share, least in (("due", self.due, 2.0**-32), ("checks", self.checks, 0.0)):
+            if not least <= share <= 1:
+                raise ConfigError(f"{name} must be in {least:g}..1, got {share}.")
+        if self.tokens and (self.due < 1 or self.checks):
+            raise ConfigError("due and checks are draws of a device, which blind tokens (tokens) hide; choose one.")
+        if self.checks and (self.clicks_to_reply.check_layout is None or self.epsilon_interaction == 0):
+            how = "messages that tell nothing" if self.epsilon_interaction == 0 else f"mechanism {self.mechanism!r}"
+            raise ConfigError(f"checks cannot be made with {how}; leave them 0.")
         if self.per_half * metric.largest >= 2**24:
             raise ConfigError(
                 f"a sum of {self.per_half} values of {metric.name} may exceed 24 bits; use less interactions."
@@ -212,6 +224,16 @@ class Terms(Agreement):
     def reply(self) -> Layout[Any]:
         """Layout of the reply, from a device to the hub."""
         return self.clicks_to_reply.layout
+
+    @functools.cached_property
+    def check(self) -> Layout[Any] | None:
+        """Layout of a check, from a device to the hub; None where the terms have none."""
+        return self.clicks_to_reply.check_layout if self.checks else None
+
+    def layout_of(self, body: bytes) -> Layout[Any]:
+        """The layout of a message from a device, a reply or a check."""
+        check = self.check
+        return check if check is not None and body[:1] == check.head else self.reply
 
     @property
     def epsilon_interaction(self) -> float:

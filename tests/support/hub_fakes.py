@@ -20,6 +20,7 @@ from typing import Any
 from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.hub.app import HubApp
 from fedrank.deploy.hub.counters import Counters
+from fedrank.deploy.hub.credentials import NotAdmittedError
 from fedrank.deploy.hub.outcome import Outcome, View
 from fedrank.deploy.terms import Terms
 
@@ -53,6 +54,8 @@ class FakeHub:
         self.calls: list[tuple[Any, ...]] = []
         self.trouble: Exception | None = None
         self.delay = 0.0
+        self.looked = 0
+        self.tickets: dict[str, int] = {}  # credential or code → devices that it may still enrol
         self.outcome: Outcome | None = None
         self.tokens = {token: number for number, token in enumerate(devices, 1)}
         self.counted: dict[tuple[int, int], bytes] = {}
@@ -78,12 +81,24 @@ class FakeHub:
     def device_of(self, token: str) -> int | None:
         return self.tokens.get(token)
 
-    async def enrol(self) -> str:
-        await self._called("enrol")
+    async def enrol(self, ticket: str | None = None) -> str:
+        await self._called("enrol", *(() if ticket is None else (ticket,)))
+        if ticket is not None:
+            left = self.tickets.get(ticket)
+            if not left:
+                raise NotAdmittedError("unauthorised" if left is None else "enrolment-full")
+            self.tickets[ticket] -= 1
         number = max(self.tokens.values(), default=0) + 1
         token = f"device-{number}"
         self.tokens[token] = number
         return token
+
+    async def code(self, secret: str) -> tuple[str, float] | None:
+        await self._called("code", secret)
+        return ("code.for-one-device", 1e9) if secret in self.tickets else None
+
+    def look(self) -> None:
+        self.looked += 1
 
     async def report(self, round_: int, device: int, reply: bytes) -> Outcome:
         await self._called("report", round_, device, reply)
@@ -107,6 +122,13 @@ class FakeHub:
         for token in known:
             del self.tokens[token]
         return bool(known)
+
+    async def resume(self) -> int | None:
+        await self._called("resume")
+        if self.view.state != "halted":
+            return None
+        self.show(self.view.round)
+        return self.view.round
 
     async def close_round(self, empty: bool = False) -> int | None:
         await self._called("close_round", empty)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from fedrank.core.errors import WireError
-from fedrank.deploy.device.outbox import COUNTED, OVER, REFUSED, TOO_LATE
+from fedrank.deploy.device.outbox import COUNTED, NOT_DUE, OVER, REFUSED, TOO_LATE
 from fedrank.deploy.http.client import ClientResponse, HttpClient
 from fedrank.deploy.terms import Terms
 
@@ -166,9 +166,24 @@ class HubClient(HttpClient):
             return Refusal(f"model: {error}")
         return response.body, response.over
 
+    def best(self, token: str, terms: Terms) -> bytes | Refusal | None:
+        """Fetch the best model so far, to compare the newest with; None: there is none."""
+        response = self.request("GET", "/v1/best", token, limit=terms.request.nbytes)
+        if response.status == 404:
+            return None
+        if response.status != 200:
+            return _refusal("best model", response)
+        try:
+            terms.request.decode(response.body)
+        except WireError as error:
+            return Refusal(f"best model: {error}")
+        return response.body
+
     def report(self, token: str, round_: int, body: bytes) -> str | Refusal:
         """Send a message; returns its outcome as in the ledger."""
         response = self.request("POST", f"/v1/report/{round_}", token, body=body)
+        if response.status == 409 and response.reason == "not-due":
+            return NOT_DUE
         if response.status == 409 and response.reason != "stale-round":
             return (
                 REFUSED if response.reason else _refusal("report", response)

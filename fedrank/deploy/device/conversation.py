@@ -12,10 +12,12 @@ from time import monotonic
 
 from fedrank.deploy.device.connection import CHANCE, LONGEST_WAIT, Backoff, HubClient, Refusal, State, Synced, tag_of
 from fedrank.deploy.device.memory import Memory
-from fedrank.deploy.device.outbox import COUNTED, OVER, REFUSED, TOO_LATE, Message
+from fedrank.deploy.device.outbox import COUNTED, NOT_DUE, OVER, REFUSED, TOO_LATE, Message
 from fedrank.deploy.device.trial import objection
+from fedrank.deploy.draws import CHECK, DUE, beacon_of, drawn, key_of
 from fedrank.deploy.oblivious.tokens import header_of
 from fedrank.deploy.oblivious.wallet import Wallet
+from fedrank.deploy.terms import Terms
 
 _log = logging.getLogger("fedrank.device")
 #: Mean time between two synchronisations while all is well, in seconds.
@@ -193,18 +195,27 @@ class Conversation:
             return None
         # With tokens, everybody asks alike: without one, and without a word about the model before.
         given = self._connection.model("" if terms.tokens else token, terms, "" if terms.tokens else etag)
+        due, best = True, None
+        if not isinstance(given, Refusal) and given[0] is not None:
+            due, compares = part_in(terms, token, given[0], known)
+            best = self._connection.best(token, terms) if compares and not given[1] else None
         with self._memory.lock:
             if isinstance(given, Refusal):
                 return self._forget(token, given)
+            if isinstance(best, Refusal):
+                return self._forget(token, best)
             body, over = given
+            if best is not None and body is not None and best[5:] == body[5:]:
+                best = None  # the newest is the best: there is nothing to compare, and the device learns
             if self._memory.out or self._memory.terms != terms:  # in the meantime
                 return self._silent()
             if body is not None:
-                self._outbox.move_on(body, now.lost if now else 0, token)
+                self._outbox.move_on(body, now.lost if now else 0, token, due=due, best=best)
             self._outbox.put(over=1 if over else None)
             self._memory.over = over
             if body is not None:
-                self._memory.use(terms.request.decode(body), over)
+                decode = terms.request.decode
+                self._memory.use(decode(body), over, due, None if best is None else decode(best))
         return None
 
     def _report(self) -> Synced | Refusal | None:
@@ -241,6 +252,8 @@ class Conversation:
                     self._outbox.put(over=1)
                 elif outcome == TOO_LATE:
                     return self._told(State.STALE, CHANCE.uniform(0.0, 2.0), "the message came too late")
+                elif outcome == NOT_DUE:
+                    return self._told(State.STALE, POLL * CHANCE.uniform(0.5, 1.5), "the device was not due")
                 elif outcome != COUNTED:
                     self._memory.complain("the hub refused a message; its program and this one may not fit together")
                     return Refusal("report: refused")
@@ -270,3 +283,21 @@ class Conversation:
             self._outbox.forget_token(token)
             self._memory.token = None
         return refusal
+
+
+def part_in(terms: Terms, token: str, model: bytes, known: bool) -> tuple[bool, bool]:
+    """What a device is to do in a round.
+
+    Args:
+        terms: Terms of the hub.
+        token: Token of the device.
+        model: The round's model message.
+        known: It had fetched a model with this token before: a device that enrolled after a round was opened, when
+            what decides was known, is not drawn in it.
+
+    Returns:
+        Whether it is due to report, and whether its report compares the newest model with the best one so far.
+    """
+    new, key, beacon = not known and model[1:5] != bytes(4), key_of(token), beacon_of(model)
+    due = terms.due >= 1 or (not new and drawn(key, DUE, beacon, terms.due))
+    return due, due and not new and drawn(key, CHECK, beacon, terms.checks)

@@ -79,25 +79,27 @@ class Memory:
         try:
             self.terms = Terms.from_json(terms) if terms else None
             kept = self.terms.request.decode(model) if self.terms and model else None
+            best = self.terms.request.decode(get("best")) if self.terms and get("best") else None
         except Exception as error:
             self.complain(f"what was kept is damaged and is fetched again ({type(error).__name__})")
             self.outbox.forget_hub(leaving=get("leaving"))
-            self.terms = kept = None
+            self.terms = kept = best = None
         self.token, self.leaving, self.spent = get("token"), get("leaving"), self.outbox.spent()
-        self.use(kept, bool(get("over")))
+        self.use(kept, bool(get("over")), not get("idle"), best)
 
-    def use(self, model: Request | None, over: bool) -> None:
-        """Rank with this model from now on."""
+    def use(self, model: Request | None, over: bool, due: bool = True, best: Request | None = None) -> None:
+        """Rank with this model from now on; ``due`` and ``best`` as of :class:`~fedrank.deploy.device.trial.Round`."""
         self.over = over
         if self.terms is None or model is None:
             self.round = None
             return
         hub, number = self.terms.hub, int(model.round)
         trial, reported = self.outbox.trial(hub, number), self.outbox.reported(hub, number)
-        if self.round is None or not self.round.is_about(self.terms, model):
-            self.round = Round(self.terms, model, trial, reported)
+        now = self.round
+        if now is None or not now.is_about(self.terms, model) or (now.due, now.best is None) != (due, best is None):
+            self.round = Round(self.terms, model, trial, reported, due, None if best is None else best.weights)
         else:
-            self.round.trial, self.round.reported = trial or self.round.trial, reported
+            now.trial, now.reported = trial or now.trial, reported
 
     def disagreement(self, terms: Terms) -> str:
         """Why nothing is sent under terms that the hub hands out now; empty if they are those agreed to.
@@ -146,7 +148,7 @@ class Memory:
     def learns(self) -> bool:
         """Whether the next interaction will count for learning."""
         now = self.round
-        return now is not None and not (now.reported or self.over or self.closed or self.silence())
+        return now is not None and now.due and not (now.reported or self.over or self.closed or self.silence())
 
     def silence(self) -> str:
         """Reason why nothing is sent; empty if messages may be sent."""

@@ -12,6 +12,7 @@ folder that cannot be written, or a file that is damaged, does not stop an app: 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import os
 import sqlite3
@@ -35,9 +36,13 @@ _BUSY = 0.5
 COUNTED = "counted"
 TOO_LATE = "too late, not counted"
 OVER = "training was over, not counted"
+NOT_DUE = "was not due, not counted"
 REFUSED = "refused, not counted"
 UNKNOWN = "no answer came; it may have been counted"
 _NONE_YET = "sent, no answer yet"
+
+#: Names of what is kept about a hub.
+_OF_A_HUB = ("url", "token", "terms", "model", "model_of", "best", "idle", "over", "backoff", "leaving")
 
 _1_FACTS_TRIALS_MESSAGES = """
 CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value);
@@ -165,7 +170,7 @@ class Outbox:
                 if self.get("terms") != terms:
                     self._discard()
                     self._give_up("1")
-                    self.put(model=None, over=None)
+                    self.put(model=None, best=None, idle=None, over=None)
                 self.put(url=url, token=token, terms=terms, agreed=terms, offered=None)
 
     def forget_token(self, token: str) -> None:
@@ -183,21 +188,25 @@ class Outbox:
         with self.transaction(durable=True):
             self._discard()
             self._give_up("1")
-            self.put(**dict.fromkeys(("url", "token", "terms", "model", "model_of", "over", "backoff", "leaving")))
+            self.put(**dict.fromkeys(_OF_A_HUB))
             self.put(**facts)
 
-    def move_on(self, model: bytes, lost: int, token: str) -> None:
+    def move_on(self, model: bytes, lost: int, token: str, *, due: bool = True, best: bytes | None = None) -> None:
         """Write a new model, and discard the trial of the model before it.
 
         Args:
             model: Bytes of the hub's request.
             lost: Number of interactions of a trial that was in memory only.
             token: Token with which it was fetched: under another, nothing may tell that the device has this model.
+            due: The device was drawn to report in this round.
+            best: Bytes of the best model so far, where it was drawn to compare.
         """
+        idle = None if due else 1
         with self.transaction():
-            if self.get("model") != model:  # else another process was here already, and is trying this model
+            # Else another process was here already, and is trying this model.
+            if (self.get("model"), self.get("best"), self.get("idle")) != (model, best, idle):
                 self._discard(lost)
-                self.put(model=model)
+                self.put(model=model, best=best, idle=idle)
             self.put(model_of=token)
 
     def opt_out(self, lost: int) -> None:
@@ -265,6 +274,7 @@ class Outbox:
             kept = (self.trial(shown.hub, shown.round) if written else held) or Trial(
                 shown.hub, shown.round, shown.seed
             )
+            kept = dataclasses.replace(kept, check=shown.check)
             if kept.seed != shown.seed or kept.done[half] >= terms.per_half:
                 return kept, False
             trial = kept.after(terms, half, over.pattern, words, over.team)

@@ -20,6 +20,7 @@ interaction is over, its clicks become a value of the metric, and from then on o
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -97,10 +98,11 @@ class Trial:
     Attributes:
         hub: Whose model is perturbed.
         round: Round of that model.
-        seed: uint32: makes the perturbation, nothing else.
+        seed: uint32: makes the perturbation, nothing else; of a check, which model the newest is compared with.
         sums: Sums of values under θ + σv and under θ − σv, in units of 1/scale of the metric: privatised values with
             randomised response, true ones with Laplace noise (those must not be written anywhere).
         done: Interactions behind each sum.
+        check: The halves are the newest model and the best one so far, in place of θ + σv and θ − σv.
     """
 
     hub: str
@@ -108,6 +110,7 @@ class Trial:
     seed: int
     sums: tuple[int, int] = (0, 0)
     done: tuple[int, int] = (0, 0)
+    check: bool = False
 
     @property
     def half(self) -> int:
@@ -153,14 +156,25 @@ class Round:
         model: The model, and the number of its round.
         trial: What was tried with it so far; None: nothing.
         reported: The round has its message.
+        due: The device was drawn to report in this round.
+        best: The best model so far, float32 [size], where the device was drawn to compare; None: it learns.
 
     Attributes:
         open: The interaction that goes on.
     """
 
-    def __init__(self, terms: Terms, model: Request, trial: Trial | None, reported: bool):
+    def __init__(
+        self,
+        terms: Terms,
+        model: Request,
+        trial: Trial | None,
+        reported: bool,
+        due: bool = True,
+        best: Float32[np.ndarray, " parameters"] | None = None,
+    ):
         self.terms, self.number, self.weights = terms, int(model.round), model.weights
-        self.trial, self.reported = trial, reported
+        self.reported, self.due, self.best = reported, due, best
+        self.trial = trial if trial is None else dataclasses.replace(trial, check=best is not None)
         self.open: Interaction | None = None
         self._v: tuple[int, Float32[np.ndarray, " parameters"]] | None = None  # a seed and its perturbation
 
@@ -193,16 +207,28 @@ class Round:
         """
         if not (learn and len(features)):
             return _ranking(ranked(self.terms, self.weights, features), False)
-        trial = self.trial = self.trial or Trial(self.terms.hub, self.number, int(words((1,))[0]))
-        if self._v is None or self._v[0] != trial.seed:
-            self._v = (trial.seed, perturbation(trial.seed, self.terms.size))
+        trial = self.trial = self.trial or self._begun(words)
         halves = (0, 1) if self.terms.interleaved else (trial.half,)
-        lists = [ranked(self.terms, perturbed(self.terms, self.weights, self._v[1], half), features) for half in halves]
+        lists = [ranked(self.terms, self._ranker(trial, half), features) for half in halves]
         order, team = lists[0], None
         if len(lists) == 2:
             order, team = draft(lists[0], lists[1], self.terms.depth, int(words((1,))[0]))
         self.open = Interaction(_ranking(order, True), trial, now, team=team)
         return self.open.ranking
+
+    def _begun(self, words: Words) -> Trial:
+        """A new trial: of a perturbation, or of the newest model beside the best one."""
+        if self.best is None:
+            return Trial(self.terms.hub, self.number, int(words((1,))[0]))
+        return Trial(self.terms.hub, self.number, pair_of(self.best), check=True)
+
+    def _ranker(self, trial: Trial, half: int) -> Float32[np.ndarray, " parameters"]:
+        """The weights that rank for a half of a trial, float32 [size]."""
+        if self.best is not None:
+            return self.best if half else self.weights
+        if self._v is None or self._v[0] != trial.seed:
+            self._v = (trial.seed, perturbation(trial.seed, self.terms.size))
+        return perturbed(self.terms, self.weights, self._v[1], half)
 
     def click(self, ranking: Ranking, position: int, now: float) -> bool:
         """The user clicked at a position, from 0. Whether it counts: in the list that is open, down to ``depth``."""
@@ -212,6 +238,11 @@ class Round:
         if position < self.terms.depth:
             self.open.pattern |= 1 << position
         return position < self.terms.depth
+
+
+def pair_of(best: Float32[np.ndarray, " parameters"]) -> int:
+    """What a check says about the model that the newest was compared with: uint32, of the SHA-256 of its weights."""
+    return int.from_bytes(hashlib.sha256(best.astype("<f4").tobytes()).digest()[:4], "little")
 
 
 def perturbed(
@@ -281,13 +312,17 @@ def message_of(terms: Terms, trial: Trial, words: Words) -> bytes:
     elif terms.piecewise is not None:
         noise = words((WORDS,))
     sums = np.asarray(trial.sums, np.int64)
+    if trial.check:
+        assert terms.check is not None  # a trial is a check where the terms have checks
+        return terms.check.encode(terms.clicks_to_reply.check(np.uint32(trial.seed), sums, noise, np))
     return terms.reply.encode(terms.clicks_to_reply.message(np.uint32(trial.seed), sums, noise, np))
 
 
 def in_words(terms: Terms, body: bytes) -> str:
     """The numbers of a message and what each of them is, for the person whose message it is."""
-    message = terms.reply.decode(body)
-    numbers = [f"{int(getattr(message, field.name))}: {field.meaning}" for field in terms.reply.fields]
+    layout = terms.layout_of(body)
+    message = layout.decode(body)
+    numbers = [f"{int(getattr(message, field.name))}: {field.meaning}" for field in layout.fields]
     return "; ".join(numbers) + f". Metric values are in units of 1/{terms.metric.scale}."
 
 

@@ -2,11 +2,14 @@
 
 =====================================  ==============================================================
 ``POST /v1/enrol``                     a new device: its token and the hub's terms
+``POST /v1/code``                      a code for one device, for an app's back end
 ``GET /v1/model``                      the open round's question, with an ETag
+``GET /v1/best``                       the best model so far, for devices that compare
 ``POST /v1/report/<round>``            a device's reply; counts once
 ``DELETE /v1/device``                  the device leaves
 ``POST /v1/admin/close``               close the open round now
 ``POST /v1/admin/skip``                the same, if it holds no report too
+``POST /v1/admin/resume``              go on after a halt
 ``DELETE /v1/admin/device/<number>``   the operator removes a device
 ``GET /healthz``                       is the hub able to write?
 ``GET /metrics /status /status.json``  what the hub says about itself
@@ -49,8 +52,9 @@ from fedrank.deploy.http.routes import (
     too_many,
 )
 from fedrank.deploy.hub.counters import Counters
+from fedrank.deploy.hub.credentials import CODE, SECRET, NotAdmittedError
 from fedrank.deploy.hub.outcome import Outcome, View
-from fedrank.deploy.hub.report_check import report_check
+from fedrank.deploy.hub.report_check import terms_check
 from fedrank.deploy.terms import Terms
 
 #: Seconds that a device which asks between two rounds is made to wait for the next one.
@@ -70,10 +74,13 @@ class _Hub(Protocol):
     healthy: bool
 
     def device_of(self, token: str) -> int | None: ...
-    async def enrol(self) -> str: ...
+    async def enrol(self, ticket: str | None = None) -> str: ...
+    async def code(self, secret: str) -> tuple[str, float] | None: ...
+    def look(self) -> None: ...
     async def report(self, round_: int, device: int, reply: bytes) -> Outcome: ...
     async def leave(self, device: int) -> bool: ...
     async def close_round(self, empty: bool = False) -> int | None: ...
+    async def resume(self) -> int | None: ...
     async def settled(self, seconds: float) -> View: ...
     def status(self) -> dict[str, Json]: ...
 
@@ -114,7 +121,7 @@ class HubApp(HttpApp):
         super().__init__(guard, counters, on_start=on_start, on_stop=on_stop)
         self._hub = hub
         self._enrolment, self._admin = Secret(enrolment, "enrolment token"), Secret(admin, "admin token")
-        self._check, self._terms = report_check(hub.terms.reply), hub.terms.as_json()
+        self._check, self._terms = terms_check(hub.terms), hub.terms.as_json()
         self._up, self._down = ("up", hub.terms.reply.name), ("down", hub.terms.request.name)
         self._shown: tuple[View | None, HttpResponse, HttpResponse] = (None, _GONE, _GONE)  # a view, its two responses
         get, shown = ("GET", "HEAD"), None if status == "public" else self._viewer
@@ -124,9 +131,12 @@ class HubApp(HttpApp):
                 "/v1/report/": self._report_route,
                 "/v1/enrol": Route("enrol", ("POST",), self._enrolling, self._enrol),
                 "/v1/model": Route("model", get, self._reader, self._model),
+                "/v1/code": Route("code", ("POST",), self._with_secret, self._code),
+                "/v1/best": Route("best", get, self._device, self._best),
                 "/v1/device": Route("leave", ("DELETE",), self._device, self._leave),
                 "/v1/admin/close": Route("close", ("POST",), self._operator, self._close),
                 "/v1/admin/skip": Route("skip", ("POST",), self._operator, self._skip),
+                "/v1/admin/resume": Route("resume", ("POST",), self._operator, self._resume),
                 "/v1/admin/device/": Route("remove", ("DELETE",), self._operator, self._remove),
                 "/healthz": Route("healthz", get, None, self._healthz),
                 "/metrics": Route("metrics", get, shown, _cached(self._metrics)),
@@ -159,10 +169,18 @@ class HubApp(HttpApp):
         return self._device(request)
 
     def _enrolling(self, request: HttpRequest) -> HttpResponse | None:
-        if not self._enrolment.matches(bearer(request.authorization)):
+        token = bearer(request.authorization)
+        # Credentials and codes are looked up in the log when everything else is right.
+        if not (token or "").startswith((SECRET, CODE)) and not self._enrolment.matches(token):
             return self._unauthorised(self._guard.failure, request)
         if request.body:
             return REFUSALS["malformed"]
+        seconds = self._guard.enrolment.wait(None)
+        return too_many(seconds) if seconds else None
+
+    def _with_secret(self, request: HttpRequest) -> HttpResponse | None:
+        if not (bearer(request.authorization) or "").startswith(SECRET):
+            return self._unauthorised(self._guard.failure, request)
         seconds = self._guard.enrolment.wait(None)
         return too_many(seconds) if seconds else None
 
@@ -187,7 +205,20 @@ class HubApp(HttpApp):
     # ------------------------------------------------------------------------------------------------ what they get
 
     async def _enrol(self, request: HttpRequest) -> HttpResponse:
-        return json_response(201, {"token": await self._hub.enrol(), "terms": self._terms})
+        token = bearer(request.authorization) or ""
+        try:
+            given = await self._hub.enrol(token if token.startswith((SECRET, CODE)) else None)
+        except NotAdmittedError as error:
+            if error.reason == "unauthorised":
+                return self._unauthorised(self._guard.failure, request)
+            return REFUSALS[error.reason]
+        return json_response(201, {"token": given, "terms": self._terms})
+
+    async def _code(self, request: HttpRequest) -> HttpResponse:
+        made = await self._hub.code(bearer(request.authorization) or "")
+        if made is None:
+            return self._unauthorised(self._guard.failure, request)
+        return json_response(201, {"code": made[0], "good_until": made[1]})
 
     async def _model(self, request: HttpRequest) -> HttpResponse:
         view = self._hub.view
@@ -197,7 +228,8 @@ class HubApp(HttpApp):
                 return REFUSALS["between-rounds"]
         tag = view.etag.encode()
         if view is not self._shown[0]:
-            headers = ((b"etag", tag), (b"fedrank-state", view.state.encode()), (b"cache-control", b"no-cache"))
+            state = b"done" if view.over else b"open"  # devices of a hub that is halted are to send nothing
+            headers = ((b"etag", tag), (b"fedrank-state", state), (b"cache-control", b"no-cache"))
             whole = HttpResponse(200, view.model, *headers, content_type=b"application/octet-stream")
             self._shown = (view, whole, HttpResponse(304, b"", *headers, content_type=None))
         if request.none_match is not None and names_tag(request.none_match, tag):
@@ -205,6 +237,14 @@ class HubApp(HttpApp):
         if request.method == "GET":
             self.counters.payload[self._down] += len(view.model)
         return self._shown[1]
+
+    async def _best(self, request: HttpRequest) -> HttpResponse:
+        best = self._hub.view.best
+        if best is None:
+            return REFUSALS["not-found"]
+        if request.method == "GET":
+            self.counters.payload[self._down] += len(best)
+        return HttpResponse(200, best, (b"cache-control", b"no-cache"), content_type=b"application/octet-stream")
 
     async def _report(self, request: HttpRequest) -> HttpResponse:
         round_, wrong = number_of(request.tail), self._check(request.body)
@@ -232,7 +272,13 @@ class HubApp(HttpApp):
     def _closed(self, number: int | None) -> HttpResponse:
         if number is not None:
             return json_response(200, {"round": number})
-        return REFUSALS[{"done": "done", "between": "between-rounds"}.get(self._hub.view.state, "no-reports")]
+        return REFUSALS[
+            {"done": "done", "halted": "done", "between": "between-rounds"}.get(self._hub.view.state, "no-reports")
+        ]
+
+    async def _resume(self, request: HttpRequest) -> HttpResponse:
+        number = await self._hub.resume()
+        return REFUSALS["not-halted"] if number is None else json_response(200, {"round": number})
 
     async def _remove(self, request: HttpRequest) -> HttpResponse:
         number = number_of(request.tail)
@@ -262,6 +308,7 @@ class HubApp(HttpApp):
 
     def _numbers(self) -> dict[str, Json]:
         """The hub's status, with the bytes of models handed out, which only the application counts."""
+        self._hub.look()  # for the next time
         status = self._hub.status()
         models = {**status["bytes"], "models": self.counters.payload[self._down]}
         return {**status, "bytes": models, "healthy": self._hub.healthy}

@@ -118,6 +118,14 @@ def _hub(status: dict[str, Json]) -> Iterator[Any]:
     ):
         if value is not None:
             yield GaugeMetricFamily(name, text, value=value)
+    for name, text, key in (
+        ("fedrank_credential_devices", "Devices that count against a credential's cap", "used"),
+        ("fedrank_credential_cap", "Devices that may enrol with a credential within its window", "devices"),
+    ):
+        family = GaugeMetricFamily(name, text, labels=("credential",))
+        for one in status.get("credentials", ()):
+            family.add_metric([one["name"]], one[key])
+        yield family
     yield CounterMetricFamily(
         "fedrank_rounds", "Rounds that moved the model", value=status.get("applied", status["round"])
     )
@@ -127,7 +135,26 @@ def _hub(status: dict[str, Json]) -> Iterator[Any]:
         value = status["epsilon"].get(unit)
         epsilon.add_metric([unit], math.inf if value is None else value)
     yield epsilon
+    if status.get("checks"):
+        yield from _checks(status)
     state = GaugeMetricFamily("fedrank_state", "1 for the state that the hub is in", labels=("state",))
-    for name in ("open", "between", "done"):
+    for name in ("open", "between", "done", "halted"):
         state.add_metric([name], float(status["state"] == name))
     yield state
+
+
+def _checks(status: dict[str, Json]) -> Iterator[Any]:
+    """What checks said, as metrics."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    checks = status["checks"]
+    for name, text, value in (
+        ("fedrank_alert", "1 while the hub is halted because its model sank", float(status["alert"] is not None)),
+        ("fedrank_checks", "Checks of the newest model against this best one", checks["checks"]),
+        ("fedrank_check_best", "Round of the best model so far", checks["best"]),
+        ("fedrank_check_mean", "How much better the newest was, on average over these checks", checks["mean"]),
+        ("fedrank_check_evidence", "Evidence that the newest is worse; beyond the next the hub halts", checks["money"]),
+        ("fedrank_check_halts_at", "Evidence at which the hub halts", checks["alarm_at"]),
+    ):
+        if value is not None:
+            yield GaugeMetricFamily(name, text, value=value)

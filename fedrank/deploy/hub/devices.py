@@ -40,6 +40,10 @@ class Devices:
             return None
         return number
 
+    def key(self, number: int) -> bytes:
+        """SHA-256 of the token of a device, with which it draws; empty if it is not enrolled."""
+        return self._tokens.get(number, b"")
+
     def add(self, digests: Iterable[bytes]) -> None:
         """Add new devices, which get the next numbers."""
         for digest in digests:

@@ -5,7 +5,7 @@ Rounds go through three states, each step one transaction of the log (:mod:`fedr
     OPEN     devices report about the model of this round; each counts once
     CLOSED   enough reports, or the deadline; no report is added any more. If more came than are used, those that are
              used have been drawn by lot
-    APPLIED  the reports updated the model; the next round is open
+    APPLIED  the reports updated the model; the next round is open, or the hub is halted because its model sank
 
 One thread writes. What arrives while it commits is committed together next (group commit), and no report is
 acknowledged before it has been committed. Before a round is APPLIED the new state is written to a checkpoint, so that
@@ -26,12 +26,15 @@ from typing import Any
 
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
+from fedrank.deploy.hub.checks.comparing import Comparing
+from fedrank.deploy.hub.credentials import CODE, Admissions, Credentials
 from fedrank.deploy.hub.devices import Devices, digest_of
+from fedrank.deploy.hub.draws import Drawn
 from fedrank.deploy.hub.inbox import Inbox, Job, Stopped, lost
 from fedrank.deploy.hub.learning import reward_of
-from fedrank.deploy.hub.model import Model, OwnModel, RelayedModel
+from fedrank.deploy.hub.model import Model, OwnModel, RelayedModel, learnt_from
 from fedrank.deploy.hub.outcome import Outcome, View
-from fedrank.deploy.hub.plan import planned
+from fedrank.deploy.hub.plan import Plan, planned
 from fedrank.deploy.hub.settings import MOST_REPORTS, HubSettings
 from fedrank.deploy.hub.store import CountedError, RoundRow, Store, StoreError
 from fedrank.deploy.hub.tally import Tally
@@ -40,6 +43,8 @@ from fedrank.deploy.oblivious.issuer import Issuer
 
 _log = logging.getLogger("fedrank.hub")
 
+#: Jobs that are done one by one, after the batch that they came with has been committed.
+_OPERATED = ("close", "ask", "collect", "look", "code", "resume")
 #: Seconds between tries while the log cannot be written.
 _TRY_AGAIN = 1.0
 
@@ -60,18 +65,23 @@ class Hub:
         self.settings, self.terms, self.store = settings, settings.terms(store.name), store
         self.healthy = True
         self.devices = Devices(store.devices(), store.last_device())
+        self.credentials = Credentials(store)
+        self._listed = self.credentials.as_json()
         self._protocol = settings.protocol()
         self._inbox = Inbox()
         self._thread: threading.Thread | None = None
         self._counted: dict[int, bytes] = {}  # of the open round: device → message that is in the log
+        self._checks = 0  # of them, those that are checks of the model
         self._previous: tuple[int, dict[int, bytes]] = (-1, {})  # the same of the round before it
         self._settled = asyncio.Event()  # the hub is not between two rounds
         self._opened = time.monotonic()
         self._told = -1  # the last round that updated the model
         self._lasted = 0.0  # seconds for which the round that is being applied was open
-        if settings.relay:
+        self._compares = Comparing(settings, store) if self.terms.checks else None
+        self._own = None if settings.relay else OwnModel(Path(folder) / "checkpoints", store, settings)
+        if self._own is None:
             self.relayed = RelayedModel(store, self.terms)
-        self.model: Model = self.relayed if settings.relay else OwnModel(Path(folder) / "checkpoints", store, settings)
+        self.model: Model = self.relayed if self._own is None else self._own
         self.issuer: Issuer | None = None
         if settings.tokens:
             self.issuer = Issuer(Path(folder) / TOKENS, self.terms.hub, settings.tokens)
@@ -91,6 +101,13 @@ class Hub:
         done = last.state == "applied"
         here = last.number + (done and own)
         self.model.restore(here)
+        if self._compares is not None and self._own is not None:
+            self._own.compare_with(self._compares.best)
+            if done and self._compares.halted:
+                before = self.store.round_before(here)
+                self._previous = (before, dict(self.store.reports(before)))
+                self._show(here, "halted")
+                return
         if done and own and not self._over(last.number):  # training had been over, and goes on
             self.store.open_round(here, self.model.digest())
             last, done = self.store.last_round() or last, False
@@ -104,7 +121,7 @@ class Hub:
         before = self.store.round_before(here)
         self._previous = (before, dict(self.store.reports(before)))
         if not (done and own):
-            self._counted = dict(self.store.reports(here))
+            self._recount(dict(self.store.reports(here)))
         if done:
             self._show(here, "done" if own else "between")
             return
@@ -123,9 +140,21 @@ class Hub:
     def _over(self, applied: int) -> bool:
         return 0 < self.settings.rounds <= applied + 1
 
+    def _recount(self, counted: dict[int, bytes]) -> None:
+        """Take these messages for those of the open round."""
+        self._counted, self._checks = counted, sum(map(self._is_check, counted.values()))
+
+    def _is_check(self, message: bytes) -> bool:
+        """Whether a message compares models, so that the model does not learn from it."""
+        return self.terms.check is not None and message[:1] == self.terms.check.head
+
     def _show(self, round_: int, state: str) -> None:
         tag = f'"{self.terms.hub[:8]}-{round_}-{self.model.digest().hex()[:8]}"'
-        self._turn_to(View(round_, state, self.model.question(), tag))
+        question, best = self.model.question(), None
+        if self._compares is not None and self._own is not None:
+            best = self._own.best()
+        self._drawn = Drawn(self.terms, question, best, self.store.last_device_before(round_))
+        self._turn_to(View(round_, state, question, tag, best))
 
     def _turn_to(self, view: View) -> None:
         self.view = view
@@ -139,7 +168,7 @@ class Hub:
     async def start(self) -> None:
         """Compile what rounds need, and start the writer thread."""
         self._inbox.loop = asyncio.get_running_loop()
-        if self.view.state != "done":
+        if not self.view.over:
             await self._inbox.loop.run_in_executor(None, self.model.warm, self.settings.cohort)
         self._turn_to(self.view)
         if self.issuer is not None:
@@ -160,19 +189,40 @@ class Hub:
         """The number of the device with this token; None if there is none."""
         return self.devices.find(token)
 
-    async def enrol(self) -> str:
+    async def enrol(self, ticket: str | None = None) -> str:
         """Enrol a new device and return its token, of which the hub keeps only the hash.
+
+        Args:
+            ticket: Secret of the credential, or the code, that it enrols with; None: it showed the hub's own token.
 
         Raises:
             StoreError: It cannot be written, or there are too many devices.
+            NotAdmittedError: The ticket is not good, or as many have enrolled with it as may.
         """
         if len(self.devices) >= self.settings.most_devices:
             raise StoreError(
                 f"{self.store.path}: has most_devices = {self.settings.most_devices} devices; no more enrol."
             )
         token = secrets.token_urlsafe(32)
-        await self._inbox.ask("enrol", data=digest_of(token))
+        shown = b"" if ticket is None else digest_of(ticket)
+        code = ticket is not None and ticket.startswith(CODE)
+        await self._inbox.ask("enrol", data=digest_of(token), ticket=shown, code=code)
         return token
+
+    async def code(self, secret: str) -> tuple[str, float] | None:
+        """A single-use code for a back end.
+
+        Args:
+            secret: Secret of its credential.
+
+        Returns:
+            The code, and until when it is good, in seconds since 1970; None if there is no such credential with codes.
+        """
+        return await self._inbox.ask("code", ticket=digest_of(secret))
+
+    def look(self) -> None:
+        """Have the writer read again what other processes may have written: the credentials."""
+        self._inbox.put("look")
 
     async def leave(self, device: int) -> bool:
         """Forget a device's token; False if there is none, StoreError if it cannot be written."""
@@ -226,19 +276,29 @@ class Hub:
         """Outcome of a report that needs no writing; None if it may count. Called by the loop, then by the writer."""
         view = self.view
         number, previous = self._previous
-        if round_ == view.round and view.state != "done":
+        if round_ == view.round and not view.over:
             before = self._counted.get(device)
             if before is not None:
                 return Outcome.ALREADY if before == reply else Outcome.CONFLICT
             if device in self._spent:
                 return Outcome.SPENT
+            if self._drawn.draws and not self._drawn.wants(device, self.devices.key(device), reply):
+                return Outcome.NOT_DUE
             return None if view.state == "open" else Outcome.BETWEEN
         # A device that missed our answer may ask about a round that is over by now: its report may be in the log.
         if round_ == number and previous.get(device) == reply:
             return Outcome.ALREADY
-        if view.state == "done":
+        if view.over:
             return Outcome.DONE
         return Outcome.EARLY if round_ > view.round else Outcome.STALE
+
+    async def resume(self) -> int | None:
+        """Go on after a halt, from the best model.
+
+        Returns:
+            The number of the round that is open now; None if the hub was not halted.
+        """
+        return await self._inbox.ask("resume")
 
     async def settled(self, seconds: float) -> View:
         """The view of the hub; between two rounds, waits up to ``seconds`` for the next one."""
@@ -250,7 +310,10 @@ class Hub:
         """Status for the page and the metrics; see :mod:`fedrank.deploy.hub.tally`."""
         view, gone = self.view, time.monotonic() - self._opened
         counted = list(self._counted) if view.state == "open" else []  # else the tally has them
-        return self.tally.status(view.round, view.state, len(self.devices), counted, gone)
+        checks = self._checks if view.state == "open" else 0
+        status = self.tally.status(view.round, view.state, len(self.devices), counted, gone, checks)
+        compared = {} if self._compares is None else self._compares.as_json()
+        return {**status, "credentials": self._listed, **compared}
 
     # ------------------------------------------------------------------------------------------------ the writer
 
@@ -278,7 +341,7 @@ class Hub:
         try:
             self._inbox.answer(self._commit(batch))
             for job in batch:
-                if job.kind in ("close", "ask", "collect"):
+                if job.kind in _OPERATED:
                     self._inbox.answer([(job, self._operate(job))])
         except Exception:
             self._inbox.answer([(job, lost(job)) for job in batch])  # those that have an answer keep it
@@ -309,32 +372,37 @@ class Hub:
 
     def _closes_after(self) -> float | None:
         """Seconds after its opening at which the round closes with the reports that are there; None: more must come."""
-        n, s = len(self._counted), self.settings
+        n, s = len(self._counted) - self._checks, self.settings
         if n >= s.cohort:
             return s.round_seconds
-        return s.deadline if s.deadline and n >= s.least else None
+        # Where devices are drawn, a round in which too few are is over at its deadline: the next draws others.
+        return s.deadline if s.deadline and (n >= s.least or self.terms.due < 1) else None
 
     def _commit(self, batch: list[Job]) -> list[tuple[Job, Any]]:
         """Write a batch in one transaction; returns the result of each job."""
         most = MOST_REPORTS if self.settings.round_seconds else self.settings.cohort
-        plan = planned(batch, self._judged, self.devices, most - len(self._counted))
+        admissions = Admissions(self.credentials)
         round_, first = self.view.round, self.devices.next
+        plan = Plan()
         try:
+            room = most - len(self._counted) + self._checks
+            plan = planned(batch, self._judged, self.devices, room, admissions.refused, self._is_check)
             if plan.new or plan.gone or plan.reports:
                 reports = [(round_, device, data) for device, data in plan.reports.items()]
-                self.store.write(list(enumerate(plan.new, first)), sorted(plan.gone), reports)
+                self.store.write(list(enumerate(plan.new, first)), sorted(plan.gone), reports, admissions.admitted)
                 self.healthy = True
         except StoreError as error:
             there = dict(self.store.reports(round_)) if isinstance(error, CountedError) else self._counted
             if there != self._counted:  # somebody else wrote into the log: it is what counts
-                self._counted = there
+                self._recount(there)
                 return self._commit(batch)
             self._trouble(error)
-            return [(job, lost(job)) for job, _ in plan.answers]
+            return [(job, lost(job)) for job in batch if job.kind not in _OPERATED]
         self.devices.add(plan.new)
         for number in plan.gone:
             self.devices.remove(number)
         self._counted.update(plan.reports)
+        self._checks += sum(map(self._is_check, plan.reports.values()))
         return plan.answers
 
     def _operate(self, job: Job) -> Any:
@@ -342,6 +410,14 @@ class Hub:
         try:
             if job.kind == "ask":
                 return self._take(job)
+            if job.kind == "resume":
+                return self._resume()
+            if job.kind == "look":
+                self._listed = self.credentials.as_json()
+                return None
+            if job.kind == "code":
+                owner = self.credentials.of_secret(job.ticket)
+                return self.credentials.code(owner) if owner is not None and owner.code_minutes else None
             if job.kind == "collect":
                 row = self.store.round(job.round)
                 done = row is not None and row.state == "applied"
@@ -375,30 +451,55 @@ class Hub:
         number, self._lasted = self.view.round, max(1e-9, time.monotonic() - self._opened)
         self._show_state("between")
         # By lot, and not before all have come: nobody gains by being early, and nobody can know who will be used.
-        more = max(0, len(self._counted) - self.settings.cohort)
-        unused = secrets.SystemRandom().sample(sorted(self._counted), more)
-        self._persist(lambda: self.store.close_round(number, self._lasted, unused))
+        learnt = sorted(device for device, message in self._counted.items() if not self._is_check(message))
+        more = max(0, len(learnt) - self.settings.cohort)
+        unused = secrets.SystemRandom().sample(learnt, more)
+        self._persist(lambda: self.store.close_round(number, self._lasted, unused, self._checks))
         self._persist(self._apply)
 
     def _apply(self) -> None:
         """Apply the closed round (CLOSED → APPLIED); may be repeated after a failure at any step."""
         number, relay = self.view.round, self.settings.relay
-        messages = [message for _, message in self.store.reports(number)]
+        reports = self.store.reports(number)
+        messages = [message for _, message in learnt_from(reports, self.terms.check)]
         reward, last = reward_of(self._protocol, messages), relay or self._over(number)
+        found = None
+        if self._compares is not None:
+            found = self._compares.judge(number, [message for _, message in reports if self._is_check(message)])
+        sinks = found is not None and found.sinks
         if self._told != number:  # once: the second time, it is the log that could not be written
-            self.model.tell(number, messages)
+            if found is not None and found.promoted and self._own is not None:
+                self._own.compare_with(number)
+            if sinks and self._own is not None:
+                self._own.return_to_best(number + 1)
+            else:
+                self.model.tell(number, messages)
             self._told = number
         if self.issuer is not None:
             self.issuer.prepare(number + 1)  # before anybody can see the next round
-        self.store.apply_round(number, *reward, next_model=None if last else self.model.digest())
+        judged = None if found is None or self._compares is None else (found, self._compares.state)
+        self.store.apply_round(number, *reward, next_model=None if last else self.model.digest(), judged=judged)
         self.healthy = True  # before anybody can see the next round
         row = RoundRow(number, "applied", 0.0, None, self._lasted, None, len(messages), *reward)
         self.tally.applied(row, self.store.reporters(number))
         self._lasted = 0.0
+        if sinks and self._compares is not None:
+            self._compares.halt(number + 1)
         if relay:
             self._show_state("between")
         else:
-            self._begin(number + 1, "done" if last else "open")
+            self._begin(number + 1, "halted" if sinks else "done" if last else "open")
+
+    def _resume(self) -> int | None:
+        """Open the round that was not opened when the hub halted."""
+        if self.view.state != "halted" or self._compares is None:
+            return None
+        number = self.view.round
+        state = self._compares.resumed()
+        self.store.resume(state, number, self.model.digest())
+        self._compares.resume()
+        self._begin(number, "open")
+        return number
 
     def _begin(self, number: int, state: str) -> None:
         """Show the next round, ``"open"`` or ``"done"``."""
@@ -406,7 +507,9 @@ class Hub:
             same = self.issuer.epoch_of(number) == self.issuer.epoch_of(self.view.round)
             self._spent = self._spent | self._counted.keys() if same else set()
             self._forget(number)
-        self._previous, self._counted = (self.view.round, self._counted), {}
+        if number != self.view.round:
+            self._previous = (self.view.round, self._counted)
+        self._recount({})
         self._opened = time.monotonic()
         self._show(number, state)
 
@@ -420,7 +523,7 @@ class Hub:
 
     def _show_state(self, state: str) -> None:
         view = self.view
-        self._turn_to(View(view.round, state, view.model, view.etag))
+        self._turn_to(View(view.round, state, view.model, view.etag, view.best))
 
     def _persist(self, step: Callable[[], None]) -> None:
         """Repeat a step until it can be written; meanwhile all jobs are answered that nothing can be written."""

@@ -22,12 +22,15 @@ class Job:
     """One job for the writer, with the future of its result.
 
     Attributes:
-        kind: ``"report"``, ``"enrol"``, ``"leave"``, or for an operator or coordinator ``"close"``, ``"ask"``,
-            ``"collect"``.
+        kind: ``"report"``, ``"enrol"``, ``"leave"``, ``"code"`` for a back end, or for an operator or coordinator
+            ``"close"``, ``"ask"``, ``"collect"``, ``"look"``.
         waits: Future of the result.
         round: Number of the round that it is about.
         device: Number of the device that asks.
         data: The report, the digest of a token, or the question.
+        ticket: Of a device that enrols, SHA-256 of its credential's secret or its code; empty: the hub's own token.
+        code: The ticket is a code.
+        identity: Of a device that enrols, the hash of its attested identity; empty: it has none.
     """
 
     kind: str
@@ -35,6 +38,9 @@ class Job:
     round: int = 0
     device: int = 0
     data: bytes = b""
+    ticket: bytes = b""
+    code: bool = False
+    identity: bytes = b""
 
 
 def lost(job: Job) -> Any:
@@ -55,11 +61,16 @@ class Inbox:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self.loop: asyncio.AbstractEventLoop | None = None
 
-    async def ask(self, kind: str, round_: int = 0, device: int = 0, data: bytes = b"") -> PyTree:
-        """Put a job into the queue and wait for its result."""
+    async def ask(self, kind: str, round_: int = 0, device: int = 0, data: bytes = b"", **more: Any) -> PyTree:
+        """Put a job into the queue and wait for its result; ``more`` are further attributes of :class:`Job`."""
         future = asyncio.get_running_loop().create_future()
-        self._jobs.put(Job(kind, future, round_, device, data))
+        self._jobs.put(Job(kind, future, round_, device, data, **more))
         return await future
+
+    def put(self, kind: str) -> None:
+        """Put a job into the queue whose result nobody waits for."""
+        if self.loop is not None:
+            self._jobs.put(Job(kind, self.loop.create_future()))
 
     def stop(self) -> None:
         """Tell the writer to stop after the jobs that are in the queue."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -84,6 +84,10 @@ class Learning:
         """
         return self._told(state, messages, _room(len(messages)))
 
+    def returned(self, state: PyTree, number: int) -> PyTree:
+        """An earlier state, optimiser and all, as the one before round ``number``."""
+        return state._replace(round=jnp.asarray(number, state.round.dtype))
+
     def warm(self, state: PyTree, reports: int) -> None:
         """Compile the update for ``reports`` messages, before the first round needs it."""
         self._told(state, [], _room(reports))
@@ -135,6 +139,7 @@ def rebuild(
     *,
     without: frozenset[int] = frozenset(),
     check: Callable[[int, Any], None] | None = None,
+    returns: Mapping[int, int] | None = None,
 ) -> Any:
     """Rebuild the model from a log.
 
@@ -147,6 +152,8 @@ def rebuild(
         rounds: Of each round its number, and device and message of each report, by device.
         without: Numbers of devices that are left out.
         check: Called with each round's number and the state before it.
+        returns: Rounds before which the model went back to that before an earlier round, one of those given; the state
+            after the last of the rounds goes back as well.
 
     Returns:
         The state after the last round.
@@ -154,11 +161,20 @@ def rebuild(
     Raises:
         RunError: The rounds do not follow each other.
     """
+    back, kept, following = dict(returns or {}), {}, None
+    wanted = set(back.values())
     for number, reports in rounds:
+        if number in back:
+            state = learning.returned(kept[back[number]], number)
+        if number in wanted:
+            kept[number] = state
+        following = number + 1
         if check is not None:
             check(number, state)
         at = int(np.asarray(state.round)) if hasattr(state, "round") else number
         if at != number:
             raise RunError(f"the log goes on with round {number} where round {at} should be; rounds are missing.")
         state = learning.tell(state, [message for device, message in reports if device not in without])
+    if following in back:
+        state = learning.returned(kept[back[following]], following)
     return state

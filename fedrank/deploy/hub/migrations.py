@@ -36,5 +36,51 @@ CREATE TABLE report (
 ) STRICT, WITHOUT ROWID
 """
 
+_2_CREDENTIALS_CHECKS = """
+ALTER TABLE round ADD COLUMN devices INTEGER;
+CREATE TABLE credential (
+    number  INTEGER PRIMARY KEY AUTOINCREMENT,
+    name    TEXT NOT NULL UNIQUE,
+    secret  BLOB NOT NULL UNIQUE,               -- SHA-256
+    devices INTEGER NOT NULL,                   -- most that may enrol with it within its window
+    days    INTEGER NOT NULL,                   -- its window; 0: of all time
+    code_minutes INTEGER NOT NULL,              -- how long its codes are good; 0: it has none
+    made    INTEGER NOT NULL,                   -- day, days since 1970
+    revoked INTEGER                             -- day
+) STRICT;
+CREATE TABLE code (                             -- single use: deleted when a device enrols with it
+    secret  BLOB PRIMARY KEY,                   -- SHA-256
+    credential INTEGER NOT NULL REFERENCES credential(number),
+    good_until REAL NOT NULL                    -- seconds since 1970
+) STRICT, WITHOUT ROWID;
+CREATE TABLE admission (                        -- devices that enrolled, those that have left included
+    name    BLOB NOT NULL,                      -- of a credential, or hash of an attested identity
+    day     INTEGER NOT NULL,
+    devices INTEGER NOT NULL,
+    PRIMARY KEY (name, day)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE member (                           -- the credential of each enrolled device that had one
+    device  INTEGER PRIMARY KEY,
+    credential INTEGER NOT NULL REFERENCES credential(number)
+) STRICT;
+CREATE TABLE judgement (                        -- what the checks of an applied round said
+    round   INTEGER PRIMARY KEY REFERENCES round(number),
+    best    INTEGER NOT NULL,                   -- round of the model that the newest was compared with
+    checks  INTEGER NOT NULL,
+    mean    REAL NOT NULL,                      -- how much better the newest was, -1 to 1
+    error   REAL,                               -- its standard error
+    promoted INTEGER NOT NULL                   -- 1: the newest is the best from then on
+) STRICT;
+CREATE TABLE watch (                            -- one row: the sequential tests after the last applied round
+    state   TEXT NOT NULL
+) STRICT;
+CREATE TABLE halt (
+    round   INTEGER PRIMARY KEY,                -- the round that was not opened
+    best    INTEGER NOT NULL,                   -- it goes on from the model of this round
+    halted  REAL NOT NULL,                      -- seconds since 1970
+    resumed REAL
+) STRICT
+"""
+
 #: The steps in their order. The version of a log, in ``PRAGMA user_version``, is the number of steps it has seen.
-STEPS: tuple[str, ...] = (_1_DEVICES_ROUNDS_REPORTS,)
+STEPS: tuple[str, ...] = (_1_DEVICES_ROUNDS_REPORTS, _2_CREDENTIALS_CHECKS)

@@ -6,8 +6,11 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
+
+from fedrank.core.messages import Layout
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.hub.learning import learning_of, rebuild
 from fedrank.deploy.hub.settings import HubSettings, fingerprint
@@ -62,16 +65,47 @@ class OwnModel:
         self._store, self._learning = store, learning_of(settings.protocol())
         self._checkpoints = Checkpoints(folder, fingerprint(settings, store.name))
         self._checkpoints.sweep()
-        self._state = self._learning.init()
+        self._bests = Checkpoints(folder / "best", fingerprint(settings, store.name))
+        self._bests.sweep()
+        self._state, self._best = self._learning.init(), None
+        self._check = settings.terms(store.name).check
 
     def restore(self, number: int) -> None:
         """Restore the model before a round from the newest checkpoint up to there, and the log from there on."""
+        self._state = self._before(self._checkpoints, number)
+
+    def _before(self, checkpoints: Checkpoints, number: int) -> Any:
+        """The state before a round."""
         # A state beyond the log's round belongs to a round that was not marked as applied: it is made again.
-        start, state = next(self._checkpoints.states(self._state, number), (0, self._learning.init()))
-        todo = [(n, self._store.reports(n)) for n in range(start, number)]
+        start, state = next(checkpoints.states(self._state, number), (0, self._learning.init()))
+        returns = {halt.round: halt.best for halt in self._store.halts() if start < halt.round <= number}
+        if any(best < start for best in returns.values()):
+            start, state = 0, self._learning.init()
+            returns = {halt.round: halt.best for halt in self._store.halts() if halt.round <= number}
+        todo = [(n, learnt_from(self._store.reports(n), self._check)) for n in range(start, number)]
         if todo:
             _log.warning("no checkpoint of round %d; the model is made again from round %d of the log", number, start)
-        self._state = rebuild(self._learning, state, todo)
+        return rebuild(self._learning, state, todo, returns=returns)
+
+    def compare_with(self, number: int) -> None:
+        """Take the model before a round for the best one; it is kept apart, however old it gets."""
+        if self._best is not None and self._best[0] == number:
+            return
+        current = int(np.asarray(self._state.round)) == number
+        state = self._state if current else self._before(self._bests, number)
+        self._bests.save(number, state)
+        self._best = (number, state)
+
+    def best(self) -> bytes | None:
+        """The request of the best model, as it was handed out; None where there is none."""
+        return None if self._best is None else self._learning.request(self._best[1])
+
+    def return_to_best(self, number: int) -> None:
+        """Make the best model, with its optimiser, the one before a round; errors as :meth:`tell`."""
+        assert self._best is not None
+        state = self._learning.returned(self._best[1], number)
+        self._checkpoints.save(number, state)
+        self._state = state
 
     def question(self) -> bytes:
         """The protocol's request, as bytes."""
@@ -138,3 +172,13 @@ class RelayedModel:
 def digest_of_question(question: bytes) -> bytes:
     """SHA-256 of the weights in a request: what follows its header and its round."""
     return hashlib.sha256(question[5:]).digest()
+
+
+def learnt_from(messages: Sequence[tuple[int, bytes]], check: Layout[Any] | None) -> list[tuple[int, bytes]]:
+    """The messages of a round that the model learns from, with their devices: all but the checks.
+
+    Args:
+        messages: Device and message of each.
+        check: Layout of a check; None: there are none.
+    """
+    return [(device, one) for device, one in messages if check is None or one[:1] != check.head]

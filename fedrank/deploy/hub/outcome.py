@@ -17,6 +17,7 @@ class Outcome(enum.Enum):
     EARLY = "early-round"
     BETWEEN = "between-rounds"
     DONE = "done"
+    NOT_DUE = "not-due"
     UNAVAILABLE = "unavailable"
 
 
@@ -26,12 +27,19 @@ class View:
 
     Attributes:
         round: Number of the open round, or of the next one.
-        state: ``"open"``, ``"between"`` or ``"done"``.
+        state: ``"open"``, ``"between"``, ``"done"`` or, because the model sank, ``"halted"``.
         model: The round's request as bytes.
         etag: Its HTTP entity tag, with quotes.
+        best: The request of the best model so far, with which devices compare; None: they do not.
     """
 
     round: int
     state: str
     model: bytes
     etag: str
+    best: bytes | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether reports are not wanted, whatever they say."""
+        return self.state in ("done", "halted")

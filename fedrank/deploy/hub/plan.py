@@ -6,6 +6,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedrank.deploy.hub.credentials import NotAdmittedError
 from fedrank.deploy.hub.inbox import Job
 from fedrank.deploy.hub.outcome import Outcome
 
@@ -28,7 +29,12 @@ class Plan:
 
 
 def planned(
-    batch: list[Job], judged: Callable[[int, int, bytes], Outcome | None], devices: Container[int], room: int
+    batch: list[Job],
+    judged: Callable[[int, int, bytes], Outcome | None],
+    devices: Container[int],
+    room: int,
+    refused: Callable[[Job], str] = lambda _: "",
+    free: Callable[[bytes], bool] = lambda _: False,
 ) -> Plan:
     """The plan for a batch; jobs of operators and coordinators are left out.
 
@@ -37,22 +43,29 @@ def planned(
         judged: Outcome of a report (round, device, message) that needs no writing; None for one that may count.
         devices: Numbers of the enrolled devices.
         room: Number of reports that the open round still takes.
+        free: Whether a report takes no room.
+        refused: Reason why the device of a job may not enrol; empty if it may.
     """
     plan = Plan()
+    taken = 0
     for job in batch:
         answer: Any
         if job.kind == "report":
             answer = judged(job.round, job.device, job.data)
             if answer is None and job.device in plan.reports:  # the same device twice in one batch
                 answer = Outcome.ALREADY if plan.reports[job.device] == job.data else Outcome.CONFLICT
-            elif answer is None and len(plan.reports) >= room:
+            elif answer is None and taken >= room:
                 answer = Outcome.BETWEEN  # the round is full; it closes after this batch
             elif answer is None:
                 plan.reports[job.device] = job.data
+                taken += not free(job.data)
                 answer = Outcome.ACCEPTED
         elif job.kind == "enrol":
-            plan.new.append(job.data)
-            answer = True
+            if reason := refused(job):
+                answer = NotAdmittedError(reason)
+            else:
+                plan.new.append(job.data)
+                answer = True
         elif job.kind == "leave":
             answer = job.device in devices and job.device not in plan.gone
             plan.gone |= {job.device} if answer else set()

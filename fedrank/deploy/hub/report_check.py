@@ -8,6 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 from fedrank.core.messages import WIRE_VERSION, Layout
+from fedrank.deploy.terms import Terms
+
+
+def terms_check(terms: Terms) -> Callable[[bytes], str | None]:
+    """The check of the messages that devices may send under some terms, as of :func:`report_check`."""
+    reply = report_check(terms.reply)
+    if terms.check is None:
+        return reply
+    head, other = terms.check.head, report_check(terms.check)
+    return lambda message: other(message) if message[:1] == head else reply(message)
 
 
 def report_check(layout: Layout[Any]) -> Callable[[bytes], str | None]:

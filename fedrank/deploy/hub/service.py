@@ -61,7 +61,7 @@ def hub_app(home: HubFolder, *, public: bool = True) -> tuple[Hub, HubApp]:
             hub,
             guard,
             Counters(hub.status),
-            enrolment=enrolment,
+            enrolment=enrolment if settings.open_enrolment else None,
             admin=admin,
             status="public" if public else "admin",
             on_start=hub.start,

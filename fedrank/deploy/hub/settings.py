@@ -12,6 +12,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json
+from fedrank.deploy.hub.checks.alarm import check_command
 from fedrank.deploy.terms import AGREED, Agreement, Terms
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import from_dict, read_toml
@@ -59,6 +60,16 @@ class HubSettings(Agreement):
     least: int = setting(2, "Fewest reports that a deadline may close a round with; never more than the cohort.")
     rounds: int = setting(0, "Rounds until training is over; 0: it never is.")
     delta: float = setting(DELTA, "δ of the tighter bound for a user over all rounds, as shown on the status page.")
+    check_margin: float = setting(
+        0.05, "How much worse than the best model the newest may be before it counts, from 0 to 1 in what checks tell."
+    )
+    check_alarm: float = setting(
+        0.05, "Chance that a hub whose model never is that much worse halts all the same, ever in its life."
+    )
+    alert_command: str = setting(
+        "", "Command that gets an alert as JSON on its standard input when the hub halts; run without a shell."
+    )
+    alert_url: str = setting("", "URL that gets the same by POST.")
     status: Literal["auto", "public", "admin"] = setting(
         "auto",
         "Who may see /status and /metrics; auto: everybody if the hub listens on this machine only "
@@ -66,6 +77,9 @@ class HubSettings(Agreement):
     )
     reports_per_minute: float = setting(600.0, "Requests of one device a minute.")
     most_devices: int = setting(1_000_000, "Most devices that may be enrolled; each takes about 250 bytes of memory.")
+    open_enrolment: bool = setting(
+        True, "Devices may enrol with the token in enrolment.token; if not, with credentials and their codes only."
+    )
     enrolments_per_minute: float = setting(6000.0, "Devices that may enrol in a minute, all together.")
 
     def __post_init__(self):
@@ -84,6 +98,16 @@ class HubSettings(Agreement):
         ):
             if not low <= value <= high:
                 raise ConfigError(f"{name} must be in {low}..{high}, got {value}.")
+        for name, share, most in (("check_margin", self.check_margin, 1.0), ("check_alarm", self.check_alarm, 0.5)):
+            if not (0 <= share <= most and (share > 0 or name == "check_margin")):
+                raise ConfigError(f"{name} must be between 0 and {most:g}, got {share}.")
+        check_command(self.alert_command)
+        if self.alert_url and not self.alert_url.startswith(("https://", "http://")):
+            raise ConfigError(f"alert_url must begin with https:// or http://, got {self.alert_url!r}.")
+        if self.checks and self.relay:
+            raise ConfigError("a hub that relays does not learn and has no best model; leave checks 0.")
+        if self.due < 1 and not self.deadline:
+            raise ConfigError("due below 1 needs a deadline: a round in which nobody is due must end.")
         if self.deadline and self.round_seconds > self.deadline:
             raise ConfigError(
                 f"round_seconds = {self.round_seconds:g} is longer than the deadline of a round, {self.deadline:g}."

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from fedrank.core.errors import RunError
 from fedrank.deploy.database import VersionError, open_database, transaction
+from fedrank.deploy.hub.checks.watch import Judgement
 from fedrank.deploy.hub.migrations import STEPS
 
 _COLUMNS = "number, state, opened, closed, seconds, model, reports, reward, error"
@@ -44,6 +45,38 @@ class RoundRow:
     reports: int | None
     reward: float | None
     error: float | None
+
+
+@dataclass(frozen=True)
+class Halt:
+    """A halt: the model sank, and the best one is served.
+
+    Attributes:
+        round: The round that was not opened.
+        best: Round of the model that it goes on from.
+        halted: When, in seconds since 1970.
+        resumed: When an operator resumed it; None: not yet.
+    """
+
+    round: int
+    best: int
+    halted: float
+    resumed: float | None
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """What the log keeps of one device's admission, beside the device.
+
+    Attributes:
+        credential: Number of its credential; None where the hub's own token enrolled it.
+        keys: What it counts under.
+        code: SHA-256 of the code that it used up; None without one.
+    """
+
+    credential: int | None = None
+    keys: tuple[bytes, ...] = ()
+    code: bytes | None = None
 
 
 class Store:
@@ -92,17 +125,21 @@ class Store:
 
     def devices(self) -> list[tuple[int, bytes]]:
         """Number and SHA-256 of the token of every enrolled device."""
-        return self._all("SELECT number, token FROM device")
+        return self.query("SELECT number, token FROM device")
 
     def last_device(self) -> int:
         """The highest number that any device was given; 0 before the first."""
-        rows = self._all("SELECT seq FROM sqlite_sequence WHERE name = 'device'")
+        rows = self.query("SELECT seq FROM sqlite_sequence WHERE name = 'device'")
         return rows[0][0] if rows else 0
 
     # --------------------------------------------------------------------------------------------- what changes state
 
     def write(
-        self, devices: Sequence[tuple[int, bytes]], gone: Sequence[int], reports: Iterable[tuple[int, int, bytes]]
+        self,
+        devices: Sequence[tuple[int, bytes]],
+        gone: Sequence[int],
+        reports: Iterable[tuple[int, int, bytes]],
+        admitted: Sequence[Admitted] = (),
     ) -> None:
         """Write new devices, devices that leave, and reports in one transaction (group commit).
 
@@ -110,29 +147,47 @@ class Store:
             devices: Number and token's SHA-256 of new devices.
             gone: Numbers of devices whose tokens are forgotten.
             reports: Round, device, message; none of them is in the log yet.
+            admitted: What is kept of the admission of each new device; nothing for those beyond its end.
         """
         day = int(time.time() // 86400)
-        with self._transaction():
+        with self.transaction():
             if devices:
                 self._db.executemany("INSERT INTO device VALUES (?, ?, ?)", [(n, token, day) for n, token in devices])
             if gone:
                 self._db.executemany("DELETE FROM device WHERE number = ?", [(n,) for n in gone])
+                self._db.executemany("DELETE FROM member WHERE device = ?", [(n,) for n in gone])
+            for (number, _), one in zip(devices, admitted, strict=False):
+                self._admit(number, one, day)
             self._db.executemany("INSERT INTO report VALUES (?, ?, ?)", reports)
 
-    def close_round(self, round_: int, seconds: float, unused: Sequence[int] = ()) -> None:
+    def _admit(self, device: int, one: Admitted, day: int) -> None:
+        """Count a new device under what admitted it, and use up its code."""
+        for key in one.keys:
+            self._db.execute(
+                "INSERT INTO admission VALUES (?, ?, 1) ON CONFLICT (name, day) "
+                "DO UPDATE SET devices = admission.devices + 1",
+                (key, day),
+            )
+        if one.credential is not None:
+            self._db.execute("INSERT INTO member VALUES (?, ?)", (device, one.credential))
+        if one.code is not None:
+            self._db.execute("DELETE FROM code WHERE secret = ?", (one.code,))
+
+    def close_round(self, round_: int, seconds: float, unused: Sequence[int] = (), checks: int = 0) -> None:
         """Close an open round (OPEN → CLOSED), unless that was done before: no report is added to it any more.
 
         Args:
             round_: Number of the round.
             seconds: Seconds for which it was open.
             unused: Numbers of devices whose messages are not used. They are deleted; that the device sent one stays.
+            checks: Number of its messages that are checks of the model, from which it does not learn.
         """
-        with self._transaction():
+        with self.transaction():
             closed = self._db.execute(
                 "UPDATE round SET state = 'closed', closed = :now, seconds = :seconds, "
                 "reports = (SELECT count(*) FROM report WHERE round = :round) - :unused "
                 "WHERE number = :round AND state = 'open'",
-                {"now": time.time(), "seconds": seconds, "round": round_, "unused": len(unused)},
+                {"now": time.time(), "seconds": seconds, "round": round_, "unused": len(unused) + checks},
             )
             if closed.rowcount:
                 self._db.executemany(
@@ -140,7 +195,15 @@ class Store:
                     [(round_, device) for device in unused],
                 )
 
-    def apply_round(self, round_: int, reward: float | None, error: float | None, *, next_model: bytes | None) -> None:
+    def apply_round(
+        self,
+        round_: int,
+        reward: float | None,
+        error: float | None,
+        *,
+        next_model: bytes | None,
+        judged: tuple[Judgement, str] | None = None,
+    ) -> None:
         """Mark a closed round as applied (CLOSED → APPLIED) and open the next one, unless that was done before.
 
         Args:
@@ -148,14 +211,46 @@ class Store:
             reward: Mean reward of its reports; None where it cannot be estimated.
             error: Its standard error.
             next_model: SHA-256 of the weights that the next round asks about; None: no further round is opened.
+            judged: What its checks said, and the state of the tests after it. Where the model sinks, the next round is
+                not opened.
         """
-        with self._transaction():
+        with self.transaction():
             done = self._db.execute(
                 "UPDATE round SET state = 'applied', reward = ?, error = ? WHERE number = ? AND state = 'closed'",
                 (reward, error, round_),
             )
-            if done.rowcount and next_model is not None:
+            if not done.rowcount:
+                return
+            if judged is not None:
+                self._judge(*judged)
+            if next_model is not None and not (judged is not None and judged[0].sinks):
                 _open_round(self._db, round_ + 1, next_model)
+
+    def _judge(self, found: Judgement, state: str) -> None:
+        """Write what the checks of a round said."""
+        self._db.execute(
+            "INSERT INTO judgement VALUES (?, ?, ?, ?, ?, ?)",
+            (found.round, found.best, found.checks, found.mean, found.error, int(found.promoted)),
+        )
+        self._db.execute("DELETE FROM watch")
+        self._db.execute("INSERT INTO watch VALUES (?)", (state,))
+        if found.sinks:
+            row = (found.round + 1, found.best, time.time())
+            self._db.execute("INSERT INTO halt (round, best, halted) VALUES (?, ?, ?)", row)
+
+    def resume(self, state: str, number: int, model: bytes) -> None:
+        """End a halt and open the round that was not opened.
+
+        Args:
+            state: State of the tests, which begin anew.
+            number: Number of the round.
+            model: SHA-256 of its weights.
+        """
+        with self.transaction():
+            self._db.execute("UPDATE halt SET resumed = ? WHERE round = ?", (time.time(), number))
+            self._db.execute("DELETE FROM watch")
+            self._db.execute("INSERT INTO watch VALUES (?)", (state,))
+            _open_round(self._db, number, model)
 
     def open_round(self, number: int, model: bytes, question: bytes | None = None) -> None:
         """Open a round when none is open: training continues after its end, or a coordinator asks.
@@ -165,74 +260,95 @@ class Store:
             model: SHA-256 of the weights that devices are asked about.
             question: The coordinator's request as it is handed out.
         """
-        with self._transaction():
+        with self.transaction():
             _open_round(self._db, number, model, question)
 
     def set_model(self, number: int, model: bytes) -> None:
         """Write the SHA-256 of the first round's weights, which are not known when the log is made."""
-        with self._transaction():
+        with self.transaction():
             self._db.execute("UPDATE round SET model = ? WHERE number = ? AND model IS NULL", (model, number))
 
     def probe(self) -> None:
         """Write without changing anything, to find out whether the log can be written again."""
-        with self._transaction():
+        with self.transaction():
             self._db.execute("UPDATE hub SET name = name")
 
     # -------------------------------------------------------------------------------------------------------- reading
 
     def last_round(self) -> RoundRow | None:
         """The newest round; None before the first."""
-        rows = self._all(f"SELECT {_COLUMNS} FROM round ORDER BY number DESC LIMIT 1")
+        rows = self.query(f"SELECT {_COLUMNS} FROM round ORDER BY number DESC LIMIT 1")
         return RoundRow(*rows[0]) if rows else None
 
     def round(self, number: int) -> RoundRow | None:
         """The row of a round; None if it was never opened."""
-        rows = self._all(f"SELECT {_COLUMNS} FROM round WHERE number = ?", (number,))
+        rows = self.query(f"SELECT {_COLUMNS} FROM round WHERE number = ?", (number,))
         return RoundRow(*rows[0]) if rows else None
 
     def question(self, number: int) -> bytes | None:
         """The coordinator's question of a round; None where there is none."""
-        rows = self._all("SELECT question FROM round WHERE number = ?", (number,))
+        rows = self.query("SELECT question FROM round WHERE number = ?", (number,))
         return rows[0][0] if rows else None
 
     def round_before(self, number: int) -> int:
         """The last round below this number; −1 if there is none."""
-        return self._all("SELECT coalesce(max(number), -1) FROM round WHERE number < ?", (number,))[0][0]
+        return self.query("SELECT coalesce(max(number), -1) FROM round WHERE number < ?", (number,))[0][0]
 
     def rounds(self) -> list[RoundRow]:
         """The rows of all rounds, by number."""
-        return [RoundRow(*row) for row in self._all(f"SELECT {_COLUMNS} FROM round ORDER BY number")]
+        return [RoundRow(*row) for row in self.query(f"SELECT {_COLUMNS} FROM round ORDER BY number")]
 
     def reports(self, round_: int) -> list[tuple[int, bytes]]:
         """Device and message of each report of a round that is used, by device: the order in which they are applied."""
         used = "round = ? AND message != x''"
-        return self._all(f"SELECT device, message FROM report WHERE {used} ORDER BY device", (round_,))
+        return self.query(f"SELECT device, message FROM report WHERE {used} ORDER BY device", (round_,))
 
     def reporters(self, round_: int) -> list[int]:
         """Numbers of the devices that reported in a round, whether their messages are used or not."""
-        return [device for (device,) in self._all("SELECT device FROM report WHERE round = ?", (round_,))]
+        return [device for (device,) in self.query("SELECT device FROM report WHERE round = ?", (round_,))]
 
     def reports_of_devices(self) -> dict[int, int]:
         """Number of reports of each device in rounds that were applied, used or not."""
         applied = "SELECT number FROM round WHERE state = 'applied'"
-        return dict(self._all(f"SELECT device, count(*) FROM report WHERE round IN ({applied}) GROUP BY device"))
+        return dict(self.query(f"SELECT device, count(*) FROM report WHERE round IN ({applied}) GROUP BY device"))
+
+    def watch(self) -> str | None:
+        """The state of the sequential tests after the last applied round; None before the first checks."""
+        rows = self.query("SELECT state FROM watch")
+        return rows[0][0] if rows else None
+
+    def judgements(self) -> list[Judgement]:
+        """What the checks of each round said, by round."""
+        columns = "round, best, checks, mean, error, promoted"
+        rows = self.query(f"SELECT {columns} FROM judgement ORDER BY round")
+        return [Judgement(*row[:5], promoted=bool(row[5])) for row in rows]
+
+    def halts(self) -> list[Halt]:
+        """The halts, by round."""
+        return [Halt(*row) for row in self.query("SELECT round, best, halted, resumed FROM halt ORDER BY round")]
+
+    def last_device_before(self, round_: int) -> int:
+        """The highest number of a device when a round was opened; 0 where that is not known."""
+        rows = self.query("SELECT devices FROM round WHERE number = ?", (round_,))
+        return (rows[0][0] or 0) if rows else 0
 
     def close(self) -> None:
         """Close the file; the store cannot be used afterwards."""
         self._db.close()
 
-    def _all(self, query: str, values: tuple = ()) -> list[tuple]:
+    def query(self, query: str, values: tuple = ()) -> list[tuple]:
+        """All rows of a query."""
         try:
             return self._db.execute(query, values).fetchall()
         except sqlite3.Error as error:
             raise StoreError(f"{self.path}: cannot be read ({error}).") from error
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[sqlite3.Connection]:
         """Commit what the block writes, or undo it and raise :class:`StoreError`."""
         try:
             with transaction(self._db):
-                yield
+                yield self._db
         except sqlite3.IntegrityError as error:
             raise CountedError(f"{self.path}: holds a report already that is to be added ({error}).") from error
         except sqlite3.Error as error:
@@ -241,7 +357,8 @@ class Store:
 
 def _open_round(db: sqlite3.Connection, number: int, model: bytes | None = None, question: bytes | None = None) -> None:
     db.execute(
-        "INSERT INTO round (number, state, opened, model, question) VALUES (?, 'open', ?, ?, ?)",
+        "INSERT INTO round (number, state, opened, model, question, devices) "
+        "VALUES (?, 'open', ?, ?, ?, (SELECT coalesce(max(number), 0) FROM device))",
         (number, time.time(), model, question),
     )
 

@@ -87,16 +87,23 @@ class Tally:
         return self._epsilon
 
     def status(
-        self, round_: int, state: str, devices: int, counted: Collection[int], seconds_open: float
+        self,
+        round_: int,
+        state: str,
+        devices: int,
+        counted: Collection[int],
+        seconds_open: float,
+        checks: int = 0,
     ) -> dict[str, Json]:
         """What the status page shows; JSON-able.
 
         Args:
             round_: Number of the open round, or of the next one.
-            state: ``"open"``, ``"between"`` or ``"done"``.
+            state: ``"open"``, ``"between"``, ``"done"`` or ``"halted"``.
             devices: Number of enrolled devices.
             counted: Numbers of the devices whose reports count in the open round.
             seconds_open: Seconds for which the round has been open.
+            checks: Number of these reports that compare models, from which the model does not learn.
         """
         s, t = self.settings, self.terms
         return {
@@ -112,7 +119,9 @@ class Tally:
             "least_s": s.round_seconds,
             "cohort": s.cohort,
             "least": s.least,
-            "reports": len(counted),
+            "reports": len(counted) - checks,
+            "checked": checks,
+            "due": t.due,
             "applied": len(self._rows),
             "rounds": s.rounds,
             "devices": devices,

@@ -1,6 +1,7 @@
 """What crosses in :mod:`fedrank.ranking.foltr_es`, to the byte; a device reads and writes it with NumPy alone.
 
 A reply has 9 bytes for MaxRR with B = 4 and antithetic halves, 6 with one privatised number; 6 to 13 in all settings.
+A check of the model has the bytes of a reply, and another kind.
 """
 
 from __future__ import annotations
@@ -57,4 +58,26 @@ class PrivateReply:
     seed: Array = field(u4, _SEED)
     report: Array = field(
         u1, "privatised difference of the halves, as the number of a report", largest="largest_report"
+    )
+
+
+_PAIR = "first four bytes of the hash of the model that the newest was compared with; says nothing about anyone"
+
+
+@message(kind=6)
+class Check:
+    """Device to server: what the newest model was worth and what the best one so far, as :class:`Reply` says it."""
+
+    pair: Array = field(u4, _PAIR)
+    plus: Array = field(u2 | u3, "sum of the privatised metric values with the newest model", largest="largest_sum")
+    minus: Array = field(u2 | u3, "sum of the privatised metric values with the best model", largest="largest_sum")
+
+
+@message(kind=7)
+class PrivateCheck:
+    """Device to server: newest model less the best one so far, one privatised number as in :class:`PrivateReply`."""
+
+    pair: Array = field(u4, _PAIR)
+    report: Array = field(
+        u1, "privatised difference of the two models, as the number of a report", largest="largest_report"
     )

@@ -15,7 +15,7 @@ from fedrank.core.messages import Layout
 from fedrank.metrics.online import OnlineMetric
 from fedrank.privacy.piecewise import Piecewise
 from fedrank.privacy.randomised_response import privatise
-from fedrank.ranking.on_device.messages import NoisyReply, PlainReply, PrivateReply, Reply
+from fedrank.ranking.on_device.messages import Check, NoisyReply, PlainReply, PrivateCheck, PrivateReply, Reply
 
 #: Where nothing is said, the largest difference that one privatised number tells, as a part of the largest possible.
 CLIP = 0.03
@@ -53,6 +53,33 @@ class ClicksToReply:
         if self.noisy:
             return Layout(NoisyReply)
         return Layout(Reply if self.antithetic else PlainReply, largest_sum=self.per_half * self.metric.largest)
+
+    @property
+    def check_layout(self) -> Layout[Check | PrivateCheck] | None:
+        """The layout of a check of the model, which has the bytes of a reply; None where there are none.
+
+        Noise on sums has no bound, so that a single message could decide what many say; and one half compares nothing.
+        """
+        if self.noisy or not self.antithetic:
+            return None
+        if self.piecewise is not None:
+            return Layout(PrivateCheck, largest_report=self.piecewise.reports - 1)
+        return Layout(Check, largest_sum=self.per_half * self.metric.largest)
+
+    def check(self, pair: Any, sums: Any, noise: Any, xp: ModuleType) -> Check | PrivateCheck:
+        """The check about a round's interactions, privatised as by :meth:`message`.
+
+        Args:
+            pair: uint32: which model the newest was compared with.
+            sums: int [2]: sums of the rewards of the newest model and of the other.
+            noise: As of :meth:`message`.
+            xp: ``numpy`` or ``jax.numpy``.
+        """
+        made = self.message(pair, sums, noise, xp)
+        if isinstance(made, PrivateReply):
+            return PrivateCheck(made.seed, made.report)
+        assert isinstance(made, Reply)  # other replies have no layout of a check
+        return Check(made.seed, made.plus, made.minus)
 
     def rewards(self, patterns: Any, rng_bits: Any, xp: ModuleType) -> Any:
         """What each interaction adds to the sum of its half: its metric value, privatised by itself (Section 3.3).

@@ -26,9 +26,9 @@ from fedrank.deploy.platforms import key_value_store
 OLD = Path(__file__).with_name("hub_version_1")
 #: Steps that a later version might have: a column that devices get, and a table of its own.
 LATER = (
-    *migrations.STEPS[:1],
-    "ALTER TABLE device ADD COLUMN credential INTEGER NOT NULL DEFAULT 0;\nUPDATE device SET credential = number * 10",
-    "CREATE TABLE credential (number INTEGER PRIMARY KEY) STRICT",
+    *migrations.STEPS,
+    "ALTER TABLE device ADD COLUMN team INTEGER NOT NULL DEFAULT 0;\nUPDATE device SET team = number * 10",
+    "CREATE TABLE team (number INTEGER PRIMARY KEY) STRICT",
 )
 #: Opens a log as the process that will be killed at the named place does.
 KILLED = """
@@ -126,13 +126,13 @@ def test_an_old_hub_goes_on_with_its_model_its_devices_and_its_reports(home):
 def test_a_log_goes_through_every_step_and_a_copy_is_kept(home, monkeypatch):
     monkeypatch.setattr(store, "STEPS", LATER)
     opened_ = Store(home.log)
-    assert opened_._all("SELECT number, credential FROM device ORDER BY number") == [
+    assert opened_.query("SELECT number, team FROM device ORDER BY number") == [
         (number, number * 10) for number in (1, 3, 4, 5, 6, 7)
     ]
-    assert opened_._all("SELECT * FROM credential") == []
+    assert opened_.query("SELECT * FROM team") == []
     opened_.close()
     kept = home.path / "hub.db.version-1"
-    assert version(home.log) == 3 and version(kept) == 1
+    assert version(home.log) == len(LATER) and version(kept) == 1
     assert rows(home.log, COLUMNS) == BEFORE == rows(kept, COLUMNS)
     assert kept.stat().st_mode & 0o077 == 0
     Store(home.log).close()  # once only
@@ -142,7 +142,7 @@ def test_a_log_goes_through_every_step_and_a_copy_is_kept(home, monkeypatch):
 def test_a_new_log_goes_through_the_same_steps(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "STEPS", LATER)
     made = Store(tmp_path / "hub.db", name="0" * 32)
-    assert made._all("SELECT number, credential FROM device") == [] and version(made.path) == 3
+    assert made.query("SELECT number, team FROM device") == [] and version(made.path) == len(LATER)
     made.close()
     assert [p.name for p in tmp_path.glob("hub.db.*")] == []
 
@@ -199,9 +199,10 @@ def test_a_log_of_a_later_version_is_refused_with_what_to_do(home, monkeypatch):
     monkeypatch.setattr(store, "STEPS", LATER)
     Store(home.log).close()
     before = home.log.read_bytes()
-    monkeypatch.setattr(store, "STEPS", LATER[:2])
+    monkeypatch.setattr(store, "STEPS", LATER[:-1])
     for read_only in (False, True):
-        with pytest.raises(StoreError, match=r"of version 3.*up to 2\. Use the version .*go back to hub.db.version-1"):
+        said = rf"of version {len(LATER)}.*up to {len(LATER) - 1}\. Use the version .*go back to hub.db.version-1"
+        with pytest.raises(StoreError, match=said):
             Store(home.log, read_only=read_only)
     assert home.log.read_bytes() == before
 
@@ -219,7 +220,7 @@ def test_a_process_that_is_killed_leaves_the_old_log_or_the_new_one(home, monkey
     assert rows(home.log, COLUMNS) == BEFORE
     monkeypatch.setattr(store, "STEPS", LATER)
     Store(home.log).close()  # and the next start goes on
-    assert version(home.log) == 3 and rows(home.log, COLUMNS) == BEFORE
+    assert version(home.log) == len(LATER) and rows(home.log, COLUMNS) == BEFORE
     copies = sorted(p.name for p in home.path.glob("hub.db.version-1*"))
     assert copies == ["hub.db.version-1"] and rows(home.path / copies[0], COLUMNS) == BEFORE
 

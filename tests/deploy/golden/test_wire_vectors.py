@@ -23,6 +23,8 @@ import wire_vectors  # noqa: E402
 from fedrank.core.errors import WireError  # noqa: E402
 from fedrank.core.rng import perturbation  # noqa: E402
 from fedrank.deploy.device import trial  # noqa: E402
+from fedrank.deploy.device.trial import Trial, message_of, pair_of  # noqa: E402
+from fedrank.deploy.draws import beacon_of, drawn, key_of, word  # noqa: E402
 from fedrank.deploy.hub.report_check import report_check  # noqa: E402
 from fedrank.deploy.hub.settings import HubSettings  # noqa: E402
 from fedrank.deploy.terms import Terms  # noqa: E402
@@ -46,7 +48,7 @@ def test_the_file_is_what_the_reference_makes():
 
 def test_the_file_is_small_and_covers_what_the_format_can_do():
     terms = [case["terms"] for case in VECTORS["rounds"]]
-    assert FILE.stat().st_size < 60_000
+    assert FILE.stat().st_size < 65_000
     assert {t["ranker"] for t in terms} == {"linear", "mlp"}
     assert {t["reward"] for t in terms} == {"MaxRR", "DCG", "nDCG", "MeanRR"}
     assert {t["mechanism"] for t in terms} == {"randomised-response", "laplace", "piecewise"}
@@ -241,3 +243,23 @@ def test_a_changed_byte_would_be_noticed():
     assert orders != [s["orders"][i % 2] for i, s in enumerate(case["interactions"])]
     with pytest.raises(ValueError, match="not a model"):
         reference.model_of(terms, bytes(model[:-1]))
+
+
+@pytest.mark.parametrize("case", VECTORS["draws"], ids=lambda case: f"{case['purpose']}, {case['token']}")
+def test_draws(case):
+    key, beacon = key_of(case["token"]), beacon_of(bytes.fromhex(case["model"]))
+    purpose = case["purpose"].encode()
+    assert word(key, purpose, beacon) == case["word"]
+    for share, wanted in case["share_drawn"]:
+        assert drawn(key, purpose, beacon, share) is wanted
+    assert {wanted for _, wanted in case["share_drawn"]} == {True, False}
+
+
+@pytest.mark.parametrize("case", VECTORS["checks"], ids=lambda case: case["terms"]["mechanism"])
+def test_checks(case):
+    terms = Terms.from_json(json.dumps(case["terms"]))
+    best = np.frombuffer(bytes.fromhex(case["best"])[5:], "<f4")
+    trial = Trial(terms.hub, 17, pair_of(best), tuple(case["sums"]), (terms.per_half,) * 2, check=True)
+    message = message_of(terms, trial, lambda _: np.array(case["noise"], np.uint32))
+    assert message.hex() == case["report"]
+    assert terms.layout_of(message) is terms.check and len(message) == terms.reply.nbytes

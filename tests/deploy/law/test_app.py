@@ -333,3 +333,22 @@ def test_a_path_without_its_raw_form_is_a_path(app):
         exchange.sent.clear()
         got = asyncio.run(exchange.to(app))
         assert got is not None and got.code == 200
+
+
+def test_credentials_enrol_up_to_their_caps_and_give_codes(hub, app):
+    hub.tickets = {"cred.app-eu": 2}
+    answers = [ask(app, "POST", "/v1/enrol", "cred.app-eu") for _ in range(3)]
+    assert [one.code for one in answers] == [201, 201, 403] and answers[2].error == "enrolment-full"
+    assert ask(app, "POST", "/v1/enrol", "cred.unknown").error == "unauthorised"
+    assert ask(app, "POST", "/v1/enrol", "code.unknown").error == "unauthorised"
+    code = ask(app, "POST", "/v1/code", "cred.app-eu")
+    assert (code.code, code.json["code"]) == (201, "code.for-one-device")
+    for wrong in ("cred.unknown", ENROLMENT, DEVICE, ADMIN, None):
+        assert ask(app, "POST", "/v1/code", wrong).code == 401
+
+
+def test_a_hub_may_enrol_with_credentials_alone(hub):
+    app = app_of(hub, enrolment=None)
+    hub.tickets = {"cred.app-eu": 1}
+    assert ask(app, "POST", "/v1/enrol", ENROLMENT).code == 401
+    assert ask(app, "POST", "/v1/enrol", "cred.app-eu").code == 201

@@ -78,9 +78,9 @@ def test_the_log_survives_a_power_cut(tmp_path):
     """SQLite's setting for it: 2 is FULL, which syncs the write-ahead log at every commit."""
     home = make(tmp_path / "hub")
     _, store = home.open()
-    assert store._all("PRAGMA synchronous") == [(2,)]
-    assert store._all("PRAGMA journal_mode") == [("wal",)]
-    assert store._all("PRAGMA secure_delete") == [(1,)]
+    assert store.query("PRAGMA synchronous") == [(2,)]
+    assert store.query("PRAGMA journal_mode") == [("wal",)]
+    assert store.query("PRAGMA secure_delete") == [(1,)]
     store.close()
 
 

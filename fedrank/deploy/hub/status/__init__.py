@@ -17,6 +17,7 @@ from importlib import resources
 
 from fedrank.deploy.hub.status.pictures import (
     Point,
+    checks_picture,
     mean_of,
     points_of,
     pooled,
@@ -85,6 +86,9 @@ _REASONS = {
     "websocket": "asked for a WebSocket",
     "disconnected": "went away before the end",
     "internal": "an error of the hub; its log says where",
+    "not-due": "a report of a device that was not drawn for it",
+    "not-halted": "asked to resume a hub that was not halted",
+    "enrolment-full": "as many devices had enrolled as may",
     "not-closed": "asked for a round’s messages before it had closed",
     "round-open": "asked a new question while a round was open",
 }
@@ -133,6 +137,8 @@ def page(status: dict, refused: dict[str, int]) -> str:
         "script": Html(_SCRIPT),
         "title": f"{_title(s)} · fedrank hub {s['hub'][:8]}",
         "head": head(_opening(s, applied, points), about, (), chart, _now(s, applied)),
+        "alert": _alert(s.get("alert")),
+        "checks": _checks(s.get("checks")),
         "seconds_caption": _seconds_words(points, drawn),
         "seconds": seconds_picture(drawn),
         "latest": _latest(points),
@@ -142,6 +148,7 @@ def page(status: dict, refused: dict[str, int]) -> str:
         "reward_name": s["reward"],
         "bytes": _bytes(s["bytes"], s["started"]),
         "refused": _refusals(refused, s["started"]),
+        "credentials": _credentials(s.get("credentials", ())),
         "version": s["version"],
         "protocol": s["protocol"],
         "ranker": f"{s['ranker']} ranker of {count(s['n_features'], 'feature')} ({count(s['weights'], 'weight')})",
@@ -207,6 +214,8 @@ def _now(s: dict, applied: int) -> Html:
 
 def _headline(s: dict, applied: int) -> str:
     n, reports, wanted = f"{s['round']:,}", s["reports"], s["cohort"]
+    if s["state"] == "halted":
+        return "Learning is halted because the model sank. The best model so far is handed out."
     if s["state"] == "done":
         return f"Training is over after {count(applied, 'round')}. The model is still handed out."
     if s["state"] == "between":
@@ -228,6 +237,8 @@ def _headline(s: dict, applied: int) -> str:
 
 
 def _title(s: dict) -> str:
+    if s["state"] == "halted":
+        return "⚠ Learning is halted"
     if s["state"] == "done":
         return "Training is over"
     wanted = f" of {s['cohort']:,}" if s["reports"] <= s["cohort"] else " reports"
@@ -237,6 +248,8 @@ def _title(s: dict) -> str:
 def _rule(s: dict) -> str:
     if s["state"] == "done":
         return "Devices can go on ranking with it; reports are not taken any more."
+    if s["state"] == "halted":
+        return "Devices rank with it; no reports are taken until an operator resumes."
     rule = f"A round closes with {count(s['cohort'], 'report')}"
     if s.get("least_s"):
         rule += f", after {span(s['least_s'])} at the earliest; of more, so many are drawn by lot"
@@ -247,7 +260,7 @@ def _rule(s: dict) -> str:
 
 
 def _progress(s: dict) -> Html:
-    if s["state"] == "done":
+    if s["state"] in ("done", "halted"):
         return Html()
     label, done = f"Reports of round {s['round']:,}", min(s["reports"], s["cohort"])
     return h("progress", f"{done:,} of {s['cohort']:,}", value=done, max=s["cohort"], aria_label=label)
@@ -258,8 +271,12 @@ def _caveat(s: dict) -> Html:
     devices, cohort = s["devices"], s["cohort"]
     if not s.get("healthy", True):
         return h("p", "The hub cannot write its log. Nothing is counted until it can.", class_="caveat")
-    if s["state"] == "done" or devices >= cohort:
+    due = int(devices * s.get("due", 1.0))
+    if s["state"] in ("done", "halted") or devices >= cohort <= max(due, 1):
         return Html()
+    if devices >= cohort:
+        words = f"About {due:,} of {count(devices, 'device')} are due in a round, which waits for {cohort:,} reports."
+        return h("p", words, class_="caveat")
     enrolled = f"{count(devices, 'device')} {'is' if devices == 1 else 'are'} enrolled"
     late = s["deadline_s"] and devices >= s["least"]
     then = "so every round lasts until its deadline" if late else "so no round can close before more enrol"
@@ -317,6 +334,83 @@ def _linking(s: dict) -> dict[str, str]:
         "where": "" if s["batch"] else ", or the network address that it comes from",
         "together": together,
     }
+
+
+def _alert(alert: dict | None) -> Html:
+    """The alert at the top of everything; empty while there is none."""
+    if alert is None:
+        return Html()
+    words = alert["words"].partition("fedrank hub resume")[0].rstrip(": ")
+    return h(
+        "div",
+        h("p", h("b", "Learning is halted: the model sank.")),
+        h("p", words, ": ", h("code", "fedrank hub resume"), ". Since ", when(alert["since"]), "."),
+        class_="alert",
+        role="alert",
+    )
+
+
+def _checks(checks: dict | None) -> Html:
+    """The section about checks: the newest model beside the best one; empty where devices do not compare."""
+    if checks is None:
+        return Html()
+    share, n = f"{100 * checks['share']:.3g} %", checks["checks"]
+    said = [
+        f"{share} of the devices, drawn anew in each round, compare the newest model with the best one so far, that of "
+        f"round {checks['best']:,}, in place of learning. Their messages are as private as any other."
+    ]
+    if n:
+        mean, low, high = (_signed(checks[key]) for key in ("mean", "low", "high"))
+        said.append(
+            f"{count(n, 'check')} against it: the newest is better by {mean} (95 % interval that holds at all times "
+            f"together: {low} to {high}), where 1 would be better in every message."
+        )
+    money, alarm = checks["money"], checks["alarm_at"]
+    said.append(
+        f"The evidence that the newest is worse by more than {checks['margin']:g} is {money:.3g}; at {alarm:.3g} the "
+        "hub halts."
+    )
+    picture = checks_picture(checks["rounds"])
+    chart = h("figure", h("figcaption", " ".join(said)), picture, class_="card")
+    halts = [
+        h(
+            "li",
+            f"before round {one['round']:,}, to the model of round {one['best']:,}: ",
+            when(one["halted"]),
+            join(", resumed ", when(one["resumed"])) if one["resumed"] else ", not resumed",
+        )
+        for one in checks["halts"]
+    ]
+    history = join(h("h3", "Halts"), h("ul", *halts)) if halts else Html()
+    return h("section", h("h2", "Newest model and best model", id="checks"), chart, history, aria_labelledby="checks")
+
+
+def _credentials(credentials: Sequence[dict]) -> Html:
+    """The section about who may enrol, and how much of each cap is used; empty where there are no credentials."""
+    if not credentials:
+        return Html()
+    heads = (
+        h("th", "credential", scope="col"),
+        h("th", "devices enrolled", scope="col", class_="number"),
+        h("th", "of", scope="col", class_="number"),
+        h("th", "counted", scope="col"),
+    )
+    rows = []
+    for one in credentials:
+        full = one["used"] >= one["devices"]
+        state = " (revoked)" if one["revoked"] else " (full)" if full else ""
+        kind = ", by codes" if one["codes"] else ""
+        over = f"in the last {count(one['days'], 'day')}" if one["days"] else "ever"
+        cells = (h("td", one["name"] + state), _cell(f"{one['used']:,}"), _cell(f"{one['devices']:,}"))
+        rows.append(h("tr", *cells, h("td", over + kind)))
+    said = "Devices that left count as well: leaving and enrolling anew gives nobody more."
+    return h(
+        "section",
+        h("h2", "Who may enrol", id="enrolment"),
+        _table("Who may enrol", heads, rows),
+        h("p", said, class_="note"),
+        aria_labelledby="enrolment",
+    )
 
 
 def _epsilons(epsilon: dict, interactions: int, unknown: bool) -> Html:

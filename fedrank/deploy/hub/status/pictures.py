@@ -172,6 +172,17 @@ def reward_picture(name: str, points: Sequence[Point]) -> Html:
     return _picture("tall reward", label, points, axis.ticks(), [inner, *ends], marks)
 
 
+def checks_picture(rounds: Sequence[dict]) -> Html:
+    """Chart of what checks said round by round, with 95 % intervals, or a sentence before the first."""
+    if not rounds:
+        return h("p", "The curve begins with the first checks.", class_="empty")
+    points, before = [], -1
+    for one in rounds:
+        points.append(Point(before + 1, one["round"], one["checks"], one["mean"], one["low"], one["high"], None))
+        before = one["round"]
+    return reward_picture("difference of the newest model and the best one", pooled(points))
+
+
 def top_of(points: Sequence[Point]) -> float:
     """Largest time of the chart in seconds: outliers are cut, because one night would flatten all else."""
     times = sorted(p.seconds for p in points if p.seconds is not None)

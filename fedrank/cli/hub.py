@@ -1,0 +1,137 @@
+"""``fedrank hub``: what an operator does with a hub, whether it runs or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from fedrank.cli.flags import AsJson
+
+app = App(name="hub", help="Operate a hub: credentials that devices enrol with, the end of a halt.")
+credential = App(name="credential", help="Credentials that devices enrol with, each with a cap.")
+app.command(credential)
+
+_HUB = Path("hub")
+_Flag = Annotated[bool, Parameter(negative="")]
+
+
+@app.command
+def resume(folder: Path = _HUB, /, *, ca: Path | None = None) -> None:
+    """Have a hub go on that halted because its model sank; it goes on from its best model.
+
+    Look first at what happened: who enrolled, what the status page says. Devices that lie can be removed.
+
+    Args:
+        folder: Of the hub, which must be running.
+        ca: File with the certificates to trust, where the hub's is its own.
+    """
+    from fedrank.deploy.hub.folder import HubFolder
+    from fedrank.deploy.hub.operator import Operator
+
+    answer = Operator(HubFolder(folder), ca).ask("POST", "/v1/admin/resume", ignore=("not-halted",))
+    if answer.status == 409:
+        print("the hub is not halted")
+    else:
+        print(f"round {answer.json()['round']} is open")
+
+
+@credential.command
+def add(
+    folder: Path,
+    /,
+    *,
+    name: str,
+    devices: int,
+    days: int = 0,
+    code_minutes: int = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Make a credential and print its secret, which cannot be shown again; the hub may be running.
+
+    Every enrolment counts against the cap, those of devices that left included.
+
+    Args:
+        folder: Of the hub.
+        name: Name of the credential, such as app-eu.
+        devices: Most devices that may enrol with it within its window.
+        days: The window in days, today included; 0: of all time.
+        code_minutes: Make it a credential for an app's back end: it enrols no device, but asks the hub (POST /v1/code)
+            for codes, each good for one device and so many minutes.
+        as_json: Print JSON for machines.
+    """
+    from fedrank.cli.terminal import print_json
+    from fedrank.deploy.hub.credentials import Credentials
+    from fedrank.deploy.hub.folder import HubFolder
+
+    _, store = HubFolder(folder).open()
+    try:
+        secret = Credentials(store).add(name, devices, days=days, code_minutes=code_minutes)
+    finally:
+        store.close()
+    if as_json:
+        print_json({"name": name, "secret": secret, "devices": devices, "days": days, "code_minutes": code_minutes})
+        return
+    print(secret)
+
+
+@credential.command(name="list")
+def list_credentials(folder: Path, /, *, as_json: AsJson = False) -> None:
+    """List the credentials, what each allows, and how much of it is used.
+
+    Args:
+        folder: Of the hub.
+        as_json: Print JSON for machines.
+    """
+    from fedrank.cli.terminal import print_json
+    from fedrank.deploy.hub.credentials import Credentials
+    from fedrank.deploy.hub.folder import HubFolder
+
+    settings, store = HubFolder(folder).open(read_only=True)
+    try:
+        found = Credentials(store).as_json()
+    finally:
+        store.close()
+    if as_json:
+        print_json({"credentials": found, "open_enrolment": settings.open_enrolment})
+        return
+    for one in found:
+        window = f" in {one['days']} days" if one["days"] else ""
+        kind = ", codes" if one["codes"] else ""
+        print(f"{one['name']}: {one['used']:,} of {one['devices']:,} devices{window}{kind}", end="")
+        print(", revoked" if one["revoked"] else "")
+    if settings.open_enrolment:
+        print("enrolment.token: any number of devices (open_enrolment)")
+
+
+@credential.command
+def revoke(folder: Path, /, *, name: str, and_devices: _Flag = False, ca: Path | None = None) -> None:
+    """Let nobody enrol with a credential any more; the hub may be running.
+
+    Args:
+        folder: Of the hub.
+        name: Name of the credential.
+        and_devices: Remove the devices that enrolled with it too; the hub must be running.
+        ca: File with the certificates to trust, where the hub's is its own.
+    """
+    from fedrank.deploy.hub.credentials import Credentials
+    from fedrank.deploy.hub.folder import HubFolder
+    from fedrank.deploy.hub.operator import Operator
+
+    home = HubFolder(folder)
+    _, store = home.open()
+    try:
+        credentials = Credentials(store)
+        there = credentials.revoke(name)
+        members = credentials.members(name)
+    finally:
+        store.close()
+    print(f"{name}: {'nobody enrols with it any more' if there else 'was revoked before'}")
+    if and_devices:
+        operator = Operator(home, ca)
+        for number in members:
+            operator.ask("DELETE", f"/v1/admin/device/{number}", ignore=("not-found",))
+        print(f"{len(members):,} devices removed")
+    elif members:
+        print(f"{len(members):,} devices that enrolled with it go on; --and-devices removes them")

@@ -1,0 +1,49 @@
+"""Which reports of an open round come from devices that were drawn to send them."""
+
+from __future__ import annotations
+
+import hashlib
+
+from fedrank.deploy.draws import CHECK, DUE, beacon_of, drawn
+from fedrank.deploy.terms import Terms
+
+
+class Drawn:
+    """The draws of one round.
+
+    Args:
+        terms: Terms of the hub.
+        question: The round's model message.
+        best: The best model's; None: nothing is compared.
+        last_device: The highest number of a device when the round was opened.
+
+    Attributes:
+        draws: Not every report of every device is wanted.
+    """
+
+    def __init__(self, terms: Terms, question: bytes, best: bytes | None, last_device: int):
+        self.draws = terms.due < 1 or terms.check is not None
+        self._terms = terms
+        if not self.draws:
+            return
+        self._beacon = beacon_of(question)
+        self._head = None if terms.check is None else terms.check.head
+        # Nobody knew what decides before the first round; a device that enrolled later may have known.
+        self._last = last_device if question[1:5] != bytes(4) else 2**63
+        other = best is not None and best[5:] != question[5:]
+        self._pair = hashlib.sha256(best[5:]).digest()[:4] if best is not None and other else b""
+
+    def wants(self, device: int, key: bytes, report: bytes) -> bool:
+        """Whether a report is wanted of a device.
+
+        Args:
+            device: Its number.
+            key: SHA-256 of its token.
+            report: The message.
+        """
+        terms, known = self._terms, device <= self._last
+        if terms.due < 1 and not (known and drawn(key, DUE, self._beacon, terms.due)):
+            return False
+        if self._head is None or report[:1] != self._head:
+            return True  # a device that was drawn to compare may learn instead, as those do that know no checks
+        return known and report[1:5] == self._pair and drawn(key, CHECK, self._beacon, terms.checks)

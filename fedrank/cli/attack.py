@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 
 from fedrank.cli.flags import AsJson
 from fedrank.cli.terminal import print_json
+from fedrank.deploy.linking.settings import LinkAttack
 from fedrank.slates.attacks.settings import MODES, SlateAttack
 from fedrank.texts.attacks.settings import SketchAttack
 
@@ -146,6 +147,52 @@ def slates(
     )
     console.print("".join(f"{name}: {meaning}.\n" for name, meaning in MODES.items()), highlight=False, markup=False)
     _say_page(console, out)
+
+
+@app.command
+def links(
+    *,
+    settings: Annotated[LinkAttack, Parameter(name="*")] = LinkAttack(),  # noqa: B008 - frozen
+    as_json: AsJson = False,
+) -> None:
+    """Attack a hub's devices: which reports are of one device? Real devices, hub and relay on this machine.
+
+    The attacker has everything that reached the hub, and names for each report one of the round before.
+
+    Args:
+        settings: The attack.
+        as_json: Print JSON instead of a table.
+    """
+    import numpy as np
+
+    from fedrank.deploy.linking.attacks import attack
+    from fedrank.deploy.linking.settings import MODES
+    from fedrank.deploy.linking.world import observe
+
+    found = {}
+    for mode in settings.modes:
+        found[mode] = attack(observe(settings, mode), np.random.default_rng(settings.seed), settings.devices)
+    if as_json:
+        print_json(
+            {**asdict(settings), "linked": {mode: [asdict(one) for one in all_] for mode, all_ in found.items()}}
+        )
+        return
+
+    from rich.console import Console
+
+    from fedrank.cli.terminal import table
+
+    title = f"{settings.devices} devices, {settings.rounds} rounds"
+    shown = table(
+        "the attacker looks at", "right \\[95 %]", "chance", numbers=("right \\[95 %]", "chance"), title=title
+    )
+    for mode, all_ in found.items():
+        shown.add_section()
+        shown.add_row(f"[bold]{mode}[/bold]: {MODES[mode]}")
+        for one in all_:
+            right = f"{100 * one.right:.1f} % \\[{100 * one.low:.1f}, {100 * one.high:.1f}]"
+            shown.add_row(one.attack, right, f"{100 * one.chance:.1f} %")
+    Console().print(shown)
 
 
 def _say_page(console: rich.console.Console, out: Path | None) -> None:

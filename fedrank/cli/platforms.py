@@ -98,7 +98,8 @@ def relay(
     host: str = "127.0.0.1",
     port: int = 8751,
     batch: int = 50,
-    seconds: float = 5.0,
+    seconds: float = 60.0,
+    company: float = 1.0,
     per_minute: float = 120.0,
     certificate: Path | None = None,
     key: Path | None = None,
@@ -116,7 +117,8 @@ def relay(
         host: Address to listen at. The default is this machine only.
         port: Port to listen at; 0: any that is free.
         batch: Fewest reports that are passed on together; at least what the hub's terms say.
-        seconds: Longest wait of a request; reports that are too few then are sent back, and come again.
+        seconds: Longest wait of a report; those that are too few then are sent back, and come again.
+        company: Longest wait of other requests; they are passed on then.
         per_minute: Requests of one network address a minute.
         certificate: PEM file of the server's certificate chain, for TLS.
         key: PEM file of its private key.
@@ -129,7 +131,7 @@ def relay(
 
     refuse_half_tls(certificate, key)
     _log_to_stderr()
-    settings = RelaySettings(batch, seconds, per_minute)
+    settings = RelaySettings(batch, seconds, company, per_minute)
     gateway = GatewayClient(hub, ca=None if ca is None else str(ca), allow_http=allow_http)
     app = RelayApp(gateway, gateway.configuration(), settings)
 

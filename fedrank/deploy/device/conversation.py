@@ -244,6 +244,8 @@ class Conversation:
                         return Refusal("report: the token was refused")
                     if outcome.not_counted:
                         self._outbox.answered(message, None)
+                    if outcome.reason == "too-few":  # nobody is overloaded: it waits for company with the next
+                        return self._told(State.RETRY, POLL * CHANCE.uniform(0.5, 1.5), outcome.why)
                     return self._forget(token, outcome)
                 self._outbox.answered(message, outcome)
                 self._sent += outcome == COUNTED

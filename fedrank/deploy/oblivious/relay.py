@@ -168,7 +168,8 @@ class RelaySettings:
 
     Attributes:
         batch: Reports that are passed on together, at least.
-        seconds: Longest wait of a request.
+        seconds: Longest wait of a report, before it is sent back.
+        company: Longest wait of other requests, before they are passed on.
         per_minute: Requests of one network a minute.
 
     Raises:
@@ -176,14 +177,16 @@ class RelaySettings:
     """
 
     batch: int = 50
-    seconds: float = 5.0
+    seconds: float = LONGEST_BATCH
+    company: float = 1.0
     per_minute: float = 120.0
 
     def __post_init__(self):
         if not 1 <= self.batch <= _MOST // 2:
             raise ConfigError(f"batch must be in 1..{_MOST // 2}, got {self.batch}.")
-        if not 0 < self.seconds <= LONGEST_BATCH:
-            raise ConfigError(f"seconds must be above 0 and at most {LONGEST_BATCH:g}, got {self.seconds}.")
+        for name, value in (("seconds", self.seconds), ("company", self.company)):
+            if not 0 < value <= LONGEST_BATCH:
+                raise ConfigError(f"{name} must be above 0 and at most {LONGEST_BATCH:g}, got {value}.")
         if not 1e-3 <= self.per_minute <= 1e9:
             raise ConfigError(f"per_minute must be in 0.001..1e9, got {self.per_minute}.")
 
@@ -205,7 +208,7 @@ class RelayApp(HttpApp):
             200, {"batch": settings.batch, "seconds": settings.seconds, "keys": configuration.hex()}
         )
         reports = Batch(gateway, settings.batch, settings.seconds, strict=True)
-        others = Batch(gateway, settings.batch, settings.seconds, strict=False)
+        others = Batch(gateway, settings.batch, settings.company, strict=False)
         for path, batch in ((REPORTS, reports), (OTHERS, others)):
             most = REQUEST_LENGTH + REQUEST_OVERHEAD
             self.add_routes({path: Route(path[1:], ("POST",), self._welcome, _joining(batch), max_body=most)})

@@ -15,6 +15,8 @@ from fedrank.deploy.terms import Terms
 
 #: Paths of a relay: reports wait for others, requests of other kinds a moment at most.
 REPORTS, OTHERS = "/report", "/others"
+#: Why a relay sends reports back: too few came to be passed on among each other.
+TOO_FEW = "too-few"
 #: Longest time that a relay may keep a request, in seconds.
 LONGEST_BATCH = 60.0
 
@@ -74,7 +76,9 @@ class RelayedHubClient(HubClient):
             most = response_length(limit + 1024, limit) + RESPONSE_OVERHEAD
             answer = self._relay.request("POST", lane, "", body=sent.request, limit=most)
             if answer.status != 200:  # the relay's own word, or its neighbour's: says nothing about the request
-                return ClientResponse(503, b"", retry_after=answer.retry_after)
+                return ClientResponse(
+                    503, b"", retry_after=answer.retry_after, reason=TOO_FEW if answer.reason == TOO_FEW else ""
+                )
             opened = decode_response(sent.open(answer.body))
         except WireError as error:
             raise ConnectionError(f"no answer of the hub through the relay ({error})") from error

@@ -96,7 +96,9 @@ def test_through_a_relay_the_hub_sees_one_address_and_one_size(tmp_path):
 
 
 def test_fewer_than_a_batch_are_sent_back_and_come_again(tmp_path):
-    with relayed(tmp_path, tokens=1, cohort=3, batch=3, relay=RelaySettings(batch=3, seconds=0.2)) as world:
+    with relayed(
+        tmp_path, tokens=1, cohort=3, batch=3, relay=RelaySettings(batch=3, seconds=0.2, company=0.05)
+    ) as world:
         device = world.device("alone")
         synced(device)
         use(device)
@@ -114,7 +116,7 @@ def test_without_its_relay_a_device_sends_no_report(tmp_path):
 
 
 def test_a_relay_that_promises_less_or_leads_elsewhere_is_not_used(tmp_path):
-    with relayed(tmp_path, tokens=1, batch=4, relay=RelaySettings(batch=3, seconds=0.1)) as world:
+    with relayed(tmp_path, tokens=1, batch=4, relay=RelaySettings(batch=3, seconds=0.1, company=0.05)) as world:
         told = world.device("one").sync()
         assert told.state == "RETRY" and "3 reports" in told.why
     (tmp_path / "other").mkdir()

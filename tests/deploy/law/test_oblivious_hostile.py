@@ -163,7 +163,9 @@ def test_a_relay_that_drops_repeats_delays_and_reorders_counts_nothing_twice(tmp
     monkeypatch.setattr(conversation, "POLL", 1e-9)
     monkeypatch.setattr(conversation, "_AHEAD", 1.0)
     chance = random.Random(11)
-    with relayed(tmp_path, tokens=1, cohort=6, batch=1, relay=RelaySettings(batch=1, seconds=0.01)) as world:
+    with relayed(
+        tmp_path, tokens=1, cohort=6, batch=1, relay=RelaySettings(batch=1, seconds=0.01, company=0.01)
+    ) as world:
         devices = [world.device(str(n), timeout=2.0) for n in range(6)]
         kept = []
         for device in devices:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedrank.core.errors import RunError
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.terms import Terms
@@ -59,7 +60,7 @@ def wait_for(home: HubFolder, process: subprocess.Popen, seconds: float = 60.0) 
     while time.monotonic() < end:
         if process.poll() is not None:
             raise RuntimeError(f"the hub ended with status {process.returncode}")
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(RunError, ValueError):
             return int(home.url("hub").rsplit(":", 1)[1])
         time.sleep(0.01)
     raise RuntimeError(f"the hub does not listen after {seconds:.0f} s")

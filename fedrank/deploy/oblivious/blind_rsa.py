@@ -142,6 +142,7 @@ class Signer:
         numbers = key.private_numbers()
         if numbers.public_numbers.e != EXPONENT:
             raise WireError(f"a signer's key has the exponent {EXPONENT}.")
+        self._gmp: Any = gmpy2
         self._power: Any = gmpy2.powmod_sec  # type: ignore[attr-defined] - not in its stubs
         self.public = PublicKey(numbers.public_numbers.n)
         self._p, self._q, self._by_q = numbers.p, numbers.q, numbers.iqmp  # q⁻¹ modulo p
@@ -167,12 +168,12 @@ class Signer:
         r = 0
         while math.gcd(r, n) != 1:
             r = 1 + secrets.randbelow(n - 1)
-        base = number * pow(r, EXPONENT, n) % n
+        base = number * int(self._gmp.powmod(r, EXPONENT, n)) % n
         below_p = int(self._power(base % self._p, self._dp, self._p))
         below_q = int(self._power(base % self._q, self._dq, self._q))
         power = below_q + self._q * ((below_p - below_q) * self._by_q % self._p)
-        signed = power * pow(r, -1, n) % n
-        if pow(signed, EXPONENT, n) != number:  # a fault in one of the halves would give the key away
+        signed = power * int(self._gmp.invert(r, n)) % n
+        if int(self._gmp.powmod(signed, EXPONENT, n)) != number:  # a fault in one of the halves would give the key away
             raise ArithmeticError("an RSA signature came out wrong; nothing of it leaves.")
         return signed.to_bytes(self.public.nbytes)
 

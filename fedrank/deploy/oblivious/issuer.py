@@ -145,12 +145,10 @@ class Issuer:
                 with transaction(self._db):
                     self._db.execute("UPDATE issuer SET private = NULL WHERE epoch < ?", (first,))
                     self._db.execute("DELETE FROM purchase WHERE epoch < ?", (first,))
-            for epoch in over:
-                del self._open[epoch]
+            self._open = {epoch: sold for epoch, sold in self._open.items() if epoch >= first}
             self._kept.clear()
-            for identifier, epoch in list(self._verified.items()):  # that before may be asked about once more
-                if epoch.number < first - 1:
-                    del self._verified[identifier]
+            # The epoch before may be asked about once more.
+            self._verified = {name: one for name, one in self._verified.items() if one.number >= first - 1}
 
     def keys(self) -> dict[int, bytes]:
         """The published keys by epoch, of those that are sold."""
@@ -158,12 +156,14 @@ class Issuer:
 
     def _use(self, epoch: int, public: bytes, private: bytes | None) -> None:
         key = decode_key(public)
-        self._verified[key_id(public)] = _Epoch(epoch, Verifier(key), epoch_challenge(self._hub, epoch))
+        # The loop reads these while this writes: they are replaced, never changed.
+        one = _Epoch(epoch, Verifier(key), epoch_challenge(self._hub, epoch))
+        self._verified = {**self._verified, key_id(public): one}
         if private is not None:
             from cryptography.hazmat.primitives.serialization import load_der_private_key
 
             loaded: Any = load_der_private_key(private, None)
-            self._open[epoch] = (public, Signer(loaded))
+            self._open = {**self._open, epoch: (public, Signer(loaded))}
 
     # ------------------------------------------------------------------------------------------------------ spending
 

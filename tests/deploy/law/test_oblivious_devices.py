@@ -197,3 +197,21 @@ def test_the_token_of_a_report_that_came_too_late_is_not_shown_again(tmp_path):
         use(slow)
         assert synced(slow) == 0, "its token was seen with another message"
         assert world.hub.status()["reports"] == 0
+
+
+def test_no_purchase_stands_beside_a_report(tmp_path):
+    with relayed(tmp_path, tokens=1, cohort=9) as world:
+        device = world.device("one")
+        assert device.sync().state == "OK"
+        use(device)
+        asked = []
+        connection = device._connection
+        buy, report = connection.buy, connection.report
+        connection.buy = lambda *arguments: asked.append("buy") or buy(*arguments)
+        connection.report = lambda *arguments: asked.append("report") or report(*arguments)
+        rounds = []
+        for _ in range(3):
+            asked.clear()
+            device.sync()
+            rounds.append(tuple(asked))
+        assert rounds == [("buy",), ("report",), ()]

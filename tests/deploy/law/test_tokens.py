@@ -207,7 +207,7 @@ def test_the_issuer_cannot_tell_whose_token_it_is(tmp_path):
                     signed = int.from_bytes(signer.sign(one.request[3:]))
                     r = signed * pow(signature, -1, n) % n
                     assert blinded == pow(signature * r, 65537, n)
-            assert len({spending_number(token) for token in tokens}) == 4
+            assert len({spending_number(token) for token in tokens}) == len({one.inverse for one in asked}) == 4
             assert all(len(header_of(token)) == len(header_of(tokens[0])) for token in tokens)
             assert len({content_of(token)[34:] for token in tokens}) == 1, "all but the nonce is alike for everybody"
 

@@ -30,7 +30,7 @@ def built() -> Path:
             pytest.skip(f"the JavaScript SDK cannot be built: no {package}; run npm install in sdk/js")
     with open(SDK / "node_modules" / ".building", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # tests of several processes share the folder
-        sources = [*SDK.glob("src/*.ts"), *SDK.glob("*.json"), SDK / "build.mjs"]
+        sources = [*SDK.glob("src/**/*.ts"), *SDK.glob("*.json"), SDK / "build.mjs"]
         newest = max(source.stat().st_mtime for source in sources)
         if not BUNDLE.exists() or BUNDLE.stat().st_mtime < newest:
             made = subprocess.run(["node", "build.mjs"], cwd=SDK, capture_output=True, text=True, timeout=LONGEST)

@@ -40,6 +40,9 @@ def test_the_bundle_is_small_and_needs_nothing():
     text = built().read_bytes()
     assert len(gzip.compress(text, 9)) <= LARGEST_BUNDLE
     assert b"import" not in text and b"require(" not in text and b"eval" not in text
+    oblivious = (SDK / "dist" / "fedrank-oblivious.js").read_bytes()
+    assert len(gzip.compress(oblivious, 9)) <= 4_000
+    assert b"import" not in oblivious.replace(b"importKey", b"") and b"require(" not in oblivious
     package = json.loads((SDK / "package.json").read_text())
     assert "dependencies" not in package and set(package["devDependencies"]) == {"esbuild", "typescript"}
     assert all(version[0].isdigit() for version in package["devDependencies"].values())

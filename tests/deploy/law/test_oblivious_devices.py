@@ -119,10 +119,19 @@ def test_a_relay_that_promises_less_or_leads_elsewhere_is_not_used(tmp_path):
     with relayed(tmp_path, tokens=1, batch=4, relay=RelaySettings(batch=3, seconds=0.1, company=0.05)) as world:
         told = world.device("one").sync()
         assert told.state == "RETRY" and "3 reports" in told.why
+    (tmp_path / "one-hub").mkdir()
     (tmp_path / "other").mkdir()
-    with relayed(tmp_path / "other", tokens=1, batch=1) as other, relayed(tmp_path / "third", tokens=1) as world:
+    with (
+        relayed(tmp_path / "one-hub", tokens=1, batch=1) as world,
+        relayed(tmp_path / "other", tokens=1, batch=1) as other,
+    ):
+        device = world.device("two")
+        synced(device, 1)
+        device.close()
+        asked = len(other.app.counters.requests)
         told = world.device("two", relay=other.relay).sync()
-        assert told.state == "OK", "what is sent to a relay goes where that leads"
+        assert told.state == "RETRY" and "another gateway" in told.why
+        assert len(other.app.counters.requests) == asked, "nothing was encrypted to it"
 
 
 def test_a_device_that_is_killed_between_two_steps_sends_the_same_again(tmp_path):

@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 #: Tries of a pragma that another process may refuse for a moment, and seconds between them.
 _TRIES, _PAUSE = 5, 0.05
@@ -153,6 +154,20 @@ def _sync_folder(path: Path) -> None:
             os.close(handle)
 
 
+@runtime_checkable
+class Connection(Protocol):
+    """What a transaction needs of a connection: SQLite's, or another one in its shape."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        ...
+
+    def execute(self, statement: str, values: Any = (), /) -> Any:
+        """Run one statement."""
+        ...
+
+
 class VersionError(sqlite3.DatabaseError):
     """A database has another version than this program reads.
 
@@ -167,7 +182,7 @@ class VersionError(sqlite3.DatabaseError):
 
 
 @contextlib.contextmanager
-def transaction(db: sqlite3.Connection) -> Iterator[None]:
+def transaction(db: Connection) -> Iterator[None]:
     """Commit what the block writes when it ends, or undo all of it when it or the commit fails; does not nest."""
     db.execute("BEGIN IMMEDIATE")
     try:

@@ -70,11 +70,16 @@ def save(path: Path, tree: PyTree, about: dict[str, Json]) -> None:
         tree: Arrays.
         about: What it is, JSON-able; must be the same when it is loaded.
     """
+    write_atomically(path, packed(tree, about))
+
+
+def packed(tree: PyTree, about: dict[str, Json]) -> bytes:
+    """What :func:`save` writes, as bytes."""
     leaves = [_plain(leaf) for leaf in jax.tree.leaves(tree)]
     buffer = io.BytesIO()
     header = np.frombuffer(json.dumps({"version": _VERSION, **about}).encode(), np.uint8)
     np.savez(buffer, header=header, **{f"leaf{i}": leaf for i, leaf in enumerate(leaves)})  # type: ignore[arg-type]
-    write_atomically(path, buffer.getvalue())
+    return buffer.getvalue()
 
 
 def _plain(leaf: PyTree) -> np.ndarray:
@@ -105,8 +110,13 @@ def load(path: Path, like: PyTree) -> tuple[PyTree, dict[str, Json]]:
     Raises:
         RunError: Cut, damaged, of another version or of another shape.
     """
+    return unpacked(path, like, str(path))
+
+
+def unpacked(source: Path | io.BytesIO, like: PyTree, path: str) -> tuple[PyTree, dict[str, Json]]:
+    """As :func:`load`, from a file or from bytes that messages call ``path``."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(source, allow_pickle=False) as file:
             about = json.loads(bytes(file["header"]))
             leaves, structure = jax.tree.flatten(like)
             found = [file[f"leaf{i}"] for i in range(len(file.files) - 1)]

@@ -11,7 +11,6 @@ from jaxtyping import Float32
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.learning import learning_of, rebuild
 from fedrank.deploy.hub.model import learnt_from
@@ -119,7 +118,7 @@ def _replay(home: HubFolder, settings: HubSettings, store: Store, away: frozense
     check(len(rows), state)
     served = None
     if not away:
-        files = Checkpoints(home.path / "checkpoints", fingerprint(settings, store.name))
+        files = store.states(home.path / "checkpoints", fingerprint(settings, store.name))
         found = next(files.states(state, len(rows)), None)
         served = learning.weights(found[1]) if found is not None and found[0] == len(rows) else None
     return Replayed(

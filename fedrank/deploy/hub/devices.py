@@ -25,6 +25,11 @@ class Devices:
         self._numbers = {digest: number for number, digest in self._tokens.items()}
         self.next = last + 1
 
+    @property
+    def highest(self) -> int:
+        """The highest number of a device that is known; 0 before the first."""
+        return max(self._tokens, default=0)
+
     def __len__(self) -> int:
         return len(self._tokens)
 
@@ -50,6 +55,17 @@ class Devices:
             self._tokens[self.next] = digest
             self._numbers[digest] = self.next
             self.next += 1
+
+    def know(self, number: int, digest: bytes) -> None:
+        """Add a device that was enrolled elsewhere."""
+        self._tokens[number] = digest
+        self._numbers[digest] = number
+
+    def reset(self, known: Iterable[tuple[int, bytes]]) -> None:
+        """Know these devices, and no others."""
+        tokens = dict(known)
+        self._numbers = {digest: number for number, digest in tokens.items()}
+        self._tokens = tokens
 
     def remove(self, number: int) -> None:
         """Remove a device, which must be enrolled; its number is not given again."""

@@ -9,6 +9,7 @@
     admin.token         token of the operator
     tokens.db           with tokens: the issuer's keys, and who bought in this epoch and the next
     gateway.key         with a relay: private key of the gateway
+    database.password   of a hub on PostgreSQL, if its database wants one; put there by the operator
     hub.url             URL of the hub while it runs
 """
 
@@ -19,9 +20,10 @@ import dataclasses
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.deploy.folder import ServedFolder
+from fedrank.deploy.folder import ServedFolder, read_token
 from fedrank.deploy.http.guard import SHORTEST_TOKEN
 from fedrank.deploy.hub.settings import HubSettings, changed, fingerprint, new_hub, read_settings, write_settings
 from fedrank.deploy.hub.store import Store, StoreError
@@ -106,7 +108,35 @@ class HubFolder(ServedFolder):
             raise RunError(f"{self.path / _GATEWAY}: is not the key of the hub's terms. Put it back from a copy.")
         return gateway
 
+    def _join(self, wanted: HubSettings) -> None:
+        """Make the hub in the database, or join the one that is there."""
+        hub = new_hub()
+        store = self._shared(wanted, name=hub, settings=json.dumps(fingerprint(wanted, hub)))
+        joins, there = store.name != hub, json.loads(store.settings)
+        fits = there == fingerprint(wanted, store.name)
+        store.close()
+        if not fits:
+            raise ConfigError(
+                "database: holds a hub with other settings: "
+                f"{_differences(there, fingerprint(wanted, store.name))}. Use another database, or the hub's settings."
+            )
+        missing = [str(path) for path in map(self.token_path, ("enrolment", "admin")) if not path.exists()]
+        if joins and missing:
+            raise RunError(
+                f"{missing[0]}: is not there, and the database holds a hub already. All its processes need the same "
+                "tokens: copy enrolment.token and admin.token from the folder that it was made with."
+            )
+
+    def _shared(self, told: HubSettings, **options: Any) -> Store:
+        from fedrank.deploy.hub.postgres.store import SharedStore
+
+        file = self.path / _PASSWORD
+        return SharedStore(told.database, read_token(file) if file.exists() else None, **options)
+
     def _make_log(self, wanted: HubSettings) -> None:
+        if wanted.database:
+            self._join(wanted)
+            return
         if self.log.exists() and self.log.stat().st_size:
             store = Store(self.log, name=new_hub())
             used, there = store.last_device(), json.loads(store.settings)
@@ -143,7 +173,11 @@ class HubFolder(ServedFolder):
         """
         if not self.settings.exists():
             raise StoreError(f"{self.path}: there is no hub here (no hub.toml). Make one: fedrank serve {self.path}")
-        settings, store = read_settings(self.settings), Store(self.log, read_only=read_only)
+        settings = read_settings(self.settings)
+        if settings.database:
+            store = self._shared(settings, read_only=read_only)
+        else:
+            store = Store(self.log, read_only=read_only)
         if json.loads(store.settings) != fingerprint(settings, store.name):
             store.close()
             raise RunError(
@@ -154,6 +188,7 @@ class HubFolder(ServedFolder):
 
 
 _GATEWAY = "gateway.key"
+_PASSWORD = "database.password"
 _LOG_FILES = ("hub.db", "hub.db-wal", "hub.db-shm", "hub.db-journal")
 _TOKEN_FILES = ("tokens.db", "tokens.db-wal", "tokens.db-shm", "tokens.db-journal")
 _HUB_FILES = (
@@ -165,6 +200,7 @@ _HUB_FILES = (
     "enrolment.token",
     "admin.token",
     _GATEWAY,
+    _PASSWORD,
     *_TOKEN_FILES,
 )
 

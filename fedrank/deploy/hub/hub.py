@@ -81,6 +81,7 @@ class Hub:
         self._own = None if settings.relay else OwnModel(Path(folder) / "checkpoints", store, settings)
         if self._own is None:
             self.relayed = RelayedModel(store, self.terms)
+        self.tally = Tally(settings, store)
         self.model: Model = self.relayed if self._own is None else self._own
         self.issuer: Issuer | None = None
         if settings.tokens:
@@ -92,7 +93,6 @@ class Hub:
 
     def _recover(self) -> None:
         """Find the round that the log is in; one that was closed but not applied is applied by the writer."""
-        self.tally = Tally(self.settings, self.store)
         last = self.store.last_round()
         own = not self.settings.relay
         if last is None:  # a coordinator has not asked anything yet
@@ -372,24 +372,31 @@ class Hub:
 
     def _closes_after(self) -> float | None:
         """Seconds after its opening at which the round closes with the reports that are there; None: more must come."""
-        n, s = len(self._counted) - self._checks, self.settings
+        n, s = self._reports(), self.settings
         if n >= s.cohort:
             return s.round_seconds
         # Where devices are drawn, a round in which too few are is over at its deadline: the next draws others.
         return s.deadline if s.deadline and (n >= s.least or self.terms.due < 1) else None
 
+    def _reports(self) -> int:
+        """Number of reports of the open round from which the model learns, as far as this process knows."""
+        return len(self._counted) - self._checks
+
     def _commit(self, batch: list[Job]) -> list[tuple[Job, Any]]:
         """Write a batch in one transaction; returns the result of each job."""
         most = MOST_REPORTS if self.settings.round_seconds else self.settings.cohort
         admissions = Admissions(self.credentials)
-        round_, first = self.view.round, self.devices.next
+        round_ = self.view.round
         plan = Plan()
         try:
             room = most - len(self._counted) + self._checks
             plan = planned(batch, self._judged, self.devices, room, admissions.refused, self._is_check)
+            if plan.new:
+                self.devices.next = self.store.reserve(self.devices.next, len(plan.new))
             if plan.new or plan.gone or plan.reports:
+                new = list(enumerate(plan.new, self.devices.next))
                 reports = [(round_, device, data) for device, data in plan.reports.items()]
-                self.store.write(list(enumerate(plan.new, first)), sorted(plan.gone), reports, admissions.admitted)
+                self.store.write(new, sorted(plan.gone), reports, admissions.admitted)
                 self.healthy = True
         except StoreError as error:
             there = dict(self.store.reports(round_)) if isinstance(error, CountedError) else self._counted

@@ -11,10 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedrank.core.messages import Layout
-from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.hub.learning import learning_of, rebuild
 from fedrank.deploy.hub.settings import HubSettings, fingerprint
-from fedrank.deploy.hub.store import Store
+from fedrank.deploy.hub.store import States, Store
 from fedrank.deploy.terms import Terms
 
 _log = logging.getLogger("fedrank.hub")
@@ -63,9 +62,9 @@ class OwnModel:
 
     def __init__(self, folder: Path, store: Store, settings: HubSettings):
         self._store, self._learning = store, learning_of(settings.protocol())
-        self._checkpoints = Checkpoints(folder, fingerprint(settings, store.name))
+        self._checkpoints = store.states(folder, fingerprint(settings, store.name))
         self._checkpoints.sweep()
-        self._bests = Checkpoints(folder / "best", fingerprint(settings, store.name))
+        self._bests = store.states(folder / "best", fingerprint(settings, store.name))
         self._bests.sweep()
         self._state, self._best = self._learning.init(), None
         self._check = settings.terms(store.name).check
@@ -74,7 +73,7 @@ class OwnModel:
         """Restore the model before a round from the newest checkpoint up to there, and the log from there on."""
         self._state = self._before(self._checkpoints, number)
 
-    def _before(self, checkpoints: Checkpoints, number: int) -> Any:
+    def _before(self, checkpoints: States, number: int) -> Any:
         """The state before a round."""
         # A state beyond the log's round belongs to a round that was not marked as applied: it is made again.
         start, state = next(checkpoints.states(self._state, number), (0, self._learning.init()))

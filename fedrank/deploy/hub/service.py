@@ -14,6 +14,8 @@ from fedrank.deploy.hub.coordinator import coordinator_routes
 from fedrank.deploy.hub.counters import Counters
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.hub import Hub
+from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.store import Store
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def hub_app(home: HubFolder, *, public: bool = True) -> tuple[Hub, HubApp]:
         raise RunError(f"{home.path}: enrolment.token and admin.token are the same; every app would be an operator.")
     settings, store = home.open()
     try:
-        hub = Hub(home.path, store, settings)
+        hub = _hub(home, store, settings)
         guard = Guard(
             device_per_minute=settings.reports_per_minute, enrolments_per_minute=settings.enrolments_per_minute
         )
@@ -72,6 +74,16 @@ def hub_app(home: HubFolder, *, public: bool = True) -> tuple[Hub, HubApp]:
         store.close()
         raise
     return hub, app
+
+
+def _hub(home: HubFolder, store: Store, settings: HubSettings) -> Hub:
+    if not settings.database:
+        return Hub(home.path, store, settings)
+    from fedrank.deploy.hub.postgres.hub import SharedHub
+    from fedrank.deploy.hub.postgres.store import SharedStore
+
+    assert isinstance(store, SharedStore)
+    return SharedHub(home.path, store, settings)
 
 
 def run_hub(home: HubFolder, listen: Listen, on_ready: Callable[[str], object]) -> None:

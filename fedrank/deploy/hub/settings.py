@@ -45,6 +45,11 @@ class HubSettings(Agreement):
     relay: bool = setting(
         False, "Collect for a coordinator, which gives the model and takes the reports; the hub does not learn."
     )
+    database: str = setting(
+        "",
+        "URL of a PostgreSQL database that several processes of the hub share, without a password; by default the log "
+        "is a file in the folder.",
+    )
     learning_rate: float = setting(1e-3, "Adam's step size.")
     aggregate: str = setting(
         "mean", "How the hub aggregates reports: mean, or a rule that is robust against attackers."
@@ -112,6 +117,8 @@ class HubSettings(Agreement):
             raise ConfigError(
                 f"round_seconds = {self.round_seconds:g} is longer than the deadline of a round, {self.deadline:g}."
             )
+        if self.database and (alone := [name for name in _ALONE if getattr(self, name)]):
+            raise ConfigError(f"{alone[0]} needs a hub of one process; it cannot have a database that several share.")
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta must be between 0 and 1, got {self.delta}.")
         object.__setattr__(self, "least", min(self.least, self.cohort))
@@ -169,6 +176,8 @@ class HubSettings(Agreement):
         )
 
 
+#: Settings of hubs that keep more than the log in their folder.
+_ALONE = ("relay", "tokens", "batch", "checks")
 #: Settings that decide what the log means; with others it would rebuild another model.
 _LEARNING = ("relay", "learning_rate", "aggregate", "byzantine")
 

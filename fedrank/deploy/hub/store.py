@@ -15,13 +15,33 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
-from fedrank.deploy.database import VersionError, open_database, transaction
+from fedrank.core.trees import Json
+from fedrank.deploy.database import Connection, VersionError, open_database, transaction
 from fedrank.deploy.hub.checks.watch import Judgement
 from fedrank.deploy.hub.migrations import STEPS
 
 _COLUMNS = "number, state, opened, closed, seconds, model, reports, reward, error"
+
+
+@runtime_checkable
+class States(Protocol):
+    """The newest states of the server; methods as of :class:`~fedrank.deploy.checkpoints.Checkpoints`."""
+
+    def sweep(self) -> None:
+        """Remove what killed processes left."""
+        ...
+
+    def save(self, round_: int, state: PyTree) -> None:
+        """Write the state before a round."""
+        ...
+
+    def states(self, like: PyTree, before: int | None = None) -> Iterator[tuple[int, Any]]:
+        """Rounds and states, newest first."""
+        ...
 
 
 class StoreError(RunError):
@@ -103,7 +123,7 @@ class Store:
         def fill(db: sqlite3.Connection) -> None:
             db.execute("INSERT INTO hub VALUES (?, ?)", (name, settings))
             if not relay:
-                _open_round(db, 0)
+                open_first_round(db)
 
         try:
             self._db = open_database(
@@ -131,6 +151,16 @@ class Store:
         """The highest number that any device was given; 0 before the first."""
         rows = self.query("SELECT seq FROM sqlite_sequence WHERE name = 'device'")
         return rows[0][0] if rows else 0
+
+    def reserve(self, first: int, count: int) -> int:
+        """The first of ``count`` numbers for new devices; with one process, those that follow."""
+        return first
+
+    def states(self, folder: Path, about: dict[str, Json]) -> States:
+        """The server's states, in files: see :class:`~fedrank.deploy.checkpoints.Checkpoints`."""
+        from fedrank.deploy.checkpoints import Checkpoints
+
+        return Checkpoints(folder, about)
 
     # --------------------------------------------------------------------------------------------- what changes state
 
@@ -355,12 +385,17 @@ class Store:
             raise StoreError(f"{self.path}: cannot be written ({error}). Nothing of it was counted.") from error
 
 
-def _open_round(db: sqlite3.Connection, number: int, model: bytes | None = None, question: bytes | None = None) -> None:
+def _open_round(db: Connection, number: int, model: bytes | None = None, question: bytes | None = None) -> None:
     db.execute(
         "INSERT INTO round (number, state, opened, model, question, devices) "
         "VALUES (?, 'open', ?, ?, ?, (SELECT coalesce(max(number), 0) FROM device))",
         (number, time.time(), model, question),
     )
+
+
+def open_first_round(db: Connection) -> None:
+    """Open the first round of a new log, whose model is not known yet."""
+    _open_round(db, 0)
 
 
 def _what_to_do(path: Path, error: VersionError) -> str:

@@ -61,6 +61,11 @@ class Tally:
         self._all += row.reports or 0
         self._history = _points(self._rows)
 
+    @property
+    def rounds(self) -> int:
+        """The first round that is not counted yet."""
+        return self._rows[-1].number + 1 if self._rows else 0
+
     def _most(self, round_: int, counted: Collection[int]) -> int:
         """Most counted messages of one device, those of the open round included."""
         if self.terms.tokens:

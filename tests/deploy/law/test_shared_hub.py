@@ -179,7 +179,10 @@ def test_when_the_leader_is_lost_another_closes_and_applies_what_is_due_once(tmp
 
     asyncio.run(story())
     assert replay_log(homes[1].path).proven
-    assert table(url, "SELECT number, state, reports FROM round ORDER BY number") == [(0, "applied", 4), (1, "open", None)]
+    assert table(url, "SELECT number, state, reports FROM round ORDER BY number") == [
+        (0, "applied", 4),
+        (1, "open", None),
+    ]
 
 
 def test_a_round_that_a_leader_closed_and_did_not_apply_is_applied_by_the_next(tmp_path, url):
@@ -326,7 +329,7 @@ def test_the_same_tokens_and_settings_are_needed_to_join(tmp_path, url):
     make(tmp_path / "0", database=url)
     with pytest.raises(RunError, match=r"enrolment\.token: is not there.*copy"):
         make(tmp_path / "1", database=url)
-    with pytest.raises(ConfigError, match="n_features is 5, was 5|n_features"):
+    with pytest.raises(ConfigError, match="n_features is 6, was 5"):
         make(tmp_path / "2", database=url, n_features=6)
     with pytest.raises(RunError):
         replay_log(tmp_path / "1")

@@ -72,14 +72,14 @@ class PostgresConnection:
         server = self._server
         return server is not None and not server.closed and server.info.transaction_status != TransactionStatus.IDLE
 
-    def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> psycopg.Cursor[Any]:
+    def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
         """Run one statement; ``BEGIN IMMEDIATE`` begins a transaction that writes."""
         if statement == "BEGIN IMMEDIATE":
             return self._begin()
         with self._errors():
             server = self._server if self.in_transaction else self._connected()
             assert server is not None
-            done = server.execute(translated(statement), values or None)
+            done = server.execute(translated(statement).encode(), values or None)
             if statement == "COMMIT" and done.statusmessage != "COMMIT":  # a failed transaction ends without an error
                 raise sqlite3.OperationalError("the server rolled the transaction back")
             return done
@@ -99,7 +99,7 @@ class PostgresConnection:
                 )
             else:
                 with server.cursor() as cursor:
-                    cursor.executemany(translated(statement), rows)
+                    cursor.executemany(translated(statement).encode(), rows)
 
     def close(self) -> None:
         """Close the connection."""
@@ -133,7 +133,7 @@ class PostgresConnection:
         finally:
             self._on_begin = None
 
-    def _begin(self) -> psycopg.Cursor[Any]:
+    def _begin(self) -> Any:
         with self._errors():
             begun = self._connected().execute("BEGIN")
         try:
@@ -177,7 +177,7 @@ class PostgresConnection:
             server.execute("SET default_transaction_read_only TO on")
         if self._channel:
             server.add_notify_handler(lambda notice: self.heard.append(notice.payload))
-            server.execute(f"LISTEN {self._channel}")
+            server.execute(f"LISTEN {self._channel}".encode())
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

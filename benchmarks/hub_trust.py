@@ -27,7 +27,7 @@ from scipy import stats
 
 from fedrank.core.protocol import Party
 from fedrank.core.rng import perturbation
-from fedrank.deploy.draws import CHECK, beacon_of, drawn
+from fedrank.deploy.draws import CHECK, SEED, beacon_of, drawn, word
 from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.checks.watch import Watch
 from fedrank.deploy.hub.folder import HubFolder
@@ -70,11 +70,13 @@ class World:
         self._layout, self._devices = exchange.reply, devices
         self._request = exchange.request
 
-        def answers(request, key):
-            def one(mine, mine_key):
-                return exchange.respond(request, Party(shared, mine), exchange.draw(mine_key))[1]
+        def answers(request, key, seeds):
+            def one(mine, mine_key, seed):
+                draws = exchange.draw(mine_key)
+                draws = draws._replace(seed=jax.numpy.where(self.settings.drawn_seeds, seed, draws.seed))
+                return exchange.respond(request, Party(shared, mine), draws)[1]
 
-            return jax.vmap(one)(own, jax.random.split(key, devices))
+            return jax.vmap(one)(own, jax.random.split(key, devices), seeds)
 
         self._answers = jax.jit(answers)
         self._key, self._train = jax.random.key(seed), train
@@ -85,11 +87,17 @@ class World:
         tested = dataclasses.replace(splits, vali=splits.vali if splits.test is None else splits.test)
         self._server = RankingServer(config, dataclasses.replace(experiment, splits=tested), measured=True)
 
-    def messages(self, model: bytes) -> list[bytes]:
-        """What every honest device says about a model: one message each."""
+    def messages(self, model: bytes, seeds: Sequence[int] | None = None) -> list[bytes]:
+        """What every honest device says about a model: one message each.
+
+        Args:
+            model: The model message.
+            seeds: Their seeds, where these are drawn; None: each has its own.
+        """
+        drawn_seeds = np.zeros(self._devices, np.uint32) if seeds is None else np.array(seeds, np.uint32)
         request = self._request.decode(model)
         self._key, now = jax.random.split(self._key)
-        replies = jax.device_get(self._answers(request, now))
+        replies = jax.device_get(self._answers(request, now, drawn_seeds))
         whole, size = self._layout.encode_all(replies, (self._devices,)), self._layout.nbytes
         return [whole[at : at + size] for at in range(0, len(whole), size)]
 
@@ -148,19 +156,36 @@ class Liars:
         seeds = self._random.integers(2**32, size=4096, dtype=np.uint32)
         self._known = seeds, np.stack([perturbation(int(one), terms.size) for one in seeds])
 
-    def messages(self, model: bytes, count: int) -> list[bytes]:
-        """The messages of so many of them about a model."""
+    def messages(self, model: bytes, count: int, drawn_seeds: Sequence[int] | None = None) -> list[bytes]:
+        """The messages of so many of them about a model; where seeds are drawn, what suits best with these."""
         weights = np.frombuffer(model[5:], "<f4")
         goal = -weights if self._towards == "reverse" and weights.any() else self._goal
+        if not count:
+            return []
         seeds, vs = self._known
+        if drawn_seeds is not None:
+            seeds = np.array(drawn_seeds, np.uint32)
+            vs = np.stack([perturbation(int(one), self._terms.size) for one in seeds])
         along = vs @ goal / np.linalg.norm(vs, axis=1)
         out, layout = [], self._terms.reply
         top = self._terms.piecewise.reports - 1 if self._terms.piecewise is not None else 0
-        for _ in range(count):
-            tried = self._random.integers(len(seeds), size=self._searched)
+        for number in range(count):
+            tried = (
+                np.array([number])
+                if drawn_seeds is not None
+                else self._random.integers(len(seeds), size=self._searched)
+            )
             best = tried[np.argmax(np.abs(along[tried]))]
             out.append(layout.encode(layout.message(seeds[best], np.int32(top if along[best] > 0 else 0))))
         return out
+
+
+def seeds_of(hub: Hub, numbers: Sequence[int], model: bytes) -> list[int] | None:
+    """The seeds that were drawn for devices; None where everybody has his own."""
+    if not hub.terms.drawn_seeds:
+        return None
+    beacon = beacon_of(model)
+    return [word(hub.devices.key(number), SEED, beacon) for number in numbers]
 
 
 @contextlib.asynccontextmanager
@@ -180,22 +205,26 @@ async def running(folder: str, settings: HubSettings) -> AsyncIterator[Hub]:
 # ------------------------------------------------------------------------------------------------------------- race
 
 
-async def _race(world: World, attackers: int, lottery: bool, rounds: int, second: float, seed: int) -> dict[str, Any]:
+async def _race(
+    world: World, attackers: int, lottery: bool, rounds: int, second: float, seed: int, searched: int
+) -> dict[str, Any]:
     """Attackers without a pause beside honest devices that report every five seconds, until so many rounds are over."""
     honest = world._devices
     settings = dataclasses.replace(world.settings, round_seconds=_PERIOD * second if lottery else 0.0, deadline=3600.0)
-    liars = Liars(world.terms, 64, seed)
+    liars = Liars(world.terms, searched, seed)
     with tempfile.TemporaryDirectory() as folder:
         async with running(folder, settings) as hub:
             tokens = await asyncio.gather(*(hub.enrol() for _ in range(honest + attackers)))
             numbers = [hub.device_of(token) for token in tokens]
             answers: dict[int, list[bytes]] = {}
 
-            def message_of(view, device: int) -> bytes:
+            def message_of(view, index: int) -> bytes:
                 if view.round not in answers:
                     answers.clear()
-                    answers[view.round] = world.messages(view.model)
-                return answers[view.round][device]
+                    seeds = seeds_of(hub, numbers, view.model)
+                    foul = liars.messages(view.model, attackers, None if seeds is None else seeds[honest:])
+                    answers[view.round] = world.messages(view.model, seeds and seeds[:honest]) + foul
+                return answers[view.round][index]
 
             async def person(index: int) -> None:
                 await asyncio.sleep(float(world.random.uniform(0, _PERIOD)) * second)
@@ -214,7 +243,7 @@ async def _race(world: World, attackers: int, lottery: bool, rounds: int, second
                         await hub.settled(0.05)
                         await asyncio.sleep(0.001)
                         continue
-                    await hub.report(view.round, numbers[honest + index], liars.messages(view.model, 1)[0])
+                    await hub.report(view.round, numbers[honest + index], message_of(view, honest + index))
                     told = view.round
 
             await asyncio.gather(*map(person, range(honest)), *map(attacker, range(attackers)))
@@ -228,14 +257,16 @@ def race(args: argparse.Namespace) -> list[dict[str, Any]]:
     settings = dict(mechanism="piecewise", epsilon=args.epsilon, cohort=args.cohort, least=1, learning_rate=args.rate)
     out = []
     for seed in range(args.first, args.first + args.seeds):
-        world = World(args.data, settings, 200, seed, args.fold)
-        for name, attackers, lottery in (
-            ("nobody attacks, first come", 0, False),
-            ("first come", 20, False),
-            ("nobody attacks, by lot", 0, True),
-            ("by lot", 20, True),
+        for name, attackers, lottery, drawn_seeds in (
+            ("nobody attacks, first come", 0, False, False),
+            ("first come", 20, False, False),
+            ("nobody attacks, by lot", 0, True, False),
+            ("by lot", 20, True, False),
+            ("nobody attacks, by lot, seeds drawn", 0, True, True),
+            ("by lot, seeds drawn", 20, True, True),
         ):
-            found = asyncio.run(_race(world, attackers, lottery, args.race_rounds, args.second, seed))
+            world = World(args.data, {**settings, "drawn_seeds": drawn_seeds}, 200, seed, args.fold)
+            found = asyncio.run(_race(world, attackers, lottery, args.race_rounds, args.second, seed, args.searched))
             out.append({"study": "race", "case": name, "seed": seed, **found})
             print(json.dumps(out[-1]), flush=True)
     return out
@@ -250,7 +281,7 @@ async def _life(
     """A hub's life in which a share of the devices lies from some round on; all devices report in every round."""
     honest = world._devices
     foul_count = round(honest * share / (1 - share)) if share else 0
-    curve, worst_best = [], None
+    curve: list[tuple[int, float]] = []
     with tempfile.TemporaryDirectory() as folder:
         async with running(folder, dataclasses.replace(world.settings, round_seconds=3600.0, deadline=3600.0)) as hub:
             tokens = await asyncio.gather(*(hub.enrol() for _ in range(honest + foul_count)))
@@ -258,9 +289,11 @@ async def _life(
             foul = set(numbers[honest:])
             while hub.view.round < rounds and not hub.view.over:
                 view = hub.view
-                number, sent = view.round, dict(zip(numbers, world.messages(view.model), strict=False))
+                number, seeds = view.round, seeds_of(hub, numbers, view.model)
+                sent = dict(zip(numbers, world.messages(view.model, seeds and seeds[:honest]), strict=False))
                 if liars is not None and number >= begin:
-                    sent |= dict(zip(numbers[honest:], liars.messages(view.model, foul_count), strict=True))
+                    told = liars.messages(view.model, foul_count, None if seeds is None else seeds[honest:])
+                    sent |= dict(zip(numbers[honest:], told, strict=True))
                 if world.terms.check is not None and view.best[5:] != view.model[5:]:
                     beacon = beacon_of(view.model)
                     for device in numbers:
@@ -281,12 +314,12 @@ async def _life(
         proven = replay_log(home).proven
     return {
         "ndcg": world.ndcg(final.model),
-        "before": world.ndcg_before(curve, begin),
+        "before": _before(curve, begin),
         "lowest": min((value for number, value in curve if number >= begin), default=None),
         "halted": final.round if final.state == "halted" else None,
         "best": (status.get("checks") or {}).get("best"),
         "proven": proven,
-        "curve": curve if worst_best is None else None,
+        "curve": curve,
     }
 
 
@@ -301,21 +334,20 @@ def _before(curve: Sequence[tuple[int, float]], begin: int) -> float | None:
     return next((value for number, value in reversed(curve) if number <= begin), None)
 
 
-World.ndcg_before = staticmethod(_before)  # type: ignore[attr-defined]
-
-
 def liars(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Ten in a hundred devices lie from some round on: rules, and checks."""
     out = []
     for seed in range(args.first, args.first + args.seeds):
-        for rule, checks, share, checkers in (
-            ("mean", 0.0, 0.0, "none"),
-            ("mean", 0.2, 0.0, "none"),
-            ("mean", 0.0, 0.1, "none"),
-            ("median-of-means", 0.0, 0.1, "none"),
-            ("clip-quantile", 0.0, 0.1, "none"),
-            ("mean", 0.2, 0.1, "better"),
-            ("mean", 0.2, 0.1, "worse"),
+        for rule, checks, share, checkers, drawn_seeds in (
+            ("mean", 0.0, 0.0, "none", False),
+            ("mean", 0.2, 0.0, "none", False),
+            ("mean", 0.0, 0.1, "none", False),
+            ("median-of-means", 0.0, 0.1, "none", False),
+            ("clip-quantile", 0.0, 0.1, "none", False),
+            ("mean", 0.2, 0.1, "better", False),
+            ("mean", 0.2, 0.1, "worse", False),
+            ("mean", 0.0, 0.1, "none", True),
+            ("mean", 0.2, 0.1, "better", True),
         ):
             settings = dict(
                 mechanism="piecewise",
@@ -326,11 +358,12 @@ def liars(args: argparse.Namespace) -> list[dict[str, Any]]:
                 aggregate=rule,
                 byzantine=22,
                 checks=checks,
+                drawn_seeds=drawn_seeds,
             )
             world = World(args.data, settings, 200, seed, args.fold)
             attack = None if not share else Liars(world.terms, args.searched, seed)
             found = asyncio.run(_life(world, attack, share, args.rounds, args.begin, checkers))
-            case = {"rule": rule, "checks": checks, "liars": share, "checkers": checkers}
+            case = {"rule": rule, "checks": checks, "liars": share, "checkers": checkers, "drawn_seeds": drawn_seeds}
             out.append({"study": "liars", **case, "seed": seed, **found})
             print(json.dumps({k: v for k, v in out[-1].items() if k != "curve"}), flush=True)
     return out
@@ -396,13 +429,13 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1000, help="first seed")
     parser.add_argument("--only", nargs="+", choices=list(STUDIES), default=list(STUDIES))
     parser.add_argument("--epsilon", type=float, default=4.5)
-    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--cohort", type=int, default=22)
-    parser.add_argument("--second", type=float, default=0.04)
-    parser.add_argument("--race-rounds", type=int, default=300)
-    parser.add_argument("--rounds", type=int, default=400)
-    parser.add_argument("--begin", type=int, default=200)
-    parser.add_argument("--searched", type=int, default=64)
+    parser.add_argument("--second", type=float, default=0.05)
+    parser.add_argument("--race-rounds", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--begin", type=int, default=100)
+    parser.add_argument("--searched", type=int, default=4096)
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
     about = {key: value for key, value in vars(args).items() if key not in ("only", "out")}

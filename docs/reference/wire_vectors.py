@@ -172,7 +172,7 @@ def vectors() -> dict[str, Any]:
         "draws": [
             one_draw(token, f"fedrank/{purpose}", struct.pack("<BI5f", 0x21, n, *range(5)), (0.0, 2.0**-32, 0.5, 1.0))
             for n, token in enumerate(("a-device-token", "another-token_~+/=."))
-            for purpose in ("due", "check")
+            for purpose in ("due", "check", "seed")
         ],
         "checks": [
             one_check({}, [2520, 5040], []),

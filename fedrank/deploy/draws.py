@@ -1,4 +1,4 @@
-"""Draws that a device makes by itself and a hub can make again: is it due in a round, does it check the model.
+"""Draws that a device makes by itself and a hub can make again: is it due, does it check, what does it try.
 
 A draw is HMAC-SHA256 (RFC 2104, FIPS 180-4) with a key that belongs to the device and a message that nobody knows
 before the round is there: its *beacon*, the SHA-256 of the model message that the round asks about. The key is the
@@ -14,8 +14,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-#: Purposes of draws; those of one purpose say nothing about those of another.
-DUE, CHECK = b"fedrank/due", b"fedrank/check"
+#: Purposes of draws; those of one purpose say nothing about those of another. The word of SEED is a device's seed.
+DUE, CHECK, SEED = b"fedrank/due", b"fedrank/check", b"fedrank/seed"
 
 
 def key_of(token: str) -> bytes:

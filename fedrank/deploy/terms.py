@@ -31,9 +31,21 @@ RANKERS = {"linear": False, "mlp": True}
 #: Mechanisms that privatise rewards. Gaussian noise is left out: a device could not compute its ε by itself.
 MECHANISMS = ("randomised-response", "laplace", "piecewise")
 #: Terms that the first version of the format did not have.
-_LATER = ("inside", "outside", "clip", "interleaved", "participations", "tokens", "gateway", "batch", "due", "checks")
+_LATER = (
+    "inside",
+    "outside",
+    "clip",
+    "interleaved",
+    "participations",
+    "tokens",
+    "gateway",
+    "batch",
+    "due",
+    "checks",
+    "drawn_seeds",
+)
 #: Version of terms which ask a device to do what one of version 1 does not: it refuses them, and sends nothing.
-_MORE_TO_DO, _DOING = 2, ("tokens",)
+_MORE_TO_DO, _DOING = 2, ("tokens", "drawn_seeds")
 #: Multiple of the noise's scale that it practically never exceeds; sums with noise are sent in 32 bits.
 _TAIL = 40
 #: Largest model that a hub hands out, in weights: 4 MB.
@@ -71,6 +83,9 @@ class Agreement:
     gateway: str = setting("", "Public key of the gateway behind an oblivious relay; made with the hub.")
     batch: int = setting(0, "Fewest reports that an oblivious relay passes on together; 0: there is no relay.")
     due: float = setting(1.0, "Part of the devices that are due in a round, by a draw of each; others do not report.")
+    drawn_seeds: bool = setting(
+        False, "The seed of a device's perturbation is a draw, so that nobody can search for one that suits him."
+    )
     checks: float = setting(
         0.0, "Part of the devices, by a draw of each, that compare the newest model with the best one in a round."
     )
@@ -158,8 +173,8 @@ class Terms(Agreement):
         for name, share, least in (("due", self.due, 2.0**-32), ("checks", self.checks, 0.0)):
             if not least <= share <= 1:
                 raise ConfigError(f"{name} must be in {least:g}..1, got {share}.")
-        if self.tokens and (self.due < 1 or self.checks):
-            raise ConfigError("due and checks are draws of a device, which blind tokens (tokens) hide; choose one.")
+        if self.tokens and (self.draws or self.checks):
+            raise ConfigError("due, drawn_seeds and checks are draws of a device, which blind tokens (tokens) hide.")
         if self.checks and (self.clicks_to_reply.check_layout is None or self.epsilon_interaction == 0):
             how = "messages that tell nothing" if self.epsilon_interaction == 0 else f"mechanism {self.mechanism!r}"
             raise ConfigError(f"checks cannot be made with {how}; leave them 0.")
@@ -224,6 +239,11 @@ class Terms(Agreement):
     def reply(self) -> Layout[Any]:
         """Layout of the reply, from a device to the hub."""
         return self.clicks_to_reply.layout
+
+    @property
+    def draws(self) -> bool:
+        """Whether draws decide what a device reports, so that one that enrolled after a round was opened waits."""
+        return self.due < 1 or self.drawn_seeds
 
     @functools.cached_property
     def check(self) -> Layout[Any] | None:

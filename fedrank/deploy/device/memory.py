@@ -13,6 +13,7 @@ import threading
 from fedrank.core.trees import Json
 from fedrank.deploy.device.outbox import Outbox, exceeds
 from fedrank.deploy.device.trial import Round, Words, objection
+from fedrank.deploy.draws import SEED, beacon_of, key_of, word
 from fedrank.deploy.terms import Terms
 from fedrank.ranking.on_device.messages import Request
 
@@ -98,6 +99,9 @@ class Memory:
         now = self.round
         if now is None or not now.is_about(self.terms, model) or (now.due, now.best is None) != (due, best is None):
             self.round = Round(self.terms, model, trial, reported, due, None if best is None else best.weights)
+            if self.terms.drawn_seeds and self.token is not None:
+                beacon = beacon_of(self.terms.request.encode(model))
+                self.round.seed = word(key_of(self.token), SEED, beacon)
         else:
             now.trial, now.reported = trial or now.trial, reported
 

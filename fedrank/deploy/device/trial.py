@@ -161,6 +161,7 @@ class Round:
 
     Attributes:
         open: The interaction that goes on.
+        seed: The seed that was drawn for the device; None: it draws one from the operating system.
     """
 
     def __init__(
@@ -176,6 +177,7 @@ class Round:
         self.reported, self.due, self.best = reported, due, best
         self.trial = trial if trial is None else dataclasses.replace(trial, check=best is not None)
         self.open: Interaction | None = None
+        self.seed: int | None = None
         self._v: tuple[int, Float32[np.ndarray, " parameters"]] | None = None  # a seed and its perturbation
 
     def is_about(self, terms: Terms, model: Request) -> bool:
@@ -219,7 +221,7 @@ class Round:
     def _begun(self, words: Words) -> Trial:
         """A new trial: of a perturbation, or of the newest model beside the best one."""
         if self.best is None:
-            return Trial(self.terms.hub, self.number, int(words((1,))[0]))
+            return Trial(self.terms.hub, self.number, int(words((1,))[0]) if self.seed is None else self.seed)
         return Trial(self.terms.hub, self.number, pair_of(self.best), check=True)
 
     def _ranker(self, trial: Trial, half: int) -> Float32[np.ndarray, " parameters"]:

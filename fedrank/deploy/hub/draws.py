@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from fedrank.deploy.draws import CHECK, DUE, beacon_of, drawn
+from fedrank.deploy.draws import CHECK, DUE, SEED, beacon_of, drawn, word
 from fedrank.deploy.terms import Terms
 
 
@@ -22,7 +22,7 @@ class Drawn:
     """
 
     def __init__(self, terms: Terms, question: bytes, best: bytes | None, last_device: int):
-        self.draws = terms.due < 1 or terms.check is not None
+        self.draws = terms.draws or terms.check is not None
         self._terms = terms
         if not self.draws:
             return
@@ -42,8 +42,9 @@ class Drawn:
             report: The message.
         """
         terms, known = self._terms, device <= self._last
-        if terms.due < 1 and not (known and drawn(key, DUE, self._beacon, terms.due)):
+        if terms.draws and not (known and drawn(key, DUE, self._beacon, terms.due)):
             return False
         if self._head is None or report[:1] != self._head:
-            return True  # a device that was drawn to compare may learn instead, as those do that know no checks
+            # A device that was drawn to compare may learn instead, as those do that know no checks.
+            return not terms.drawn_seeds or report[1:5] == word(key, SEED, self._beacon).to_bytes(4, "little")
         return known and report[1:5] == self._pair and drawn(key, CHECK, self._beacon, terms.checks)

@@ -376,7 +376,7 @@ class Hub:
         if n >= s.cohort:
             return s.round_seconds
         # Where devices are drawn, a round in which too few are is over at its deadline: the next draws others.
-        return s.deadline if s.deadline and (n >= s.least or self.terms.due < 1) else None
+        return s.deadline if s.deadline and (n >= s.least or self.terms.draws) else None
 
     def _reports(self) -> int:
         """Number of reports of the open round from which the model learns, as far as this process knows."""

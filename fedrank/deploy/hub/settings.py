@@ -111,8 +111,8 @@ class HubSettings(Agreement):
             raise ConfigError(f"alert_url must begin with https:// or http://, got {self.alert_url!r}.")
         if self.checks and self.relay:
             raise ConfigError("a hub that relays does not learn and has no best model; leave checks 0.")
-        if self.due < 1 and not self.deadline:
-            raise ConfigError("due below 1 needs a deadline: a round in which nobody is due must end.")
+        if (self.due < 1 or self.drawn_seeds) and not self.deadline:
+            raise ConfigError("due below 1, and drawn_seeds, need a deadline: a round in which nobody is due must end.")
         if self.deadline and self.round_seconds > self.deadline:
             raise ConfigError(
                 f"round_seconds = {self.round_seconds:g} is longer than the deadline of a round, {self.deadline:g}."

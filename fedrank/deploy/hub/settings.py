@@ -119,6 +119,8 @@ class HubSettings(Agreement):
             )
         if self.database and (alone := [name for name in _ALONE if getattr(self, name)]):
             raise ConfigError(f"{alone[0]} needs a hub of one process; it cannot have a database that several share.")
+        if self.database and self.due < 1:
+            raise ConfigError("due below 1 needs a hub of one process; it cannot have a database that several share.")
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta must be between 0 and 1, got {self.delta}.")
         object.__setattr__(self, "least", min(self.least, self.cohort))
@@ -176,8 +178,8 @@ class HubSettings(Agreement):
         )
 
 
-#: Settings of hubs that keep more than the log in their folder.
-_ALONE = ("relay", "tokens", "batch", "checks")
+#: Settings of hubs that keep more than the log in their folder, and draws, of which several processes know too little.
+_ALONE = ("relay", "tokens", "batch", "checks", "drawn_seeds")
 #: Settings that decide what the log means; with others it would rebuild another model.
 _LEARNING = ("relay", "learning_rate", "aggregate", "byzantine")
 

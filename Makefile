@@ -10,7 +10,7 @@ PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # two installers in one .venv would disturb each other
-.PHONY: help demo fleet bench-slates test test-ranking test-silos test-texts test-slates test-slow test-minutes test-full-xla test-all \
+.PHONY: help demo web fleet bench-slates test test-ranking test-silos test-texts test-slates test-slow test-minutes test-full-xla test-all \
   test-flower test-flower-wings test-platforms test-torch sdk-js test-sdk-js test-release numbers mutants check format bench bench-hub bench-sketches docs dist clean
 
 help: ## show this list
@@ -18,6 +18,9 @@ help: ## show this list
 
 demo: $(VENV)/.stamp-demo ## train a ranker on generated data and write a report (minutes)
 	@$(BIN)/fedrank demo
+
+web: $(VENV)/.stamp-serve ## a search page that learns from its visitors, in your browser, until Ctrl-C
+	@$(BIN)/fedrank demo web --browser
 
 fleet: $(VENV)/.stamp-serve ## a learning server with 50 device processes on this machine, until Ctrl-C; open its /status
 	@$(BIN)/python -m fedrank serve runs/hub --n-features 46 --cohort 40 --rounds 300 & hub=$$!; \

@@ -34,7 +34,7 @@ _SWITCHES = ("-q", "--quiet", "--json")
 _SUMMARIES: dict[str, str] = {}
 # Commands are imported when they are called; the sentences stand here so that --help imports none of them.
 for _name, _path, _help in (
-    ("demo", "fedrank.cli.experiment:demo", "Train a ranker from simulated clicks on generated data; about a minute."),
+    ("demo", "fedrank.cli.demo:app", "Train a ranker from simulated clicks; or (demo web) a search page that learns."),
     (
         "run",
         "fedrank.cli.experiment:any_run",

@@ -81,9 +81,9 @@ class HttpApp:
         self._below: list[tuple[str, Route]] = []
 
     def add_routes(self, routes: Mapping[str, Route]) -> None:
-        """Add routes by path; a path that ends with ``/`` stands for all paths below it, the first match counts."""
+        """Add routes by path; one that ends with ``/``, but ``/`` itself, stands for all below it, the first counts."""
         for path, route in routes.items():
-            if path.endswith("/"):
+            if path.endswith("/") and path != "/":
                 self._below.append((path, route))
             else:
                 self._exact[path] = route

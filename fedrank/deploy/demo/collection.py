@@ -7,8 +7,18 @@ import inspect
 import warnings
 from typing import NamedTuple
 
+_NAMES = """
+argparse array ast asyncio base64 bisect builtins bz2 calendar cmath codecs collections colorsys configparser
+contextlib copy csv ctypes datetime decimal difflib dis email enum fileinput fnmatch fractions functools
+getpass gettext glob graphlib gzip hashlib heapq hmac html http http.client http.cookies imaplib importlib
+inspect io ipaddress itertools json keyword linecache locale logging lzma mailbox math mimetypes
+multiprocessing operator os os.path pathlib pickle pkgutil platform plistlib poplib pprint queue random re
+sched secrets select shelve shlex shutil signal smtplib socket sqlite3 ssl stat statistics string subprocess
+sys tarfile tempfile textwrap threading time timeit token tokenize traceback types typing unicodedata unittest
+urllib.parse urllib.request uuid warnings wave weakref webbrowser xml.etree.ElementTree zipfile zlib zoneinfo
+"""
 #: Modules whose functions and classes are searched; those that this interpreter lacks are left out.
-MODULES = ["argparse", "array", "ast", "asyncio", "base64", "bisect", "builtins", "bz2", "calendar", "cmath", "codecs", "collections", "colorsys", "configparser", "contextlib", "copy", "csv", "ctypes", "datetime", "decimal", "difflib", "dis", "email", "enum", "fileinput", "fnmatch", "fractions", "functools", "getpass", "gettext", "glob", "graphlib", "gzip", "hashlib", "heapq", "hmac", "html", "http", "http.client", "http.cookies", "imaplib", "importlib", "inspect", "io", "ipaddress", "itertools", "json", "keyword", "linecache", "locale", "logging", "lzma", "mailbox", "math", "mimetypes", "multiprocessing", "operator", "os", "os.path", "pathlib", "pickle", "pkgutil", "platform", "plistlib", "poplib", "pprint", "queue", "random", "re", "sched", "secrets", "select", "shelve", "shlex", "shutil", "signal", "smtplib", "socket", "sqlite3", "ssl", "stat", "statistics", "string", "subprocess", "sys", "tarfile", "tempfile", "textwrap", "threading", "time", "timeit", "token", "tokenize", "traceback", "types", "typing", "unicodedata", "unittest", "urllib.parse", "urllib.request", "uuid", "warnings", "wave", "weakref", "webbrowser", "xml.etree.ElementTree", "zipfile", "zlib", "zoneinfo"]
+MODULES = tuple(_NAMES.split())
 #: Docstrings below this length say nothing that could be searched.
 _SHORTEST = 20
 #: Characters of a docstring that are shown and searched.

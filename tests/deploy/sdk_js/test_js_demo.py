@@ -1,4 +1,4 @@
-"""The page that learns, in a real browser: a search and a click send six bytes, the ranker gets better, opting out ends it."""
+"""The page that learns, in a real browser: what leaves, that the ranker gets better, that opting out ends it."""
 
 import contextlib
 import sys

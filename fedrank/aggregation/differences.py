@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Integer
+from jaxtyping import Bool, Float, Integer
 
 from fedrank.aggregation.robust import median
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.registry import Registry
 
 #: A defence of the caller's own: ``(differences float32 [parties], arrived bool [parties]) -> float32 [parties]``.

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Integer
+from jaxtyping import Bool, Float, Integer
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.registry import Entry, Registry
 
 #: ``(vectors float32 [parties, n], weights float32 [parties], arrived bool [parties], byzantine) -> float32 [n]``.

@@ -14,14 +14,14 @@ import functools
 import threading
 from collections.abc import Iterable
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Float32, Int64, Shaped, UInt32
+from jaxtyping import Float, Float32, Int64, Shaped, UInt32
 from numpy.typing import ArrayLike, DTypeLike
 
 from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.compiled import njit, prange
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.rng import PERTURBATION_KEY, normal_table, perturbation_jax, threefry_2x32
 
 #: Numba's threads belong to one kernel at a time.

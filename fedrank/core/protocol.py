@@ -325,6 +325,14 @@ class Protocol(abc.ABC, Generic[State]):
         del delta
         return PrivacyReport.none(rounds)
 
+    def epsilon_round(self, delta: float) -> float:
+        """The ε of what a party sends in one round, as :meth:`account` has it.
+
+        Args:
+            delta: δ, in (0, 1).
+        """
+        return self.account(1, delta).epsilon_round
+
     def experience(self, party: Party) -> dict[str, Shaped[AnyArray, ""]]:
         """What a party went through in the round, for a simulator's curves; scalars. No server ever sees it."""
         return {}

@@ -24,14 +24,14 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Bool, Float, Key
 from typing_extensions import override
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Field
 from fedrank.core.protocol import Protocol
 from fedrank.core.registry import Registry

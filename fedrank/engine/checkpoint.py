@@ -13,11 +13,11 @@ import zipfile
 import zlib
 from pathlib import Path
 
-import jax
 import numpy as np
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
+from fedrank.core.lazy import jax
 from fedrank.core.trees import Json
 
 _VERSION = 1

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, UInt32
+from jaxtyping import Bool, UInt32
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.arrays import PyTree
+from fedrank.core.lazy import jax, jnp
 
 
 def leading(tree: PyTree) -> int:

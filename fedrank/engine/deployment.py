@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import jax
 import numpy as np
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.lazy import jax
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.trees import Json

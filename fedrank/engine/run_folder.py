@@ -28,6 +28,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ import numpy as np
 import polars as pl
 
 from fedrank import __version__
+from fedrank.core.backends import device_kind
 from fedrank.core.compiled import COMPILES
 from fedrank.core.errors import RunError
 from fedrank.core.ledger import Ledger
@@ -298,25 +300,23 @@ def rows(
 
 def environment(config: RunConfig, citations: tuple[str, ...], kernels: bool) -> dict[str, Json]:
     """What the run ran on."""
-    import jax
-
     if COMPILES:
         import numba
 
-        version, threads = numba.__version__, numba.get_num_threads()
+        compiler, threads = numba.__version__, numba.get_num_threads()
     else:
-        version, threads = None, None
+        compiler, threads = None, None
     return {
         "fedrank": __version__,
         "python": platform.python_version(),
-        "jax": jax.__version__,
+        "jax": version("jax"),
         "numpy": np.__version__,
-        "numba": version,
+        "numba": compiler,
         "platform": platform.platform(terse=True),
         "machine": platform.machine(),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": threads,
-        "device": jax.devices()[0].device_kind,
+        "device": device_kind(),
         "kernels": kernels,
         "citations": list(citations),
         "command": " ".join(["fedrank", *sys.argv[1:]]) if Path(sys.argv[0]).stem == "fedrank" else "",

@@ -11,12 +11,12 @@ import functools
 import itertools
 from typing import Any, Protocol, runtime_checkable
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Float32, Int
+from jaxtyping import Float, Float32, Int
 
 from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.lazy import jax, jit, jnp
 
 #: Rows that are scored at once, unless told otherwise; the last ones are filled up with zeros.
 ROWS = 1024
@@ -39,7 +39,7 @@ class Scorer(Protocol):
         ...
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0)
 def _block(scorer: Scorer, weights: Float[Array, "parameters"], features: Float[Array, "rows features"]) -> jax.Array:
     return scorer.scores(weights, features)
 

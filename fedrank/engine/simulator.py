@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int32, Integer, Key, Shaped, UInt32
+from jaxtyping import Bool, Int32, Integer, Key, Shaped, UInt32
 from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray, AnyInt, PyTree
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import AnswerError, ConfigError
+from fedrank.core.lazy import jax, jit, jnp
 from fedrank.core.messages import register_with_jax
 from fedrank.core.protocol import Environment, Exchange, Party, Protocol
 from fedrank.core.rng import party_key
@@ -391,4 +391,4 @@ def _advance_(simulator, rounds, keys, states, shared, own, first_round):
     return states, own, seen
 
 
-_advance = jax.jit(_advance_, static_argnums=(0, 1))
+_advance = jit(_advance_, static_argnums=(0, 1))

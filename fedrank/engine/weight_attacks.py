@@ -13,13 +13,13 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Bool, Float, Key
 from typing_extensions import override
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.protocol import Protocol
 from fedrank.engine.attackers import ATTACKS, Attack, reply_fields
 

@@ -24,20 +24,22 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-import jax
-import jax.numpy as jnp
+import jaxtyping
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Integer
-from jaxtyping import PRNGKeyArray as Key
+from jaxtyping import Bool, Float, Int, Integer
 
 from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.registry import Registry
 
 #: Scores, labels and padding of lists of d documents.
 Scores: TypeAlias = Float[AnyArray, "*lists d"]
 Labels: TypeAlias = Integer[AnyArray, "*lists d"]
 Where: TypeAlias = Bool[AnyArray, "*lists d"]
+#: A typed key of JAX.
+Key: TypeAlias = jaxtyping.Key[Array, ""]
 #: One value a list.
 Values: TypeAlias = Float[Array, "*lists"]
 

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedrank.aggregation.differences import ES_DEFENCES
 from fedrank.aggregation.robust import AGGREGATORS
+from fedrank.core.backends import on_cpu
 from fedrank.core.compiled import COMPILES
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.optional import require
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.registry import Registry
@@ -90,7 +90,7 @@ class Experiment:
     @property
     def n_parties(self) -> int:
         """Number of simulated devices."""
-        return jax.tree.leaves(self.parties.own)[0].shape[0]
+        return len(self.parties.own.amount)
 
     @property
     def interactions(self) -> int:
@@ -159,7 +159,7 @@ def use_kernels(config: RankingConfig, ranker: Ranker) -> bool:
     if config.compute.kernels == "on":
         require("fast", "compute.kernels = 'on'", "numba")
     if config.compute.kernels == "auto":
-        return able and COMPILES and jax.default_backend() == "cpu"
+        return able and COMPILES and on_cpu()
     return config.compute.kernels == "on"
 
 

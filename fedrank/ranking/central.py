@@ -29,8 +29,6 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Key, UInt32
 from typing_extensions import override
@@ -38,6 +36,7 @@ from typing_extensions import override
 from fedrank.core.arrays import AnyArray
 from fedrank.core.compiled import COMPILES
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Array, f4, field, message
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party

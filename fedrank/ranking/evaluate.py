@@ -9,20 +9,21 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32
 
 from fedrank.core.arrays import AnyArray
+from fedrank.core.backends import on_cpu
+from fedrank.core.lazy import jax, jit, jnp
 from fedrank.engine.run_folder import Score
-from fedrank.engine.scoring import blocks, scores
 from fedrank.metrics.offline import offline_metric
 from fedrank.metrics.online import OnlineMetric
 from fedrank.ranking.clicks.cascade import CascadeUser
-from fedrank.ranking.data.queries import PaddedQueries, concatenate
+from fedrank.ranking.data.queries import PaddedQueries, QuerySet, concatenate
 from fedrank.ranking.data.splits import Splits
+from fedrank.ranking.native.measures import known, measured
 from fedrank.ranking.rankers.base import Ranker
+from fedrank.ranking.scoring import Documents
 from fedrank.ranking.sessions.expected import expected_rewards, rankings, tie_order_bits
 
 #: A collection with at most this many documents, padding included, is evaluated as one array.
@@ -57,11 +58,23 @@ class _Measures:
         return values
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0)
 def _values(
     measures: _Measures, scores: jax.Array, data: PaddedQueries, rng_bits: jax.Array | None
 ) -> dict[str, jax.Array]:
     return jax.vmap(measures.per_query, in_axes=(0, None, None))(scores, data, rng_bits)
+
+
+def _buckets(queries: QuerySet, smallest: int) -> list[tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]]:
+    """Labels and where there are any, [q, d], of queries of similar length; see :meth:`QuerySet.groups`."""
+    found = []
+    for chosen in queries.groups(smallest):
+        lengths = queries.lengths[chosen]
+        where = np.arange(lengths.max()) < lengths[:, None]
+        labels = np.zeros(where.shape, np.int32)
+        labels[where] = queries.select(chosen).labels
+        found.append((chosen, (labels, where)))
+    return found
 
 
 class Measurement:
@@ -88,10 +101,10 @@ class Measurement:
         labels = [replace(part, features=np.zeros((part.n_documents, 1))) for part in self._parts.values()]
         everything = concatenate(labels, repeats=True)
         padded = everything.n_queries * everything.longest
-        self._buckets = everything.buckets(everything.longest if padded <= _ONE_ARRAY else _SMALLEST)
+        self._buckets = _buckets(everything, everything.longest if padded <= _ONE_ARRAY else _SMALLEST)
         self._offsets, self._judged = everything.offsets, everything.judged
         rng_bits = tie_order_bits(tie_orders, everything.n_queries) if tie_orders else None
-        self._tie_bits = [None if rng_bits is None else jnp.asarray(rng_bits[:, chosen]) for chosen, _ in self._buckets]
+        self._tie_bits = [None if rng_bits is None else rng_bits[:, chosen] for chosen, _ in self._buckets]
         for name in measures:
             offline_metric(name)  # a misspelt name is told before anything is trained
         self._measures = _Measures(metric, users, measures)
@@ -117,11 +130,18 @@ class Measurement:
             Name -> float64 [models, queries].
         """
         out: dict[str, np.ndarray] = {}
-        for (chosen, data), rng_bits in zip(self._buckets, self._tie_bits, strict=True):
-            padded = np.zeros((len(document_scores), *data.where.shape), np.float32)
+        here = known(self._measures.measures) and on_cpu()
+        for (chosen, (labels, where)), rng_bits in zip(self._buckets, self._tie_bits, strict=True):
+            padded = np.zeros((len(document_scores), *where.shape), np.float32)
             rows = np.concatenate([np.arange(*self._offsets[q : q + 2].tolist()) for q in chosen])
-            padded[:, np.asarray(data.where)] = document_scores[:, rows]
-            for name, values in _values(self._measures, jnp.asarray(padded), data, rng_bits).items():
+            padded[:, where] = document_scores[:, rows]
+            asked = self._measures
+            if here:
+                found = measured(asked.metric, asked.users, asked.measures, padded, labels, where, rng_bits)
+            else:
+                data = PaddedQueries(np.zeros((*where.shape, 0), np.float32), labels, where.sum(1, dtype=np.int32))
+                found = _values(asked, jnp.asarray(padded), data, rng_bits)
+            for name, values in found.items():
                 out.setdefault(name, np.zeros((len(document_scores), len(self._judged))))[:, chosen] = values
         return out
 
@@ -165,12 +185,12 @@ class Evaluator:
         self.measurement = Measurement(splits, metric, users, measures, tie_orders)
         self._ranker = ranker
         features = [part.features for part in splits.parts().values()]
-        self._documents, self._n_documents = blocks(np.concatenate(features)), sum(map(len, features))
+        self._documents = Documents(np.concatenate(features))
 
     def scores(self, weights: Float[AnyArray, "models parameters"]) -> Float32[np.ndarray, "models documents"]:
         """Scores of all documents of all parts, one part after another, by each model."""
         models = np.asarray(weights, np.float32)
-        return np.stack([scores(self._ranker, row, self._documents, self._n_documents) for row in models])
+        return np.stack([self._documents.scores(self._ranker, row) for row in models])
 
     def per_query(
         self, weights: Float[AnyArray, "models parameters"]

@@ -34,18 +34,17 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
-from jaxtyping import Array, Bool, Float, Int, Key, UInt32
+from jaxtyping import Bool, Float, Int, Key, UInt32
 from typing_extensions import override
 
 from fedrank.aggregation.differences import ES_DEFENCES, Defence, coefficients, in_range, median_of_means
 from fedrank.core.arrays import AnyArray, PyTree
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.compiled import COMPILES
 from fedrank.core.errors import ConfigError
 from fedrank.core.kernels import weighted_sum, weighted_sum_kernel
+from fedrank.core.lazy import jax, jnp, optax
 from fedrank.core.messages import Layout
 from fedrank.core.privacy_report import DELTA, PrivacyReport
 from fedrank.core.protocol import Exchange, Party
@@ -55,7 +54,7 @@ from fedrank.privacy.accounts.piecewise import Anonymity
 from fedrank.privacy.accounts.randomised_response import account
 from fedrank.privacy.noise.sums import NoisyValues
 from fedrank.privacy.piecewise import WORDS, Piecewise
-from fedrank.privacy.randomised_response import os_words
+from fedrank.privacy.randomised_response import epsilon, os_words
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
@@ -301,6 +300,12 @@ class FoltrES(RankingProtocol):
             antithetic=self.antithetic,
             delta=delta,
         )
+
+    @override
+    def epsilon_round(self, delta: float) -> float:
+        if self.piecewise is None and self.noise is None:  # what composes over rounds takes half a second to import
+            return self.interactions * epsilon(self.p, self.metric.n)
+        return super().epsilon_round(delta)
 
     @override
     def experience(self, party: Party) -> dict[str, jax.Array]:

@@ -20,7 +20,7 @@ from fedrank.data.sources import is_known
 from fedrank.engine.features import listed, table_of
 from fedrank.engine.layers import Dense, Layer, QueryMinMax, Relu
 from fedrank.engine.model import MEASURES, Model, ModelParts, tensor
-from fedrank.engine.scoring import best_first, blocks, scores
+from fedrank.engine.scoring import best_first
 from fedrank.engine.trec import run_lines
 from fedrank.ranking.data.normalise import normalise
 from fedrank.ranking.data.queries import QuerySet
@@ -31,6 +31,7 @@ from fedrank.ranking.rankers.base import RANKERS, Ranker
 from fedrank.ranking.rankers.given import as_ranker
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
+from fedrank.ranking.scoring import Documents
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -158,7 +159,7 @@ class RankingModel(Model):
 
     def _scores(self, queries: QuerySet) -> Float32[np.ndarray, "documents"]:
         """Scores of documents whose features are normalised."""
-        return scores(self.ranker, self.weights, blocks(queries.features), queries.n_documents)
+        return Documents(queries.features).scores(self.ranker, self.weights)
 
     # ---------------------------------------------------------------------------------------------- data with queries
 

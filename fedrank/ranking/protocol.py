@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import jax
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
+from fedrank.core.lazy import jax
 from fedrank.core.protocol import Party, Protocol
 from fedrank.metrics.online import OnlineMetric
 from fedrank.ranking.clicks.cascade import CascadeUser

@@ -39,7 +39,7 @@ class RankingRunner(Runner):
         found = rounds_of(protocol, experiment.parties, chunk, experiment.conditions, compute.backend, compute.debug)
         super().__init__(config, home, listener, found, experiment.interactions)
         self.experiment = experiment
-        a_round = protocol.account(1, config.delta).epsilon_round
+        a_round = protocol.epsilon_round(config.delta)
         self.per_round = (
             experiment.interactions,
             experiment.n_parties * bytes_up(protocol, experiment.n_parties),
@@ -84,7 +84,7 @@ class RankingRunner(Runner):
         return np.asarray(self.simulator.models(states))
 
     def write_known(self) -> None:
-        """Write environment, model and baselines, which do not depend on how the run goes."""
+        """Write environment and model, which do not depend on how the run goes."""
         e, c = self.experiment, self.config
         ranker = e.ranker
         self.home.json("environment.json", self._environment())
@@ -105,6 +105,11 @@ class RankingRunner(Runner):
         )
         for warning in e.splits.warnings:
             warnings.warn(f"{warning}.", FedrankWarning, stacklevel=2)
+
+    def _write_baselines(self) -> None:
+        """Write what rankers trained with labels are worth; after the first rounds, which need not wait for them."""
+        if (self.home.path / "baselines.json").exists():
+            return
         self.listener.stage("Training the baselines")
         means = self.evaluator.measurement.means
         written = [
@@ -122,7 +127,8 @@ class RankingRunner(Runner):
         return baselines(asked.baselines, e.splits, e.metric, e.users, asked.measures, asked.tie_orders)
 
     def write_crossed(self, done: int) -> None:
-        """Write the ledger and the privacy account of the rounds that took place."""
+        """Write the ledger and the privacy account of the rounds that took place, and the baselines."""
+        self._write_baselines()
         protocol = self.experiment.protocol
         self.home.json("privacy.json", protocol.account(done, self.config.delta).as_json())
         self.home.ledger(protocol, done, self.experiment.n_parties)

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import math
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Float32, UInt32
+from jaxtyping import Float, Float32, UInt32
 
 from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 
 
 def coefficients(band: int) -> Float[np.ndarray, " band"]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float32, Int32, Key
+from jaxtyping import Float32, Int32, Key
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 
 #: Largest scale in steps: beyond it, single precision would leave out integers near zero.
 LARGEST_SCALE = 2**20

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.privacy_report import SEED, AuditedBy, PrivacyReport, Promise, Unit
 from fedrank.privacy.accounts.sums import sum_account
 from fedrank.privacy.calibration import gaussian_sigma, laplace_scale

@@ -9,16 +9,16 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
+
+from fedrank.core.lazy import dataclass_of_arrays, jax, jnp, static
 
 #: Blocks are padded to a multiple of this many documents: eight float32 are one 256-bit register.
 LANES = 8
 
 
-@jax.tree_util.register_dataclass
+@dataclass_of_arrays
 @dataclass(frozen=True)
 class PaddedQueries:
     """Queries of different lengths in rectangular arrays.
@@ -40,7 +40,7 @@ class PaddedQueries:
         return place < self.length[..., None]
 
 
-@jax.tree_util.register_static
+@static
 @dataclass(frozen=True, eq=False)
 class FeatureBlocks:
     """One feature-major block a query, for CPU kernels; a static pytree node, equal only to itself.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax
 import numpy as np
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import dataclass_of_arrays, jax
 
 
-@jax.tree_util.register_dataclass
+@dataclass_of_arrays
 @dataclass(frozen=True)
 class Shares:
     """The queries of each party; a JAX pytree.

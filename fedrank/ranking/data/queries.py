@@ -165,13 +165,21 @@ class QuerySet:
         Raises:
             DataError: ``smallest`` is below 1.
         """
+        return [(chosen, self.select(chosen).padded()) for chosen in self.groups(smallest)]
+
+    def groups(self, smallest: int = 16) -> list[np.ndarray]:
+        """The groups of :meth:`buckets`: int64 [n], indices of the queries of each.
+
+        Raises:
+            DataError: ``smallest`` is below 1.
+        """
         if smallest < 1:
             raise DataError(f"smallest bucket must hold at least 1 document, got {smallest}.")
         groups, low, high = [], 0, smallest
         while low < self.longest:
             chosen = np.flatnonzero((self.lengths > low) & (self.lengths <= high))
             if chosen.size:
-                groups.append((chosen, self.select(chosen).padded()))
+                groups.append(chosen)
             low, high = high, 2 * high
         return groups
 

@@ -45,16 +45,16 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, UInt32
+from jaxtyping import Bool, Float, Int, Key, UInt32
 from typing_extensions import override
 
 from fedrank.aggregation import robust
 from fedrank.core.arrays import AnyArray, PyTree
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.compiled import COMPILES
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Layout
 from fedrank.core.privacy_report import BASIC, DELTA, AuditedBy, PrivacyReport, Unit
 from fedrank.core.protocol import Exchange, Party

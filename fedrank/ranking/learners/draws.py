@@ -9,12 +9,13 @@ in one interaction.
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, UInt32
+from jaxtyping import UInt32
 
 from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.compiled import njit
+from fedrank.core.lazy import jnp
 from fedrank.core.rng import threefry_2x32
 
 _u32 = np.uint32

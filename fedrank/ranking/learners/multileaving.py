@@ -26,12 +26,12 @@ the number of rankers, ``d`` of documents with padding, ``k`` of ranks shown.
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Float64, Int, UInt32
+from jaxtyping import Bool, Float, Float64, Int, UInt32
 
 from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.rng import below, uniform
 
 #: τ: how much a ranker prefers its first document, as in all published experiments.

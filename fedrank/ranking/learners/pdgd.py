@@ -28,12 +28,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Bool, Float, Int, UInt32
 
 from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.lazy import jax, jnp
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.learners import pdgd_kernel

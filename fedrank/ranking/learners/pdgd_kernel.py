@@ -11,12 +11,11 @@ from __future__ import annotations
 import functools
 import math
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedrank.core.compiled import njit, prange
 from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, fixed
+from fedrank.core.lazy import jax, jnp
 from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables
 from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.learners.draws import fill_document_bits

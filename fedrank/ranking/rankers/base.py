@@ -10,9 +10,10 @@ import abc
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Array, Float, Float32
+from jaxtyping import Float, Float32
 
 from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.registry import Registry
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from fedrank.core.errors import ConfigError
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.rankers.torch import torch_ranker
 
 
 def as_ranker(given: Any, n_features: int) -> Ranker:
@@ -26,6 +25,8 @@ def as_ranker(given: Any, n_features: int) -> Ranker:
             )
         return given
     if any(cls.__module__.partition(".")[0] == "torch" for cls in type(given).__mro__):
+        from fedrank.ranking.rankers.torch import torch_ranker  # imports JAX
+
         return torch_ranker(given, n_features)
     raise ConfigError(
         f"a ranker must be a name, a fedrank.ranking.rankers.base.Ranker such as FunctionRanker(scores, initial, "

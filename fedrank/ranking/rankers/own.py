@@ -6,15 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Float32
+from jaxtyping import Float, Float32
 from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray, PyTree
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.ranking.rankers.base import Ranker, check_features
 
 
@@ -49,6 +48,8 @@ class FunctionRanker(Ranker):
     def __init__(self, scores: Callable[[PyTree, Any], Any], initial: PyTree, *, n_features: int):
         check_features(n_features)
         start = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), initial)
+        from jax.flatten_util import ravel_pytree
+
         vector, unravel = ravel_pytree(start)
         if not vector.size:
             raise ConfigError("a ranker of one's own needs parameters to learn; initial has no numbers.")

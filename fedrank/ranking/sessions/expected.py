@@ -6,12 +6,12 @@ weighs it. What remains is the sum over patterns, 1,024 of them for ten ranks.
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Bool, Float, Int, UInt32
 
 from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.lazy import jax, jnp
 from fedrank.metrics.online import OnlineMetric
 from fedrank.ranking.clicks.cascade import CascadeUser, pattern_probabilities
 from fedrank.ranking.data.queries import PaddedQueries

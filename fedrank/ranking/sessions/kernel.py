@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import functools
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, UInt32
 
@@ -20,6 +18,7 @@ from fedrank.core.arrays import AnyArray
 from fedrank.core.compiled import njit, prange
 from fedrank.core.errors import ConfigError
 from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, fill_perturbation, fixed
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.rng import normal_table
 from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables
 from fedrank.ranking.data.queries import FeatureBlocks

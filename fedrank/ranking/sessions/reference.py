@@ -6,12 +6,12 @@ must give the same clicks from the same draws; :mod:`fedrank.ranking.sessions.se
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Bool, Float, Int, UInt32
 
 from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.rng import perturbation_jax
 from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables, pattern_from
 from fedrank.ranking.data.queries import PaddedQueries

@@ -1,0 +1,33 @@
+"""What JAX would compute on, found out without importing JAX where that can be."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+
+
+@functools.cache
+def on_cpu() -> bool:
+    """Whether JAX computes on the CPU here. Only a plug-in of JAX for an accelerator can say otherwise."""
+    platforms = os.environ.get("JAX_PLATFORMS", "")
+    if "jax" not in sys.modules:
+        if platforms == "cpu":
+            return True
+        known = find_spec("jax_plugins") or find_spec("libtpu") or entry_points(group="jax_plugins")
+        if not platforms and not known:
+            return True
+    import jax
+
+    return jax.default_backend() == "cpu"
+
+
+def device_kind() -> str:
+    """What JAX calls the device that it computes on."""
+    if on_cpu():
+        return "cpu"
+    import jax
+
+    return jax.devices()[0].device_kind

@@ -1,0 +1,81 @@
+"""JAX and optax, imported when something of them is first used: importing them costs half a second and 100 MB.
+
+A run whose rounds need no JAX (:mod:`fedrank.core.native`) never imports it. Modules that such a run imports take
+``jax``, ``jnp`` and ``optax`` from here. Programs are compiled by :func:`jit`, and pytrees registered by
+:func:`dataclass_of_arrays` and :func:`static`, which wait as well.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+Class = TypeVar("Class", bound=type)
+
+#: Classes that become pytrees once JAX is there, and the function of ``jax.tree_util`` that makes them one.
+_waiting: list[tuple[str, type]] = []
+
+
+class LazyModule(ModuleType):
+    """A module that is imported when one of its names is first asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("__wrapped__", "__file__", "__path__", "__spec__"):  # asked for by what inspects modules
+            raise AttributeError(name)
+        value = getattr(import_module(self.__name__), name)
+        register_waiting()
+        setattr(self, name, value)
+        return value
+
+
+if TYPE_CHECKING:
+    import jax as jax
+    import jax.numpy as jnp
+    import optax as optax
+else:
+    jax, jnp, optax = LazyModule("jax"), LazyModule("jax.numpy"), LazyModule("optax")
+
+
+def register_waiting() -> None:
+    """Make pytrees of the classes that wait for it, if JAX has been imported."""
+    module = sys.modules.get("jax.tree_util")
+    while _waiting and module is not None and hasattr(module, "register_static"):
+        how, cls = _waiting.pop()
+        getattr(module, how)(cls)
+
+
+def dataclass_of_arrays(cls: Class) -> Class:
+    """``jax.tree_util.register_dataclass``, at once or when JAX is imported."""
+    _waiting.append(("register_dataclass", cls))
+    register_waiting()
+    return cls
+
+
+def static(cls: Class) -> Class:
+    """``jax.tree_util.register_static``, at once or when JAX is imported."""
+    _waiting.append(("register_static", cls))
+    register_waiting()
+    return cls
+
+
+def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """``jax.jit`` of a function, made when it is first called.
+
+    Args:
+        function: The function.
+        options: Of ``jax.jit``.
+    """
+
+    @functools.cache
+    def made() -> Callable[..., Any]:
+        return jax.jit(function, **options)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return made()(*args, **kwargs)
+
+    return call

@@ -1,0 +1,35 @@
+"""Nothing waits in front of the first round: no JAX is imported, no scikit-learn, little memory and time are taken."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import json, resource, sys
+from fedrank.engine import run
+from fedrank.engine.progress import Listener
+
+class First(Listener):
+    def progress(self, progress):
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        loaded = [name for name in ("jax", "optax", "sklearn", "scipy.signal") if name in sys.modules]
+        print(json.dumps([loaded, used.ru_maxrss / 1024, used.ru_utime + used.ru_stime]))
+
+run.run("foltr-es", sys.argv[1], rounds=1, seeds=1, ranker=sys.argv[2], listener=First())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranker", ["linear", "mlp"])
+def test_a_run_on_a_cpu_needs_no_jax(tmp_path, ranker):
+    found = []
+    for i in range(2):  # the first may have to compile the kernels
+        command = [sys.executable, "-c", PROGRAM, str(tmp_path / str(i)), ranker]
+        told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+        found = json.loads(told.stdout)
+    loaded, memory, seconds = found
+    assert loaded == []
+    assert memory < 300
+    assert seconds < 6  # about 1.5 on a quiet core

@@ -55,7 +55,7 @@ def test_measures_are_the_same(shuffles):
     assert ours.keys() == theirs.keys()
     for name, values in ours.items():
         np.testing.assert_allclose(values, theirs[name], rtol=1e-5, atol=1e-6, err_msg=name)
-        assert np.unique(values).size > 10
+        assert np.unique(values).size > 3
 
 
 def test_other_measures_are_left_to_jax():

@@ -2,7 +2,8 @@
 #   docker build -f docker/hub.Dockerfile -t fedrank-hub .
 #   docker run -d --name hub -p 127.0.0.1:8750:8750 -v hub:/hub fedrank-hub --n-features 46 --cohort 1000
 # Later starts go on where it stopped, and need no settings. It speaks plain HTTP: put a reverse proxy with TLS in front
-# of it and name the proxy with --proxies, or give --certificate and --key.
+# of it and name the proxy with --proxies, or give --certificate and --key. A relay and a witness are the same image with
+# another entry point; docker/compose starts them all. The root file system may be read-only: give it a /tmp.
 FROM python:3.13-slim AS build
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
@@ -13,14 +14,14 @@ RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 FROM python:3.13-slim
 COPY --from=build /wheels /wheels
 # Numba compiles the sum over a round's reports.
-RUN python -m pip install --no-cache-dir "$(ls /wheels/*.whl)[fast,serve]" \
+RUN python -m pip install --no-cache-dir "$(ls /wheels/*.whl)[fast,postgres,serve]" \
  && useradd --create-home --uid 1000 fedrank \
  && install --directory --owner fedrank --mode 700 /hub
 USER 1000:1000
-ENV JAX_PLATFORMS=cpu
+ENV JAX_PLATFORMS=cpu NUMBA_CACHE_DIR=/tmp/numba PYTHONDONTWRITEBYTECODE=1
 VOLUME ["/hub"]
 EXPOSE 8750
 HEALTHCHECK --interval=30s --timeout=5s --start-period=30s \
-  CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8750/healthz', timeout=4)"]
+  CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8750/livez', timeout=4)"]
 # A hub ends in order when it gets SIGTERM: docker stop.
 ENTRYPOINT ["fedrank", "serve", "/hub", "--host", "0.0.0.0"]

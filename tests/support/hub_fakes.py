@@ -50,7 +50,7 @@ class FakeHub:
     def __init__(self, devices: tuple[str, ...] = (), n_features: int = 3, **terms: Any):
         self.terms = Terms(hub="0123456789abcdef" * 2, n_features=n_features, **terms)
         self.settings = None
-        self.healthy = True
+        self.healthy = self.alive = True
         self.calls: list[tuple[Any, ...]] = []
         self.trouble: Exception | None = None
         self.delay = 0.0

@@ -27,6 +27,7 @@ from typing_extensions import override
 
 from fedrank.core.errors import ConfigError, MissingExtraError, RunError
 from fedrank.deploy.http.app import HttpApp
+from fedrank.deploy.http.certificate import Certificate
 from fedrank.deploy.http.connection_limiter import ConnectionLimiter
 from fedrank.deploy.http.signals import signals_restored
 
@@ -240,6 +241,8 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, app: HttpApp, limits: _Limits, on_ready: Callable[[str], object]):
         super().__init__(config)
         self._app, self._limits, self._on_ready = app, limits, on_ready
+        self._certificate = Certificate(config) if config.ssl is not None else None
+        self._watching: asyncio.Task[None] | None = None
 
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -252,7 +255,14 @@ class _Server(uvicorn.Server):
         protocol = functools.partial(GuardedProtocol, limits=self._limits, **parts)
         tls = {"ssl": config.ssl, "ssl_handshake_timeout": self._limits.header_seconds} if config.ssl else {}
         sock = (sockets or [])[0]
-        self.servers = [await loop.create_server(protocol, sock=sock, backlog=config.backlog, **tls)]
+        try:  # from here on the port is open, and not before: what is sent there is answered
+            sock.listen(config.backlog)  # uvloop does not say that another took the port meanwhile
+            self.servers = [await loop.create_server(protocol, sock=sock, backlog=config.backlog, **tls)]
+        except OSError as error:
+            await self.lifespan.shutdown()
+            raise _cannot_listen(*sock.getsockname()[:2], error) from error
+        if self._certificate is not None:
+            self._watching = asyncio.create_task(self._certificate.watch())
         self.started = True
         host, port = sock.getsockname()[:2]
         self._on_ready(f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}")
@@ -265,6 +275,25 @@ class _Server(uvicorn.Server):
             for number in signals:
                 signal.signal(number, self.handle_exit)
             yield
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket that has its port and does not listen yet; as of ``socket.create_server`` otherwise."""
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        if os.name == "posix":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sock.family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind((host, port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _cannot_listen(host: str, port: int, error: Exception) -> ConfigError:
+    return ConfigError(f"cannot listen on {host} port {port} ({error}). Choose another host or port.")
 
 
 def _server(
@@ -307,12 +336,11 @@ def _server(
     except OSError as error:
         raise ConfigError(f"certificate {certfile} and key {keyfile} cannot be used ({error}).") from error
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        sock = socket.create_server((host, port), family=family, backlog=config.backlog)
+        sock = _bound(host, port)
         # Accepted connections inherit it; asyncio sets it for named protocols only. Without it an answer waits 40 ms.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except (OSError, OverflowError) as error:
-        raise ConfigError(f"cannot listen on {host} port {port} ({error}). Choose another host or port.") from error
+        raise _cannot_listen(host, port, error) from error
     refuse = functools.partial(app.counters.refuse, "connection")
     # A proxy is one address with many clients behind it.
     limiter = ConnectionLimiter(0 if proxies else max(1, connections // _SHARE))

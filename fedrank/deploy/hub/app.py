@@ -11,7 +11,8 @@
 ``POST /v1/admin/skip``                the same, if it holds no report too
 ``POST /v1/admin/resume``              go on after a halt
 ``DELETE /v1/admin/device/<number>``   the operator removes a device
-``GET /healthz``                       is the hub able to write?
+``GET /healthz /readyz``               is the hub able to write?
+``GET /livez``                         does it go on? If not, restart it
 ``GET /metrics /status /status.json``  what the hub says about itself
 =====================================  ==============================================================
 
@@ -72,6 +73,7 @@ class _Hub(Protocol):
     terms: Terms
     view: View
     healthy: bool
+    alive: bool
 
     def device_of(self, token: str) -> int | None: ...
     async def enrol(self, ticket: str | None = None) -> str: ...
@@ -139,6 +141,8 @@ class HubApp(HttpApp):
                 "/v1/admin/resume": Route("resume", ("POST",), self._operator, self._resume),
                 "/v1/admin/device/": Route("remove", ("DELETE",), self._operator, self._remove),
                 "/healthz": Route("healthz", get, None, self._healthz),
+                "/readyz": Route("healthz", get, None, self._healthz),
+                "/livez": Route("healthz", get, None, self._livez),
                 "/metrics": Route("metrics", get, shown, _cached(self._metrics)),
                 "/status": Route("status", get, shown, _cached(self._page)),
                 "/status.json": Route("status", get, shown, _cached(self._status_json)),
@@ -290,6 +294,11 @@ class HubApp(HttpApp):
         if self._hub.healthy:
             return json_response(200, {"status": "ok"})
         return json_response(503, {"status": "unavailable"}, (b"retry-after", b"5"), reason="unavailable")
+
+    async def _livez(self, request: HttpRequest) -> HttpResponse:
+        if self._hub.alive:
+            return json_response(200, {"status": "ok"})
+        return json_response(503, {"status": "failed"}, reason="internal")
 
     def _metrics(self) -> HttpResponse:
         text, kind = self.counters.text()

@@ -63,7 +63,7 @@ class Hub:
 
     def __init__(self, folder: Path, store: Store, settings: HubSettings):
         self.settings, self.terms, self.store = settings, settings.terms(store.name), store
-        self.healthy = True
+        self.healthy = self.alive = True  # it can write; it goes on
         self.devices = Devices(store.devices(), store.last_device())
         self.credentials = Credentials(store)
         self._listed = self.credentials.as_json()
@@ -329,7 +329,7 @@ class Hub:
         except Stopped:
             pass  # in the middle of a round: it is applied at the next start
         except Exception:
-            self.healthy = False
+            self.healthy = self.alive = False
             _log.exception("the hub cannot go on; restart it")
             self._inbox.refuse_for_good()
 

@@ -1,0 +1,117 @@
+"""Compose file, proxy, alerts and board: parsed by the programs they are for, and held to the hub's metrics."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+import yaml
+from hub_fakes import FakeHub
+from releases import ROOT
+
+from fedrank.cli.main import call
+from fedrank.deploy.hub.counters import Counters
+
+COMPOSE = ROOT / "docker" / "compose"
+SERVICES = yaml.safe_load((COMPOSE / "compose.yml").read_text())["services"]
+OURS = [name for name, service in SERVICES.items() if service["image"].startswith("fedrank")]
+
+
+def needs(program):
+    return pytest.mark.skipif(shutil.which(program) is None, reason=f"{program} is not installed")
+
+
+def run(*command, **options):
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **options)
+
+
+def metrics():
+    """Names in /metrics, as Prometheus stores them."""
+    applied = {"seconds": 1.0, "reward": 0.5}
+    counters = Counters(lambda: {**FakeHub().status(), "history": [applied]})
+    counters.refuse("connection", "malformed")
+    text = counters.text()[0].decode()
+    return {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")} | {
+        re.split(r"[{ ]", line)[0] for line in text.splitlines() if line and line[0] != "#"
+    }
+
+
+def expressions():
+    """Expressions of the board and of the alerts, by title."""
+    board = json.loads((COMPOSE / "grafana" / "fedrank.json").read_text())
+    found = {f"{panel['title']} {t['refId']}": t["expr"] for panel in board["panels"] for t in panel["targets"]}
+    (group,) = yaml.safe_load((COMPOSE / "alerts.yml").read_text())["groups"]
+    return found | {rule["alert"]: rule["expr"] for rule in group["rules"]}
+
+
+@pytest.mark.parametrize("title", expressions())
+def test_board_and_alerts_ask_for_metrics_that_there_are(title):
+    used = set(re.findall(r"\bfedrank_[a-z_]+", expressions()[title]))
+    assert used or "up{" in expressions()[title]
+    assert used <= metrics()
+
+
+def test_the_board_has_a_provisioned_source_and_its_own_space_for_every_panel():
+    board = json.loads((COMPOSE / "grafana" / "fedrank.json").read_text())
+    (source,) = yaml.safe_load((COMPOSE / "grafana" / "datasource.yml").read_text())["datasources"]
+    assert {panel["datasource"]["uid"] for panel in board["panels"]} == {source["uid"]}
+    cells = [
+        (x, y)
+        for panel in board["panels"]
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(set(cells)) == len(cells) and max(x for x, _ in cells) < 24
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+
+def test_the_page_shows_the_alerts_that_ship():
+    page = (ROOT / "docs" / "how-to" / "operate-a-hub.md").read_text()
+    assert (COMPOSE / "alerts.yml").read_text().partition("\n")[2].strip() in page
+
+
+@needs("promtool")
+def test_prometheus_takes_its_files():
+    for what, file in (("config", "prometheus.yml"), ("rules", "alerts.yml")):
+        done = run("promtool", "check", what, str(COMPOSE / file))
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs("nginx")
+def test_nginx_takes_its_file(tmp_path):
+    """The file as it is, but for the names of machines and places that are the containers'."""
+    key = run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+              "-keyout", "privkey.pem", "-out", "fullchain.pem", "-subj", "/CN=hub", cwd=tmp_path)  # fmt: skip
+    assert key.returncode == 0, key.stderr
+    text = (COMPOSE / "nginx.conf").read_text()
+    text = text.replace("/tmp/", f"{tmp_path}/").replace("/run/secrets", str(tmp_path))
+    text = text.replace("/run/nginx.pid", str(tmp_path / "pid")).replace("server hub:8750", "server 127.0.0.1:8750")
+    (tmp_path / "nginx.conf").write_text(text)
+    done = run("nginx", "-t", "-c", str(tmp_path / "nginx.conf"))
+    assert done.returncode == 0, done.stderr
+
+
+@needs("docker-compose")
+def test_compose_takes_its_file(tmp_path):
+    done = run("docker-compose", "-f", str(COMPOSE / "compose.yml"), "config", "--quiet")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_is_pinned_and_has_a_check_and_no_secret_in_sight(name):
+    service = SERVICES[name]
+    assert re.search(r":v?\d+\.\d+", service["image"])
+    assert "healthcheck" in service or name in OURS  # ours have one in the image
+    told = json.dumps([service.get("command"), service.get("environment")])
+    assert not re.search(r"(?i)(password|token|secret)[^_F]{0,3}[:=]", told)
+    if name in OURS:
+        assert service["read_only"] and service["cap_drop"] == ["ALL"]
+
+
+@pytest.mark.parametrize("name", [name for name in OURS if name != "witness"])
+def test_a_services_command_is_one_of_ours(name, capsys):
+    entry = SERVICES[name].get("entrypoint", ["fedrank", "serve", "/hub", "--host", "0.0.0.0"])
+    flags = {word for word in [*entry, *SERVICES[name]["command"]] if word.startswith("--")}
+    assert call([*entry[1 : 3 if "relay" in entry else 2], "--help"]) == 0
+    assert flags <= set(re.findall(r"--[a-z-]+", capsys.readouterr().out))

@@ -260,7 +260,8 @@ class _Server(uvicorn.Server):
             self.servers = [await loop.create_server(protocol, sock=sock, backlog=config.backlog, **tls)]
         except OSError as error:
             await self.lifespan.shutdown()
-            raise _cannot_listen(*sock.getsockname()[:2], error) from error
+            host, port = sock.getsockname()[:2]
+            raise _cannot_listen(host, port, error) from error
         if self._certificate is not None:
             self._watching = asyncio.create_task(self._certificate.watch())
         self.started = True

@@ -147,6 +147,7 @@ def simulate_fleet(
     share: bool = False,
     seed: int = 0,
     most_epsilon: float = float("inf"),
+    relay: str | None = None,
     out: Path | None = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -168,6 +169,7 @@ def simulate_fleet(
         share: Each device has queries of its own.
         seed: Of what people ask and click.
         most_epsilon: Largest ε of a message that the devices agree to; by default any, as there is nobody to protect.
+        relay: Address of an oblivious relay that the devices go through, where the hub's terms ask for one.
         out: Keep the devices' files in this folder.
         quiet: No progress.
         as_json: Print what the hub showed last, as JSON for machines.
@@ -180,7 +182,7 @@ def simulate_fleet(
     from fedrank.ranking.data.reader import QueryReader
 
     url, token = _where(hub, enrolment)
-    settings = FleetSettings(url, token, devices, seconds, pause, share, seed, most_epsilon)
+    settings = FleetSettings(url, token, devices, seconds, pause, share, seed, most_epsilon, relay)
     splits = load(data, QueryReader(fold=fold, max_label=MAX_GRADES - 1))
     user = user_for(clicks, splits)
     shown, features = look(url), splits.train.features.shape[1]

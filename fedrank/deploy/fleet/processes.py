@@ -43,6 +43,7 @@ class FleetSettings:
         share: Each device has its own share of the queries; otherwise it may ask any.
         seed: Seed of queries and clicks; what protects the users does not depend on it.
         most_epsilon: Largest ε of a message that the devices agree to; by default any, because the users are simulated.
+        relay: URL of an oblivious relay that the devices go through; None: they speak to the hub.
     """
 
     hub: str
@@ -53,6 +54,7 @@ class FleetSettings:
     share: bool = False
     seed: int = 0
     most_epsilon: float = math.inf
+    relay: str | None = None
 
     def __post_init__(self):
         if not 1 <= self.devices <= 1000:
@@ -114,6 +116,7 @@ def _device(home: Path, settings: FleetSettings, number: int) -> subprocess.Pope
         "share": settings.share,
         "seed": settings.seed,
         "most_epsilon": settings.most_epsilon,
+        "relay": settings.relay,
     }
     # One thread each: fifty processes with a pool of threads each would fight for the cores.
     threads = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}

@@ -104,7 +104,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
     person = Person(home / "world", number, devices, told["share"], told["seed"])
-    options = {"most_epsilon": told["most_epsilon"], "relay": told["relay"]}
+    options = {"most_epsilon": told["most_epsilon"], "relay": told.get("relay")}
     with Device(told["hub"], told["enrolment"], home / f"device-{number:04}", **options) as device:
         use_device(device, person, told["pause"], ended)
     return 0

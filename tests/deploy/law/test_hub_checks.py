@@ -51,7 +51,9 @@ async def one_round(hub, devices, better):
     outcomes = await asyncio.gather(*(hub.report(number, d, m) for d, m in zip(compare, check, strict=True)))
     assert set(outcomes) <= {Outcome.ACCEPTED}
     outcomes = await asyncio.gather(*(hub.report(number, d, m) for d, m in zip(learn, sent, strict=False)))
-    assert set(outcomes) == {Outcome.ACCEPTED}
+    assert set(outcomes) <= {Outcome.ACCEPTED}
+    if len(sent) < hub.settings.cohort:  # nearly all were drawn to compare
+        await hub.close_round(empty=True)
     await opened(hub, number + 1)
     return len(compare)
 
@@ -159,6 +161,8 @@ def test_a_hub_that_dies_while_it_halts_halts_again(tmp_path, monkeypatch, step)
                     await hub.report(number, d, private(hub.terms.check, pair(hub), 0))
                 for d in learn[: hub.settings.cohort]:
                     await hub.report(number, d, private(hub.terms.reply, d, 0))
+                if len(learn) < hub.settings.cohort:
+                    await hub.close_round(empty=True)
                 for _ in range(500):
                     if died or hub.view.round > number or hub.view.over:
                         break
@@ -274,7 +278,7 @@ def test_checks_leave_the_model_as_it_is_and_take_no_room(tmp_path):
             return compared, hub.status()["history"]
 
     compared, history = asyncio.run(story())
-    assert compared > 4 and [point["reports"] for point in history] == [4, 4]
+    assert compared >= 4 and [point["reports"] for point in history] == [4, 4]
 
 
 def test_a_real_device_compares_when_it_was_drawn(tmp_path):

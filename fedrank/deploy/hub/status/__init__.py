@@ -165,7 +165,7 @@ def page(status: dict, refused: dict[str, int]) -> str:
 def _opening(s: dict, applied: int, points: Sequence[Point]) -> Opening:
     """Title, sentence and numbers of the page."""
     devices = count(s["devices"], "device")
-    learns = "learnt" if s["state"] == "done" else "learns"
+    learns = "learnt" if s["state"] in ("done", "halted") else "learns"
     title = f"A ranker that {learns} from {devices}" if s["devices"] else "A ranker that waits for its first device"
     return Opening(title, _sentence(s, applied, points), _numbers(s, applied, points))
 

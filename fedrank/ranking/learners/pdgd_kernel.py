@@ -222,6 +222,31 @@ def _host_steps(
     return tuple(array.reshape(*lead, *array.shape[1:]) for array in (out, patterns, quality))
 
 
+def host_steps(
+    ranker: Ranker,
+    users: tuple[CascadeUser, ...],
+    user_index: np.ndarray,
+    data: FeatureBlocks,
+    weights: np.ndarray,
+    rate: np.ndarray,
+    queries: np.ndarray,
+    active: np.ndarray,
+    document_bits: np.ndarray,
+    click_bits: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """:func:`steps` of a whole cohort, without JAX, one step an interaction.
+
+    Leading axes are runs and parties, of length 1 where an argument is the same along them.
+    """
+    _, hidden = kernel_shape(ranker)
+    click, leave = (fixed(table, np.float32) for table in decision_tables(users))
+    learned, patterns, ndcg = _host_steps(
+        user_index, weights, rate, queries, active, document_bits, click_bits,
+        blocks=data, hidden=hidden, click=click, leave=leave, batch=False,
+    )  # fmt: skip
+    return learned, patterns, ndcg
+
+
 def steps(
     ranker: Ranker,
     users: tuple[CascadeUser, ...],

@@ -19,7 +19,9 @@ from fedrank.privacy.piecewise import Piecewise
 from fedrank.ranking import native as native
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.partition import uniform
+from fedrank.ranking.foltr_pdgd import FoltrPDGD
 from fedrank.ranking.native.adam import Adam
+from fedrank.ranking.rankers.linear import Linear
 
 SEEDS, DEVICES, ROUNDS = (3, 2**32 - 1), 40, 2
 
@@ -111,6 +113,24 @@ def test_users_amounts_and_silence_of_foltr_es():
     parties = protocol.devices(queries.blocks(), uniform(queries.n_queries, DEVICES), which, amounts)
     absent = tuple(bool(x) for x in random.random(DEVICES) < 0.2)
     assert_alike(both(protocol, parties, Conditions(dropout=0.4, absent=absent)))
+
+
+def tiny_pdgd(**settings):
+    return FoltrPDGD(Linear(FEATURES), cascade("navigational"), others=(cascade("informational"),), **settings)
+
+
+def test_fpdgd_learns_the_same():
+    protocol, queries, random = tiny_pdgd(decay=0.9), tiny_queries(), np.random.default_rng(0)
+    which, amounts = random.integers(0, 2, DEVICES), random.integers(1, 5, DEVICES)
+    parties = protocol.devices(queries.blocks(), uniform(queries.n_queries, DEVICES), which, amounts)
+    assert_alike(both(protocol, parties, Conditions(dropout=0.3)), moved=1e-3)
+
+
+@pytest.mark.parametrize("settings", [{"clip": 1.0}, {"aggregate": "median"}, {"as_published": True}])
+def test_other_settings_of_fpdgd_are_left_to_jax(settings):
+    protocol, queries = tiny_pdgd(**settings), tiny_queries()
+    parties = protocol.devices(queries.blocks(), uniform(queries.n_queries, 5))
+    assert rounds_of(protocol, parties, 4, Conditions(), "auto").backend == "jax"
 
 
 def test_nobody_heard_changes_nothing():

@@ -17,16 +17,18 @@ class First(Listener):
         loaded = [name for name in ("jax", "optax", "sklearn", "scipy.signal") if name in sys.modules]
         print(json.dumps([loaded, used.ru_maxrss / 1024, used.ru_utime + used.ru_stime]))
 
-run.run("foltr-es", sys.argv[1], rounds=1, seeds=1, ranker=sys.argv[2], listener=First())
+run.run(sys.argv[2], sys.argv[1], rounds=1, seeds=1, ranker=sys.argv[3], listener=First())
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranker", ["linear", "mlp"])
-def test_a_run_on_a_cpu_needs_no_jax(tmp_path, ranker):
+@pytest.mark.parametrize(
+    ("protocol", "ranker"), [("foltr-es", "linear"), ("foltr-es", "mlp"), ("foltr-pdgd", "linear")]
+)
+def test_a_run_on_a_cpu_needs_no_jax(tmp_path, protocol, ranker):
     found = []
     for i in range(2):  # the first may have to compile the kernels
-        command = [sys.executable, "-c", PROGRAM, str(tmp_path / str(i)), ranker]
+        command = [sys.executable, "-c", PROGRAM, str(tmp_path / str(i)), protocol, ranker]
         told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
         found = json.loads(told.stdout)
     loaded, memory, seconds = found

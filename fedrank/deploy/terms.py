@@ -43,6 +43,7 @@ _LATER = (
     "due",
     "checks",
     "drawn_seeds",
+    "log",
 )
 #: Version of terms which ask a device to do what one of version 1 does not: it refuses them, and sends nothing.
 _MORE_TO_DO, _DOING = 2, ("tokens", "drawn_seeds")
@@ -82,6 +83,7 @@ class Agreement:
     )
     gateway: str = setting("", "Public key of the gateway behind an oblivious relay; made with the hub.")
     batch: int = setting(0, "Fewest reports that an oblivious relay passes on together; 0: there is no relay.")
+    log: str = setting("", "Public key of the public log of terms and models, made with the hub; no: there is no log.")
     due: float = setting(1.0, "Part of the devices that are due in a round, by a draw of each; others do not report.")
     drawn_seeds: bool = setting(
         False, "The seed of a device's perturbation is a draw, so that nobody can search for one that suits him."
@@ -170,6 +172,8 @@ class Terms(Agreement):
         if self.participations is not None and self.participations < 1:
             raise ConfigError(f"participations must be at least 1, got {self.participations}.")
         self._check_tokens()
+        if self.log and (len(self.log) != 64 or set(self.log) - set("0123456789abcdef")):
+            raise ConfigError(f"log must be a public key of 64 hexadecimal digits, got {self.log!r}.")
         for name, share, least in (("due", self.due, 2.0**-32), ("checks", self.checks, 0.0)):
             if not least <= share <= 1:
                 raise ConfigError(f"{name} must be in {least:g}..1, got {share}.")

@@ -21,7 +21,7 @@ import functools
 import math
 import operator
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, SupportsIndex, TypeVar
 
@@ -32,6 +32,7 @@ from fedrank.deploy.device.conversation import POLL, Conversation
 from fedrank.deploy.device.memory import Memory, changes
 from fedrank.deploy.device.outbox import LedgerRow
 from fedrank.deploy.device.trial import Ranking, Words, matrix_of, promise, unranked
+from fedrank.deploy.log.proof import Trust
 from fedrank.privacy.randomised_response import os_words
 
 __all__ = ["Device", "LedgerRow", "Ranking", "State", "Synced"]
@@ -98,6 +99,10 @@ class Device:
         allow_http: Plain http to another machine, where the network itself is protected.
         relay: URL of an oblivious relay, through which everything goes that this device sends: the hub then sees no
             address. Needs ``cryptography`` and ``pyhpke``, as do hubs with tokens.
+        witnesses: Public keys of witnesses of the hub's log, as ``fedrank witness`` shows them. A model is used only if
+            enough of them cosigned the log that has it: they have seen that the log only grew, so that nobody else
+            gets another one. Without them a device sees that the log never changed since its own first contact.
+        quorum: How many of them are needed; by default more than half.
         _words: Source of random words, for tests only; by default the operating system. Called with the shape ``(1,)``
             for the seed of a round, then, with randomised response, ``(2,)`` for each interaction, or with the
             piecewise mechanism ``(1,)`` for each interleaved list and ``(3,)`` for the message.
@@ -119,8 +124,11 @@ class Device:
         patience: float = 60.0,
         allow_http: bool = False,
         relay: str | None = None,
+        witnesses: Sequence[str] = (),
+        quorum: int | None = None,
         _words: Words = os_words,
     ):
+        trust = Trust.of(witnesses, quorum)
         limit = math.inf if lifetime_epsilon is None else lifetime_epsilon
         given = {"most_epsilon": most_epsilon, "lifetime_epsilon": limit, "patience": patience, "timeout": timeout}
         for name, number in given.items():  # they may come from a file that an app reads
@@ -138,7 +146,7 @@ class Device:
 
             self._connection = RelayedHubClient(hub, relay, ca=ca, allow_http=allow_http, timeout=timeout)
         self._memory = Memory(folder, self._connection.url, most_epsilon, limit, _words, relay is not None)
-        self._conversation = Conversation(self._memory, self._connection, enrolment, patience)
+        self._conversation = Conversation(self._memory, self._connection, enrolment, patience, trust)
         self._busy = False
         self._wake()
 

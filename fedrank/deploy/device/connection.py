@@ -17,6 +17,7 @@ from time import monotonic
 from fedrank.core.errors import WireError
 from fedrank.deploy.device.outbox import COUNTED, NOT_DUE, OVER, REFUSED, TOO_LATE
 from fedrank.deploy.http.client import ClientResponse, HttpClient
+from fedrank.deploy.log.proof import LARGEST
 from fedrank.deploy.terms import Terms
 
 #: Longest wait after a refusal, in seconds.
@@ -44,6 +45,8 @@ class State(enum.StrEnum):
     OFFLINE = "OFFLINE"  #: No response.
     #: No message is sent: the hub's terms are not those that the app agreed to; see :meth:`Device.agree`.
     TERMS_CHANGED = "TERMS_CHANGED"
+    #: The hub's newest model is not used: nothing proves that everybody gets the same.
+    UNPROVEN = "UNPROVEN"
     SILENT = "SILENT"  #: No message is sent: the user opted out, or another message would exceed the allowed ε.
 
 
@@ -178,6 +181,15 @@ class HubClient(HttpClient):
         except WireError as error:
             return Refusal(f"best model: {error}")
         return response.body
+
+    def log(self, size: int | None) -> bytes | Refusal:
+        """What the hub says about its log, asked without a token.
+
+        Args:
+            size: With a proof since this size; None: what everybody gets.
+        """
+        response = self.request("GET", "/v1/log" if size is None else f"/v1/log/{size}", "", limit=LARGEST)
+        return response.body if response.status == 200 else _refusal("log", response)
 
     def report(self, token: str, round_: int, body: bytes) -> str | Refusal:
         """Send a message; returns its outcome as in the ledger."""

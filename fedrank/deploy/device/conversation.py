@@ -13,8 +13,10 @@ from time import monotonic
 from fedrank.deploy.device.connection import CHANCE, LONGEST_WAIT, Backoff, HubClient, Refusal, State, Synced, tag_of
 from fedrank.deploy.device.memory import Memory
 from fedrank.deploy.device.outbox import COUNTED, NOT_DUE, OVER, REFUSED, TOO_LATE, Message
+from fedrank.deploy.device.proving import Prover
 from fedrank.deploy.device.trial import objection
 from fedrank.deploy.draws import CHECK, DUE, beacon_of, drawn, key_of
+from fedrank.deploy.log.proof import Trust
 from fedrank.deploy.oblivious.tokens import header_of
 from fedrank.deploy.oblivious.wallet import Wallet
 from fedrank.deploy.terms import Terms
@@ -34,9 +36,13 @@ class Conversation:
         connection: Client of the hub.
         enrolment: The enrolment token.
         patience: Seconds without a click after which an interaction is over.
+        trust: Witnesses that have to cosign the hub's log; None: none.
     """
 
-    def __init__(self, memory: Memory, connection: HubClient, enrolment: str, patience: float):
+    def __init__(
+        self, memory: Memory, connection: HubClient, enrolment: str, patience: float, trust: Trust | None = None
+    ):
+        self.prover = Prover(memory, connection, trust or Trust())
         self._memory, self._connection, self._enrolment, self._patience = memory, connection, enrolment, patience
         self._outbox = memory.outbox
         self._wallet: Wallet | None = None
@@ -199,6 +205,11 @@ class Conversation:
         if not isinstance(given, Refusal) and given[0] is not None:
             due, compares = part_in(terms, token, given[0], known)
             best = self._connection.best(token, terms) if compares and not given[1] else None
+            if not isinstance(best, Refusal) and (why := self.prover.objection(terms, given[0], best)):
+                if isinstance(why, Refusal):
+                    return why
+                self._memory.complain(f"the hub's newest model is not used: {why}")
+                return self._later(State.UNPROVEN, why)
         with self._memory.lock:
             if isinstance(given, Refusal):
                 return self._forget(token, given)

@@ -203,5 +203,5 @@ class Memory:
 
 def changes(agreed: Terms, offered: Terms) -> dict[str, tuple[Json, Json]]:
     """The terms that differ, without the hub's name: by name, the agreed value and the offered one."""
-    old, new = agreed.as_json(), offered.as_json()
+    old, new = dataclasses.asdict(agreed), dataclasses.asdict(offered)
     return {name: (old[name], new[name]) for name in old if name != "hub" and old[name] != new[name]}

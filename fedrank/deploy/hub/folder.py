@@ -8,6 +8,7 @@
     enrolment.token     token that devices enrol with; replace the file to change it
     admin.token         token of the operator
     tokens.db           with tokens: the issuer's keys, and who bought in this epoch and the next
+    log.key             private key of the public log of terms and models
     gateway.key         with a relay: private key of the gateway
     database.password   of a hub on PostgreSQL, if its database wants one; put there by the operator
     hub.url             URL of the hub while it runs
@@ -25,8 +26,17 @@ from typing import Any
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.folder import ServedFolder, read_token
 from fedrank.deploy.http.guard import SHORTEST_TOKEN
-from fedrank.deploy.hub.settings import HubSettings, changed, fingerprint, new_hub, read_settings, write_settings
+from fedrank.deploy.hub.settings import (
+    NO_LOG,
+    HubSettings,
+    changed,
+    fingerprint,
+    new_hub,
+    read_settings,
+    write_settings,
+)
 from fedrank.deploy.hub.store import Store, StoreError
+from fedrank.deploy.log.published import KEY_FILE, make_key
 from fedrank.deploy.oblivious.encapsulation import Gateway, new_private_key, public_key_of
 from fedrank.engine.checkpoint import write_atomically
 
@@ -66,7 +76,7 @@ class HubFolder(ServedFolder):
             raise RunError(f"{self.path}: cannot be made or read ({error.strerror}). Choose another folder.") from error
         if foreign:
             raise RunError(f"{self.path}: holds other things ({foreign[0]}, …). Choose an empty folder for a hub.")
-        wanted = self._with_gateway(wanted)
+        wanted = self._with_log(self._with_gateway(wanted))
         self._make_log(wanted)
         for name in ("enrolment", "admin"):
             with contextlib.suppress(RunError):
@@ -83,6 +93,10 @@ class HubFolder(ServedFolder):
         if not file.exists():
             write_atomically(file, new_private_key().hex().encode() + b"\n", 0o600)
         return dataclasses.replace(wanted, gateway=public_key_of(self._gateway_key()).hex())
+
+    def _with_log(self, wanted: HubSettings) -> HubSettings:
+        """The settings with the public key of the hub's log, which is made if there is none."""
+        return wanted if wanted.log else dataclasses.replace(wanted, log=make_key(self.path))
 
     def _gateway_key(self) -> bytes:
         file = self.path / _GATEWAY
@@ -151,12 +165,21 @@ class HubFolder(ServedFolder):
         with contextlib.suppress(OSError):  # SQLite gives its other files the rights of this one, and says what fails
             os.close(os.open(self.log, os.O_WRONLY | os.O_CREAT, 0o600))
         hub = new_hub()
-        Store(self.log, name=hub, settings=json.dumps(fingerprint(wanted, hub)), relay=wanted.relay).close()
+        terms = json.dumps(wanted.terms(hub).as_json(), sort_keys=True, separators=(",", ":")).encode()
+        Store(
+            self.log,
+            name=hub,
+            settings=json.dumps(fingerprint(wanted, hub)),
+            relay=wanted.relay,
+            terms=b"" if wanted.log == NO_LOG else terms,
+        ).close()
 
     def _change_settings(self, wanted: HubSettings) -> None:
         here = read_settings(self.settings)
         if wanted.batch == here.batch and not wanted.gateway:
             wanted = dataclasses.replace(wanted, gateway=here.gateway)
+        if not wanted.log:
+            wanted = dataclasses.replace(wanted, log=here.log)
         if fixed := changed(here, wanted):
             raise ConfigError(
                 f"{self.path}: {', '.join(fixed)} cannot be changed: devices agreed to the hub's terms, and its log "
@@ -199,6 +222,7 @@ _HUB_FILES = (
     "checkpoints",
     "enrolment.token",
     "admin.token",
+    KEY_FILE,
     _GATEWAY,
     _PASSWORD,
     *_TOKEN_FILES,

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import secrets
 import threading
@@ -38,6 +39,7 @@ from fedrank.deploy.hub.plan import Plan, planned
 from fedrank.deploy.hub.settings import MOST_REPORTS, HubSettings
 from fedrank.deploy.hub.store import CountedError, RoundRow, Store, StoreError
 from fedrank.deploy.hub.tally import Tally
+from fedrank.deploy.log.published import PublishedLog
 from fedrank.deploy.oblivious.issuer import FILE as TOKENS
 from fedrank.deploy.oblivious.issuer import Issuer
 
@@ -86,6 +88,9 @@ class Hub:
         self.issuer: Issuer | None = None
         if settings.tokens:
             self.issuer = Issuer(Path(folder) / TOKENS, self.terms.hub, settings.tokens)
+        self.log: PublishedLog | None = None
+        if self.terms.log:
+            self.log = PublishedLog(Path(folder), store, self.terms, settings.witnesses)
         self._spent: set[int] = set()  # tokens of this epoch that were spent in its earlier rounds
         self._recover()
 
@@ -109,10 +114,10 @@ class Hub:
                 self._show(here, "halted")
                 return
         if done and own and not self._over(last.number):  # training had been over, and goes on
-            self.store.open_round(here, self.model.digest())
+            self.store.open_round(here, self.model.digest(), entry=self._entry())
             last, done = self.store.last_round() or last, False
         elif last.model is None:
-            self.store.set_model(here, self.model.digest())
+            self.store.set_model(here, self.model.digest(), self._entry())
         elif not done and last.model != self.model.digest():
             _log.warning("round %d asks about another model than its log says: another machine or program?", here)
         if self.issuer is not None:
@@ -148,7 +153,17 @@ class Hub:
         """Whether a message compares models, so that the model does not learn from it."""
         return self.terms.check is not None and message[:1] == self.terms.check.head
 
+    def _entry(self, question: bytes = b"") -> bytes | None:
+        """What the public log says of a model message and the best model's; None where there is none."""
+        question = question or self.model.question()
+        if self.log is None or not question:
+            return None
+        best = self._own.best() if self._compares is not None and self._own is not None else None
+        return b"".join(hashlib.sha256(one).digest() for one in (question, best) if one is not None)
+
     def _show(self, round_: int, state: str) -> None:
+        if self.log is not None and (entry := self._entry()) is not None:
+            self.log.show(entry)
         tag = f'"{self.terms.hub[:8]}-{round_}-{self.model.digest().hex()[:8]}"'
         question, best = self.model.question(), None
         if self._compares is not None and self._own is not None:
@@ -173,6 +188,8 @@ class Hub:
         self._turn_to(self.view)
         if self.issuer is not None:
             self.issuer.start()
+        if self.log is not None:
+            self.log.submission.start()
         self._thread = threading.Thread(target=self._write, name="fedrank-hub", daemon=True)
         self._thread.start()
 
@@ -183,6 +200,8 @@ class Hub:
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
         if self.issuer is not None:
             await asyncio.get_running_loop().run_in_executor(None, self.issuer.stop)
+        if self.log is not None:
+            self.log.close()
         self.store.close()
 
     def device_of(self, token: str) -> int | None:
@@ -449,7 +468,7 @@ class Hub:
             return Outcome.STALE
         if self.issuer is not None:
             self.issuer.prepare(job.round)
-        self.relayed.take(job.round, job.data)
+        self.relayed.take(job.round, job.data, self._entry(job.data))
         self._begin(job.round, "open")
         return Outcome.ACCEPTED
 
@@ -485,7 +504,10 @@ class Hub:
         if self.issuer is not None:
             self.issuer.prepare(number + 1)  # before anybody can see the next round
         judged = None if found is None or self._compares is None else (found, self._compares.state)
-        self.store.apply_round(number, *reward, next_model=None if last else self.model.digest(), judged=judged)
+        following = None if last else self.model.digest()
+        self.store.apply_round(number, *reward, next_model=following, judged=judged, entry=self._entry())
+        if self.log is not None and not relay:
+            self.log.show(self._entry() or b"")  # before anybody can see the model
         self.healthy = True  # before anybody can see the next round
         row = RoundRow(number, "applied", 0.0, None, self._lasted, None, len(messages), *reward)
         self.tally.applied(row, self.store.reporters(number))
@@ -503,7 +525,7 @@ class Hub:
             return None
         number = self.view.round
         state = self._compares.resumed()
-        self.store.resume(state, number, self.model.digest())
+        self.store.resume(state, number, self.model.digest(), self._entry())
         self._compares.resume()
         self._begin(number, "open")
         return number

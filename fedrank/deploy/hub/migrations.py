@@ -82,5 +82,19 @@ CREATE TABLE halt (
 ) STRICT
 """
 
+_3_LOG = """
+CREATE TABLE entry (
+    number  INTEGER PRIMARY KEY,                -- from 0
+    kind    INTEGER NOT NULL,                   -- 1: terms, 2: SHA-256 of a model message, 3: an issuer's key
+    data    BLOB NOT NULL
+) STRICT;
+CREATE TABLE node (
+    level   INTEGER NOT NULL,                   -- of a complete subtree of 2 to this power leaves; 1 or more
+    number  INTEGER NOT NULL,
+    hash    BLOB NOT NULL,
+    PRIMARY KEY (level, number)
+) STRICT, WITHOUT ROWID
+"""
+
 #: The steps in their order. The version of a log, in ``PRAGMA user_version``, is the number of steps it has seen.
-STEPS: tuple[str, ...] = (_1_DEVICES_ROUNDS_REPORTS, _2_CREDENTIALS_CHECKS)
+STEPS: tuple[str, ...] = (_1_DEVICES_ROUNDS_REPORTS, _2_CREDENTIALS_CHECKS, _3_LOG)

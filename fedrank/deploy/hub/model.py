@@ -144,9 +144,9 @@ class RelayedModel:
         """
         return int(self._layout.decode(question).round)
 
-    def take(self, number: int, question: bytes) -> None:
-        """Open a round with this request; errors as :meth:`Model.tell`."""
-        self._store.open_round(number, digest_of_question(question), question)
+    def take(self, number: int, question: bytes, entry: bytes | None = None) -> None:
+        """Open a round with this request, ``entry`` of the public log; errors as :meth:`Model.tell`."""
+        self._store.open_round(number, digest_of_question(question), question, entry)
         self._question = question
 
     def restore(self, number: int) -> None:

@@ -16,6 +16,7 @@ from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.hub import Hub
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.store import Store
+from fedrank.deploy.log.published import log_routes
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ def hub_app(home: HubFolder, *, public: bool = True) -> tuple[Hub, HubApp]:
             on_stop=hub.stop,
             extra_routes=functools.partial(coordinator_routes, hub) if settings.relay else None,
         )
+        if hub.log is not None:
+            app.add_routes(log_routes(hub.log))
     except BaseException:
         store.close()
         raise

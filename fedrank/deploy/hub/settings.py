@@ -13,12 +13,15 @@ from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json
 from fedrank.deploy.hub.checks.alarm import check_command
+from fedrank.deploy.log.submission import Witness
 from fedrank.deploy.terms import AGREED, Agreement, Terms
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import from_dict, read_toml
 from fedrank.privacy.piecewise import best_clipped
 from fedrank.ranking.on_device.reply import CLIP
 
+#: Value of the setting ``log`` of a hub without a log; an empty one stands for a key that is made with the hub.
+NO_LOG = "no"
 #: Most reports that may close a round: they are read at once when it is applied.
 MOST_REPORTS = 2_000_000
 
@@ -64,6 +67,11 @@ class HubSettings(Agreement):
     deadline: float = setting(3600.0, "Seconds after which a round closes with the reports that have come; 0: never.")
     least: int = setting(2, "Fewest reports that a deadline may close a round with; never more than the cohort.")
     rounds: int = setting(0, "Rounds until training is over; 0: it never is.")
+    witnesses: tuple[str, ...] = setting(
+        (),
+        "Witnesses that every head of the log is shown to, each an address and the witness's public key with a space "
+        "in between; see fedrank witness.",
+    )
     delta: float = setting(DELTA, "δ of the tighter bound for a user over all rounds, as shown on the status page.")
     check_margin: float = setting(
         0.05, "How much worse than the best model the newest may be before it counts, from 0 to 1 in what checks tell."
@@ -140,6 +148,10 @@ class HubSettings(Agreement):
             raise ConfigError(
                 "a hub that collects for a coordinator has no gateway for an oblivious relay: batch is 0."
             )
+        for witness in self.witnesses:
+            Witness.parse(witness)
+        if self.witnesses and self.log == NO_LOG:
+            raise ConfigError("witnesses cosign the heads of a log; this hub has none (log = no).")
         if self.n_features:
             self.protocol()
 
@@ -150,6 +162,8 @@ class HubSettings(Agreement):
         agreed = {name: getattr(self, name) for name in AGREED}
         if self.batch and not self.gateway:  # made with the hub
             agreed["gateway"] = "0" * 64
+        if agreed["log"] == NO_LOG:
+            agreed["log"] = ""
         return Terms(hub=hub, **agreed)
 
     def protocol(self) -> Any:
@@ -214,7 +228,7 @@ def read_settings(path: Path) -> HubSettings:
         ConfigError: No such file, not TOML, an unknown setting, or a value out of range.
     """
     try:
-        return from_dict(read_toml(path), HubSettings)
+        return from_dict({"log": NO_LOG, **read_toml(path)}, HubSettings)  # hubs were made before there were logs
     except ConfigError as error:
         raise error if str(path) in str(error) else ConfigError(f"{path}: {error}") from error
 

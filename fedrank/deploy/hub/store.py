@@ -23,6 +23,8 @@ from fedrank.core.trees import Json
 from fedrank.deploy.database import Connection, VersionError, open_database, transaction
 from fedrank.deploy.hub.checks.watch import Judgement
 from fedrank.deploy.hub.migrations import STEPS
+from fedrank.deploy.log.proof import MODEL, TERMS
+from fedrank.deploy.log.tree import grown, leaf_hash
 
 _COLUMNS = "number, state, opened, closed, seconds, model, reports, reward, error"
 
@@ -107,6 +109,7 @@ class Store:
         name: Name of a new hub; None: the file must be there.
         settings: Settings that a new hub's log belongs to, as text; later starts compare theirs with it.
         relay: Whether a coordinator opens the rounds of a new hub, including the first.
+        terms: Terms of a new hub as the first entry of its public log; empty: it has none.
         read_only: Open it for reading only; the hub may be running.
 
     Raises:
@@ -114,14 +117,23 @@ class Store:
     """
 
     def __init__(
-        self, path: Path, *, name: str | None = None, settings: str = "", relay: bool = False, read_only: bool = False
+        self,
+        path: Path,
+        *,
+        name: str | None = None,
+        settings: str = "",
+        relay: bool = False,
+        terms: bytes = b"",
+        read_only: bool = False,
     ):
         self.path = Path(path)
         if name is None and not self.path.exists():
             raise StoreError(f"{self.path}: there is no hub here. Make one: fedrank serve {self.path.parent}")
 
-        def fill(db: sqlite3.Connection) -> None:
+        def fill(db: Connection) -> None:
             db.execute("INSERT INTO hub VALUES (?, ?)", (name, settings))
+            if terms:
+                _append(db, TERMS, terms)
             if not relay:
                 open_first_round(db)
 
@@ -233,6 +245,7 @@ class Store:
         *,
         next_model: bytes | None,
         judged: tuple[Judgement, str] | None = None,
+        entry: bytes | None = None,
     ) -> None:
         """Mark a closed round as applied (CLOSED → APPLIED) and open the next one, unless that was done before.
 
@@ -243,6 +256,7 @@ class Store:
             next_model: SHA-256 of the weights that the next round asks about; None: no further round is opened.
             judged: What its checks said, and the state of the tests after it. Where the model sinks, the next round is
                 not opened.
+            entry: What the public log says of the model that is handed out from now on; None: there is no log.
         """
         with self.transaction():
             done = self._db.execute(
@@ -255,6 +269,7 @@ class Store:
                 self._judge(*judged)
             if next_model is not None and not (judged is not None and judged[0].sinks):
                 _open_round(self._db, round_ + 1, next_model)
+            _append_model(self._db, entry)
 
     def _judge(self, found: Judgement, state: str) -> None:
         """Write what the checks of a round said."""
@@ -268,40 +283,80 @@ class Store:
             row = (found.round + 1, found.best, time.time())
             self._db.execute("INSERT INTO halt (round, best, halted) VALUES (?, ?, ?)", row)
 
-    def resume(self, state: str, number: int, model: bytes) -> None:
+    def resume(self, state: str, number: int, model: bytes, entry: bytes | None = None) -> None:
         """End a halt and open the round that was not opened.
 
         Args:
             state: State of the tests, which begin anew.
             number: Number of the round.
             model: SHA-256 of its weights.
+            entry: As of :meth:`apply_round`.
         """
         with self.transaction():
             self._db.execute("UPDATE halt SET resumed = ? WHERE round = ?", (time.time(), number))
             self._db.execute("DELETE FROM watch")
             self._db.execute("INSERT INTO watch VALUES (?)", (state,))
             _open_round(self._db, number, model)
+            _append_model(self._db, entry)
 
-    def open_round(self, number: int, model: bytes, question: bytes | None = None) -> None:
+    def open_round(self, number: int, model: bytes, question: bytes | None = None, entry: bytes | None = None) -> None:
         """Open a round when none is open: training continues after its end, or a coordinator asks.
 
         Args:
             number: Number of the round.
             model: SHA-256 of the weights that devices are asked about.
             question: The coordinator's request as it is handed out.
+            entry: As of :meth:`apply_round`.
         """
         with self.transaction():
             _open_round(self._db, number, model, question)
+            _append_model(self._db, entry)
 
-    def set_model(self, number: int, model: bytes) -> None:
+    def set_model(self, number: int, model: bytes, entry: bytes | None = None) -> None:
         """Write the SHA-256 of the first round's weights, which are not known when the log is made."""
         with self.transaction():
+            _append_model(self._db, entry)
             self._db.execute("UPDATE round SET model = ? WHERE number = ? AND model IS NULL", (model, number))
+
+    def append_model(self, entry: bytes) -> None:
+        """Append the SHA-256 of a model message to the public log, if it is not that of the newest model there."""
+        with self.transaction():
+            _append_model(self._db, entry)
+
+    def append_entry(self, kind: int, data: bytes) -> None:
+        """Append an entry to the public log; kinds are in :mod:`fedrank.deploy.log.proof`."""
+        with self.transaction():
+            _append(self._db, kind, data)
 
     def probe(self) -> None:
         """Write without changing anything, to find out whether the log can be written again."""
         with self.transaction():
             self._db.execute("UPDATE hub SET name = name")
+
+    # ----------------------------------------------------------------------------------------------- the public log
+
+    def log_size(self) -> int:
+        """Number of entries of the public log; 0 where there is none."""
+        return self.query(_SIZE)[0][0]
+
+    def log_entries(self, start: int, end: int) -> list[bytes]:
+        """Entries of the public log by number: a byte for the kind, then the data."""
+        rows = self.query("SELECT kind, data FROM entry WHERE number >= ? AND number < ? ORDER BY number", (start, end))
+        return [bytes([kind]) + data for kind, data in rows]
+
+    def newest_model(self) -> tuple[int, bytes] | None:
+        """Number and data of the newest model in the public log; None if there is none."""
+        rows = self.query("SELECT number, data FROM entry WHERE kind = ? ORDER BY number DESC LIMIT 1", (MODEL,))
+        return rows[0] if rows else None
+
+    def log_node(self, level: int, number: int) -> bytes:
+        """Hash of a complete subtree of the public log; see :mod:`fedrank.deploy.log.tree`."""
+        try:
+            return _node(self._db, level, number)
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.path}: cannot be read ({error}).") from error
+        except LookupError as error:
+            raise StoreError(f"{self.path}: its public log is damaged; put it back from a copy.") from error
 
     # -------------------------------------------------------------------------------------------------------- reading
 
@@ -396,6 +451,34 @@ def _open_round(db: Connection, number: int, model: bytes | None = None, questio
 def open_first_round(db: Connection) -> None:
     """Open the first round of a new log, whose model is not known yet."""
     _open_round(db, 0)
+
+
+_SIZE = "SELECT coalesce(max(number) + 1, 0) FROM entry"
+
+
+def _append_model(db: Connection, entry: bytes | None) -> None:
+    """Append a model to the public log, within the caller's transaction."""
+    newest = db.execute("SELECT data FROM entry WHERE kind = ? ORDER BY number DESC LIMIT 1", (MODEL,)).fetchone()
+    if entry is not None and (newest is None or newest[0] != entry):
+        _append(db, MODEL, entry)
+
+
+def _append(db: Connection, kind: int, data: bytes) -> None:
+    """Append an entry to the public log, within the caller's transaction."""
+    size = db.execute(_SIZE).fetchone()[0]
+    made = grown(lambda level, number: _node(db, level, number), size, leaf_hash(bytes([kind]) + data))
+    db.execute("INSERT INTO entry VALUES (?, ?, ?)", (size, kind, data))
+    db.executemany("INSERT INTO node VALUES (?, ?, ?)", made[1:])  # of level 0 are the entries themselves
+
+
+def _node(db: Connection, level: int, number: int) -> bytes:
+    if level:
+        row = db.execute("SELECT hash FROM node WHERE (level, number) = (?, ?)", (level, number)).fetchone()
+    else:
+        row = db.execute("SELECT kind, data FROM entry WHERE number = ?", (number,)).fetchone()
+    if row is None:
+        raise LookupError(f"the public log has no node ({level}, {number})")
+    return row[0] if level else leaf_hash(bytes([row[0]]) + row[1])
 
 
 def _what_to_do(path: Path, error: VersionError) -> str:

@@ -1,0 +1,231 @@
+"""What a hub says about its log to a device, and how a device checks it.
+
+An answer has the newest signed head and the end of the log, the *tail*: the frontier of the tree before it, and the
+entries from there on. From these anybody computes the hash of the tree, at its newest size and at every one within the
+tail. So one answer, the same for all, proves both that the newest model is in the log and that the log of whoever was
+here lately only grew. Who was away for longer, or is here for the first time, asks for one more proof (RFC 9162).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fedrank.core.errors import ConfigError, WireError
+from fedrank.core.trees import Json
+from fedrank.deploy.log.note import WITNESS, Checkpoint, Key, decoded, log_key
+from fedrank.deploy.log.tree import Grown, leaf_hash, verify_consistency, verify_inclusion
+from fedrank.deploy.terms import Terms
+
+#: Kinds of entries: their first byte. Others may come, and are not looked at.
+TERMS, MODEL, ISSUER_KEY = 1, 2, 3
+#: A tail begins at a multiple of this: so many entries lie in it, and more where other kinds follow the newest model.
+BLOCK = 32
+#: Largest answer in bytes; most hashes in a proof; most entries in a tail.
+LARGEST, _HASHES, _ENTRIES = 65_536, 128, 1024
+#: Oldest cosignature that counts, and how far a clock may be behind, in seconds.
+OLDEST, AHEAD = 7 * 86_400, 86_400
+
+
+class UnprovenError(WireError):
+    """An answer that does not prove what it should.
+
+    Args:
+        why: The reason.
+        conflict: Two signed heads that cannot both be true, as notes; None: there are none.
+    """
+
+    def __init__(self, why: str, conflict: tuple[str, str] | None = None):
+        super().__init__(why)
+        self.conflict = conflict
+
+
+class TooShortError(UnprovenError):
+    """The tail begins after the size that was seen: a proof from there is needed."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """A head of a log that was checked.
+
+    Attributes:
+        size: Number of its leaves.
+        root: Hash of its tree.
+        note: The checkpoint with its signatures.
+        model: What the newest entry about a model says: the SHA-256 of the model message and, where devices compare it
+            with the best so far, the SHA-256 of that message; empty where it is not known any more.
+    """
+
+    size: int
+    root: bytes
+    note: str
+    model: bytes = b""
+
+    def as_json(self) -> str:
+        """The head as text, to be kept."""
+        return json.dumps({"size": self.size, "root": self.root.hex(), "note": self.note})
+
+    def holds(self, model: bytes, best: bytes | None = None) -> bool:
+        """Whether the newest entry is about this model message, and this one of the best model."""
+        messages = (model,) if best is None else (model, best)
+        named = self.model[: 32 * len(messages)]
+        return named == b"".join(hashlib.sha256(one).digest() for one in messages)
+
+    @classmethod
+    def from_json(cls, text: str) -> Head:
+        """The inverse; raises ValueError, KeyError or TypeError where the text is not one."""
+        kept = json.loads(text)
+        return cls(int(kept["size"]), bytes.fromhex(kept["root"]), str(kept["note"]))
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Which witnesses an app trusts, and how many of them have to cosign a head.
+
+    Args:
+        witnesses: Their public keys.
+        quorum: How many are needed.
+
+    Raises:
+        ConfigError: A key is there twice, or more are needed than there are.
+    """
+
+    witnesses: tuple[Key, ...] = ()
+    quorum: int = 0
+
+    def __post_init__(self):
+        if len({key.public for key in self.witnesses}) < len(self.witnesses):
+            raise ConfigError("witnesses: a key is there twice; it would count for two.")
+        if type(self.quorum) is not int or not bool(self.witnesses) <= self.quorum <= len(self.witnesses):
+            raise ConfigError(
+                f"quorum must be in {int(bool(self.witnesses))}..{len(self.witnesses)}, the number of witnesses, got "
+                f"{self.quorum!r}."
+            )
+
+    @classmethod
+    def of(cls, witnesses: Sequence[str], quorum: int | None) -> Trust:
+        """From public keys as text; without a quorum, more than half of the witnesses are needed."""
+        if isinstance(witnesses, str) or not all(isinstance(one, str) for one in witnesses):
+            raise ConfigError("witnesses must be a list of public keys of witnesses, as text.")
+        keys = tuple(Key.parse(one, WITNESS) for one in witnesses)
+        return cls(keys, (len(keys) // 2 + 1 if keys else 0) if quorum is None else quorum)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a hub says about its log.
+
+    Attributes:
+        checkpoint: The newest signed head.
+        frontier: Hashes of the tree before the tail.
+        entries: Entries of the tail: a byte for the kind, then the data.
+        proof: Proof that the log only grew since an earlier size; or, from size 0, that the terms are its first entry.
+        terms: The log's first entry; empty if it was not asked for.
+    """
+
+    checkpoint: Checkpoint
+    frontier: tuple[bytes, ...]
+    entries: tuple[bytes, ...]
+    proof: tuple[bytes, ...] = ()
+    terms: bytes = b""
+    note: str = field(default="", repr=False)
+
+    @classmethod
+    def parse(cls, body: bytes) -> Answer:
+        """An answer from JSON.
+
+        Raises:
+            UnprovenError: It is none.
+        """
+        try:
+            if len(body) > LARGEST:
+                raise ValueError("too long")
+            given: dict[str, Json] = json.loads(body)
+            note = given["checkpoint"]
+            lists = [_bytes_in(given.get(name, []), most) for name, most in _LISTS.items()]
+            if any(len(one) != 32 for one in (*lists[0], *lists[2])) or not all(lists[1]):
+                raise ValueError("a hash of another length, or an entry without a kind")
+            return cls(Checkpoint.parse(note), *lists, decoded(given.get("terms", "")), note)
+        except (WireError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise UnprovenError(f"what it says about its log cannot be read ({type(error).__name__})") from error
+
+    def checked(self, terms: Terms, seen: Head | None, trust: Trust, now: float | None = None) -> Head:
+        """The head, after everything about it was checked.
+
+        Args:
+            terms: Terms of the hub, which have the log's key.
+            seen: The head that was checked before; None: none was.
+            trust: Witnesses whose cosignatures are needed.
+            now: Seconds since 1970; by default those of the clock.
+
+        Raises:
+            TooShortError: It is to be asked for with a proof from the size that was seen.
+            UnprovenError: Something is wrong.
+        """
+        here = self.checkpoint
+        key = log_key(terms.hub, terms.log)
+        if here.origin != key.name or not here.is_signed_by(key):
+            raise UnprovenError("the log's head is not signed by the key of the terms")
+        models = [entry[1:] for entry in self.entries if entry[0] == MODEL]
+        if not models:
+            raise UnprovenError("the log's tail has no model")
+        before = here.size - len(self.entries)
+        if before < 0 or before.bit_count() != len(self.frontier):
+            raise UnprovenError("the log's tail does not fit to its size")
+        tree, then = Grown(before, self.frontier), None
+        for entry in (*self.entries, None):
+            if seen is not None and tree.size == seen.size:
+                then = tree.root()
+            if entry is not None:
+                tree.append(leaf_hash(entry))
+        if tree.root() != here.root:
+            raise UnprovenError("the log's tail does not have the hash of its head")
+        if seen is None:
+            self._check_terms(terms, before)
+        else:
+            self._check_growth(seen, before, then)
+        self._check_witnesses(trust, time.time() if now is None else now)
+        return Head(here.size, here.root, self.note, models[-1])
+
+    def _check_terms(self, terms: Terms, before: int) -> None:
+        first = self.terms if before else self.entries[0]
+        if before and not verify_inclusion(leaf_hash(first), 0, self.checkpoint.size, self.checkpoint.root, self.proof):
+            raise UnprovenError("nothing proves what the log's first entry is")
+        if first[:1] != bytes([TERMS]) or Terms.from_json(first[1:]) != terms:
+            raise UnprovenError("the terms in the log are not those that the hub gave this device")
+
+    def _check_growth(self, seen: Head, before: int, then: bytes | None) -> None:
+        here = self.checkpoint
+        if here.size < seen.size:
+            raise UnprovenError(f"the log has {here.size} entries, and had {seen.size} before")
+        if then is not None:
+            if then != seen.root:
+                raise UnprovenError(
+                    "the log is not the one that this device saw before: the hub shows different people different logs",
+                    (seen.note, self.note),
+                )
+        elif not self.proof:
+            raise TooShortError(f"the log's tail begins after {seen.size} entries")
+        elif not verify_consistency(seen.size, seen.root, here.size, here.root, self.proof):
+            raise UnprovenError("nothing proves that the log only grew since this device saw it")
+
+    def _check_witnesses(self, trust: Trust, now: float) -> None:
+        times = [self.checkpoint.cosigned_by(key) for key in trust.witnesses]
+        recent = sum(time is not None and now - OLDEST <= time <= now + AHEAD for time in times)
+        if recent < trust.quorum:
+            raise UnprovenError(
+                f"{recent} of {len(trust.witnesses)} witnesses cosigned the log's head lately, "
+                f"{trust.quorum} are needed"
+            )
+
+
+_LISTS = {"frontier": _HASHES, "entries": _ENTRIES, "proof": _HASHES}
+
+
+def _bytes_in(values: Json, most: int) -> tuple[bytes, ...]:
+    if not isinstance(values, list) or len(values) > most:
+        raise ValueError("not a list, or too long")
+    return tuple(decoded(one) for one in values)

@@ -1,0 +1,176 @@
+"""The Merkle tree of a log: hashes, proofs and their verification (RFC 9162, section 2.1; RFC 6962 has the same tree).
+
+A tree of n leaves is described by the hashes of its complete subtrees: the node (level, number) is over the leaves
+``number << level`` up to ``(number + 1) << level``. Standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+#: Hash of the tree without leaves.
+EMPTY = hashlib.sha256(b"").digest()
+#: Most leaves of a tree: sizes are whole numbers that JSON and JavaScript keep.
+MOST = 1 << 53
+
+#: Returns the hash of the complete subtree (level, number).
+Node = Callable[[int, int], bytes]
+
+
+def leaf_hash(entry: bytes) -> bytes:
+    """Hash of a leaf."""
+    return hashlib.sha256(b"\x00" + entry).digest()
+
+
+def node_hash(left: bytes, right: bytes) -> bytes:
+    """Hash of an inner node."""
+    return hashlib.sha256(b"\x01" + left + right).digest()
+
+
+def grown(node: Node, number: int, leaf: bytes) -> list[tuple[int, int, bytes]]:
+    """The complete subtrees that a further leaf makes, from level 0 upwards, as (level, number, hash).
+
+    Args:
+        node: Hashes of the tree before.
+        number: Number of the new leaf, which is the size of the tree before.
+        leaf: Its hash.
+    """
+    level, made = 0, [(0, number, leaf)]
+    while number & 1:
+        leaf = node_hash(node(level, number - 1), leaf)
+        level, number = level + 1, number >> 1
+        made.append((level, number, leaf))
+    return made
+
+
+def root(node: Node, size: int) -> bytes:
+    """Hash of the tree of the first ``size`` leaves."""
+    return _over(node, 0, size) if size else EMPTY
+
+
+def frontier(size: int) -> list[tuple[int, int]]:
+    """The complete subtrees, as few as can be, that make up the tree of ``size`` leaves: largest first."""
+    levels = [level for level in range(size.bit_length() - 1, -1, -1) if size >> level & 1]
+    return [(level, (size >> level) - 1) for level in levels]
+
+
+def inclusion_proof(node: Node, number: int, size: int) -> list[bytes]:
+    """Proof that a leaf is in the tree (RFC 9162, 2.1.3.1): hashes from the leaf's neighbour upwards."""
+    start, end, path = 0, size, []
+    while end - start > 1:
+        middle = start + _split(end - start)
+        if number < middle:
+            path.append(_over(node, middle, end))
+            end = middle
+        else:
+            path.append(_over(node, start, middle))
+            start = middle
+    return path[::-1]
+
+
+def consistency_proof(node: Node, old: int, size: int) -> list[bytes]:
+    """Proof that the tree of the first ``old`` leaves, one or more, begins this one (RFC 9162, 2.1.4.1)."""
+    start, end, path, whole = 0, size, [], True
+    while old < end:
+        middle = start + _split(end - start)
+        if old <= middle:
+            path.append(_over(node, middle, end))
+            end = middle
+        else:
+            path.append(_over(node, start, middle))
+            start, whole = middle, False
+    return ([] if whole else [_over(node, start, end)]) + path[::-1]
+
+
+def verify_inclusion(leaf: bytes, number: int, size: int, root_: bytes, proof: Sequence[bytes]) -> bool:
+    """Whether a proof shows that a leaf is in a tree (RFC 9162, 2.1.3.2)."""
+    if not 0 <= number < size:
+        return False
+    fn, sn, hash_ = number, size - 1, leaf
+    for step in proof:
+        if sn == 0:
+            return False
+        if fn & 1 or fn == sn:
+            hash_ = node_hash(step, hash_)
+            while not fn & 1 and fn:
+                fn, sn = fn >> 1, sn >> 1
+        else:
+            hash_ = node_hash(hash_, step)
+        fn, sn = fn >> 1, sn >> 1
+    return sn == 0 and hash_ == root_
+
+
+def verify_consistency(old: int, old_root: bytes, size: int, root_: bytes, proof: Sequence[bytes]) -> bool:
+    """Whether a proof shows that a tree of at least one leaf is the beginning of another (RFC 9162, 2.1.4.2)."""
+    if not 0 < old <= size:
+        return False
+    if old == size:
+        return not proof and old_root == root_
+    path = [old_root, *proof] if old & (old - 1) == 0 else list(proof)
+    if not path:
+        return False
+    fn, sn = old - 1, size - 1
+    while fn & 1:
+        fn, sn = fn >> 1, sn >> 1
+    first = second = path[0]
+    for step in path[1:]:
+        if sn == 0:
+            return False
+        if fn & 1 or fn == sn:
+            first, second = node_hash(step, first), node_hash(step, second)
+            while not fn & 1 and fn:
+                fn, sn = fn >> 1, sn >> 1
+        else:
+            second = node_hash(second, step)
+        fn, sn = fn >> 1, sn >> 1
+    return sn == 0 and first == old_root and second == root_
+
+
+class Grown:
+    """A tree that leaves are appended to, of which the frontier is known.
+
+    Args:
+        size: Number of its leaves.
+        hashes: Hashes of its :func:`frontier`.
+
+    Raises:
+        ValueError: There is another number of hashes.
+    """
+
+    def __init__(self, size: int = 0, hashes: Sequence[bytes] = ()):
+        if size.bit_count() != len(hashes):
+            raise ValueError(f"a tree of {size} leaves has a frontier of {size.bit_count()} hashes, not {len(hashes)}.")
+        self.size, self._hashes = size, list(hashes)
+
+    def append(self, leaf: bytes) -> None:
+        """Append a leaf, given by its hash."""
+        size = self.size
+        while size & 1:
+            leaf, size = node_hash(self._hashes.pop(), leaf), size >> 1
+        self._hashes.append(leaf)
+        self.size += 1
+
+    def root(self) -> bytes:
+        """Hash of the tree."""
+        if not self._hashes:
+            return EMPTY
+        *left, hash_ = self._hashes
+        for one in reversed(left):
+            hash_ = node_hash(one, hash_)
+        return hash_
+
+
+def _split(size: int) -> int:
+    """The largest power of two below ``size``."""
+    return 1 << (size - 1).bit_length() - 1
+
+
+def _over(node: Node, start: int, end: int) -> bytes:
+    """Hash over the leaves ``start`` to ``end``, which are a subtree of a tree."""
+    size = end - start
+    if size & (size - 1) == 0:
+        level = size.bit_length() - 1
+        return node(level, start >> level)
+    middle = start + _split(size)
+    return node_hash(_over(node, start, middle), _over(node, middle, end))

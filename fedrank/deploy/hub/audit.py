@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ class Replayed:
         models: Number of rebuilt models whose SHA-256 is in the log: those of the rounds, and the one after the last.
         models_alike: Number of these whose SHA-256 is the same.
         served: Model of the hub's checkpoint of the same round; None: there is none, or devices were left out.
+        handed_out: SHA-256 of the model message of each round, and of that after the last.
     """
 
     rounds: int
@@ -39,6 +41,7 @@ class Replayed:
     models: int
     models_alike: int
     served: Float32[np.ndarray, " parameters"] | None
+    handed_out: tuple[bytes, ...] = ()
 
     @property
     def difference(self) -> float | None:
@@ -109,7 +112,10 @@ def _replay(home: HubFolder, settings: HubSettings, store: Store, away: frozense
             counts["left"] += left
             yield row.number, reports
 
+    handed_out: list[bytes] = []
+
     def check(number: int, state: PyTree) -> None:
+        handed_out.append(hashlib.sha256(learning.request(state)).digest())
         if number in digests and not away:
             counts["models"] += 1
             counts["alike"] += learning.digest(state) == digests[number]
@@ -129,6 +135,7 @@ def _replay(home: HubFolder, settings: HubSettings, store: Store, away: frozense
         models=counts["models"],
         models_alike=counts["alike"],
         served=served,
+        handed_out=tuple(handed_out),
     )
 
 

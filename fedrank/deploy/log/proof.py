@@ -152,6 +152,14 @@ class Answer:
         except (WireError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UnprovenError(f"what it says about its log cannot be read ({type(error).__name__})") from error
 
+    @staticmethod
+    def entries_in(page: bytes) -> tuple[bytes, ...]:
+        """Entries of a page for auditors; none where it cannot be read."""
+        try:
+            return _bytes_in(json.loads(page)["entries"], _ENTRIES)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return ()
+
     def checked(self, terms: Terms, seen: Head | None, trust: Trust, now: float | None = None) -> Head:
         """The head, after everything about it was checked.
 

@@ -1,0 +1,249 @@
+"""Writes wire-log-vectors.json: trees, proofs, signed heads and answers of a hub about its log (section 10).
+
+It imports nothing of the package. Trees and proofs follow the recursive definitions of RFC 9162 (2.1.1, 2.1.3.1,
+2.1.4.1); the inputs and hashes of ``known`` are those that implementations of RFC 6962 share. Ed25519 is deterministic
+(RFC 8032), and keys are the SHA-256 of their names: the file is the same whenever it is written.
+"""
+
+import base64
+import hashlib
+import json
+import pathlib
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+HUB = "0123456789abcdef0123456789abcdef"
+NOW = 1_800_000_000
+KNOWN = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"]
+
+
+def sha(data):
+    """SHA-256."""
+    return hashlib.sha256(data).digest()
+
+
+def split(n):
+    """The largest power of two below n."""
+    k = 1
+    while 2 * k < n:
+        k *= 2
+    return k
+
+
+def mth(leaves):
+    """Hash of a tree."""
+    if not leaves:
+        return sha(b"")
+    if len(leaves) == 1:
+        return sha(b"\x00" + leaves[0])
+    k = split(len(leaves))
+    return sha(b"\x01" + mth(leaves[:k]) + mth(leaves[k:]))
+
+
+def path(m, leaves):
+    """Inclusion proof of leaf m."""
+    if len(leaves) == 1:
+        return []
+    k = split(len(leaves))
+    if m < k:
+        return [*path(m, leaves[:k]), mth(leaves[k:])]
+    return [*path(m - k, leaves[k:]), mth(leaves[:k])]
+
+
+def subproof(m, leaves, whole):
+    """Consistency proof from size m."""
+    if m == len(leaves):
+        return [] if whole else [mth(leaves)]
+    k = split(len(leaves))
+    if m <= k:
+        return [*subproof(m, leaves[:k], whole), mth(leaves[k:])]
+    return [*subproof(m - k, leaves[k:], False), mth(leaves[:k])]
+
+
+def b64(data):
+    """Base64 as text."""
+    return base64.b64encode(data).decode()
+
+
+def private(name):
+    """The private key of a name."""
+    return Ed25519PrivateKey.from_private_bytes(sha(name.encode()))
+
+
+def public(name):
+    """The public key of a name."""
+    return private(name).public_key().public_bytes_raw()
+
+
+def key_id(name, kind, key):
+    """Identifier of a key."""
+    return sha(name.encode() + b"\n" + bytes([kind]) + key)[:4]
+
+
+def vkey(name, kind):
+    """A public key as text."""
+    return f"{name}+{key_id(name, kind, public(name)).hex()}+{b64(bytes([kind]) + public(name))}"
+
+
+ORIGIN = f"fedrank/{HUB}"
+
+
+def head(leaves, signer=ORIGIN, origin=ORIGIN, size=None, root=None):
+    """Text and log's signature line of a checkpoint."""
+    text = f"{origin}\n{len(leaves) if size is None else size}\n{b64(mth(leaves) if root is None else root)}\n"
+    raw = key_id(origin, 1, public(ORIGIN)) + private(signer).sign(text.encode())
+    return text, f"— {origin} {b64(raw)}\n"
+
+
+def cosigned(text, name, time=NOW - 60):
+    """A witness's signature line."""
+    message = f"cosignature/v1\ntime {time}\n{text}".encode()
+    raw = key_id(name, 4, public(name)) + time.to_bytes(8, "big") + private(name).sign(message)
+    return f"— {name} {b64(raw)}\n"
+
+
+WITNESSES = ["one.example/w", "two.example/w", "three.example/w"]
+TERMS = {
+    "protocol": "foltr-es", "wire": 1, "hub": HUB, "n_features": 2, "ranker": "linear", "hidden": 0, "reward": "MaxRR",
+    "reward_values": None, "depth": 3, "interactions": 2, "sigma": 0.5, "mechanism": "piecewise", "p": 1.0,
+    "epsilon": 1.0, "inside": 1, "outside": 1, "interleaved": True, "log": public(ORIGIN).hex(),
+}  # fmt: skip
+
+
+def model(number):
+    """The model message of a round: version and kind, round, two weights."""
+    return b"\x21" + number.to_bytes(4, "little") + bytes.fromhex("0000803f000080bf")
+
+
+def entries(rounds, terms=TERMS):
+    """Entries of a log of so many rounds."""
+    text = json.dumps(terms, sort_keys=True, separators=(",", ":")).encode()
+    return [b"\x01" + text, *(b"\x02" + sha(model(number)) for number in range(rounds))]
+
+
+def frontier(before, leaves):
+    """Hashes of the complete subtrees before a tail."""
+    out, start = [], 0
+    for level in range(before.bit_length() - 1, -1, -1):
+        if before >> level & 1:
+            out.append(mth(leaves[start : start + (1 << level)]))
+            start += 1 << level
+    return out
+
+
+def answer(leaves, before, *, since=None, by=(), lines=None, **head_options):
+    """What a hub says about its log."""
+    text, line = head(leaves, **head_options)
+    lines = line + "".join(cosigned(text, name) for name in by) if lines is None else lines
+    made = {
+        "checkpoint": f"{text}\n{lines}",
+        "frontier": [b64(one) for one in frontier(before, leaves)],
+        "entries": [b64(one) for one in leaves[before:]],
+    }
+    if since == 0:
+        made["terms"] = b64(leaves[0])
+        made["proof"] = [b64(one) for one in path(0, leaves)]
+    elif since:
+        made["proof"] = [b64(one) for one in subproof(since, leaves, True)]
+    return made
+
+
+def seen(leaves):
+    """A head as a device keeps it."""
+    text, line = head(leaves)
+    return {"size": len(leaves), "root": mth(leaves).hex(), "note": f"{text}\n{line}"}
+
+
+def cases():
+    """Answers, what was seen before, and what a device makes of them."""
+    log = entries(70)
+    fork = [*log[:40], *(entry[:-1] + bytes([entry[-1] ^ 1]) for entry in log[40:])]
+    other = [b"\x01" + log[0][1:].replace(b'"depth":3', b'"depth":4'), *log[1:]]
+    good = answer(log, 64, by=WITNESSES[:2])
+    newest = {"model": model(69).hex()}
+
+    def case(name, given, expect, before=None, quorum=0, **more):
+        return {"name": name, "answer": given, "seen": before, "quorum": quorum, "expect": expect, **newest, **more}
+
+    yield case("first contact", answer(log, 64, since=0), "proven")
+    yield case("first contact, a short log", answer(log[:3], 0), "proven", model=model(1).hex())
+    yield case("seen lately", good, "proven", seen(log[:66]))
+    yield case("seen at the start of the tail", good, "proven", seen(log[:64]))
+    yield case("nothing new", good, "proven", seen(log))
+    yield case("away for long, no proof", good, "more", seen(log[:40]))
+    yield case("away for long", answer(log, 64, since=40), "proven", seen(log[:40]))
+    yield case("two witnesses", good, "proven", seen(log[:66]), 2)
+    yield case("three wanted, two there", good, "wrong", seen(log[:66]), 3)
+    text, line = head(log)
+    yield case("one witness twice", answer(log, 64, lines=line + 2 * cosigned(text, WITNESSES[0])), "wrong", None, 2)
+    old = line + cosigned(text, WITNESSES[0], NOW - 8 * 86_400)
+    yield case("an old cosignature", answer(log, 64, lines=old), "wrong", seen(log[:66]), 1)
+    ahead = line + cosigned(text, WITNESSES[0], NOW + 2 * 86_400)
+    yield case("a cosignature from the future", answer(log, 64, lines=ahead), "wrong", seen(log[:66]), 1)
+    other_text, _ = head(log[:69])
+    moved = line + cosigned(other_text, WITNESSES[0])
+    yield case("a cosignature of another head", answer(log, 64, lines=moved), "wrong", seen(log[:66]), 1)
+    yield case("another model", good, "wrong", seen(log[:66]), model=model(68).hex())
+    yield case(
+        "another model, not in the log", good, "wrong", seen(log[:66]), model=(b"\x21" + model(69)[1:-1] + b"\0").hex()
+    )
+    yield case("a fork after what was seen", answer(fork, 64), "conflict", seen(log[:66]), model=model(69).hex())
+    yield case("a fork, away for long", answer(fork, 64, since=50), "wrong", seen(log[:50]))
+    yield case("another head of the same size", answer(fork, 64), "conflict", seen(log))
+    yield case("an older head", answer(log[:66], 64), "wrong", seen(log), model=model(64).hex())
+    yield case("other terms", answer(other, 64, since=0), "wrong")
+    yield case("no proof of the terms", {**answer(log, 64, since=0), "proof": []}, "wrong")
+    yield case("terms of another log", {**answer(log, 64, since=0), "terms": b64(other[0])}, "wrong")
+    yield case("signed by somebody else", answer(log, 64, since=0, signer="mallory"), "wrong")
+    yield case("another origin", answer(log, 64, since=0, origin="fedrank/" + "0" * 32), "wrong")
+    yield case("a wrong size", answer(log, 64, since=0, size=72), "wrong")
+    yield case("a huge size", answer(log, 64, since=0, size=2**53), "wrong")
+    yield case("a size with a leading zero", answer(log, 64, since=0, size="071"), "wrong")
+    yield case("a wrong hash", answer(log, 64, since=0, root=sha(b"x")), "wrong")
+    yield case("a truncated tail", {**good, "entries": good["entries"][1:]}, "wrong", seen(log[:66]))
+    yield case("a truncated frontier", {**good, "frontier": []}, "wrong", seen(log[:66]))
+    yield case(
+        "a truncated proof", {**(a := answer(log, 64, since=40)), "proof": a["proof"][1:]}, "wrong", seen(log[:40])
+    )
+    yield case("a proof that is too long", {**a, "proof": a["proof"] + a["proof"][:1]}, "wrong", seen(log[:40]))
+    yield case("a hash of 31 bytes", {**good, "frontier": [b64(bytes(31))]}, "wrong", seen(log[:66]))
+    yield case("no entries", {**good, "entries": []}, "wrong", seen(log[:66]))
+    yield case("no signature", {**good, "checkpoint": text + "\n"}, "wrong", seen(log[:66]))
+    yield case("not text", {**good, "checkpoint": 7}, "wrong", seen(log[:66]))
+    yield case("not base64", {**good, "entries": ["?", *good["entries"][1:]]}, "wrong", seen(log[:66]))
+    extra = [*log, b"\x03" + sha(b"a key")]
+    yield case("an entry of another kind after the model", answer(extra, 64), "proven", seen(log[:66]))
+    both = [*log, b"\x02" + sha(model(70)) + sha(model(50))]
+    yield case(
+        "a model and the best", answer(both, 64), "proven", seen(log), model=model(70).hex(), best=model(50).hex()
+    )
+    yield case("another best", answer(both, 64), "wrong", seen(log), model=model(70).hex(), best=model(51).hex())
+
+
+def vectors():
+    """Everything in the file."""
+    leaves = [bytes.fromhex(one) for one in KNOWN]
+    sizes = [1, 2, 3, 5, 6, 7, 8]
+    return {
+        "known": {"leaves": KNOWN, "roots": [mth(leaves[:n]).hex() for n in range(9)]},
+        "inclusion": [
+            {"number": m, "size": n, "proof": [one.hex() for one in path(m, leaves[:n])]}
+            for n in sizes
+            for m in range(n)
+        ],
+        "consistency": [
+            {"old": m, "size": n, "proof": [one.hex() for one in subproof(m, leaves[:n], True)]}
+            for n in sizes
+            for m in range(1, n + 1)
+        ],
+        "terms": TERMS,
+        "now": NOW,
+        "log": vkey(ORIGIN, 1),
+        "witnesses": [vkey(name, 4) for name in WITNESSES],
+        "answers": list(cases()),
+    }
+
+
+if __name__ == "__main__":
+    text = json.dumps(vectors(), indent=1, ensure_ascii=False) + "\n"
+    pathlib.Path(__file__).with_name("wire-log-vectors.json").write_text(text, encoding="utf-8")

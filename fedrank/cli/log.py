@@ -1,0 +1,174 @@
+"""``fedrank log`` and ``fedrank witness``: that everybody gets the same model, for all to see."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from fedrank.cli.deploy import _log_to_stderr, refuse_half_tls
+from fedrank.cli.flags import AsJson
+from fedrank.core.errors import RunError
+
+_Flag = Annotated[bool, Parameter(negative="")]
+
+
+def log(hub: str = "hub", /, *, replay: bool = True, allow_http: _Flag = False, as_json: AsJson = False) -> None:
+    """Show a hub's public log of its terms and of every model that it handed out, and verify all of it.
+
+    Exit status 1 if something in it is wrong.
+
+    Args:
+        hub: Folder of the hub, or its URL.
+        replay: In a folder, make all models again from the reports and compare them with the log.
+        allow_http: Plain http to another machine.
+        as_json: Print JSON for machines.
+    """
+    from fedrank.cli.terminal import print_json
+    from fedrank.deploy.http.client import HttpClient
+    from fedrank.deploy.log.audit import as_json as in_json
+    from fedrank.deploy.log.audit import audit_folder, audit_hub
+
+    try:
+        far = hub.startswith(("http://", "https://"))
+        found = audit_hub(HttpClient(hub, allow_http=allow_http)) if far else audit_folder(Path(hub), replay=replay)
+    except OSError as error:
+        raise RunError(f"{hub}: no answer ({error}).") from error
+    if as_json:
+        print_json(in_json(found))
+    else:
+        print(f"key      {found.key}")
+        print(f"entries  {found.size}, of them {found.models} models")
+        print(f"hash     {found.root.hex()}")
+        if found.replayed is not None:
+            print(f"reports  make {found.replayed} of these models again")
+        if found.note:
+            print(found.note, end="")
+    if found.wrong:
+        raise RunError(f"{hub}: {'; '.join(found.wrong)}.")
+
+
+def witness(
+    folder: Path = Path("witness"),
+    /,
+    *,
+    logs: list[str] | None = None,
+    name: str | None = None,
+    check: list[str] | None = None,
+    peers: list[str] | None = None,
+    every: float = 60.0,
+    host: str = "127.0.0.1",
+    port: int = 8760,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    allow_http: _Flag = False,
+    as_json: AsJson = False,
+) -> None:
+    """Be a witness: cosign the heads of hubs' logs as long as they only grow, and tell everybody. Ctrl-C stops it.
+
+    With --check nothing is served: heads are compared once, and exit status 1 says that not all see the same log.
+
+    Args:
+        folder: Of the witness; made if it is not there.
+        logs: Public keys of logs to watch, as fedrank log shows them; those of earlier starts stay.
+        name: Of a new witness, such as witness.example.org/1; random if nothing is said.
+        check: Addresses of hubs and other witnesses whose heads are compared with this witness's.
+        peers: The same, compared again and again while it is served.
+        every: Seconds between two such comparisons.
+        host: Address to listen at. The default is this machine only.
+        port: Port to listen at; 0: any that is free.
+        certificate: PEM file of the server's certificate chain, for TLS.
+        key: PEM file of its private key.
+        allow_http: Plain http to other machines when heads are compared.
+        as_json: With --check, print JSON for machines.
+    """
+    from fedrank.deploy.http.server import serve
+    from fedrank.deploy.log.witness import Witness, WitnessFolder
+    from fedrank.deploy.log.witness_app import WitnessApp
+
+    refuse_half_tls(certificate, key)
+    home = WitnessFolder(folder)
+    if check:
+        home.prepare(name, logs or ())
+        watcher = Witness(home)
+        try:
+            _check(watcher, check, allow_http, as_json)
+        finally:
+            watcher.close()
+        return
+    _log_to_stderr()
+    with home.locked():
+        home.prepare(name, logs or ())
+        watcher, stop = Witness(home), threading.Event()
+
+        def ready(url: str) -> None:
+            home.write_urls({"witness": url})
+            print(f"witness  {url}", f"key      {watcher.key}", f"logs     {len(watcher.keys)}", sep="\n", flush=True)
+
+        if peers:
+            threading.Thread(target=_gossip, args=(watcher, peers, allow_http, every, stop), daemon=True).start()
+        try:
+            serve(
+                WitnessApp(watcher),
+                host=host,
+                port=port,
+                certfile=certificate,
+                keyfile=key,
+                on_ready=ready,
+            )
+        finally:
+            stop.set()
+            home.remove_urls("witness")
+            watcher.close()
+
+
+def _client(allow_http: bool) -> Any:
+    from fedrank.deploy.http.client import HttpClient
+
+    return lambda url: HttpClient(url, allow_http=allow_http)
+
+
+def _gossip(watcher: Any, peers: list[str], allow_http: bool, every: float, stop: threading.Event) -> None:
+    """Compare heads again and again; what is found stands on stderr and in the witness's folder."""
+    from fedrank.deploy.log.gossip import compare
+
+    said: set[str] = set()
+    while not stop.wait(max(every, 0.1)):
+        try:
+            found = compare(watcher, peers, _client(allow_http))
+        except Exception as error:
+            if not stop.is_set():
+                print(f"fedrank: heads cannot be compared: {type(error).__name__}", file=sys.stderr)
+            continue
+        for line in [*(f"{origin}: SPLIT VIEW" for origin, _, _ in found.split), *found.unproven]:
+            if line not in said:
+                said.add(line)
+                print(f"fedrank: {line}", file=sys.stderr, flush=True)
+
+
+def _check(watcher: Any, urls: list[str], allow_http: bool, as_json: bool) -> None:
+    from fedrank.cli.terminal import print_json
+    from fedrank.deploy.log.gossip import compare
+
+    found = compare(watcher, urls, _client(allow_http))
+    if as_json:
+        print_json(
+            {
+                "heads": [{"where": where, "log": origin, "size": size} for where, origin, size in found.heads],
+                "split": [{"log": origin, "heads": [one, other]} for origin, one, other in found.split],
+                "unproven": found.unproven,
+                "silent": found.silent,
+            }
+        )
+    else:
+        for where, origin, size in found.heads:
+            print(f"{origin}  {size:>9,}  {where}")
+        for origin, one, other in found.split:
+            print(f"\nSPLIT VIEW of {origin}: it signed both\n\n{one}\n{other}")
+    if found.split:
+        raise RunError(f"{found.split[0][0]}: shows different people different logs; both heads are kept.")
+    if found.unproven or found.silent:
+        raise RunError("; ".join([*found.unproven, *(f"{url}: shows no head" for url in found.silent)]) + ".")

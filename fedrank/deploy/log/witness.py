@@ -1,0 +1,233 @@
+"""A witness of hubs' logs: it cosigns a head only if the log has grown from the one that it cosigned before.
+
+The protocol is C2SP tlog-witness. A folder has the witness's key, the public keys of the logs that it watches, and a
+database with the newest head of each. A head is on the disk before its cosignature leaves, so that a witness that was
+killed never cosigns a log that went back. Two heads of one log that cannot both be true are kept as evidence.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedrank.core.errors import ConfigError, RunError, WireError
+from fedrank.deploy.database import create_private, open_database, transaction
+from fedrank.deploy.folder import ServedFolder
+from fedrank.deploy.log.note import LOG, WITNESS, Checkpoint, Key, Signer, decoded, new_private_key
+from fedrank.deploy.log.tree import EMPTY, verify_consistency
+from fedrank.engine.checkpoint import write_atomically
+
+#: Most hashes in a request.
+_HASHES = 63
+_1_HEADS_EVIDENCE = """
+CREATE TABLE head (
+    origin  TEXT PRIMARY KEY,
+    size    INTEGER NOT NULL,
+    root    BLOB NOT NULL,
+    note    TEXT NOT NULL                       -- as the log signed it, with this witness's cosignature
+) STRICT;
+CREATE TABLE evidence (
+    origin  TEXT NOT NULL,
+    one     TEXT NOT NULL,                      -- two signed heads that cannot both be true
+    other   TEXT NOT NULL,
+    found   REAL NOT NULL,                      -- seconds since 1970
+    PRIMARY KEY (origin, one, other)
+) STRICT
+"""
+#: SQL that leads from each version of the tables to the next.
+STEPS = (_1_HEADS_EVIDENCE,)
+
+
+class WitnessFolder(ServedFolder):
+    """A witness's folder: ``witness.key``, ``witness.name``, ``logs``, ``witness.db``."""
+
+    kind, command = "witness", "fedrank witness"
+
+    def prepare(self, name: str | None, logs: Iterable[str]) -> None:
+        """Make the witness, or add logs to those that it watches.
+
+        Args:
+            name: Of a new witness; None: a random one.
+            logs: Public keys of logs, as ``fedrank log`` shows them.
+
+        Raises:
+            ConfigError: A key cannot be read, or the name would change.
+            RunError: Something cannot be written.
+        """
+        wanted = [str(Key.parse(one, LOG)) for one in logs]
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        named = self.path / "witness.name"
+        if not named.exists():
+            chosen = name or f"fedrank-witness/{secrets.token_hex(4)}"
+            Key.parse(str(Key(chosen, WITNESS, bytes(32))), WITNESS)  # refuses a name with spaces or plus signs
+            write_atomically(named, chosen.encode() + b"\n")
+        elif name not in (None, named.read_text(encoding="utf-8").strip()):
+            raise ConfigError(f"{self.path}: a witness keeps its name; leave --name out.")
+        if not (self.path / "witness.key").exists():
+            write_atomically(self.path / "witness.key", new_private_key().hex().encode() + b"\n", 0o600)
+        known = self.logs()
+        if more := [one for one in wanted if one not in known]:
+            write_atomically(self.path / "logs", "".join(f"{one}\n" for one in [*known, *more]).encode())
+
+    def logs(self) -> list[str]:
+        """Public keys of the logs that are watched."""
+        try:
+            return (self.path / "logs").read_text(encoding="utf-8").split()
+        except FileNotFoundError:
+            return []
+
+    def signer(self) -> Signer:
+        """What signs for the witness.
+
+        Raises:
+            RunError: Its key cannot be read.
+        """
+        try:
+            name = (self.path / "witness.name").read_text(encoding="utf-8").strip()
+            return Signer(name, WITNESS, bytes.fromhex((self.path / "witness.key").read_text("ascii").strip()))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.path}: the witness's key cannot be read ({error}). Put it back.") from error
+
+
+@dataclass(frozen=True)
+class Said:
+    """A witness's answer: an HTTP status, a text, its content type."""
+
+    status: int
+    text: str = ""
+    kind: str = "text/plain; charset=utf-8"
+
+
+class Witness:
+    """A witness over its folder. Methods may be called from any thread.
+
+    Args:
+        home: The folder, prepared.
+
+    Raises:
+        RunError: Its key or its database cannot be used. Without the database it must not go on: it would cosign a log
+            that went back.
+    """
+
+    def __init__(self, home: WitnessFolder):
+        self._signer = home.signer()
+        self.key = self._signer.key
+        self.keys = {key.name: key for key in (Key.parse(one, LOG) for one in home.logs())}
+        self._lock = threading.Lock()
+        self._path: Path = home.path / "witness.db"
+        try:
+            create_private(self._path)
+            self._db = open_database(self._path, STEPS)
+        except (OSError, sqlite3.Error) as error:
+            raise RunError(f"{self._path}: cannot be opened ({error}). Put it back; never start without it.") from error
+
+    def add(self, body: bytes) -> Said:
+        """Answer to a request to cosign a head."""
+        try:
+            old, proof, here = _request_in(body)
+        except (WireError, ValueError):
+            return Said(400, "not a request to cosign a head\n")
+        key = self.keys.get(here.origin)
+        if key is None:
+            return Said(404, "this log is not watched\n")
+        if not here.is_signed_by(key):
+            return Said(403, "not signed by the log\n")
+        if old > here.size or not here.size:
+            return Said(400, "the old size is above the new one\n")
+        try:
+            with self._lock, transaction(self._db):
+                return self._judged(old, proof, here)
+        except sqlite3.Error:
+            return Said(503, "nothing can be written\n")
+
+    def _judged(self, old: int, proof: list[bytes], here: Checkpoint) -> Said:
+        row = self._db.execute("SELECT size, root, note FROM head WHERE origin = ?", (here.origin,)).fetchone()
+        size, root, note = row or (0, EMPTY, "")
+        log_note = here.with_lines(_lines_of(here, self.keys[here.origin]))
+        if size == here.size and root != here.root:
+            self._keep(here.origin, note, log_note)
+        if old != size:
+            return Said(409, f"{size}\n", "text/x.tlog.size")
+        if size == here.size and root != here.root:
+            return Said(409, f"{size}\n", "text/x.tlog.size")
+        if (proof and not size) or (size and not verify_consistency(size, root, here.size, here.root, proof)):
+            return Said(422, "the proof does not show that the log only grew\n")
+        line = self._signer.line(here, int(time.time()))
+        self._db.execute(
+            "INSERT OR REPLACE INTO head VALUES (?, ?, ?, ?)", (here.origin, here.size, here.root, log_note + line)
+        )
+        return Said(200, line)
+
+    def heads(self) -> list[str]:
+        """The newest head of each log, cosigned."""
+        with self._lock:
+            return [note for (note,) in self._db.execute("SELECT note FROM head ORDER BY origin").fetchall()]
+
+    def evidence(self) -> list[tuple[str, str, str]]:
+        """Name of a log, and two heads that it signed and that cannot both be true."""
+        with self._lock:
+            return self._db.execute("SELECT origin, one, other FROM evidence ORDER BY found").fetchall()
+
+    def keep(self, one: str, other: str) -> bool:
+        """Keep two heads as evidence if they are: of a watched log, signed by it, of one size and different.
+
+        Returns:
+            Whether they are.
+        """
+        try:
+            first, second = Checkpoint.parse(one), Checkpoint.parse(other)
+        except WireError:
+            return False
+        key = self.keys.get(first.origin)
+        if key is None or not contradict(first, second, key):
+            return False
+        with self._lock, transaction(self._db):
+            self._keep(first.origin, one, other)
+        return True
+
+    def _keep(self, origin: str, one: str, other: str) -> None:
+        first, second = sorted((one, other))
+        self._db.execute("INSERT OR IGNORE INTO evidence VALUES (?, ?, ?, ?)", (origin, first, second, time.time()))
+
+    def close(self) -> None:
+        """Close the database."""
+        self._db.close()
+
+
+def contradict(one: Checkpoint, other: Checkpoint, key: Key) -> bool:
+    """Whether a log signed two heads of one size with different hashes, which cannot both be true."""
+    same = (one.origin, one.size) == (other.origin, other.size) == (key.name, other.size)
+    return same and one.root != other.root and one.is_signed_by(key) and other.is_signed_by(key)
+
+
+def _lines_of(here: Checkpoint, key: Key) -> str:
+    """The signature lines of a log under its head; those of others are left out."""
+    from base64 import b64encode
+
+    return "".join(
+        f"— {n} {b64encode(raw).decode()}\n" for n, raw in here.signatures if (n, raw[:4]) == (key.name, key.id)
+    )
+
+
+def _request_in(body: bytes) -> tuple[int, list[bytes], Checkpoint]:
+    head, _, note = body.decode().partition("\n\n")
+    first, *lines = head.split("\n")
+    word, size = first.split(" ")
+    if word != "old" or not size.isdigit() or not size.isascii() or len(size) > 16 or size != str(int(size)):
+        raise ValueError("no old size")
+    proof = [decoded(line) for line in lines]
+    if len(proof) > _HASHES or any(len(one) != 32 for one in proof):
+        raise ValueError("hashes of another length, or too many")
+    return int(size), proof, Checkpoint.parse(note)
+
+
+def as_json(witness: Witness) -> str:
+    """What a witness tells everybody: its key, the newest heads, evidence."""
+    evidence = [{"log": origin, "heads": [one, other]} for origin, one, other in witness.evidence()]
+    return json.dumps({"witness": str(witness.key), "heads": witness.heads(), "evidence": evidence})

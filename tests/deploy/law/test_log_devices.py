@@ -1,0 +1,216 @@
+"""Devices of a hub with a log: they use what is proven, keep what they had otherwise, and say so."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+from log_worlds import LocalHub, cosign, device, signer_of, synced, witness
+
+from fedrank.deploy.device import State
+from fedrank.deploy.log.note import Checkpoint
+from fedrank.deploy.log.proof import Answer
+from fedrank.deploy.log.tree import Grown, leaf_hash
+
+X = np.eye(3)
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    with LocalHub(tmp_path_factory.mktemp("hub") / "hub") as running:
+        yield running
+
+
+def log_answer(entries, signer, size=None):
+    """A whole log in one answer, as a hub that means harm makes it."""
+    tree = Grown()
+    for entry in entries:
+        tree.append(leaf_hash(entry))
+    head = Checkpoint.of(signer.key.name, tree.size if size is None else size, tree.root())
+    note = head.with_lines(signer.line(head))
+    return Answer(head, (), tuple(entries), note=note), note
+
+
+def entries_of(hub):
+    return hub.hub.log._open().log_entries(0, 10**6)
+
+
+def as_body(answer, note):
+    from base64 import b64encode
+
+    texts = [b64encode(one).decode() for one in answer.entries]
+    return json.dumps({"checkpoint": note, "frontier": [], "entries": texts}).encode()
+
+
+def aimed(hub, round_=None):
+    """Another model message than everybody's, of the same round."""
+    message = bytearray(hub.hub.view.model)
+    message[5:9] = np.float32(7).tobytes()
+    return bytes(message)
+
+
+def test_a_proven_model_is_used_and_asked_for_without_a_word_about_oneself(hub, tmp_path):
+    one = device(hub, tmp_path / "d")
+    assert synced(one).state is State.OK and one.rank(X).learning
+    for _ in range(3):
+        hub.next_round()
+        assert synced(one).state is State.OK
+        assert one._memory.round.number == hub.hub.view.round
+    asked = [request for request in one._connection.asked if "/log" in request[1]]
+    assert asked[0] == ("GET", "/v1/log/0", "", "")  # the first contact
+    assert set(asked[1:]) == {("GET", "/v1/log", "", "")}
+    one.close()
+
+
+def test_a_device_that_was_away_asks_for_a_proof_since_then(hub, tmp_path):
+    one = device(hub, tmp_path / "d")
+    synced(one)
+    size = one._conversation.prover.seen(one._memory.terms).size
+    one.close()
+    for _ in range(33):
+        hub.next_round()
+    again = device(hub, tmp_path / "d")
+    assert synced(again).state is State.OK
+    assert [path for _, path, *_ in again._connection.asked if "/log" in path] == ["/v1/log", f"/v1/log/{size}"]
+    again.close()
+
+
+def test_an_aimed_model_is_not_used_and_the_old_one_stays(hub, tmp_path, caplog):
+    def twist(path, status, headers, body):
+        return (
+            (status, headers, aimed(hub))
+            if path == "/v1/model" and status == 200 and twist.on
+            else (status, headers, body)
+        )
+
+    twist.on = True
+    one = device(hub, tmp_path / "d", twist)
+    told = synced(one)
+    assert told.state is State.UNPROVEN and "another" in told.why
+    assert not one.rank(X).learning and list(one.rank(X).order) == [0, 1, 2]
+    assert "not used" in caplog.text
+    twist.on = False
+    assert synced(one).state is State.OK
+    kept = one._memory.round.weights.copy()
+    hub.next_round()
+    twist.on = True
+    assert synced(one).state is State.UNPROVEN
+    np.testing.assert_array_equal(one._memory.round.weights, kept)
+    assert one.rank(X).learning
+    one.close()
+
+
+def test_a_forked_log_is_seen_and_kept_as_evidence(hub, tmp_path):
+    state = {"fork": None}
+
+    def twist(path, status, headers, body):
+        if state["fork"] is None or not path.startswith("/v1/log") and path != "/v1/model":
+            return status, headers, body
+        return 200, headers, (aimed(hub) if path == "/v1/model" else state["fork"])
+
+    one = device(hub, tmp_path / "d", twist)
+    assert synced(one).state is State.OK
+    entries = entries_of(hub)
+    entries[-1] = b"\x02" + hashlib.sha256(aimed(hub)).digest()
+    answer, note = log_answer(entries, signer_of(hub))
+    state["fork"] = as_body(answer, note)
+    told = synced(one)
+    assert told.state is State.UNPROVEN and "different people" in told.why
+    ((first, second),) = one._conversation.prover.conflicts(one._memory.terms)
+    key = signer_of(hub).key
+    a, b = Checkpoint.parse(first), Checkpoint.parse(second)
+    assert a.is_signed_by(key) and b.is_signed_by(key) and a.size == b.size and a.root != b.root
+    one.close()
+
+
+def test_witnesses_make_a_fork_from_the_first_contact_useless(hub, tmp_path):
+    watching = [witness(tmp_path / name, hub, name=f"{name}.example") for name in ("a", "b", "c")]
+    keys = [str(one.key) for one in watching]
+    waiting = device(hub, tmp_path / "d1", witnesses=keys)
+    assert synced(waiting).state is State.UNPROVEN  # nobody cosigned yet
+    cosign(hub, *watching[:2])
+    assert synced(waiting).state is State.OK
+    entries = entries_of(hub)
+    entries[-1] = b"\x02" + hashlib.sha256(aimed(hub)).digest()
+    fork = as_body(*log_answer(entries, signer_of(hub)))
+
+    def twist(path, status, headers, body):
+        if path.startswith("/v1/log"):
+            return 200, headers, fork
+        return (200, headers, aimed(hub)) if path == "/v1/model" else (status, headers, body)
+
+    trusting = device(hub, tmp_path / "d2", twist)
+    assert synced(trusting).state is State.OK  # from its first contact on it sees the forked log alone
+    careful = device(hub, tmp_path / "d3", twist, witnesses=keys)
+    assert synced(careful).state is State.UNPROVEN
+    assert careful._memory.round is None
+    hub.next_round()
+    cosign(hub, *watching)
+    for one in (waiting, careful, trusting):
+        one.close()
+
+
+def test_an_app_that_wants_witnesses_uses_no_hub_without_a_log(tmp_path):
+    watching = witness(tmp_path / "w")
+    with LocalHub(tmp_path / "hub", log="no") as without:
+        one = device(without, tmp_path / "d", witnesses=[str(watching.key)])
+        assert synced(one).state is State.UNPROVEN
+        other = device(without, tmp_path / "e")
+        assert synced(other).state is State.OK
+        assert not [path for _, path, *_ in other._connection.asked if "/log" in path]
+        one.close(), other.close()
+    watching.close()
+
+
+def test_hostile_answers_never_raise_and_never_pass(hub, tmp_path):
+    random = np.random.default_rng(1)
+    state = {}
+
+    def twist(path, status, headers, body):
+        if path == "/v1/model" and status == 200:
+            return status, headers, aimed(hub)
+        if path.startswith("/v1/log"):
+            return state["how"](status, headers, body)
+        return status, headers, body
+
+    def flipped(status, headers, body):
+        changed = bytearray(body)
+        for at in random.integers(0, len(changed), 3):
+            changed[at] = random.integers(0, 256)
+        return status, headers, bytes(changed)
+
+    def cut(status, headers, body):
+        return status, headers, body[: random.integers(0, len(body))]
+
+    def junk(status, headers, body):
+        return status, headers, random.bytes(int(random.integers(0, 300)))
+
+    def other(status, headers, body):
+        given = json.loads(body)
+        name = ["checkpoint", "frontier", "entries", "proof", "terms"][random.integers(0, 5)]
+        values = [None, 7, [], [[]], ["x"], "", {}, [None] * 3, ["AA=="] * 2000, True, "A" * 50_000, [""]]
+        given[name] = values[random.integers(0, len(values))]
+        return status, headers, json.dumps(given).encode()
+
+    def deep(status, headers, body):
+        return status, headers, b"[" * 30_000
+
+    def refused(status, headers, body):
+        return int(random.choice([204, 301, 401, 404, 500, 503])), {}, b""
+
+    one = device(hub, tmp_path / "d", twist)
+    for how in (flipped, cut, junk, other, deep, refused):
+        state["how"] = how
+        for _ in range(20):
+            assert synced(one).state in (State.UNPROVEN, State.RETRY)
+            assert one._memory.round is None
+    one.close()
+
+
+def test_what_was_kept_and_damaged_is_no_first_contact(hub, tmp_path):
+    one = device(hub, tmp_path / "d")
+    synced(one)
+    one._memory.outbox.put(**{f"head {hub.hub.terms.hub}": "{}"})
+    hub.next_round()
+    assert synced(one).state is State.UNPROVEN
+    one.close()

@@ -1,4 +1,4 @@
-"""Trees, proofs, notes and answers of a log against vectors that the package did not make, and against known answers."""
+"""Trees, proofs, notes and answers of a log against vectors that the package did not make, and known answers."""
 
 import importlib.util
 import json

@@ -104,7 +104,7 @@ def test_a_forked_log_is_seen_and_kept_as_evidence(hub, tmp_path):
     state = {"fork": None}
 
     def twist(path, status, headers, body):
-        if state["fork"] is None or not path.startswith("/v1/log") and path != "/v1/model":
+        if state["fork"] is None or (not path.startswith("/v1/log") and path != "/v1/model"):
             return status, headers, body
         return 200, headers, (aimed(hub) if path == "/v1/model" else state["fork"])
 

@@ -145,10 +145,12 @@ class Answer:
                 raise ValueError("too long")
             given: dict[str, Json] = json.loads(body)
             note = given["checkpoint"]
-            lists = [_bytes_in(given.get(name, []), most) for name, most in _LISTS.items()]
-            if any(len(one) != 32 for one in (*lists[0], *lists[2])) or not all(lists[1]):
+            frontier = _bytes_in(given.get("frontier", []), _HASHES)
+            entries = _bytes_in(given.get("entries", []), _ENTRIES)
+            proof = _bytes_in(given.get("proof", []), _HASHES)
+            if any(len(one) != 32 for one in (*frontier, *proof)) or not all(entries):
                 raise ValueError("a hash of another length, or an entry without a kind")
-            return cls(Checkpoint.parse(note), *lists, decoded(given.get("terms", "")), note)
+            return cls(Checkpoint.parse(note), frontier, entries, proof, decoded(given.get("terms", "")), note)
         except (WireError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UnprovenError(f"what it says about its log cannot be read ({type(error).__name__})") from error
 
@@ -228,9 +230,6 @@ class Answer:
                 f"{recent} of {len(trust.witnesses)} witnesses cosigned the log's head lately, "
                 f"{trust.quorum} are needed"
             )
-
-
-_LISTS = {"frontier": _HASHES, "entries": _ENTRIES, "proof": _HASHES}
 
 
 def _bytes_in(values: Json, most: int) -> tuple[bytes, ...]:

@@ -2,6 +2,7 @@
 
 import { ConfigError, WireError } from "./errors.js";
 import { COUNTED, OVER, REFUSED, TOO_LATE } from "./kept.js";
+import { LARGEST } from "./log.js";
 import { decodeModel, modelBytes } from "./messages.js";
 import { type Terms, termsOf } from "./terms.js";
 
@@ -120,6 +121,12 @@ export class HubClient {
     return [answer.body, newTag, over];
   }
 
+  /** What the hub says about its log, asked without a token; with a proof since a size, or what everybody gets. */
+  async log(size: number | null): Promise<Record<string, unknown> | Refusal> {
+    const answer = await this.#ask("GET", `/v1/log${size === null ? "" : `/${size}`}`, "", LARGEST);
+    return answer.status === 200 ? (JSON.parse(text(answer.body)) as Record<string, unknown>) : refusal("log", answer);
+  }
+
   /** Send a message; its outcome as in the ledger. */
   async report(token: string, round: number, body: Uint8Array): Promise<string | Refusal> {
     const answer = await this.#ask("POST", `/v1/report/${round}`, token, REFUSAL, {}, body);
@@ -145,7 +152,7 @@ export class HubClient {
     try {
       const response = await fetch(this.url + path, {
         method,
-        headers: { Authorization: `Bearer ${token}`, ...headers },
+        headers: { ...(token && { Authorization: `Bearer ${token}` }), ...headers },
         body: body as BodyInit | null,
         signal: AbortSignal.timeout(this.timeout * 1000),
         redirect: "error", // the token is for this hub

@@ -3,9 +3,10 @@
 import { Backoff, LONGEST_WAIT, monotonic } from "./backoff.js";
 import { type HubClient, NoAnswer, Refusal } from "./connection.js";
 import * as k from "./kept.js";
+import { check, type Trust, Unproven } from "./log.js";
 import type { Memory } from "./memory.js";
 import { decodeModel } from "./messages.js";
-import { objection } from "./terms.js";
+import { objection, type Terms } from "./terms.js";
 import { pauseBelow } from "./words.js";
 
 /** Mean time between two synchronisations while all is well, in seconds. */
@@ -20,9 +21,10 @@ export const POLL = 60;
  * - `DONE`: training is over; the model stays.
  * - `OFFLINE`: no answer.
  * - `TERMS_CHANGED`: nothing is sent; the hub's terms are not those that the app agreed to.
+ * - `UNPROVEN`: the hub's newest model is not used: nothing proves that everybody gets the same.
  * - `SILENT`: nothing is sent; the user opted out, or another message would exceed the allowed ε.
  */
-export type State = "OK" | "RETRY" | "STALE" | "DONE" | "OFFLINE" | "TERMS_CHANGED" | "SILENT";
+export type State = "OK" | "RETRY" | "STALE" | "DONE" | "OFFLINE" | "TERMS_CHANGED" | "UNPROVEN" | "SILENT";
 
 /** Result of a synchronisation with the hub. */
 export interface Synced {
@@ -49,6 +51,7 @@ export class Conversation {
     private readonly hub: HubClient,
     private readonly enrolment: string,
     private readonly patience: number,
+    private readonly trust: Trust,
   ) {}
 
   /** Enrol if needed, fetch the model, send the waiting messages; stops where it cannot continue. */
@@ -152,6 +155,14 @@ export class Conversation {
     const given = await this.hub.model(token, terms, tag);
     if (given instanceof Refusal) return this.#forget(token, given);
     const [body, newTag, over] = given;
+    if (body) {
+      const why = await this.#objection(terms, body);
+      if (why instanceof Refusal) return why;
+      if (why) {
+        memory.complain(`the hub's newest model is not used: ${why}`);
+        return this.#later("UNPROVEN", why);
+      }
+    }
     if (memory.out || memory.terms !== terms) return this.#silent(); // in the meantime
     await memory.settled();
     const kept = await memory.change((kept) => {
@@ -162,6 +173,36 @@ export class Conversation {
     memory.over = over;
     if (body) memory.use(kept, decodeModel(terms, body));
     return null;
+  }
+
+  /** Why a model is not used; empty if the hub's log proves it. */
+  async #objection(terms: Terms, body: Uint8Array): Promise<string | Refusal> {
+    const { memory, trust } = this;
+    const { hub, log } = terms;
+    if (!log) return trust.keys.length ? "its terms have no log, and the app asks for witnesses" : "";
+    const seen = await memory.change(({ heads }) => heads?.[hub] ?? null);
+    try {
+      for (const size of seen ? [null, seen.size] : [0]) {
+        const given = await this.hub.log(size);
+        if (given instanceof Refusal) return given;
+        const head = await check(given, terms, seen, trust, Date.now() / 1000, [body as Uint8Array<ArrayBuffer>]);
+        if (!head) continue;
+        await memory.change((kept) => {
+          const heads = (kept.heads ??= {});
+          if (!((heads[hub]?.size ?? 0) > head.size)) heads[hub] = head; // another page may have seen a newer one
+        });
+        return "";
+      }
+    } catch (error) {
+      if (error instanceof NoAnswer) throw error;
+      if (error instanceof Unproven) {
+        const { conflict } = error;
+        if (conflict) await memory.change((kept) => void ((kept.conflicts ??= {})[hub] ??= conflict));
+        return error.message;
+      }
+      return "what it says about its log cannot be read";
+    }
+    return "nothing proves that the log only grew";
   }
 
   async #report(): Promise<Synced | Refusal | null> {

@@ -14,6 +14,7 @@ import { Conversation, POLL, type Synced } from "./conversation.js";
 import { ConfigError } from "./errors.js";
 import { IndexedDbStore } from "./indexed_db.js";
 import * as k from "./kept.js";
+import { trustOf } from "./log.js";
 import { Memory } from "./memory.js";
 import { finite, promise, type Promised } from "./promise.js";
 import { matrixOf } from "./scores.js";
@@ -34,6 +35,10 @@ export interface Options {
   patience?: number;
   /** Plain http to another machine, where the network itself is protected. Default false. */
   allowHttp?: boolean;
+  /** Public keys of witnesses of the hub's log; a model is used only if `quorum` of them cosigned the log that has it. */
+  witnesses?: readonly string[];
+  /** Default: more than half of the witnesses. */
+  quorum?: number;
   /** Where to keep what must last. Default: an IndexedDB database; where there is no IndexedDB, memory. */
   store?: Store;
   /** Gets a line about what goes wrong. Default: a warning on the console. */
@@ -91,7 +96,7 @@ export class Device {
     const store = options.store ?? (globalThis.indexedDB ? new IndexedDbStore() : new MemoryStore());
     const limits = { most: mostEpsilon, lifetime: lifetimeEpsilon };
     this.#memory = new Memory(store, client.url, limits, options._words ?? osWords, log);
-    this.#conversation = new Conversation(this.#memory, client, enrolment, patience);
+    this.#conversation = new Conversation(this.#memory, client, enrolment, patience, trustOf(options.witnesses, options.quorum));
     this.ready = this.#safelyLater("open", undefined, async () => {
       await this.#memory.open();
       this.#conversation.backoff = new Backoff(await this.#memory.change((kept) => kept.backoff));

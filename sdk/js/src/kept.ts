@@ -8,6 +8,7 @@
  * Each function here is one step of a transaction of a store: it changes what it is given, and waits for nothing.
  */
 
+import type { Head } from "./log.js";
 import { noiseOf, reportOf } from "./messages.js";
 import { epsilonMessage, atOnce, perHalf, type Terms } from "./terms.js";
 import { after, complete, type Step, type Trial } from "./trial.js";
@@ -66,6 +67,9 @@ export interface Kept {
   lostMessages: number;
   trial: Trial | null;
   messages: Message[];
+  /** By hub, the newest head of its log that was checked, and heads that cannot both be true. */
+  heads?: Record<string, Head>;
+  conflicts?: Record<string, readonly [string, string]>;
 }
 
 /** What a new device keeps. */

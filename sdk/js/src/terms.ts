@@ -29,11 +29,13 @@ export interface Terms {
   readonly clip: number;
   readonly interleaved: boolean;
   readonly participations: number | null;
+  /** Public key of the hub's log, hexadecimal; empty: it has none. */
+  readonly log: string;
 }
 
 /** Names of terms by their type. */
 const TYPES: Record<string, string> = {
-  string: "protocol hub ranker reward mechanism",
+  string: "protocol hub ranker reward mechanism log",
   integer: "wire n_features hidden reward_values depth interactions inside outside participations",
   number: "sigma p epsilon clip",
   boolean: "interleaved",
@@ -41,7 +43,7 @@ const TYPES: Record<string, string> = {
 /** Terms that may be null. */
 const NULLABLE = ["reward_values", "epsilon", "participations"];
 /** What terms mean that are not there; the others have to be. */
-const ABSENT = { inside: 0, outside: 0, clip: 1, interleaved: false, participations: null };
+const ABSENT = { inside: 0, outside: 0, clip: 1, interleaved: false, participations: null, log: "" };
 /** Largest model that is taken, in weights: 4 MB. */
 const LARGEST_MODEL = 1_000_000;
 
@@ -83,6 +85,7 @@ function inRange(t: Terms): boolean {
     t.protocol === "foltr-es" &&
     t.wire === 1 &&
     /^[0-9a-f]{32}$/.test(t.hub) &&
+    /^([0-9a-f]{64})?$/.test(t.log) &&
     t.n_features >= 1 &&
     (t.ranker === "linear" ? hidden === 0 : t.ranker === "mlp" && hidden >= 1) &&
     sizeOf(t) <= LARGEST_MODEL &&

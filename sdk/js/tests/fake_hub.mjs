@@ -57,6 +57,8 @@ export class FakeHub {
   seen = [];
   /** Answers to the next requests that begin so: [start, status, headers, body]; a status of 0: counted, no answer. */
   faults = [];
+  /** What is said about the log. */
+  answers = null;
   tokens = [];
   issued = 0;
   reports = new Map();
@@ -103,6 +105,7 @@ export class FakeHub {
       this.tokens.push(`device-token-${this.issued++}`);
       return [201, {}, JSON.stringify({ token: this.tokens.at(-1), terms: this.terms })];
     }
+    if (path.startsWith("/v1/log")) return [200, {}, JSON.stringify(this.answers)];
     if (!this.tokens.includes(token)) return refused(401, "unauthorised");
     if (method === "DELETE") {
       this.tokens = this.tokens.filter((other) => other !== token);

@@ -1,0 +1,262 @@
+/** A hub's log: why a page may rank with a model (section 10 of the wire format). */
+
+import { ConfigError, WireError } from "./errors.js";
+import { changes, type Terms, termsOf } from "./terms.js";
+
+/** A head of a log that was checked. */
+export interface Head {
+  readonly size: number;
+  /** Hash of its tree, hexadecimal. */
+  readonly root: string;
+  /** The checkpoint with its signatures. */
+  readonly note: string;
+}
+
+/** A public key with its name. */
+interface Key {
+  readonly name: string;
+  readonly id: string;
+  readonly bytes: Bytes;
+}
+
+/** Witnesses that an app trusts, and how many of them have to cosign a head. */
+export interface Trust {
+  readonly keys: readonly Promise<Key>[];
+  readonly quorum: number;
+}
+
+/** What is wrong; with two heads that cannot both be true, where there are. */
+export class Unproven extends WireError {
+  constructor(
+    message: string,
+    readonly conflict: readonly [string, string] | null = null,
+  ) {
+    super(message);
+  }
+}
+
+type Bytes = Uint8Array<ArrayBuffer>;
+/** Largest answer in bytes. */
+export const LARGEST = 65_536;
+const DAY = 86_400;
+
+const utf8 = (text: string): Bytes => new TextEncoder().encode(text);
+const hex = (bytes: Bytes): string => [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+const unhex = (text: string): Bytes => Uint8Array.from(text.match(/../g) ?? [], (pair) => parseInt(pair, 16));
+
+/** Bytes from base64 in its one canonical form. */
+function bytesOf(text: unknown): Bytes {
+  const raw = atob(text as string);
+  if (typeof text !== "string" || btoa(raw) !== text) throw new WireError("not base64");
+  return Uint8Array.from(raw, (character) => character.charCodeAt(0));
+}
+
+async function sha(...parts: (Bytes | number[])[]): Promise<Bytes> {
+  return new Uint8Array(await crypto.subtle.digest("SHA-256", Uint8Array.from(parts.flatMap((part) => [...part]))));
+}
+
+export const leafHash = (entry: Bytes) => sha([0], entry);
+const nodeHash = (left: Bytes, right: Bytes) => sha([1], left, right);
+
+/** Append a leaf to the frontier of a tree of a size. */
+async function append(frontier: Bytes[], size: number, leaf: Bytes): Promise<void> {
+  for (; size % 2; size = Math.floor(size / 2)) leaf = await nodeHash(frontier.pop()!, leaf);
+  frontier.push(leaf);
+}
+
+/** Hash of the tree with a frontier of at least one hash, hexadecimal. */
+async function rootOf(frontier: readonly Bytes[]): Promise<string> {
+  let hash = frontier[frontier.length - 1];
+  for (let i = frontier.length - 2; i >= 0; i--) hash = await nodeHash(frontier[i], hash);
+  return hex(hash);
+}
+
+/**
+ * Both hashes of a walk up a tree (RFC 9162, 2.1.3.2 and 2.1.4.2): of the part up to a leaf, and of all; null where the
+ * proof is too short or too long.
+ */
+async function walk(fn: number, size: number, start: Bytes, proof: readonly Bytes[]): Promise<string[] | null> {
+  let sn = size - 1;
+  let first = start;
+  let second = start;
+  const up = () => {
+    fn = Math.floor(fn / 2);
+    sn = Math.floor(sn / 2);
+  };
+  for (const step of proof) {
+    if (!sn) return null;
+    if (fn % 2 || fn === sn) {
+      first = await nodeHash(step, first);
+      second = await nodeHash(step, second);
+      while (fn % 2 === 0 && fn) up();
+    } else second = await nodeHash(second, step);
+    up();
+  }
+  return sn ? null : [hex(first), hex(second)];
+}
+
+/** Whether a leaf is in a tree. */
+export async function included(leaf: Bytes, number: number, size: number, root: string, proof: readonly Bytes[]) {
+  return number < size && (await walk(number, size, leaf, proof))?.[1] === root;
+}
+
+/** Whether a tree of at least one leaf is the beginning of another. */
+export async function grew(old: number, oldRoot: string, size: number, root: string, proof: readonly Bytes[]) {
+  if (old < 1 || old >= size) return old === size && !proof.length && oldRoot === root;
+  let fn = old - 1;
+  let n = size - 1;
+  for (; fn % 2; fn = Math.floor(fn / 2)) n = Math.floor(n / 2);
+  const path = fn ? proof.slice(1) : proof;
+  const start = fn ? proof[0] : unhex(oldRoot);
+  const both = start ? await walk(fn, n + 1, start, path) : null;
+  return both !== null && both[0] === oldRoot && both[1] === root;
+}
+
+/** The key of a name: kind 1 of a log, 4 of a witness. */
+async function keyOf(name: string, kind: number, bytes: Bytes): Promise<Key> {
+  return { name, bytes, id: hex((await sha(utf8(`${name}\n`), [kind], bytes)).slice(0, 4)) };
+}
+
+/** @throws ConfigError A key is none or there twice, or more are needed than there are. */
+export function trustOf(witnesses: readonly string[] = [], quorum?: number): Trust {
+  const seen = new Set<string>();
+  const keys = witnesses.map((text) => {
+    const [, name, coded] = /^([^\s+]{1,200})\+[0-9a-f]{8}\+(BA?[A-Za-z0-9+/]{42,43}=?)$/.exec(text) ?? [];
+    const bytes = name ? Uint8Array.from(atob(coded), (character) => character.charCodeAt(0)) : [];
+    if (bytes.length !== 33 || bytes[0] !== 4 || seen.has(coded)) {
+      throw new ConfigError("witnesses must be different public keys of witnesses, NAME+HEX+BASE64.");
+    }
+    seen.add(coded);
+    return keyOf(name, 4, (bytes as Bytes).slice(1));
+  });
+  quorum ??= keys.length && Math.floor(keys.length / 2) + 1;
+  if (!Number.isInteger(quorum) || quorum < Math.min(1, keys.length) || quorum > keys.length) {
+    throw new ConfigError("quorum must be in 1 .. the number of witnesses.");
+  }
+  return { keys, quorum };
+}
+
+async function verified(key: Bytes, signature: Bytes, text: string): Promise<boolean> {
+  try {
+    const made = await crypto.subtle.importKey("raw", key, "Ed25519", false, ["verify"]);
+    return await crypto.subtle.verify("Ed25519", made, signature, utf8(text));
+  } catch (error) {
+    if ((error as Error).name === "NotSupportedError") throw new Unproven("this browser verifies no Ed25519 signatures");
+    return false;
+  }
+}
+
+/**
+ * Check what a hub says about its log.
+ *
+ * @param given The answer, from JSON.
+ * @param seen The head that was checked before; null: none was.
+ * @param now Seconds since 1970.
+ * @param messages The model message that came and, if it is used, that of the best model.
+ * @returns The head; null: it is to be asked for with a proof from the size that was seen.
+ * @throws Error Something is wrong.
+ */
+export async function check(
+  given: Record<string, unknown>,
+  terms: Terms,
+  seen: Head | null,
+  trust: Trust,
+  now: number,
+  messages: readonly Bytes[],
+): Promise<Head | null> {
+  const listed = (name: string, most: number): Bytes[] => {
+    const list = given[name] ?? [];
+    if (!Array.isArray(list) || list.length > most) throw new Unproven("not an answer about a log");
+    return list.map(bytesOf);
+  };
+  const frontier = listed("frontier", 128);
+  const proof = listed("proof", 128);
+  const entries = listed("entries", 1024);
+  const models = entries.filter(([kind]) => kind === 2);
+  const note = given.checkpoint as string;
+  if ([...frontier, ...proof].some(({ length }) => length !== 32) || !models.length || typeof note !== "string") {
+    throw new Unproven("not an answer about a log");
+  }
+  // The head: three lines, an empty one, signatures.
+  const cut = note.lastIndexOf("\n\n") + 1;
+  const text = note.slice(0, cut);
+  const [origin, digits, coded, ...more] = text.split("\n");
+  const size = Number(digits);
+  const lines = note.slice(cut + 1).split("\n");
+  const key = await keyOf(`fedrank/${terms.hub}`, 1, unhex(terms.log));
+  const root = hex(bytesOf(coded));
+  if (
+    note.length > 16_384 ||
+    lines.pop() !== "" ||
+    lines.length > 64 ||
+    more.slice(0, -1).includes("") ||
+    origin !== key.name ||
+    !Number.isSafeInteger(size) ||
+    String(size) !== digits
+  ) {
+    throw new Unproven("not a head of the hub's log");
+  }
+  const signatures = lines.map((line) => {
+    const [dash, name, raw, ...rest] = line.split(" ");
+    if (dash !== "—" || rest.length) throw new Unproven("not a head of the hub's log");
+    return { name, raw: bytesOf(raw) };
+  });
+  const by = ({ name, id }: Key) =>
+    signatures.filter((one) => one.name === name && hex(one.raw.slice(0, 4)) === id).map(({ raw }) => raw.slice(4));
+  const own = by(key);
+  let right = own.length > 0;
+  for (const raw of own) right &&= await verified(key.bytes, raw, text);
+  if (!right) throw new Unproven("the log's head is not signed by the key of the terms");
+  // The tree.
+  let at = size - entries.length;
+  if (at < 0 || [...at.toString(2)].filter((bit) => bit === "1").length !== frontier.length) {
+    throw new Unproven("the log's tail does not fit to its size");
+  }
+  const before = at;
+  let then = "";
+  for (const entry of entries) {
+    if (at === seen?.size) then = await rootOf(frontier);
+    await append(frontier, at++, await leafHash(entry));
+  }
+  if ((await rootOf(frontier)) !== root) throw new Unproven("the log's tail does not have the hash of its head");
+  if (!seen) {
+    const first = before ? bytesOf(given.terms) : entries[0];
+    if (before && !(await included(await leafHash(first), 0, size, root, proof))) {
+      throw new Unproven("nothing proves what the log's first entry is");
+    }
+    const logged = first[0] === 1 ? termsOf(JSON.parse(new TextDecoder().decode(first.slice(1)))) : null;
+    if (logged?.hub !== terms.hub || Object.keys(changes(terms, logged)).length) {
+      throw new Unproven("the terms in the log are not those that the hub gave");
+    }
+  } else {
+    if (at === seen.size) then = root;
+    if (size < seen.size) throw new Unproven("the log is shorter than before");
+    if (then && then !== seen.root) {
+      throw new Unproven("the hub shows different people different logs", [seen.note, note]);
+    }
+    if (!then && !proof.length) return null;
+    if (!then && !(await grew(seen.size, seen.root, size, root, proof))) {
+      throw new Unproven("nothing proves that the log only grew");
+    }
+  }
+  // The witnesses.
+  let count = 0;
+  for (const one of trust.keys) {
+    const witness = await one;
+    for (const raw of by(witness)) {
+      if (raw.length !== 72) continue;
+      const time = new DataView(raw.buffer, raw.byteOffset).getBigUint64(0);
+      const recent = time >= now - 7 * DAY && time <= now + DAY;
+      if (recent && (await verified(witness.bytes, raw.slice(8), `cosignature/v1\ntime ${time}\n${text}`))) {
+        count++;
+        break;
+      }
+    }
+  }
+  if (count < trust.quorum) throw new Unproven(`${count} witnesses cosigned the log lately, ${trust.quorum} are needed`);
+  const newest = hex(models[models.length - 1].slice(1));
+  let named = "";
+  for (const message of messages) named += hex(await sha(message));
+  if (newest.slice(0, named.length) !== named) throw new Unproven("the newest model in the log is another");
+  return { size, root, note };
+}

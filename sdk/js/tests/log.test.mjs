@@ -1,0 +1,95 @@
+// A hub's log: the published vectors, and a hub that shows what is not true.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { ConfigError, Device, MemoryStore } from "../build/index.js";
+import { check, grew, included, leafHash, trustOf, Unproven } from "../build/log.js";
+import { termsOf } from "../build/terms.js";
+import { ENROLMENT, FakeHub } from "./fake_hub.mjs";
+
+const file = new URL("../../../docs/reference/wire-log-vectors.json", import.meta.url);
+const vectors = JSON.parse(readFileSync(file, "utf8"));
+const bytes = (hex) => Uint8Array.from(Buffer.from(hex, "hex"));
+const terms = termsOf(vectors.terms);
+
+test("proofs of the vectors hold, and for nothing else", async () => {
+  const { leaves, roots } = vectors.known;
+  for (const { number, size, proof } of vectors.inclusion) {
+    const leaf = await leafHash(bytes(leaves[number]));
+    for (let claimed = 0; claimed < 9; claimed++) {
+      assert.equal(await included(leaf, claimed, size, roots[size], proof.map(bytes)), claimed === number);
+    }
+  }
+  for (const { old, size, proof } of vectors.consistency) {
+    for (let claimed = 0; claimed < 9; claimed++) {
+      assert.equal(await grew(claimed, roots[claimed], size, roots[size], proof.map(bytes)), claimed === old);
+      assert.equal(await grew(old, roots[old], claimed, roots[claimed], proof.map(bytes)), claimed === size);
+    }
+  }
+});
+
+for (const { name, answer, seen, quorum, model, best, expect } of vectors.answers) {
+  test(`answer: ${name}`, async () => {
+    const trust = quorum ? trustOf(vectors.witnesses, quorum) : trustOf();
+    const messages = [model, best].filter(Boolean).map(bytes);
+    let got;
+    try {
+      got = (await check(answer, terms, seen, trust, vectors.now, messages)) ? "proven" : "more";
+    } catch (error) {
+      got = error instanceof Unproven && error.conflict ? "conflict" : "wrong";
+    }
+    assert.equal(got, expect);
+  });
+}
+
+test("keys that are none are refused", () => {
+  const [good] = vectors.witnesses;
+  for (const bad of [[""], ["x"], [vectors.log], [good, good]]) assert.throws(() => trustOf(bad), ConfigError);
+  for (const quorum of [0, 2, 1.5]) assert.throws(() => trustOf([good], quorum), ConfigError);
+  assert.equal(trustOf(vectors.witnesses).quorum, 2);
+});
+
+test("a device uses what is proven, and nothing else", async () => {
+  const case_ = (name) => vectors.answers.find((one) => one.name === name);
+  const hub = await new FakeHub().start();
+  const store = new MemoryStore(true);
+  const said = [];
+  const device = new Device(hub.url, ENROLMENT, { store, log: (line) => said.push(line) });
+  const rested = () => store.change((all) => void (all.backoff = null));
+  const synced = async () => {
+    await rested();
+    const again = new Device(hub.url, ENROLMENT, { store, log: (line) => said.push(line) });
+    const told = await again.sync();
+    await again.ready;
+    return [told, again];
+  };
+  hub.terms = vectors.terms;
+  try {
+    hub.answers = case_("first contact").answer;
+    const { state, why } = await device.sync(); // the hub's model is not the log's
+    assert.equal(state, "UNPROVEN", why);
+    assert.deepEqual(device.rank([[0, 1], [1, 0]]).order, [0, 1]);
+    assert.ok(said[0].includes("not used"));
+    hub.round = 69;
+    let [told, page] = await synced();
+    assert.equal(told.state, "OK", told.why);
+    assert.deepEqual(page.rank([[0, 1], [1, 0]]).order, [1, 0]);
+    hub.round = 70;
+    hub.answers = case_("another head of the same size").answer;
+    [told, page] = await synced();
+    assert.equal(told.state, "UNPROVEN");
+    assert.equal(Object.keys(await store.change(({ conflicts }) => conflicts)).length, 1);
+    for (const junk of [null, 7, [], {}, { ...hub.answers, entries: "x" }, { ...hub.answers, checkpoint: "\n\n" }]) {
+      hub.answers = junk;
+      [told, page] = await synced();
+      assert.equal(told.state, "UNPROVEN");
+      assert.deepEqual(page.rank([[0, 1], [1, 0]]).order, [1, 0], "by the model that it had");
+    }
+    const asked = hub.asked("GET /v1/log");
+    assert.ok(asked.every(({ headers }) => headers.authorization === undefined));
+    assert.deepEqual([asked[0].path, asked.at(-1).path], ["/v1/log/0", "/v1/log"]);
+  } finally {
+    await hub.stop();
+  }
+});

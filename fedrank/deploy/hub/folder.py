@@ -96,7 +96,9 @@ class HubFolder(ServedFolder):
 
     def _with_log(self, wanted: HubSettings) -> HubSettings:
         """The settings with the public key of the hub's log, which is made if there is none."""
-        return wanted if wanted.log else dataclasses.replace(wanted, log=make_key(self.path))
+        if wanted.log:
+            return wanted
+        return dataclasses.replace(wanted, log=NO_LOG if wanted.database else make_key(self.path))
 
     def _gateway_key(self) -> bytes:
         file = self.path / _GATEWAY

@@ -127,6 +127,8 @@ class HubSettings(Agreement):
             )
         if self.database and (alone := [name for name in _ALONE if getattr(self, name)]):
             raise ConfigError(f"{alone[0]} needs a hub of one process; it cannot have a database that several share.")
+        if self.database and self.log not in ("", NO_LOG):
+            raise ConfigError("log needs a hub of one process; it cannot have a database that several share.")
         if self.database and self.due < 1:
             raise ConfigError("due below 1 needs a hub of one process; it cannot have a database that several share.")
         if not 0 < self.delta < 1:

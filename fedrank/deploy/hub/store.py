@@ -468,7 +468,8 @@ def _append(db: Connection, kind: int, data: bytes) -> None:
     size = db.execute(_SIZE).fetchone()[0]
     made = grown(lambda level, number: _node(db, level, number), size, leaf_hash(bytes([kind]) + data))
     db.execute("INSERT INTO entry VALUES (?, ?, ?)", (size, kind, data))
-    db.executemany("INSERT INTO node VALUES (?, ?, ?)", made[1:])  # of level 0 are the entries themselves
+    for one in made[1:]:  # of level 0 are the entries themselves
+        db.execute("INSERT INTO node VALUES (?, ?, ?)", one)
 
 
 def _node(db: Connection, level: int, number: int) -> bytes:

@@ -214,10 +214,10 @@ class SharedStore(Store):
         with self._db.beginning(self._must_lead):
             super().open_round(*values, **named)
 
-    def set_model(self, number: int, model: bytes) -> None:
+    def set_model(self, number: int, model: bytes, entry: bytes | None = None) -> None:
         """As of every store, for the leader; the others leave it to it."""
         if self._db.leading:
-            super().set_model(number, model)
+            super().set_model(number, model, entry)
 
     def _must_lead(self) -> None:
         if not self._db.leading:

@@ -1,0 +1,224 @@
+"""Witnesses cosign growth and nothing else, over restarts; a hub's log survives being killed at any step."""
+
+import asyncio
+import json
+
+import pytest
+from hubs import enrolled, make, message, opened, running
+from log_worlds import LocalHub, cosign, signer_of, witness
+
+from fedrank.core.errors import RunError
+from fedrank.deploy.http.client import response_of
+from fedrank.deploy.log.audit import audit_folder
+from fedrank.deploy.log.gossip import compare
+from fedrank.deploy.log.note import Checkpoint, Signer
+from fedrank.deploy.log.proof import MODEL
+from fedrank.deploy.log.submission import body_of
+from fedrank.deploy.log.tree import Grown, consistency_proof, grown, leaf_hash
+from fedrank.deploy.log.witness import Witness, WitnessFolder, as_json
+
+LOG = Signer("log.example/1", 1, bytes(32))
+
+
+class Log:
+    """A log in memory, and heads of it."""
+
+    def __init__(self, entries):
+        self.nodes, self.tree = {}, [Grown()]
+        for number, entry in enumerate(entries):
+            for level, at, hash_ in grown(lambda *place: self.nodes[place], number, leaf_hash(entry)):
+                self.nodes[level, at] = hash_
+            after = Grown()
+            for one in entries[: number + 1]:
+                after.append(leaf_hash(one))
+            self.tree.append(after)
+
+    def note(self, size, by=LOG):
+        head = Checkpoint.of(LOG.key.name, size, self.tree[size].root())
+        return head.with_lines(by.line(head))
+
+    def body(self, old, size, claimed=None):
+        proof = consistency_proof(lambda *place: self.nodes[place], old, size) if old else []
+        return body_of(old if claimed is None else claimed, proof, self.note(size))
+
+
+@pytest.fixture
+def home(tmp_path):
+    made = WitnessFolder(tmp_path / "witness")
+    made.prepare("witness.example/1", [str(LOG.key)])
+    return made
+
+
+ONE = Log([b"\x02%d" % n for n in range(9)])
+TWO = Log([b"\x02%d" % (n if n < 5 else -n) for n in range(9)])
+
+
+def test_a_witness_cosigns_growth_and_nothing_else(home):
+    one = Witness(home)
+    said = one.add(ONE.body(0, 3))
+    assert said.status == 200
+    assert Checkpoint.parse(ONE.note(3) + said.text).cosigned_by(one.key) is not None
+    answers = {
+        "not at all": (b"old 3\n\nx", 400),
+        "leading zero": (ONE.body(3, 5).replace(b"old 3", b"old 03"), 400),
+        "old above new": (ONE.body(0, 3, claimed=4), 400),
+        "another size than it cosigned": (ONE.body(2, 5), 409),
+        "from nothing": (ONE.body(0, 5), 409),
+        "no proof": (body_of(3, [], ONE.note(5)), 422),
+        "not signed by the log": (body_of(3, [], ONE.note(5, Signer(LOG.key.name, 1, b"x" * 32))), 403),
+        "unknown log": (body_of(3, [], ONE.note(5).replace("log.example", "other.example")), 404),
+    }
+    for what, (body, status) in answers.items():
+        assert one.add(body).status == status, what
+    assert one.add(ONE.body(2, 5)).text == "3\n" and one.add(ONE.body(2, 5)).kind == "text/x.tlog.size"
+    assert one.add(ONE.body(3, 7)).status == one.add(ONE.body(7, 7)).status == 200
+    one.close()
+
+
+def test_a_witness_that_was_killed_does_not_go_back(home):
+    one = Witness(home)
+    assert one.add(ONE.body(0, 6)).status == 200  # and it is killed: nothing is closed
+    again = Witness(home)
+    assert again.add(ONE.body(0, 3)).status == 409
+    assert again.add(TWO.body(6, 8)).status == 422  # the other log is another at 6
+    assert again.evidence() == []
+    assert again.add(TWO.body(0, 6)).status == 409
+    ((origin, first, second),) = again.evidence()
+    assert {first, second} == {ONE.note(6) + again_line(again), TWO.note(6)} and origin == LOG.key.name
+    again.close(), one.close()
+
+
+def again_line(one):
+    (note,) = one.heads()
+    return note[len(ONE.note(6)) :]
+
+
+def test_a_witness_without_its_database_or_key_does_not_start(home):
+    Witness(home).close()
+    (home.path / "witness.db").write_bytes(b"x" * 4096)
+    with pytest.raises(RunError, match="never start without it"):
+        Witness(home)
+    (home.path / "witness.key").write_text("?")
+    with pytest.raises(RunError, match="key cannot be read"):
+        Witness(home)
+
+
+def test_gossip_finds_a_split_view(tmp_path):
+    witnesses = []
+    for name, log in (("a", ONE), ("b", TWO)):
+        made = WitnessFolder(tmp_path / name)
+        made.prepare(f"{name}.example", [str(LOG.key)])
+        witnesses.append(Witness(made))
+        assert witnesses[-1].add(log.body(0, 8)).status == 200
+
+    class Client:
+        def __init__(self, url):
+            self.url = url
+
+        def request(self, method, path, token, *, body=None, limit=0):
+            return response_of(200, as_json(witnesses[1]).encode(), lambda name: None)
+
+    found = compare(witnesses[0], ["http://localhost:1"], Client)
+    assert len(found.split) == 1 and not found.silent
+    assert len(witnesses[0].evidence()) == 1
+    assert not witnesses[0].keep(ONE.note(8), ONE.note(8)) and not witnesses[0].keep(ONE.note(7), TWO.note(8))
+    for one in witnesses:
+        one.close()
+
+
+def test_a_hub_and_its_witness_agree(tmp_path):
+    with LocalHub(tmp_path / "hub") as hub:
+        one = witness(tmp_path / "w", hub)
+        cosign(hub, one)
+        hub.next_round()
+        cosign(hub, one)
+        hub.next_round()
+
+        class Client:
+            def __init__(self, url):
+                self.url = url
+
+            def request(self, method, path, token, *, body=None, limit=0):
+                status, headers, content = hub.ask(method, path, token)
+                return response_of(status, content, lambda name: headers.get(name.lower()))
+
+        found = compare(one, ["http://localhost:1"], Client)
+        assert [size for _, _, size in found.heads] == [3, 4] and not (found.split or found.unproven or found.silent)
+        key = signer_of(hub).key
+        assert Checkpoint.parse(one.heads()[0]).is_signed_by(key)
+        one.close()
+
+
+def test_a_round_is_open_if_and_only_if_its_model_is_in_the_log(tmp_path, monkeypatch):
+    """Killed before, within and after the transaction that opens a round."""
+    home = make(tmp_path / "hub", cohort=2)
+
+    def reached(store):
+        last = store.last_round()
+        return (last.number, sum(entry[0] == MODEL for entry in store.log_entries(0, 99)))
+
+    async def lived(kill):
+        async with running(home) as hub:
+            await opened(hub, 0)  # a round that was closed when the process died is applied now
+            real = hub.store.apply_round
+
+            def dies(*values, **named):
+                if kill == "before":
+                    raise SystemError("killed")
+                if kill == "within":  # what the transaction wrote is undone, as by the next start after a kill
+                    with hub.store.transaction() as db:
+                        db.execute("UPDATE round SET state = 'applied'")
+                        raise SystemError("killed")
+                real(*values, **named)
+                if kill == "after":
+                    raise SystemError("killed")
+
+            monkeypatch.setattr(hub.store, "apply_round", dies)
+            devices = await enrolled(hub, 2)
+            number = hub.view.round
+            await asyncio.gather(*(hub.report(number, d, message(hub, d, 1, 2)) for d in devices))
+            if kill is None:
+                await opened(hub, number + 1)
+            else:
+                await asyncio.sleep(0.2)
+
+    for kill in ("before", None, "within", "after", None):
+        asyncio.run(lived(kill))
+        _, store = home.open(read_only=True)
+        number, models = reached(store)
+        assert models == number + 1
+        store.close()
+    found = audit_folder(home.path)
+    assert not found.wrong and found.replayed == found.models == number + 1
+
+
+def test_a_key_of_another_log_is_refused(tmp_path):
+    home = make(tmp_path / "hub")
+    (home.path / "log.key").write_text("11" * 32)
+
+    async def start():
+        async with running(home):
+            raise AssertionError("started")
+
+    with pytest.raises(RunError, match="not the key of the hub's terms"):
+        asyncio.run(start())
+
+
+def test_an_auditor_sees_what_was_changed(tmp_path):
+    home = make(tmp_path / "hub", cohort=1)
+
+    async def lived():
+        async with running(home) as hub:
+            (device,) = await enrolled(hub, 1)
+            for number in range(3):
+                await hub.report(number, device, message(hub, number, 1, 2))
+                await opened(hub, number + 1)
+
+    asyncio.run(lived())
+    assert audit_folder(home.path).wrong == []
+    _, store = home.open()
+    store._db.execute("UPDATE entry SET data = zeroblob(32) WHERE number = 2")
+    store.close()
+    wrong = audit_folder(home.path).wrong
+    assert any("not those of the entries" in one for one in wrong) and any("reports make" in one for one in wrong)
+    assert json.dumps(wrong)

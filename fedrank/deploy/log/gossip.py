@@ -65,11 +65,11 @@ def compare(witness: Witness, urls: Iterable[str], client: Callable[[str], HttpC
             result.heads.append((where, here.origin, here.size))
     for origin, heads in by_log.items():
         for (_, one, first), (_, other, second) in itertools.combinations(heads, 2):
-            if contradict(one, other, witness.keys[origin]) and witness.keep(first, second):
-                result.split.append((origin, first, second))
+            if contradict(one, other, witness.keys[origin]):
+                witness.keep(first, second)
         if len({here.size for _, here, _ in heads}) > 1:
             result.unproven += _unconnected(origin, heads, hubs.get(origin), witness)
-    result.split += [row for row in witness.evidence() if row not in result.split]
+    result.split = witness.evidence()
     return result
 
 

@@ -8,7 +8,7 @@ from hubs import enrolled, make, message, opened, running
 from log_worlds import LocalHub, cosign, signer_of, witness
 
 from fedrank.core.errors import RunError
-from fedrank.deploy.http.client import response_of
+from fedrank.deploy.http.client import HttpClient, response_of
 from fedrank.deploy.log.audit import audit_folder
 from fedrank.deploy.log.gossip import compare
 from fedrank.deploy.log.note import Checkpoint, Signer
@@ -111,10 +111,7 @@ def test_gossip_finds_a_split_view(tmp_path):
         witnesses.append(Witness(made))
         assert witnesses[-1].add(log.body(0, 8)).status == 200
 
-    class Client:
-        def __init__(self, url):
-            self.url = url
-
+    class Client(HttpClient):
         def request(self, method, path, token, *, body=None, limit=0):
             return response_of(200, as_json(witnesses[1]).encode(), lambda name: None)
 
@@ -134,10 +131,7 @@ def test_a_hub_and_its_witness_agree(tmp_path):
         cosign(hub, one)
         hub.next_round()
 
-        class Client:
-            def __init__(self, url):
-                self.url = url
-
+        class Client(HttpClient):
             def request(self, method, path, token, *, body=None, limit=0):
                 status, headers, content = hub.ask(method, path, token)
                 return response_of(status, content, lambda name: headers.get(name.lower()))

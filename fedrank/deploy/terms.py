@@ -309,6 +309,9 @@ class Terms(Agreement):
                     given[name] = float(value)
                 elif type(value) not in kinds:
                     raise TypeError(f"{name} is {value!r}")
+            missing = [one.name for one in dataclasses.fields(cls) if one.name not in given and one.name not in _LATER]
+            if missing:
+                raise TypeError(f"{missing[0]} is missing")
             return cls(**given)
         except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
             raise WireError(f"terms of a hub cannot be read: {error}") from error

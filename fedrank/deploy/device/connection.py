@@ -196,7 +196,7 @@ class HubClient(HttpClient):
         response = self.request("POST", f"/v1/report/{round_}", token, body=body)
         if response.status == 409 and response.reason == "not-due":
             return NOT_DUE
-        if response.status == 409 and response.reason != "stale-round":
+        if response.status == 409 and response.reason not in ("stale-round", "early-round"):
             return (
                 REFUSED if response.reason else _refusal("report", response)
             )  # without a reason, it is not the hub's word

@@ -18,6 +18,7 @@ from typing import Any
 
 from fedrank.core.errors import RunError
 from fedrank.deploy.http.guard import BodyError, Guard, Rate, Receive, drop_body, network_of, read_body
+from fedrank.deploy.http.origins import Origins
 from fedrank.deploy.http.routes import (
     REFUSALS,
     HttpRequest,
@@ -69,12 +70,15 @@ class HttpApp:
     Attributes:
         counters: As given.
         failure: What ``on_start`` raised; None if nothing.
+        origins: Which pages of other origins may call it; None: none may.
     """
+
+    origins: Origins | None
 
     def __init__(
         self, guard: Guard, counters: RequestCounts, *, on_start: Hook | None = None, on_stop: Hook | None = None
     ):
-        self.counters, self.failure = counters, None
+        self.counters, self.failure, self.origins = counters, None, None
         self._guard, self._on_start, self._on_stop = guard, on_start, on_stop
         self._unknown = Route("other", (), None, self._not_found)
         self._exact: dict[str, Route] = {}
@@ -96,7 +100,9 @@ class HttpApp:
         counters = self.counters
         route, tail = (self._unknown, "") if b"%" in (scope.get("raw_path") or b"") else self._route(scope["path"])
         try:
-            response = await self._respond(route, tail, scope, receive)
+            response = self.origins.preflight(scope) if self.origins is not None else None
+            if response is None:
+                response = await self._respond(route, tail, scope, receive)
         except BodyError as error:
             response = REFUSALS.get(error.args[0])
         except RunError:  # the log cannot be written, which has been logged once
@@ -111,7 +117,10 @@ class HttpApp:
             self._count_refusal(route, response.reason)
         counters.requests[route.name, response.code] += 1
         try:
-            await send(response.start)
+            start = response.start
+            if self.origins is not None and (shared := self.origins.headers(scope["path"], scope["headers"])):
+                start = {**start, "headers": [*start["headers"], *shared]}
+            await send(start)
             body = _EMPTY_BODY if scope["method"] == "HEAD" else response.payload
             if response.close:
                 await send({**body, "more_body": True})

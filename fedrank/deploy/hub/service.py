@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedrank.core.errors import RunError
 from fedrank.deploy.http.guard import Guard
+from fedrank.deploy.http.origins import Origins
 from fedrank.deploy.hub.app import HubApp
 from fedrank.deploy.hub.coordinator import coordinator_routes
 from fedrank.deploy.hub.counters import Counters
@@ -73,6 +74,8 @@ def hub_app(home: HubFolder, *, public: bool = True) -> tuple[Hub, HubApp]:
         )
         if hub.log is not None:
             app.add_routes(log_routes(hub.log))
+        if settings.origins:
+            app.origins = Origins(settings.origins)
     except BaseException:
         store.close()
         raise

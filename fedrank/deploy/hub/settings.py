@@ -12,6 +12,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json
+from fedrank.deploy.http.origins import check_origins
 from fedrank.deploy.hub.checks.alarm import check_command
 from fedrank.deploy.log.submission import Witness
 from fedrank.deploy.terms import AGREED, Agreement, Terms
@@ -88,6 +89,9 @@ class HubSettings(Agreement):
         "Who may see /status and /metrics; auto: everybody if the hub listens on this machine only "
         "and behind no proxy.",
     )
+    origins: tuple[str, ...] = setting(
+        (), "Origins whose web pages may call the hub, such as https://shop.example; exact, and none by default."
+    )
     reports_per_minute: float = setting(600.0, "Requests of one device a minute.")
     most_devices: int = setting(1_000_000, "Most devices that may be enrolled; each takes about 250 bytes of memory.")
     open_enrolment: bool = setting(
@@ -115,6 +119,7 @@ class HubSettings(Agreement):
             if not (0 <= share <= most and (share > 0 or name == "check_margin")):
                 raise ConfigError(f"{name} must be between 0 and {most:g}, got {share}.")
         check_command(self.alert_command)
+        check_origins(self.origins)
         if self.alert_url and not self.alert_url.startswith(("https://", "http://")):
             raise ConfigError(f"alert_url must begin with https:// or http://, got {self.alert_url!r}.")
         if self.checks and self.relay:

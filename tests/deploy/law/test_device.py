@@ -75,7 +75,7 @@ def test_a_model_that_moves_on_ends_what_is_unfinished(hub, make):
     ("status", "reason", "state", "outcome"),
     [
         (409, "stale-round", "STALE", "too late, not counted"),
-        (409, "early-round", "RETRY", "refused, not counted"),
+        (409, "early-round", "STALE", "too late, not counted"),
         (409, "conflict", "RETRY", "refused, not counted"),
         (410, "done", "DONE", "training was over, not counted"),
         (400, "malformed", "RETRY", "refused, not counted"),

@@ -2,10 +2,14 @@
 
 import dataclasses
 import itertools
+import json
 
 import pytest
 from device_worlds import X, clock, hub, make, ready, use  # noqa: F401
 from fake_hub import HUB
+
+from fedrank.core.errors import WireError
+from fedrank.deploy.terms import Terms
 
 OTHERS = {
     "more interactions": {"interactions": 2},
@@ -146,3 +150,12 @@ def test_what_is_ranked_stays_while_terms_are_open(hub, make, clock):
     clock[0] += 4000
     device.sync()
     assert sorted(device.rank(X).order) == sorted(before)
+
+
+@pytest.mark.parametrize("name", ["hub", "wire", "protocol", "n_features", "p", "epsilon", "sigma", "reward_values"])
+def test_terms_in_which_a_key_is_missing_are_refused(name):
+    given = Terms(n_features=3, hub="0" * 32).as_json()
+    assert Terms.from_json(json.dumps(given)).as_json() == given
+    del given[name]
+    with pytest.raises(WireError, match=f"{name} is missing"):
+        Terms.from_json(json.dumps(given))

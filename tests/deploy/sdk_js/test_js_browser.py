@@ -160,3 +160,28 @@ def test_a_store_that_cannot_be_opened_makes_the_device_silent(tmp_path):
         tab.value("open({ log() {} })")
         told = tab.value("device.sync()")
         assert (told["state"], told["lasting"], passed) == ("SILENT", False, [])
+
+
+def test_a_page_of_another_origin_calls_a_hub_that_allows_it(tmp_path):
+    nowhere = "http://127.0.0.1:9"  # the pages' servers pass nothing on
+    with (
+        site(built(), nowhere, "") as (allowed, _),
+        site(built(), nowhere, "") as (other, _),
+        hub(tmp_path / "hub", n_features=2, cohort=1, deadline=0.0, origins=(allowed.rstrip("/"),)) as home,
+        Tab(tmp_path / "profile") as tab,
+    ):
+        device = f"window.device = new Device({json.dumps(home.url('hub'))}, {json.dumps(home.token('enrolment'))}, "
+        load(tab, other)
+        tab.value(device + "{ log() {} }); device.ready")
+        assert tab.value("device.sync()")["state"] == "OFFLINE"
+        with contextlib.closing(sqlite3.connect(home.log)) as db:
+            assert db.execute("SELECT count(*) FROM device").fetchone() == (0,)
+
+        load(tab, allowed)
+        tab.value(device + "{}); device.ready")
+        assert tab.value("device.sync()")["state"] == "OK" and tab.value("searches()") == 4
+        assert tab.value("device.sync()")["sent"] == 1
+        assert tab.value("device.sync()")["state"] == "OK"
+        assert tab.value("device.leave()") is True
+        with contextlib.closing(sqlite3.connect(home.log)) as db:
+            assert db.execute("SELECT count(*) FROM report").fetchone() == (1,)

@@ -1,0 +1,74 @@
+"""Which web pages of other origins may call a hub: cross-origin resource sharing, https://fetch.spec.whatwg.org.
+
+A browser lets a page read an answer from another origin only where the answer names the page's origin, and asks before
+it sends a token (a preflight, without one). No answer names ``*``, and none allows cookies, which a hub does not have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fedrank.core.errors import ConfigError
+from fedrank.deploy.http.routes import HttpResponse
+
+_ORIGIN = re.compile(r"https?://([a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?")
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+#: What a device asks for; what is for operators and an app's own server stays closed to pages of other origins.
+_PATHS = ("/v1/enrol", "/v1/model", "/v1/best", "/v1/report/", "/v1/device", "/v1/token/", "/v1/tokens")
+#: Seconds for which a browser may keep the answer to a preflight.
+_SECONDS = 600
+_VARY = (b"vary", b"Origin")
+_EXPOSED = (b"access-control-expose-headers", b"ETag, Fedrank-State, Retry-After")
+_ALLOWED = (
+    (b"access-control-allow-methods", b"GET, POST, DELETE"),
+    (b"access-control-allow-headers", b"Authorization, Content-Type, If-None-Match"),
+    (b"access-control-max-age", b"%d" % _SECONDS),
+)
+
+
+def check_origins(origins: Sequence[str]) -> None:
+    """Check a list of origins.
+
+    Raises:
+        ConfigError: One is not an origin as browsers write it: scheme, host and a port that is not the scheme's own.
+    """
+    for origin in origins:
+        scheme = origin.partition(":")[0]
+        if not _ORIGIN.fullmatch(origin) or origin.endswith(_DEFAULT_PORTS[scheme]):
+            raise ConfigError(
+                f"origins must be exact, as browsers write them, such as https://shop.example or "
+                f"http://localhost:8080, without path, wildcard or usual port; got {origin!r}."
+            )
+
+
+class Origins:
+    """Origins whose pages may call a device's addresses of a hub.
+
+    Args:
+        origins: Such as ``"https://shop.example"``; compared byte by byte.
+
+    Raises:
+        ConfigError: One of them is not an origin.
+    """
+
+    def __init__(self, origins: Sequence[str]):
+        check_origins(origins)
+        self._allowed = {origin.encode() for origin in origins}
+
+    def headers(self, path: str, headers: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[bytes, bytes], ...]:
+        """Headers to add to the answer to a request with this path and these headers; none where nothing is shared."""
+        if not path.startswith(_PATHS):
+            return ()
+        given = [value for name, value in headers if name == b"origin"]
+        if len(given) != 1 or given[0] not in self._allowed:
+            return (_VARY,)
+        return ((b"access-control-allow-origin", given[0]), _EXPOSED, _VARY)
+
+    def preflight(self, scope: Any) -> HttpResponse | None:
+        """The answer to a preflight of an allowed origin; None for any other request."""
+        if scope["method"] != "OPTIONS" or not any(n == b"access-control-request-method" for n, _ in scope["headers"]):
+            return None
+        shared = self.headers(scope["path"], scope["headers"])
+        return HttpResponse(204, b"", *_ALLOWED, content_type=None) if len(shared) > 1 else None

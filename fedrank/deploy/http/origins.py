@@ -16,7 +16,17 @@ from fedrank.deploy.http.routes import HttpResponse
 _ORIGIN = re.compile(r"https?://([a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 #: What a device asks for; what is for operators and an app's own server stays closed to pages of other origins.
-_PATHS = ("/v1/enrol", "/v1/model", "/v1/best", "/v1/report/", "/v1/device", "/v1/token/", "/v1/tokens")
+_PATHS = (
+    "/v1/enrol",
+    "/v1/model",
+    "/v1/best",
+    "/v1/report/",
+    "/v1/device",
+    "/v1/log",
+    "/v1/token/",
+    "/v1/tokens",
+    "/v1/oblivious",
+)
 #: Seconds for which a browser may keep the answer to a preflight.
 _SECONDS = 600
 _VARY = (b"vary", b"Origin")

@@ -2,13 +2,14 @@
 
 import { ConfigError, WireError } from "./errors.js";
 import { COUNTED, OVER, REFUSED, TOO_LATE } from "./kept.js";
-import { LARGEST } from "./log.js";
 import { decodeModel, modelBytes } from "./messages.js";
 import { type Terms, termsOf } from "./terms.js";
 
 /** Largest answer to an enrolment, and largest refusal, in bytes. */
 const ENROLMENT = 65_536;
 const REFUSAL = 4096;
+/** Largest answer about the hub's log, in bytes. */
+const LOG = 65_536;
 /** Outcome of a message by the status code of the answer; other codes say nothing about it. */
 const OUTCOMES: Record<number, string | undefined> = {
   200: COUNTED,
@@ -123,7 +124,7 @@ export class HubClient {
 
   /** What the hub says about its log, asked without a token; with a proof since a size, or what everybody gets. */
   async log(size: number | null): Promise<Record<string, unknown> | Refusal> {
-    const answer = await this.#ask("GET", `/v1/log${size === null ? "" : `/${size}`}`, "", LARGEST);
+    const answer = await this.#ask("GET", `/v1/log${size === null ? "" : `/${size}`}`, "", LOG);
     return answer.status === 200 ? (JSON.parse(text(answer.body)) as Record<string, unknown>) : refusal("log", answer);
   }
 

@@ -3,10 +3,10 @@
 import { Backoff, LONGEST_WAIT, monotonic } from "./backoff.js";
 import { type HubClient, NoAnswer, Refusal } from "./connection.js";
 import * as k from "./kept.js";
-import { check, type Trust, Unproven } from "./log.js";
 import type { Memory } from "./memory.js";
 import { decodeModel } from "./messages.js";
-import { objection, type Terms } from "./terms.js";
+import { changes, objection, type Terms, termsOf } from "./terms.js";
+import type { Trust } from "./trust.js";
 import { pauseBelow } from "./words.js";
 
 /** Mean time between two synchronisations while all is well, in seconds. */
@@ -181,11 +181,20 @@ export class Conversation {
     const { hub, log } = terms;
     if (!log) return trust.keys.length ? "its terms have no log, and the app asks for witnesses" : "";
     const seen = await memory.change(({ heads }) => heads?.[hub] ?? null);
+    const { check, Unproven } = await import("./log.js").catch(() => {
+      throw new NoAnswer("log.js cannot be loaded");
+    });
+    const agreed = (logged: unknown) => {
+      const first = termsOf(logged);
+      return first.hub === hub && !Object.keys(changes(terms, first)).length;
+    };
     try {
       for (const size of seen ? [null, seen.size] : [0]) {
         const given = await this.hub.log(size);
         if (given instanceof Refusal) return given;
-        const head = await check(given, terms, seen, trust, Date.now() / 1000, [body as Uint8Array<ArrayBuffer>]);
+        const head = await check(given, terms, agreed, seen, trust, Date.now() / 1000, [
+          body as Uint8Array<ArrayBuffer>,
+        ]);
         if (!head) continue;
         await memory.change((kept) => {
           const heads = (kept.heads ??= {});

@@ -14,13 +14,13 @@ import { Conversation, POLL, type Synced } from "./conversation.js";
 import { ConfigError } from "./errors.js";
 import { IndexedDbStore } from "./indexed_db.js";
 import * as k from "./kept.js";
-import { trustOf } from "./log.js";
 import { Memory } from "./memory.js";
-import { finite, promise, type Promised } from "./promise.js";
+import type { Promised } from "./promise.js";
 import { matrixOf } from "./scores.js";
 import { MemoryStore, type Store } from "./store.js";
-import { changes } from "./terms.js";
+import { changes, epsilons, finite, type Terms } from "./terms.js";
 import type { Ranking } from "./trial.js";
+import { trustOf } from "./trust.js";
 import { osWords, type Words } from "./words.js";
 
 /** Settings of a device that have a default. */
@@ -66,6 +66,11 @@ export interface Privacy {
 function dataOrder(features: unknown): Ranking {
   const length = Array.isArray(features) ? features.length : 0;
   return Object.freeze({ order: Object.freeze(Array.from({ length }, (_, i) => i)), learning: false });
+}
+
+async function promised(terms: Terms): Promise<Promised> {
+  const { promise } = await import("./promise.js");
+  return promise(terms, epsilons(terms));
 }
 
 /** One device. Several pages of one origin may share its store. */
@@ -251,7 +256,7 @@ export class Device {
     return this.#safelyLater("offered", null, async () => {
       await this.ready;
       const { agreed, offered } = await this.#memory.change((kept) => kept);
-      return agreed && offered ? { changed: changes(agreed, offered), promise: promise(offered) } : null;
+      return agreed && offered ? { changed: changes(agreed, offered), promise: await promised(offered) } : null;
     });
   }
 
@@ -272,7 +277,7 @@ export class Device {
       const memory = this.#memory;
       const kept = await memory.change((kept) => kept);
       return {
-        promise: memory.terms && promise(memory.terms),
+        promise: memory.terms && (await promised(memory.terms)),
         messages: k.ledger(kept).length,
         epsilonTotal: finite(k.spent(kept)),
         mostEpsilon: finite(memory.limits.most),

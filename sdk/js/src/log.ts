@@ -1,7 +1,11 @@
-/** A hub's log: why a page may rank with a model (section 10 of the wire format). */
+/**
+ * A hub's log: why a page may rank with a model (section 10 of the wire format).
+ *
+ * A file of its own in the bundle, which a device loads where its hub has a log; it therefore imports nothing.
+ */
 
-import { ConfigError, WireError } from "./errors.js";
-import { changes, type Terms, termsOf } from "./terms.js";
+import type { Terms } from "./terms.js";
+import type { Key, Trust } from "./trust.js";
 
 /** A head of a log that was checked. */
 export interface Head {
@@ -12,21 +16,8 @@ export interface Head {
   readonly note: string;
 }
 
-/** A public key with its name. */
-interface Key {
-  readonly name: string;
-  readonly id: string;
-  readonly bytes: Bytes;
-}
-
-/** Witnesses that an app trusts, and how many of them have to cosign a head. */
-export interface Trust {
-  readonly keys: readonly Promise<Key>[];
-  readonly quorum: number;
-}
-
 /** What is wrong; with two heads that cannot both be true, where there are. */
-export class Unproven extends WireError {
+export class Unproven extends Error {
   constructor(
     message: string,
     readonly conflict: readonly [string, string] | null = null,
@@ -36,8 +27,6 @@ export class Unproven extends WireError {
 }
 
 type Bytes = Uint8Array<ArrayBuffer>;
-/** Largest answer in bytes. */
-export const LARGEST = 65_536;
 const DAY = 86_400;
 
 const utf8 = (text: string): Bytes => new TextEncoder().encode(text);
@@ -47,7 +36,7 @@ const unhex = (text: string): Bytes => Uint8Array.from(text.match(/../g) ?? [], 
 /** Bytes from base64 in its one canonical form. */
 function bytesOf(text: unknown): Bytes {
   const raw = atob(text as string);
-  if (typeof text !== "string" || btoa(raw) !== text) throw new WireError("not base64");
+  if (typeof text !== "string" || btoa(raw) !== text) throw new Unproven("not base64");
   return Uint8Array.from(raw, (character) => character.charCodeAt(0));
 }
 
@@ -112,28 +101,9 @@ export async function grew(old: number, oldRoot: string, size: number, root: str
   return both !== null && both[0] === oldRoot && both[1] === root;
 }
 
-/** The key of a name: kind 1 of a log, 4 of a witness. */
-async function keyOf(name: string, kind: number, bytes: Bytes): Promise<Key> {
-  return { name, bytes, id: hex((await sha(utf8(`${name}\n`), [kind], bytes)).slice(0, 4)) };
-}
-
-/** @throws ConfigError A key is none or there twice, or more are needed than there are. */
-export function trustOf(witnesses: readonly string[] = [], quorum?: number): Trust {
-  const seen = new Set<string>();
-  const keys = witnesses.map((text) => {
-    const [, name, coded] = /^([^\s+]{1,200})\+[0-9a-f]{8}\+(BA?[A-Za-z0-9+/]{42,43}=?)$/.exec(text) ?? [];
-    const bytes = name ? Uint8Array.from(atob(coded), (character) => character.charCodeAt(0)) : [];
-    if (bytes.length !== 33 || bytes[0] !== 4 || seen.has(coded)) {
-      throw new ConfigError("witnesses must be different public keys of witnesses, NAME+HEX+BASE64.");
-    }
-    seen.add(coded);
-    return keyOf(name, 4, (bytes as Bytes).slice(1));
-  });
-  quorum ??= keys.length && Math.floor(keys.length / 2) + 1;
-  if (!Number.isInteger(quorum) || quorum < Math.min(1, keys.length) || quorum > keys.length) {
-    throw new ConfigError("quorum must be in 1 .. the number of witnesses.");
-  }
-  return { keys, quorum };
+/** What a signature line names a key by: kind 1 is a log's, 4 a witness's. */
+async function idOf(name: string, kind: number, key: Bytes): Promise<string> {
+  return hex((await sha(utf8(`${name}\n`), [kind], key)).slice(0, 4));
 }
 
 async function verified(key: Bytes, signature: Bytes, text: string): Promise<boolean> {
@@ -150,6 +120,7 @@ async function verified(key: Bytes, signature: Bytes, text: string): Promise<boo
  * Check what a hub says about its log.
  *
  * @param given The answer, from JSON.
+ * @param agreed Whether terms of the log's first entry, from JSON, are those that the hub gave.
  * @param seen The head that was checked before; null: none was.
  * @param now Seconds since 1970.
  * @param messages The model message that came and, if it is used, that of the best model.
@@ -158,7 +129,8 @@ async function verified(key: Bytes, signature: Bytes, text: string): Promise<boo
  */
 export async function check(
   given: Record<string, unknown>,
-  terms: Terms,
+  { hub, log }: Terms,
+  agreed: (logged: unknown) => boolean,
   seen: Head | null,
   trust: Trust,
   now: number,
@@ -183,7 +155,7 @@ export async function check(
   const [origin, digits, coded, ...more] = text.split("\n");
   const size = Number(digits);
   const lines = note.slice(cut + 1).split("\n");
-  const key = await keyOf(`fedrank/${terms.hub}`, 1, unhex(terms.log));
+  const key: Key = { name: `fedrank/${hub}`, bytes: unhex(log) };
   const root = hex(bytesOf(coded));
   if (
     note.length > 16_384 ||
@@ -201,9 +173,11 @@ export async function check(
     if (dash !== "—" || rest.length) throw new Unproven("not a head of the hub's log");
     return { name, raw: bytesOf(raw) };
   });
-  const by = ({ name, id }: Key) =>
-    signatures.filter((one) => one.name === name && hex(one.raw.slice(0, 4)) === id).map(({ raw }) => raw.slice(4));
-  const own = by(key);
+  const by = async ({ name, bytes }: Key, kind: number) => {
+    const id = await idOf(name, kind, bytes);
+    return signatures.filter((one) => one.name === name && hex(one.raw.slice(0, 4)) === id).map(({ raw }) => raw.slice(4));
+  };
+  const own = await by(key, 1);
   let right = own.length > 0;
   for (const raw of own) right &&= await verified(key.bytes, raw, text);
   if (!right) throw new Unproven("the log's head is not signed by the key of the terms");
@@ -224,8 +198,7 @@ export async function check(
     if (before && !(await included(await leafHash(first), 0, size, root, proof))) {
       throw new Unproven("nothing proves what the log's first entry is");
     }
-    const logged = first[0] === 1 ? termsOf(JSON.parse(new TextDecoder().decode(first.slice(1)))) : null;
-    if (logged?.hub !== terms.hub || Object.keys(changes(terms, logged)).length) {
+    if (first[0] !== 1 || !agreed(JSON.parse(new TextDecoder().decode(first.slice(1))))) {
       throw new Unproven("the terms in the log are not those that the hub gave");
     }
   } else {
@@ -241,9 +214,8 @@ export async function check(
   }
   // The witnesses.
   let count = 0;
-  for (const one of trust.keys) {
-    const witness = await one;
-    for (const raw of by(witness)) {
+  for (const witness of trust.keys) {
+    for (const raw of await by(witness, 4)) {
       if (raw.length !== 72) continue;
       const time = new DataView(raw.buffer, raw.byteOffset).getBigUint64(0);
       const recent = time >= now - 7 * DAY && time <= now + DAY;

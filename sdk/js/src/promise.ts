@@ -1,6 +1,10 @@
-/** What the terms promise about the messages of one device, and what they do not cover, for the person who uses it. */
+/**
+ * What the terms promise about the messages of one device, and what they do not cover, for the person who uses it.
+ *
+ * A file of its own in the bundle, loaded when somebody asks; it therefore imports nothing.
+ */
 
-import { atOnce, epsilonInteraction, epsilonLife, epsilonMessage, type Terms } from "./terms.js";
+import type { Terms } from "./terms.js";
 
 /** A promise; an infinite ε is null. */
 export interface Promised {
@@ -14,21 +18,20 @@ export interface Promised {
   readonly notCovered: readonly string[];
 }
 
-/** A number that JSON can hold. */
-export const finite = (x: number): number | null => (x < Infinity ? x : null);
-
-/** The promise of a hub's terms. */
-export function promise(terms: Terms): Promised {
-  const one = epsilonInteraction(terms);
-  const message = epsilonMessage(terms);
-  const bare = one === Infinity;
+/**
+ * The promise of a hub's terms.
+ *
+ * @param epsilons Of one interaction, one message, and all messages that the terms allow; null where it is infinite.
+ */
+export function promise(terms: Terms, [one, message, life]: readonly (number | null)[]): Promised {
+  const bare = one === null || message === null;
   const short = (x: number) => Number(x.toPrecision(4));
   let words = "Every reward is sent as it is: there is no differential privacy.";
   if (!bare) {
     const how =
       terms.mechanism === "laplace"
         ? "noise is added to each of two sums of rewards"
-        : atOnce(terms)
+        : terms.mechanism === "randomised-response"
           ? `a reward is replaced, with probability ${short(1 - terms.p)}, by another of its values`
           : "the difference between two rankers becomes a number, drawn so that each is nearly as likely whatever " +
             "the user did";
@@ -39,9 +42,9 @@ export function promise(terms: Terms): Promised {
   }
   return {
     mechanism: bare ? "none" : terms.mechanism,
-    epsilonInteraction: finite(one),
-    epsilonMessage: finite(message),
-    epsilonLife: finite(epsilonLife(terms)),
+    epsilonInteraction: one,
+    epsilonMessage: message,
+    epsilonLife: life,
     interactionsPerMessage: terms.interactions,
     words: `${words} A message tells about ${terms.interactions} searches.`,
     notCovered: [

@@ -162,6 +162,14 @@ export function epsilonLife(terms: Terms): number {
   return terms.participations === null ? Infinity : terms.participations * epsilonMessage(terms);
 }
 
+/** A number that JSON can hold: null in place of an infinite one. */
+export const finite = (x: number): number | null => (x < Infinity ? x : null);
+
+/** ε of one interaction, one message, and all messages that the terms allow; null where it is infinite. */
+export function epsilons(terms: Terms): (number | null)[] {
+  return [epsilonInteraction, epsilonMessage, epsilonLife].map((epsilon) => finite(epsilon(terms)));
+}
+
 /** The terms that differ, without the hub's name: by name, the agreed value and the offered one. */
 export function changes(agreed: Terms, offered: Terms): Record<string, [unknown, unknown]> {
   const out: Record<string, [unknown, unknown]> = {};

@@ -25,7 +25,7 @@ def built() -> Path:
     """The bundle, made anew where a source is newer; skips the test where that cannot be done."""
     if shutil.which("node") is None:
         pytest.skip("the JavaScript SDK needs Node.js: node is not on the PATH")
-    for package in ("typescript", "esbuild"):
+    for package in ("typescript", "esbuild", "terser"):
         if not (SDK / "node_modules" / package).is_dir():
             pytest.skip(f"the JavaScript SDK cannot be built: no {package}; run npm install in sdk/js")
     with open(SDK / "node_modules" / ".building", "w") as lock:

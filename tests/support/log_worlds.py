@@ -1,7 +1,11 @@
 """A hub with a log and its devices in one process, without a network between them; hubs that show what is not true."""
 
 import asyncio
+import json
 import threading
+from base64 import b64encode
+
+import numpy as np
 
 from fedrank.deploy.device import Device
 from fedrank.deploy.device.connection import HubClient
@@ -9,8 +13,10 @@ from fedrank.deploy.http.client import response_of
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.service import hub_app
 from fedrank.deploy.hub.settings import HubSettings
-from fedrank.deploy.log.note import LOG, Signer, origin_of
+from fedrank.deploy.log.note import LOG, Checkpoint, Signer, origin_of
+from fedrank.deploy.log.proof import Answer
 from fedrank.deploy.log.submission import body_of
+from fedrank.deploy.log.tree import Grown, leaf_hash
 from fedrank.deploy.log.witness import Witness, WitnessFolder
 
 SETTINGS = dict(n_features=3, cohort=4, least=1, deadline=0.0, reports_per_minute=1e9, enrolments_per_minute=1e9)
@@ -132,3 +138,29 @@ async def _proof(log, seen, size):
 
 async def _show(log, size, lines):
     log._cosigned(size, lines)
+
+
+def log_answer(entries, signer, size=None):
+    """A whole log in one answer, as a hub that means harm makes it."""
+    tree = Grown()
+    for entry in entries:
+        tree.append(leaf_hash(entry))
+    head = Checkpoint.of(signer.key.name, tree.size if size is None else size, tree.root())
+    note = head.with_lines(signer.line(head))
+    return Answer(head, (), tuple(entries), note=note), note
+
+
+def entries_of(hub):
+    return hub.hub.log._open().log_entries(0, 10**6)
+
+
+def as_body(answer, note):
+    texts = [b64encode(one).decode() for one in answer.entries]
+    return json.dumps({"checkpoint": note, "frontier": [], "entries": texts}).encode()
+
+
+def aimed(hub, round_=None):
+    """Another model message than everybody's, of the same round."""
+    message = bytearray(hub.hub.view.model)
+    message[5:9] = np.float32(7).tobytes()
+    return bytes(message)

@@ -5,12 +5,10 @@ import json
 
 import numpy as np
 import pytest
-from log_worlds import LocalHub, cosign, device, signer_of, synced, witness
+from log_worlds import LocalHub, aimed, as_body, cosign, device, entries_of, log_answer, signer_of, synced, witness
 
 from fedrank.deploy.device import State
 from fedrank.deploy.log.note import Checkpoint
-from fedrank.deploy.log.proof import Answer
-from fedrank.deploy.log.tree import Grown, leaf_hash
 
 X = np.eye(3)
 
@@ -19,34 +17,6 @@ X = np.eye(3)
 def hub(tmp_path_factory):
     with LocalHub(tmp_path_factory.mktemp("hub") / "hub") as running:
         yield running
-
-
-def log_answer(entries, signer, size=None):
-    """A whole log in one answer, as a hub that means harm makes it."""
-    tree = Grown()
-    for entry in entries:
-        tree.append(leaf_hash(entry))
-    head = Checkpoint.of(signer.key.name, tree.size if size is None else size, tree.root())
-    note = head.with_lines(signer.line(head))
-    return Answer(head, (), tuple(entries), note=note), note
-
-
-def entries_of(hub):
-    return hub.hub.log._open().log_entries(0, 10**6)
-
-
-def as_body(answer, note):
-    from base64 import b64encode
-
-    texts = [b64encode(one).decode() for one in answer.entries]
-    return json.dumps({"checkpoint": note, "frontier": [], "entries": texts}).encode()
-
-
-def aimed(hub, round_=None):
-    """Another model message than everybody's, of the same round."""
-    message = bytearray(hub.hub.view.model)
-    message[5:9] = np.float32(7).tobytes()
-    return bytes(message)
 
 
 def test_a_proven_model_is_used_and_asked_for_without_a_word_about_oneself(hub, tmp_path):

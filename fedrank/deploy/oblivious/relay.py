@@ -1,11 +1,9 @@
 """An oblivious relay: it knows addresses and no content, and gives a hub content and no addresses (RFC 9458).
 
 Requests are encrypted to the hub's gateway. The relay collects them, shuffles them, and passes them on. It tells apart
-two kinds, by their path and by nothing else:
-
-*reports*  wait until as many are there as the terms promise, of different networks. If they do not come in time, all
-           that wait are sent back, and come again.
-*others*   wait for company too, and go on without it.
+two kinds, by their path and by nothing else. Reports wait until as many are there as the terms promise, of different
+networks; if they do not come in time, all that wait are sent back, and come again. Others wait for company too, and go
+on without it.
 
 No address is written or logged. In memory are those of requests that wait, and for some minutes how many came from each
 network.

@@ -412,7 +412,7 @@ def host_interleaved(
     toss: UInt32[AnyArray, "*lead interactions"],
     random_ties: bool,
 ) -> InterleavedResults:
-    """:func:`run_interleaved` of a whole cohort; as :func:`host_sessions`. ``credited`` is ``[*lead, 2, interactions]``."""
+    """:func:`run_interleaved` of a cohort; as :func:`host_sessions`. ``credited`` is ``[*lead, 2, interactions]``."""
     args = _settings(_interleaved, ranker, users, data, np.float32(step), random_ties)
     *shown, credited = _host(center, user_index, seed, queries, click_bits, tie_bits, toss, **args)
     return InterleavedResults(SessionResults(*shown), credited)

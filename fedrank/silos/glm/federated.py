@@ -1,0 +1,317 @@
+"""A generalised linear model of a table of silos: coefficients in the columns' own units, with errors and p-values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy import stats
+
+from fedrank.core.errors import ConfigError, DataError
+from fedrank.core.trees import Json
+from fedrank.silos.data.tables import SiloTable
+from fedrank.silos.glm.families import Sums, check_family, firth_gradient, sums
+from fedrank.silos.glm.moments import Moments, moments_of
+from fedrank.silos.glm.newton import Fit, Newton, ridge
+from fedrank.silos.glm.sums import Adder
+
+#: The first coefficient.
+INTERCEPT = "(intercept)"
+#: A column whose part that no column before it explains is smaller (share of its variance) says nothing new.
+_ALIASED = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class FederatedFit:
+    """A generalised linear model of all silos' rows.
+
+    Attributes:
+        family: ``logistic`` or ``linear``.
+        names: :data:`INTERCEPT` and the columns.
+        estimate: Coefficients in the columns' units; NaN of an aliased column.
+        error: Their standard errors.
+        degrees: Degrees of freedom of Student's t; infinite for a normal distribution.
+        log_likelihood: Of all rows that were used.
+        silos: Names of the silos.
+        rows: Rows of each silo that were used.
+        left_out: Rows of each that were not, because a value is missing.
+        aliased: Columns that others before them explain, or that never vary: they have no coefficient.
+        separated: Columns that separate the labels: their coefficients have no finite value.
+        penalty: Strength of the L2 penalty on standardised columns; 0: none. With one, errors are those of a
+            Bayesian with that prior and p-values do not hold.
+        firth: Whether Firth's penalty was used.
+        rounds: Sums that were asked for.
+        bytes_up: Bytes that all silos sent.
+        secure: Whether sums were secure sums.
+        converged: Whether Newton's method came to an end.
+    """
+
+    family: str
+    names: tuple[str, ...]
+    estimate: Float[np.ndarray, " p"]
+    error: Float[np.ndarray, " p"]
+    degrees: float
+    log_likelihood: float
+    silos: tuple[str, ...]
+    rows: tuple[int, ...]
+    left_out: tuple[int, ...]
+    aliased: tuple[str, ...] = ()
+    separated: tuple[str, ...] = ()
+    penalty: float = 0.0
+    firth: bool = False
+    rounds: int = 0
+    bytes_up: int = 0
+    secure: bool = False
+    converged: bool = True
+
+    @property
+    def statistic(self) -> Float[np.ndarray, " p"]:
+        """Wald's: estimate over error."""
+        return self.estimate / self.error
+
+    @property
+    def p(self) -> Float[np.ndarray, " p"]:
+        """Two-sided p-value that a coefficient is 0."""
+        return 2 * stats.t.sf(np.abs(self.statistic), self.degrees)
+
+    def interval(self, level: float = 0.95) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]:
+        """Ends of the confidence intervals."""
+        half = stats.t.ppf(0.5 + level / 2, self.degrees) * self.error
+        return self.estimate - half, self.estimate + half
+
+    def notes(self) -> tuple[str, ...]:
+        """Sentences that a reader of the coefficients must know."""
+        out = []
+        for name, gone in zip(self.silos, self.left_out, strict=True):
+            if gone:
+                out.append(f"{gone} rows of {name} lack a value and were left out.")
+        if self.aliased:
+            out.append(
+                f"Without a coefficient, as other columns say the same or it never varies: {_list(self.aliased)}."
+            )
+        if self.separated:
+            out.append(
+                f"The labels are separated by {_list(self.separated)}: there is no finite estimate, and errors and "
+                "p-values there mean nothing. Firth's penalty (--firth) gives finite ones."
+            )
+        if self.penalty:
+            out.append("With an L2 penalty estimates are pulled to 0; p-values do not hold and are not given.")
+        if not self.converged and not self.separated:
+            out.append("Newton's method did not come to an end: do not use these numbers.")
+        return tuple(out)
+
+    def as_json(self, level: float = 0.95) -> dict[str, Json]:
+        """What ``--json`` prints, with intervals of a level."""
+        low, high = self.interval(level)
+        number = [
+            {
+                "name": name,
+                "estimate": _plain(self.estimate[k]),
+                "error": _plain(self.error[k]),
+                "low": _plain(low[k]),
+                "high": _plain(high[k]),
+                "p": None if self.penalty else _plain(self.p[k]),
+            }
+            for k, name in enumerate(self.names)
+        ]
+        return {
+            "family": self.family,
+            "coefficients": number,
+            "log_likelihood": self.log_likelihood,
+            "rows": dict(zip(self.silos, self.rows, strict=True)),
+            "left_out": dict(zip(self.silos, self.left_out, strict=True)),
+            "rounds": self.rounds,
+            "bytes_up": self.bytes_up,
+            "secure": self.secure,
+            "penalty": self.penalty,
+            "firth": self.firth,
+            "notes": list(self.notes()),
+        }
+
+
+def fit_silos(
+    table: SiloTable | Sequence[tuple[Any, Any]],
+    family: str = "logistic",
+    *,
+    labels: Sequence[Float[np.ndarray, " _"]] | None = None,
+    names: Sequence[str] = (),
+    penalty: float = 0.0,
+    firth: bool = False,
+    secure: bool = False,
+    reference: bool = True,
+    newton: Newton | None = None,
+) -> FederatedFit:
+    """Fit a generalised linear model to the rows of all silos, which stay where they are.
+
+    Rows with a missing value are left out, as statistics programs do. Of a column's levels the first has no
+    coefficient of its own: the others are measured from it.
+
+    Args:
+        table: The silos; or (features [rows, columns], labels [rows]) of each, where labels may be any number.
+        family: ``logistic`` or ``linear``.
+        labels: Labels of each silo instead of the table's.
+        names: Names of the columns, where the table is not a :class:`SiloTable`.
+        penalty: Strength of an L2 penalty on standardised columns.
+        firth: Firth's penalty, of a logistic model without another.
+        secure: Add by a secure sum; needs three silos.
+        reference: Leave out the first level of a column of levels.
+        newton: How the optimum is found.
+
+    Raises:
+        ConfigError: Settings do not fit each other.
+        DataError: There are no rows, labels that do not fit, or more columns than rows.
+    """
+    check_family(family)
+    if penalty < 0 or (firth and (penalty or family != "logistic")):
+        raise ConfigError("a penalty is at least 0, and Firth's is for a logistic model without another one.")
+    if isinstance(table, SiloTable):
+        names, silos = table.feature_names, table.names
+        parts = [(silo.features.astype(float), silo.labels.astype(float)) for silo in table.silos]
+        first = _references(table) if reference else []
+        if labels is not None:
+            parts = [(x, np.asarray(y, float)) for (x, _), y in zip(parts, labels, strict=True)]
+    else:
+        parts = [(np.asarray(x, float), np.asarray(y, float)) for x, y in table]
+        names = tuple(names) or tuple(f"x{k}" for k in range(parts[0][0].shape[1]))
+        silos, first = tuple(f"silo {k}" for k in range(len(parts))), []
+    wanted = [k for k in range(len(names)) if k not in first]
+    whole = [~(np.isnan(x[:, wanted]).any(axis=1) | np.isnan(y)) for x, y in parts]
+    parts = [(x[ok][:, wanted], y[ok]) for (x, y), ok in zip(parts, whole, strict=True)]
+    names = [names[k] for k in wanted]
+    _check_labels(parts, family)
+    add = Adder(secure)
+    moments = moments_of([x for x, _ in parts], add)
+    design = [np.column_stack([np.ones(len(y)), moments.standardised(x)]) for x, y in parts]
+    kept = _independent(add, design)
+    shown = [name for name, there in zip(names, kept[1:], strict=True) if not there]
+    at = [(x[:, kept], y) for x, (_, y) in zip(design, parts, strict=True)]
+    p = int(kept.sum())
+
+    def ask(beta: np.ndarray) -> Sums:
+        own = [sums(family, beta, x, y).flat() for x, y in at]
+        return Sums.of(add(own), p)
+
+    newton = Newton() if newton is None else newton
+    start = np.zeros(p)
+    if firth:
+        made = _firth(ask, add, [x for x, _ in at], start, newton.most)
+    else:
+        made = newton(ask, start, ridge(p, penalty))
+    n = sum(len(y) for _, y in parts)
+    degrees, scale, value = np.inf, 1.0, made.at.value
+    if family == "linear":
+        degrees = float(n - p)
+        if degrees <= 0:
+            raise DataError(f"{n} rows are too few for {p} coefficients with errors.")
+        scale = -2 * made.at.value / degrees
+        value = -0.5 * n * (np.log(2 * np.pi * -2 * made.at.value / n) + 1) if made.at.value else np.inf
+    beta, covariance = _own_units(made, kept, moments, scale)
+    columns = (INTERCEPT, *names)
+    ends = made.endless() if family == "logistic" and not penalty and not firth else []
+    places = np.flatnonzero(kept)
+    return FederatedFit(
+        family=family,
+        names=columns,
+        estimate=beta,
+        error=np.sqrt(np.diag(covariance)),
+        degrees=degrees,
+        log_likelihood=value,
+        silos=tuple(silos),
+        rows=tuple(len(y) for _, y in parts),
+        left_out=tuple(int((~ok).sum()) for ok in whole),
+        aliased=tuple(shown),
+        separated=tuple(columns[places[k]] for k in ends),
+        penalty=penalty,
+        firth=firth,
+        rounds=add.rounds,
+        bytes_up=add.bytes_up,
+        secure=secure,
+        converged=made.converged,
+    )
+
+
+def _references(table: SiloTable) -> list[int]:
+    """Columns of first levels, where every level of a column has a feature of its own."""
+    out = []
+    for column, levels in table.coding.levels.items():
+        places = [table.feature_names.index(f"{column}={v}") for v in levels if f"{column}={v}" in table.feature_names]
+        if len(places) == len(levels) and len(levels) > 1:
+            out.append(places[0])
+    return out
+
+
+def _check_labels(parts: Sequence[tuple[np.ndarray, np.ndarray]], family: str) -> None:
+    if not parts or not sum(len(y) for _, y in parts):
+        raise DataError("no row has all values; nothing to fit. Drop columns that are mostly missing (silos.drop).")
+    if family == "logistic" and not all(np.isin(y, (0, 1)).all() for _, y in parts):
+        raise DataError("labels of a logistic model must be 0 or 1; another number needs family linear.")
+    positive = sum(float(y.sum()) for _, y in parts)
+    if family == "logistic" and positive in (0, sum(len(y) for _, y in parts)):
+        raise DataError("all labels of all silos are alike; there is nothing to tell apart.")
+
+
+def _independent(add: Adder, design: Sequence[Float[np.ndarray, "_ p"]]) -> Bool[np.ndarray, " p"]:
+    """The columns that those before them do not explain, by Cholesky's method on the sum of X'X."""
+    p = design[0].shape[1]
+    upper = np.triu_indices(p)
+    gram = np.zeros((p, p))
+    gram[upper] = add([(x.T @ x)[upper] for x in design])
+    gram = gram + np.triu(gram, 1).T
+    kept = np.zeros(p, bool)
+    for column in range(p):
+        before = np.flatnonzero(kept)
+        own = gram[column, column]
+        if len(before):
+            part = np.linalg.solve(gram[np.ix_(before, before)], gram[before, column])
+            own = own - float(gram[before, column] @ part)
+        kept[column] = gram[column, column] > 0 and own > _ALIASED * gram[column, column]
+    return kept
+
+
+def _firth(ask: Any, add: Adder, design: Sequence[np.ndarray], start: np.ndarray, most: int) -> Fit:
+    """The largest l(β) + ½ log |Σ H|, by scoring with steps of at most 2 that are halved where they lose."""
+
+    def value(at: Sums) -> float:
+        return at.value + 0.5 * float(np.linalg.slogdet(at.information)[1])
+
+    beta, at, converged = start, ask(start), False
+    for _ in range(most):
+        covariance = np.linalg.inv(at.information)
+        gradient = at.gradient + add([firth_gradient(beta, covariance, x) for x in design])
+        step = covariance @ gradient
+        step *= min(1.0, 2.0 / max(float(np.abs(step).max()), 1e-300))
+        converged = float(np.abs(step).max()) < 1e-11
+        new = ask(beta + step)
+        while value(new) < value(at) - 1e-12 * abs(value(at)) and not converged:
+            step = step / 2
+            new = ask(beta + step)
+        beta, at = beta + step, new
+        if converged:
+            break
+    return Fit(beta, at, np.zeros((len(beta), len(beta))), add.rounds, converged)
+
+
+def _own_units(
+    made: Fit, kept: Bool[np.ndarray, " p"], moments: Moments, scale: float
+) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, "p p"]]:
+    """Coefficients and their covariance in the columns' units; NaN where a column has none."""
+    columns = kept[1:]
+    back = np.eye(int(kept.sum()))
+    back[1:, 1:] = np.diag(1 / moments.deviation[columns])
+    back[0, 1:] = -moments.mean[columns] / moments.deviation[columns]
+    beta = np.full(len(kept), np.nan)
+    covariance = np.full((len(kept), len(kept)), np.nan)
+    beta[kept] = back @ made.beta
+    covariance[np.ix_(kept, kept)] = scale * back @ made.covariance @ back.T
+    return beta, covariance
+
+
+def _plain(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names)

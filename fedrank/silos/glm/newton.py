@@ -1,0 +1,114 @@
+"""Newton's method on sums: the server's half of a generalised linear model, and what it says about coefficients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from fedrank.core.errors import ConfigError
+from fedrank.silos.glm.families import Sums
+
+#: What asks all silos for their sums at β.
+Asker = Callable[[Float[np.ndarray, " p"]], Sums]
+
+#: Newton's decrement, which is twice what the value can still grow by, below which it is over.
+_CLOSE = 1e-20
+#: A coefficient of a column of deviation 1 that is larger, with an error that is larger still, has no finite optimum:
+#: odds of e^8 to one a deviation.
+_ENDLESS = 8.0
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """The largest penalised likelihood.
+
+    Attributes:
+        beta: Coefficients.
+        at: Sums at them, without the penalty.
+        penalty: Λ, by coefficient.
+        rounds: Rounds of Newton's method, halvings included.
+        converged: Whether nothing is left to gain.
+    """
+
+    beta: Float[np.ndarray, " p"]
+    at: Sums
+    penalty: Float[np.ndarray, "p p"]
+    rounds: int
+    converged: bool
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "p p"]:
+        """(Σ H + Λ)⁻¹; of a Bayesian with the penalty as prior, the covariance of β at a normal approximation."""
+        return np.linalg.pinv(self.at.information + self.penalty, hermitian=True)
+
+    def endless(self) -> list[int]:
+        """Numbers of the coefficients that grow without end: labels are separated, of a model without penalty."""
+        error = np.sqrt(np.maximum(np.diag(self.covariance), 0))
+        return [int(k) for k in np.flatnonzero((np.abs(self.beta) > _ENDLESS) & (error > np.abs(self.beta)))]
+
+
+def ridge(p: int, strength: float, intercept: bool = True) -> Float[np.ndarray, "p p"]:
+    """Λ of an L2 penalty ½·strength·‖β‖² that leaves the intercept, which is the first coefficient, alone."""
+    penalty = np.full(p, float(strength))
+    if intercept:
+        penalty[0] = 0.0
+    return np.diag(penalty)
+
+
+@dataclass(frozen=True)
+class Newton:
+    """Newton's method, with steps halved where they lose.
+
+    Attributes:
+        most: Rounds after which it gives up.
+    """
+
+    most: int = 60
+
+    def __call__(
+        self,
+        ask: Asker,
+        start: Float[np.ndarray, " p"],
+        penalty: Float[np.ndarray, "p p"] | None = None,
+        centre: Float[np.ndarray, " p"] | None = None,
+    ) -> Fit:
+        """Maximise l(β) − ½ (β − β₀)' Λ (β − β₀).
+
+        Args:
+            ask: Sums of all silos at β.
+            start: β of the first round.
+            penalty: Λ; None: 0.
+            centre: β₀; None: 0.
+
+        Raises:
+            ConfigError: The penalty does not fit the coefficients.
+        """
+        p = len(start)
+        penalty = np.zeros((p, p)) if penalty is None else penalty
+        centre = np.zeros(p) if centre is None else centre
+        if penalty.shape != (p, p) or centre.shape != (p,):
+            raise ConfigError(f"a penalty of {p} coefficients must be [{p}, {p}], got {list(penalty.shape)}.")
+
+        def objective(beta: np.ndarray, at: Sums) -> float:
+            return at.value - 0.5 * float((beta - centre) @ penalty @ (beta - centre))
+
+        beta, at, rounds = np.asarray(start, float), ask(start), 1
+        converged = False
+        while rounds < self.most and not converged:
+            gradient = at.gradient - penalty @ (beta - centre)
+            step = np.linalg.lstsq(at.information + penalty, gradient, rcond=1e-14)[0]
+            converged = float(gradient @ step) < _CLOSE * max(1.0, abs(at.value))
+            there = beta + step
+            new = ask(there)
+            rounds += 1
+            now = objective(beta, at)
+            while objective(there, new) < now - 1e-12 * abs(now) and not converged and rounds < self.most:
+                step /= 2
+                there = beta + step
+                new = ask(there)
+                rounds += 1
+            beta, at = there, new
+        return Fit(beta, at, penalty, rounds, converged)

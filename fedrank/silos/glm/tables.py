@@ -1,0 +1,82 @@
+"""Tables for generalised linear models: some of their columns, and labels that are numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from fedrank.core.errors import DataError, UnknownNameError
+from fedrank.silos.data.files import read_columns, table_of
+from fedrank.silos.data.tables import SiloTable
+from fedrank.silos.data.values import as_number
+
+
+def with_columns(table: SiloTable, columns: Sequence[str]) -> SiloTable:
+    """The table with these columns only; a column of levels is named as a whole or by level (``sex=male``).
+
+    Args:
+        table: The silos.
+        columns: Names; none: all.
+
+    Raises:
+        UnknownNameError: There is no such column; says which was probably meant.
+    """
+    if not columns:
+        return table
+    whole = {name: name.split("=")[0] for name in table.feature_names}
+    for column in columns:
+        if column not in whole and column not in whole.values():
+            raise UnknownNameError(f"column of {table.name}", column, tuple(dict.fromkeys(whole.values())))
+    kept = [k for k, name in enumerate(table.feature_names) if name in columns or whole[name] in columns]
+    silos = tuple(replace(silo, features=silo.features[:, kept]) for silo in table.silos)
+    return replace(table, silos=silos, feature_names=tuple(table.feature_names[k] for k in kept))
+
+
+def numbers_of(
+    path: Path, silo: str, label: str, drop: Sequence[str] = (), categorical: Sequence[str] = ()
+) -> tuple[SiloTable, list[Float[np.ndarray, " rows"]]]:
+    """A table whose label is a number, and the labels of each silo.
+
+    The reader of tables wants a label of two values; here that is whether the number lies above the mean.
+
+    Args:
+        path: A CSV or parquet file.
+        silo: Column of the silo.
+        label: Column of the label.
+        drop: Columns to leave out.
+        categorical: Columns of codes.
+
+    Raises:
+        UnknownNameError: There is no such column.
+        DataError: The label is not a number everywhere, or never varies.
+    """
+    columns = read_columns(path, drop)
+    for name in (silo, label):
+        if name not in columns:
+            raise UnknownNameError(f"column of {path.name}", name, columns)
+    numbers = [None if value is None else as_number(value) for value in columns[label]]
+    wrong = [
+        row for row, (n, v) in enumerate(zip(numbers, columns[label], strict=True), 1) if n is None and v is not None
+    ]
+    if wrong:
+        raise DataError(f"label {label!r} has {columns[label][wrong[0] - 1]!r} in row {wrong[0]}, not a number.", path)
+    known = np.array([n for n in numbers if n is not None], float)
+    if not len(known) or known.min() == known.max():
+        raise DataError(f"label {label!r} never varies; there is nothing to fit.", path)
+    # As a feature the label passes through whatever the reader does to rows and comes out with them.
+    above = f"{label} above its mean"
+    columns[above] = [None if n is None else str(int(n > known.mean())) for n in numbers]
+    table = table_of(columns, path.name.split(".")[0], silo, above, None, drop, categorical, path)
+    place = table.feature_names.index(label)
+    labels = [silo_.features[:, place].astype(float) for silo_ in table.silos]
+    kept = [k for k in range(table.n_features) if k != place]
+    if not kept:
+        raise DataError("there is no column besides the silo and the label; nothing to fit.", path)
+    silos = tuple(replace(silo_, features=silo_.features[:, kept]) for silo_ in table.silos)
+    names = tuple(table.feature_names[k] for k in kept)
+    notes = tuple(note for note in table.notes if "above its mean" not in note and "AUC" not in note)
+    return replace(table, silos=silos, feature_names=names, label=label, notes=notes), labels

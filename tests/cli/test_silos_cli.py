@@ -1,0 +1,79 @@
+"""``fedrank silos``: the same numbers as the library, and errors in one line."""
+
+import json
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+
+from fedrank.cli.main import call
+
+
+@pytest.fixture
+def patients(tmp_path):
+    """A table of three hospitals with a number, a name of two levels and one of three, and a length of stay."""
+    rng = np.random.default_rng(0)
+    lines = ["hospital,id,age,sex,ward,ill,days"]
+    for row in range(240):
+        age, sex, ward = rng.integers(20, 80), rng.integers(2), rng.integers(3)
+        ill = rng.random() < 1 / (1 + np.exp(-(0.04 * (age - 50) + 0.8 * sex)))
+        days = 3 + 0.1 * age + 2 * ill + rng.standard_normal()
+        lines.append(
+            f"{'abc'[row % 3]},{row},{age},{('f', 'm')[sex]},{'xyz'[ward]},{('no', 'yes')[int(ill)]},{days:.6f}"
+        )
+    path = tmp_path / "patients.csv"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def columns_of(path):
+    rows = [line.split(",") for line in path.read_text().splitlines()[1:]]
+    return list(zip(*rows, strict=True))
+
+
+FLAGS = ("--silo", "hospital", "--drop", "id")
+
+
+def test_a_logistic_model_of_a_file(patients, capsys):
+    assert call(["silos", "glm", str(patients), *FLAGS, "days", "--label", "ill", "--secure", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    _, _, age, sex, ward, ill, _ = columns_of(patients)
+    x = np.column_stack([
+        np.ones(240), np.array(age, float), np.array(sex) == "m", np.array(ward) == "y", np.array(ward) == "z"
+    ])  # fmt: skip
+    theirs = sm.GLM(np.array(ill) == "yes", x, family=sm.families.Binomial()).fit(tol=1e-14, maxiter=100)
+    assert [one["name"] for one in made["coefficients"]] == ["(intercept)", "age", "sex=m", "ward=y", "ward=z"]
+    np.testing.assert_allclose([one["estimate"] for one in made["coefficients"]], theirs.params, rtol=1e-8)
+    np.testing.assert_allclose([one["p"] for one in made["coefficients"]], theirs.pvalues, rtol=1e-8)
+    assert made["secure"] and made["rows"] == {"a": 80, "b": 80, "c": 80}
+
+
+def test_a_linear_model_of_a_file(patients, capsys):
+    flags = ("--label", "days", "--family", "linear", "--columns", "age", "ill")
+    assert call(["silos", "glm", str(patients), *FLAGS, *flags, "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    *_, ill, days = columns_of(patients)
+    x = np.column_stack([np.ones(240), np.array(columns_of(patients)[2], float), np.array(ill) == "yes"])
+    theirs = sm.OLS(np.float32(days).astype(float), x).fit()
+    np.testing.assert_allclose([one["estimate"] for one in made["coefficients"]], theirs.params, rtol=1e-8)
+    np.testing.assert_allclose([one["p"] for one in made["coefficients"]], theirs.pvalues, rtol=1e-6)
+
+
+def test_the_table_says_rows_and_what_was_sent(patients, capsys):
+    assert call(["silos", "glm", str(patients), *FLAGS, "days", "--label", "ill"]) == 0
+    out = capsys.readouterr().out
+    assert "95% interval" in out and "240 rows: a 80, b 80, c 80" in out and "kB sent" in out
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--label", "sick"), "sick"),
+        (("--label", "ill", "--columns", "agee"), "Did you mean 'age'"),
+        (("--label", "sex", "--family", "linear"), "not a number"),
+        (("--label", "ill", "--level", "95"), "between 0 and 1"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(patients, capsys, flags, said):
+    assert call(["silos", "glm", str(patients), *FLAGS, *flags]) == 1
+    assert said in capsys.readouterr().err

@@ -1,0 +1,157 @@
+"""Generalised linear models from sums of silos against statsmodels on all rows, and by brute force."""
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+from scipy.optimize import minimize
+
+from fedrank.core.errors import ConfigError, DataError
+from fedrank.silos.data.coding import Coding
+from fedrank.silos.data.tables import Silo, SiloTable
+from fedrank.silos.glm import fit_silos
+from fedrank.silos.glm.families import Sums, firth_gradient, sums
+from fedrank.silos.glm.sums import Adder, from_words, to_words
+
+
+def silos(seed=0, rows=(60, 45, 80, 30), columns=4, slope=0.8):
+    """Rows of silos with columns of very different units."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for n in rows:
+        x = rng.standard_normal((n, columns)) * [1, 100, 0.01, 1][:columns] + [0, 5000, 3, -1][:columns]
+        eta = slope * (x[:, 0] + (x[:, 1] - 5000) / 100 - (x[:, 2] - 3) / 0.01) - 0.3
+        out.append((x, (rng.random(n) < 1 / (1 + np.exp(-eta))).astype(float)))
+    return out
+
+
+def pooled(parts):
+    return sm.add_constant(np.concatenate([x for x, _ in parts])), np.concatenate([y for _, y in parts])
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_logistic_model_is_that_of_all_rows_at_one_place(secure):
+    parts = silos()
+    x, y = pooled(parts)
+    theirs = sm.GLM(y, x, family=sm.families.Binomial()).fit(tol=1e-14, maxiter=100)
+    ours = fit_silos(parts, secure=secure)
+    for mine, other in ((ours.estimate, theirs.params), (ours.error, theirs.bse), (ours.p, theirs.pvalues)):
+        np.testing.assert_allclose(mine, other, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(np.transpose(ours.interval()), theirs.conf_int(), rtol=1e-8)
+    assert ours.log_likelihood == pytest.approx(theirs.llf, abs=1e-8)
+    assert ours.converged and not ours.notes()
+    assert ours.rounds < 14 and ours.rows == (60, 45, 80, 30)
+
+
+def test_a_linear_model_is_that_of_all_rows_at_one_place_after_one_step():
+    rng = np.random.default_rng(1)
+    parts = [(x, 2 * y + 0.01 * x[:, 1] + rng.standard_normal(len(y))) for x, y in silos(1)]
+    x, y = pooled(parts)
+    theirs = sm.OLS(y, x).fit()
+    ours = fit_silos(parts, "linear")
+    for mine, other in ((ours.estimate, theirs.params), (ours.error, theirs.bse), (ours.p, theirs.pvalues)):
+        np.testing.assert_allclose(mine, other, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(np.transpose(ours.interval()), theirs.conf_int(), rtol=1e-8)
+    assert ours.log_likelihood == pytest.approx(theirs.llf, abs=1e-8)
+
+
+def table_of(parts, names, levels):
+    made = tuple(Silo(f"s{k}", x.astype(np.float32), y.astype(np.int8)) for k, (x, y) in enumerate(parts))
+    return SiloTable("made", made, names, "y = 1", coding=Coding(levels))
+
+
+def test_levels_that_a_silo_lacks_are_fitted_by_the_others_and_a_column_that_says_nothing_new_has_no_coefficient():
+    rng = np.random.default_rng(2)
+    parts = []
+    for number, (x, y) in enumerate(silos(2)):
+        level = rng.integers(0, 2 if number == 0 else 3, len(y))  # the first silo has nobody of the third level
+        more = np.stack([level == 0, level == 1, level == 2, 2 * x[:, 0] + 1], axis=1)
+        parts.append((np.column_stack([x[:, :1], more]), y))
+    names = ("a", "g=u", "g=v", "g=w", "twice")
+    ours = fit_silos(table_of(parts, names, {"g": ("u", "v", "w")}))
+    x, y = pooled([(np.float32(x[:, [0, 2, 3]]).astype(float), y) for x, y in parts])
+    theirs = sm.GLM(y, x, family=sm.families.Binomial()).fit(tol=1e-14, maxiter=100)
+    assert ours.names == ("(intercept)", "a", "g=v", "g=w", "twice")
+    np.testing.assert_allclose(ours.estimate[:4], theirs.params, rtol=1e-8)
+    np.testing.assert_allclose(ours.error[:4], theirs.bse, rtol=1e-8)
+    assert np.isnan(ours.estimate[4]) and ours.aliased == ("twice",) and "twice" in ours.notes()[0]
+    assert ours.as_json()["coefficients"][4]["p"] is None
+
+
+def test_rows_with_gaps_are_left_out_and_counted():
+    parts = silos(3)
+    parts[1][0][:5, 2] = np.nan
+    ours = fit_silos(parts)
+    kept = [(x[~np.isnan(x).any(axis=1)], y[~np.isnan(x).any(axis=1)]) for x, y in parts]
+    x, y = pooled(kept)
+    theirs = sm.GLM(y, x, family=sm.families.Binomial()).fit(tol=1e-14, maxiter=100)
+    np.testing.assert_allclose(ours.estimate, theirs.params, rtol=1e-8)
+    assert ours.left_out == (0, 5, 0, 0) and "5 rows of silo 1" in ours.notes()[0]
+
+
+def separated():
+    rng = np.random.default_rng(4)
+    return [(x := rng.standard_normal((25, 2)), (x[:, 0] > 0).astype(float)) for _ in range(3)]
+
+
+def test_separated_labels_are_named_and_firths_penalty_gives_the_largest_penalised_likelihood():
+    parts = separated()
+    ours = fit_silos(parts)
+    assert "x0" in ours.separated and "Firth" in " ".join(ours.notes())
+    made = fit_silos(parts, firth=True)
+    x, y = pooled(parts)
+
+    def loss(beta):
+        mean = 1 / (1 + np.exp(-x @ beta))
+        information = (x * (mean * (1 - mean))[:, None]).T @ x
+        return -(y @ (x @ beta) - np.logaddexp(0, x @ beta).sum() + 0.5 * np.linalg.slogdet(information)[1])
+
+    found = minimize(loss, np.zeros(3), method="Nelder-Mead", options={"xatol": 1e-10, "fatol": 1e-13, "maxiter": 9999})
+    np.testing.assert_allclose(made.estimate, found.x, rtol=1e-5)
+    assert loss(made.estimate) <= found.fun + 1e-10 and not made.separated
+
+
+def test_firths_gradient_is_the_difference_quotient_of_half_the_log_determinant():
+    parts = silos(5)
+    x, beta = np.column_stack([np.ones(60), parts[0][0][:, 0]]), np.array([0.3, -0.4])
+
+    def half(b):
+        return 0.5 * np.linalg.slogdet(sums("logistic", b, x, parts[0][1]).information)[1]
+
+    steps = [(half(beta + step) - half(beta - step)) / 2e-6 for step in np.eye(2) * 1e-6]
+    covariance = np.linalg.inv(sums("logistic", beta, x, parts[0][1]).information)
+    np.testing.assert_allclose(firth_gradient(beta, covariance, x), steps, rtol=1e-6)
+
+
+def test_a_penalised_model_has_no_p_values():
+    ours = fit_silos(silos(), penalty=3.0)
+    assert ours.as_json()["coefficients"][1]["p"] is None and "p-values do not hold" in ours.notes()[0]
+
+
+def test_numbers_of_a_secure_sum_come_back_as_they_were():
+    values = np.array([0.0, 1.0, -1.0, 1e-20, -3.5e12, 1.23456789e30, -7e-9])
+    np.testing.assert_allclose(from_words(to_words(values)), values, rtol=1e-15, atol=2.0**-81)
+    many = np.random.default_rng(0).standard_normal((5, 40)) * 1e6
+    np.testing.assert_allclose(Adder(secure=True)(list(many)), many.sum(axis=0), rtol=1e-12)
+    for bad in (np.nan, np.inf, 1e40):
+        with pytest.raises(ConfigError, match="must be finite"):
+            to_words(np.array([bad]))
+
+
+def test_sums_survive_being_flattened():
+    made = sums("logistic", np.array([0.1, 0.2]), np.array([[1.0, 2.0], [1.0, -1.0]]), np.array([0.0, 1.0]))
+    back = Sums.of(made.flat(), 2)
+    assert all(np.array_equal(mine, other) for mine, other in zip(made, back, strict=True))
+
+
+def test_what_cannot_be_fitted_is_refused_in_words():
+    parts = silos()
+    with pytest.raises(ConfigError, match="hides nothing"):
+        fit_silos(parts[:2], secure=True)
+    with pytest.raises(DataError, match="alike"):
+        fit_silos([(x, np.zeros(len(y))) for x, y in parts])
+    with pytest.raises(DataError, match="no row has all values"):
+        fit_silos([(np.full_like(x, np.nan), y) for x, y in parts])
+    with pytest.raises(DataError, match="0 or 1"):
+        fit_silos([(x, 3 * y) for x, y in parts])
+    with pytest.raises(ConfigError, match="Firth"):
+        fit_silos(parts, "linear", firth=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import math
 import os
 import sys
 from pathlib import Path
@@ -104,7 +105,8 @@ def serve(
     def ready(url: str) -> None:
         print(f"hub      {url}", f"status   {url}/status", sep="\n")
         print(f"devices  enrol with the token in {home.path / 'enrolment.token'}")
-        print(f"linking  {_linking(home)}", flush=True)
+        print(f"linking  {_linking(home)}")
+        print(f"privacy  {_promise(home)}", flush=True)
         warn_without_tls("tokens", host, certificate)
         if not is_loopback(host) and not settings.round_seconds:
             print(
@@ -131,6 +133,20 @@ def _linking(home: Any) -> str:
         f"reports show blind tokens and come through a relay, {settings.batch} together; start one elsewhere: "
         f"fedrank serve relay URL --batch {settings.batch}"
     )
+
+
+def _promise(home: Any) -> str:
+    """A sentence on what the terms promise, and on who reports under them."""
+    from fedrank.deploy.hub.settings import read_settings
+    from fedrank.privacy.caps import LIFETIME_EPSILON, MOST_EPSILON, MOST_SEARCH_EPSILON
+
+    terms = read_settings(home.settings).terms()
+    search, message, life = terms.epsilon_interaction, terms.epsilon_message, terms.epsilon_life
+    promised = f"ε = {search:.3g} of a search, {message:.3g} of a message, "
+    promised += "no limit to all of a device's messages" if math.isinf(life) else f"{life:.3g} of all of a device's"
+    if search <= MOST_SEARCH_EPSILON and message <= MOST_EPSILON:
+        return promised if life <= LIFETIME_EPSILON else f"{promised}; devices end at {LIFETIME_EPSILON:g} by default"
+    return f"{promised}; devices report only where their app allows more than the default ({MOST_EPSILON:g})"
 
 
 def simulate_fleet(

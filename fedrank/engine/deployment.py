@@ -20,7 +20,7 @@ from typing_extensions import override
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.lazy import jax
-from fedrank.core.privacy_report import DELTA
+from fedrank.core.privacy_report import DELTA, Unit
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.trees import Json
 from fedrank.engine.config import RunConfig
@@ -47,6 +47,7 @@ class NodeSettings:
             the run's seed, as in a simulator, so that a run can be repeated; they protect from nobody who knows it.
         most_epsilon: Largest ε of one round that this node's parties agree to; infinite: any, also none at all; below
             0: what the task asks for (:attr:`NodeSide.agrees_to`).
+        most_run_epsilon: The same of all rounds of a run together, for one party.
         most_sketch_epsilon: Largest ε of one occurrence of a word in what a silo with texts shows others; below 0: any,
             but with texts of its own an infinite one only if this setting is ``inf``.
         most_setups: Number of times that a silo with texts of its own may hand out sketches, in all runs together
@@ -66,6 +67,7 @@ class NodeSettings:
     state_dir: str = ""
     chance: str = "os"
     most_epsilon: float = -1.0
+    most_run_epsilon: float = -1.0
     most_sketch_epsilon: float = -1.0
     most_setups: int = 1
     gateway: str = ""
@@ -227,8 +229,9 @@ class NodeSide(abc.ABC):
 
     #: The node's part in the setup; None: there is none.
     setup: SetupSide | None = None
-    #: Largest ε of one round that the parties agree to where those who run the node say nothing; infinite: any.
-    agrees_to: float = math.inf
+    #: Largest ε of one round, and of a party's whole run, that the parties agree to where those who run the node say
+    #: nothing; infinite: any.
+    agrees_to: tuple[float, float] = (math.inf, math.inf)
 
     def __init__(
         self, config: RunConfig, settings: NodeSettings, protocol: Protocol, numbers: range, columns: bytes = b""
@@ -240,17 +243,22 @@ class NodeSide(abc.ABC):
         """Refuse a run that promises this node's parties less than the node's settings ask for.
 
         Raises:
-            ConfigError: ε of a round is larger than the node allows.
+            ConfigError: ε of a round, or of all of them, is larger than the node allows.
         """
-        most = self.settings.most_epsilon if self.settings.most_epsilon >= 0 else self.agrees_to
-        if most == math.inf:
-            return
-        promised = self.protocol.account(1, delta_of(self.config)).epsilon_round
-        if not promised <= most:
-            raise ConfigError(
-                f"a round of this run has ε = {promised:.4g}; this node agrees to {most:.4g} (most-epsilon in its "
-                "--node-config; inf agrees to any)."
-            )
+        delta, rounds = delta_of(self.config), self.config.rounds
+        given = self.settings.most_epsilon, self.settings.most_run_epsilon
+        for said, asked, name in zip(given, self.agrees_to, ("most-epsilon", "most-run-epsilon"), strict=True):
+            if (most := said if said >= 0 else asked) == math.inf:
+                continue
+            if name == "most-epsilon":
+                what, promised = "a round", self.protocol.account(1, delta).epsilon_round
+            else:
+                what, promised = f"a party's {rounds} rounds", self.protocol.account(rounds, delta).epsilon(Unit.USER)
+            if not promised <= most:
+                raise ConfigError(
+                    f"{what} of this run: ε = {promised:.4g}; this node agrees to {most:.4g} ({name} in its "
+                    "--node-config; inf agrees to any)."
+                )
 
     @abc.abstractmethod
     def block(self, remembered: dict[str, np.ndarray]) -> Block:

@@ -16,14 +16,12 @@ from fedrank.data.sources import is_known
 from fedrank.engine.deployment import Block, HeldParties, NodeSettings, ServerSide, part_of
 from fedrank.engine.run_folder import RunFolder
 from fedrank.metrics.online import REWARDS, discretised
+from fedrank.privacy.caps import LIFETIME_EPSILON, MOST_EPSILON
 from fedrank.ranking.build import DEPTH, Experiment, build
 from fedrank.ranking.config import FoltrESConfig, FoltrPDGDConfig, PopulationConfig, RankingConfig
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.evaluate import Evaluator
 from fedrank.ranking.run import ranking_model
-
-#: Largest ε of a message that people agree to whose searches are real, if nothing is said: as on their own devices.
-MOST_EPSILON = 20.0
 
 
 class RankingServer(ServerSide):
@@ -122,7 +120,8 @@ def ranking_node(config: RankingConfig, settings: NodeSettings) -> HeldParties:
             fewer = {"clients": len(numbers), "aggregate": "mean", "byzantine": None}
             mine = dataclasses.replace(mine, **{name: value for name, value in fewer.items() if hasattr(mine, name)})
         held = HeldParties(config, settings, Block(whole.protocol, build(mine, folder).parties, numbers))
-        held.agrees_to = MOST_EPSILON
+        # Real searches of people: what their own devices would agree to.
+        held.agrees_to = MOST_EPSILON, LIFETIME_EPSILON
         return held
     parties: Party = part_of(whole.parties, numbers)
     return HeldParties(config, settings, Block(whole.protocol, parties, numbers))

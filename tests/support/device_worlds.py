@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from fake_hub import ENROLMENT, HUB, FakeHub
+from fake_hub import ANYTHING, ENROLMENT, HUB, FakeHub
 
 from fedrank.deploy.device import Device
 from fedrank.deploy.terms import Terms
@@ -45,7 +45,7 @@ def make(hub, tmp_path):
     made = []
 
     def device(url=None, **settings):
-        made.append(Device(url or hub.url, ENROLMENT, tmp_path / "device", **{"timeout": 2.0, **settings}))
+        made.append(Device(url or hub.url, ENROLMENT, tmp_path / "device", **{"timeout": 2.0, **ANYTHING, **settings}))
         return made[-1]
 
     yield device

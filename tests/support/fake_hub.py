@@ -9,6 +9,7 @@
 
 import hashlib
 import json
+import math
 import struct
 import threading
 import time
@@ -19,6 +20,8 @@ import numpy as np
 
 from fedrank.deploy.terms import Terms
 
+#: Limits of a device whose app allows everything.
+ANYTHING = {"most_epsilon": math.inf, "most_search_epsilon": math.inf, "lifetime_epsilon": math.inf}
 ENROLMENT = "enrolment-token-of-tests"
 HUB = "0123456789abcdef" * 2
 

@@ -6,6 +6,7 @@ import threading
 from base64 import b64encode
 
 import numpy as np
+from fake_hub import ANYTHING
 
 from fedrank.deploy.device import Device
 from fedrank.deploy.device.connection import HubClient
@@ -89,7 +90,7 @@ class LocalClient(HubClient):
 
 def device(hub, folder, twist=None, **settings):
     """A device of a hub in this process."""
-    made = Device("http://localhost:1", hub.enrolment, folder, **{"most_epsilon": 1e9, **settings})
+    made = Device("http://localhost:1", hub.enrolment, folder, **(ANYTHING | settings))
     client = LocalClient(hub, twist)
     made._connection = made._conversation._connection = made._conversation.prover._connection = client
     return made

@@ -1,8 +1,8 @@
 """A hub with tokens, an oblivious relay and devices, on loopback, in threads."""
 
 import contextlib
-import math
 
+from fake_hub import ANYTHING
 from hubs import make
 from token_worlds import ENROLMENT, token_app
 
@@ -21,7 +21,7 @@ class World:
         self.made = []
 
     def device(self, name: str, **options) -> Device:
-        given = {"most_epsilon": math.inf, "relay": self.relay, "timeout": 5.0, **options}
+        given = {**ANYTHING, "relay": self.relay, "timeout": 5.0, **options}
         self.made.append(Device(self.url, ENROLMENT, self.folder / name, **given))
         return self.made[-1]
 

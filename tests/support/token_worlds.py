@@ -10,6 +10,7 @@ from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.hub.counters import Counters
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.hub import Hub
+from fedrank.deploy.log.published import log_routes
 from fedrank.deploy.oblivious.app import TokenApp
 from fedrank.deploy.oblivious.tokens import Asked, ask_for, epoch_challenge, header_of
 
@@ -21,7 +22,7 @@ def token_app(home: HubFolder) -> TokenApp:
     settings, store = home.open()
     hub = Hub(home.path, store, settings)
     guard = Guard(device_per_minute=math.inf, failures_per_minute=math.inf)
-    return TokenApp(
+    app = TokenApp(
         hub,
         guard,
         Counters(hub.status),
@@ -30,6 +31,9 @@ def token_app(home: HubFolder) -> TokenApp:
         issuer=hub.issuer,
         gateway=home.gateway(),
     )
+    if hub.log is not None:
+        app.add_routes(log_routes(hub.log))
+    return app
 
 
 class Buyer:

@@ -31,8 +31,9 @@ from fedrank.deploy.device.connection import LONGEST_WAIT, Backoff, HubClient, S
 from fedrank.deploy.device.conversation import POLL, Conversation
 from fedrank.deploy.device.memory import Memory, changes
 from fedrank.deploy.device.outbox import LedgerRow
-from fedrank.deploy.device.trial import Ranking, Words, matrix_of, promise, unranked
+from fedrank.deploy.device.trial import Limits, Ranking, Words, matrix_of, promise, unranked
 from fedrank.deploy.log.proof import Trust
+from fedrank.privacy.caps import LIFETIME_EPSILON, MOST_EPSILON, MOST_SEARCH_EPSILON
 from fedrank.privacy.randomised_response import os_words
 
 __all__ = ["Device", "LedgerRow", "Ranking", "State", "Synced"]
@@ -92,7 +93,9 @@ class Device:
             there is a file that cannot be read, the device sends nothing: the user may have opted out.
         most_epsilon: Largest ε of one message that this app allows; a device stays silent where the hub's terms give
             more. ``math.inf`` allows everything.
-        lifetime_epsilon: Largest sum of the ε of all messages in the ledger; None: no limit.
+        most_search_epsilon: The same of one search.
+        lifetime_epsilon: Largest sum of the ε of all messages that ever leave; ``math.inf``: no limit. Where nothing
+            outlives the process, such a limit cannot be kept to, and the device stays silent.
         ca: File with the certificates to trust in place of the system's.
         timeout: Longest silence of the hub, in seconds.
         patience: Seconds without a click after which an interaction is over at the next :meth:`sync`.
@@ -117,8 +120,9 @@ class Device:
         enrolment: str,
         folder: str | os.PathLike[str],
         *,
-        most_epsilon: float = 20.0,
-        lifetime_epsilon: float | None = None,
+        most_epsilon: float = MOST_EPSILON,
+        most_search_epsilon: float = MOST_SEARCH_EPSILON,
+        lifetime_epsilon: float = LIFETIME_EPSILON,
         ca: str | os.PathLike[str] | None = None,
         timeout: float = 10.0,
         patience: float = 60.0,
@@ -129,8 +133,8 @@ class Device:
         _words: Words = os_words,
     ):
         trust = Trust.of(witnesses, quorum)
-        limit = math.inf if lifetime_epsilon is None else lifetime_epsilon
-        given = {"most_epsilon": most_epsilon, "lifetime_epsilon": limit, "patience": patience, "timeout": timeout}
+        limits = Limits(most_epsilon, most_search_epsilon, lifetime_epsilon)
+        given = {**limits._asdict(), "patience": patience, "timeout": timeout}
         for name, number in given.items():  # they may come from a file that an app reads
             if not isinstance(number, int | float) or not number >= 0:
                 raise ConfigError(f"{name} must be a number of at least 0, got {number!r}.")
@@ -145,7 +149,7 @@ class Device:
             from fedrank.deploy.oblivious.relayed import RelayedHubClient
 
             self._connection = RelayedHubClient(hub, relay, ca=ca, allow_http=allow_http, timeout=timeout)
-        self._memory = Memory(folder, self._connection.url, most_epsilon, limit, _words, relay is not None)
+        self._memory = Memory(folder, self._connection.url, limits, _words, relay is not None)
         self._conversation = Conversation(self._memory, self._connection, enrolment, patience, trust)
         self._busy = False
         self._wake()
@@ -322,8 +326,7 @@ class Device:
                 ),
                 "messages": len(self._memory.outbox.ledger()),
                 "epsilon_total": spent if spent < math.inf else None,
-                "most_epsilon": self._memory.most if self._memory.most < math.inf else None,
-                "lifetime_epsilon": self._memory.lifetime if self._memory.lifetime < math.inf else None,
+                **{name: most if most < math.inf else None for name, most in self._memory.limits._asdict().items()},
                 "opted_out": self._memory.out,
                 "silent": self._memory.silence(),
                 "lasting": self._memory.outbox.lasting,

@@ -134,11 +134,10 @@ class Conversation:
                     self._outbox.adopt(self._memory.url, token, json.dumps(terms.as_json()))
                 self._memory.load()
         with self._memory.lock:
-            no = self._memory.terms and objection(self._memory.terms, self._memory.most)
-            if no:
-                self._memory.complain(f"silent: {no}")
-            if no or self._memory.out:
+            if self._memory.out:
                 return self._silent()
+            if self._memory.terms and (no := objection(self._memory.terms, self._memory.limits)):
+                self._memory.complain(f"nothing is sent: {no}")
             terms = self._memory.terms
         if terms is not None and (why := self._connection.objection(terms)):
             self._memory.complain(why)

@@ -12,7 +12,7 @@ import threading
 
 from fedrank.core.trees import Json
 from fedrank.deploy.device.outbox import Outbox, exceeds
-from fedrank.deploy.device.trial import Round, Words, objection
+from fedrank.deploy.device.trial import Limits, Round, Words, objection
 from fedrank.deploy.draws import SEED, beacon_of, key_of, word
 from fedrank.deploy.terms import Terms
 from fedrank.ranking.on_device.messages import Request
@@ -26,8 +26,7 @@ class Memory:
     Args:
         folder: Folder of the file.
         url: URL of the hub.
-        most_epsilon: Largest ε of one message.
-        lifetime: Largest sum of the ε of all messages.
+        limits: What the app allows.
         words: Source of random words for seeds and randomised response.
         relayed: Whether requests go through an oblivious relay.
 
@@ -46,13 +45,12 @@ class Memory:
         self,
         folder: str | os.PathLike[str],
         url: str,
-        most_epsilon: float,
-        lifetime: float,
+        limits: Limits,
         words: Words,
         relayed: bool = False,
     ):
         self.lock, self.relayed = threading.RLock(), relayed
-        self.url, self.most, self.lifetime, self.words = url, most_epsilon, lifetime, words
+        self.url, self.limits, self.words = url, limits, words
         self.token: str | None = None
         self.leaving: str | None = None
         self.terms: Terms | None = None
@@ -164,16 +162,17 @@ class Memory:
             return "the hub's terms changed, and the app has not agreed to them"
         if self.terms is None:
             return ""
-        if no := objection(self.terms, self.most):
+        if no := objection(self.terms, self.limits):
             return no
         if self.terms.batch and not self.relayed:
             return "the hub's terms have reports go through an oblivious relay; give the device its address (relay)"
         if self.limit < math.inf and not self.outbox.lasting:
-            what = "lifetime_epsilon" if self.lifetime < math.inf else "the terms' number of messages"
+            lifetime = self.limits.lifetime_epsilon
+            what = "lifetime_epsilon" if lifetime < math.inf else "the terms' number of messages"
             return f"{what} cannot be kept to: the ledger does not outlive the process"
         if exceeds(self.spent, self.terms.epsilon_message, self.limit):
-            if self.lifetime <= self.terms.epsilon_life:
-                most = f"lifetime_epsilon = {self.lifetime:g}"
+            if self.limits.lifetime_epsilon <= self.terms.epsilon_life:
+                most = f"lifetime_epsilon = {self.limits.lifetime_epsilon:g}"
             else:
                 most = f"the {self.terms.participations} of the hub's terms (ε = {self.terms.epsilon_life:.4g})"
             return f"ε = {self.spent:.4g} was spent; another message would exceed {most}"
@@ -182,7 +181,8 @@ class Memory:
     @property
     def limit(self) -> float:
         """Largest sum of the ε of all messages: the app's, or that of the messages which the terms allow."""
-        return self.lifetime if self.terms is None else min(self.lifetime, self.terms.epsilon_life)
+        lifetime = self.limits.lifetime_epsilon
+        return lifetime if self.terms is None else min(lifetime, self.terms.epsilon_life)
 
     def end(self) -> bool:
         """End the open interaction; returns whether it counts."""

@@ -24,7 +24,7 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -328,16 +328,27 @@ def in_words(terms: Terms, body: bytes) -> str:
     return "; ".join(numbers) + f". Metric values are in units of 1/{terms.metric.scale}."
 
 
-def objection(terms: Terms, most_epsilon: float) -> str:
+class Limits(NamedTuple):
+    """What an app allows: the largest ε of one message, of one search, and of all messages together, in nats."""
+
+    most_epsilon: float
+    most_search_epsilon: float
+    lifetime_epsilon: float
+
+
+def objection(terms: Terms, limits: Limits) -> str:
     """Why a device does not agree to the terms; empty if it does.
 
     Args:
         terms: Of a hub.
-        most_epsilon: Largest ε of one message that its app allows.
+        limits: What its app allows; that of all messages is kept to message by message.
     """
-    if terms.epsilon_message > most_epsilon:
-        given, most = f"{terms.epsilon_message:.4g}", f"{most_epsilon:.4g}"
-        return f"the hub's terms give a message ε = {given}; this app allows at most {most} (most_epsilon)"
+    for what, given, name in (
+        ("message", terms.epsilon_message, "most_epsilon"),
+        ("search", terms.epsilon_interaction, "most_search_epsilon"),
+    ):
+        if given > (most := getattr(limits, name)):
+            return f"the hub's terms give a {what} ε = {given:.4g}; this app allows at most {most:.4g} ({name})"
     return ""
 
 

@@ -7,6 +7,7 @@ input ends the device. Needs NumPy and the standard library only, like the SDK t
 from __future__ import annotations
 
 import json
+import math
 import random
 import signal
 import sys
@@ -104,7 +105,8 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
     person = Person(home / "world", number, devices, told["share"], told["seed"])
-    options = {"most_epsilon": told["most_epsilon"], "relay": told.get("relay")}
+    limits = {"most_epsilon": told["most_epsilon"], "most_search_epsilon": math.inf, "lifetime_epsilon": math.inf}
+    options = {**limits, "relay": told.get("relay")}
     with Device(told["hub"], told["enrolment"], home / f"device-{number:04}", **options) as device:
         use_device(device, person, told["pause"], ended)
     return 0

@@ -187,7 +187,8 @@ class _Life(threading.Thread):
         middle = 0.5
         self._clicks = middle + settings.spread * (number / (settings.devices - 1) - middle)
         token = (folder / "hub" / "enrolment.token").read_text().strip()
-        options: dict[str, Any] = {"most_epsilon": math.inf, "relay": relay, "timeout": 30.0}
+        limits = dict.fromkeys(("most_epsilon", "most_search_epsilon", "lifetime_epsilon"), math.inf)
+        options: dict[str, Any] = {**limits, "relay": relay, "timeout": 30.0}
         self._device = Device(url, token, folder / f"device-{number}", **options)
         # Every address of 127.0.0.0/8 is this machine's: the device has one of its own.
         connection: Any = self._device._connection

@@ -141,9 +141,10 @@ export class Conversation {
         return this.#later("TERMS_CHANGED", why, LONGEST_WAIT);
       }
     }
-    const no = memory.terms ? objection(memory.terms, memory.limits.most) : "";
-    if (no) memory.complain(`silent: ${no}`);
-    return no || memory.out ? this.#silent() : null;
+    if (memory.out) return this.#silent();
+    const no = memory.terms && objection(memory.terms, memory.limits);
+    if (no) memory.complain(`nothing is sent: ${no}`);
+    return null;
   }
 
   async #fetch(): Promise<Synced | Refusal | null> {

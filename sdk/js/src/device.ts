@@ -25,9 +25,11 @@ import { osWords, type Words } from "./words.js";
 
 /** Settings of a device that have a default. */
 export interface Options {
-  /** Largest ε of one message that this app allows; the device is silent where the terms give more. Default 20. */
+  /** Largest ε of one message that this app allows; the device is silent where the terms give more. Default 4. */
   mostEpsilon?: number;
-  /** Largest sum of the ε of all messages in the ledger. Default: no limit. */
+  /** The same of one search. Default 4. */
+  mostSearchEpsilon?: number;
+  /** Largest sum of the ε of all messages that ever leave; `Infinity`: no limit. Default 8. */
   lifetimeEpsilon?: number;
   /** Longest time of a request, in seconds. Default 10. */
   timeout?: number;
@@ -54,6 +56,7 @@ export interface Privacy {
   readonly messages: number;
   readonly epsilonTotal: number | null;
   readonly mostEpsilon: number | null;
+  readonly mostSearchEpsilon: number | null;
   readonly lifetimeEpsilon: number | null;
   readonly optedOut: boolean;
   /** Why nothing is sent; empty if messages may be sent. */
@@ -87,8 +90,9 @@ export class Device {
    * @throws ConfigError A setting that can never work. Nothing else is thrown, here or later.
    */
   constructor(hub: string, enrolment: string, options: Options = {}) {
-    const { mostEpsilon = 20, lifetimeEpsilon = Infinity, timeout = 10, patience = 60 } = options;
-    for (const [name, number] of Object.entries({ mostEpsilon, lifetimeEpsilon, timeout, patience })) {
+    const { mostEpsilon = 4, mostSearchEpsilon = 4, lifetimeEpsilon = 8, timeout = 10, patience = 60 } = options;
+    const limits = { mostEpsilon, mostSearchEpsilon, lifetimeEpsilon };
+    for (const [name, number] of Object.entries({ ...limits, timeout, patience })) {
       if (typeof number !== "number" || !(number >= 0)) {
         throw new ConfigError(`${name} must be a number of at least 0.`);
       }
@@ -99,7 +103,6 @@ export class Device {
     const client = new HubClient(hub, options.allowHttp ?? false, timeout);
     const log = options.log ?? ((message: string) => console.warn(`fedrank: ${message}`));
     const store = options.store ?? (globalThis.indexedDB ? new IndexedDbStore() : new MemoryStore());
-    const limits = { most: mostEpsilon, lifetime: lifetimeEpsilon };
     this.#memory = new Memory(store, client.url, limits, options._words ?? osWords, log);
     this.#conversation = new Conversation(this.#memory, client, enrolment, patience, trustOf(options.witnesses, options.quorum));
     this.ready = this.#safelyLater("open", undefined, async () => {
@@ -280,8 +283,9 @@ export class Device {
         promise: memory.terms && (await promised(memory.terms)),
         messages: k.ledger(kept).length,
         epsilonTotal: finite(k.spent(kept)),
-        mostEpsilon: finite(memory.limits.most),
-        lifetimeEpsilon: finite(memory.limits.lifetime),
+        mostEpsilon: finite(memory.limits.mostEpsilon),
+        mostSearchEpsilon: finite(memory.limits.mostSearchEpsilon),
+        lifetimeEpsilon: finite(memory.limits.lifetimeEpsilon),
         optedOut: memory.out,
         silent: memory.silence(),
         lasting: memory.store.lasting,

@@ -5,7 +5,7 @@
  */
 
 import type { Terms } from "./terms.js";
-import type { Key, Trust } from "./trust.js";
+import type { Trust } from "./trust.js";
 
 /** A head of a log that was checked. */
 export interface Head {
@@ -14,6 +14,12 @@ export interface Head {
   readonly root: string;
   /** The checkpoint with its signatures. */
   readonly note: string;
+}
+
+/** A public key with its name. */
+interface Key {
+  readonly name: string;
+  readonly bytes: Bytes;
 }
 
 /** What is wrong; with two heads that cannot both be true, where there are. */
@@ -214,7 +220,8 @@ export async function check(
   }
   // The witnesses.
   let count = 0;
-  for (const witness of trust.keys) {
+  for (const trusted of trust.keys) {
+    const witness: Key = { name: trusted.slice(0, trusted.indexOf("+")), bytes: bytesOf(trusted.slice(-44)).slice(1) };
     for (const raw of await by(witness, 4)) {
       if (raw.length !== 72) continue;
       const time = new DataView(raw.buffer, raw.byteOffset).getBigUint64(0);

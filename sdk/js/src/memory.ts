@@ -4,17 +4,9 @@ import * as k from "./kept.js";
 import { decodeModel, type Model } from "./messages.js";
 import type { Store } from "./store.js";
 import { MemoryStore } from "./store.js";
-import { atOnce, changes, epsilonLife, epsilonMessage, objection, type Terms, termsOf } from "./terms.js";
+import { atOnce, changes, epsilonLife, epsilonMessage, type Limits, objection, type Terms, termsOf } from "./terms.js";
 import { after, complete, Round, stepOf } from "./trial.js";
 import type { Words } from "./words.js";
-
-/** Limits that the app sets. */
-export interface Limits {
-  /** Largest ε of one message. */
-  readonly most: number;
-  /** Largest sum of the ε of all messages. */
-  readonly lifetime: number;
-}
 
 /** What one device holds in memory, and its store. */
 export class Memory {
@@ -139,8 +131,8 @@ export class Memory {
     if (this.unreadable) return "what was kept cannot be read, which may be that the user has opted out";
     if (this.disagrees) return "the hub's terms changed, and the app has not agreed to them";
     if (!this.terms) return "";
-    const { most, lifetime } = this.limits;
-    const no = objection(this.terms, most);
+    const { lifetimeEpsilon: lifetime } = this.limits;
+    const no = objection(this.terms, this.limits);
     if (no) return no;
     if (this.limit < Infinity && !this.store.lasting) {
       const what = lifetime < Infinity ? "lifetimeEpsilon" : "the terms' number of messages";
@@ -156,7 +148,7 @@ export class Memory {
 
   /** Largest sum of the ε of all messages: the app's, or that of the messages which the terms allow. */
   get limit(): number {
-    const { lifetime } = this.limits;
+    const { lifetimeEpsilon: lifetime } = this.limits;
     return this.terms ? Math.min(lifetime, epsilonLife(this.terms)) : lifetime;
   }
 

@@ -180,10 +180,23 @@ export function changes(agreed: Terms, offered: Terms): Record<string, [unknown,
   return out;
 }
 
-/** Why a device does not agree to terms that give a message more than `mostEpsilon`; empty if it does. */
-export function objection(terms: Terms, mostEpsilon: number): string {
-  const given = epsilonMessage(terms);
-  if (given <= mostEpsilon) return "";
-  const [a, b] = [given, mostEpsilon].map((x) => x.toPrecision(4));
-  return `the hub's terms give a message ε = ${a}; this app allows at most ${b} (mostEpsilon)`;
+/** Limits that the app sets, in nats. */
+export interface Limits {
+  /** Largest ε of one message. */
+  readonly mostEpsilon: number;
+  /** Largest ε of one search. */
+  readonly mostSearchEpsilon: number;
+  /** Largest sum of the ε of all messages. */
+  readonly lifetimeEpsilon: number;
+}
+
+/** Why a device sends nothing under these terms, whatever it has spent; empty if it does. */
+export function objection(terms: Terms, { mostEpsilon, mostSearchEpsilon }: Limits): string {
+  for (const [what, given, most, name] of [
+    ["message", epsilonMessage(terms), mostEpsilon, "mostEpsilon"],
+    ["search", epsilonInteraction(terms), mostSearchEpsilon, "mostSearchEpsilon"],
+  ] as const) {
+    if (given > most) return `the terms give a ${what} ε = ${given.toPrecision(4)}; this app allows ${most} (${name})`;
+  }
+  return "";
 }

@@ -3,8 +3,9 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { ConfigError, Device, MemoryStore } from "../build/index.js";
+import { nothing } from "../build/kept.js";
 import { termsOf } from "../build/terms.js";
-import { ENROLMENT, FakeHub, RESPONSE, TERMS } from "./fake_hub.mjs";
+import { ANYTHING, ENROLMENT, FakeHub, RESPONSE, TERMS } from "./fake_hub.mjs";
 
 const FEATURES = [
   [0, 0],
@@ -76,14 +77,14 @@ test("a device enrols, ranks, learns and reports once a round", async () => {
 
 test("randomised response takes turns, and its trial outlives the page", async () => {
   hub.terms = RESPONSE;
-  const first = page({ mostEpsilon: 100 });
+  const first = page(ANYTHING);
   await first.sync();
   assert.ok(search(first, 0) && search(first));
   await first.close();
   assert.equal(first.rank(FEATURES).learning, false);
   const { trial } = await kept();
   assert.deepEqual(trial.done, [1, 1]);
-  const second = page({ mostEpsilon: 100 });
+  const second = page(ANYTHING);
   await second.ready;
   assert.equal(searches(second), 2);
   assert.equal((await second.sync()).sent, 1);
@@ -224,9 +225,27 @@ test("terms that give more than the app allows make the device silent", async ()
   const device = page({ mostEpsilon: 0.99 });
   const { state, why } = await device.sync();
   assert.equal(state, "SILENT");
-  assert.match(why, /ε = 1.000; this app allows at most 0.9900/);
+  assert.match(why, /ε = 1.000; this app allows 0.99 \(mostEpsilon\)/);
+  assert.deepEqual(device.rank(FEATURES).order, [3, 1, 0, 2], "by the model itself");
   assert.equal(device.wantsClicks, false);
   assert.equal(hub.asked("POST /v1/report").length, 0);
+});
+
+test("without a word of the app a device agrees to what the project has measured", async () => {
+  hub.terms = RESPONSE;
+  assert.match((await page().sync()).why, /a message ε = .*; this app allows 4 \(mostEpsilon\)/);
+  assert.match((await page({ mostEpsilon: 100, mostSearchEpsilon: 3 }).sync()).why, /a search ε = .*; this app allows 3 \(mostSearchEpsilon\)/);
+  await store.change((all) => Object.assign(all, nothing()));
+  hub.terms = { ...TERMS, epsilon: 4 };
+  for (let round = 0; round < 3; round++) {
+    hub.round = 30 + round;
+    const device = page();
+    await device.sync();
+    assert.equal(searches(device), round < 2 ? 2 : 0);
+    await device.sync();
+  }
+  assert.match((await page().privacy()).silent, /ε = 8.000 was spent; another message would exceed lifetimeEpsilon = 8/);
+  assert.equal(hub.reports.size, 2);
 });
 
 test("the lifetime's ε is kept to across pages, and after the ledger was erased", async () => {

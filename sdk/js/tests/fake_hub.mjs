@@ -5,6 +5,8 @@ import { createServer } from "node:http";
 export const ENROLMENT = "enrolment-token-of-tests";
 
 /** Terms of the private mode, one message of two searches. */
+/** Limits of a device whose app allows everything. */
+export const ANYTHING = { mostEpsilon: Infinity, mostSearchEpsilon: Infinity, lifetimeEpsilon: Infinity };
 export const TERMS = {
   protocol: "foltr-es",
   wire: 1,

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 from device_worlds import EPSILON, FEATURES, TERMS, X, hub, make, ready, use  # noqa: F401
-from fake_hub import ENROLMENT, FakeHub, Fault, fault
+from fake_hub import ANYTHING, ENROLMENT, FakeHub, Fault, fault
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.device import Device, Ranking, connection
@@ -96,7 +96,7 @@ def test_without_a_hub_an_app_works(tmp_path, hub):
     port = hub.port
     hub.server.shutdown()
     hub.server.server_close()
-    with Device(f"http://127.0.0.1:{port}", ENROLMENT, tmp_path, timeout=0.5) as device:
+    with Device(f"http://127.0.0.1:{port}", ENROLMENT, tmp_path, timeout=0.5, **ANYTHING) as device:
         told = device.sync()
         assert told.state == "OFFLINE" and told.next_in <= 2
         assert device.rank(X).order.tolist() == list(range(12))
@@ -249,17 +249,38 @@ def test_terms_that_promise_too_little_are_answered_with_silence(hub, make, capl
         told = device.sync()
         assert told.state == "SILENT" and "most_epsilon" in told.why
         use(device, 8)
-    assert [f"{m} {p}" for m, p, *_ in hub.seen] == ["POST /v1/enrol"]  # how it learnt the terms; nothing since
+    assert {f"{m} {p}" for m, p, *_ in hub.seen} == {"POST /v1/enrol", "GET /v1/model"}  # it ranks, and says nothing
+    assert list(device.rank(X).order) == list(np.argsort(-(X @ hub.weights)))
     assert "most_epsilon" in caplog.text and "most_epsilon" in device.privacy()["silent"]
     device.close()
     assert make(most_epsilon=EPSILON + 0.01).sync().state == "OK"
+
+
+def test_without_a_word_of_the_app_a_device_agrees_to_what_the_project_has_measured(hub, tmp_path):
+    with Device(hub.url, ENROLMENT, tmp_path / "a") as device:
+        told = device.sync()
+        assert told.state == "SILENT" and "a message ε = 18; this app allows at most 4" in told.why
+        use(device, 4)
+        assert not device.wants_clicks and not hub.reports
+    private = {"mechanism": "piecewise", "p": 1.0, "epsilon": 4.0, "inside": 1, "outside": 2}
+    with (
+        FakeHub(dataclasses.replace(TERMS, **private), np.zeros(FEATURES)) as other,
+        Device(other.url, ENROLMENT, tmp_path / "b") as device,
+    ):
+        for _ in range(4):
+            device.sync()
+            use(device, 4)
+            device.sync()
+            other.move_on()
+        assert len(other.reports) == 2 and device.privacy()["epsilon_total"] == 8.0
+        assert "lifetime_epsilon = 8" in device.sync().why
 
 
 def test_terms_may_limit_how_often_a_device_ever_sends(tmp_path):
     """One message of ε = 1 in a life: not a second one in a later round, nor after everything was erased."""
     private = {"mechanism": "piecewise", "p": 1.0, "epsilon": 1.0, "inside": 1, "outside": 2, "participations": 1}
     terms = dataclasses.replace(TERMS, **private)
-    with FakeHub(terms, np.zeros(FEATURES)) as hub, Device(hub.url, ENROLMENT, tmp_path) as device:
+    with FakeHub(terms, np.zeros(FEATURES)) as hub, Device(hub.url, ENROLMENT, tmp_path, **ANYTHING) as device:
         for _ in range(3):
             device.sync()
             use(device, terms.interactions)

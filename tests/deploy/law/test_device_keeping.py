@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 from device_worlds import EPSILON, FEATURES, TERMS, X, clock, hub, make, ready, use  # noqa: F401
-from fake_hub import ENROLMENT, FakeHub, Fault, fault
+from fake_hub import ANYTHING, ENROLMENT, FakeHub, Fault, fault
 
 from fedrank.deploy.device import Device
 
@@ -128,19 +128,19 @@ def test_a_restarted_app_goes_on_with_its_round(hub, tmp_path):
 
     whole = [np.array([77], np.uint32), *privacy]
     whole_again = list(whole)
-    with Device(hub.url, ENROLMENT, tmp_path / "whole", _words=words(whole)) as device:
+    with Device(hub.url, ENROLMENT, tmp_path / "whole", _words=words(whole), **ANYTHING) as device:
         device.sync()
         for click in (0, 3, 1, 7):
             use(device, 1, click)
         device.sync()
     for number, click in enumerate((0, 3, 1, 7)):
         left = [privacy[number]] if number else whole_again[:2]  # the seed is drawn at the first start only
-        device = Device(hub.url, ENROLMENT, tmp_path / "parts", _words=words(left))
+        device = Device(hub.url, ENROLMENT, tmp_path / "parts", _words=words(left), **ANYTHING)
         device.sync()
         use(device, 1, click)
         if number % 2:  # else the process dies
             device.close()
-    with Device(hub.url, ENROLMENT, tmp_path / "parts") as device:
+    with Device(hub.url, ENROLMENT, tmp_path / "parts", **ANYTHING) as device:
         assert device.sync().sent == 1
     one, other = hub.reports.values()
     assert one == other
@@ -148,14 +148,14 @@ def test_a_restarted_app_goes_on_with_its_round(hub, tmp_path):
 
 def test_a_folder_that_cannot_be_used_does_not_stop_an_app(hub, tmp_path, caplog):
     (tmp_path / "file").write_text("in the way")
-    with Device(hub.url, ENROLMENT, tmp_path / "file" / "folder") as device:
+    with Device(hub.url, ENROLMENT, tmp_path / "file" / "folder", **ANYTHING) as device:
         device.sync()
         use(device, 4)
         told = device.sync()
         assert told.sent == 1 and not told.lasting and len(device.ledger()) == 1
         assert not device.opt_out() and device.sync().state == "SILENT"
     assert "nothing outlives this process" in caplog.text
-    with Device(hub.url, ENROLMENT, tmp_path / "file" / "folder", lifetime_epsilon=100.0) as device:
+    with Device(hub.url, ENROLMENT, tmp_path / "file" / "folder", **(ANYTHING | {"lifetime_epsilon": 100.0})) as device:
         told = device.sync()  # a limit over a lifetime needs a memory of that length
         assert told.state == "SILENT" and "lifetime_epsilon" in told.why and not device.wants_clicks
 
@@ -224,12 +224,12 @@ def test_tls_is_checked_against_the_given_certificates(tmp_path):
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, key)
     with FakeHub(TERMS, np.zeros(FEATURES), tls=tls) as hub:
-        with Device(hub.url, ENROLMENT, tmp_path / "a", ca=certificate) as device:
+        with Device(hub.url, ENROLMENT, tmp_path / "a", ca=certificate, **ANYTHING) as device:
             assert device.sync().state == "OK"
         requests = len(hub.seen)
         for number, url in enumerate((hub.url, hub.url.replace("127.0.0.1", "localhost"))):
             ca = certificate if number else None  # nobody vouches for it; vouched for, but another host
-            with Device(url, ENROLMENT, tmp_path / f"b{number}", ca=ca, timeout=2.0) as device:
+            with Device(url, ENROLMENT, tmp_path / f"b{number}", ca=ca, timeout=2.0, **ANYTHING) as device:
                 told = device.sync()
                 assert told.state == "OFFLINE" and "SSLCertVerificationError" in told.why
         assert len(hub.seen) == requests

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fake_hub import ANYTHING
 from flower_nodes import Nodes, server_of, table
 from hubs import make
 
@@ -52,7 +53,7 @@ class People:
 
     def __init__(self, hub: str, enrolment: str, folder, count: int):
         self.stop = threading.Event()
-        self.devices = [Device(hub, enrolment, folder / f"device-{i}", most_epsilon=100.0) for i in range(count)]
+        self.devices = [Device(hub, enrolment, folder / f"device-{i}", **ANYTHING) for i in range(count)]
         self.threads = [threading.Thread(target=self._live, args=(d,), daemon=True) for d in self.devices]
 
     def _live(self, device):

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from fake_hub import ENROLMENT, HUB, FakeHub, Fault
+from fake_hub import ANYTHING, ENROLMENT, HUB, FakeHub, Fault
 from outbox_worlds import FEATURES, LIE, TERMS, lying, message, pages  # noqa: F401
 
 from fedrank.deploy.device import Device
@@ -29,7 +29,7 @@ def two_users(terms, tmp_path, look, searches=3):
             hub.server.server_name = "hub"
             folder = tmp_path / str(user)
             random = np.random.default_rng(user)
-            with Device(hub.url, ENROLMENT, folder, _words=lying) as device:
+            with Device(hub.url, ENROLMENT, folder, _words=lying, **ANYTHING) as device:
                 device.sync()
                 told = []
                 for click in clicks[:searches]:
@@ -61,7 +61,10 @@ def test_an_unfinished_message_with_laplace_noise_is_not_on_the_disk(tmp_path):
 
 
 def test_what_is_kept_of_a_round_is_its_privatised_sums(tmp_path):
-    with FakeHub(TERMS, np.arange(FEATURES)) as hub, Device(hub.url, ENROLMENT, tmp_path, _words=lying) as device:
+    with (
+        FakeHub(TERMS, np.arange(FEATURES)) as hub,
+        Device(hub.url, ENROLMENT, tmp_path, _words=lying, **ANYTHING) as device,
+    ):
         device.sync()
         for click in (0, None, 3):  # true values: 2520, 0, 630
             ranking = device.rank(np.ones((12, FEATURES)))
@@ -75,11 +78,11 @@ def test_what_is_kept_of_a_round_is_its_privatised_sums(tmp_path):
 
 def test_a_crash_loses_an_unfinished_laplace_message_and_nothing_else(tmp_path):
     with FakeHub(LAPLACE, np.arange(FEATURES)) as hub:
-        device = Device(hub.url, ENROLMENT, tmp_path)
+        device = Device(hub.url, ENROLMENT, tmp_path, **ANYTHING)
         device.sync()
         for _ in range(3):
             device.finish(device.rank(np.ones((3, FEATURES))))
-        device = Device(hub.url, ENROLMENT, tmp_path)  # the first has not been closed
+        device = Device(hub.url, ENROLMENT, tmp_path, **ANYTHING)  # the first has not been closed
         for _ in range(4):
             assert device.wants_clicks
             device.finish(device.rank(np.ones((3, FEATURES))))
@@ -102,7 +105,7 @@ def test_every_step_survives_the_end_of_the_process(tmp_path):
         sent = 0
         hub.faults.append(Fault("POST /v1/report", lose=True))
         for _ in range(12):
-            device = Device(hub.url, ENROLMENT, tmp_path)
+            device = Device(hub.url, ENROLMENT, tmp_path, **ANYTHING)
             device._conversation.backoff.reset()
             sent += device.sync().sent
             if device.wants_clicks:
@@ -121,7 +124,7 @@ def test_the_ledger_is_written_before_a_byte_leaves(tmp_path):
         rows = sqlite3.connect(tmp_path / FILE).execute("SELECT sent, outcome FROM message").fetchall()
         seen.append([(sent is not None, outcome) for sent, outcome in rows])
 
-    with FakeHub(TERMS, np.arange(FEATURES)) as hub, Device(hub.url, ENROLMENT, tmp_path) as device:
+    with FakeHub(TERMS, np.arange(FEATURES)) as hub, Device(hub.url, ENROLMENT, tmp_path, **ANYTHING) as device:
         device.sync()
         for _ in range(4):
             device.finish(device.rank(np.ones((3, FEATURES))))
@@ -133,7 +136,7 @@ def test_the_ledger_is_written_before_a_byte_leaves(tmp_path):
 
 def test_a_process_that_dies_between_writing_and_sending_has_it_in_the_ledger(tmp_path, monkeypatch):
     with FakeHub(TERMS, np.arange(FEATURES)) as hub:
-        device = Device(hub.url, ENROLMENT, tmp_path)
+        device = Device(hub.url, ENROLMENT, tmp_path, **ANYTHING)
         device.sync()
         for _ in range(4):
             device.finish(device.rank(np.ones((3, FEATURES))))
@@ -144,7 +147,7 @@ def test_a_process_that_dies_between_writing_and_sending_has_it_in_the_ledger(tm
         monkeypatch.setattr(device._connection, "report", dies)
         with pytest.raises(KeyboardInterrupt):
             device.sync()
-        with Device(hub.url, ENROLMENT, tmp_path) as again:
+        with Device(hub.url, ENROLMENT, tmp_path, **ANYTHING) as again:
             assert [row.outcome for row in again.ledger()] == ["sent, no answer yet"]
             assert again.sync().sent == 1
             assert [row.outcome for row in again.ledger()] == ["counted"]
@@ -167,7 +170,7 @@ def test_a_step_that_fails_halfway_has_not_happened(tmp_path):
 
 
 def test_a_disk_that_cannot_be_written_stops_messages_not_the_app(tmp_path, caplog):
-    with FakeHub(TERMS, np.arange(FEATURES)) as hub, Device(hub.url, ENROLMENT, tmp_path) as device:
+    with FakeHub(TERMS, np.arange(FEATURES)) as hub, Device(hub.url, ENROLMENT, tmp_path, **ANYTHING) as device:
         device.sync()
         for _ in range(4):
             device.finish(device.rank(np.ones((3, FEATURES))))
@@ -189,13 +192,13 @@ def test_a_disk_that_cannot_be_written_stops_messages_not_the_app(tmp_path, capl
 
 def test_where_nothing_can_be_kept_no_token_is_asked_for(tmp_path):
     """Else every look at the hub would leave another device behind there."""
-    with FakeHub(TERMS, np.arange(FEATURES)) as hub, Device(hub.url, ENROLMENT, tmp_path) as device:
+    with FakeHub(TERMS, np.arange(FEATURES)) as hub, Device(hub.url, ENROLMENT, tmp_path, **ANYTHING) as device:
         device._memory.outbox._db.execute("PRAGMA query_only = ON")
         assert device.sync().state == "RETRY" and not hub.seen
 
 
 def test_an_interaction_that_cannot_be_written_is_lost_alone(tmp_path, caplog):
-    with FakeHub(TERMS, np.arange(FEATURES)) as hub, Device(hub.url, ENROLMENT, tmp_path) as device:
+    with FakeHub(TERMS, np.arange(FEATURES)) as hub, Device(hub.url, ENROLMENT, tmp_path, **ANYTHING) as device:
         device.sync()
         for step in range(6):
             device._memory.outbox._db.execute(f"PRAGMA query_only = {'ON' if step in (1, 3) else 'OFF'}")
@@ -207,7 +210,7 @@ def test_an_interaction_that_cannot_be_written_is_lost_alone(tmp_path, caplog):
 
 def test_noise_is_never_drawn_twice_for_the_same_sums(tmp_path, caplog):
     """What was not committed may be on the disk all the same; two noises would average out."""
-    with FakeHub(LAPLACE, np.arange(FEATURES)) as hub, Device(hub.url, ENROLMENT, tmp_path) as device:
+    with FakeHub(LAPLACE, np.arange(FEATURES)) as hub, Device(hub.url, ENROLMENT, tmp_path, **ANYTHING) as device:
         device.sync()
         for step in range(7):
             device._memory.outbox._db.execute(f"PRAGMA query_only = {'ON' if step == 3 else 'OFF'}")
@@ -224,7 +227,8 @@ import numpy as np
 from fedrank.deploy.device import Device
 url, folder, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
 random = np.random.default_rng(number)
-device = Device(url, "enrolment-token-of-tests", folder, timeout=5.0)
+limits = dict(most_epsilon=100, most_search_epsilon=100, lifetime_epsilon=1e9)
+device = Device(url, "enrolment-token-of-tests", folder, timeout=5.0, **limits)
 sent = 0
 for _ in range(60):
     told = device.sync()

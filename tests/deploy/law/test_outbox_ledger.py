@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 import pytest
-from fake_hub import ENROLMENT, HUB, FakeHub, Fault
+from fake_hub import ANYTHING, ENROLMENT, HUB, FakeHub, Fault
 from outbox_worlds import FEATURES, LIE, TERMS, lying, message, pages  # noqa: F401
 
 from fedrank.deploy.device import Device
@@ -20,7 +20,7 @@ from fedrank.deploy.terms import Terms
 
 def test_two_devices_make_one_message_together(tmp_path):
     with FakeHub(TERMS, np.arange(FEATURES)) as hub:
-        one, other = Device(hub.url, ENROLMENT, tmp_path), Device(hub.url, ENROLMENT, tmp_path)
+        one, other = Device(hub.url, ENROLMENT, tmp_path, **ANYTHING), Device(hub.url, ENROLMENT, tmp_path, **ANYTHING)
         one.sync()
         other.sync()
         assert hub.issued == 1
@@ -45,7 +45,7 @@ def test_a_half_has_its_interactions_and_no_more(tmp_path):
 
 def test_of_two_who_enrol_at_once_one_name_is_used(tmp_path):
     with FakeHub(TERMS, np.arange(FEATURES)) as hub:
-        one, other = Device(hub.url, ENROLMENT, tmp_path), Device(hub.url, ENROLMENT, tmp_path)
+        one, other = Device(hub.url, ENROLMENT, tmp_path, **ANYTHING), Device(hub.url, ENROLMENT, tmp_path, **ANYTHING)
         hub.faults.append(Fault("POST /v1/enrol", before=lambda: other.sync()))
         assert one.sync().state == "OK" and other.sync().state == "OK"
         assert one._memory.token == other._memory.token == "device-token-0001" and hub.issued == 2
@@ -55,7 +55,7 @@ def test_of_two_who_enrol_at_once_one_name_is_used(tmp_path):
 
 def test_what_one_process_is_told_the_other_keeps_to(tmp_path):
     with FakeHub(TERMS, np.arange(FEATURES)) as hub:
-        one, other = Device(hub.url, ENROLMENT, tmp_path), Device(hub.url, ENROLMENT, tmp_path)
+        one, other = Device(hub.url, ENROLMENT, tmp_path, **ANYTHING), Device(hub.url, ENROLMENT, tmp_path, **ANYTHING)
         one.sync()
         other.sync()
         for _ in range(4):
@@ -96,7 +96,7 @@ def test_what_is_erased_is_gone_from_the_disk(tmp_path):
 def test_a_file_that_cannot_be_read_means_silence(tmp_path, damage, caplog):
     """In it may stand that the user has opted out."""
     with FakeHub(TERMS, np.arange(FEATURES)) as hub:
-        with Device(hub.url, ENROLMENT, tmp_path) as device:
+        with Device(hub.url, ENROLMENT, tmp_path, **ANYTHING) as device:
             device.sync()
             device.opt_out()
         if damage == "text":
@@ -107,7 +107,7 @@ def test_a_file_that_cannot_be_read_means_silence(tmp_path, damage, caplog):
             with sqlite3.connect(tmp_path / FILE) as db:
                 db.execute("PRAGMA user_version = 2")
         before, requests = (tmp_path / FILE).read_bytes(), len(hub.seen)
-        with Device(hub.url, ENROLMENT, tmp_path) as device:
+        with Device(hub.url, ENROLMENT, tmp_path, **ANYTHING) as device:
             told = device.sync()
             assert (told.state, told.lasting) == ("SILENT", False) and not device.wants_clicks
             assert "opted out is not known" in told.why
@@ -119,10 +119,10 @@ def test_a_file_that_cannot_be_read_means_silence(tmp_path, damage, caplog):
 def test_facts_that_make_no_sense_are_fetched_again(tmp_path):
     with FakeHub(TERMS, np.arange(FEATURES)) as hub:
         for name, value in (("terms", "{"), ("terms", 5), ("model", b"x"), ("model", "text"), ("backoff", "[[")):
-            with Device(hub.url, ENROLMENT, tmp_path) as device:
+            with Device(hub.url, ENROLMENT, tmp_path, **ANYTHING) as device:
                 device.sync()
                 device._memory.outbox.put(**{name: value})
-            with Device(hub.url, ENROLMENT, tmp_path) as device:
+            with Device(hub.url, ENROLMENT, tmp_path, **ANYTHING) as device:
                 assert device.sync().state == "OK" and device.wants_clicks
 
 

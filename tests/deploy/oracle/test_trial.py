@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fake_hub import ENROLMENT, HUB, FakeHub
+from fake_hub import ANYTHING, ENROLMENT, HUB, FakeHub
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import Unit
@@ -65,7 +65,7 @@ def test_the_lists_are_those_of_the_protocol(kind, tmp_path):
             hub.move_on(random.standard_normal(terms.size))
             seed = int(random.integers(2**32))
             words = Words(seed, random.integers(0, 2**32, (4, 2), dtype=np.uint32))
-            with Device(hub.url, ENROLMENT, tmp_path / str(number), _words=words) as device:
+            with Device(hub.url, ENROLMENT, tmp_path / str(number), _words=words, **ANYTHING) as device:
                 device.sync()
                 for interaction in range(5):
                     features = random.standard_normal((int(random.integers(1, 25)), FEATURES)).astype(np.float32)
@@ -125,7 +125,7 @@ def test_a_rounds_message_is_the_protocols_to_the_byte(kind, reward, mechanism, 
     words = Words(seed, [privacy[halves].reshape(-1)[:3]] if of_message else privacy)
     with (
         FakeHub(terms, random.standard_normal(terms.size)) as hub,
-        Device(hub.url, ENROLMENT, tmp_path, most_epsilon=math.inf, _words=words) as device,
+        Device(hub.url, ENROLMENT, tmp_path, _words=words, **ANYTHING) as device,
     ):
         device.sync()
         for pattern in patterns:
@@ -151,7 +151,7 @@ def test_an_interleaved_rounds_message_is_made_of_the_clicks_that_each_ranker_is
     words, sums = Words(seed, [*tosses, last]), [0, 0]
     with (
         FakeHub(terms, weights) as hub,
-        Device(hub.url, ENROLMENT, tmp_path, most_epsilon=math.inf, _words=words) as device,
+        Device(hub.url, ENROLMENT, tmp_path, _words=words, **ANYTHING) as device,
     ):
         device.sync()
         for (toss,) in tosses:
@@ -236,10 +236,13 @@ def test_a_device_works_out_by_itself_what_the_terms_promise():
     one = math.log(0.9 * 10 / 0.1)  # Kharitonov 2019, equation (10), n = 11
     assert trial.promise(terms).epsilon(Unit.INTERACTION) == pytest.approx(one)
     assert trial.promise(terms).epsilon(Unit.MESSAGE) == pytest.approx(4 * one)
-    assert not trial.objection(terms, 4 * one + 1e-6)
-    assert "most_epsilon" in trial.objection(terms, 4 * one - 1e-6)
+    assert not trial.objection(terms, trial.Limits(4 * one + 1e-6, one + 1e-6, 0.0))
+    assert "most_epsilon" in trial.objection(terms, trial.Limits(4 * one - 1e-6, one + 1e-6, 0.0))
+    assert "most_search_epsilon" in trial.objection(terms, trial.Limits(4 * one + 1e-6, one - 1e-6, 0.0))
     loud = Terms(hub=HUB, n_features=FEATURES, p=1.0)
-    assert trial.objection(loud, 1e9) and not trial.objection(loud, math.inf)
+    assert trial.objection(loud, trial.Limits(1e9, math.inf, 0)) and not trial.objection(
+        loud, trial.Limits(math.inf, math.inf, 0)
+    )
     assert trial.promise(loud).epsilon_round == math.inf and not trial.promise(loud).covers
     noisy = Terms(hub=HUB, n_features=FEATURES, mechanism="laplace", p=1.0, epsilon=0.25, interactions=6)
     assert trial.promise(noisy).epsilon(Unit.MESSAGE) == 1.5

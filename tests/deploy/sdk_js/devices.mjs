@@ -12,6 +12,7 @@ const { Device, MemoryStore } = await import(pathToFileURL(file));
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 const enrolment = (await lines.next()).value;
 const devices = new Map();
+const limits = { mostEpsilon: Infinity, mostSearchEpsilon: Infinity, lifetimeEpsilon: Infinity };
 
 const random = (n) => Math.floor(Math.random() * n);
 
@@ -26,7 +27,7 @@ function search(device, terms) {
 async function report(number) {
   if (!devices.has(number)) {
     const store = new MemoryStore(true);
-    devices.set(number, { store, device: new Device(hub, enrolment, { store, mostEpsilon: 40, patience: 0 }) });
+    devices.set(number, { store, device: new Device(hub, enrolment, { store, ...limits, patience: 0 }) });
   }
   const { device, store } = devices.get(number);
   const before = (await device.ledger()).filter(({ outcome }) => outcome === "counted").length;

@@ -178,7 +178,7 @@ def test_a_page_of_another_origin_calls_a_hub_that_allows_it(tmp_path):
             assert db.execute("SELECT count(*) FROM device").fetchone() == (0,)
 
         load(tab, allowed)
-        tab.value(device + "{}); device.ready")
+        tab.value(device + "{ mostEpsilon: 20, mostSearchEpsilon: 5, lifetimeEpsilon: 100 }); device.ready")
         assert tab.value("device.sync()")["state"] == "OK" and tab.value("searches()") == 4
         assert tab.value("device.sync()")["sent"] == 1
         assert tab.value("device.sync()")["state"] == "OK"

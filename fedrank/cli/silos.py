@@ -89,6 +89,117 @@ def glm(
         console.print(f"- {note}", highlight=False)
 
 
+@app.command
+def compare(
+    data: str,
+    *,
+    target: Names = (),
+    silo: str = "silo",
+    label: str = "label",
+    positive: str | None = None,
+    drop: Names = (),
+    categorical: Names = (),
+    exclude: Names = (),
+    seed: int = 0,
+    out: Path | None = None,
+    as_json: AsJson = False,
+) -> None:
+    """Whose models are worth having: all rows, one division, and everything that a sceptic tries first.
+
+    Args:
+        data: A CSV or parquet file with a column for the silo; or the name of a set (fedrank data list).
+        target: Silos that ask, by name; without it each in turn.
+        silo: Column that says whose row it is.
+        label: Column with the label.
+        positive: Value of the label that counts as 1.
+        drop: Columns that are no features, such as an id.
+        categorical: Columns of numbers that are names, one feature a value.
+        exclude: Silos that are left out.
+        seed: Draws the folds.
+        out: Also write everything as JSON there.
+        as_json: Print JSON instead of tables.
+    """
+    import json
+
+    from fedrank.silos.sceptic.compare import answer, targets_of
+
+    table = _table(data, silo, label, positive, drop, categorical)
+    for name in [table.names[table.index(name)] for name in exclude]:
+        table = table.without(name)
+    wanted, left = targets_of(table, target)
+    answers = [answer(table, number, seed=seed) for number in wanted]
+    made = {
+        "data": table.name,
+        "label": table.label,
+        "generated": table.generated,
+        "seed": seed,
+        "notes": [*table.notes, *left],
+        "answers": [one.as_json() for one in answers],
+    }
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(made, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    if as_json:
+        print_json(made)
+        return
+    _print(made, answers, out)
+
+
+def _print(made: dict[str, Any], answers: list[Any], out: Path | None) -> None:
+    from rich.console import Console
+
+    from fedrank.silos.sceptic.ways import WAYS
+
+    console = Console()
+    for one in answers:
+        console.print(f"[bold]{one.headline()}[/bold]", highlight=False)
+        for warning in one.warnings():
+            console.print(f"[red]! {warning}[/red]", highlight=False)
+        shown = drawn("way", "AUC", "95 %", "over alone", "95 % ", numbers=("AUC", "over alone"))
+        kind = ""
+        for row in one.rows:
+            way = WAYS[row.way]
+            if kind and kind != way.kind:
+                shown.add_section()
+            kind = way.kind
+            mark = " ←" if row.way == one.recommended else ""
+            title = way.title + (" (simulation only)" if kind == "simulation" else "") + mark
+            gain = (
+                ("", "") if row.way == "alone" else (_signed(row.over_alone.value), _ends(row.over_alone, signed=True))
+            )
+            shown.add_row(title, f"{row.auc.value:.3f}", _ends(row.auc), *gain)
+        console.print(shown)
+        shown = drawn("silo", "rows", f"with its rows, {one.name}’s AUC", "like", numbers=("rows",))
+        names = one.table.names
+        for verdict in one.verdicts:
+            like = [names[k] for k in one.probes.together.get(verdict.silo, ())]
+            rows = f"{one.table.silos[verdict.silo].n_rows:,}"
+            shown.add_row(names[verdict.silo], rows, verdict.text, ", ".join(like) or "none")
+        console.print(shown)
+    console.print(
+        "All rows of a target are scored by models that have not seen them (5 folds); what is chosen is chosen inside "
+        "the training rows. Intervals: DeLong. Verdicts: corrected for the number of silos. Like: silos whose "
+        "coefficients are not told apart.",
+        highlight=False,
+    )
+    for note in made["notes"]:
+        console.print(f"- {note}", highlight=False)
+    if out is not None:
+        console.print(f"written: {out}", highlight=False)
+
+
+def _ends(found: Any, signed: bool = False) -> str:
+    low, high = found.interval()
+    if low != low:
+        return "no interval"
+    form = "+.3f" if signed else ".3f"
+    return f"{low:{form}} to {high:{form}}".replace("-", "−")
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")
+
+
 def _table(
     data: str, silo: str, label: str, positive: str | None, drop: tuple[str, ...], categorical: tuple[str, ...]
 ) -> Any:

@@ -77,3 +77,14 @@ def test_the_table_says_rows_and_what_was_sent(patients, capsys):
 def test_what_is_wrong_is_said_in_one_line(patients, capsys, flags, said):
     assert call(["silos", "glm", str(patients), *FLAGS, *flags]) == 1
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_comparing_prints_the_answer_and_writes_it(patients, capsys, tmp_path):
+    flags = (*FLAGS, "days", "--label", "ill", "--target", "a")
+    assert call(["silos", "compare", str(patients), *flags, "--out", str(tmp_path / "made" / "answer.json")]) == 0
+    out = capsys.readouterr().out
+    assert "a (80 rows): use" in " ".join(out.split()) and "boosted trees" in out and "with its rows" in out
+    made = json.loads((tmp_path / "made" / "answer.json").read_text())
+    assert made["answers"][0]["target"] == "a" and set(made["answers"][0]["verdicts"]) == {"b", "c"}
+    assert [row["kind"] for row in made["answers"][0]["ways"]].count("baseline") == 5

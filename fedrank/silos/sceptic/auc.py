@@ -1,0 +1,117 @@
+"""AUC with errors from one division of rows: DeLong's variance, of one model or of the difference of two.
+
+DeLong, DeLong, Clarke-Pearson (Biometrics 1988). Where scores come from several folds' models, each row is compared
+with the rows of its own fold only, and deviations are pooled over folds (LeDell, Petersen, van der Laan, EJS 2015): all
+rows count, and no model is judged on rows that it has seen.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import stats
+
+
+class Estimate(NamedTuple):
+    """A number with its standard error.
+
+    Attributes:
+        value: Such as an AUC, or a difference of two.
+        error: Its standard error; NaN where there are too few rows for one.
+    """
+
+    value: float
+    error: float
+
+    @property
+    def p(self) -> float:
+        """Two-sided p-value that it is 0; 1 without an error, and of two models that score alike."""
+        if not np.isfinite(self.error) or self.error == 0:
+            return 1.0
+        return float(2 * stats.norm.sf(abs(self.value) / self.error))
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """The confidence interval."""
+        half = float(stats.norm.ppf(0.5 + level / 2)) * self.error
+        return self.value - half, self.value + half
+
+
+class Placements(NamedTuple):
+    """How each row stands among those of the other label in its fold.
+
+    Attributes:
+        value: AUC: the mean over folds, weighted by rows.
+        share: Of a positive row the share of negative rows below it, of a negative one that of positive rows above.
+        centre: The AUC of each row's fold.
+        positive: Which rows have label 1.
+        folds: Number of folds.
+    """
+
+    value: float
+    share: Float[np.ndarray, " rows"]
+    centre: Float[np.ndarray, " rows"]
+    positive: Float[np.ndarray, " rows"]
+    folds: int
+
+
+def placements(
+    scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"], fold: Int[np.ndarray, " rows"] | None = None
+) -> Placements:
+    """Placements of rows. A fold of one label says nothing: its rows have NaN and do not count.
+
+    Args:
+        scores: Higher means that label 1 is more likely.
+        y: Labels.
+        fold: Fold of each row; None: all are of one.
+    """
+    fold = np.zeros(len(y), int) if fold is None else fold
+    share, centre = np.full(len(y), np.nan), np.full(len(y), np.nan)
+    total, weight, count = 0.0, 0, 0
+    for number in np.unique(fold):
+        own = fold == number
+        up, down = own & (y > 0), own & (y <= 0)
+        n1, n0 = int(up.sum()), int(down.sum())
+        if not n1 or not n0:
+            continue
+        both = stats.rankdata(scores[own])
+        all_ranks = np.zeros(len(y))
+        all_ranks[own] = both
+        share[up] = (all_ranks[up] - stats.rankdata(scores[up])) / n0
+        share[down] = 1 - (all_ranks[down] - stats.rankdata(scores[down])) / n1
+        value = float(share[up].mean())
+        centre[own] = value
+        total, weight, count = total + value * int(own.sum()), weight + int(own.sum()), count + 1
+    return Placements(total / weight if weight else float("nan"), share, centre, (y > 0).astype(float), count)
+
+
+def auc(
+    scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"], fold: Int[np.ndarray, " rows"] | None = None
+) -> Estimate:
+    """AUC of one model; NaN where no fold has both labels."""
+    found = placements(scores, y, fold)
+    return Estimate(found.value, _error(found.share - found.centre, found))
+
+
+def difference(
+    first: Float[np.ndarray, " rows"],
+    second: Float[np.ndarray, " rows"],
+    y: Float[np.ndarray, " rows"],
+    fold: Int[np.ndarray, " rows"] | None = None,
+) -> Estimate:
+    """AUC of the first model minus that of the second, on the same rows."""
+    a, b = placements(first, y, fold), placements(second, y, fold)
+    return Estimate(a.value - b.value, _error((a.share - a.centre) - (b.share - b.centre), a))
+
+
+def _error(deviation: Float[np.ndarray, " rows"], found: Placements) -> float:
+    """Standard error of a mean of placements from deviations from their fold's mean."""
+    variance = 0.0
+    for label in (1.0, 0.0):
+        own = deviation[(found.positive == label) & np.isfinite(deviation)]
+        free = len(own) - found.folds
+        if free < 1:
+            return float("nan")
+        variance += float(own @ own) / free / len(own)
+    return variance**0.5

@@ -1,0 +1,235 @@
+"""The answer for one silo: every way side by side, what to use, and who helps or harms, from one division of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+
+import numpy as np
+from jaxtyping import Float, Int
+from threadpoolctl import threadpool_limits
+
+from fedrank.core.errors import ConfigError, DataError, UnknownNameError
+from fedrank.core.trees import Json
+from fedrank.silos.data.tables import SiloTable
+from fedrank.silos.sceptic.auc import Estimate, auc, difference
+from fedrank.silos.sceptic.probes import Probes, probe
+from fedrank.silos.sceptic.rows import folds, rows_of
+from fedrank.silos.sceptic.verdicts import Verdict, verdicts
+from fedrank.silos.sceptic.ways import WAYS, Chosen, Others, choose
+
+#: Folds of the target's rows, each of which is scored by models of the others.
+FOLDS = 5
+#: Fewest rows of the rarer label that a target needs: two in each of two folds.
+FEWEST = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One way to a model for the target.
+
+    Attributes:
+        way: Its name in :data:`~fedrank.silos.sceptic.ways.WAYS`.
+        auc: On all of the target's rows, by models that have not seen them.
+        over_alone: The same minus that of the silo alone.
+    """
+
+    way: str
+    auc: Estimate
+    over_alone: Estimate
+
+    def as_json(self) -> dict[str, Json]:
+        """As it stands in a file."""
+        about = WAYS[self.way]
+        return {
+            "way": self.way,
+            "title": about.title,
+            "says": about.says,
+            "kind": about.kind,
+            "auc": _numbers(self.auc),
+            "over_alone": _numbers(self.over_alone),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What a silo gets to know.
+
+    Attributes:
+        table: The silos.
+        target: The silo's number.
+        rows: Every way, sceptic's rows first.
+        reached: AUC of what is recommended: chosen inside the training rows of each fold, judged on the rest.
+        recommended: What is recommended by all rows.
+        rival: The best of what a sceptic tries first, by these same rows: an estimate that flatters it.
+        gain: AUC of what is recommended minus that of the rival.
+        verdicts: Who helps and who harms.
+        probes: What probes say.
+        chosen: The models, of all of the target's rows.
+        scores: Cross-fitted log-odds of each row of the target, of what is recommended.
+        fold: Fold of each row of the target.
+    """
+
+    table: SiloTable
+    target: int
+    rows: tuple[Row, ...]
+    reached: Estimate
+    recommended: str
+    rival: str
+    gain: Estimate
+    verdicts: tuple[Verdict, ...]
+    probes: Probes
+    chosen: Chosen = field(repr=False)
+    scores: Float[np.ndarray, " rows"] = field(repr=False)
+    fold: Int[np.ndarray, " rows"] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The target's name."""
+        return self.table.names[self.target]
+
+    def headline(self) -> str:
+        """What to use, in one sentence, with the gain over the best that a sceptic tries first."""
+        use = "your own model" if self.recommended == "alone" else f"the model “{WAYS[self.recommended].title}”"
+        low, high = self.gain.interval()
+        told = f"{self.gain.value:+.3f} AUC ({low:+.3f} to {high:+.3f})".replace("-", "−")
+        rows = self.table.silos[self.target].n_rows
+        if not np.isfinite(self.gain.error):
+            sure = "its gain has no interval: too few rows of one label"
+        elif low > 0:
+            sure = f"it brings {told} over the best of what one tries first ({WAYS[self.rival].title})"
+        elif high < 0:
+            sure = f"yet {WAYS[self.rival].title} did better on these rows: {told}"
+        else:
+            sure = f"no measurable gain over the best of what one tries first ({WAYS[self.rival].title}): {told}"
+        return f"{self.name} ({rows:,} rows): use {use}, AUC {self.reached.value:.3f}; {sure}."
+
+    def warnings(self) -> list[str]:
+        """Alarms and harms, a sentence each."""
+        names = self.table.names
+        out = [f"{names[alarm.silo]}: {alarm.text}." for alarm in self.probes.alarms]
+        return out + [f"{names[v.silo]} {v.text}." for v in self.verdicts if v.word == "harms"]
+
+    def as_json(self) -> dict[str, Json]:
+        """As it stands in a file."""
+        names = self.table.names
+        return {
+            "target": self.name,
+            "headline": self.headline(),
+            "recommended": self.recommended,
+            "auc": _numbers(self.reached),
+            "rival": self.rival,
+            "gain": _numbers(self.gain),
+            "warnings": list(self.warnings()),
+            "rows": {silo.name: silo.n_rows for silo in self.table.silos},
+            "positive": {silo.name: silo.positive for silo in self.table.silos},
+            "ways": [row.as_json() for row in self.rows],
+            "verdicts": {names[v.silo]: v.as_json() for v in self.verdicts},
+            "probes": self.probes.as_json(names),
+        }
+
+
+def answer(table: SiloTable, target: int | str, *, seed: int = 0, ways: Sequence[str] = tuple(WAYS)) -> Answer:
+    """Compare every way for one silo, on all of its rows.
+
+    Args:
+        table: The silos.
+        target: The silo's number or name.
+        seed: Draws the folds.
+        ways: Names of :data:`~fedrank.silos.sceptic.ways.WAYS`; the silo alone is always among them.
+
+    Raises:
+        UnknownNameError: There is no such silo or way.
+        ConfigError: There is one silo only, or the seed is negative.
+        DataError: The target has too few rows of one label.
+    """
+    number = table.index(target)
+    mine = rows_of(table)[number]
+    if table.n_silos < 2 or seed < 0:
+        raise ConfigError(f"comparing needs two silos and a seed of at least 0, got {table.n_silos} and {seed}.")
+    if mine.rarer < FEWEST:
+        raise DataError(
+            f"silo {table.names[number]} has {mine.rarer} rows of the rarer label, where {FEWEST} are needed to judge "
+            "models on its own rows; take another target."
+        )
+    import_module("sklearn.ensemble")  # a limit holds for libraries that are loaded by then
+    with threadpool_limits(1):  # arrays are small: threads cost more than they bring
+        return _answer(table, number, np.random.Generator(np.random.PCG64([seed, number])), ways)
+
+
+def _answer(table: SiloTable, number: int, rng: np.random.Generator, ways: Sequence[str]) -> Answer:
+    silos = rows_of(table)
+    mine = silos[number]
+    others = Others.of([own for k, own in enumerate(silos) if k != number], rng)
+    for name in ways:
+        if name not in WAYS:
+            raise UnknownNameError("way to a model", name, tuple(WAYS))
+    ways = tuple(name for name in WAYS if name in {"alone", *ways})
+    fold = folds(mine.y, FOLDS, rng)
+    scores: dict[str, np.ndarray] = {}
+    reached = np.empty(mine.rows)
+    for one in np.unique(fold):
+        test = fold == one
+        chosen = choose(mine[~test], others, rng, ways)
+        for way, model in chosen.models.items():
+            scores.setdefault(way, np.full(mine.rows, np.nan))[test] = model(mine.x[test])
+        reached[test] = chosen.models[chosen.best](mine.x[test])
+    rows = tuple(
+        Row(way, auc(scores[way], mine.y, fold), difference(scores[way], scores["alone"], mine.y, fold))
+        for way in ways
+        if way in scores
+    )
+    baselines = [row for row in rows if WAYS[row.way].kind == "baseline"]
+    rival = max(baselines, key=lambda row: row.auc.value).way
+    final = choose(mine, others, rng, ways)
+    penalties = list(others.penalties)
+    penalties.insert(number, final.picked["alone"])
+    return Answer(
+        table=table,
+        target=number,
+        rows=rows,
+        reached=auc(reached, mine.y, fold),
+        recommended=final.best,
+        rival=rival,
+        gain=difference(reached, scores[rival], mine.y, fold),
+        verdicts=tuple(verdicts(silos, number, rng)),
+        probes=probe(silos, penalties, number, table.feature_names),
+        chosen=final,
+        scores=reached,
+        fold=fold,
+    )
+
+
+def targets_of(table: SiloTable, asked: Sequence[str]) -> tuple[list[int], list[str]]:
+    """Numbers of the silos that can be judged among those that are asked for, and a sentence about each other one.
+
+    Args:
+        table: The silos.
+        asked: Names or numbers; none: all.
+
+    Raises:
+        UnknownNameError: There is no such silo.
+        DataError: None can be judged.
+    """
+    wanted = [table.index(name) for name in asked] if asked else list(range(table.n_silos))
+    good, notes = [], []
+    for number in wanted:
+        silo = table.silos[number]
+        rarer = min(silo.positive, silo.n_rows - silo.positive)
+        if rarer >= FEWEST:
+            good.append(number)
+        else:
+            notes.append(
+                f"{silo.name} is not judged: {rarer} of its {silo.n_rows} rows have the rarer label, {FEWEST} are "
+                "needed. Its rows help others."
+            )
+    if not good:
+        raise DataError(" ".join(notes))
+    return good, notes
+
+
+def _numbers(found: Estimate) -> dict[str, Json]:
+    low, high = found.interval()
+    values = {"value": found.value, "error": found.error, "low": low, "high": high}
+    return {name: float(value) if np.isfinite(value) else None for name, value in values.items()}

@@ -1,0 +1,264 @@
+"""Probes of other silos before anything is averaged: inverted or permuted labels, copies, constant models, other units.
+
+Each costs a silo one message: its own model, sums of derivatives at a model that it is sent, or moments of its columns.
+
+Whether two silos have the same coefficients is told by the score test at the model that fits both best, each with an
+intercept of its own: with U the derivatives of one silo's log-likelihood there, and I₁, I₂ the information of the two
+about what is not the intercept, U'(I₁ − I₁(I₁ + I₂)⁻¹I₁)⁻U is χ² with as many degrees of freedom as there are
+coefficients, if the two are one population. It holds the error of both silos' rows, so that silos of one kind are told
+apart as seldom as its level says, however many rows there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from fedrank.core.trees import Json
+from fedrank.silos.glm.families import sums
+from fedrank.silos.glm.moments import moments_of
+from fedrank.silos.sceptic.auc import Estimate, auc
+from fedrank.silos.sceptic.learners import design, fit_glm
+from fedrank.silos.sceptic.rows import Own
+
+#: Largest probability of one false alarm of a kind about any silo.
+LEVEL = 0.05
+#: Probability, in a federation without copies, of a pair of silos that are as alike as copies are.
+_COPIES = 1e-6
+#: Share of a silo's rows that occur twice in it above which they may have been put in twice.
+_TWICE = 0.2
+#: Means that differ by more deviations, or deviations that differ by a larger factor, look like another unit.
+_UNIT = 5.0
+#: A pull that keeps coefficients finite where labels are separated; it moves others by less than their error.
+_SLIGHT = 0.01
+
+
+class Alarm(NamedTuple):
+    """Something that looks wrong at a silo.
+
+    Attributes:
+        silo: Its number.
+        kind: ``inverted``, ``permuted``, ``constant``, ``copy``, ``twice`` or ``units``.
+        text: A sentence without the silo's name.
+        p: p-value, corrected for the number of silos; NaN where it is no test.
+    """
+
+    silo: int
+    kind: str
+    text: str
+    p: float = float("nan")
+
+
+class Alike(NamedTuple):
+    """Whether two silos have the same coefficients.
+
+    Attributes:
+        statistic: χ² if they have.
+        degrees: Its degrees of freedom; 0 where rows say nothing.
+    """
+
+    statistic: float
+    degrees: int
+
+    @property
+    def p(self) -> float:
+        """Probability of a statistic at least as large, if they are of one population."""
+        return float(stats.chi2.sf(self.statistic, self.degrees)) if self.degrees else 1.0
+
+    @property
+    def copies(self) -> float:
+        """Probability of a statistic at most as large: nearly 0 of two silos with the same rows."""
+        return float(stats.chi2.cdf(self.statistic, self.degrees)) if self.degrees else 1.0
+
+
+def alike(first: Own, second: Own) -> Alike:
+    """The score test that two silos have the same coefficients, each with its own intercept."""
+    if not first.rarer or not second.rarer:
+        return Alike(0.0, 0)
+    moments = moments_of([first.x, second.x])
+    both = [moments.standardised(first.x), moments.standardised(second.x)]
+    rows = [
+        (np.column_stack([np.full(len(y), k == 0), np.full(len(y), k == 1), x]).astype(float), y)
+        for k, (x, y) in enumerate(zip(both, (first.y, second.y), strict=True))
+    ]
+    penalty = np.full(both[0].shape[1] + 2, _SLIGHT)
+    beta = fit_glm(rows, np.diag(penalty)).beta
+    scores, informations = zip(*(_about_slopes(beta, x, y, k) for k, (x, y) in enumerate(rows)), strict=True)
+    total = informations[0] + informations[1]
+    # The slight pull moves the derivatives' sum off 0: half of the difference is what the first has more.
+    weight = informations[0] @ np.linalg.pinv(total, hermitian=True)
+    score = scores[0] - weight @ (scores[0] + scores[1])
+    variance = informations[0] - weight @ informations[0]
+    return _tested(score, (variance + variance.T) / 2)
+
+
+def association(own: Own) -> Alike:
+    """The score test that a silo's columns say nothing about its labels."""
+    if not own.rarer:
+        return Alike(0.0, 0)
+    moments = moments_of([own.x])
+    x = np.column_stack([np.ones(own.rows), moments.standardised(own.x)])
+    share = own.y.mean()
+    beta = np.zeros(x.shape[1])
+    beta[0] = np.log(share / (1 - share))
+    got = sums("logistic", beta, x, own.y)
+    information = (
+        got.information[1:, 1:] - np.outer(got.information[1:, 0], got.information[0, 1:]) / (got.information[0, 0])
+    )
+    return _tested(got.gradient[1:], information)
+
+
+def _about_slopes(
+    beta: Float[np.ndarray, " p"], x: Float[np.ndarray, "rows p"], y: Float[np.ndarray, " rows"], intercept: int
+) -> tuple[Float[np.ndarray, " slopes"], Float[np.ndarray, "slopes slopes"]]:
+    """A silo's derivatives by the slopes, and its information about them once its own intercept is fitted."""
+    got = sums("logistic", beta, x, y)
+    own = got.information[intercept, intercept]
+    across = got.information[2:, intercept]
+    share = across / own if own > 0 else np.zeros_like(across)
+    return got.gradient[2:] - share * got.gradient[intercept], got.information[2:, 2:] - np.outer(share, across)
+
+
+def _tested(score: Float[np.ndarray, " slopes"], variance: Float[np.ndarray, "slopes slopes"]) -> Alike:
+    values, vectors = np.linalg.eigh(variance)
+    kept = values > 1e-8 * max(float(values.max(initial=0.0)), 1e-12)
+    along = vectors[:, kept].T @ score
+    return Alike(float((along**2 / values[kept]).sum()), int(kept.sum()))
+
+
+class Probes(NamedTuple):
+    """What probes say about the silos, seen from a target.
+
+    Attributes:
+        alarms: What looks wrong.
+        scores: AUC of each other silo's own model on the target's rows, by silo.
+        unlike: p-values, corrected, that a silo has the target's coefficients, by silo.
+        together: For each silo those that it is not told apart from.
+        shifted: Names of the columns that lie elsewhere than the target's, by silo.
+    """
+
+    alarms: tuple[Alarm, ...]
+    scores: dict[int, Estimate]
+    unlike: dict[int, float]
+    together: dict[int, tuple[int, ...]]
+    shifted: dict[int, tuple[str, ...]]
+
+    def as_json(self, names: Sequence[str]) -> dict[str, Json]:
+        """By name of the silo."""
+        return {
+            names[silo]: {
+                "auc_as_it_is": score.value if np.isfinite(score.value) else None,
+                "unlike_p": self.unlike[silo],
+                "not_told_apart_from": [names[k] for k in self.together[silo]],
+                "shifted": list(self.shifted[silo]),
+                "alarms": [{"kind": a.kind, "text": a.text} for a in self.alarms if a.silo == silo],
+            }
+            for silo, score in self.scores.items()
+        }
+
+
+def probe(silos: Sequence[Own], penalties: Sequence[float], target: int, columns: Sequence[str]) -> Probes:
+    """Probe every silo for a target.
+
+    Args:
+        silos: Rows of all silos.
+        penalties: Penalty of each silo's own model.
+        target: The target's number.
+        columns: Names of the columns.
+    """
+    mine, helpers = silos[target], [k for k in range(len(silos)) if k != target]
+    many = max(1, len(helpers))
+    alarms: list[Alarm] = []
+    scores, unlike, shifted = {}, {}, {}
+    signal = association(mine).p < LEVEL
+    pairs = len(silos) * (len(silos) - 1) / 2
+    same = {(j, k): alike(silos[j], silos[k]) for j in range(len(silos)) for k in range(j)}
+    for silo in helpers:
+        own = silos[silo]
+        moments = moments_of([own.x])
+        fitted = fit_glm([(design(own.x, moments), own.y)], penalties[silo])
+        scores[silo] = auc(design(mine.x, moments) @ fitted.beta, mine.y)
+        different = same[max(silo, target), min(silo, target)]
+        unlike[silo] = min(1.0, different.p * many)
+        shifted[silo] = _shifted(mine, own, columns, many)
+        if not own.rarer:
+            alarms.append(Alarm(silo, "constant", f"all its labels are {int(own.y.max(initial=0.0))}: it has no model"))
+            continue
+        found = scores[silo]
+        below = _below_half(found, many)
+        if below < LEVEL:
+            said = f"its model orders the target's rows the wrong way round (AUC {found.value:.2f})"
+            alarms.append(Alarm(silo, "inverted", f"{said}: labels look inverted", below))
+        elif signal and unlike[silo] < LEVEL and association(own).p > LEVEL:
+            said = "its labels have nothing to do with its columns, where the target's have"
+            alarms.append(Alarm(silo, "permuted", f"{said}: labels look permuted", unlike[silo]))
+        if units := _units(mine, own, columns):
+            alarms.append(Alarm(silo, "units", f"{', '.join(units)} may be in another unit"))
+    twice = [_share_twice(own) for own in silos]
+    for silo in helpers:
+        others = np.median([share for k, share in enumerate(twice) if k != silo])
+        if twice[silo] > max(_TWICE, 3 * float(others)):
+            alarms.append(Alarm(silo, "twice", f"{twice[silo]:.0%} of its rows occur more than once"))
+    for (j, k), pair in same.items():
+        if pair.copies * pairs < _COPIES and pair.degrees:
+            for silo, other in ((j, k), (k, j)):
+                if silo != target:
+                    alarms.append(
+                        Alarm(
+                            silo,
+                            "copy",
+                            f"it has the coefficients of silo {other} to the last digit, as with the same rows",
+                            pair.copies,
+                        )
+                    )
+    level = LEVEL / pairs
+    together = {
+        j: tuple(k for k in range(len(silos)) if k != j and same[max(j, k), min(j, k)].p >= level) for j in helpers
+    }
+    return Probes(tuple(alarms), scores, unlike, together, shifted)
+
+
+def _below_half(score: Estimate, many: int) -> float:
+    """One-sided p-value, corrected, that an AUC is one half or more; 1 without an error."""
+    if not np.isfinite(score.error) or score.error <= 0:
+        return 1.0
+    return min(1.0, float(stats.norm.cdf((score.value - 0.5) / score.error)) * many)
+
+
+def _shifted(mine: Own, other: Own, columns: Sequence[str], many: int) -> tuple[str, ...]:
+    """Columns whose means differ by half a deviation and by more than chance."""
+    a, b = moments_of([mine.x]), moments_of([other.x])
+    spread = np.sqrt((a.deviation**2 + b.deviation**2) / 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        apart = np.abs(a.mean - b.mean) / spread
+        error = np.sqrt(a.deviation**2 / a.count + b.deviation**2 / b.count)
+        p = 2 * stats.norm.sf(np.abs(a.mean - b.mean) / error) * many * len(columns)
+    there = (a.count > 1) & (b.count > 1) & (apart > 0.5) & (p < LEVEL)
+    return tuple(columns[k] for k in np.flatnonzero(there).tolist())
+
+
+def _units(mine: Own, other: Own, columns: Sequence[str]) -> list[str]:
+    """Columns of numbers that lie where another unit would put them."""
+    a, b = moments_of([mine.x]), moments_of([other.x])
+    out = []
+    for k, name in enumerate(columns):
+        if "=" in name or min(a.count[k], b.count[k]) < 10 or min(a.deviation[k], b.deviation[k]) <= 0:
+            continue
+        wide = max(a.deviation[k], b.deviation[k]) / min(a.deviation[k], b.deviation[k])
+        apart = abs(a.mean[k] - b.mean[k]) / max(a.deviation[k], b.deviation[k])
+        if wide > _UNIT or apart > _UNIT:
+            out.append(name)
+    return out
+
+
+def _share_twice(own: Own) -> float:
+    """Share of a silo's rows that are the same as another of its rows, the label included."""
+    if own.rows < 2:
+        return 0.0
+    whole = np.column_stack([np.nan_to_num(own.x, nan=np.inf), own.y])
+    _, counts = np.unique(whole, axis=0, return_counts=True)
+    return float(counts[counts > 1].sum() / own.rows)

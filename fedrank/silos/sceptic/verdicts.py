@@ -1,0 +1,96 @@
+"""Who helps and who harms a silo, from one division of its rows, with what could have been seen.
+
+For each other silo: the AUC of a logistic model of the target's rows and the other's, minus that of the target's alone,
+on all of the target's rows by cross-fitting, with DeLong's error of a paired difference. p-values are multiplied by the
+number of silos (Bonferroni), so that a verdict about any of them is wrong with a probability of at most 5 %. Where
+nothing is found, what would have been seen is said: a harm that a test of this size finds in four of five cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from fedrank.core.trees import Json
+from fedrank.silos.glm.moments import moments_of
+from fedrank.silos.sceptic.auc import Estimate, difference
+from fedrank.silos.sceptic.learners import choose_penalty, design, fit_alone, fit_glm
+from fedrank.silos.sceptic.probes import LEVEL
+from fedrank.silos.sceptic.rows import Own, folds
+
+#: Probability with which a harm that is said to be visible would have been seen.
+POWER = 0.8
+
+
+class Verdict(NamedTuple):
+    """What one silo does to the target.
+
+    Attributes:
+        silo: Its number.
+        gain: AUC with its rows minus AUC without.
+        p: Two-sided p-value, corrected for the number of silos.
+        visible: Harm in AUC that would have been seen with a probability of :data:`POWER`; NaN without an error.
+    """
+
+    silo: int
+    gain: Estimate
+    p: float
+    visible: float
+
+    @property
+    def word(self) -> str:
+        """``helps``, ``harms`` or ``no evidence``."""
+        return "no evidence" if not self.p < LEVEL else "helps" if self.gain.value > 0 else "harms"
+
+    @property
+    def text(self) -> str:
+        """The verdict as a sentence without the silo's name."""
+        if self.word != "no evidence":
+            return f"{self.word}: {self.gain.value:+.3f} AUC".replace("-", "−")
+        if not np.isfinite(self.visible):
+            return "no evidence: there are too few rows of one label for an error"
+        return f"no evidence, and a harm of more than {self.visible:.3f} AUC would have been seen"
+
+    def as_json(self) -> dict[str, Json]:
+        """As it stands in a file."""
+        low, high = self.gain.interval()
+        numbers = {"gain": self.gain.value, "low": low, "high": high, "p": self.p, "visible_harm": self.visible}
+        return {"verdict": self.word, "text": self.text} | {
+            name: float(value) if np.isfinite(value) else None for name, value in numbers.items()
+        }
+
+
+def verdicts(silos: Sequence[Own], target: int, rng: np.random.Generator, count: int = 5) -> list[Verdict]:
+    """A verdict about every other silo.
+
+    Args:
+        silos: Rows of all silos.
+        target: The target's number.
+        rng: Draws the folds.
+        count: Number of folds.
+    """
+    mine, helpers = silos[target], [k for k in range(len(silos)) if k != target]
+    if mine.rarer < 2:
+        return [Verdict(k, Estimate(float("nan"), float("nan")), 1.0, float("nan")) for k in helpers]
+    fold = folds(mine.y, count, rng)
+    alone, together = np.empty(mine.rows), {silo: np.empty(mine.rows) for silo in helpers}
+    for number in np.unique(fold):
+        test = fold == number
+        own = mine[~test]
+        penalty = choose_penalty(own, rng)
+        alone[test] = fit_alone(own, penalty)(mine.x[test])
+        for silo in helpers:
+            other = silos[silo]
+            moments = moments_of([own.x, other.x])
+            both = [(design(own.x, moments), own.y), (design(other.x, moments), other.y)]
+            together[silo][test] = design(mine.x[test], moments) @ fit_glm(both, penalty).beta
+    many = max(1, len(helpers))
+    seen = float(stats.norm.ppf(1 - LEVEL / 2 / many) + stats.norm.ppf(POWER))
+    out = []
+    for silo in helpers:
+        gain = difference(together[silo], alone, mine.y, fold)
+        out.append(Verdict(silo, gain, min(1.0, gain.p * many), seen * gain.error))
+    return out

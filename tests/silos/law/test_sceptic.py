@@ -1,0 +1,225 @@
+"""Ways to a model for one silo, verdicts and probes: what must hold on silos that are made so."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from fedrank.core.errors import DataError, UnknownNameError
+from fedrank.silos.data.tables import Silo, SiloTable
+from fedrank.silos.glm.moments import moments_of
+from fedrank.silos.sceptic import ways
+from fedrank.silos.sceptic.compare import answer, targets_of
+from fedrank.silos.sceptic.learners import PENALTIES, choose_penalty, fit_alone, fit_glm, fit_trees
+from fedrank.silos.sceptic.probes import alike, association, probe
+from fedrank.silos.sceptic.rows import Own, folds, split
+from fedrank.silos.sceptic.verdicts import verdicts
+
+P = 5
+QUICK = ("alone", "as-they-are", "averaged", "federated", "shrunk", "stacked")  # trees take longer
+
+
+def own(rng, rows, beta, share=0.0):
+    x = rng.standard_normal((rows, P))
+    return Own(x, (rng.random(rows) < 1 / (1 + np.exp(-(x @ beta + share)))).astype(float))
+
+
+def federation(seed=0, sizes=(100, 100, 100, 100), strength=1.5):
+    rng = np.random.default_rng(seed)
+    beta = rng.standard_normal(P)
+    beta *= strength / np.linalg.norm(beta)
+    return [own(rng, n, beta) for n in sizes], rng
+
+
+def table_of(silos):
+    made = tuple(Silo(f"s{k}", x.astype(np.float32), y.astype(np.int8)) for k, (x, y) in enumerate(silos))
+    return SiloTable("made", made, tuple(f"x{k}" for k in range(P)), "y = 1")
+
+
+def named(probes, silo):
+    return {alarm.kind for alarm in probes.alarms if alarm.silo == silo}
+
+
+# ------------------------------------------------------------------------------------------------------- learners
+
+
+def test_a_penalised_model_is_scikit_learns():
+    (mine, *_), _ = federation(1)
+    theirs = LogisticRegression(C=1 / 3, tol=1e-12, max_iter=10**4)
+    moments = moments_of([mine.x])
+    theirs.fit(moments.standardised(mine.x), mine.y)
+    made = fit_alone(mine, 3.0)
+    np.testing.assert_allclose(made.beta, [*theirs.intercept_, *theirs.coef_[0]], rtol=1e-6)
+
+
+def test_the_chosen_penalty_is_strong_where_there_is_nothing_and_weak_where_there_is_much():
+    rng = np.random.default_rng(0)
+    assert choose_penalty(own(rng, 60, np.zeros(P)), rng) == PENALTIES[-1]
+    assert choose_penalty(own(rng, 2000, np.full(P, 1.0)), rng) <= 3.0
+
+
+def test_a_pull_without_end_gives_what_it_pulls_to():
+    (mine, *_), _ = federation(2)
+    x = np.column_stack([np.ones(mine.rows), mine.x])
+    centre = np.linspace(-1, 1, P + 1)
+    np.testing.assert_allclose(fit_glm([(x, mine.y)], 1e9 * np.eye(P + 1), centre).beta, centre, atol=1e-6)
+
+
+def test_trees_take_gaps_and_columns_without_a_value():
+    (mine, *_), _ = federation(3)
+    x = mine.x.copy()
+    x[:, 0], x[::3, 1] = np.nan, np.nan
+    assert np.isfinite(fit_trees(Own(x, mine.y))(x)).all()
+    assert not fit_trees(Own(np.full((9, P), np.nan), mine.y[:9]))(x).any()
+
+
+def test_fedavg_of_one_silo_with_many_rounds_comes_to_the_penalised_optimum(monkeypatch):
+    (mine, *_), _ = federation(4)
+    x = np.column_stack([np.ones(mine.rows), mine.x])
+    monkeypatch.setattr(ways, "ROUNDS", 400)
+    np.testing.assert_allclose(ways.fedavg([(x, mine.y)], 3.0), fit_glm([(x, mine.y)], 3.0).beta, atol=1e-6)
+
+
+def test_stacking_gives_weight_to_the_model_that_knows_and_none_to_its_opposite():
+    rng = np.random.default_rng(0)
+    truth = 2 * rng.standard_normal(500)
+    y = (rng.random(500) < 1 / (1 + np.exp(-truth))).astype(float)
+    weights = ways.stack(np.column_stack([truth, -truth, rng.standard_normal(500)]), y)
+    assert weights[0] > 0.8 and weights[1] < 0.05 and weights[2] < 0.3
+
+
+def test_folds_and_splits_keep_the_labels_shares():
+    rng = np.random.default_rng(0)
+    y = np.array([1.0] * 7 + [0.0] * 33)
+    fold = folds(y, 5, rng)
+    assert np.bincount(fold).tolist() == [8] * 5
+    assert sorted(np.bincount(fold, y).tolist()) == [1, 1, 1, 2, 2]
+    assert set(folds(y[5:], 5, rng)) == {0, 1}  # two rows of the rarer label
+    test = split(y, 0.3, rng)
+    assert test.sum() == 12 and y[test].sum() == 2
+
+
+# ---------------------------------------------------------------------------------------------------------- probes
+
+
+def test_the_score_test_of_two_silos_keeps_its_level_and_finds_other_coefficients():
+    p = [alike(*federation(seed, (80, 120))[0]).p for seed in range(60)]
+    assert np.mean(np.array(p) < 0.05) <= 0.15 and 0.35 < np.mean(p) < 0.65
+    (a, b), _ = federation(0, (80, 120))
+    assert alike(a, Own(b.x, 1 - b.y)).p < 1e-6
+    # Another share of label 1 is no other population, and neither are other units of a column where both have them.
+    rng, beta = np.random.default_rng(0), np.full(P, 0.7)
+    assert alike(own(rng, 200, beta), own(rng, 200, beta, share=-1.5)).p > 0.01
+
+
+def test_association_is_told_from_none():
+    (mine, *_), rng = federation(5)
+    assert association(mine).p < 1e-4
+    assert np.mean([association(Own(mine.x, rng.permutation(mine.y))).p < 0.05 for _ in range(60)]) < 0.15
+    assert association(Own(mine.x, np.ones(100))).degrees == 0
+
+
+@pytest.mark.parametrize("kind", ["inverted", "permuted", "constant", "copy", "twice", "units"])
+def test_each_probe_finds_what_it_looks_for_and_accuses_nobody_else(kind):
+    silos, rng = federation(6, (150, 300, 150, 150))
+    x, y = silos[1]
+    silos[1] = {
+        "inverted": lambda: Own(x, 1 - y),
+        "permuted": lambda: Own(x, rng.permutation(y)),
+        "constant": lambda: Own(x, np.ones(300)),
+        "copy": lambda: silos[2],
+        "twice": lambda: Own(np.concatenate([x, x]), np.concatenate([y, y])),
+        "units": lambda: Own(x * [1, 1, 39.37, 1, 1], y),
+    }[kind]()
+    found = probe(silos, [3.0] * 4, 0, [f"x{k}" for k in range(P)])
+    assert kind in named(found, 1)
+    assert not named(found, 3) and (kind == "copy" or not named(found, 2))
+    if kind == "units":
+        assert "x2" in found.alarms[0].text
+
+
+def test_silos_of_one_kind_raise_no_alarm_and_are_seldom_told_apart():
+    apart = 0
+    for seed in range(20, 30):
+        found = probe(federation(seed)[0], [3.0] * 4, 0, [f"x{k}" for k in range(P)])
+        assert not found.alarms
+        apart += any(len(others) < 3 for others in found.together.values())
+    assert apart <= 1
+
+
+# -------------------------------------------------------------------------------------------------------- verdicts
+
+
+def test_an_inverted_silo_harms_and_others_do_not():
+    silos, rng = federation(8)
+    silos[2] = Own(silos[2].x, 1 - silos[2].y)
+    found = {v.silo: v for v in verdicts(silos, 0, rng)}
+    assert found[2].word == "harms" and found[2].text.startswith("harms: −")
+    assert "harms" not in (found[1].word, found[3].word)
+    quiet = next(v for v in (found[1], found[3]) if v.word == "no evidence")
+    assert "would have been seen" in quiet.text and 0 < quiet.visible < 0.3
+
+
+def test_a_large_silo_of_the_same_kind_helps_a_small_one():
+    found = [
+        verdicts(*(lambda silos, rng: (silos, 0, rng))(*federation(seed, (60, 2000), 0.8)))[0] for seed in range(8)
+    ]
+    assert np.mean([one.gain.value for one in found]) > 0.02
+    assert "helps" in [one.word for one in found] and "harms" not in [one.word for one in found]
+
+
+# ------------------------------------------------------------------------------------------------------ the answer
+
+
+@pytest.fixture(scope="module")
+def answered():
+    silos, _ = federation(10, (90, 200, 90))
+    silos[2] = Own(silos[2].x, 1 - silos[2].y)
+    return answer(table_of(silos), "s0", ways=QUICK)
+
+
+def test_every_row_of_the_target_counts_and_the_sceptics_rows_stand_first(answered):
+    kinds = [ways.WAYS[row.way].kind for row in answered.rows]
+    assert kinds == ["baseline"] * 3 + ["method"] * 3
+    assert np.isfinite(answered.scores).all() and len(answered.scores) == 90
+    made = answered.as_json()
+    assert made["rows"] == {"s0": 90, "s1": 200, "s2": 90}
+    assert "90 rows" in made["headline"] and made["auc"]["low"] < made["auc"]["value"] < made["auc"]["high"]
+    rival = max((r for r in answered.rows if ways.WAYS[r.way].kind == "baseline"), key=lambda r: r.auc.value)
+    assert answered.rival == rival.way
+    assert made["gain"]["value"] == pytest.approx(answered.reached.value - rival.auc.value)
+
+
+def test_an_inverted_silo_is_named_from_one_division(answered):
+    assert any(text.startswith("s2: ") and "inverted" in text for text in answered.warnings())
+    assert not any(text.startswith("s1") for text in answered.warnings())
+
+
+def test_the_answer_repeats(answered):
+    silos, _ = federation(10, (90, 200, 90))
+    silos[2] = Own(silos[2].x, 1 - silos[2].y)
+    assert answer(table_of(silos), 0, ways=QUICK).as_json() == answered.as_json()
+
+
+def test_labels_of_test_rows_do_not_reach_the_model_that_scores_them():
+    """Turning a fold's labels leaves its rows' scores as they are, once the folds are given."""
+    silos, _ = federation(11)
+    mine, others = silos[0], ways.Others(silos[1:], [3.0] * 3)
+    test = np.arange(100) % 5 == 0
+    first = ways.choose(mine[~test], others, np.random.default_rng(0), ("alone", "federated", "shrunk"))
+    turned = Own(mine.x, np.where(test, 1 - mine.y, mine.y))
+    second = ways.choose(turned[~test], others, np.random.default_rng(0), ("alone", "federated", "shrunk"))
+    np.testing.assert_array_equal(first.models["shrunk"](mine.x[test]), second.models["shrunk"](mine.x[test]))
+
+
+def test_targets_that_cannot_be_judged_are_left_out_with_a_sentence():
+    silos, _ = federation(12, (50, 50, 50))
+    silos[1] = Own(silos[1].x, np.ones(50))
+    table = table_of(silos)
+    good, notes = targets_of(table, ())
+    assert good == [0, 2] and "s1 is not judged: 0 of its 50 rows" in notes[0]
+    with pytest.raises(DataError, match="s1 is not judged"):
+        targets_of(table, ("s1",))
+    with pytest.raises(DataError, match="rarer label"):
+        answer(table, 1)
+    with pytest.raises(UnknownNameError):
+        targets_of(table, ("s9",))

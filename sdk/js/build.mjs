@@ -9,14 +9,15 @@ import { gzipSync } from "node:zlib";
 import { build } from "esbuild";
 import { minify } from "terser";
 
-/** Bundles, their entries, and the most bytes of each after gzip. Every page loads the first, which loads the next two when it needs them. */
+/** Bundles, their entries, and the most bytes of each after gzip. Every page loads the first, which loads the next three when it needs them. */
 const BUNDLES = [
   ["dist/fedrank-device.js", "build/index.js", 12_000],
   ["dist/log.js", "build/log.js", 3_000],
-  ["dist/promise.js", "build/promise.js", 1_500],
+  ["dist/draws.js", "build/draws.js", 1_500],
+  ["dist/shown.js", "build/shown.js", 1_500],
   ["dist/fedrank-oblivious.js", "build/oblivious/index.js", 4_000],
 ];
-const LATER = ["./log.js", "./promise.js"];
+const LATER = ["./draws.js", "./log.js", "./shown.js"];
 
 const here = fileURLToPath(new URL(".", import.meta.url));
 process.chdir(here);
@@ -29,7 +30,7 @@ for (const file of readdirSync("build", { recursive: true })) {
 for (const [outfile, entry, limit] of BUNDLES) {
   const options = { bundle: true, format: "esm", target: "es2022", charset: "utf8", external: LATER, write: false };
   const { outputFiles } = await build({ entryPoints: [entry], ...options });
-  const { code } = await minify(outputFiles[0].text, { module: true, ecma: 2022, compress: { passes: 3 } });
+  const { code } = await minify(outputFiles[0].text, { module: true, ecma: 2022, compress: { passes: 3, inline: 0 } });
   writeFileSync(outfile, code);
   const bytes = Buffer.from(code);
   const size = gzipSync(bytes, { level: 9 }).length;

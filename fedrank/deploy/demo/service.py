@@ -18,7 +18,7 @@ from fedrank.deploy.hub.service import hub_app
 from fedrank.deploy.hub.settings import HubSettings
 
 #: The JavaScript SDK as it is built.
-_SDK = ("fedrank-device.js", "log.js", "promise.js")
+_SDK = ("fedrank-device.js", "draws.js", "log.js", "shown.js")
 #: Files of the page, and their types.
 _FILES = {
     "": ("index.html", b"text/html; charset=utf-8"),

@@ -1,7 +1,7 @@
 /** A device's requests to its hub, and what they can come to (sections 7 and 8 of the wire format). */
 
 import { ConfigError, WireError } from "./errors.js";
-import { COUNTED, OVER, REFUSED, TOO_LATE } from "./kept.js";
+import { COUNTED, NOT_DUE, OVER, REFUSED, TOO_LATE } from "./kept.js";
 import { decodeModel, modelBytes } from "./messages.js";
 import { type Terms, termsOf } from "./terms.js";
 
@@ -23,6 +23,7 @@ const OUTCOMES: Record<number, string | undefined> = {
 const OTHER_ROUND = new Map([
   ["stale-round", TOO_LATE],
   ["early-round", TOO_LATE],
+  ["not-due", NOT_DUE],
   ["conflict", REFUSED],
 ]);
 /** The hub's own reasons after which a message was certainly not counted, and may be later. */
@@ -67,7 +68,7 @@ function checkedUrl(hub: string, allowHttp: boolean): string {
   } catch {
     // not a URL
   }
-  throw new ConfigError("hub must be a URL, https://… or on this machine, without a user, a query and a fragment.");
+  throw new ConfigError("hub must be a URL, https or of this machine, without user, query and fragment.");
 }
 
 /** Requests of a device. They throw NoAnswer where no answer comes. */

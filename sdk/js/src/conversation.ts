@@ -39,6 +39,12 @@ export interface Synced {
   readonly lasting: boolean;
 }
 
+/** A part of the SDK that is loaded when it is needed. */
+const later = <T>(part: Promise<T>): Promise<T> =>
+  part.catch(() => {
+    throw new NoAnswer("a part of the SDK cannot be loaded");
+  });
+
 /** The requests of a synchronisation, one after the other. */
 export class Conversation {
   backoff = new Backoff();
@@ -152,11 +158,16 @@ export class Conversation {
     const { token, terms } = memory;
     if (token === null || !terms) return this.#silent();
     // A tag that came with another token would tell which token the device had before.
-    const tag = await memory.change((kept) => (kept.modelOf === token && memory.round ? kept.tag : null));
+    const [known, tag] = await memory.change((kept) => {
+      const known = kept.modelOf === token;
+      return [known, known && memory.round ? kept.tag : null] as const;
+    });
     const given = await this.hub.model(token, terms, tag);
     if (given instanceof Refusal) return this.#forget(token, given);
     const [body, newTag, over] = given;
+    let part: number | null = null;
     if (body) {
+      if (terms.wire > 1) part = await (await later(import("./draws.js"))).partIn(terms, token, body as Uint8Array<ArrayBuffer>, known);
       const why = await this.#objection(terms, body);
       if (why instanceof Refusal) return why;
       if (why) {
@@ -167,7 +178,7 @@ export class Conversation {
     if (memory.out || memory.terms !== terms) return this.#silent(); // in the meantime
     await memory.settled();
     const kept = await memory.change((kept) => {
-      if (body) k.moveOn(kept, body, newTag, memory.round?.lost ?? 0, token);
+      if (body) k.moveOn(kept, body, newTag, memory.round?.lost ?? 0, token, part);
       kept.over = over;
       return kept;
     });
@@ -182,9 +193,7 @@ export class Conversation {
     const { hub, log } = terms;
     if (!log) return trust.keys.length ? "its terms have no log, and the app asks for witnesses" : "";
     const seen = await memory.change(({ heads }) => heads?.[hub] ?? null);
-    const { check, Unproven } = await import("./log.js").catch(() => {
-      throw new NoAnswer("log.js cannot be loaded");
-    });
+    const { check, Unproven } = await later(import("./log.js"));
     const agreed = (logged: unknown) => {
       const first = termsOf(logged);
       return first.hub === hub && !Object.keys(changes(terms, first)).length;
@@ -241,7 +250,7 @@ export class Conversation {
       else if (outcome === k.OVER) {
         memory.over = true;
         await memory.put({ over: true });
-      } else if (outcome === k.TOO_LATE) {
+      } else if (outcome === k.TOO_LATE || outcome === k.NOT_DUE) {
         return this.#told("STALE", pauseBelow(2), "the message came too late");
       } else {
         memory.complain("the hub refused a message");

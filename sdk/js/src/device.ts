@@ -15,10 +15,10 @@ import { ConfigError } from "./errors.js";
 import { IndexedDbStore } from "./indexed_db.js";
 import * as k from "./kept.js";
 import { Memory } from "./memory.js";
-import type { Promised } from "./promise.js";
 import { matrixOf } from "./scores.js";
+import type { LedgerRow, Promised } from "./shown.js";
 import { MemoryStore, type Store } from "./store.js";
-import { changes, epsilons, finite, type Terms } from "./terms.js";
+import { changes, epsilons, finite, type Limits, type Terms } from "./terms.js";
 import type { Ranking } from "./trial.js";
 import { trustOf } from "./trust.js";
 import { osWords, type Words } from "./words.js";
@@ -72,7 +72,7 @@ function dataOrder(features: unknown): Ranking {
 }
 
 async function promised(terms: Terms): Promise<Promised> {
-  const { promise } = await import("./promise.js");
+  const { promise } = await import("./shown.js");
   return promise(terms, epsilons(terms));
 }
 
@@ -266,10 +266,10 @@ export class Device {
   // ---------------------------------------------------------------------------------------------------- for the user
 
   /** Every message that left the device or may have left, oldest first. */
-  ledger(): Promise<k.LedgerRow[]> {
+  ledger(): Promise<LedgerRow[]> {
     return this.#safelyLater("ledger", [], async () => {
       await this.ready;
-      return this.#memory.change(k.ledger);
+      return this.#memory.change((await import("./shown.js")).ledger);
     });
   }
 
@@ -281,11 +281,11 @@ export class Device {
       const kept = await memory.change((kept) => kept);
       return {
         promise: memory.terms && (await promised(memory.terms)),
-        messages: k.ledger(kept).length,
+        messages: kept.messages.filter(({ sent }) => sent !== null).length,
         epsilonTotal: finite(k.spent(kept)),
-        mostEpsilon: finite(memory.limits.mostEpsilon),
-        mostSearchEpsilon: finite(memory.limits.mostSearchEpsilon),
-        lifetimeEpsilon: finite(memory.limits.lifetimeEpsilon),
+        ...(Object.fromEntries(
+          Object.entries(memory.limits).map(([name, most]) => [name, finite(most)]),
+        ) as Record<keyof Limits, number | null>),
         optedOut: memory.out,
         silent: memory.silence(),
         lasting: memory.store.lasting,

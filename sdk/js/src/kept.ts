@@ -17,10 +17,10 @@ import type { Words } from "./words.js";
 /** Outcomes of a message that was sent. */
 export const COUNTED = "counted";
 export const TOO_LATE = "too late, not counted";
+export const NOT_DUE = "was not due, not counted";
 export const OVER = "training was over, not counted";
 export const REFUSED = "refused, not counted";
 export const UNKNOWN = "no answer came; it may have been counted";
-const NONE_YET = "sent, no answer yet";
 
 /** A message that was made. */
 export interface Message {
@@ -56,6 +56,8 @@ export interface Kept {
   model: Uint8Array | null;
   tag: string | null;
   modelOf: string | null;
+  /** In the model's round: -1, the device is not due; the seed to try; or null, it draws one. */
+  part: number | null;
   /** Training is over. */
   over: boolean;
   /** The user has opted out. */
@@ -84,6 +86,7 @@ export function nothing(): Kept {
     model: null,
     tag: null,
     modelOf: null,
+    part: null,
     over: false,
     out: false,
     backoff: null,
@@ -95,22 +98,6 @@ export function nothing(): Kept {
   };
 }
 
-/** One message that left the device, or may have left. */
-export interface LedgerRow {
-  /** Time of the first attempt by the device's clock: UTC, ISO 8601. */
-  readonly when: string;
-  readonly round: number;
-  /** Bytes of the message, without what the transport adds. */
-  readonly bytes: number;
-  /** ε of the message, in nats; infinite where nothing was promised. */
-  readonly epsilon: number;
-  /** Sum of the ε of this and all earlier messages. */
-  readonly total: number;
-  /** The numbers that were sent and their meaning. */
-  readonly words: string;
-  readonly outcome: string;
-}
-
 /** Sum of the ε of all messages that left or may have left, of those that were erased too. */
 export function spent(kept: Kept): number {
   return kept.messages.reduce((sum, { sent, epsilon }) => (sent === null ? sum : sum + epsilon), kept.erased);
@@ -119,22 +106,6 @@ export function spent(kept: Kept): number {
 /** Whether one more message would exceed what a lifetime allows; sums that differ by rounding alone are equal. */
 export function exceeds(spent: number, epsilon: number, lifetime: number): boolean {
   return spent + epsilon > lifetime * (1 + 1e-9);
-}
-
-/** All messages that left or may have left, oldest first. */
-export function ledger(kept: Kept): LedgerRow[] {
-  let total = kept.erased;
-  return kept.messages
-    .filter(({ sent }) => sent !== null)
-    .map(({ sent, round, body, epsilon, words, outcome }) => ({
-      when: new Date(sent!).toISOString(),
-      round,
-      bytes: body.length,
-      epsilon,
-      total: (total += epsilon),
-      words,
-      outcome: outcome ?? NONE_YET,
-    }));
 }
 
 /** Discard trials, and messages that never left; `lost`: interactions of a trial that was in memory only. */
@@ -196,15 +167,21 @@ export function optOut(kept: Kept, lost: number): void {
 }
 
 /** Keep a new model, and discard the trial of the model before it; `lost` as for discard. */
-export function moveOn(kept: Kept, model: Uint8Array, tag: string | null, lost: number, token: string): void {
+export function moveOn(
+  kept: Kept,
+  model: Uint8Array,
+  tag: string | null,
+  lost: number,
+  token: string,
+  part: number | null,
+): void {
   const old = kept.model;
   // Else another page was here already, and is trying this model.
   if (!old || old.length !== model.length || old.some((byte, i) => byte !== model[i])) {
     discard(kept, lost);
     kept.model = model;
   }
-  kept.tag = tag;
-  kept.modelOf = token;
+  Object.assign(kept, { tag, modelOf: token, part });
 }
 
 /** Whether a message of that round exists, sent or not; there is at most one. */

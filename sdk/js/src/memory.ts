@@ -86,7 +86,7 @@ export class Memory {
         return [kept, null, null];
       }
     });
-    if (damage) this.complain(`what was kept is damaged and is fetched again (${damage})`);
+    if (damage) this.complain(`what was kept is damaged (${damage})`);
     this.out = kept.out || this.unsaved;
     this.disagrees = kept.offered !== null;
     this.terms = terms;
@@ -106,7 +106,8 @@ export class Memory {
     const { hub } = this.terms;
     const trial = k.trialOf(kept, hub, model.round);
     const reported = k.reported(kept, hub, model.round);
-    if (!this.round?.isAbout(this.terms, model)) this.round = new Round(this.terms, model, trial, reported);
+    if (!this.round?.isAbout(this.terms, model) || this.round.part !== kept.part)
+      this.round = new Round(this.terms, model, trial, reported, kept.part);
     else {
       if (!this.#writing) this.round.trial = trial ?? this.round.trial;
       this.round.reported ||= reported;
@@ -122,13 +123,13 @@ export class Memory {
 
   /** Whether the next interaction will count for learning. */
   learns(): boolean {
-    return this.round !== null && !(this.round.reported || this.over || this.closed || this.silence());
+    return this.round !== null && !(this.round.reported || this.round.part === -1 || this.over || this.closed || this.silence());
   }
 
   /** Why nothing is sent; empty if messages may be sent. */
   silence(): string {
     if (this.out) return "the user has opted out";
-    if (this.unreadable) return "what was kept cannot be read, which may be that the user has opted out";
+    if (this.unreadable) return "what was kept cannot be read";
     if (this.disagrees) return "the hub's terms changed, and the app has not agreed to them";
     if (!this.terms) return "";
     const { lifetimeEpsilon: lifetime } = this.limits;
@@ -136,12 +137,12 @@ export class Memory {
     if (no) return no;
     if (this.limit < Infinity && !this.store.lasting) {
       const what = lifetime < Infinity ? "lifetimeEpsilon" : "the terms' number of messages";
-      return `${what} cannot be kept to: the ledger does not outlive the page`;
+      return `${what} cannot be kept to: the store does not last`;
     }
     if (k.exceeds(this.spent, epsilonMessage(this.terms), this.limit)) {
       const own = lifetime <= epsilonLife(this.terms);
       const most = own ? `lifetimeEpsilon = ${lifetime}` : `the ${this.terms.participations} of the hub's terms`;
-      return `ε = ${this.spent.toPrecision(4)} was spent; another message would exceed ${most}`;
+      return `ε = ${this.spent.toPrecision(4)} was spent; another would exceed ${most}`;
     }
     return "";
   }
@@ -164,7 +165,7 @@ export class Memory {
     const changed = Object.keys(changes(agreed, terms));
     if (!changed.length) return "";
     if (terms.hub === agreed.hub) {
-      return "the hub changed its terms and kept its name, which is not allowed";
+      return "the hub changed its terms under the same name";
     }
     kept.offered = terms;
     return `the hub's terms changed (${changed.join(", ")}); the app has to agree`;
@@ -199,7 +200,7 @@ export class Memory {
       },
       (error) => {
         this.#writing--;
-        this.complain(`an interaction is lost, it cannot be written: ${(error as Error).name}`);
+        this.complain(`an interaction is lost: ${(error as Error).name}`);
         // What was not written may have been, with what hides it: nothing more is drawn for these sums.
         round.drop();
         round.reported = false;

@@ -37,7 +37,7 @@ export function ranked(terms: Terms, weights: Float32Array, features: readonly F
  * without their values.
  */
 export function matrixOf(features: unknown, nFeatures: number | null): Float32Array[] | string {
-  const wrong = "features must be an array with one array of finite numbers for each document";
+  const wrong = "features must be an array of finite numbers for each document";
   if (!Array.isArray(features)) return wrong;
   const out: Float32Array[] = [];
   for (const row of features as unknown[]) {

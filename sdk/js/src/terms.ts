@@ -29,6 +29,12 @@ export interface Terms {
   readonly clip: number;
   readonly interleaved: boolean;
   readonly participations: number | null;
+  /** Part of the devices that are due in a round. */
+  readonly due: number;
+  /** The seed of a perturbation is a draw. */
+  readonly drawn_seeds: boolean;
+  /** Rounds for which a device has a blind token; 0: it reports with its own, which alone is spoken here. */
+  readonly tokens: number;
   /** Public key of the hub's log, hexadecimal; empty: it has none. */
   readonly log: string;
 }
@@ -36,14 +42,14 @@ export interface Terms {
 /** Names of terms by their type. */
 const TYPES: Record<string, string> = {
   string: "protocol hub ranker reward mechanism log",
-  integer: "wire n_features hidden reward_values depth interactions inside outside participations",
-  number: "sigma p epsilon clip",
-  boolean: "interleaved",
+  integer: "wire n_features hidden reward_values depth interactions inside outside participations tokens",
+  number: "sigma p epsilon clip due",
+  boolean: "interleaved drawn_seeds",
 };
 /** Terms that may be null. */
 const NULLABLE = ["reward_values", "epsilon", "participations"];
 /** What terms mean that are not there; the others have to be. */
-const ABSENT = { inside: 0, outside: 0, clip: 1, interleaved: false, participations: null, log: "" };
+const ABSENT = { inside: 0, outside: 0, clip: 1, interleaved: false, participations: null, due: 1, drawn_seeds: false, tokens: 0, log: "" };
 /** Largest model that is taken, in weights: 4 MB. */
 const LARGEST_MODEL = 1_000_000;
 
@@ -83,7 +89,9 @@ function inRange(t: Terms): boolean {
   const piecewise = mechanism === "piecewise";
   return (
     t.protocol === "foltr-es" &&
-    t.wire === 1 &&
+    t.wire === (t.drawn_seeds || t.due < 1 ? 2 : 1) &&
+    !t.tokens &&
+    between(t.due, 1e-9, 1) &&
     /^[0-9a-f]{32}$/.test(t.hub) &&
     /^([0-9a-f]{64})?$/.test(t.log) &&
     t.n_features >= 1 &&

@@ -96,6 +96,8 @@ export class Round {
     public trial: Trial | null,
     /** The round has its message. */
     public reported: boolean,
+    /** -1: the device is not due; the seed to try; or null: it draws one. */
+    readonly part: number | null = null,
   ) {}
 
   /** Whether it is this model of these terms. */
@@ -131,7 +133,7 @@ export class Round {
       return { order: Object.freeze(ranked(terms, model.weights, features)), learning: false };
     }
     const nothing = [0, 0] as const;
-    this.trial ??= { hub: terms.hub, round: model.round, seed: words(1)[0], sums: nothing, done: nothing };
+    this.trial ??= { hub: terms.hub, round: model.round, seed: this.part ?? words(1)[0], sums: nothing, done: nothing };
     const trial = this.trial;
     if (this.#v?.[0] !== trial.seed) this.#v = [trial.seed, perturbation(trial.seed, model.weights.length)];
     const v = this.#v[1];

@@ -244,7 +244,7 @@ test("without a word of the app a device agrees to what the project has measured
     assert.equal(searches(device), round < 2 ? 2 : 0);
     await device.sync();
   }
-  assert.match((await page().privacy()).silent, /ε = 8.000 was spent; another message would exceed lifetimeEpsilon = 8/);
+  assert.match((await page().privacy()).silent, /ε = 8.000 was spent; another would exceed lifetimeEpsilon = 8/);
   assert.equal(hub.reports.size, 2);
 });
 
@@ -274,7 +274,7 @@ test("the terms' number of messages is kept to, and needs a store that lasts", a
   assert.match((await device.sync()).why, /would exceed the 1 of the hub's terms/);
   assert.equal(device.wantsClicks, false);
   const forgetful = page({ store: new MemoryStore() });
-  assert.match((await forgetful.sync()).why, /does not outlive the page/);
+  assert.match((await forgetful.sync()).why, /the store does not last/);
 });
 
 test("a limit that became smaller while a message waits holds it back", async () => {
@@ -351,7 +351,7 @@ test("the same terms of another hub need no agreement; another value under the s
   await page().sync();
   await rested();
   const last = page();
-  assert.match((await last.sync()).why, /kept its name/);
+  assert.match((await last.sync()).why, /under the same name/);
   assert.equal(await last.agree(), false);
 });
 

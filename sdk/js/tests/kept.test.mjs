@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { draft } from "../build/interleave.js";
 import * as k from "../build/kept.js";
+import { ledger } from "../build/shown.js";
 import { discreteLaplace } from "../build/laplace.js";
 import { privatisedDifference } from "../build/piecewise.js";
 import { Round } from "../build/trial.js";
@@ -42,7 +43,7 @@ test("an answer that says not counted does not undo one that never came", () => 
   k.sending(kept, 1, Infinity, 100);
   k.sending(kept, 1, Infinity, 200);
   k.answered(kept, 1, k.TOO_LATE);
-  assert.equal(k.ledger(kept)[0].outcome, k.UNKNOWN);
+  assert.equal(ledger(kept)[0].outcome, k.UNKNOWN);
 });
 
 test("a page that tries another seed of the same round adds nothing", () => {

@@ -1,10 +1,45 @@
 /**
- * What the terms promise about the messages of one device, and what they do not cover, for the person who uses it.
+ * What the person who uses a device can be shown: what was sent, what the terms promise, and what they do not cover.
  *
  * A file of its own in the bundle, loaded when somebody asks; it therefore imports nothing.
  */
 
+import type { Kept } from "./kept.js";
 import type { Terms } from "./terms.js";
+
+const NONE_YET = "sent, no answer yet";
+
+/** One message that left the device, or may have left. */
+export interface LedgerRow {
+  /** Time of the first attempt by the device's clock: UTC, ISO 8601. */
+  readonly when: string;
+  readonly round: number;
+  /** Bytes of the message, without what the transport adds. */
+  readonly bytes: number;
+  /** ε of the message, in nats; infinite where nothing was promised. */
+  readonly epsilon: number;
+  /** Sum of the ε of this and all earlier messages. */
+  readonly total: number;
+  /** The numbers that were sent and their meaning. */
+  readonly words: string;
+  readonly outcome: string;
+}
+
+/** All messages that left or may have left, oldest first. */
+export function ledger(kept: Kept): LedgerRow[] {
+  let total = kept.erased;
+  return kept.messages
+    .filter(({ sent }) => sent !== null)
+    .map(({ sent, round, body, epsilon, words, outcome }) => ({
+      when: new Date(sent!).toISOString(),
+      round,
+      bytes: body.length,
+      epsilon,
+      total: (total += epsilon),
+      words,
+      outcome: outcome ?? NONE_YET,
+    }));
+}
 
 /** A promise; an infinite ε is null. */
 export interface Promised {

@@ -1,0 +1,86 @@
+// Draws of a device: the published vectors, and a device that keeps to them.
+
+import assert from "node:assert/strict";
+import { createHash, createHmac } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { partIn, word } from "../build/draws.js";
+import { Device, MemoryStore } from "../build/index.js";
+import { termsOf } from "../build/terms.js";
+import { ENROLMENT, FakeHub, modelBytes, TERMS } from "./fake_hub.mjs";
+
+const file = new URL("../../../docs/reference/wire-vectors.json", import.meta.url);
+const vectors = JSON.parse(readFileSync(file, "utf8")).draws;
+const bytes = (hex) => Uint8Array.from(Buffer.from(hex, "hex"));
+
+test("words are those of the vectors, and so is who is drawn", async () => {
+  assert.ok(vectors.length > 2);
+  for (const { token, purpose, model, word: expected, share_drawn: shares } of vectors) {
+    assert.equal(await word(token, purpose, bytes(model)), expected);
+    if (purpose !== "fedrank/due") continue;
+    for (const [share, drawn] of shares.filter(([share]) => share > 0)) {
+      const terms = { ...TERMS, due: share, drawn_seeds: false };
+      assert.equal(await partIn(terms, token, bytes(model), true), drawn ? null : -1, `${share}`);
+    }
+  }
+});
+
+test("terms say with their version that a device has to draw, and tokens are not spoken", () => {
+  assert.equal(termsOf({ ...TERMS, wire: 2, due: 0.5 }).due, 0.5);
+  assert.ok(termsOf({ ...TERMS, wire: 2, drawn_seeds: true }).drawn_seeds);
+  for (const bad of [{ due: 0.5 }, { wire: 2 }, { wire: 2, due: 0 }, { wire: 2, due: 1.5 }, { wire: 2, drawn_seeds: true, tokens: 1 }]) {
+    assert.throws(() => termsOf({ ...TERMS, ...bad }), JSON.stringify(bad));
+  }
+});
+
+/** The words of a round, by another implementation. */
+function expected(token, hub, purpose) {
+  const beacon = createHash("sha256").update(modelBytes(hub.round, hub.weights)).digest();
+  const key = createHash("sha256").update(token).digest();
+  return createHmac("sha256", key).update(purpose).update(beacon).digest().readUInt32LE(0);
+}
+
+test("a device reports in the rounds that it is due in, with the seed that is drawn", async () => {
+  const hub = await new FakeHub().start();
+  hub.terms = { ...TERMS, wire: 2, due: 0.5, drawn_seeds: true };
+  const store = new MemoryStore(true);
+  try {
+    let due = 0;
+    for (let round = 0; round < 16; round++) {
+      hub.round = 30 + round;
+      const device = new Device(hub.url, ENROLMENT, { store, lifetimeEpsilon: 100 });
+      assert.equal((await device.sync()).state, "OK");
+      const { token } = await store.change((kept) => kept);
+      const drawn = round > 0 && expected(token, hub, "fedrank/due") < 2 ** 31; // it is new in the first
+      assert.equal(device.wantsClicks, drawn, `round ${round}`);
+      for (let i = 0; i < 2; i++) {
+        const ranking = device.rank([[0, 1], [1, 0], [1, 1]]);
+        assert.equal(ranking.learning, drawn);
+        device.logClick(ranking, 0);
+        device.finish(ranking);
+      }
+      assert.equal((await device.sync()).sent, Number(drawn));
+      due += drawn;
+      if (drawn) assert.equal(hub.asked("POST /v1/report").at(-1).body.readUInt32LE(1), expected(token, hub, "fedrank/seed"));
+    }
+    assert.ok(due > 1 && due < 15);
+    assert.equal(hub.reports.size, due);
+  } finally {
+    await hub.stop();
+  }
+});
+
+test("a report that a hub calls not due is dropped, and the model is fetched", async () => {
+  const hub = await new FakeHub().start();
+  hub.faults.push(["POST /v1/report", 409, {}, JSON.stringify({ error: "not-due" })]);
+  const device = new Device(hub.url, ENROLMENT, { store: new MemoryStore(true) });
+  try {
+    await device.sync();
+    while (device.wantsClicks) device.finish(device.rank([[0, 1], [1, 0]]));
+    const { state, sent } = await device.sync();
+    assert.deepEqual([state, sent], ["STALE", 0]);
+    assert.deepEqual((await device.ledger()).map(({ outcome }) => outcome), ["was not due, not counted"]);
+  } finally {
+    await hub.stop();
+  }
+});

@@ -47,7 +47,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar, dataclass_transform
@@ -55,6 +54,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, dataclass_transform
 import numpy as np
 
 from fedrank.core.errors import ConfigError, WireError
+from fedrank.core.lazy import dataclass_of_arrays
 from fedrank.core.trees import Json
 
 M = TypeVar("M")
@@ -275,9 +275,7 @@ def message(*, kind: int, name: str | None = None) -> Callable[[type[M]], type[M
             one.check(f"{called}.{f.name}")
             declared[f.name] = one
         setattr(made, _DECLARATION, _Declaration(called, kind, declared))
-        _not_registered.append(made)
-        register_with_jax()
-        return made
+        return dataclass_of_arrays(made)
 
     return declare
 
@@ -297,23 +295,6 @@ def _declaration(message: type) -> _Declaration:
     if not is_message(message):
         raise ConfigError(f"{message!r} is no message; declare it with @message(kind=…).")
     return message.__dict__[_DECLARATION]
-
-
-# -------------------------------------------------------------------------------------------------------------- JAX
-
-#: Messages that JAX does not know yet, because it had not been imported when they were declared.
-_not_registered: list[type] = []
-
-
-def register_with_jax() -> None:
-    """Make all messages declared so far pytrees of JAX, if JAX has been imported; otherwise leave them for later.
-
-    It is called whenever a message or an exchange is declared and whenever a simulator is made, so that a message can
-    be declared before or after JAX is imported. Nobody else needs to call it.
-    """
-    register = getattr(sys.modules.get("jax.tree_util"), "register_dataclass", None)
-    while register is not None and _not_registered:
-        register(_not_registered.pop())
 
 
 # ----------------------------------------------------------------------------------------------------------- layout

@@ -74,7 +74,8 @@ from jaxtyping import Bool, Key, Shaped
 
 from fedrank.core.arrays import AnyArray, AnyInt, JaxArray, PyTree
 from fedrank.core.errors import ConfigError
-from fedrank.core.messages import Layout, register_with_jax, sizes_of
+from fedrank.core.lazy import register_waiting
+from fedrank.core.messages import Layout, sizes_of
 from fedrank.core.privacy_report import PrivacyReport
 
 State = TypeVar("State")
@@ -168,7 +169,7 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
 
     def __init_subclass__(cls, request: type | None = None, reply: type | None = None, **more: Any):
         super().__init_subclass__(**more)
-        register_with_jax()
+        register_waiting()
         for side, message in (("request", request), ("reply", reply)):
             if isinstance(written := cls.__dict__.get(side), type):
                 raise ConfigError(f"write class {cls.__name__}(…, {side}={written.__name__}) instead of {side} = ….")

@@ -21,8 +21,7 @@ from typing_extensions import override
 from fedrank.core.arrays import AnyArray, AnyInt, PyTree
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import AnswerError, ConfigError
-from fedrank.core.lazy import jax, jit, jnp
-from fedrank.core.messages import register_with_jax
+from fedrank.core.lazy import jax, jit, jnp, register_waiting
 from fedrank.core.protocol import Environment, Exchange, Party, Protocol
 from fedrank.core.rng import party_key
 from fedrank.engine.chunks import in_chunks, leading
@@ -169,7 +168,7 @@ class Simulator(Rounds):
             raise ConfigError("debug mode knows no drop-outs, stragglers, attackers and records; leave them out.")
         if self.chunk < 1:
             raise ConfigError(f"chunk must be at least 1, got {self.chunk}.")
-        register_with_jax()  # messages of a protocol that was imported without JAX
+        register_waiting()  # messages of a protocol that was imported without JAX
 
     @property
     def world(self) -> Environment | None:

@@ -20,6 +20,7 @@ MOST_MEGABYTES = 60
 _LOADED = """
 import json, sys
 import fedrank.deploy.device
+import fedrank.deploy.oblivious.wallet, fedrank.deploy.oblivious.relayed  # where the terms ask for tokens or a relay
 print(json.dumps({name: sys.modules[name].__file__ for name in sys.modules if name.partition(".")[0] == "fedrank"}))
 """
 
@@ -31,7 +32,7 @@ from fedrank_device import Device
 hub, token, folder = sys.argv[1:]
 features = [[float(i == j) for j in range(5)] for i in range(5)]
 end = time.monotonic() + 60
-with Device(hub, token, folder) as device:
+with Device(hub, token, folder, most_epsilon=20, most_search_epsilon=5, lifetime_epsilon=100) as device:
     while not any(row.outcome == "counted" for row in device.ledger()):
         assert time.monotonic() < end, (device.sync(), device.privacy())
         device.sync()

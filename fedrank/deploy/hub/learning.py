@@ -20,7 +20,7 @@ from jaxtyping import Float32, Shaped
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.core.messages import register_with_jax
+from fedrank.core.lazy import register_waiting
 from fedrank.core.protocol import Exchange, Protocol
 from fedrank.privacy.randomised_response import debiased
 from fedrank.ranking.foltr_es import FoltrES
@@ -56,7 +56,7 @@ class Learning:
             raise ConfigError(
                 f"a hub hears one message of a device in a round; {protocol.name} needs more. Run it on Flower."
             )
-        register_with_jax()  # messages may have been declared before JAX was imported
+        register_waiting()  # messages may have been declared before JAX was imported
         self.protocol = protocol
         self.exchange: Exchange = protocol.exchanges[0]
         self._tell = jax.jit(self.exchange.tell)

@@ -131,11 +131,17 @@ class HubSettings(Agreement):
                 f"round_seconds = {self.round_seconds:g} is longer than the deadline of a round, {self.deadline:g}."
             )
         if self.database and (alone := [name for name in _ALONE if getattr(self, name)]):
-            raise ConfigError(f"{alone[0]} needs a hub of one process; it cannot have a database that several share.")
+            raise ConfigError(
+                f"{alone[0]} needs a hub of one process; it cannot have a database that several share; set log to no."
+            )
         if self.database and self.log not in ("", NO_LOG):
-            raise ConfigError("log needs a hub of one process; it cannot have a database that several share.")
+            raise ConfigError(
+                "log needs a hub of one process; it cannot have a database that several share; set log to no."
+            )
         if self.database and self.due < 1:
-            raise ConfigError("due below 1 needs a hub of one process; it cannot have a database that several share.")
+            raise ConfigError(
+                "due below 1 needs a hub of one process; it cannot have a database that several share; set log to no."
+            )
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta must be between 0 and 1, got {self.delta}.")
         object.__setattr__(self, "least", min(self.least, self.cohort))

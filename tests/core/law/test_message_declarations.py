@@ -281,13 +281,24 @@ class Ask(Exchange, request=Number, reply=Number):
     ...
 """
 
+_SIMULATOR = """
+from fedrank.engine.simulator import Simulator
+Simulator(None)
+from fedrank.core.lazy import jnp
+jnp.ones
+"""
+
 
 @pytest.mark.parametrize(
     ("first", "then", "before"),
     [
         ("import jax", "", "True"),
         ("", _EXCHANGE, "False"),
-        ("", "from fedrank.engine.simulator import Simulator; Simulator(None)", "False"),
+        (
+            "",
+            "from fedrank.engine.simulator import Simulator; Simulator(None); from fedrank.core.lazy import jnp; jnp.ones",
+            "False",
+        ),
         ("", "import jax\n@message(kind=2)\nclass Other:\n    value: Array = field(u4, 'a number')", "False"),
     ],
     ids=["jax first", "exchange later", "simulator later", "another message later"],

@@ -369,7 +369,7 @@ def test_an_earlier_version_is_brought_to_the_present_one(tmp_path, url, monkeyp
 
 
 def test_a_database_without_a_hub_is_said_to_be_one(tmp_path, url):
-    home = make(tmp_path / "hub")
+    home = make(tmp_path / "hub", log="no")
     home.settings.write_text(home.settings.read_text().replace('database = ""', f"database = {json.dumps(url)}"))
     with pytest.raises(StoreError, match="no hub in it"):
         home.open()

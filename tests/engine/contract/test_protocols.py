@@ -137,7 +137,7 @@ def test_debug_mode_says_whose_answer_failed(monkeypatch):
 
     monkeypatch.setattr(TryPerturbation, "answer", fails)
     parties = tiny_parties(protocol, 3)
-    parties = parties._replace(own=parties.own._replace(count=parties.own.count.at[2].set(1)))
+    parties = parties._replace(own=parties.own._replace(count=jnp.asarray(parties.own.count).at[2].set(1)))
     simulation = Simulator(protocol, debug=True)
     keys = run_keys((0,))
     states, own = simulation.start(keys, parties)

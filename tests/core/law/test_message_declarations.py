@@ -296,7 +296,7 @@ jnp.ones
         ("", _EXCHANGE, "False"),
         (
             "",
-            "from fedrank.engine.simulator import Simulator; Simulator(None); from fedrank.core.lazy import jnp; jnp.ones",
+            _SIMULATOR,
             "False",
         ),
         ("", "import jax\n@message(kind=2)\nclass Other:\n    value: Array = field(u4, 'a number')", "False"),

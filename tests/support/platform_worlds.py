@@ -1,6 +1,7 @@
 """Platforms of a few numbers, in threads or called directly, for tests of what is deployed."""
 
 import contextlib
+import json
 import math
 import threading
 
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrank.core.rng import party_key
+from fedrank.deploy.http.client import ClientResponse, PersistentClient
 from fedrank.deploy.platforms.folder import PlatformFolder
 from fedrank.deploy.platforms.key_value_store import KeyValueStore
 from fedrank.deploy.platforms.peer import Peer, Silence
@@ -174,3 +176,26 @@ def same(layout, one, other):
 
 def _zeros(layout):
     return bytes([1 << 5 | layout.kind]) + bytes(layout.nbytes - 1)
+
+
+def answering(replies):
+    """A peer over a client that gives these responses, one after the other, and the last for ever."""
+    agreed = terms()
+
+    class Client(PersistentClient):
+        checked = False
+
+        def ask(self, method, path, body=None, *, limit=65_536):
+            if not self.checked:
+                self.checked = True
+                self.on_connect()
+            if path == "/v1/platform":
+                return response(200, {"platform": 0, "terms": agreed.fingerprint, "seeded": True})
+            reply = replies.pop(0) if len(replies) > 1 else replies[0]
+            return reply if not isinstance(reply, Exception) else (_ for _ in ()).throw(reply)
+
+    return Peer(agreed, 0, Client("http://127.0.0.1:1", "a-token-of-tests"), seeded=True, stop=threading.Event())
+
+
+def response(status, said, reason=""):
+    return ClientResponse(status, json.dumps(said).encode(), reason=reason)

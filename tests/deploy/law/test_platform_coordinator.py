@@ -1,6 +1,5 @@
 """Platforms and their coordinator: who is not heard does no harm, and moments that are learnt from correspond."""
 
-import json
 import math
 import threading
 
@@ -17,19 +16,21 @@ from platform_worlds import (
     ROUNDS,
     STEP_A,
     TARGETS,
+    answering,
     as_simulated,
     coordinated,
+    response,
     same,
     served,
     terms,
 )
 
 from fedrank.core.ledger import Ledger
-from fedrank.deploy.http.client import ClientResponse, PersistentClient
+from fedrank.deploy.http.client import ClientResponse
 from fedrank.deploy.platforms.client import PlatformClient
 from fedrank.deploy.platforms.folder import PlatformFolder
 from fedrank.deploy.platforms.key_value_store import packed
-from fedrank.deploy.platforms.peer import Peer, Silence
+from fedrank.deploy.platforms.peer import Silence
 from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.process import Asking, coordinate
 from fedrank.deploy.platforms.steps import RefusedError
@@ -278,45 +279,22 @@ def test_platforms_that_are_both_ahead_are_joined_at_the_first_round_of_either(t
         assert [one.number for one in coordinator.run(6)] == [5]
 
 
-def _answering(replies):
-    """A peer over a client that gives these responses, one after the other, and the last for ever."""
-    agreed = terms()
-
-    class Client(PersistentClient):
-        checked = False
-
-        def ask(self, method, path, body=None, *, limit=65_536):
-            if not self.checked:
-                self.checked = True
-                self.on_connect()
-            if path == "/v1/platform":
-                return _response(200, {"platform": 0, "terms": agreed.fingerprint, "seeded": True})
-            reply = replies.pop(0) if len(replies) > 1 else replies[0]
-            return reply if not isinstance(reply, Exception) else (_ for _ in ()).throw(reply)
-
-    return Peer(agreed, 0, Client("http://127.0.0.1:1", "a-token-of-tests"), seeded=True, stop=threading.Event())
-
-
-def _response(status, said, reason=""):
-    return ClientResponse(status, json.dumps(said).encode(), reason=reason)
-
-
 @pytest.mark.parametrize(
     "reply",
     [
         lambda: ClientResponse(200, b"short"),
-        lambda: _response(401, {}, "unauthorised"),
-        lambda: _response(422, {}, "out-of-range"),
-        lambda: _response(500, {}),
+        lambda: response(401, {}, "unauthorised"),
+        lambda: response(422, {}, "out-of-range"),
+        lambda: response(500, {}),
     ],
     ids=["wrong length", "unauthorised", "out of range", "500"],
 )
 def test_a_platform_that_was_right_once_is_silent_when_it_is_wrong_and_stops_nobody(reply):
-    peer = _answering([reply()])
+    peer = answering([reply()])
     assert isinstance(peer.exchange(0, LOOK, b"", 0.0), Silence)
     assert isinstance(peer.exchange(1, LOOK, b"", 0.0), Silence)
 
 
 @pytest.mark.parametrize("said", [{"missing": 3}, {"missing": [[1, "x"]]}, {"missing": [[1e999, 2]]}, {}, [1]])
 def test_what_makes_no_sense_about_missing_rounds_is_silence(said):
-    assert isinstance(_answering([_response(200, said)]).missing(5, 0.0), Silence)
+    assert isinstance(answering([response(200, said)]).missing(5, 0.0), Silence)

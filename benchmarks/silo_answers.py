@@ -56,8 +56,8 @@ def federation(seed: int, sizes: tuple[int, ...], wrong: str) -> tuple[list[Any]
     return silos, rng
 
 
-def judged(seed: int, sizes: tuple[int, ...], wrong: str) -> dict[str, bool]:
-    """What one division says about one federation."""
+def judged(seed: int, sizes: tuple[int, ...], wrong: str) -> dict[str, int]:
+    """What one division says about one federation: 1 for yes."""
     from fedrank.silos.sceptic.learners import choose_penalty
     from fedrank.silos.sceptic.probes import probe
     from fedrank.silos.sceptic.verdicts import verdicts
@@ -67,7 +67,7 @@ def judged(seed: int, sizes: tuple[int, ...], wrong: str) -> dict[str, bool]:
     probes = probe(silos, penalties, 0, [f"x{k}" for k in range(COLUMNS)])
     words = {verdict.silo: verdict.word for verdict in verdicts(silos, 0, rng)}
     honest = [silo for silo in words if not (wrong and silo == 1)]
-    return {
+    found = {
         "false harm": any(words[silo] == "harms" for silo in honest),
         "false alarm": any(alarm.silo in honest for alarm in probes.alarms),
         "some told apart": any(other not in probes.together[k] for k in honest for other in (0, *honest) if other != k),
@@ -75,6 +75,7 @@ def judged(seed: int, sizes: tuple[int, ...], wrong: str) -> dict[str, bool]:
         "second alarms": any(alarm.kind == wrong for alarm in probes.alarms if alarm.silo == 1),
         "second named": words[1] == "harms" or any(alarm.silo == 1 for alarm in probes.alarms),
     }
+    return {word: int(there) for word, there in found.items()}
 
 
 def tables() -> dict[str, Callable[[], Any]]:
@@ -115,7 +116,7 @@ def divided(silos: list[Any], target: int, seed: int) -> dict[str, Any]:
     mine = silos[target]
     test = split(mine.y, 0.3, rng)
     chosen = choose(mine[~test], Others.of([own for k, own in enumerate(silos) if k != target], rng), rng)
-    found = {way: auc(model(mine.x[test]), mine.y[test]).value for way, model in chosen.models.items()}
+    found = {way: round(auc(model(mine.x[test]), mine.y[test]).value, 5) for way, model in chosen.models.items()}
     return {"recommended": chosen.best, **found}
 
 
@@ -161,7 +162,12 @@ def main() -> None:
     results: dict[str, Any] = {"verdicts": kept.get("verdicts", {}), "tables": kept.get("tables", {})}
 
     def keep() -> None:
-        RESULTS.write_text(json.dumps({"summary": summary(results), **results}, indent=1, sort_keys=True) + "\n")
+        """Write the summary for people, and under it every run on one line of its table for whoever goes on."""
+        parts = [f'"summary": {json.dumps(summary(results), indent=1, sort_keys=True)}']
+        for kind, of in results.items():
+            lines = (f"  {json.dumps(name)}: {json.dumps(runs, separators=(',', ':'))}" for name, runs in of.items())
+            parts.append(f'"{kind}": {{\n' + ",\n".join(lines) + "\n}")
+        RESULTS.write_text("{\n" + ",\n".join(parts) + "\n}\n")
 
     with threadpool_limits(1):
         for name, (sizes, wrong) in FEDERATIONS.items() if asked.what != "tables" else ():

@@ -214,6 +214,8 @@ def load_table(config: SilosConfig, folder: str | os.PathLike[str] | None = None
 def sizes(config: SilosConfig) -> Sizes:
     """How many rows of each silo go into which part."""
     s = config.silos
+    if s.train is None:
+        raise ConfigError("silos.train is open; sizes are those of a configuration that is resolved.")
     if s.train >= 1:
         return Sizes(int(s.train), s.vali, "rest")
     return Sizes(s.train, s.vali * (1 - s.train), "rest")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from cyclopts import Parameter
@@ -16,6 +16,8 @@ from fedrank.engine.config import Evaluation, RunConfig
 SILO_BASELINES = ("alone", "everyone")
 #: Target of a run that personalises for every silo, one after the other.
 ALL = "all"
+#: Share of a silo's rows that train where nothing is said; the thesis's 40 rows are for generated data, made for it.
+TRAIN, TRAIN_GENERATED = 0.6, 40.0
 #: Data that is no file of one's own.
 _SETS = ("generated", "heart-disease", "health-insurance")
 #: Settings of a file of one's own.
@@ -35,8 +37,10 @@ class Silos:
         "",
         "The silo to personalise for: its name or number from 0, or 'all', one after the other; empty: the first.",
     )
-    train: float = setting(
-        40.0, "Training rows of each silo: 1 or more is a number, below 1 a share of the silo's rows."
+    train: float | None = setting(
+        None,
+        "Training rows of each silo: 1 or more is a number, below 1 a share of the silo's rows; without it 0.6, "
+        "stratified, and 40 of generated data.",
     )
     vali: float = setting(VALIDATION, "Share of the other rows that models are chosen by; the rest is for the test.")
     measure: Literal["auc", "log-loss"] = setting("auc", "What models are judged by.")
@@ -55,7 +59,7 @@ class Silos:
     rows: int = setting(400, "Generated data: rows of a silo.", needs=("data", ("generated",)))
 
     def __post_init__(self):
-        if not (0 < self.train < 1 or (self.train >= 1 and float(self.train).is_integer())):
+        if self.train is not None and not (0 < self.train < 1 or (self.train >= 1 and float(self.train).is_integer())):
             raise ConfigError(f"silos.train must be a whole number of rows or a share below 1, got {self.train:g}.")
         if not 0 < self.vali < 1:
             raise ConfigError(f"silos.vali must be a share between 0 and 1, got {self.vali:g}.")
@@ -143,6 +147,10 @@ class SilosEvaluation(Evaluation):
     baselines: tuple[str, ...] = setting(
         SILO_BASELINES, "What the target is compared with: alone, training by itself; everyone, federated averaging."
     )
+    sceptic: bool = setting(
+        True,
+        "Also compare with what one tries first: logistic regression and boosted trees alone, one average, and others.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +179,11 @@ class SilosConfig(RunConfig):
             raise ConfigError(
                 f"silos.{changed[0]} is about a file of one's own; it means nothing to data = {self.data!r}."
             )
-        return self
+        if self.silos.train is not None:
+            return self
+        if self.data.lower() == "generated":
+            return replace(self, silos=replace(self.silos, train=TRAIN_GENERATED))
+        return replace(self, silos=replace(self.silos, train=TRAIN, stratified=True))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,8 @@ from fedrank.silos.bandits.contributions import shapley
 from fedrank.silos.bandits.statistics import differences, intervals, inverted
 from fedrank.silos.baselines import SiloBaseline
 from fedrank.silos.build import SiloExperiment
+from fedrank.silos.sceptic.in_runs import title
+from fedrank.silos.sceptic.ways import WAYS
 
 #: Largest probability of a wrong verdict about any silo of a target.
 LEVEL = 0.05
@@ -102,6 +104,44 @@ def against(experiment: SiloExperiment, final: dict[str, np.ndarray], known: lis
                     mine = _by_target(experiment, values)[place]
                     about = _interval(mine - theirs[place])
                     out.setdefault(experiment.names[target], {}).setdefault(baseline.name, {})[model] = about
+    return out
+
+
+def with_differences(
+    experiment: SiloExperiment, final: dict[str, np.ndarray], tried: dict[str, Json]
+) -> dict[str, Json]:
+    """What a sceptic tries first, with what the run's model has more, paired by seed.
+
+    Args:
+        experiment: The run.
+        final: Performances [runs, targets] by name, such as ``"test: last"``.
+        tried: As :func:`~fedrank.silos.sceptic.in_runs.sceptics_rows` made it.
+
+    Returns:
+        Target -> ``rows``, ``recommended``, ``best`` (the best way of a sceptic, by its mean) and ``ways``: way ->
+        title, kind, mean, and ``difference`` (mean, interval): of the run's model, best on validation rows, minus it.
+    """
+    key = "test: best" if "test: best" in final else "test: last"
+    sign = -1.0 if experiment.protocol.measure == "log-loss" else 1.0
+    mine = _by_target(experiment, final[key])
+    out: dict[str, Json] = {}
+    for place, target in enumerate(experiment.targets):
+        if (about := tried.get(experiment.names[target])) is None:
+            continue
+        ways: dict[str, Json] = {}
+        for way, values in about["ways"].items():
+            found = np.array([np.nan if value is None else value for value in values])
+            if np.isfinite(found).any():
+                ways[way] = {
+                    "title": title(way),
+                    "kind": WAYS[way].kind if way in WAYS else "method",
+                    "mean": sign * float(np.nanmean(found)),
+                    "difference": _interval(mine[place] - found),
+                }
+        tried_first = [way for way in ways if ways[way]["kind"] == "baseline"]
+        best = max(tried_first, key=lambda way: sign * ways[way]["mean"], default=None)
+        about = {"rows": about["rows"], "recommended": about["recommended"], "best": best, "ways": ways}
+        out[experiment.names[target]] = about
     return out
 
 

@@ -6,6 +6,7 @@ Beside the files of every run (:mod:`fedrank.engine.run_folder`; ``interactions`
     arms.parquet     long form: seed, target, round, arm, code, played, explored, increment, estimate
     crossed.parquet  long form: seed, target, round, exchange, requests, replies
     evidence.json    who helped whom, of each target (see :mod:`fedrank.silos.evidence`)
+    sceptic.json     what one tries first, on the same rows (see :mod:`fedrank.silos.sceptic.in_runs`)
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ from fedrank.silos.build import SiloExperiment, sizes
 from fedrank.silos.config import ALL, SilosConfig
 from fedrank.silos.data.splits import standards
 from fedrank.silos.evaluate import SiloEvaluator, models_of
-from fedrank.silos.evidence import against, evidence
+from fedrank.silos.evidence import against, evidence, with_differences
 from fedrank.silos.model import SiloModel
 from fedrank.silos.personalised import Pooled
+from fedrank.silos.sceptic.in_runs import sceptics_rows
 
 #: Suffix of a measure's name for each model of :meth:`SiloProtocol.models`.
 MODELS = {"last": "", "best": ", best so far"}
@@ -327,6 +329,9 @@ class SiloRunner(Runner):
         # Of a run that goes on they are trained again: baselines.json has their means only.
         known = run_baselines(e, self.config.evaluation.baselines) if self.baselines is None else self.baselines
         final = self.performances(states, own)
+        if self.config.evaluation.sceptic:
+            self.listener.stage("Trying what one tries first")
+            self.home.json("sceptic.json", with_differences(e, final, sceptics_rows(e)))
         report = evidence(e, self.arms[0], self.probe) if e.personalises_one else {}
         for target, differences in against(e, final, known).items():
             report.setdefault(target, {})["against"] = differences

@@ -34,7 +34,8 @@ class SilosTask(Task[SilosConfig]):
     reader = SiloReader()
     model = SiloModel
     settings = SilosConfig
-    simulated = ("evaluation.every",)  # over a network nobody has the rows of all silos to evaluate on
+    # Over a network nobody has the rows of all silos to evaluate on.
+    simulated = ("evaluation.every", "evaluation.sceptic")
 
     @override
     def build(

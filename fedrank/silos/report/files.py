@@ -1,8 +1,8 @@
 """The files of a run over silos besides its metrics: its silos, the arms that were played, the evidence.
 
 ``silos.json`` says who took part and which sets of silos (arms) were tried, ``arms.parquet`` what was played and seen
-in every round, ``evidence.json`` what follows from it for each target and each other silo. A protocol without arms,
-such as federated averaging, has the first file only.
+in every round, ``evidence.json`` what follows from it for each target and each other silo, ``sceptic.json`` what simple
+ways reach on the same rows. A protocol without arms, such as federated averaging, has neither arms nor evidence.
 """
 
 from __future__ import annotations
@@ -116,6 +116,7 @@ class Silos:
         plays: Columns as :data:`COLUMNS`; None for a protocol without arms, or before the run wrote it.
         findings: By target; empty for a protocol without arms, or before the run wrote it.
         evidence: ``evidence.json`` as it is, for machines.
+        sceptic: What one tries first, by target: ``rows``, ``best`` and ``ways``; empty where the run has it not.
     """
 
     names: tuple[str, ...]
@@ -129,6 +130,7 @@ class Silos:
     plays: pl.DataFrame | None = None
     findings: Mapping[str, Findings] = field(default_factory=dict)
     evidence: Mapping[str, Json] = field(default_factory=dict)
+    sceptic: Mapping[str, Json] = field(default_factory=dict)
 
     @property
     def one_class(self) -> list[str]:
@@ -189,6 +191,7 @@ def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:
             plays=plays,
             findings=findings,
             evidence=evidence,
+            sceptic=json_object(folder / "sceptic.json", needed=False),
         ),
     )
 

@@ -12,7 +12,7 @@ from fedrank.report.run import Run
 from fedrank.report.statistics import Interval, mean_interval
 from fedrank.silos.report.figures import LOSS, baseline_values, measured_by
 from fedrank.silos.report.files import Silos
-from fedrank.silos.report.tables import DIGITS, against, best_test
+from fedrank.silos.report.tables import DIGITS, against, best_test, difference_of
 
 #: Name of the chart that the page opens with.
 CHART = "opening"
@@ -72,7 +72,28 @@ def _of_one(run: Run, target: str) -> tuple[str, list[Number]]:
         )
     for name, value in found.items():
         numbers.append(Number(f"{measure} against {_OTHERS[name]}", _signed(value), _note(value)))
-    return f"Averaging its model with chosen others {_effect(target, measure, found)}.", numbers
+    return f"Averaging its model with chosen others {_effect(target, measure, found)}.{_sceptic(run, target)}", numbers
+
+
+def _sceptic(run: Run, target: str) -> str:
+    """How the best of what one tries first does on the same rows; empty where the run did not try."""
+    about = _silos(run).sceptic.get(target)
+    if not about or not about.get("best"):
+        return ""
+    best = about["ways"][about["best"]]
+    value = difference_of(best)
+    told = sentences.interval_words(value)
+    measure = measured_by(run)
+    if told == "may be chance":
+        how = f"which cannot be told from it ({_signed(value)})"
+    else:
+        better = value.mean >= 0
+        how = f"{abs(value.mean):.{DIGITS}f} {'worse' if better else 'better'}"
+        how += "" if better else ": use that, unless more rows say otherwise"
+    return (
+        f" The best of what one tries first on the same {about['rows']:,.0f} rows of {target} ({best['title']}) has a "
+        f"test {measure} of {best['mean']:.{DIGITS}f}, {how}."
+    )
 
 
 def _effect(target: str, measure: str, found: Mapping[str, Interval]) -> str:
@@ -142,6 +163,10 @@ def _levels(run: Run) -> list[Level]:
     if measured_by(run) != LOSS and low is not None and high is not None:
         low, high = max(low, 0.0), min(high, 1.0)  # Student's interval of few seeds leaves what an AUC can be
     others = [Level(_capital(_OTHERS[name]), value) for name, value in baseline_values(run, target).items()]
+    tried = silos.sceptic.get(target, {}).get("ways", {})
+    others += [
+        Level(f"Tried first: {one['title']}", one["mean"]) for one in tried.values() if one["kind"] == "baseline"
+    ]
     return [Level("Averaging with chosen others", reached.mean, low, high, ours=True), *others]
 
 

@@ -66,6 +66,7 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
         opening_of(run, harmful(run)),
         (*unsaid, *silos.undefined),
         (
+            _sceptic(run),
             _helps(run, drawn) if silos.compared else None,
             Section("curves", "How it learnt", (_curves(run, drawn),)),
             _arms(run, drawn),
@@ -161,6 +162,11 @@ def _warning(run: Run) -> Html | None:
         "something else.",
     )
     return h("div", h("strong", title), items, advice, class_="warning", role="note", aria_label="Warning")
+
+
+def _sceptic(run: Run) -> Section | None:
+    found = [table for target in _silos(run).targets if (table := silo_tables.sceptic_table(run, target)) is not None]
+    return Section("sceptic", "What one tries first", tuple(map(tables.to_html, found))) if found else None
 
 
 def _helps(run: Run, drawn: Mapping[str, Chart]) -> Section:

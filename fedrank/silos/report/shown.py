@@ -20,7 +20,7 @@ from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Sho
 from fedrank.report.tables import Table, final_table, to_json
 from fedrank.silos.report import page
 from fedrank.silos.report.files import read_silos
-from fedrank.silos.report.tables import helpers_table
+from fedrank.silos.report.tables import helpers_table, sceptic_table
 from fedrank.silos.report.words import UNDEFINED, ledger_words
 
 #: Rows of ``crossed.parquet``.
@@ -190,6 +190,9 @@ class SilosShown(Shown):
     def terminal_after(self, run: Run) -> list[Any]:
         out: list[Any] = [Line(line) for line in run.details.undefined]
         out += [Line(f"Warning: {line}", warning=True) for line in page.warnings(run)]
+        for target in run.details.targets:
+            if (tried := sceptic_table(run, target)) is not None:
+                out.append((tried, ("way", "mean", "difference")))
         for target in run.details.compared:
             out.append((helpers_table(run, target), ("silo", "verdict", "difference", "evidence")))
         return out
@@ -197,7 +200,10 @@ class SilosShown(Shown):
     @override
     def for_machines(self, run: Run) -> dict[str, Json]:
         told = {"silos": run.details.names, "targets": run.details.targets, "warnings": page.warnings(run)}
-        return {name: to_json(value) for name, value in {**told, "evidence": run.details.evidence}.items()}
+        return {
+            name: to_json(value)
+            for name, value in {**told, "evidence": run.details.evidence, "sceptic": run.details.sceptic}.items()
+        }
 
 
 SHOWN = SilosShown()

@@ -66,6 +66,35 @@ def helpers_table(run: Run, target: str) -> Table:
     return Table(f"Who helps {target}", tuple(columns), tuple(rows), tuple(notes))
 
 
+def sceptic_table(run: Run, target: str) -> Table | None:
+    """What one tries first for a target, on the same rows, and what the run's model has more; None without any."""
+    about = run.details.sceptic.get(target)
+    if not about:
+        return None
+    rows = [
+        {"way": one["title"], "mean": one["mean"], "difference": difference_of(one)}
+        for way, one in about["ways"].items()
+        if one["kind"] == "baseline" or way == "recommended"
+    ]
+    measure = measured_by(run)
+    columns = (
+        Column("way", "way"),
+        Column("mean", f"test {measure}", numeric=True, digits=DIGITS),
+        Column("difference", "this run’s model minus it", numeric=True, signed=True, digits=DIGITS),
+    )
+    notes = (
+        f"On {about['rows']:,.0f} rows of {target}, those that train and those that validate; the other silos’ "
+        "training rows. Recommended: chosen inside these rows, see fedrank silos compare.",
+    )
+    return Table(f"What one tries first for {target}", columns, tuple(rows), notes)
+
+
+def difference_of(one: Any) -> Interval:
+    """What the run's model has more than a way of ``sceptic.json``."""
+    found = one["difference"]
+    return Interval(float(found["mean"]), found["low"], found["high"])
+
+
 def explained(silos: Silos) -> list[str]:
     """What the columns of :func:`helpers_table` mean, in sentences."""
     out = [

@@ -49,7 +49,7 @@ class Way(NamedTuple):
 
 #: Ways by name, in the order of a table.
 WAYS: dict[str, Way] = {
-    "alone": Way("alone", "A penalised logistic model of the silo's own rows.", "baseline"),
+    "alone": Way("alone, logistic regression", "A penalised logistic model of the silo's own rows.", "baseline"),
     "trees": Way("alone, boosted trees", "Gradient-boosted trees of the silo's own rows.", "baseline"),
     "as-they-are": Way("another silo's model as it is", "The model of one other silo, chosen on own rows.", "baseline"),
     "averaged": Way("averaged once", "One average of all silos' coefficients, weighted by rows.", "baseline"),

@@ -55,6 +55,7 @@ _DEVICES = "--data @/letor --clients 6 --rounds 4 --seeds 2 --evaluation.every 2
 _LONGER = "--data @/letor --clients 12 --rounds 6 --seeds 2 --evaluation.every 3 --quiet --out @"
 _SILOS = (
     "--rounds 3 --seeds 2 --silos.train 20 --silos.count 3 --silos.rows 60 --network.widths 4 --network.epochs 2 "
+    "--evaluation.no-sceptic "
     "--quiet --out @"
 )
 _TEXTS = (
@@ -355,8 +356,8 @@ _REAL = [
     Case(
         "real-heart-disease",
         (
-            "run bandit-fedavg --data heart-disease --silos.exclude switzerland --rounds 2 --seeds 1 "
-            "--network.widths 4 --network.epochs 2 --quiet --out @",
+            "run bandit-fedavg --data heart-disease --silos.train 40 --silos.exclude switzerland --rounds 2 --seeds 1 "
+            "--evaluation.no-sceptic --network.widths 4 --network.epochs 2 --quiet --out @",
         ),
         real=True,
     ),

@@ -55,6 +55,8 @@ _DIGEST = 32
 #: The largest number of a round: rounds are 32-bit integers with a sign in the protocol's programs, and one more must
 #: fit.
 LAST_ROUND = 2**31 - 2
+#: How far a visit may be beyond the last one, in rounds: a wrong number must not end a platform's life at once.
+FURTHEST = 1_000_000
 
 
 class Stage(enum.StrEnum):
@@ -107,9 +109,10 @@ class Platform:
             newcomer: Whether it is another user than in the platform's last round.
 
         Raises:
-            RefusedError: Another visit was reported for this round, the round is over, or there can be no such round.
+            RefusedError: Another visit was reported for this round, the round is over, or there can be no such round:
+                once there was one, none that is :data:`FURTHEST` later.
         """
-        if not 0 <= number <= LAST_ROUND:
+        if not 0 <= number <= LAST_ROUND or 0 <= self.round < number - FURTHEST:
             raise RefusedError("out-of-range")
         documents = np.asarray(candidates, np.float32)
         digest = hashlib.sha256(packed((documents, np.float32(observed), np.bool_(newcomer)))).hexdigest()

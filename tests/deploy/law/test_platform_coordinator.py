@@ -249,7 +249,7 @@ def test_a_visit_of_a_round_that_cannot_be_is_refused_and_changes_nothing(tmp_pa
         list(coordinator.run(2))
         one.exchange(1, BATCHES, b"", 0.0)
         before = one.platform.about()
-        for number in (2**32 - 1, 2**31 - 1, -1):
+        for number in (2**32 - 1, 2**31 - 1, 2**31 - 2, before["round"] + 1_000_001, -1):
             with pytest.raises(RefusedError, match="out-of-range"):
                 one.platform.visit(number, [0.2, 0.4, 0.6], 0.5, False)
         assert one.platform.about() == before and other.platform.about()["round"] == before["round"]

@@ -198,12 +198,13 @@ def test_one_round_of_the_reference_speaks_the_format():
         return case["interactions"][0]["features"], show
 
     terms = terms_of(case)
-    round_, report = reference.one_round(json.dumps(case["terms"]), bytes.fromhex(case["model"]), search)
+    round_, report = reference.one_round(json.dumps(case["terms"]), bytes.fromhex(case["model"]), search, 18.1)
     reply = terms.reply.decode(report)
     assert round_ == case["round"] and len(shown) == 4 and all(sorted(order) == list(range(12)) for order in shown)
     possible = {a + b for a in terms.metric.numerators for b in terms.metric.numerators}
     assert {int(reply.plus), int(reply.minus)} <= possible
     assert reference.one_round(json.dumps(case["terms"]), bytes.fromhex(case["model"]), search, 17.9) is None
+    assert reference.one_round(json.dumps(case["terms"]), bytes.fromhex(case["model"]), search) is None
 
 
 def test_noise_of_the_reference_has_the_distribution_it_should():

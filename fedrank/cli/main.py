@@ -82,6 +82,7 @@ for _name, _path, _help in (
     ("new", "fedrank.cli.new:app", "Write the beginning of a package of your own, such as a protocol."),
     ("completion", "fedrank.cli.completion:completion", "Print a script that completes commands and flags in a shell."),
     ("cite", "fedrank.cli.report:cite", "Print the BibTeX of what a run used."),
+    ("clicks", "fedrank.cli.clicks:app", "Fit models of how people click to a log, and judge them."),
     ("data", "fedrank.cli.data:app", "List, show, get and check data sets."),
     (
         "attack",

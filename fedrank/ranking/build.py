@@ -30,6 +30,7 @@ from fedrank.privacy.quantise import GridTooFineError
 from fedrank.ranking.attacks import inverted_user
 from fedrank.ranking.central import Central
 from fedrank.ranking.clicks.cascade import MAX_GRADES, USERS, CascadeUser
+from fedrank.ranking.clicks.fit import is_file, user_of_file
 from fedrank.ranking.config import (
     Attack,
     CentralConfig,
@@ -165,7 +166,8 @@ def use_kernels(config: RankingConfig, ranker: Ranker) -> bool:
 
 def user_for(name: str, splits: Splits) -> CascadeUser:
     """The click model for the grades of this data: as many as the set is known to have, or as its labels need."""
-    return USERS.get(name)(max(splits.grades, splits.max_label + 1), DEPTH)
+    grades = max(splits.grades, splits.max_label + 1)
+    return user_of_file(name, grades, DEPTH) if is_file(name) else USERS.get(name)(grades, DEPTH)
 
 
 #: Settings that may be objects of the caller's own.
@@ -210,7 +212,7 @@ def build(
     population, attack = _population(config)
     names = dict.fromkeys((config.clicks, *population.users, *config.evaluation.users))
     for registry, name in ((RANKERS, config.ranker), (REWARDS, config.reward), *((USERS, name) for name in names)):
-        if name == OWN and own:
+        if (name == OWN and own) or (registry is USERS and is_file(name)):
             continue
         registry.entry(name)  # a misspelt name is told before files are read
     if attack.kind not in ("none", POISON):

@@ -221,6 +221,8 @@ class FoltrES(RankingProtocol):
         if self.participations is not None and self.participations < 1:
             raise ConfigError(f"participations must be at least 1, got {self.participations}.")
         assert self.noise is None or self.piecewise is None  # noise that does not fit is refused here
+        if self.as_published and not all(user.cascades for user in self.users):
+            raise ConfigError(f"as_published has cascade users only, got a {self.user.name} user.")
         if self.as_published and self.ties != "fixed":
             raise ConfigError("as_published orders equal scores as the published code does; set ties = 'fixed'.")
 

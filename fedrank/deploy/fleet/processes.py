@@ -72,7 +72,12 @@ def write_world(folder: Path, queries: QuerySet, user: CascadeUser) -> None:
         folder: Made if it is not there.
         queries: Queries whose documents are ranked, and whose labels the clicks depend on.
         user: The click model.
+
+    Raises:
+        ConfigError: The user is no cascade user.
     """
+    if not user.cascades:
+        raise ConfigError(f"people of a fleet are cascade users, got a {user.name} user.")
     folder.mkdir(parents=True, exist_ok=True)
     np.save(folder / "features.npy", np.asarray(queries.features, np.float32))
     np.save(folder / "labels.npy", np.asarray(queries.labels, np.int32))

@@ -1,10 +1,14 @@
-"""Cascade users: they read from the top, click what looks relevant, and may stop after a click.
+"""Users who read from the top, click what looks relevant, and may stop after a click.
 
 The dependent click model with label-dependent probabilities that the online learning-to-rank literature simulates with
 (Guo et al. 2009; Kharitonov 2019, Section 5 and Table 1): a document with label r at an examined rank is clicked with
 probability P(click | r); after a click the user stops with probability P(stop | r); without a click the user always
 reads on, down to ``depth``. (Some published code also draws the stop after an examined document that was *not* clicked;
 that is another model.)
+
+Two things more make the other models of :mod:`fedrank.ranking.clicks.browsing`. ``examine`` is the probability that a
+rank is looked at, given how far above it the last click was. ``abandon`` is the probability that a user who did not
+click leaves.
 
 A session's clicks are a *pattern*: an integer whose bit i is set when the document at rank i + 1 was clicked. With ten
 ranks there are 1,024 of them. :func:`sample_pattern` draws one; :func:`pattern_probabilities` gives the probability of
@@ -15,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt32
@@ -29,19 +34,24 @@ from fedrank.core.rng import uniform
 
 @dataclass(frozen=True)
 class CascadeUser:
-    """A cascade user.
+    """A user who goes down a list of results.
 
     Attributes:
         name: Such as ``"navigational"``.
-        click: P(click | label), one entry a grade, in [0, 1].
+        click: P(click | label, examined), one entry a grade, in [0, 1].
         stop: P(stop | label, click), one entry a grade, in [0, 1].
         depth: How many results are shown and may be read.
+        examine: P(examined), ``depth`` rows; entry d − 1 of row r is that of rank r where the last click was d ranks
+            above, and the r-th that without a click. Empty: every rank that is reached is examined.
+        abandon: P(stop | no click), at each rank that is reached.
     """
 
     name: str
     click: tuple[float, ...]
     stop: tuple[float, ...]
     depth: int = 10
+    examine: tuple[tuple[float, ...], ...] = ()
+    abandon: float = 0.0
 
     def __post_init__(self):
         if len(self.click) != len(self.stop) or not self.click:
@@ -55,6 +65,18 @@ class CascadeUser:
                     raise ConfigError(f"P({what} | {grade}) of {self.name!r} must be in [0, 1], got {value}.")
         if not 1 <= self.depth <= 16:
             raise ConfigError(f"depth of {self.name!r} must be in 1..16 (patterns are bit masks), got {self.depth}.")
+        if self.examine and [len(row) for row in self.examine] != list(range(1, self.depth + 1)):
+            raise ConfigError(
+                f"examine of {self.name!r} needs {self.depth} rows of 1 to {self.depth} probabilities, one for each "
+                "rank that the last click may have been at, and one for none."
+            )
+        if not all(0.0 <= value <= 1.0 for row in (*self.examine, (self.abandon,)) for value in row):
+            raise ConfigError(f"examine and abandon of {self.name!r} must be in [0, 1].")
+
+    @property
+    def cascades(self) -> bool:
+        """Whether every rank that is reached is examined, and only a click ends a session."""
+        return not self.examine and self.abandon == 0
 
     @property
     def grades(self) -> int:
@@ -69,6 +91,7 @@ MAX_GRADES = 5
 USERS: Registry[Callable[[int, int], CascadeUser]] = Registry("click model", "fedrank.clicks")
 
 # Kharitonov 2019, Table 1 (3 grades); Wang et al. 2021 and Oosterhuis & de Rijke 2018 (5 grades).
+# Almost random: Hofmann et al. 2013 (3 grades), Oosterhuis & de Rijke 2018 (5 grades).
 _TABLES = {
     "perfect": {
         3: ((0.0, 0.5, 1.0), (0.0, 0.0, 0.0)),
@@ -82,10 +105,14 @@ _TABLES = {
         3: ((0.4, 0.7, 0.9), (0.1, 0.3, 0.5)),
         5: ((0.4, 0.6, 0.7, 0.8, 0.9), (0.1, 0.2, 0.3, 0.4, 0.5)),
     },
+    "near-random": {
+        3: ((0.4, 0.5, 0.6), (0.5, 0.5, 0.5)),
+        5: ((0.4, 0.45, 0.5, 0.55, 0.6), (0.5, 0.5, 0.5, 0.5, 0.5)),
+    },
 }
 
 
-def _entry(name: str, summary: str) -> Entry[Callable[[int, int], CascadeUser]]:
+def _entry(name: str, summary: str, citation: str = "guo2009ccm") -> Entry[Callable[[int, int], CascadeUser]]:
     def make(grades: int, depth: int = 10) -> CascadeUser:
         tables = _TABLES[name]
         # Two grades (relevant or not) use the ends of the three-grade table; four use the first four of five.
@@ -103,7 +130,7 @@ def _entry(name: str, summary: str) -> Entry[Callable[[int, int], CascadeUser]]:
             "Map the labels to these grades, or register a click model of your own."
         )
 
-    return Entry(name, make, summary, "guo2009ccm")
+    return Entry(name, make, summary, citation)
 
 
 PERFECT = _entry(
@@ -111,13 +138,14 @@ PERFECT = _entry(
 )
 NAVIGATIONAL = _entry("navigational", "Looks for one page: clicks little that is bad, stops after a good click.")
 INFORMATIONAL = _entry("informational", "Gathers: clicks much, good or bad, and seldom stops.")
+NEAR_RANDOM = _entry("near-random", "Clicks what is relevant hardly more often than the rest.", "hofmann2013balancing")
 
 
 def cascade(name: str, grades: int = 3, depth: int = 10) -> CascadeUser:
     """The user of that name for labels 0 .. grades − 1.
 
     Args:
-        name: ``perfect``, ``navigational`` or ``informational``.
+        name: Of a click model, such as ``navigational``.
         grades: Number of relevance grades in the data: 3 as in LETOR 4.0, 5 as in MSLR and Yahoo. Two grades take the
             ends of the three-grade table, four the first four of the five-grade table.
         depth: Results shown.
@@ -133,32 +161,32 @@ def cascade(name: str, grades: int = 3, depth: int = 10) -> CascadeUser:
 
 
 def decision_table(user: CascadeUser) -> tuple[Float[np.ndarray, "grades"], Float[np.ndarray, "grades"]]:
-    """What a draw u is compared with: P(click | label) and P(click and stop | label), float32 [grades] each."""
+    """What a draw u is compared with: P(click | label) and P(click and stop | label), float32 [grades] each.
+
+    Raises:
+        ConfigError: The user does not examine every rank, or leaves without a click; see :func:`decision_tables`.
+    """
+    if not user.cascades:
+        raise ConfigError(f"a {user.name} user needs more than the label of a result to decide; use a cascade user.")
     click = np.asarray(user.click, np.float64)
     return click.astype(np.float32), (click * np.asarray(user.stop, np.float64)).astype(np.float32)
 
 
-def ranked_probabilities(
-    user: CascadeUser, labels: Int[AnyArray, "*lists ranks"], where: Bool[AnyArray, "*lists ranks"]
-) -> tuple[Float[Array, "*lists ranks"], Float[Array, "*lists ranks"]]:
-    """P(click) and P(stop) at each rank.
-
-    Args:
-        user: The user.
-        labels: int32 [..., k], labels of the shown documents, best rank first.
-        where: bool [..., k], False where nothing is shown.
-
-    Returns:
-        Two float32 arrays [..., k]; 0 where nothing is shown.
-    """
-    click, stop = jnp.asarray(user.click, jnp.float32), jnp.asarray(user.stop, jnp.float32)
-    return jnp.where(where, click[labels], 0.0), jnp.where(where, stop[labels], 0.0)
+def _examination(user: CascadeUser) -> Float[np.ndarray, "depth depth"]:
+    """``examine`` as a square, float64 [rank, ranks since the last click − 1]; 1 where there is nothing to say."""
+    examine = np.ones((user.depth, user.depth))
+    for rank, row in enumerate(user.examine):
+        examine[rank, : rank + 1] = row
+    return examine
 
 
 def decision_tables(
     users: tuple[CascadeUser, ...],
-) -> tuple[Float[np.ndarray, "users grades"], Float[np.ndarray, "users grades"]]:
-    """:func:`decision_table` of several users, float32 [users, grades] each.
+) -> tuple[Float[np.ndarray, "users depth depth grades"], Float[np.ndarray, "users depth depth grades 2"]]:
+    """What a draw u is compared with, by rank, ranks since the last click − 1, and label.
+
+    Returns:
+        P(click); and P(click and stop) beside 1 − P(no click and stop), float32.
 
     Raises:
         ConfigError: No user, or users who know different grades or read to different depths.
@@ -168,8 +196,12 @@ def decision_tables(
         raise ConfigError(
             f"users must be one or more who know the same grades and read as deep; got {known or 'none'}."
         )
-    click, leave = zip(*map(decision_table, users), strict=True)
-    return np.stack(click), np.stack(leave)
+    click, leave = [], []
+    for user in users:
+        each = _examination(user)[..., None] * np.asarray(user.click, np.float64)
+        click.append(each)
+        leave.append(np.stack([each * np.asarray(user.stop, np.float64), 1 - (1 - each) * user.abandon], axis=-1))
+    return np.asarray(click, np.float32), np.asarray(leave, np.float32)
 
 
 def sample_pattern(
@@ -180,8 +212,9 @@ def sample_pattern(
 ) -> Int[Array, "*lists"]:
     """The pattern of one session, from given draws: one uniform number u a rank.
 
-    u < P(stop)·P(click) is a click after which the user stops, u < P(click) a click after which the user reads on:
-    given a click, u / P(click) is uniform again, so one draw decides both exactly.
+    u < P(stop)·P(click) is a click after which the user stops, u < P(click) a click after which the user reads on, and
+    u ≥ 1 − P(abandon)·(1 − P(click)) the end without a click: given a click, u / P(click) is uniform again, so one draw
+    decides all exactly.
 
     Args:
         user: The user.
@@ -192,39 +225,49 @@ def sample_pattern(
     Returns:
         int32 [...]: bit i is set when the document at rank i + 1 was clicked.
     """
-    click, leave = map(jnp.asarray, decision_table(user))
-    return pattern_from(click[labels], leave[labels], where, rng_bits)
+    click, leave = (jnp.asarray(table[0]) for table in decision_tables((user,)))
+    return pattern_from(click, leave, labels, where, rng_bits)
 
 
 def pattern_from(
-    click: Float[AnyArray, "*lists ranks"],
-    leave: Float[AnyArray, "*lists ranks"],
+    click: Float[AnyArray, "depth depth grades"],
+    leave: Float[AnyArray, "depth depth grades 2"],
+    labels: Int[AnyArray, "*lists ranks"],
     where: Bool[AnyArray, "*lists ranks"],
     rng_bits: UInt32[AnyArray, "*lists ranks"],
 ) -> Int[Array, "*lists"]:
-    """:func:`sample_pattern` with what the draws are compared with given at each rank, float32 [..., k]."""
+    """:func:`sample_pattern` with a user's :func:`decision_tables`."""
     u = uniform(rng_bits, jnp)
-    clicks = where & (u < click)
-    leaves = where & (u < leave)
-    # A rank is read if the user left at no rank above it.
-    left_before = jnp.cumsum(leaves, axis=-1) - leaves
-    bits = jnp.asarray(1 << np.arange(rng_bits.shape[-1]), jnp.int32)
-    return jnp.sum(jnp.where(clicks & (left_before == 0), bits, 0), axis=-1, dtype=jnp.int32)
+    pattern = jnp.zeros(u.shape[:-1], jnp.int32)
+    since, reading = pattern, jnp.ones(u.shape[:-1], bool)
+    for rank in range(u.shape[-1]):
+        shown, drawn = jnp.asarray(where)[..., rank], u[..., rank]
+        at = (rank, since, jnp.asarray(labels)[..., rank])
+        clicks = reading & shown & (drawn < jnp.asarray(click)[at])
+        leaves = jnp.asarray(leave)[at]
+        pattern |= jnp.where(clicks, 1 << rank, 0)
+        reading &= ~shown | ((drawn >= leaves[..., 0]) & (drawn < leaves[..., 1]))
+        since = jnp.where(clicks, 0, since + 1)
+    return pattern
 
 
 def pattern_probabilities(
-    user: CascadeUser, labels: Int[AnyArray, "*lists ranks"], where: Bool[AnyArray, "*lists ranks"]
-) -> Float[Array, "*lists patterns"]:
+    user: CascadeUser,
+    labels: Int[AnyArray, "*lists ranks"],
+    where: Bool[AnyArray, "*lists ranks"],
+    xp: Any = None,
+) -> Float[AnyArray, "*lists patterns"]:
     """The probability of every click pattern, in closed form.
 
     Rank by rank, the probability of each pattern so far splits in two: the user is still reading, or has left. A rank
     doubles the number of patterns; the new bit is its highest, so the patterns without and with a click at this rank
-    are the two halves of the doubled array.
+    are the two halves of the doubled array. A pattern says where its last click was.
 
     Args:
         user: The user.
         labels: int32 [..., k], labels of the shown documents, best rank first.
         where: bool [..., k].
+        xp: The array module, NumPy or JAX; None: JAX.
 
     Returns:
         float32 [..., 2**k], sums to 1 over the last axis.
@@ -234,11 +277,21 @@ def pattern_probabilities(
     >>> pattern_probabilities(always, jnp.zeros(2, jnp.int32), jnp.ones(2, bool)).tolist()
     [0.0, 0.25, 0.0, 0.75]
     """
-    click, stop = ranked_probabilities(user, labels, where)
-    reading = jnp.ones((*labels.shape[:-1], 1), jnp.float32)
-    left = jnp.zeros_like(reading)
+    xp = jnp if xp is None else xp
+    click, stop = (xp.asarray(table, xp.float32)[labels] for table in (user.click, user.stop))
+    click = xp.where(where, click, xp.float32(0))
+    reading = xp.ones((*labels.shape[:-1], 1), xp.float32)
+    left = xp.zeros_like(reading)
+    last = np.full(1, -1)  # rank of each pattern's last click
     for rank in range(labels.shape[-1]):
         c, s = click[..., rank, None], stop[..., rank, None]
-        left = jnp.concatenate([left, reading * c * s], axis=-1)
-        reading = jnp.concatenate([reading * (1 - c), reading * c * (1 - s)], axis=-1)
+        if user.examine:
+            c = c * xp.asarray(np.asarray(user.examine[rank], np.float32)[rank - last - 1])
+        clicked, not_clicked = reading * c, reading * (1 - c)
+        gone, last = left, np.concatenate([last, np.full_like(last, rank)])
+        if user.abandon:
+            leaves = not_clicked * xp.where(where[..., rank, None], xp.float32(user.abandon), xp.float32(0))
+            gone, not_clicked = left + leaves, not_clicked - leaves
+        left = xp.concatenate([gone, clicked * s], axis=-1)
+        reading = xp.concatenate([not_clicked, clicked * (1 - s)], axis=-1)
     return reading + left

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, UInt32
 
 from fedrank.metrics.online import OnlineMetric
-from fedrank.ranking.clicks.cascade import CascadeUser
+from fedrank.ranking.clicks.cascade import CascadeUser, pattern_probabilities
 
 #: Lists whose pattern probabilities are held at a time: 256 × 1,024 floats are 1 MiB.
 _BATCH = 256
@@ -51,19 +51,11 @@ def expected(
     user: CascadeUser, metric: OnlineMetric, labels: Int[np.ndarray, "lists k"], shown: Bool[np.ndarray, "lists k"]
 ) -> Float32[np.ndarray, " lists"]:
     """:func:`fedrank.ranking.sessions.expected.expected_metric`: the sum over all click patterns, in closed form."""
-    click, stop = (np.asarray(table, np.float32) for table in (user.click, user.stop))
     values = metric.values[metric.index[: 1 << labels.shape[1]]].astype(np.float32)
     out = np.empty(len(labels), np.float32)
     for at in range(0, len(labels), _BATCH):
         part = slice(at, at + _BATCH)
-        reading = np.ones((len(labels[part]), 1), np.float32)
-        left = np.zeros_like(reading)
-        for rank in range(labels.shape[1]):
-            c = np.where(shown[part, rank], click[labels[part, rank]], np.float32(0))[:, None]
-            s = stop[labels[part, rank]][:, None]
-            left = np.concatenate([left, reading * (c * s)], axis=1)
-            reading = np.concatenate([reading * (1 - c), reading * (c * (1 - s))], axis=1)
-        out[part] = (reading + left) @ values
+        out[part] = pattern_probabilities(user, labels[part], shown[part], np) @ values
     return out
 
 

@@ -147,21 +147,24 @@ def sample_clicks(labels, top, shown, click, leave, rng_bits):
         labels: int32, labels of the query's documents.
         top: int32 [shown or more], the documents at the first ranks.
         shown: How many are shown.
-        click: float32 [grades], P(click | label).
-        leave: float32 [grades], P(click and stop | label).
+        click: float32 [depth, depth, grades] of one user; see :func:`fedrank.ranking.clicks.cascade.decision_tables`.
+        leave: float32 [depth, depth, grades, 2].
         rng_bits: uint32 [shown or more].
 
     Returns:
         An integer whose bit i is set when the document at rank i + 1 was clicked.
     """
-    pattern = 0
+    pattern, last = 0, -1
     for rank in range(shown):
-        label = labels[top[rank]]
+        label, since = labels[top[rank]], rank - last - 1
         u = _f32(rng_bits[rank] >> _u32(8)) * _UNIT
-        if u < click[label]:
+        if u < click[rank, since, label]:
             pattern |= 1 << rank
-            if u < leave[label]:
+            last = rank
+            if u < leave[rank, since, label, 0]:
                 break
+        elif u >= leave[rank, since, label, 1]:
+            break
     return pattern
 
 

@@ -110,7 +110,7 @@ def simulate_clicks(
     """
     click, leave = (jnp.asarray(table)[user_index] for table in decision_tables(users))
     shown, grades = (jnp.take_along_axis(a, order, axis=-1) for a in (where, labels))
-    patterns = pattern_from(click[grades], leave[grades], shown, rng_bits[..., : order.shape[-1]])
+    patterns = pattern_from(click, leave, grades, shown, rng_bits[..., : order.shape[-1]])
     return SessionResults(patterns, shown_ndcg(labels, where, order))
 
 

@@ -143,4 +143,4 @@ def test_wrong_users():
         CascadeUser("odd", click=(1.0,), stop=())
     with pytest.raises(ConfigError, match="depth"):
         cascade("perfect", 3, 17)
-    assert set(USERS.names()) == set(NAMES)
+    assert set(USERS.names()) > set(NAMES)

@@ -1,0 +1,329 @@
+"""Click models fitted to a log of sessions: the likeliest attraction, examination, satisfaction and perseverance.
+
+Each pair of a query and a result has an attraction of its own, and in the dynamic Bayesian models a satisfaction. The
+expectation-maximisation steps are those of the models' papers:
+
+* ``position-based`` and ``user-browsing``: P(click) = α·γ. A result that was not clicked was attractive with
+  probability α(1 − γ)/(1 − αγ), and looked at with γ(1 − α)/(1 − αγ) (Dupret and Piwowarski 2008, Section 4).
+* ``dynamic-bayesian``: down to the last click all is known but satisfaction. Below it the user was satisfied there, or
+  read on and left after some rank without a click; the sum over these ends is exact (Chapelle and Zhang 2009, Section
+  4). ``simplified-dynamic-bayesian`` has γ = 1.
+* ``by-rank``: the share of clicks at each rank, whatever the query. What a model must beat.
+
+Most pairs of a log are seen a few times. So every attraction and satisfaction is drawn towards the log's mean as if
+the pair had been seen ``prior`` times more; with ``prior=0`` the fit is the maximum of the likelihood itself.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from fedrank.core.errors import ConfigError, FormatError, MissingDataError
+from fedrank.core.trees import Json
+from fedrank.data.lines import unpacked
+from fedrank.ranking.clicks.browsing import attraction
+from fedrank.ranking.clicks.cascade import CascadeUser
+
+#: Models that can be fitted.
+MODELS = ("by-rank", "position-based", "user-browsing", "simplified-dynamic-bayesian", "dynamic-bayesian")
+#: First line of a file that holds a fitted model.
+_FORMAT = "fedrank click model 1"
+#: Probabilities are kept this far from 0 and 1, where a likelihood would be zero.
+_EDGE = 1e-6
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """A log of sessions with equally long lists.
+
+    Attributes:
+        pair: int [n, k], number of the pair of query and result at each rank.
+        clicked: bool [n, k].
+    """
+
+    pair: Int[np.ndarray, "n k"]
+    clicked: Bool[np.ndarray, "n k"]
+
+    @property
+    def pairs(self) -> int:
+        """Number of different pairs."""
+        return int(self.pair.max()) + 1
+
+    def part(self, which: Int[np.ndarray, " m"]) -> Sessions:
+        """The sessions of these numbers; pairs keep theirs."""
+        return Sessions(self.pair[which], self.clicked[which])
+
+
+def read_sessions(path: str | Path) -> Sessions:
+    """The sessions of a tab-separated file, plain or packed, with the columns ``query_id``, ``url_ids`` and ``clicks``.
+
+    The last two are lists with spaces between, by rank; a click is 1, none is 0. Other columns are passed over.
+
+    Raises:
+        MissingDataError: There is no such file.
+        FormatError: Columns are missing, or a session is none; with its line.
+    """
+    path = Path(path)
+    lines = (line.decode("utf-8", "replace").rstrip("\n").split("\t") for line in unpacked(path))
+    header = next(lines)
+    missing = [name for name in ("query_id", "url_ids", "clicks") if name not in header]
+    if missing:
+        raise FormatError(f"the first line names no column {', '.join(missing)}; columns are parted by tabs.", path, 1)
+    query, urls, clicks = (header.index(name) for name in ("query_id", "url_ids", "clicks"))
+    numbers: dict[tuple[str, str], int] = {}
+    pair, clicked, depth = [], [], 0
+    for number, row in enumerate(lines, start=2):
+        if len(row) <= max(query, urls, clicks):
+            raise FormatError(f"{len(row)} columns, the first line has {len(header)}.", path, number)
+        shown, flags = row[urls].split(), row[clicks].split()
+        depth = depth or len(shown)
+        if not 1 <= len(shown) <= 16 or len(shown) != depth or len(flags) != depth:
+            raise FormatError(
+                f"{len(shown)} results and {len(flags)} clicks; all sessions must have as many, 1 to 16.", path, number
+            )
+        if not set(flags) <= {"0", "1"}:
+            raise FormatError(f"clicks must be 0 or 1, got {row[clicks]!r}.", path, number)
+        pair.append([numbers.setdefault((row[query], url), len(numbers)) for url in shown])
+        clicked.append([flag == "1" for flag in flags])
+    if not pair:
+        raise FormatError("there is no session in the file.", path)
+    return Sessions(np.asarray(pair, np.int32), np.asarray(clicked))
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted model.
+
+    Attributes:
+        model: One of :data:`MODELS`.
+        attraction: float [pairs], P(click | examined).
+        satisfaction: float [pairs], P(satisfied | click).
+        examine: float [k, k], P(examined) by rank and ranks since the last click − 1.
+        perseverance: γ, P(reads on | not satisfied).
+        history: Log-likelihood of the fitted sessions, in nats a session, before each step; not made of the prior.
+    """
+
+    model: str
+    attraction: Float[np.ndarray, " pairs"]
+    satisfaction: Float[np.ndarray, " pairs"]
+    examine: Float[np.ndarray, "k k"]
+    perseverance: float
+    history: tuple[float, ...] = ()
+
+    def click_probabilities(self, pair: Int[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+        """P(click) at each rank, without knowing what was clicked above."""
+        n, depth = pair.shape
+        reach, out = np.zeros((n, depth + 1)), np.empty((n, depth))
+        reach[:, depth] = 1.0  # column: rank of the last click; the last column none
+        for rank in range(depth):
+            since = np.array([*(rank - last - 1 for last in range(rank)), rank])
+            columns = np.array([*range(rank), depth])
+            click = self.attraction[pair[:, rank], None] * self.examine[rank, since]
+            clicks = reach[:, columns] * click
+            out[:, rank] = clicks.sum(axis=1)
+            reach[:, columns] = (reach[:, columns] - clicks) * self.perseverance
+            reach[:, rank] = out[:, rank] * (1 - self.satisfaction[pair[:, rank]]) * self.perseverance
+        return out
+
+    def log_likelihoods(self, sessions: Sessions) -> Float[np.ndarray, " n"]:
+        """Log P(clicks) of each session, in nats."""
+        n, depth = sessions.pair.shape
+        reading, left, last = np.ones(n), np.zeros(n), np.full(n, -1)
+        for rank in range(depth):
+            pair, clicked = sessions.pair[:, rank], sessions.clicked[:, rank]
+            click = self.attraction[pair] * self.examine[rank, rank - last - 1]
+            stop = 1 - (1 - self.satisfaction[pair]) * self.perseverance
+            skip = reading * (1 - click)
+            left = np.where(clicked, reading * click * stop, left + skip * (1 - self.perseverance))
+            reading = np.where(clicked, reading * click * (1 - stop), skip * self.perseverance)
+            last = np.where(clicked, rank, last)
+        return np.log(np.maximum(reading + left, 1e-300))
+
+    def perplexity(self, sessions: Sessions) -> Float[np.ndarray, " k"]:
+        """2 to the mean surprise in bits about a click, at each rank; 1 is certainty, 2 a coin."""
+        p = np.clip(self.click_probabilities(sessions.pair), _EDGE, 1 - _EDGE)
+        return 2 ** -np.mean(np.log2(np.where(sessions.clicked, p, 1 - p)), axis=0)
+
+    def user(self, name: str, grades: int, weights: Int[np.ndarray, " pairs"] | None = None) -> CascadeUser:
+        """A user who looks and leaves as the log's users did, and is attracted by labels.
+
+        A log has no labels: attraction by label is that of :mod:`fedrank.ranking.clicks.browsing`, and satisfaction
+        after a click the log's mean, the same for each label. Examination is relative to the
+        rank that is looked at most.
+
+        Args:
+            name: Name of the user.
+            grades: Relevance grades.
+            weights: int [pairs], clicks on each pair, for the mean of satisfaction; None: all alike.
+        """
+        depth = len(self.examine)
+        mean = float(np.average(self.satisfaction, weights=weights))
+        examine = () if (self.examine == 1).all() else tuple(tuple(row[: r + 1]) for r, row in enumerate(_scaled(self)))
+        stop = (1 - (1 - mean) * self.perseverance,) * grades
+        return CascadeUser(name, attraction(grades), stop, depth, examine, 1 - self.perseverance)
+
+
+def _scaled(fitted: Fitted) -> list[list[float]]:
+    seen = np.tril(fitted.examine)
+    return (seen / seen.max()).tolist()
+
+
+def write_user(user: CascadeUser, about: dict[str, Json], path: str | Path) -> None:
+    """Write how a fitted user looks and leaves as JSON, for the setting ``clicks``; its attraction goes by label.
+
+    Args:
+        user: Of :meth:`Fitted.user`.
+        about: What it was fitted to, for readers.
+        path: Such as ``mine.json``.
+    """
+    kept = {"format": _FORMAT, "examine": user.examine, "stop": user.stop[0], "abandon": user.abandon, **about}
+    Path(path).write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+
+def is_file(name: str) -> bool:
+    """Whether a click model is named by a file that :func:`write_user` wrote, not by its name."""
+    return name.endswith(".json")
+
+
+def user_of_file(path: str | Path, grades: int, depth: int) -> CascadeUser:
+    """The user that :func:`write_user` wrote, for so many grades.
+
+    Raises:
+        MissingDataError: There is no such file.
+        FormatError: It is no fitted click model, or one of shorter lists.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise MissingDataError("there is no such file; fedrank clicks fit --out writes one.", path)
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["format"] != _FORMAT:
+            raise KeyError("format")
+        examine = tuple(tuple(map(float, row)) for row in kept["examine"][:depth])
+        stop, abandon = float(kept["stop"]), float(kept["abandon"])
+    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+        raise FormatError(f"this is no click model of fedrank clicks fit: {cause}.", path) from cause
+    if examine and len(examine) < depth:
+        raise FormatError(f"it was fitted to lists of {len(examine)} results, {depth} are shown.", path)
+    return CascadeUser(path.stem, attraction(grades), (stop,) * grades, depth, examine, abandon)
+
+
+def fit(sessions: Sessions, model: str, steps: int = 50, prior: float = 10.0, pairs: int | None = None) -> Fitted:
+    """Fit a model by expectation-maximisation.
+
+    Args:
+        sessions: The log.
+        model: One of :data:`MODELS`.
+        steps: Steps of expectation-maximisation.
+        prior: Sessions that each pair counts more, with the log's means; 0: the likelihood alone.
+        pairs: Number of pairs, where the log has not all of them; the others get the mean.
+
+    Raises:
+        ConfigError: No such model, or numbers that make no sense.
+    """
+    if model not in MODELS:
+        raise ConfigError(f"model must be one of {', '.join(MODELS)}, got {model!r}.")
+    if steps < 1 or not 0 <= prior < 1e6:
+        raise ConfigError(f"steps must be at least 1 and prior in [0, 1,000,000), got {steps} and {prior}.")
+    depth, rate = sessions.pair.shape[1], float(np.clip(sessions.clicked.mean(), _EDGE, 1 - _EDGE))
+    everything = np.ones(sessions.pairs if pairs is None else pairs)
+    rates = np.repeat(sessions.clicked.mean(axis=0)[:, None], depth, axis=1)
+    if model == "by-rank":
+        return Fitted(model, everything, everything * 0, rates, 1.0)
+    browsing = model in ("position-based", "user-browsing")
+    # Browsing starts at the clicks by rank, halfway between what attracts and what is looked at.
+    half = float(np.clip(rates.max(), _EDGE, 1 - _EDGE)) ** 0.5
+    fitted = Fitted(
+        model,
+        everything * (half if browsing else rate),
+        everything * (0.0 if browsing else 0.5),
+        np.clip(rates / half, _EDGE, 1 - _EDGE) if browsing else np.ones((depth, depth)),
+        0.9 if model == "dynamic-bayesian" else 1.0,
+    )
+    step = _browsing_step if browsing else _bayesian_step
+    history = []
+    for _ in range(steps):
+        history.append(float(fitted.log_likelihoods(sessions).mean()))
+        fitted = step(fitted, sessions, prior)
+    return Fitted(model, fitted.attraction, fitted.satisfaction, fitted.examine, fitted.perseverance, tuple(history))
+
+
+def _shares(
+    pair: Int[np.ndarray, "..."],
+    hits: Float[np.ndarray, "..."],
+    times: Float[np.ndarray, "..."],
+    pairs: int,
+    prior: float,
+    old: Float[np.ndarray, " pairs"],
+) -> Float[np.ndarray, " pairs"]:
+    """Expected hits over expected times of each pair, drawn towards the mean; a pair without either keeps the mean."""
+    hit = np.bincount(pair.ravel(), hits.ravel(), pairs)
+    time = np.bincount(pair.ravel(), times.ravel(), pairs)
+    mean = hit.sum() / max(time.sum(), _EDGE) if time.sum() else old.mean()
+    seen = time + prior
+    found = np.where(seen > 0, (hit + prior * mean) / np.where(seen > 0, seen, 1), mean)
+    return np.clip(found, _EDGE, 1 - _EDGE)
+
+
+def _browsing_step(fitted: Fitted, sessions: Sessions, prior: float) -> Fitted:
+    pair, clicked = sessions.pair, sessions.clicked
+    n, depth = pair.shape
+    rank = np.broadcast_to(np.arange(depth), (n, depth))
+    last = np.maximum.accumulate(np.where(clicked, rank, -1), axis=1)
+    since = rank - np.concatenate([np.full((n, 1), -1), last[:, :-1]], axis=1) - 1
+    alpha, gamma = fitted.attraction[pair], fitted.examine[rank, since]
+    neither = np.maximum(1 - alpha * gamma, _EDGE)
+    attracted = np.where(clicked, 1.0, alpha * (1 - gamma) / neither)
+    looked = np.where(clicked, 1.0, gamma * (1 - alpha) / neither)
+    cell = rank if fitted.model == "position-based" else rank * depth + since
+    counts = np.bincount(cell.ravel(), minlength=depth * depth)
+    sums = np.bincount(cell.ravel(), looked.ravel(), depth * depth)
+    means = np.clip(sums / np.maximum(counts, 1), _EDGE, 1 - _EDGE)
+    if fitted.model == "position-based":
+        examine = np.repeat(means[:depth, None], depth, axis=1)
+    else:  # a place that no session has keeps its value
+        examine = np.where(counts > 0, means, fitted.examine.ravel()).reshape(depth, depth)
+    attraction_ = _shares(pair, attracted, np.ones_like(attracted), len(fitted.attraction), prior, fitted.attraction)
+    return Fitted(fitted.model, attraction_, fitted.satisfaction, examine, 1.0)
+
+
+def _bayesian_step(fitted: Fitted, sessions: Sessions, prior: float) -> Fitted:
+    pair, clicked = sessions.pair, sessions.clicked
+    n, depth = pair.shape
+    go_on = fitted.perseverance
+    rank = np.arange(depth)
+    last = np.where(clicked.any(axis=1), depth - 1 - clicked[:, ::-1].argmax(axis=1), -1)
+    has = last >= 0
+    known = rank <= last[:, None]  # ranks that were read for certain
+    final = pair[np.arange(n), np.maximum(last, 0)]
+    satisfied = np.where(has, fitted.satisfaction[final], 0.0)
+    # Weight of the end after exactly t ranks were read, t = 0 .. depth, and of satisfaction at the last click.
+    passes = np.where(known, 1.0, (1 - fitted.attraction[pair]) * go_on)
+    passes[~has, 0] /= go_on  # nobody leaves before the first rank
+    ends = np.concatenate([np.ones((n, 1)), np.cumprod(passes, axis=1)], axis=1)
+    first = np.maximum(last + 1, 1)
+    times = np.arange(depth + 1)
+    ends = np.where(times < first[:, None], 0.0, ends) * np.where(times < depth, 1 - go_on, 1.0)
+    ends *= (1 - satisfied)[:, None]
+    total = satisfied + ends.sum(axis=1)
+    satisfied, ends = satisfied / total, ends / total[:, None]
+
+    reads = np.cumsum(ends[:, ::-1], axis=1)[:, ::-1][:, 1:]  # P(rank was read), below the last click
+    reads = np.where(known, 1.0, reads)
+    attraction_ = _shares(pair, clicked * 1.0, reads, len(fitted.attraction), prior, fitted.attraction)
+    at_last = rank == last[:, None]
+    content = np.where(at_last, satisfied[:, None], 0.0)[clicked]
+    satisfaction = _shares(
+        pair[clicked], content, np.ones_like(content), len(fitted.satisfaction), prior, fitted.satisfaction
+    )
+    if fitted.model == "dynamic-bayesian":
+        # Decisions to read on: after each rank above the last click, and after those below it that were read.
+        stays = np.maximum(last, 0) + (ends * np.maximum(times - first[:, None], 0)).sum(axis=1)
+        leaves = ends[:, :depth].sum(axis=1)
+        go_on = float(np.clip(stays.sum() / max((stays + leaves).sum(), _EDGE), _EDGE, 1 - _EDGE))
+    return Fitted(fitted.model, attraction_, satisfaction, fitted.examine, go_on)

@@ -31,7 +31,7 @@ NOISE = 0.1
 PERSEVERANCE = 0.9
 
 #: Row k: P(examined at rank k), where the last click was 1, 2, … ranks above; the last entry without a click.
-_EXAMINE = (
+_EXAMINE: tuple[tuple[float, ...], ...] = (
     (1.0,),
     (0.98, 1.0),
     (1.0, 0.62, 0.95),

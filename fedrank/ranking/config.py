@@ -85,7 +85,7 @@ class RankingConfig(RunConfig):
     holdout: float = setting(
         0.0, "Share of the training queries that become the test part, where the data has none; by data_seed."
     )
-    clicks: str = setting("navigational", "Click model: a name of fedrank clicks list, or a file of fedrank clicks fit.")
+    clicks: str = setting("navigational", "Click model: one of fedrank clicks list, or a file of fedrank clicks fit.")
     ranker: str = setting("linear", "Ranker: linear or mlp.")
     hidden: int = setting(10, "Hidden units of the mlp.", low=1, high=4096)
     clients: int = setting(

@@ -116,7 +116,7 @@ def compare(
         categorical: Columns of numbers that are names, one feature a value.
         exclude: Silos that are left out.
         seed: Draws the folds.
-        out: Also write everything as JSON there.
+        out: Also write everything there: a page (.html), or JSON.
         as_json: Print JSON instead of tables.
     """
     import json
@@ -136,7 +136,11 @@ def compare(
         "notes": [*table.notes, *left],
         "answers": [one.as_json() for one in answers],
     }
-    if out is not None:
+    if out is not None and out.suffix in (".html", ".htm"):
+        from fedrank.silos.report.answer import write_answers
+
+        write_answers(made, answers, out)
+    elif out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(made, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     if as_json:
@@ -171,11 +175,19 @@ def _print(made: dict[str, Any], answers: list[Any], out: Path | None) -> None:
         console.print(shown)
         shown = drawn("silo", "rows", f"with its rows, {one.name}’s AUC", "like", numbers=("rows",))
         names = one.table.names
+        fit = one.calibration
+        low, high = fit.slope.interval()
+        calibrated = (
+            f"Brier {fit.brier:.3f} ({fit.brier_without:.3f} without a model); calibration slope {fit.slope.value:.2f} "
+            f"({low:.2f} to {high:.2f}); conformal sets at {one.sets.level:.0%} hold {one.sets.coverage:.1%} of the "
+            f"labels and name one label for {one.sets.single:.0%} of the rows."
+        )
         for verdict in one.verdicts:
             like = [names[k] for k in one.probes.together.get(verdict.silo, ())]
             rows = f"{one.table.silos[verdict.silo].n_rows:,}"
             shown.add_row(names[verdict.silo], rows, verdict.text, ", ".join(like) or "none")
         console.print(shown)
+        console.print(calibrated, highlight=False)
     console.print(
         "All rows of a target are scored by models that have not seen them (5 folds); what is chosen is chosen inside "
         "the training rows. Intervals: DeLong. Verdicts: corrected for the number of silos. Like: silos whose "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
 
 import numpy as np
@@ -14,6 +15,7 @@ from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.core.trees import Json
 from fedrank.silos.data.tables import SiloTable
 from fedrank.silos.sceptic.auc import Estimate, auc, difference
+from fedrank.silos.sceptic.calibration import Calibration, Sets, calibration, conformal
 from fedrank.silos.sceptic.probes import Probes, probe
 from fedrank.silos.sceptic.rows import folds, rows_of
 from fedrank.silos.sceptic.verdicts import Verdict, verdicts
@@ -84,6 +86,16 @@ class Answer:
     scores: Float[np.ndarray, " rows"] = field(repr=False)
     fold: Int[np.ndarray, " rows"] = field(repr=False)
 
+    @cached_property
+    def calibration(self) -> Calibration:
+        """Whether the probabilities of what is recommended mean what they say."""
+        return calibration(self.scores, rows_of(self.table)[self.target].y)
+
+    @cached_property
+    def sets(self) -> Sets:
+        """Conformal sets of what is recommended."""
+        return conformal(self.scores, rows_of(self.table)[self.target].y)
+
     @property
     def name(self) -> str:
         """The target's name."""
@@ -125,6 +137,8 @@ class Answer:
             "rows": {silo.name: silo.n_rows for silo in self.table.silos},
             "positive": {silo.name: silo.positive for silo in self.table.silos},
             "ways": [row.as_json() for row in self.rows],
+            "calibration": self.calibration.as_json(),
+            "conformal": self.sets.as_json(),
             "verdicts": {names[v.silo]: v.as_json() for v in self.verdicts},
             "probes": self.probes.as_json(names),
         }

@@ -223,3 +223,14 @@ def test_targets_that_cannot_be_judged_are_left_out_with_a_sentence():
         answer(table, 1)
     with pytest.raises(UnknownNameError):
         targets_of(table, ("s9",))
+
+
+def test_the_page_opens_with_rows_and_gain_and_has_a_paragraph_for_a_paper(answered, tmp_path):
+    pytest.importorskip("altair")
+    from fedrank.silos.report.answer import methods, write_answers
+
+    made = {"data": "made", "label": "y = 1", "generated": False, "notes": ["A <note>."], "seed": 0}
+    text = write_answers(made, [answered], tmp_path / "deep" / "answer.html").read_text()
+    assert "Rows of s0" in text and "A &lt;note&gt;." in text and "DeLong, Elizabeth" in text
+    assert "For s0: s2" in text and "Look at this first" in text  # the inverted silo, before any number
+    assert "s1 (n = 200)" in methods(answered) and "Bonferroni" in methods(answered)

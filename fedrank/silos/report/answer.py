@@ -1,0 +1,256 @@
+"""The page for whoever signs an answer: what to use, who helps and harms, whether probabilities hold, for a paper."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedrank import __version__
+from fedrank.core.citations import bibtex
+from fedrank.core.errors import RunError
+from fedrank.core.trees import Json
+from fedrank.report import svg, tables
+from fedrank.report.figures import Level, levels_figure
+from fedrank.report.html import Html, document, h, section
+from fedrank.report.opening import Number, Opening, head
+from fedrank.report.tables import Column, Table
+from fedrank.silos.sceptic.compare import Answer
+from fedrank.silos.sceptic.verdicts import Verdict
+from fedrank.silos.sceptic.ways import WAYS
+
+_DIGITS = 3
+#: Publications that a paragraph of methods names.
+_CITED = ("delong1988auc", "ledell2015auc", "mcmahan2017fedavg")
+#: Colours of verdicts: what is significant has one, the rest has not.
+_MARK = {"helps": "▲ ", "harms": "▼ ", "no evidence": "· "}
+
+
+def write_answers(made: Mapping[str, Json], answers: Sequence[Answer], file: str | os.PathLike[str]) -> Path:
+    """Write the page of one or more targets.
+
+    Args:
+        made: What ``--json`` prints: data, label, notes.
+        answers: At least one.
+        file: Where.
+
+    Raises:
+        RunError: The page cannot be written.
+    """
+    parts = [part for one in answers for part in _of(one, len(answers) > 1)]
+    first = answers[0]
+    title = f"Whose models help {first.name}?" if len(answers) == 1 else f"Whose models help whom? {made['data']}"
+    chart = _chart(first)
+    opening = Opening(
+        title,
+        " ".join(one.headline() for one in answers),
+        tuple(_numbers(first)),
+        "ways",
+        f"AUC of every way for {first.name}, with intervals. The same numbers are in the table below.",
+    )
+    caveats = [*(["Generated data"] if made.get("generated") else []), *_warned(answers)]
+    about = f"fedrank silos compare · {made['data']} · {made['label']}"
+    page = document(
+        f"{title} – fedrank",
+        head(opening, about, (), svg.figure(chart, "ways", opening.description), _warning(caveats)),
+        *parts,
+        section("flow", "Rows in, out, and why", tables.to_html(_flow(first)), _list(made["notes"])),
+        section("methods", "For a paper", h("p", methods(first)), h("pre", h("code", bibtex(_CITED)))),
+        h("footer", f"Made by fedrank silos compare, fedrank {__version__}, seed {made['seed']}."),
+    )
+    path = Path(file)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"{path}: the page cannot be written ({error.strerror}). Name another with --out.") from error
+    return path
+
+
+def methods(one: Answer) -> str:
+    """A paragraph of methods for one target, ready for a paper."""
+    silos = ", ".join(f"{silo.name} (n = {silo.n_rows:,})" for silo in one.table.silos)
+    return (
+        f"Models for {one.name} were compared on rows of {one.table.n_silos} silos: {silos}; no row left a silo. "
+        f"Logistic models had an L2 penalty on standardised columns; missing values were set to the mean of the rows "
+        f"that train. All rows of {one.name} were scored by models that had not seen them (5-fold cross-fitting, "
+        "stratified by label); penalties and the recommended model were chosen by 5-fold cross-validation inside the "
+        "training folds. AUCs and paired differences have DeLong's standard errors (DeLong et al. 1988), with "
+        "placements within folds (LeDell et al. 2015). A silo was said to help or to harm where the AUC of a model of "
+        f"the rows of {one.name} and its own differed from that of {one.name} alone at p < 0.05 after Bonferroni's "
+        f"correction for {one.table.n_silos - 1} silos; harms that would have been detected with a power of 0.8 are "
+        f"given. Computed with fedrank {__version__}."
+    )
+
+
+def _of(one: Answer, several: bool) -> list[Html]:
+    name = f", {one.name}" if several else ""
+    at = f"-{one.target}" if several else ""
+    found = one.calibration
+    return [
+        section(f"ways{at}", f"Every way{name}", tables.to_html(_ways(one))),
+        section(f"silos{at}", f"Who helps and who harms{name}", tables.to_html(_verdicts(one))),
+        section(
+            f"calibration{at}",
+            f"Do probabilities mean what they say?{name}",
+            h("p", _said(one)),
+            tables.to_html(_curve(one)),
+            tables.to_html(
+                Table(
+                    "Decision curve",
+                    (
+                        Column("probability", "acting from a probability of", numeric=True, digits=2),
+                        Column("benefit", "net benefit", numeric=True, signed=True, digits=3),
+                        Column("benefit_all", "of acting on everybody", numeric=True, signed=True, digits=3),
+                        Column("sensitivity", "sensitivity", numeric=True, digits=3),
+                        Column("specificity", "specificity", numeric=True, digits=3),
+                    ),
+                    tuple(row._asdict() for row in found.thresholds),
+                    ("Acting on nobody has a net benefit of 0.",),
+                )
+            ),
+        ),
+    ]
+
+
+def _numbers(one: Answer) -> list[Number]:
+    low, high = one.reached.interval()
+    gain = one.gain.interval()
+    rows = one.table.silos[one.target].n_rows
+    return [
+        Number(f"Rows of {one.name}", f"{rows:,}", f"of {one.table.n_rows:,} in {one.table.n_silos} silos; all count"),
+        Number(
+            "AUC of what is recommended",
+            f"{one.reached.value:.3f}",
+            f"{low:.3f} to {high:.3f}; chosen anew in each fold",
+        ),
+        Number(
+            f"Over the best tried first ({WAYS[one.rival].title})",
+            _signed(one.gain.value),
+            f"{_signed(gain[0])} to {_signed(gain[1])}",
+        ),
+        Number("Brier score", f"{one.calibration.brier:.3f}", f"{one.calibration.brier_without:.3f} without a model"),
+    ]
+
+
+def _chart(one: Answer) -> Any:
+    levels = []
+    for row in one.rows:
+        low, high = (max(0.0, min(1.0, end)) for end in row.auc.interval())
+        title = WAYS[row.way].title + (" (simulation only)" if WAYS[row.way].kind == "simulation" else "")
+        known = row.auc.error == row.auc.error
+        ends = (low, high) if known else (None, None)
+        levels.append(Level(title, row.auc.value, *ends, ours=row.way == one.recommended))
+    said = [f"{one.table.silos[one.target].n_rows:,} rows, cross-fitted; 95 % intervals (DeLong)"]
+    return levels_figure(levels, f"AUC at {one.name}", said, _DIGITS)
+
+
+def _ways(one: Answer) -> Table:
+    rows = tuple(
+        {
+            "way": WAYS[row.way].title + (" ←" if row.way == one.recommended else ""),
+            "auc": f"{row.auc.value:.3f} ({_ends(row.auc.interval(), signed=False)})",
+            "gain": "–"
+            if row.way == "alone"
+            else f"{_signed(row.over_alone.value)} ({_ends(row.over_alone.interval())})",
+            "what": WAYS[row.way].says,
+        }
+        for row in one.rows
+    )
+    columns = (
+        Column("way", "way"), Column("auc", "AUC", numeric=True), Column("gain", "over alone", numeric=True),
+        Column("what", "what it is"),
+    )  # fmt: skip
+    return Table(f"Every way to a model for {one.name}", columns, rows, ("←: what is recommended.",))
+
+
+def _verdicts(one: Answer) -> Table:
+    names = one.table.names
+    columns = (
+        Column("silo", "silo"), Column("verdict", "verdict"), Column("gain", "AUC with its rows", numeric=True),
+        Column("visible", "harm that would have been seen", numeric=True, digits=3),
+        Column("as", "AUC of its model as it is", numeric=True, digits=3), Column("like", "not told apart from"),
+    )  # fmt: skip
+    rows = tuple(
+        {
+            "silo": names[v.silo],
+            "verdict": _MARK[v.word] + v.word,
+            "gain": _gain(v),
+            "visible": v.visible if v.visible == v.visible else None,
+            "as": one.probes.scores[v.silo].value,
+            "like": ", ".join(names[k] for k in one.probes.together[v.silo]) or "none",
+        }
+        for v in one.verdicts
+    )
+    notes = ("Verdicts: p < 0.05 after Bonferroni's correction. Harm seen: with a probability of 0.8.",)
+    return Table(f"What the other silos' rows do for {one.name}", columns, rows, notes)
+
+
+def _gain(verdict: Verdict) -> str:
+    if verdict.gain.error != verdict.gain.error:
+        return "–"
+    return f"{_signed(verdict.gain.value)} ({_ends(verdict.gain.interval())}), p {verdict.p:.2g}"
+
+
+def _curve(one: Answer) -> Table:
+    columns = (
+        Column("predicted", "mean probability", numeric=True, digits=3),
+        Column("observed", "share of label 1", numeric=True, digits=3),
+        Column("rows", "rows", numeric=True),
+    )
+    return Table("Calibration curve", columns, tuple(bin_._asdict() for bin_ in one.calibration.bins))
+
+
+def _said(one: Answer) -> str:
+    found, sets = one.calibration, one.sets
+    a, b = found.intercept.interval(), found.slope.interval()
+    return (
+        f"Calibration intercept {_signed(found.intercept.value)} ({_ends(a)}; 0 is right), slope "
+        f"{found.slope.value:.2f} ({b[0]:.2f} to {b[1]:.2f}; 1 is right, below probabilities are too extreme). "
+        f"Conformal sets at {sets.level:.0%} for rows like those of {one.name}: they hold the label of "
+        f"{sets.coverage:.1%} of its rows ({sets.coverage_of[0]:.1%} of label 0, {sets.coverage_of[1]:.1%} of label 1) "
+        f"and name one label for {sets.single:.0%}. All of the model that is recommended, cross-fitted."
+    )
+
+
+def _flow(one: Answer) -> Table:
+    columns = (
+        Column("silo", "silo"), Column("rows", "rows", numeric=True), Column("positive", "label 1", numeric=True),
+        Column("gaps", "rows with a gap, kept", numeric=True), Column("role", "what for"),
+    )  # fmt: skip
+    rows = tuple(
+        {
+            "silo": silo.name,
+            "rows": silo.n_rows,
+            "positive": silo.positive,
+            "gaps": int((silo.features != silo.features).any(axis=1).sum()),
+            "role": "trains and judges" if number == one.target else "trains",
+        }
+        for number, silo in enumerate(one.table.silos)
+    )
+    return Table("Rows", columns, rows)
+
+
+def _warned(answers: Sequence[Answer]) -> list[str]:
+    return [f"For {one.name}: {said}" for one in answers for said in one.warnings()]
+
+
+def _warning(said: Sequence[str]) -> Html | None:
+    if not said:
+        return None
+    items = _list(said)
+    return h("div", h("strong", "Look at this first"), items, class_="warning", role="note", aria_label="Warning")
+
+
+def _list(said: Sequence[str]) -> Html:
+    return h("ul", *(h("li", line) for line in said))
+
+
+def _ends(ends: tuple[float, float], signed: bool = True) -> str:
+    form = "+.3f" if signed else ".3f"
+    return f"{ends[0]:{form}} to {ends[1]:{form}}".replace("-", "−")
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")

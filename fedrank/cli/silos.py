@@ -27,6 +27,7 @@ def glm(
     positive: str | None = None,
     drop: Names = (),
     categorical: Names = (),
+    missing: Names = (),
     columns: Names = (),
     penalty: float = 0.0,
     firth: Annotated[bool, cyclopts.Parameter(negative="")] = False,
@@ -44,6 +45,7 @@ def glm(
         positive: Value of the label that counts as 1.
         drop: Columns that are no features, such as an id.
         categorical: Columns of numbers that are names, one coefficient a value.
+        missing: Values that mean a missing one, such as −9 or 999.
         columns: The features to take; without it all.
         penalty: Strength of an L2 penalty on standardised columns.
         firth: Firth's penalty, where a column separates the labels.
@@ -59,10 +61,10 @@ def glm(
         raise ConfigError(f"the level of intervals must be between 0 and 1, got {level:g}.")
     how = {"penalty": penalty, "firth": firth, "secure": secure}
     if family == "linear":
-        table, labels = numbers_of(Path(data), silo, label, drop, categorical)
+        table, labels = numbers_of(Path(data), silo, label, drop, categorical, missing)
         made = fit_silos(with_columns(table, columns), "linear", labels=labels, **how)
     else:
-        table = _table(data, silo, label, positive, drop, categorical)
+        table = _table(data, silo, label, positive, drop, categorical, missing)
         made = fit_silos(with_columns(table, columns), **how)
     if as_json:
         print_json({"data": table.name, "label": table.label, "level": level, **made.as_json(level)})
@@ -99,6 +101,7 @@ def compare(
     positive: str | None = None,
     drop: Names = (),
     categorical: Names = (),
+    missing: Names = (),
     exclude: Names = (),
     seed: int = 0,
     out: Path | None = None,
@@ -114,6 +117,7 @@ def compare(
         positive: Value of the label that counts as 1.
         drop: Columns that are no features, such as an id.
         categorical: Columns of numbers that are names, one feature a value.
+        missing: Values that mean a missing one, such as −9 or 999.
         exclude: Silos that are left out.
         seed: Draws the folds.
         out: Also write everything there: a page (.html), or JSON.
@@ -123,7 +127,7 @@ def compare(
 
     from fedrank.silos.sceptic.compare import answer, targets_of
 
-    table = _table(data, silo, label, positive, drop, categorical)
+    table = _table(data, silo, label, positive, drop, categorical, missing)
     for name in [table.names[table.index(name)] for name in exclude]:
         table = table.without(name)
     wanted, left = targets_of(table, target)
@@ -213,12 +217,20 @@ def _signed(value: float) -> str:
 
 
 def _table(
-    data: str, silo: str, label: str, positive: str | None, drop: tuple[str, ...], categorical: tuple[str, ...]
+    data: str,
+    silo: str,
+    label: str,
+    positive: str | None,
+    drop: tuple[str, ...],
+    categorical: tuple[str, ...],
+    missing: tuple[str, ...],
 ) -> Any:
     from fedrank.data import load
     from fedrank.silos.data.reader import SiloReader
 
-    reader = SiloReader(silo=silo, label=label, positive=positive, drop=drop, categorical=categorical, gaps="impute")
+    reader = SiloReader(
+        silo=silo, label=label, positive=positive, drop=drop, categorical=categorical, missing=missing, gaps="impute"
+    )
     return load(data, reader)
 
 

@@ -157,6 +157,7 @@ def build_silos(
             f"a protocol of silos must be a fedrank.silos.party.SiloProtocol, got {type(protocol).__name__}."
         )
     table = load_table(config, folder, data)
+    table = _large_enough(table, config)
     arrays = split_many(table, config.all_seeds, sizes(config), config.silos.stratified)
     targets, undefined = _targets(config, table, arrays)
     first, *others = targets
@@ -204,11 +205,38 @@ def load_table(config: SilosConfig, folder: str | os.PathLike[str] | None = None
         positive=s.positive,
         drop=s.drop,
         categorical=s.categorical,
+        missing=s.missing,
     )
     table = load(config.data if data is None else data, reader, folder=folder)
     for name in [table.names[table.index(name)] for name in s.exclude]:  # numbers are those of the whole table
         table = table.without(name)
     return table.with_inverted_labels(s.inverted) if s.inverted else table
+
+
+def _large_enough(table: SiloTable, config: SilosConfig) -> SiloTable:
+    """The table without silos that have too few rows for their parts, with a note; never without the target.
+
+    Where fewer than two would be left the table stays as it is, and dividing it says what is wrong.
+    """
+    asked = config.silos.target
+    if asked.isdecimal() and asked not in table.names:
+        return table  # numbers of silos would be others
+    kept = {0 if asked == "" else table.index(asked)} if asked != ALL or ALL in table.names else set()
+    small = []
+    for number, silo in enumerate(table.silos):
+        try:
+            sizes(config).of(silo.n_rows, silo.name)
+        except DataError:
+            small.append(number)
+    if not small or kept & set(small) or table.n_silos - len(small) < 2:
+        return table
+    names = [table.names[number] for number in small]
+    said = tuple(
+        f"Silo {name} was left out: its {table.silos[number].n_rows} rows are too few to train, choose and judge."
+        for number, name in zip(small, names, strict=True)
+    )
+    left = tuple(silo for number, silo in enumerate(table.silos) if number not in small)
+    return dataclasses.replace(table, silos=left, notes=(*table.notes, *said))
 
 
 def sizes(config: SilosConfig) -> Sizes:

@@ -21,7 +21,7 @@ TRAIN, TRAIN_GENERATED = 0.6, 40.0
 #: Data that is no file of one's own.
 _SETS = ("generated", "heart-disease", "health-insurance")
 #: Settings of a file of one's own.
-OWN_FILE = ("silo", "label", "positive", "drop", "categorical")
+OWN_FILE = ("silo", "label", "positive", "drop", "categorical", "missing")
 
 #: Validation rows to test rows of the thesis (Lundahl 2021, Section 7): 40 % and 59 %.
 VALIDATION = 40 / 99
@@ -55,6 +55,7 @@ class Silos:
     positive: str | None = setting(None, "Own file: the value of the label that counts as 1.")
     drop: tuple[str, ...] = setting((), "Own file: columns that are no features, such as an id.")
     categorical: tuple[str, ...] = setting((), "Own file: columns of numbers that are names, one feature a value.")
+    missing: tuple[str, ...] = setting((), "Own file: values that mean a missing one, such as -9 or 999.")
     count: int = setting(4, "Generated data: number of silos.", needs=("data", ("generated", "own")))
     rows: int = setting(400, "Generated data: rows of a silo.", needs=("data", ("generated",)))
 

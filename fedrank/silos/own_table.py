@@ -103,6 +103,8 @@ def read_table(path: Path, settings: Silos) -> tuple[Silo, tuple[str, ...]]:
     if not names or not frame.height:
         raise DataError("there are no features or no rows with a label; nothing to learn from.", path)
     columns = [features[name].cast(pl.Float32).to_numpy() for name in names]
+    codes = [number for one in settings.missing if (number := as_number(one)) is not None]
+    columns = [np.where(np.isin(column, codes), np.float32(np.nan), column) for column in columns]
     return Silo(path.name.split(".")[0], np.stack(columns, axis=1), _labels(label, settings, path)), names
 
 

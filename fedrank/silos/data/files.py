@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from jaxtyping import Float
 from fedrank.core.errors import DataError, FormatError, MissingDataError, UnknownNameError
 from fedrank.data.lines import unpacked
 from fedrank.silos.data.coding import Coding
+from fedrank.silos.data.looks import is_date, looks_wrong, with_points
 from fedrank.silos.data.tables import Silo, SiloTable
 from fedrank.silos.data.values import as_codes, as_number
 
@@ -30,7 +32,7 @@ MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
 #: Largest number of levels of a text column; with more it is a name, or a number with typing errors.
 MOST_LEVELS = 50
 
-_SEPARATORS = ",;\t"
+_SEPARATORS = ",;\t|"
 _SHOWN = 5
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -42,6 +44,7 @@ def read_silos(
     positive: str | int | float | bool | None = None,
     drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
+    missing: Sequence[str] = (),
 ) -> SiloTable:
     """A table of silos from a file: one row a line, with a column for the silo and one for the label.
 
@@ -49,13 +52,14 @@ def read_silos(
     are removed, and a note says so. A silo with one class stays, with a note.
 
     Args:
-        path: A CSV file (UTF-8; comma, semicolon or tab; also .gz, .bz2, .xz), or parquet.
+        path: A CSV file (UTF-8; comma, semicolon, tab or bar; also .gz, .bz2, .xz), or parquet.
         silo: Name of the column that names the row's silo.
         label: Name of the column with the label.
         positive: Which value of the label is 1; every other is 0. Without it the label must have two values, and the
             later in order is 1: 1 of 0 and 1, yes of no and yes, True of False and True.
         drop: Columns to leave out.
         categorical: Columns whose numbers are codes, to be treated like text.
+        missing: Values that mean a missing one in every column, such as −9.
 
     Raises:
         MissingDataError: There is no such file.
@@ -65,7 +69,7 @@ def read_silos(
             too many levels.
     """
     columns = read_columns(path, drop)
-    return table_of(columns, path.name.split(".")[0], silo, label, positive, drop, categorical, path)
+    return table_of(columns, path.name.split(".")[0], silo, label, positive, drop, categorical, path, missing)
 
 
 def read_columns(path: Path, drop: Sequence[str] = ()) -> dict[str, list[Any]]:
@@ -96,6 +100,7 @@ def table_of(
     drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
     path: Path | None = None,
+    missing: Sequence[str] = (),
 ) -> SiloTable:
     """A table of silos from columns of one length, None where a value is missing.
 
@@ -108,6 +113,7 @@ def table_of(
         drop: Columns to leave out.
         categorical: Columns of codes.
         path: The file that they are from, for errors.
+        missing: Values that mean a missing one in every feature.
 
     Raises:
         UnknownNameError: There is no such column; says which was probably meant.
@@ -130,6 +136,16 @@ def table_of(
     names, features, levels = [], [], {}
     for one_column, values in columns.items():
         if one_column not in drop:
+            values = _without(values, missing)
+            if (pointed := with_points(values)) is not None and one_column not in categorical:
+                notes.append(f"Column {one_column!r} has decimal commas and was read as numbers.")
+                values = pointed
+            if is_date(values):
+                raise DataError(
+                    f"column {one_column!r} holds dates, such as {next(v for v in values if v is not None)!r}; drop "
+                    f"it (drop: {one_column}), or write a number in its place, such as days since the first visit.",
+                    path,
+                )
             codes = _codes(one_column, values, one_column in categorical, path)
             if codes is not None:
                 levels[one_column] = tuple(_in_order(set(codes) - {None}))
@@ -157,7 +173,16 @@ def table_of(
     table = table.tidied()
     if not table.n_features:
         raise DataError("no column varies; there is nothing to learn from.", path)
-    return table
+    x, y = (np.concatenate([getattr(one, part) for one in table.silos]) for part in ("features", "labels"))
+    return replace(table, notes=(*table.notes, *looks_wrong(x, y, table.feature_names)))
+
+
+def _without(values: Sequence[Any], missing: Sequence[str]) -> Sequence[Any]:
+    """A column with None where a value is one of those that mean a missing one: −9 and −9.0 are one."""
+    if not missing:
+        return values
+    gone, numbers = set(missing), {number for one in missing if (number := as_number(one)) is not None}
+    return [None if v is not None and (str(v) in gone or as_number(v) in numbers) else v for v in values]
 
 
 def _csv(path: Path) -> dict[str, list[str | None]]:

@@ -62,6 +62,7 @@ class SiloReader(Reader[SiloTable]):
         positive: Which value of the label is 1; see :func:`~fedrank.silos.data.files.read_silos`.
         drop: Its columns to leave out.
         categorical: Its columns whose numbers are codes.
+        missing: Values that mean a missing one.
     """
 
     kind: ClassVar[str] = "silos"
@@ -77,6 +78,7 @@ class SiloReader(Reader[SiloTable]):
     positive: str | int | float | bool | None = None
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
     @override
     def loaded(self, source: Any) -> SiloTable | None:
@@ -101,12 +103,13 @@ class SiloReader(Reader[SiloTable]):
 
     @override
     def path(self, path: Path) -> SiloTable:
-        return read_silos(path, self.silo, self.label, self.positive, self.drop, self.categorical)
+        return read_silos(path, self.silo, self.label, self.positive, self.drop, self.categorical, self.missing)
 
     @override
     def frame(self, frame: pl.DataFrame) -> SiloTable:
         columns = columns_of(frame, self.drop)
-        return table_of(columns, _OWN, self.silo, self.label, self.positive, self.drop, self.categorical)
+        own = (self.silo, self.label, self.positive, self.drop, self.categorical)
+        return table_of(columns, _OWN, *own, missing=self.missing)
 
     @override
     def arrays(self, arrays: tuple[Any, ...] | Mapping[str, Any]) -> SiloTable:

@@ -37,7 +37,12 @@ def with_columns(table: SiloTable, columns: Sequence[str]) -> SiloTable:
 
 
 def numbers_of(
-    path: Path, silo: str, label: str, drop: Sequence[str] = (), categorical: Sequence[str] = ()
+    path: Path,
+    silo: str,
+    label: str,
+    drop: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    missing: Sequence[str] = (),
 ) -> tuple[SiloTable, list[Float[np.ndarray, " rows"]]]:
     """A table whose label is a number, and the labels of each silo.
 
@@ -49,6 +54,7 @@ def numbers_of(
         label: Column of the label.
         drop: Columns to leave out.
         categorical: Columns of codes.
+        missing: Values that mean a missing one.
 
     Raises:
         UnknownNameError: There is no such column.
@@ -70,7 +76,7 @@ def numbers_of(
     # As a feature the label passes through whatever the reader does to rows and comes out with them.
     above = f"{label} above its mean"
     columns[above] = [None if n is None else str(int(n > known.mean())) for n in numbers]
-    table = table_of(columns, path.name.split(".")[0], silo, above, None, drop, categorical, path)
+    table = table_of(columns, path.name.split(".")[0], silo, above, None, drop, categorical, path, missing)
     place = table.feature_names.index(label)
     labels = [silo_.features[:, place].astype(float) for silo_ in table.silos]
     kept = [k for k in range(table.n_features) if k != place]
@@ -78,5 +84,7 @@ def numbers_of(
         raise DataError("there is no column besides the silo and the label; nothing to fit.", path)
     silos = tuple(replace(silo_, features=silo_.features[:, kept]) for silo_ in table.silos)
     names = tuple(table.feature_names[k] for k in kept)
-    notes = tuple(note for note in table.notes if "above its mean" not in note and "AUC" not in note)
+    notes = tuple(
+        note for note in table.notes if "above its mean" not in note and "AUC" not in note and repr(label) not in note
+    )
     return replace(table, silos=silos, feature_names=names, label=label, notes=notes), labels

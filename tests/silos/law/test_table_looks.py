@@ -1,0 +1,114 @@
+"""Tables as hospitals have them: what looks wrong is named with what mends it, and nothing becomes a feature unseen."""
+
+import numpy as np
+import pytest
+
+from fedrank.cli.main import call
+from fedrank.core.errors import DataError
+from fedrank.silos.build import build_silos
+from fedrank.silos.config import BanditFedAvgConfig, Silos
+from fedrank.silos.data.files import read_silos
+from fedrank.silos.data.looks import looks_wrong
+
+
+def written(tmp_path, rows=90, separator=",", seed=0, **columns):
+    """A table of three silos with an honest column, a label and more columns, which are functions of row and label."""
+    rng = np.random.default_rng(seed)
+    lines = [separator.join(["silo", "label", "pressure", *columns])]
+    for row in range(rows):
+        label = int(rng.random() < 0.4)
+        cells = [
+            "abc"[row % 3],
+            label,
+            int(rng.normal(120 + 5 * label, 10)),
+            *(f(row, label) for f in columns.values()),
+        ]
+        lines.append(separator.join(map(str, cells)))
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def said(table, column):
+    return [note for note in table.notes if repr(column) in note]
+
+
+@pytest.mark.parametrize(
+    ("column", "why", "mends"),
+    [
+        (lambda row, label: 5000 + row, "identifier", "drop: odd"),
+        (lambda row, label: 2 + 3 * label + row % 2 / 10, "tells the label", "drop: odd"),
+        (lambda row, label: -9 if row % 11 == 0 else 40 + row % 30, "is -9 in 9 rows", "missing: -9"),
+        (lambda row, label: 999 if row % 11 == 0 else 40 + row % 30, "is 999 in 9 rows", "missing: 999"),
+        (lambda row, label: 1e30 if row == 4 else row % 17, "flattens the column", "drop: odd"),
+    ],
+)
+def test_what_looks_wrong_is_named_with_what_mends_it(tmp_path, column, why, mends):
+    table = read_silos(written(tmp_path, odd=column))
+    (note,) = said(table, "odd")
+    assert why in note and mends in note and not said(table, "pressure")
+    if mends.startswith("missing"):
+        mended = read_silos(tmp_path / "mine.csv", missing=(mends.split(": ")[1],))
+        assert not said(mended, "odd")
+        gaps = sum(int(np.isnan(silo.features[:, 1]).sum()) for silo in mended.silos)
+        assert gaps == 9
+
+
+def test_honest_columns_are_left_in_peace():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 400)
+    x = np.column_stack([
+        rng.normal(0, 1, 400), rng.integers(18, 99, 400), rng.integers(0, 2, 400), np.exp(rng.normal(0, 1.5, 400)),
+        rng.normal(-50, 40, 400).round(), y + rng.normal(0, 0.6, 400),
+    ]).astype(np.float32)  # fmt: skip
+    assert looks_wrong(x, y.astype(np.int8), [f"x{k}" for k in range(6)]) == ()
+
+
+def test_dates_are_refused_by_name_and_may_be_dropped(tmp_path):
+    path = written(tmp_path, seen=lambda row, label: f"2024-03-{1 + row % 9:02d}")
+    with pytest.raises(DataError, match=r"'seen' holds dates, such as '2024-03-0\d'; drop it"):
+        read_silos(path)
+    assert read_silos(path, drop=("seen",)).feature_names == ("pressure",)
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_decimal_commas_and_separators_are_recognised(tmp_path, separator):
+    path = written(tmp_path, separator=separator, dose=lambda row, label: f"{row % 7},{row % 10}")
+    table = read_silos(path)
+    assert table.feature_names == ("pressure", "dose") and "decimal commas" in said(table, "dose")[0]
+    assert table.silos[0].features[:3, 1].tolist() == pytest.approx([0.0, 3.3, 6.6])
+
+
+def test_what_may_be_thousands_stays_text(tmp_path):
+    path = written(tmp_path, separator=";", cost=lambda row, label: f"{1 + row % 3},000")
+    assert {name.split("=")[0] for name in read_silos(path).feature_names} == {"pressure", "cost"}
+
+
+def test_a_silo_that_is_too_small_is_left_out_with_a_sentence_and_the_target_is_not(tmp_path):
+    path = written(tmp_path)
+    path.write_text(path.read_text() + "\nd,1,120\nd,0,121")
+    settings = {"data": str(path), "seeds": 1, "rounds": 1}
+    made = build_silos(BanditFedAvgConfig(silos=Silos(target="b"), **settings).resolved())
+    assert made.names == ("a", "b", "c") and any("Silo d was left out: its 2 rows" in note for note in made.notes)
+    with pytest.raises(DataError, match="silo 'd' has 2 rows, too few"):
+        build_silos(BanditFedAvgConfig(silos=Silos(target="d"), **settings).resolved())
+
+
+def test_own_tables_use_all_rows_and_generated_ones_forty(tmp_path):
+    path = written(tmp_path)
+    config = BanditFedAvgConfig(data=str(path), seeds=1, rounds=1).resolved()
+    assert (config.silos.train, config.silos.stratified) == (0.6, True)
+    arrays = build_silos(config).arrays
+    parts = np.sum([np.asarray(part.n) for part in arrays], axis=0)
+    assert parts.tolist() == [[30, 30, 30]] and np.asarray(arrays.train.n).tolist() == [[18, 18, 18]]
+    generated = BanditFedAvgConfig(seeds=1, rounds=1).resolved().silos
+    assert (generated.train, generated.stratified) == (40.0, False)
+
+
+def test_a_code_for_a_missing_value_may_be_negative_on_the_command_line(tmp_path, capsys):
+    path = written(tmp_path, odd=lambda row, label: -9 if row % 11 == 0 else 40 + row % 30)
+    assert call(["silos", "glm", str(path)]) == 0
+    assert "missing: -9" in " ".join(capsys.readouterr().out.split())
+    assert call(["silos", "glm", str(path), "--missing=-9"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "missing: -9" not in out and "3 rows of a lack a value" in out

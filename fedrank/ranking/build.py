@@ -27,19 +27,24 @@ from fedrank.engine.methods import method, method_names
 from fedrank.engine.simulator import Conditions
 from fedrank.metrics.online import REWARDS, OnlineMetric, discretised
 from fedrank.privacy.quantise import GridTooFineError
+from fedrank.ranking.async_pdgd import AsyncPDGD
 from fedrank.ranking.attacks import inverted_user
 from fedrank.ranking.central import Central
 from fedrank.ranking.clicks.cascade import MAX_GRADES, USERS, CascadeUser
 from fedrank.ranking.clicks.fit import is_file, user_of_file
 from fedrank.ranking.config import (
+    AsyncPDGDConfig,
     Attack,
     CentralConfig,
     DBGDConfig,
     DefendedConfig,
     DeviceConfig,
     Devices,
+    FedOptPDGDConfig,
+    FedProxPDGDConfig,
     FoltrESConfig,
     FoltrPDGDConfig,
+    MDPRankConfig,
     MGDConfig,
     PDGDConfig,
     RankingConfig,
@@ -49,6 +54,8 @@ from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.data.reader import QueryReader
 from fedrank.ranking.data.splits import Splits
+from fedrank.ranking.fedopt_pdgd import FedOptPDGD
+from fedrank.ranking.fedprox_pdgd import FedProxPDGD
 from fedrank.ranking.foltr_es import FoltrES
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
 from fedrank.ranking.protocol import RankingProtocol
@@ -246,7 +253,8 @@ def build(
     if protocol is None:
         rule = own.get("aggregate", getattr(config, "aggregate", "mean"))
         protocol = method(config.protocol).make(config, Parts(ranker, users, metric, kernels, rule))
-        kernels = kernels and isinstance(protocol, RankingProtocol)  # others take padded queries
+        # Protocols of somebody else, and learners without a kernel, take padded queries.
+        kernels = kernels and isinstance(protocol, RankingProtocol) and protocol.kernels
     amounts = None
     if population.amounts == "skewed":
         even = isinstance(protocol, FoltrES) and protocol.lists == 2
@@ -450,6 +458,38 @@ def foltr_pdgd(config: FoltrPDGDConfig, parts: Parts) -> FoltrPDGD:
     return made(grid=2**5)
 
 
+def pdgd_variant(config: DeviceConfig, parts: Parts) -> FoltrPDGD:
+    """FedOpt, FedProx or asynchronous merging for FPDGD, from its settings.
+
+    Raises:
+        ConfigError: Settings that do not fit each other.
+    """
+    common: dict[str, Any] = {
+        "ranker": parts.ranker,
+        "user": parts.users[0],
+        "others": parts.users[1:],
+        "metric": parts.metric,
+        "interactions": config.interactions,
+        "parties": config.clients,
+        "kernels": parts.kernels,
+    }
+    if isinstance(config, DefendedConfig):
+        common |= {"aggregate": parts.aggregate, "byzantine": _byzantine(config)}
+    if isinstance(config, FedOptPDGDConfig):
+        return FedOptPDGD(
+            **common,
+            learning_rate=config.learning_rate,
+            optimiser=config.optimiser,
+            server_rate=config.server_rate,
+            betas=(config.beta_1, config.beta_2),
+            tau=config.tau,
+        )
+    if isinstance(config, FedProxPDGDConfig):
+        return FedProxPDGD(**common, learning_rate=config.learning_rate, mu=config.mu)
+    assert isinstance(config, AsyncPDGDConfig)
+    return AsyncPDGD(**common, learning_rate=config.learning_rate, mixing=config.mixing, staleness=config.staleness)
+
+
 def central(config: CentralConfig, parts: Parts) -> Central:
     """A central learner from its settings.
 
@@ -467,7 +507,8 @@ def central(config: CentralConfig, parts: Parts) -> Central:
         radius=config.radius if isinstance(config, DBGDConfig | MGDConfig) else 1.0,
         candidates=config.candidates if isinstance(config, MGDConfig) else 1,
         batch=config.batch if isinstance(config, PDGDConfig) else False,
-        kernels=parts.kernels,
+        discount=config.discount if isinstance(config, MDPRankConfig) else 1.0,
+        kernels=parts.kernels and not isinstance(config, MDPRankConfig),
     )
 
 

@@ -1,11 +1,12 @@
 """Online learning to rank with one service that sees everything: what federated learners are n_candidates with.
 
 **Nothing is federated here.** One service has the queries of all users, ranks them, sees what they click, and learns
-after every interaction; queries, results and clicks are in the clear at the service. Three learners, one setting:
+after every interaction; queries, results and clicks are in the clear at the service. Four learners, one setting:
 
 * ``pdgd``: pairwise differentiable gradient descent (Oosterhuis & de Rijke, CIKM 2018;
   :mod:`fedrank.ranking.learners.pdgd`);
 * ``dbgd``: dueling bandit gradient descent (Yue & Joachims, ICML 2009; :mod:`fedrank.ranking.learners.dueling`);
+* ``mdprank``: REINFORCE (Wei et al., SIGIR 2017; :mod:`fedrank.ranking.learners.policy_gradient`), in JAX alone;
 * ``mgd``: multileave gradient descent (Schuth et al., WSDM 2016; the same file).
 
 One round, with as many interactions K as all devices of a federated round have together::
@@ -47,13 +48,16 @@ from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.learners.dueling import DuelDraws, dueling_steps
 from fedrank.ranking.learners.pdgd import Learned, PdgdDraws, pdgd_steps
+from fedrank.ranking.learners.policy_gradient import policy_gradient_steps
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.devices import PerDevice, draw_queries, record_experience
 
 #: The learners, with the learning rate of published experiments.
-LEARNERS = {"pdgd": 0.1, "dbgd": 0.01, "mgd": 0.01}
+LEARNERS = {"pdgd": 0.1, "dbgd": 0.01, "mgd": 0.01, "mdprank": 0.01}
+#: Learners that draw a ranking from the scores.
+_DRAWING = ("pdgd", "mdprank")
 
 #: Rankers that MGD compares with the current one; DBGD compares one.
 CANDIDATES = 9
@@ -108,7 +112,7 @@ class Central(RankingProtocol):
     """The settings of a central learner; the defaults are those of published experiments.
 
     Attributes:
-        learner: ``"pdgd"``, ``"dbgd"`` or ``"mgd"``.
+        learner: ``"pdgd"``, ``"dbgd"``, ``"mgd"`` or ``"mdprank"``.
         ranker: The ranker, a function from features to scores.
         user: Click model of the user.
         others: Further users; the service meets one of them only, as :meth:`devices` is told.
@@ -120,6 +124,7 @@ class Central(RankingProtocol):
         radius: DBGD, MGD: distance of the candidates from the current ranker.
         candidates: MGD: rankers that are n_candidates with the current one in each interaction. None: 9.
         batch: PDGD: sum the gradients of a round, taken at the weights of its start.
+        discount: MDPRank: γ, what a later click counts for a choice.
         kernels: Use the compiled CPU kernels, which take data as ``queries.blocks()``; otherwise JAX, which takes
             ``queries.padded()``. Equal draws, sums equal to about 1e-6.
     """
@@ -134,6 +139,7 @@ class Central(RankingProtocol):
     radius: float = 1.0
     candidates: int | None = None
     batch: bool = False
+    discount: float = 1.0
     kernels: bool = COMPILES
     others: tuple[CascadeUser, ...] = ()
 
@@ -152,6 +158,8 @@ class Central(RankingProtocol):
             raise ConfigError(f"candidates of mgd must be in 1..1000, got {self.candidates}.")
         if self.learner != "mgd" and self.candidates not in (None, 1):
             raise ConfigError(f"candidates = {self.candidates} is a setting of mgd; {self.learner} has at most one.")
+        if self.learner == "mdprank" and self.kernels:
+            raise ConfigError("mdprank has no compiled kernel; set kernels = False.")
         if self.batch and self.learner != "pdgd":
             raise ConfigError(f"batch sums gradients, and {self.learner} has none; leave it out or use pdgd.")
         if self.user.depth != self.metric.depth:
@@ -159,7 +167,7 @@ class Central(RankingProtocol):
 
     @property
     def name(self) -> str:  # type: ignore[override] - a run is called by its learner
-        """Name of the learner: ``pdgd``, ``dbgd`` or ``mgd``."""
+        """Name of the learner: ``pdgd``, ``dbgd``, ``mgd`` or ``mdprank``."""
         return self.learner
 
     @property
@@ -180,13 +188,13 @@ class Central(RankingProtocol):
         return (ServeAndLearn(self),)
 
     def init(self, key: Any) -> ServerState:
-        """All weights zero; small normal numbers where PDGD needs them, for all but linear rankers.
+        """All weights zero; small normal numbers where a gradient needs them, for all but linear rankers.
 
         ``key`` is consumed.
         """
         weights = jnp.asarray(self.ranker.initial())
         linear = (self.ranker.kernel_shape() or (0, 1))[1] == 0
-        if self.learner == "pdgd" and not linear:
+        if self.learner in _DRAWING and not linear:
             weights = weights + _INITIAL * jax.random.normal(key, weights.shape, jnp.float32)
         return ServerState(jnp.uint32(0), weights)
 
@@ -241,7 +249,7 @@ class ServeAndLearn(Exchange, request=Request, reply=Reply):
     def _widths(self) -> list[int]:
         """Number of random integers of one interaction, purpose by purpose, the query's first."""
         depth, n_candidates = self.settings.user.depth, self.settings.n_candidates
-        return [1, 2, depth] if self.settings.learner == "pdgd" else [1, n_candidates, depth, depth, depth]
+        return [1, 2, depth] if self.settings.learner in _DRAWING else [1, n_candidates, depth, depth, depth]
 
     @property
     def _n_bits(self) -> int:
@@ -251,7 +259,7 @@ class ServeAndLearn(Exchange, request=Request, reply=Reply):
         k = self.settings.interactions
         parts = jnp.split(rng_bits, (k * np.cumsum(self._widths[:-1])).tolist())
         first, *others = (part.reshape(k, -1) for part in parts)
-        return Draws(first[:, 0], PdgdDraws(*others) if self.settings.learner == "pdgd" else DuelDraws(*others))
+        return Draws(first[:, 0], PdgdDraws(*others) if self.settings.learner in _DRAWING else DuelDraws(*others))
 
     def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, Reply]:
         """Rank for the users of a round, simulate their clicks, and learn after each interaction."""
@@ -269,6 +277,9 @@ class ServeAndLearn(Exchange, request=Request, reply=Reply):
         about = draw_queries(queries, own, draws.queries)
         start = jnp.asarray(request.weights)
         if isinstance(draws.learner, PdgdDraws):
+            if s.learner == "mdprank":
+                args = (s.ranker, s.users, own.user, data, start, rate, about, active, draws.learner)
+                return policy_gradient_steps(*args, s.discount)
             return pdgd_steps(s.ranker, s.users, own.user, data, start, rate, about, active, draws.learner, s.batch)
         return dueling_steps(
             s.ranker, s.users, own.user, data, start, rate, s.radius, s.n_candidates, about, active, draws.learner

@@ -546,6 +546,38 @@ class FoltrPDGDConfig(PopulationConfig):
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class FedOptPDGDConfig(DefendedConfig):
+    """Settings of FPDGD with a server optimiser (``fedopt-pdgd``); the server's are those of the paper's text tasks."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("fedopt-pdgd", "The protocol.")
+    learning_rate: float = setting(0.1, "Step size of each local step.")
+    optimiser: Literal["adam", "yogi", "adagrad"] = setting("adam", "The server's optimiser.")
+    server_rate: float = setting(0.01, "Step size of the server.")
+    beta_1: float = setting(0.9, "Decay of the mean change.")
+    beta_2: float = setting(0.99, "Decay of its square, of adam and yogi.")
+    tau: float = setting(1e-3, "How adaptive the server's steps are; the smaller, the more.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedProxPDGDConfig(DefendedConfig):
+    """Settings of FPDGD whose local steps are held near the server's model (``fedprox-pdgd``)."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("fedprox-pdgd", "The protocol.")
+    learning_rate: float = setting(0.1, "Step size of each local step.")
+    mu: float = setting(0.01, "How hard weights are pulled back to the server's after each step.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsyncPDGDConfig(DeviceConfig):
+    """Settings of FPDGD whose server merges answers as they arrive (``async-pdgd``)."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("async-pdgd", "The protocol.")
+    learning_rate: float = setting(0.1, "Step size of each local step.")
+    mixing: float = setting(0.6, "Weight of an answer that nobody came before, in (0, 1].")
+    staleness: float = setting(0.5, "How fast the weight falls with the answers that came before; 0: not at all.")
+
+
 # ---------------------------------------------------------------------------------------------------- central learners
 
 
@@ -563,6 +595,14 @@ class PDGDConfig(CentralConfig):
     protocol: Annotated[str, Parameter(show=False)] = setting("pdgd", "The protocol.")
     learning_rate: float = setting(0.1, "Step size.")
     batch: bool = setting(False, "One step a round with the sum of all gradients, as the published baseline does.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MDPRankConfig(CentralConfig):
+    """Settings of MDPRank from clicks at one central service (``mdprank``)."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("mdprank", "The protocol.")
+    discount: float = setting(1.0, "What a later click counts for a choice, rank by rank, in [0, 1].", low=0, high=1)
 
 
 @dataclass(frozen=True, kw_only=True)

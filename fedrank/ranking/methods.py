@@ -6,7 +6,17 @@ from typing import Any
 
 from fedrank.core.protocol import Protocol
 from fedrank.engine.methods import Method, PrivacyMode
-from fedrank.ranking.config import DBGDConfig, FoltrESConfig, FoltrPDGDConfig, MGDConfig, PDGDConfig
+from fedrank.ranking.config import (
+    AsyncPDGDConfig,
+    DBGDConfig,
+    FedOptPDGDConfig,
+    FedProxPDGDConfig,
+    FoltrESConfig,
+    FoltrPDGDConfig,
+    MDPRankConfig,
+    MGDConfig,
+    PDGDConfig,
+)
 
 
 def _foltr_es(config: Any, parts: Any) -> Protocol:
@@ -19,6 +29,12 @@ def _foltr_pdgd(config: Any, parts: Any) -> Protocol:
     from fedrank.ranking.build import foltr_pdgd
 
     return foltr_pdgd(config, parts)
+
+
+def _pdgd_variant(config: Any, parts: Any) -> Protocol:
+    from fedrank.ranking.build import pdgd_variant
+
+    return pdgd_variant(config, parts)
 
 
 def _central(config: Any, parts: Any) -> Protocol:
@@ -83,6 +99,45 @@ FOLTR_PDGD = Method(
     ),
 )
 
+#: What crosses where devices send their weights as they are.
+_WEIGHTS = "weights: 4 bytes each"
+
+FEDOPT_PDGD = Method(
+    name="fedopt-pdgd",
+    task="ranking",
+    settings=FedOptPDGDConfig,
+    make=_pdgd_variant,
+    summary="FPDGD whose server takes an adaptive step (Adam, Yogi, Adagrad) towards the devices' mean.",
+    paper="Reddi et al.: Adaptive Federated Optimization, ICLR 2021",
+    crosses=_WEIGHTS,
+    file="fedrank/ranking/fedopt_pdgd.py",
+    citation="reddi2021fedopt",
+)
+
+FEDPROX_PDGD = Method(
+    name="fedprox-pdgd",
+    task="ranking",
+    settings=FedProxPDGDConfig,
+    make=_pdgd_variant,
+    summary="FPDGD whose local steps are pulled back to the server's model.",
+    paper="Li et al.: Federated Optimization in Heterogeneous Networks, MLSys 2020",
+    crosses=_WEIGHTS,
+    file="fedrank/ranking/fedprox_pdgd.py",
+    citation="li2020fedprox",
+)
+
+ASYNC_PDGD = Method(
+    name="async-pdgd",
+    task="ranking",
+    settings=AsyncPDGDConfig,
+    make=_pdgd_variant,
+    summary="FPDGD whose server merges each device's weights as they arrive, by how stale they are.",
+    paper="Xie, Koyejo, Gupta: Asynchronous Federated Optimization, 2019",
+    crosses=_WEIGHTS,
+    file="fedrank/ranking/async_pdgd.py",
+    citation="xie2019fedasync",
+)
+
 #: What crosses in the central learners, which are not federated.
 _IN_THE_CLEAR = "everything: queries, results and clicks"
 
@@ -96,6 +151,18 @@ PDGD = Method(
     crosses=_IN_THE_CLEAR,
     file="fedrank/ranking/central.py",
     citation="oosterhuis2018pdgd",
+)
+
+MDPRANK = Method(
+    name="mdprank",
+    task="ranking",
+    settings=MDPRankConfig,
+    make=_central,
+    summary="Central: one service learns from all clicks by REINFORCE on ranking as a sequence of choices.",
+    paper="Wei et al.: Reinforcement Learning to Rank with Markov Decision Process, SIGIR 2017",
+    crosses=_IN_THE_CLEAR,
+    file="fedrank/ranking/learners/policy_gradient.py",
+    citation="wei2017mdprank",
 )
 
 DBGD = Method(

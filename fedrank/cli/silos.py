@@ -92,6 +92,100 @@ def glm(
 
 
 @app.command
+def survival(
+    data: Path,
+    *,
+    time: str = "time",
+    event: str = "event",
+    silo: str = "silo",
+    by: str | None = None,
+    columns: Names = (),
+    drop: Names = (),
+    categorical: Names = (),
+    missing: Names = (),
+    strata: Annotated[bool, cyclopts.Parameter(negative="")] = False,
+    secure: Annotated[bool, cyclopts.Parameter(negative="")] = False,
+    level: float = 0.95,
+    as_json: AsJson = False,
+) -> None:
+    """Survival of all silos' rows, from sums: Cox's model; with --by Kaplan-Meier curves and the log-rank test.
+
+    Args:
+        data: A CSV or parquet file with a column for the silo.
+        time: Column with the time of the event, or until which a row was followed.
+        event: Column that is 1 where there was an event, and 0 where following ended.
+        silo: Column that says whose row it is.
+        by: A column whose values are compared by curves and the log-rank test, in place of Cox's model.
+        columns: The features to take; without it all.
+        drop: Columns that are no features, such as an id.
+        categorical: Columns of numbers that are names, one coefficient a value.
+        missing: Values that mean a missing one, such as −9 or 999.
+        strata: Give each silo a baseline hazard of its own.
+        secure: Add by a secure sum, which three or more silos can.
+        level: Of the confidence intervals.
+        as_json: Print JSON instead of a table.
+    """
+    from fedrank.core.errors import ConfigError
+    from fedrank.silos.survival import curves, fit_cox, logrank
+    from fedrank.silos.survival.tables import followed_of, grouped_of
+
+    if not 0 < level < 1:
+        raise ConfigError(f"the level of intervals must be between 0 and 1, got {level:g}.")
+    if by is not None:
+        names, rows, groups = grouped_of(data, silo, time, event, by)
+        made = curves(rows, groups, secure=secure)
+        statistic, degrees, p = logrank(rows, groups, secure=secure)
+        if as_json:
+            print_json({
+                "silos": names, "chi2": statistic, "degrees": degrees, "p": p,
+                "curves": [one.as_json(level) for one in made],
+            })  # fmt: skip
+            return
+        from rich.console import Console
+
+        shown = drawn(by, "rows", "events", "median time", numbers=("rows", "events", "median time"))
+        for one in made:
+            count = sum(str(g) == one.group for of in groups for g in of)
+            shown.add_row(one.group, f"{count:,}", f"{one.events.sum():,.0f}", f"{one.median:g}")
+        Console().print(shown)
+        Console().print(
+            f"Log-rank: χ² {statistic:.3f} with {degrees} degrees of freedom, p {_p(p)}. The curves: --json.",
+            highlight=False,
+        )
+        return
+    names, rows, features = followed_of(data, silo, time, event, columns, drop, categorical, missing)
+    fit = fit_cox(rows, features, silo_names=names, strata=strata, secure=secure)
+    if as_json:
+        print_json({"data": data.name, "level": level, **fit.as_json(level)})
+        return
+    from rich.console import Console
+
+    low, high = fit.interval(level)
+    ends = f"{level:.0%} interval"
+    numbers = ("hazard ratio", ends, "p", "proportional: p")
+    shown = drawn("", *numbers, numbers=numbers, whole=("",))
+    import math
+
+    for k, name in enumerate(fit.names):
+        shown.add_row(name, _number(math.exp(fit.estimate[k])),
+                      f"{_number(math.exp(low[k]))} to {_number(math.exp(high[k]))}", _p(fit.p[k]),
+                      _p(fit.proportional[k]))  # fmt: skip
+    console = Console()
+    console.print(shown)
+    counts = ", ".join(f"{n} {r:,} ({e:,})" for n, r, e in zip(fit.silos, fit.rows, fit.events, strict=True))
+    console.print(f"Rows (events): {counts}. Left out, as they lack a value: {sum(fit.left_out):,}.", highlight=False)
+    console.print(
+        f"Equal to Cox’s model of all rows at one place; {fit.rounds} {'secure ' if fit.secure else ''}sums, "
+        f"{fit.bytes_up / 1e3:,.0f} kB sent." + ("" if strata else " Everybody learns the times of events."),
+        highlight=False,
+    )
+    if fit.separated:
+        console.print(f"- No finite hazard ratio: {', '.join(fit.separated)} separates the events.", highlight=False)
+    elif not fit.converged:
+        console.print("- Newton’s method did not come to an end: do not use these numbers.", highlight=False)
+
+
+@app.command
 def compare(
     data: str,
     *,

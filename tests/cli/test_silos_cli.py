@@ -88,3 +88,37 @@ def test_comparing_prints_the_answer_and_writes_it(patients, capsys, tmp_path):
     made = json.loads((tmp_path / "made" / "answer.json").read_text())
     assert made["answers"][0]["target"] == "a" and set(made["answers"][0]["verdicts"]) == {"b", "c"}
     assert [row["kind"] for row in made["answers"][0]["ways"]].count("baseline") == 5
+
+
+@pytest.fixture
+def lung(tmp_path):
+    from lifelines.datasets import load_lung
+
+    frame = load_lung()[["time", "status", "age", "sex"]]
+    path = tmp_path / "lung.csv"
+    frame.assign(site=[f"s{k % 3}" for k in range(len(frame))]).to_csv(path, index=False)
+    return path, frame
+
+
+def test_survival_of_a_file(lung, capsys):
+    from lifelines import CoxPHFitter
+    from lifelines.statistics import logrank_test
+
+    path, frame = lung
+    flags = ("--silo", "site", "--event", "status")
+    assert call(["silos", "survival", str(path), *flags, "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    theirs = CoxPHFitter().fit(frame, "time", "status", fit_options={"precision": 1e-12})
+    assert [one["name"] for one in made["coefficients"]] == ["age", "sex"]
+    np.testing.assert_allclose([one["log_hazard_ratio"] for one in made["coefficients"]], theirs.params_, rtol=1e-6)
+    assert made["rows"] == {"s0": 76, "s1": 76, "s2": 76}
+    assert call(["silos", "survival", str(path), *flags]) == 0
+    assert "Everybody learns the times of events" in " ".join(capsys.readouterr().out.split())
+    assert call(["silos", "survival", str(path), *flags, "--by", "sex", "--json"]) == 0
+    men = frame.sex == 1
+    expected = logrank_test(frame.time[men], frame.time[~men], frame.status[men], frame.status[~men])
+    assert json.loads(capsys.readouterr().out)["p"] == pytest.approx(expected.p_value, rel=1e-8)
+    assert call(["silos", "survival", str(path), *flags, "--by", "sex"]) == 0
+    assert "Log-rank" in capsys.readouterr().out
+    assert call(["silos", "survival", str(path), *flags, "--time", "tme"]) == 1
+    assert "Did you mean 'time'" in capsys.readouterr().err

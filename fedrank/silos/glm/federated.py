@@ -94,8 +94,8 @@ class FederatedFit:
             )
         if self.separated:
             out.append(
-                f"The labels are separated by {_list(self.separated)}: there is no finite estimate, and errors and "
-                "p-values there mean nothing. Firth's penalty (--firth) gives finite ones."
+                f"The labels are separated by {_list(self.separated)}: there is no finite estimate, and no error or "
+                "p-value. Firth's penalty (--firth) gives finite ones."
             )
         if self.penalty:
             out.append("With an L2 penalty estimates are pulled to 0; p-values do not hold and are not given.")
@@ -170,7 +170,7 @@ def fit_silos(
     if isinstance(table, SiloTable):
         names, silos = table.feature_names, table.names
         parts = [(silo.features.astype(float), silo.labels.astype(float)) for silo in table.silos]
-        first = _references(table) if reference else []
+        first = references(table) if reference else []
         if labels is not None:
             parts = [(x, np.asarray(y, float)) for (x, _), y in zip(parts, labels, strict=True)]
     else:
@@ -212,11 +212,13 @@ def fit_silos(
     columns = (INTERCEPT, *names)
     ends = made.endless() if family == "logistic" and not penalty and not firth else []
     places = np.flatnonzero(kept)
+    error = np.sqrt(np.maximum(np.diag(covariance), 0))
+    error[places[ends]] = np.nan
     return FederatedFit(
         family=family,
         names=columns,
         estimate=beta,
-        error=np.sqrt(np.diag(covariance)),
+        error=error,
         degrees=degrees,
         log_likelihood=value,
         silos=tuple(silos),
@@ -233,7 +235,7 @@ def fit_silos(
     )
 
 
-def _references(table: SiloTable) -> list[int]:
+def references(table: SiloTable) -> list[int]:
     """Columns of first levels, where every level of a column has a feature of its own."""
     out = []
     for column, levels in table.coding.levels.items():

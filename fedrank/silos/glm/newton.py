@@ -46,8 +46,9 @@ class Fit:
 
     def endless(self) -> list[int]:
         """Numbers of the coefficients that grow without end: labels are separated, of a model without penalty."""
-        error = np.sqrt(np.maximum(np.diag(self.covariance), 0))
-        return [int(k) for k in np.flatnonzero((np.abs(self.beta) > _ENDLESS) & (error > np.abs(self.beta)))]
+        variance = np.diag(self.covariance)
+        known = (variance > 0) & (variance <= self.beta**2)  # rounding may leave no information at all, or less
+        return [int(k) for k in np.flatnonzero((np.abs(self.beta) > _ENDLESS) & ~known)]
 
 
 def ridge(p: int, strength: float, intercept: bool = True) -> Float[np.ndarray, "p p"]:

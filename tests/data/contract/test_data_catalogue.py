@@ -21,7 +21,7 @@ def test_entry(name):
     assert entry.summary.endswith(".") and dataset.terms.endswith(".")
     assert bibtex([entry.citation]).startswith("@") and "year" in bibtex([entry.citation])
     assert re.match(r"https?://", dataset.home)
-    assert dataset.queries < dataset.documents and dataset.features > 1 and dataset.grades in (3, 5)
+    assert dataset.queries < dataset.documents and dataset.features > 1 and dataset.grades in (2, 3, 5)
     assert dataset.folds in (1, 5) and dataset.folders
     assert dataset.downloads or dataset.by_hand
     for download in dataset.downloads:

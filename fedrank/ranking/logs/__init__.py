@@ -1,0 +1,1 @@
+"""Logs of what real users clicked: users as clients, in their order of time."""

@@ -115,7 +115,9 @@ class Answer:
             sure = f"yet {WAYS[self.rival].title} did better on these rows: {told}"
         else:
             sure = f"no measurable gain over the best of what one tries first ({WAYS[self.rival].title}): {told}"
-        return f"{self.name} ({rows:,} rows): use {use}, AUC {self.reached.value:.3f}; {sure}."
+        guess = self.reached.interval()[0] <= 0.5
+        chance = " Its AUC is not told from guessing, which has 0.5: do not use any of them yet." if guess else ""
+        return f"{self.name} ({rows:,} rows): use {use}, AUC {self.reached.value:.3f}; {sure}.{chance}"
 
     def warnings(self) -> list[str]:
         """Alarms and harms, a sentence each."""

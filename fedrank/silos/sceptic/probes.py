@@ -29,6 +29,8 @@ from fedrank.silos.sceptic.rows import Own
 LEVEL = 0.05
 #: Probability, in a federation without copies, of a pair of silos that are as alike as copies are.
 _COPIES = 1e-6
+#: Rows for each coefficient below which a model fits both silos so well that they always look like copies.
+_ROWS_EACH = 3
 #: Share of a silo's rows that occur twice in it above which they may have been put in twice.
 _TWICE = 0.2
 #: Means that differ by more deviations, or deviations that differ by a larger factor, look like another unit.
@@ -204,7 +206,8 @@ def probe(silos: Sequence[Own], penalties: Sequence[float], target: int, columns
         if twice[silo] > max(_TWICE, 3 * float(others)):
             alarms.append(Alarm(silo, "twice", f"{twice[silo]:.0%} of its rows occur more than once"))
     for (j, k), pair in same.items():
-        if pair.copies * pairs < _COPIES and pair.degrees:
+        enough = min(silos[j].rows, silos[k].rows) > _ROWS_EACH * pair.degrees
+        if pair.copies * pairs < _COPIES and pair.degrees and enough:
             for silo, other in ((j, k), (k, j)):
                 if silo != target:
                     alarms.append(

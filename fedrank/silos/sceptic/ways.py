@@ -167,6 +167,7 @@ def fedavg(
     Steps have the length that the silo's own curvature allows: 1 over a bound of the second derivative.
     """
     p = silos[0][0].shape[1]
+    silos = [(x, y) for x, y in silos if len(y)]
     rows = np.array([len(y) for _, y in silos], float)
     weights = rows / rows.sum()
     share = ridge(p, penalty / rows.sum()).diagonal()

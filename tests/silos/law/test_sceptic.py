@@ -234,3 +234,18 @@ def test_the_page_opens_with_rows_and_gain_and_has_a_paragraph_for_a_paper(answe
     assert "Rows of s0" in text and "A &lt;note&gt;." in text and "DeLong, Elizabeth" in text
     assert "For s0: s2" in text and "Look at this first" in text  # the inverted silo, before any number
     assert "s1 (n = 200)" in methods(answered) and "Bonferroni" in methods(answered)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_a_silo_of_hardly_any_rows_stops_nobody(rows):
+    silos, _ = federation(13, (60, 80, rows))
+    made = answer(table_of(silos), 0, ways=("fedavg", "averaged", "federated", "shrunk"))
+    assert np.isfinite(made.reached.value) and len(made.verdicts) == 2
+
+
+def test_more_columns_than_rows_are_no_copies_and_what_is_guessed_is_said():
+    rng = np.random.default_rng(0)
+    silos = [Own(rng.standard_normal((30, 60)), np.arange(30) % 2.0) for _ in range(2)]
+    assert not probe(silos, [10.0] * 2, 0, [f"x{k}" for k in range(60)]).alarms
+    noise = [Own(rng.standard_normal((60, P)), rng.permutation(np.arange(60) % 2.0)) for _ in range(2)]
+    assert "not told from guessing" in answer(table_of(noise), 0, ways=("federated",)).headline()

@@ -1,4 +1,4 @@
-"""Parts that other packages add: protocols, tasks, rankers, click models, rules, data sets and audits, by entry points.
+"""Parts that other packages add by entry points: protocols, tasks, rankers, click models, rules, data sets and more.
 
 A package names its parts in its ``pyproject.toml``; fedrank's own are named in the same way::
 
@@ -25,6 +25,7 @@ GROUPS = {
     "fedrank.aggregation": "aggregation rule",
     "fedrank.data": "data set",
     "fedrank.audits": "audit",
+    "fedrank.attestation": "attestation",
 }
 
 

@@ -81,7 +81,7 @@ class FakeHub:
     def device_of(self, token: str) -> int | None:
         return self.tokens.get(token)
 
-    async def enrol(self, ticket: str | None = None) -> str:
+    async def enrol(self, ticket: str | None = None, identity: bytes = b"") -> str:
         await self._called("enrol", *(() if ticket is None else (ticket,)))
         if ticket is not None:
             left = self.tickets.get(ticket)

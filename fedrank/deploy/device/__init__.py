@@ -27,7 +27,7 @@ from typing import Any, SupportsIndex, TypeVar
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json
-from fedrank.deploy.device.connection import LONGEST_WAIT, Backoff, HubClient, State, Synced, usable_token
+from fedrank.deploy.device.connection import LONGEST_WAIT, Attest, Backoff, HubClient, State, Synced, usable_token
 from fedrank.deploy.device.conversation import POLL, Conversation
 from fedrank.deploy.device.memory import Memory, changes
 from fedrank.deploy.device.outbox import LedgerRow
@@ -106,6 +106,8 @@ class Device:
             enough of them cosigned the log that has it: they have seen that the log only grew, so that nobody else
             gets another one. Without them a device sees that the log never changed since its own first contact.
         quorum: How many of them are needed; by default more than half.
+        attest: Called at the enrolment with a hub that wants a statement of the device's platform, with the hub's
+            challenge and the kinds that it accepts. Returns the kind and the statement, which JSON can write.
         _words: Source of random words, for tests only; by default the operating system. Called with the shape ``(1,)``
             for the seed of a round, then, with randomised response, ``(2,)`` for each interaction, or with the
             piecewise mechanism ``(1,)`` for each interleaved list and ``(3,)`` for the message.
@@ -130,6 +132,7 @@ class Device:
         relay: str | None = None,
         witnesses: Sequence[str] = (),
         quorum: int | None = None,
+        attest: Attest | None = None,
         _words: Words = os_words,
     ):
         trust = Trust.of(witnesses, quorum)
@@ -144,11 +147,14 @@ class Device:
             raise ConfigError(
                 "enrolment must be the hub's enrolment token: 8 to 512 printable ASCII characters, no space."
             )
+        if attest is not None and not callable(attest):
+            raise ConfigError("attest must be a function of the hub's challenge and the kinds that it accepts.")
         self._connection = HubClient(hub, ca=ca, allow_http=allow_http, timeout=timeout)
         if relay is not None:
             from fedrank.deploy.oblivious.relayed import RelayedHubClient
 
             self._connection = RelayedHubClient(hub, relay, ca=ca, allow_http=allow_http, timeout=timeout)
+        self._connection.attest = attest
         self._memory = Memory(folder, self._connection.url, limits, _words, relay is not None)
         self._conversation = Conversation(self._memory, self._connection, enrolment, patience, trust)
         self._busy = False

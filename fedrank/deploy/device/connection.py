@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from fedrank.core.errors import WireError
+from fedrank.core.trees import Json
 from fedrank.deploy.device.outbox import COUNTED, NOT_DUE, OVER, REFUSED, TOO_LATE
 from fedrank.deploy.http.client import ClientResponse, HttpClient
 from fedrank.deploy.log.proof import LARGEST
@@ -69,6 +70,10 @@ class Synced:
     lasting: bool = True
 
 
+#: What makes statements: of the hub's challenge and the kinds that it accepts, one of them and the statement.
+Attest = Callable[[bytes, tuple[str, ...]], tuple[str, dict[str, Json]]]
+
+
 @dataclass(frozen=True)
 class Refusal:
     """A request that the hub refused, or answered with something that cannot be read.
@@ -111,6 +116,8 @@ class HubClient(HttpClient):
 
     #: Whether requests go through an oblivious relay.
     relayed = False
+    #: Makes statements of the device's platform; None: nothing does.
+    attest: Attest | None = None
 
     def objection(self, terms: Terms) -> str:
         """Why this way to the hub is not taken under these terms; empty if it is."""
@@ -136,6 +143,11 @@ class HubClient(HttpClient):
     def enrol(self, enrolment: str) -> tuple[str, Terms] | Refusal:
         """Enrol with the hub; returns the device's token and the hub's terms. Errors as :meth:`request`."""
         response = self.request("POST", "/v1/enrol", enrolment, body=b"", limit=_ENROLMENT)
+        if response.reason == "attestation-needed" and self.attest is not None:
+            made = self._statement(self.attest, enrolment)
+            if isinstance(made, Refusal):
+                return made
+            response = self.request("POST", "/v1/enrol", enrolment, body=made, limit=_ENROLMENT)
         if response.status != 201:
             return _refusal("enrolment", response)
         try:
@@ -146,6 +158,23 @@ class HubClient(HttpClient):
             return token, Terms.from_json(json.dumps(terms))
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
             return Refusal(f"enrolment: the hub's answer cannot be read ({type(error).__name__})")
+
+    def _statement(self, attest: Attest, enrolment: str) -> bytes | Refusal:
+        """The body of an enrolment with a statement about a challenge of the hub."""
+        response = self.request("POST", "/v1/challenge", enrolment, body=b"")
+        if response.status != 201:
+            return _refusal("challenge", response)
+        given = response.json()
+        try:
+            challenge = base64.urlsafe_b64decode(given["challenge"])
+            kinds = tuple(str(kind) for kind in given["kinds"])
+        except (ValueError, TypeError, LookupError) as error:
+            return Refusal(f"challenge: the hub's answer cannot be read ({type(error).__name__})")
+        try:
+            kind, statement = attest(challenge, kinds)
+            return json.dumps({"kind": kind, "challenge": given["challenge"], "statement": statement}).encode()
+        except Exception as error:  # of the app's function
+            return Refusal(f"challenge: attest failed ({type(error).__name__})")
 
     def model(self, token: str, terms: Terms, etag: str) -> tuple[bytes | None, bool] | Refusal:
         """Fetch the newest model.
@@ -210,6 +239,8 @@ class HubClient(HttpClient):
 
 def _refusal(what: str, response: ClientResponse) -> Refusal:
     said = f"status {response.status}" + (f", {response.reason}" if response.reason else "")
+    if response.reason == "not-attested" and isinstance(why := response.json().get("why"), str):
+        said += f", {why[:40]}"
     return Refusal(
         f"{what}: {said}", response.retry_after, response.status == 401, response.reason in _NOT_NOW, response.reason
     )

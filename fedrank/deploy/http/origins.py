@@ -18,6 +18,7 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 #: What a device asks for; what is for operators and an app's own server stays closed to pages of other origins.
 _PATHS = (
     "/v1/enrol",
+    "/v1/challenge",
     "/v1/model",
     "/v1/best",
     "/v1/report/",

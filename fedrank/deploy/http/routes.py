@@ -18,6 +18,8 @@ _REASONS: dict[str, tuple[int, str, tuple[tuple[bytes, bytes], ...]]] = {
         "A valid token is needed: Authorization: Bearer <token>.",
         ((b"www-authenticate", b"Bearer"),),
     ),
+    "attestation-needed": (403, "To enrol here a statement of the device's platform is needed.", ()),
+    "not-attested": (403, "The statement of the device's platform is not accepted; see why.", ()),
     "enrolment-full": (403, "As many devices have enrolled with this as may.", ()),
     "not-found": (404, "There is nothing here.", ()),
     "method": (405, "This address is asked in another way; see Allow.", ()),

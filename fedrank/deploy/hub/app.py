@@ -2,6 +2,7 @@
 
 =====================================  ==============================================================
 ``POST /v1/enrol``                     a new device: its token and the hub's terms
+``POST /v1/challenge``                 what a statement of a device's platform must be about
 ``POST /v1/code``                      a code for one device, for an app's back end
 ``GET /v1/model``                      the open round's question, with an ETag
 ``GET /v1/best``                       the best model so far, for devices that compare
@@ -23,6 +24,7 @@ whatever the hub is doing, before anything that depends on the hub is looked at.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
@@ -52,6 +54,8 @@ from fedrank.deploy.http.routes import (
     refusal,
     too_many,
 )
+from fedrank.deploy.hub.attestation.attestor import NotAttestedError
+from fedrank.deploy.hub.attestation.door import MOST_STATEMENT, Door
 from fedrank.deploy.hub.counters import Counters
 from fedrank.deploy.hub.credentials import CODE, SECRET, NotAdmittedError
 from fedrank.deploy.hub.outcome import Outcome, View
@@ -76,7 +80,7 @@ class _Hub(Protocol):
     alive: bool
 
     def device_of(self, token: str) -> int | None: ...
-    async def enrol(self, ticket: str | None = None) -> str: ...
+    async def enrol(self, ticket: str | None = None, identity: bytes = b"") -> str: ...
     async def code(self, secret: str) -> tuple[str, float] | None: ...
     def look(self) -> None: ...
     async def report(self, round_: int, device: int, reply: bytes) -> Outcome: ...
@@ -100,6 +104,7 @@ class HubApp(HttpApp):
         on_start: Awaited in the loop before the first request, such as ``hub.start``.
         on_stop: Awaited in the loop after the last response, such as ``hub.stop``.
         extra_routes: Makes further routes by path; is given the check that refuses everybody but the operator.
+        door: Checks statements of platforms, of which a device then needs one to enrol; None: none is needed.
 
     Raises:
         ConfigError: A token is too short or cannot be sent in a header.
@@ -119,9 +124,10 @@ class HubApp(HttpApp):
         on_start: Hook | None = None,
         on_stop: Hook | None = None,
         extra_routes: Callable[[Authorise], dict[str, Route]] | None = None,
+        door: Door | None = None,
     ):
         super().__init__(guard, counters, on_start=on_start, on_stop=on_stop)
-        self._hub = hub
+        self._hub, self._door = hub, door
         self._enrolment, self._admin = Secret(enrolment, "enrolment token"), Secret(admin, "admin token")
         self._check, self._terms = terms_check(hub.terms), hub.terms.as_json()
         self._up, self._down = ("up", hub.terms.reply.name), ("down", hub.terms.request.name)
@@ -131,7 +137,10 @@ class HubApp(HttpApp):
         self.add_routes(
             {
                 "/v1/report/": self._report_route,
-                "/v1/enrol": Route("enrol", ("POST",), self._enrolling, self._enrol),
+                "/v1/enrol": Route(
+                    "enrol", ("POST",), self._enrolling, self._enrol, max_body=MOST_STATEMENT if door else 0
+                ),
+                **({"/v1/challenge": Route("challenge", ("POST",), self._enrolling, self._challenge)} if door else {}),
                 "/v1/model": Route("model", get, self._reader, self._model),
                 "/v1/code": Route("code", ("POST",), self._with_secret, self._code),
                 "/v1/best": Route("best", get, self._device, self._best),
@@ -210,13 +219,25 @@ class HubApp(HttpApp):
 
     async def _enrol(self, request: HttpRequest) -> HttpResponse:
         token = bearer(request.authorization) or ""
+        identity = b""
+        if self._door is not None:
+            if not request.body:
+                return REFUSALS["attestation-needed"]
+            try:
+                identity = await asyncio.to_thread(self._door.identity, token, request.body)
+            except NotAttestedError as error:
+                return refusal("not-attested", why=error.reason)
         try:
-            given = await self._hub.enrol(token if token.startswith((SECRET, CODE)) else None)
+            given = await self._hub.enrol(token if token.startswith((SECRET, CODE)) else None, identity)
         except NotAdmittedError as error:
             if error.reason == "unauthorised":
                 return self._unauthorised(self._guard.failure, request)
             return REFUSALS[error.reason]
         return json_response(201, {"token": given, "terms": self._terms})
+
+    async def _challenge(self, request: HttpRequest) -> HttpResponse:
+        assert self._door is not None
+        return json_response(201, self._door.challenge(bearer(request.authorization) or ""))
 
     async def _code(self, request: HttpRequest) -> HttpResponse:
         made = await self._hub.code(bearer(request.authorization) or "")

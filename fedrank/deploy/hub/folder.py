@@ -8,6 +8,7 @@
     enrolment.token     token that devices enrol with; replace the file to change it
     admin.token         token of the operator
     tokens.db           with tokens: the issuer's keys, and who bought in this epoch and the next
+    attestation.toml    with attestation: settings of the statements that devices need; put there by the operator
     log.key             private key of the public log of terms and models
     gateway.key         with a relay: private key of the gateway
     database.password   of a hub on PostgreSQL, if its database wants one; put there by the operator

@@ -208,11 +208,12 @@ class Hub:
         """The number of the device with this token; None if there is none."""
         return self.devices.find(token)
 
-    async def enrol(self, ticket: str | None = None) -> str:
+    async def enrol(self, ticket: str | None = None, identity: bytes = b"") -> str:
         """Enrol a new device and return its token, of which the hub keeps only the hash.
 
         Args:
             ticket: Secret of the credential, or the code, that it enrols with; None: it showed the hub's own token.
+            identity: Hash of what its platform says that it is; empty: nothing does.
 
         Raises:
             StoreError: It cannot be written, or there are too many devices.
@@ -225,7 +226,7 @@ class Hub:
         token = secrets.token_urlsafe(32)
         shown = b"" if ticket is None else digest_of(ticket)
         code = ticket is not None and ticket.startswith(CODE)
-        await self._inbox.ask("enrol", data=digest_of(token), ticket=shown, code=code)
+        await self._inbox.ask("enrol", data=digest_of(token), ticket=shown, code=code, identity=identity)
         return token
 
     async def code(self, secret: str) -> tuple[str, float] | None:
@@ -404,7 +405,7 @@ class Hub:
     def _commit(self, batch: list[Job]) -> list[tuple[Job, Any]]:
         """Write a batch in one transaction; returns the result of each job."""
         most = MOST_REPORTS if self.settings.round_seconds else self.settings.cohort
-        admissions = Admissions(self.credentials)
+        admissions = Admissions(self.credentials, self.settings.attested_devices, self.settings.attested_days)
         round_ = self.view.round
         plan = Plan()
         try:

@@ -11,6 +11,7 @@ from fedrank.core.errors import RunError
 from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.http.origins import Origins
 from fedrank.deploy.hub.app import HubApp
+from fedrank.deploy.hub.attestation.door import door_of
 from fedrank.deploy.hub.coordinator import coordinator_routes
 from fedrank.deploy.hub.counters import Counters
 from fedrank.deploy.hub.folder import HubFolder
@@ -71,6 +72,7 @@ def hub_app(home: HubFolder, *, public: bool = True) -> tuple[Hub, HubApp]:
             on_start=hub.start,
             on_stop=hub.stop,
             extra_routes=functools.partial(coordinator_routes, hub) if settings.relay else None,
+            door=door_of(home.path, settings.attestation, hub.terms.hub) if settings.attestation else None,
         )
         if hub.log is not None:
             app.add_routes(log_routes(hub.log))

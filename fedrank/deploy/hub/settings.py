@@ -13,6 +13,7 @@ from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json
 from fedrank.deploy.http.origins import check_origins
+from fedrank.deploy.hub.attestation.attestor import ATTESTORS
 from fedrank.deploy.hub.checks.alarm import check_command
 from fedrank.deploy.log.submission import Witness
 from fedrank.deploy.terms import AGREED, Agreement, Terms
@@ -98,6 +99,15 @@ class HubSettings(Agreement):
         True, "Devices may enrol with the token in enrolment.token; if not, with credentials and their codes only."
     )
     enrolments_per_minute: float = setting(6000.0, "Devices that may enrol in a minute, all together.")
+    attestation: tuple[str, ...] = setting(
+        (),
+        "Kinds of statements of which a device needs one to enrol: app-attest, play-integrity, webauthn, or one that "
+        "a package adds; their settings are in attestation.toml. None by default: no device needs any.",
+    )
+    attested_devices: int = setting(
+        1, "Devices that may enrol with statements of one key or device, where they say it."
+    )
+    attested_days: int = setting(0, "Window in days within which those count; 0: of all time.")
 
     def __post_init__(self):
         for name, value, low, high in (
@@ -112,6 +122,8 @@ class HubSettings(Agreement):
             ("byzantine", self.byzantine, 0, MOST_REPORTS),
             ("reports_per_minute", self.reports_per_minute, 1e-3, 1e9),
             ("enrolments_per_minute", self.enrolments_per_minute, 1e-3, 1e9),
+            ("attested_devices", self.attested_devices, 1, 100_000_000),
+            ("attested_days", self.attested_days, 0, 36_500),
         ):
             if not low <= value <= high:
                 raise ConfigError(f"{name} must be in {low}..{high}, got {value}.")
@@ -134,6 +146,12 @@ class HubSettings(Agreement):
             raise ConfigError(
                 f"{alone[0]} needs a hub of one process; it cannot have a database that several share; set log to no."
             )
+        if self.attestation and self.batch:
+            raise ConfigError(
+                "a statement is longer than what an oblivious relay passes on; leave attestation or batch out."
+            )
+        for kind in self.attestation:
+            ATTESTORS.entry(kind)
         if self.database and self.log not in ("", NO_LOG):
             raise ConfigError(
                 "log needs a hub of one process; it cannot have a database that several share; set log to no."
@@ -206,7 +224,7 @@ class HubSettings(Agreement):
 
 
 #: Settings of hubs that keep more than the log in their folder, and draws, of which several processes know too little.
-_ALONE = ("relay", "tokens", "batch", "checks", "drawn_seeds")
+_ALONE = ("relay", "tokens", "batch", "checks", "drawn_seeds", "attestation")
 #: Settings that decide what the log means; with others it would rebuild another model.
 _LEARNING = ("relay", "learning_rate", "aggregate", "byzantine")
 

@@ -89,6 +89,8 @@ _REASONS = {
     "not-due": "a report of a device that was not drawn for it",
     "not-halted": "asked to resume a hub that was not halted",
     "enrolment-full": "as many devices had enrolled as may",
+    "attestation-needed": "wanted to enrol without a statement of its platform",
+    "not-attested": "its platform’s statement was not accepted",
     "not-closed": "asked for a round’s messages before it had closed",
     "round-open": "asked a new question while a round was open",
 }

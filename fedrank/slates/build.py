@@ -22,6 +22,8 @@ from fedrank.slates.fedslate.settings import Exploration, SlateSettings
 from fedrank.slates.fedslate_2024 import FAULTY_SETTINGS, PUBLISHED, PUBLISHED_WIDTHS, Fault
 from fedrank.slates.fedslate_2024.networks import PositionalHead, PositionalLinearHead, PositionalQ
 from fedrank.slates.networks import FederatedQ, IdentityHead, ItemHead, ItemLinearHead, ItemQ, LocalQ
+from fedrank.slates.planning import PlannedSlates
+from fedrank.slates.planning.platform import PlanningSettings
 from fedrank.slates.protocol import PlatformProtocol
 from fedrank.slates.world.choice import CHOICES
 from fedrank.slates.world.presets import PRESETS, preset
@@ -79,7 +81,7 @@ class SlateExperiment:
     def faults(self) -> tuple[str, ...]:
         """Faults of the published code that are on: keys of :data:`fedrank.slates.fedslate_2024.FAULTS`."""
         slates: Any = self.config.slates  # resolved
-        return (*(name for name in FAULTY_SETTINGS if getattr(slates, name) == PUBLISHED[name]), *slates.faults)
+        return (*(name for name in FAULTY_SETTINGS if getattr(slates, name, None) == PUBLISHED[name]), *slates.faults)
 
     @property
     def citations(self) -> tuple[str, ...]:
@@ -193,6 +195,23 @@ def protocol_of(config: PlatformsConfig, world: Satisfaction, *, silent: bool, c
     return FedSlate(dataclasses.replace(settings, local=local))
 
 
+def planned_slates(config: Any, world: Satisfaction) -> PlannedSlates:
+    """The protocol of platforms that plan; arguments as of :func:`protocol_of`."""
+    s, sharing = config.slates, config.sharing
+    settings = PlanningSettings(
+        world=world,
+        feedback=tuple(s.feedback == "all" or number == 0 for number in range(world.platforms)),
+        explorers=s.explorers,
+        hold=s.hold,
+        fade=s.fade,
+        scale=s.scale,
+        clip=sharing.clip,
+        epsilon=sharing.epsilon,
+        delta=config.privacy.delta,
+    )
+    return PlannedSlates(settings)
+
+
 def _local(s: Any, user: int, item: int, candidates: int) -> LocalQ:
     if Fault.POSITIONAL in s.faults:
         return PositionalQ(user, item, candidates, s.local_widths, Fault.TANH in s.faults)
@@ -217,7 +236,7 @@ def _noise(sharing: Any, delta: float) -> ValueNoise | None:
 def _notes(config: PlatformsConfig) -> tuple[str, ...]:
     s: Any = config.slates
     notes = ["Users and what they like are made up by a program."]
-    widths = s.local_widths, getattr(s, "head_widths", None)
+    widths = getattr(s, "local_widths", None), getattr(s, "head_widths", None)
     if Fault.POSITIONAL in s.faults and widths != PUBLISHED_WIDTHS:
         used = " and ".join(_layers(part) for part in widths)
         published = " and ".join(_layers(part) for part in PUBLISHED_WIDTHS)

@@ -29,6 +29,8 @@ EPISODE = 61
 EXPLORING = 1 / 3
 #: The smallest ε that a decay leads to; below it, exploration counts as none.
 _NO_EXPLORATION = 0.01
+#: What is left of the past after a tick where platforms are not told: β of RecSim's users (Ie et al. 2019).
+_FADE_A_TICK = 0.9
 #: Largest bound of a value.
 _LARGEST = 1e6
 
@@ -340,6 +342,104 @@ class CentralSlateQConfig(PlatformsConfig):
     """SlateQ at platforms that see the user as all of them do."""
 
     protocol: Annotated[str, Parameter(show=False)] = setting("slateq-central", "The protocol; see fedrank protocols.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planning:
+    """How platforms find out what users like, and how they plan."""
+
+    mode: ClassVar[str] = "corrected"
+    faults: ClassVar[tuple[Fault, ...]] = ()
+
+    feedback: Literal["first", "all"] = setting(
+        "first", "Which platforms have clicks and engagement: the first, or all."
+    )
+    explorers: int | None = setting(
+        None,
+        "Users who are served to find out what they like; plans are made after them, and nobody explores again. "
+        "Default: 200, or all users of the run if there are fewer.",
+        low=1,
+        high=65_536,
+    )
+    hold: float = setting(0.05, "Probability a round that a platform which explores draws another taste.")
+    fade: float | None = setting(
+        None, "What is left of the trace of clicks after a round. Default: 0.9 a tick, 0.81 with two platforms."
+    )
+    scale: float = setting(10.0, "A typical engagement of a click, a public number.", low=1e-6, high=1e6)
+
+    def __post_init__(self):
+        if not 0 < self.hold <= 1:
+            raise ConfigError(f"slates.hold must be above 0 and at most 1, got {self.hold}.")
+        if self.fade is not None and not 0 <= self.fade < 1:
+            raise ConfigError(f"slates.fade must be in [0, 1), got {self.fade}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumSharing:
+    """What is done to a platform's sums before they leave it."""
+
+    clip: float = setting(10.0, "Largest L2 norm of what a user adds to the sums.", low=1e-3, high=1e6)
+    epsilon: float | None = setting(
+        None, "ε of a user's whole stay at all platforms together, at privacy.delta. Default: no noise."
+    )
+
+    def __post_init__(self):
+        if self.epsilon is not None and not 0 < self.epsilon < _LARGEST:
+            raise ConfigError(
+                f"sharing.epsilon must be above 0 and below {_LARGEST:g}, got {self.epsilon}; or leave it out."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedSlatesConfig(PlatformsConfig):
+    """Planned slates: platforms that share users fit one model of engagement together, and plan the stay alone."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("planned-slates", "The protocol; see fedrank protocols.")
+    learning_rate: float | None = setting(None, "Nothing here takes steps: leave it out.")
+    slates: Planning = field(default_factory=Planning)  # type: ignore[assignment] - settings of another protocol
+    sharing: SumSharing = field(default_factory=SumSharing)
+    privacy: Privacy = field(default_factory=Privacy)
+
+    @property
+    def delta(self) -> float:
+        """δ of the account of a run."""
+        return self.privacy.delta
+
+    def resolved(self) -> PlannedSlatesConfig:
+        """The same with everything filled in that follows from the world and the rounds.
+
+        Raises:
+            ConfigError: The run is shorter than a user's stay, or than its explorers' stays.
+        """
+        RunConfig.resolved(self)
+        if self.learning_rate is not None:
+            raise ConfigError(
+                "learning_rate means nothing to planned-slates, which solves for its model; leave it out."
+            )
+        stay = self.world.ticks // self.world.platforms
+        users = self.rounds // stay
+        explorers = min(200, users) if self.slates.explorers is None else self.slates.explorers
+        if not 1 <= explorers <= users:
+            raise ConfigError(
+                f"slates.explorers must be from 1 to the {users} users of this run, got {explorers}: plans are made "
+                f"when they have left. A user stays {stay} rounds; raise rounds."
+            )
+        fade = _FADE_A_TICK**self.world.platforms if self.slates.fade is None else self.slates.fade
+        return dataclasses.replace(self, slates=dataclasses.replace(self.slates, explorers=explorers, fade=fade))
+
+    @classmethod
+    def without_derived(cls, values: dict[str, Any]) -> None:
+        """Take out, in place, what :meth:`resolved` fills in anyway."""
+        slates = values.get("slates")
+        if not isinstance(slates, dict):
+            return
+        world = values.get("world") if isinstance(values.get("world"), dict) else {}
+        platforms = world.get("platforms", 2)  # type: ignore[union-attr]
+        users = values.get("rounds", cls.rounds) // ((world.get("time_budget") or EPISODE * platforms) // platforms)  # type: ignore[union-attr]
+        if slates.get("explorers") == min(200, users):
+            slates.pop("explorers")
+        if slates.get("fade") == _FADE_A_TICK**platforms:
+            slates.pop("fade")
 
 
 # -- what follows from the mode ----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 from fedrank.core.arrays import PyTree
 from fedrank.core.protocol import Protocol
 from fedrank.engine.methods import Method, PrivacyMode
-from fedrank.slates.config import CentralSlateQConfig, FedSlateConfig, SlateQConfig
+from fedrank.slates.config import CentralSlateQConfig, FedSlateConfig, PlannedSlatesConfig, SlateQConfig
 
 _SLATEQ = "Ie et al.: SlateQ, a Tractable Decomposition for RL with Recommendation Sets, IJCAI 2019"
 
@@ -28,6 +28,12 @@ def _slateq_central(config: Any, world: PyTree) -> Protocol:
     from fedrank.slates.build import protocol_of
 
     return protocol_of(config, world, silent=True, central=True)
+
+
+def _planned(config: Any, world: PyTree) -> Protocol:
+    from fedrank.slates.build import planned_slates
+
+    return planned_slates(config, world)
 
 
 VERTICAL_SLATE = Method(
@@ -65,4 +71,17 @@ SLATEQ_CENTRAL = Method(
     crosses="everything: states, clicks and engagement",
     file="fedrank/slates/fedslate/__init__.py",
     citation="ie2019slateq",
+)
+
+PLANNED_SLATES = Method(
+    name="planned-slates",
+    task="slates",
+    settings=PlannedSlatesConfig,
+    make=_planned,
+    summary="Platforms that share users fit one model of engagement together, once, and each plans the stay alone.",
+    paper="Our own; in place of Lagoudakis and Parr: Least-Squares Policy Iteration, JMLR 2003",
+    crosses="three sums over all users, once",
+    file="fedrank/slates/planning/__init__.py",
+    citation="lagoudakis2003lspi",
+    modes=(PrivacyMode("a user's whole stay", {"sharing": {"epsilon": 2.0}, "privacy": {"delta": 1e-5}}),),
 )

@@ -213,7 +213,14 @@ def test_protocols_are_listed(capsys):
     devices = ["foltr-es", "foltr-pdgd", "fedopt-pdgd", "fedprox-pdgd", "async-pdgd", "pdgd", "mdprank", "dbgd", "mgd"]
     silos = ["bandit-fedavg", "fedavg", "fedavg-finetune", "fedper", "fedbn", "ditto", "apfl", "fedfomo", "ifca"]
     silos += ["leave-one-out", "local-only", "pooled", "silo-sketch"]
-    assert {row["name"] for row in rows} == {*devices, *silos, "vertical-slate", "slateq", "slateq-central"}
+    assert {row["name"] for row in rows} == {
+        *devices,
+        *silos,
+        "vertical-slate",
+        "slateq",
+        "slateq-central",
+        "planned-slates",
+    }
     assert all(Path(row["file"]).exists() and row["crosses"] for row in rows)
 
 

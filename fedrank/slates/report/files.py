@@ -25,7 +25,7 @@ RANDOM, MYOPIC, OPTIMUM = "random", "myopic", "optimum"
 POLICIES = ("kale", RANDOM, "choc", MYOPIC, OPTIMUM)
 
 #: Protocols of platforms that share users.
-PROTOCOLS = ("vertical-slate", "slateq", "slateq-central")
+PROTOCOLS = ("vertical-slate", "slateq", "slateq-central", "planned-slates")
 #: Settings of the users that are the preset's unless they are given.
 _GIVEN = {"sensitivity": "τ", "memory_discount": "β", "observation_noise": "noise", "semantics": "semantics"}
 

@@ -1,0 +1,205 @@
+"""What planned slates bring, beside random, constant and myopic slates and the optimum, on seeds not developed on.
+
+Run it from a clone: ``python -m benchmarks.planned_slates [--only NAME ...] [--again]``. Each row is a run of eight
+seeds, 200 to 207; rows that stand in ``reproductions/fedslate_2024/planned_slates.json`` are not run again, so that it
+can be stopped at any time. It then repeats the attack on what crosses. Intervals are Student's *t* over seeds, 95 %;
+the share of the gap is (ours − random) / (optimum − random), seed by seed, for the same fresh users.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+
+from fedrank.engine.run import run
+from fedrank.metrics.returns import mean_interval
+from fedrank.privacy.noise.simulated import simulated_discrete_gaussian
+from fedrank.slates.planning.engagement import STEPS
+from fedrank.slates.planning.platform import PlanningSettings, UserVisits, explored, first_state
+from fedrank.slates.world.presets import preset
+
+RESULTS = Path(__file__).parent.parent / "reproductions" / "fedslate_2024" / "planned_slates.json"
+#: First of the eight seeds; none of them was used while the method was made.
+SEED, SEEDS = 200, 8
+#: Rounds of a user.
+STAY = 61
+
+_PRIVATE = {"privacy": {"delta": 1e-5}}
+
+
+def _row(preset: str, users: int = 200, *, both: bool = False, epsilon: float | None = None, **world: Any) -> dict:
+    sharing = {} if epsilon is None else {"sharing": {"epsilon": epsilon}, **_PRIVATE}
+    return {
+        "rounds": users * STAY,
+        "world": {"preset": preset, **world},
+        "slates": {"feedback": "all" if both else "first", "explorers": users},
+        **sharing,
+    }
+
+
+ROWS = {
+    "tension, both with feedback, 200 users": _row("tension", both=True),
+    "tension, both with feedback, 200 users, ε = 2": _row("tension", both=True, epsilon=2.0),
+    "tension, B blind, 200 users": _row("tension"),
+    "tension, B blind, 200 users, ε = 2": _row("tension", epsilon=2.0),
+    "tension, both with feedback, 800 users": _row("tension", 800, both=True),
+    "tension, B blind, 800 users": _row("tension", 800),
+    "tension, B blind, 800 users, ε = 2": _row("tension", 800, epsilon=2.0),
+    "published, B blind, 200 users": _row("recsim"),
+    "published, B blind, own items, 200 users": _row("recsim", shared_candidates=False),
+    "published, B blind, 200 users, ε = 2": _row("recsim", epsilon=2.0),
+    "published, B blind, 200 users, ε = 0.5": _row("recsim", epsilon=0.5),
+    "published, B blind, 100 candidates, 200 users": _row("recsim", candidates=100, slate=10),
+    "published, B blind, own items, 100 candidates, 200 users": _row(
+        "recsim", candidates=100, slate=10, shared_candidates=False
+    ),
+    "tension, B blind, 100 candidates, 200 users": _row("tension", candidates=100, slate=10),
+    "tension, three platforms, B and C blind, 200 users": _row("tension", platforms=3),
+    "published, B blind, 500 candidates, 200 users": _row("recsim", candidates=500, slate=10),
+}
+
+
+def measured(settings: dict[str, Any]) -> dict[str, Any]:
+    """What one row's run brings.
+
+    Args:
+        settings: Of the run.
+    """
+    episodes = 256 if settings["world"].get("candidates", 10) == 10 else 64
+    more = {"seeds": SEEDS, "seed": SEED, "evaluation": {"every": settings["rounds"], "episodes": episodes}}
+    begun = time.process_time()
+    with tempfile.TemporaryDirectory() as home:
+        folder = run("planned-slates", Path(home) / "run", **settings, **more)
+        seconds = time.process_time() - begun
+        table = pl.read_parquet(folder / "metrics.parquet").filter(
+            (pl.col("split") == "test") & (pl.col("round") == settings["rounds"])
+        )
+        policies = {
+            one["name"]: np.array(one["runs"]) for one in json.loads(_text(folder / "baselines.json"))["baselines"]
+        }
+        online = pl.read_parquet(folder / "episodes.parquet").group_by("seed").agg(pl.col("engagement").sum())
+        ledger = [json.loads(line) for line in _text(folder / "ledger.jsonl").splitlines()]
+    names = sorted(set(table["measure"]) - {"engagement"})
+    ours = np.stack(
+        [table.filter(pl.col("measure") == name).sort("seed")["value"].to_numpy() for name in names], axis=1
+    )
+    gap = (policies["optimum"] - policies["random"]).sum(axis=1)
+    gain = ours - policies["random"]
+    share = gain.sum(axis=1) / gap
+    exploring = online.sort("seed")["engagement"].to_numpy() / (settings["rounds"] / STAY)
+    return {
+        "share of the gap": _interval(share),
+        "over random": _interval(gain.sum(axis=1)),
+        "worst seed over random": float(gain.sum(axis=1).min()),
+        "each over random": {name: _interval(gain[:, place]) for place, name in enumerate(names)},
+        "B's share of B's gap": _interval(gain[:, 1] / (policies["optimum"] - policies["random"])[:, 1]),
+        "ours": _interval(ours.sum(axis=1)),
+        "policies": {name: _interval(of.sum(axis=1)) for name, of in policies.items()},
+        "explorers over random": _interval(exploring - policies["random"].sum(axis=1)),
+        "bytes of a run": sum(line["bytes"] for line in ledger),
+        "CPU-seconds, compiling and baselines included": round(seconds, 1),
+        "episodes judged": episodes,
+    }
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _interval(values: Any) -> dict[str, float]:
+    found = mean_interval(values)
+    return {"mean": round(found.mean, 3), "low": round(found.low, 3), "high": round(found.high, 3)}
+
+
+def stays(settings: PlanningSettings, users: int) -> tuple[np.ndarray, np.ndarray]:
+    """What users add to the sums of A, in steps, int [users, 3], and their mean log-engagement there, [users]."""
+    one = PlanningSettings(**{**vars(settings), "explorers": 1})
+
+    def of_user(key):
+        visits, numbers = UserVisits(one), jnp.arange(one.world.platforms)
+        own = jax.vmap(lambda number: first_state(one, number))(numbers)
+        world, own = visits.begin(key, own)
+
+        def one_round(carry, key):
+            world, own = carry
+            draws = jax.random.uniform(jax.random.fold_in(key, 1), (one.world.platforms, 2))
+            own = jax.vmap(lambda own, draws: explored(one, own, draws))(own, draws)
+            world, own, seen = visits.happen(world, own, key, 0)
+            return (world, own), jnp.log(seen["engagement"][0])
+
+        (_, own), logs = jax.lax.scan(one_round, (world, own), jax.random.split(key, one.world.rounds_per_episode))
+        return own.sums[0], jnp.mean(logs)
+
+    _ = one.whiten  # computed outside of the compiled program
+    sums, logs = jax.jit(jax.vmap(of_user))(jax.random.split(jax.random.key(SEED), users))
+    return np.asarray(sums), np.asarray(logs)
+
+
+def attacked(epsilon: float | None, users: int = 2000) -> dict[str, float]:
+    """R² of the best linear guess of a user's mean log-engagement from A's sums, by whoever reads them.
+
+    ``everything else known``: the attacker knows what every other user added, and takes it off: nobody can know more.
+    ``nothing else known``: the guess is from the sums of 200 users as they are.
+
+    Args:
+        epsilon: ε of the release; None: no noise.
+        users: Stays to attack.
+    """
+    settings = PlanningSettings(preset("tension"), (True, False), epsilon=epsilon, delta=1e-5)
+    sums, logs = stays(settings, users)
+    noise = np.zeros(sums.shape)
+    if settings.sigma is not None:
+        noise = np.asarray(simulated_discrete_gaussian(jax.random.key(SEED + 1), sums.shape, settings.sigma))
+    rng = np.random.default_rng(SEED)
+    others = np.stack([sums[rng.integers(users, size=199)].sum(axis=0) for _ in range(users)])
+    return {
+        "everything else known": _guessed((sums + noise) / STEPS, logs),
+        "nothing else known": _guessed((sums + others + noise) / STEPS, logs),
+    }
+
+
+def _guessed(seen: np.ndarray, wanted: np.ndarray) -> float:
+    """R² of least squares fitted on one half, on the other half."""
+    half = len(wanted) // 2
+    columns = np.column_stack([seen, np.ones(len(seen))])
+    weights = np.linalg.lstsq(columns[:half], wanted[:half], rcond=None)[0]
+    error = wanted[half:] - columns[half:] @ weights
+    return round(float(1 - np.mean(error**2) / np.var(wanted[half:])), 4)
+
+
+def main() -> None:
+    """Measure the rows that are missing, and write them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", choices=[*ROWS, "attack"], help="rows to measure; by default all")
+    parser.add_argument("--again", action="store_true", help="measure rows again that stand in the file")
+    given = parser.parse_args()
+    found = json.loads(_text(RESULTS)) if RESULTS.exists() else {"rows": {}}
+    for name, settings in ROWS.items():
+        if (given.only and name not in given.only) or (name in found["rows"] and not given.again):
+            continue
+        found["rows"][name] = measured(settings)
+        _write(found)
+        share, over = found["rows"][name]["share of the gap"], found["rows"][name]["over random"]
+        print(f"{name}: {share['mean']:.0%} [{share['low']:.0%}, {share['high']:.0%}] of the gap, {over['mean']:+.1f}")
+    if not given.only or "attack" in given.only:
+        found["R² of the attack"] = {str(epsilon): attacked(epsilon) for epsilon in (None, 2.0, 0.5)}
+        _write(found)
+        print(found["R² of the attack"])
+
+
+def _write(found: dict[str, Any]) -> None:
+    found["seeds"] = list(range(SEED, SEED + SEEDS))
+    RESULTS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""Planned slates: the statistics, their clip and noise, the plan, and what a run of them learns and sends."""
+
+import dataclasses
+import json
+from itertools import product
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+import pytest
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.privacy_report import Unit
+from fedrank.engine.run import run
+from fedrank.engine.settings import from_dict
+from fedrank.privacy.calibration import gaussian_epsilon
+from fedrank.slates.planning import PlannedSlates
+from fedrank.slates.planning.engagement import STEPS, clipped, features, fitted, whitening
+from fedrank.slates.planning.platform import PlanningSettings, first_state, next_state
+from fedrank.slates.planning.stay import LISTS, mean_click, others_ticks, plan, worth
+from fedrank.slates.world.satisfaction import Satisfaction, Turn
+
+#: Users of three rounds who choose one of two out of three.
+SMALL = Satisfaction(candidates=3, slate=2, time_budget=6)
+MODEL = np.array([0.1, 0.3, 0.25], np.float32)
+
+
+def _settings(**given):
+    return PlanningSettings(**({"world": SMALL, "feedback": (True, False), "explorers": 4} | given))
+
+
+def test_whitened_statistics_are_least_squares_where_the_design_is_the_datas():
+    rng = np.random.default_rng(0)
+    trace, item = rng.normal(size=400), rng.uniform(-1, 1, 400)
+    f = np.asarray(features(jnp.asarray(trace), jnp.asarray(item)), np.float64)
+    y = f @ [0.2, -0.4, 0.7] + rng.normal(size=400)
+    whiten = np.linalg.inv(np.linalg.cholesky(f.T @ f / 400)).astype(np.float32)
+    expected = np.linalg.lstsq(f, y, rcond=None)[0]
+    np.testing.assert_allclose(
+        fitted(jnp.asarray(whiten @ (f.T @ y), jnp.float32), jnp.float32(400), whiten), expected, atol=1e-4
+    )
+
+
+def test_no_users_vector_is_longer_than_the_clip_and_its_direction_stays():
+    for vector in (np.array([30.0, -40.0, 0.0]), np.array([1e9, 1e9, -1e9]), np.zeros(3), np.array([0.3, 0.4, 0.0])):
+        steps = np.asarray(clipped(jnp.asarray(vector, jnp.float32), 5.0), np.int64)
+        assert np.sum(steps**2) <= STEPS**2
+        expected = vector * min(1.0, 5.0 / max(np.linalg.norm(vector), 1e-30)) / 5.0 * STEPS
+        np.testing.assert_allclose(steps, expected, atol=1.3)
+
+
+def test_the_design_is_what_tastes_and_the_choice_model_make_of_features():
+    # Two candidates, one shown: the click is on the larger or the smaller of two uniform numbers, whose feature has
+    # mean ±1/3 and mean square 1/3. Without a trace that fades, x' = −z of the round before.
+    world = Satisfaction(candidates=2, slate=1, time_budget=122)
+    inverse = np.linalg.inv(whitening(world, 0.0, 1.0).astype(np.float64))
+    expected = np.diag([1.0, 1 / 3 / 4 * 60 / 61, 1 / 3])
+    np.testing.assert_allclose(inverse @ inverse.T, expected, atol=0.02)
+
+
+def test_a_plan_is_the_best_of_all_slates_round_by_round():
+    # By brute force over all slates of two, in place of Dinkelbach's method, and at the grid's own nodes.
+    fade = 0.0  # then every trace after a click is −z, wherever the user was
+    lists = jnp.asarray(np.random.default_rng(1).random((LISTS, 3)), jnp.float32)
+    found = np.asarray(plan(SMALL, fade, jnp.asarray(MODEL), lists, jnp.int32(0)))
+    nodes = np.linspace(-1, 1, found.shape[1])
+    typical = float(mean_click(SMALL, lists))
+
+    def engagement(x, z):
+        return np.exp(MODEL @ [1.0, x / 2, z])
+
+    later = np.zeros(len(nodes))
+    for left in (1, 2):
+        np.testing.assert_allclose(found[left - 1], later, rtol=1e-4)
+        values = []
+        for x in nodes:
+            total = 0.0
+            for documents in np.asarray(lists, np.float64):
+                z = 2 * documents - 1
+                q = [
+                    engagement(x, one) + engagement(-one, typical) + np.interp(-one, nodes, later) for one in z
+                ]  # B acts once more even in the last round
+                v = np.exp(1 - documents)
+                total += max(
+                    (v[i] * q[i] + v[j] * q[j]) / (v[i] + v[j]) for i, j in product(range(3), repeat=2) if i < j
+                )
+            values.append(total / LISTS)
+        later = np.array(values)
+
+
+def test_others_act_until_the_user_leaves():
+    three = Satisfaction(candidates=3, slate=2, platforms=3, time_budget=9)
+    ticks = [[float(others_ticks(three, jnp.int32(p), jnp.int32(left))) for left in (2, 1)] for p in range(3)]
+    assert ticks == [[2, 2], [2, 1], [2, 0]]
+    shuffled = dataclasses.replace(three, turns="shuffled")
+    assert float(others_ticks(shuffled, jnp.int32(0), jnp.int32(1))) == 1
+
+
+def test_without_a_click_a_round_is_worth_what_is_to_come():
+    later = jnp.linspace(0.0, 1.0, 41)
+    values = worth(SMALL, 0.5, jnp.zeros(3), later, jnp.float32(2.0), jnp.zeros(1), jnp.float32(0), jnp.float32(0))
+    # The trace fades to 1, half-way from the middle of ± 2 to its end.
+    np.testing.assert_allclose(values, [1.75, 0.75], rtol=1e-6)
+
+
+def _round(s, own, item, engagement, over=False):
+    turn = Turn(jnp.int32(0), jnp.int32(item), jnp.float32(engagement), jnp.float32(0.5))
+    return next_state(s, own, turn, own.documents, jnp.bool_(over))
+
+
+def test_a_stay_is_counted_once_when_the_user_leaves_and_never_after_the_explorers():
+    s = _settings(explorers=1, clip=1e3)
+    own = first_state(s, 0)._replace(documents=jnp.asarray([0.25, 0.5, 1.0]), slate=jnp.asarray([0, 2]))
+    own = _round(s, own, 2, 20.0)
+    assert float(own.trace) == -1.0 and int(own.left) == 2 and not own.sums.any()
+    own = _round(s, own, -1, 0.0)  # nothing clicked: nothing learnt, and the trace fades
+    assert float(own.trace) == pytest.approx(-0.81)
+    left = _round(s, own, 0, 5.0, over=True)
+    f = np.array([[1, 0, 1.0], [1, -0.405, -0.5]])
+    expected = s.whiten @ (f.T @ np.log([2.0, 0.5]))
+    np.testing.assert_allclose(np.asarray(left.sums) * 1e3 / STEPS, expected, atol=0.07)
+    assert float(left.trace) == 0 and int(left.left) == 3 and not left.stay.any()
+    after = left
+    for over in (False, False, True):
+        after = _round(s, after, 0, 50.0, over)
+    np.testing.assert_array_equal(after.sums, left.sums)
+
+
+def test_a_platform_without_feedback_uses_nothing_of_what_users_do():
+    s = _settings()
+    own = first_state(s, 1)._replace(documents=jnp.asarray([0.25, 0.5, 1.0]), slate=jnp.asarray([0, 2]))
+    one, other = (_round(s, own, item, engagement, True) for item, engagement in ((0, 3.0), (2, 300.0)))
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+    assert not one.sums.any()
+
+
+def test_epsilon_is_of_the_whole_stay_at_all_platforms():
+    for feedback in ((True, False), (True, True)):
+        s = _settings(feedback=feedback, epsilon=2.0, delta=1e-5)
+        report = PlannedSlates(s).account(rounds=10**6, delta=1e-6)
+        assert report.epsilon(Unit.USER) == pytest.approx(2.0, rel=1e-3)
+        # Continuous noise of the same σ, an independent account: as many releases as platforms with feedback.
+        exact = gaussian_epsilon(s.sigma / sum(feedback) ** 0.5, 1e-5, s.sensitivity)
+        assert 1.7 < exact <= 2.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"rounds": 60}, "explorers must be from 1 to the 0 users.*raise rounds"),
+        ({"rounds": 122, "slates": {"explorers": 3}}, "to the 2 users of this run, got 3"),
+        ({"slates": {"hold": 0.0}}, "slates.hold"),
+        ({"slates": {"fade": 1.0}}, "slates.fade"),
+        ({"sharing": {"epsilon": 0.0}}, "sharing.epsilon"),
+        ({"learning_rate": 0.1}, "learning_rate means nothing"),
+        ({"slates": {"discount": 0.9}}, "discount"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, says):
+    with pytest.raises(ConfigError, match=says):
+        from_dict({"protocol": "planned-slates"} | settings).resolved()
+
+
+@pytest.mark.slow
+def test_a_run_sends_its_sums_once_and_says_what_it_promises(tmp_path):
+    settings = {
+        "rounds": 12, "seeds": 2, "world": {"candidates": 4, "slate": 2, "time_budget": 6}, "slates": {"explorers": 2},
+        "sharing": {"epsilon": 1.0}, "evaluation": {"every": 3, "episodes": 3, "baselines": ["random"]},
+    }  # fmt: skip
+    folder = run("planned-slates", tmp_path / "run", **settings)
+    ledger = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
+    sums = [line for line in ledger if line["message"] == "Statistics"]
+    assert [(line["messages"], line["bytes"], line["round"]) for line in sums] == [(1, 13, 3)]
+    assert json.loads((folder / "privacy.json").read_text())["promises"][1]["epsilon"] == pytest.approx(1.0, rel=1e-3)
+    assert set(pl.read_parquet(folder / "metrics.parquet")["split"]) == {"online", "test"}
+
+
+@pytest.mark.minutes
+def test_two_hundred_users_are_enough_where_greed_costs(tmp_path):
+    settings = {
+        "rounds": 12200, "seeds": 4, "seed": 50, "world": {"preset": "tension"},
+        "evaluation": {"every": 12200, "episodes": 128, "baselines": ["random", "optimum"]},
+    }  # fmt: skip
+    found = json.loads((run("planned-slates", tmp_path / "run", **settings) / "slates.json").read_text())["results"]
+    over, short = (found["against"][name]["engagement"]["value"] for name in ("random", "optimum"))
+    assert over / (over - short) > 0.5

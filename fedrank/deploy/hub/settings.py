@@ -144,7 +144,7 @@ class HubSettings(Agreement):
             )
         if self.database and (alone := [name for name in _ALONE if getattr(self, name)]):
             raise ConfigError(
-                f"{alone[0]} needs a hub of one process; it cannot have a database that several share; set log to no."
+                f"{alone[0]} needs a hub of one process; it cannot have a database that several share. Leave one out."
             )
         if self.attestation and self.batch:
             raise ConfigError(
@@ -158,7 +158,7 @@ class HubSettings(Agreement):
             )
         if self.database and self.due < 1:
             raise ConfigError(
-                "due below 1 needs a hub of one process; it cannot have a database that several share; set log to no."
+                "due below 1 needs a hub of one process; it cannot have a database that several share. Leave one out."
             )
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta must be between 0 and 1, got {self.delta}.")

@@ -199,6 +199,7 @@ def compare(
     exclude: Names = (),
     seed: int = 0,
     out: Path | None = None,
+    model: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Whose models are worth having: all rows, one division, and everything that a sceptic tries first.
@@ -215,16 +216,20 @@ def compare(
         exclude: Silos that are left out.
         seed: Draws the folds.
         out: Also write everything there: a page (.html), or JSON.
+        model: Also write the recommended model there, for fedrank evaluate; of one target.
         as_json: Print JSON instead of tables.
     """
     import json
 
+    from fedrank.core.errors import ConfigError
     from fedrank.silos.sceptic.compare import answer, targets_of
 
     table = _table(data, silo, label, positive, drop, categorical, missing)
     for name in [table.names[table.index(name)] for name in exclude]:
         table = table.without(name)
     wanted, left = targets_of(table, target)
+    if model is not None and len(wanted) != 1:
+        raise ConfigError(f"a model is of one silo; name it: --target {table.names[wanted[0]]}.")
     answers = [answer(table, number, seed=seed) for number in wanted]
     made = {
         "data": table.name,
@@ -241,6 +246,10 @@ def compare(
     elif out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(made, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    if model is not None:
+        from fedrank.silos.sceptic.model import model_of
+
+        model_of(answers[0]).save(model)
     if as_json:
         print_json(made)
         return

@@ -205,6 +205,23 @@ def stack(scores: Float[np.ndarray, "rows models"], y: Float[np.ndarray, " rows"
 
 
 @dataclass(frozen=True, eq=False)
+class Stacked:
+    """A weighted sum of the log-odds of models.
+
+    Attributes:
+        parts: The models.
+        weights: A weight each, and an intercept.
+    """
+
+    parts: tuple[Scorer, ...]
+    weights: Float[np.ndarray, " weights"]
+
+    def __call__(self, x: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, " rows"]:
+        """Log-odds of rows."""
+        return np.column_stack([part(x) for part in self.parts]) @ self.weights[:-1] + self.weights[-1]
+
+
+@dataclass(frozen=True, eq=False)
 class Chosen:
     """Models of one silo, with what was chosen on its training rows.
 
@@ -266,8 +283,7 @@ def choose(own: Own, others: Others, rng: np.random.Generator, ways: Sequence[st
             w = stack(level[~test], own.y[~test])
             out[test] = level[test] @ w[:-1] + w[-1]
         w = stack(level, own.y)
-        parts = [models[name] for name in stacked]
-        models["stacked"] = lambda x: np.column_stack([part(x) for part in parts]) @ w[:-1] + w[-1]
+        models["stacked"] = Stacked(tuple(models[name] for name in stacked), w)
         scores["stacked"], picked["stacked"] = out, 0.0
     return Chosen(models, picked, scores, fold, recommend(scores, own.y, fold))
 

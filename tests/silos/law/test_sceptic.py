@@ -249,3 +249,23 @@ def test_more_columns_than_rows_are_no_copies_and_what_is_guessed_is_said():
     assert not probe(silos, [10.0] * 2, 0, [f"x{k}" for k in range(60)]).alarms
     noise = [Own(rng.standard_normal((60, P)), rng.permutation(np.arange(60) % 2.0)) for _ in range(2)]
     assert "not told from guessing" in answer(table_of(noise), 0, ways=("federated",)).headline()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["alone", "federated", "stacked"])
+def test_the_recommended_model_scores_from_its_file_what_it_scored_here(answered, tmp_path, way):
+    import dataclasses
+
+    import fedrank
+    from fedrank.silos.sceptic.model import model_of
+
+    made = dataclasses.replace(answered, recommended=way)
+    loaded = fedrank.load(model_of(made).save(tmp_path / "model.safetensors"))
+    x = np.random.default_rng(0).standard_normal((40, P))
+    expected = answered.chosen.models[way](x.astype(np.float32).astype(float))
+    np.testing.assert_allclose(loaded.score(x.astype(np.float32)), expected, rtol=1e-4, atol=1e-5)
+    if way != "stacked":
+        gaps = np.where(np.arange(P) == 2, np.nan, x).astype(np.float32)
+        np.testing.assert_allclose(
+            loaded.score(gaps), answered.chosen.models[way](gaps.astype(float)), rtol=1e-4, atol=1e-5
+        )

@@ -143,7 +143,9 @@ class Terms(Agreement):
             )
         if self.reward_values is not None and not 2 <= self.reward_values <= 65_537:
             raise ConfigError(f"reward_values must be in 2..65,537, got {self.reward_values}.")
-        metric = self.metric  # refuses unknown names and depths
+        if not 1 <= self.depth <= 10:
+            raise ConfigError(f"depth must be in 1..10 on a device, got {self.depth}.")
+        metric = self.metric  # refuses unknown names
         if self.mechanism == "laplace":
             if self.epsilon is None or not 0 < self.epsilon <= 1000 or self.p != 1:
                 raise ConfigError(f"laplace needs epsilon in (0, 1000] and p = 1, got {self.epsilon} and {self.p}.")

@@ -61,9 +61,13 @@ class OnlineMetric:
 REWARDS: Registry[Callable[[int], OnlineMetric]] = Registry("online metric")
 
 
+#: Most ranks whose clicks a metric may use: 2**16 patterns.
+MAX_DEPTH = 16
+
+
 def _check_depth(name: str, depth: int) -> None:
-    if not 1 <= depth <= 10:
-        raise ConfigError(f"depth of {name} must be in 1..10, got {depth}.")
+    if not 1 <= depth <= MAX_DEPTH:
+        raise ConfigError(f"depth of {name} must be in 1..{MAX_DEPTH}, got {depth}.")
 
 
 @REWARDS.register(

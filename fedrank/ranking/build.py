@@ -63,7 +63,7 @@ from fedrank.ranking.rankers.base import RANKERS, Ranker
 from fedrank.ranking.rankers.given import as_ranker
 from fedrank.ranking.sessions.devices import devices
 
-#: Results shown to a user.
+#: Results shown to a user where nothing else is said.
 DEPTH = 10
 
 #: The attack that is made with clicks, not with replies.
@@ -171,10 +171,10 @@ def use_kernels(config: RankingConfig, ranker: Ranker) -> bool:
     return config.compute.kernels == "on"
 
 
-def user_for(name: str, splits: Splits) -> CascadeUser:
+def user_for(name: str, splits: Splits, depth: int = DEPTH) -> CascadeUser:
     """The click model for the grades of this data: as many as the set is known to have, or as its labels need."""
     grades = max(splits.grades, splits.max_label + 1)
-    return user_of_file(name, grades, DEPTH) if is_file(name) else USERS.get(name)(grades, DEPTH)
+    return user_of_file(name, grades, depth) if is_file(name) else USERS.get(name)(grades, depth)
 
 
 #: Settings that may be objects of the caller's own.
@@ -232,12 +232,12 @@ def build(
         ranker = as_ranker(own["ranker"], splits.train.n_features)
     elif ranker is None:
         ranker = RANKERS.get(config.ranker).build(splits.train.n_features, config.hidden)
-    metric = REWARDS.get(config.reward)(DEPTH)
+    metric = REWARDS.get(config.reward)(config.depth)
     kernels = use_kernels(config, ranker) if protocol is None else getattr(protocol, "kernels", False)
     train, shares = _shares(config, splits.train)
 
     def user(name: str) -> CascadeUser:
-        return own["clicks"] if name == OWN else user_for(name, splits)
+        return own["clicks"] if name == OWN else user_for(name, splits, config.depth)
 
     models = [user(name) for name in population.users or (config.clicks,)]
     which = None

@@ -86,6 +86,7 @@ class RankingConfig(RunConfig):
         0.0, "Share of the training queries that become the test part, where the data has none; by data_seed."
     )
     clicks: str = setting("navigational", "Click model: one of fedrank clicks list, or a file of fedrank clicks fit.")
+    depth: int = setting(10, "Results that a user is shown, and that the reward counts.", low=1, high=16)
     ranker: str = setting("linear", "Ranker: linear or mlp.")
     hidden: int = setting(10, "Hidden units of the mlp.", low=1, high=4096)
     clients: int = setting(
@@ -366,9 +367,7 @@ class FoltrESConfig(PopulationConfig):
         low=2,
         high=65_537,
     )
-    as_published: bool = setting(
-        False, "Draw queries and clicks from the perturbation's seed, as the published code does; biased."
-    )
+    as_published: bool = setting(False, "Draw queries and clicks from the perturbation's seed, as published; biased.")
     privacy: FoltrESPrivacy = field(default_factory=FoltrESPrivacy)
 
     def resolved(self) -> FoltrESConfig:

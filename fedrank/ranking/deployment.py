@@ -17,7 +17,7 @@ from fedrank.engine.deployment import Block, HeldParties, NodeSettings, ServerSi
 from fedrank.engine.run_folder import RunFolder
 from fedrank.metrics.online import REWARDS, discretised
 from fedrank.privacy.caps import LIFETIME_EPSILON, MOST_EPSILON
-from fedrank.ranking.build import DEPTH, Experiment, build
+from fedrank.ranking.build import Experiment, build
 from fedrank.ranking.config import FoltrESConfig, FoltrPDGDConfig, PopulationConfig, RankingConfig
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.evaluate import Evaluator
@@ -141,13 +141,13 @@ def device_terms(config: RankingConfig) -> dict[str, Json]:
     _refuse_simulated(config)
     privacy, piecewise = config.privacy, config.piecewise
     noisy = privacy.mechanism in ("laplace", "gaussian")
-    metric = REWARDS.get(config.reward)(DEPTH)
+    metric = REWARDS.get(config.reward)(config.depth)
     sent = metric if config.reward_values is None else discretised(metric, config.reward_values)
     return {
         "protocol": config.protocol,
         "ranker": config.ranker,
         "hidden": config.hidden if config.ranker == "mlp" else 0,
-        "depth": DEPTH,  # the reward's values and their unit depend on it
+        "depth": config.depth,  # the reward's values and their unit depend on it
         "reward": config.reward,
         "reward_values": config.reward_values,
         "interactions": config.interactions,

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError
+from fedrank.metrics.online import max_rr
 from fedrank.ranking.clicks.browsing import attraction, dynamic_bayesian, position_based, satisfaction, user_browsing
 from fedrank.ranking.clicks.cascade import (
     USERS,
@@ -16,6 +17,7 @@ from fedrank.ranking.clicks.cascade import (
     pattern_probabilities,
     sample_pattern,
 )
+from fedrank.ranking.sessions.expected import expected_metric
 from fedrank.ranking.sessions.kernel import sample_clicks
 
 NAMES = ("near-random", "position-based", "user-browsing", "simplified-dynamic-bayesian", "dynamic-bayesian")
@@ -99,6 +101,25 @@ def test_a_short_list_ends():
     got = np.asarray(pattern_probabilities(user, jnp.asarray([1, 2, 0, 0]), where))
     np.testing.assert_allclose(got[:4], told("dynamic-bayesian", [1, 2], 3), atol=2e-7)
     assert not got[4:].any()
+
+
+@pytest.mark.parametrize("name", ["navigational", "position-based", "dynamic-bayesian"])
+def test_more_than_ten_results(name):
+    depth, metric = 14, max_rr(14)
+    labels = np.random.default_rng(4).integers(0, 3, depth).astype(np.int32)
+    user, reached, expected = cascade(name, 3, depth), 1.0, 0.0
+    for rank, label in enumerate(labels, start=1):  # the first click decides, so nothing after one matters
+        looked = 1 / rank if name == "position-based" else 1.0
+        expected += reached * looked * user.click[label] / rank
+        reached *= (1 - looked * user.click[label]) * (1 - user.abandon)
+    found = expected_metric(user, metric, *shown(labels))
+    assert float(found) == pytest.approx(expected, rel=1e-5)
+    assert metric.values.tolist() == pytest.approx([0, *(1 / rank for rank in range(depth, 0, -1))])
+    words = np.random.default_rng(5).integers(0, 2**32, (300, depth), dtype=np.uint32)
+    patterns = sample_pattern(user, *shown(np.tile(labels, (300, 1))), jnp.asarray(words))
+    click, leave = (table[0] for table in decision_tables((user,)))
+    top = np.arange(depth, dtype=np.int32)
+    assert [sample_clicks(labels, top, depth, click, leave, w) for w in words] == np.asarray(patterns).tolist()
 
 
 def test_scales_of_labels():

@@ -101,9 +101,9 @@ def test_expectation_of_click_dcg_of_the_perfect_user():
 
 
 def test_wrong_metrics():
-    with pytest.raises(ConfigError, match=r"1\.\.10, got 11"):
-        max_rr(11)
-    with pytest.raises(ConfigError, match=r"1\.\.10, got 0"):
+    with pytest.raises(ConfigError, match=r"1\.\.16, got 17"):
+        max_rr(17)
+    with pytest.raises(ConfigError, match=r"1\.\.16, got 0"):
         click_dcg(0)
     with pytest.raises(UnknownNameError, match="Did you mean 'MaxRR'"):
         REWARDS.get("maxrr")

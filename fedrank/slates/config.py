@@ -184,9 +184,10 @@ class FederatedSlates(Slates):
         "What the federated network gets of the others: their mean value of the item in the same place, or one number, "
         "their mean over all items (aligned where all have the same items; aligned).",
     )
-    regress: Literal["greedy", "shown"] = setting(
+    regress: Literal["greedy", "shown", "nothing"] = setting(
         "greedy",
-        "The slate whose value a platform without feedback fits: the best by its values (eq. 15), or the shown one.",
+        "The slate whose value a platform without feedback fits: the best by its values (eq. 15), or the shown one. "
+        "nothing: it fits none, gets no target, and is served the values of the first with feedback.",
         needs=("slates.feedback", ("first",)),
     )
     head: Literal["residual", "linear"] = setting(

@@ -23,7 +23,8 @@ platforms than two, "the others" are the mean of them. In the *extended* algorit
 rewards) all platforms have feedback and do as α does.
 
 Equation 15 fits the value of β's *best* slate to what α's *shown* slate was worth. Where α explores much, that lowers
-the values of the slates that β prefers, again and again; it works only where α shows good slates.
+the values of the slates that β prefers, again and again; it works only where α shows good slates. With ``regress =
+"nothing"`` it is left out: β takes no step, gets no target, and is served α's values where both have the same items.
 
 The paper says nothing of how gradients pass from Ω to the platforms and back; its code holds all networks in one
 process. Here they are messages, and every step is taken by whoever owns the network.
@@ -124,7 +125,7 @@ class FedSlate(PlatformProtocol):
             learning = (SummedBatch(s), SummedTargets(s), SummedLearn(s))
             return SummedLook(s), SummedRecommend(s), *learning, CopyToTargets(s)
         # By itself, a platform without feedback has nothing to learn from.
-        order = tuple(p for p in s.order if s.feedback[p] or not s.silent)
+        order = tuple(p for p in s.order if s.feedback[p] or not (s.silent or s.regress == "nothing"))
         steps = (
             exchange
             for place, p in enumerate(order)

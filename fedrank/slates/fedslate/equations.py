@@ -92,7 +92,8 @@ def federated_values(
     s: SlateSettings, weights: Float[Array, " weights"], values: Float[Array, "platforms candidates"]
 ) -> Float[Array, "platforms candidates"]:
     """Federated values of all platforms in a round from their Q-values, joined at the coordinator (equations 9, 10)."""
-    return jax.vmap(lambda p: joint_values(s, weights, values[p], others_mean(s, values, p)))(jnp.arange(s.platforms))
+    each = jax.vmap(lambda p: joint_values(s, weights, values[p], others_mean(s, values, p)))
+    return each(jnp.asarray(s.served))
 
 
 def federated_values_with_noise(

@@ -74,7 +74,8 @@ class SlateSettings:
             that see theirs; where only one does, that is its own.
         others: ``aligned``: candidate i beside the others' candidate i. ``pooled``: one number, their mean.
         regress: Which slate of a platform without feedback has its value regressed: the best by its values (equation
-            15), or the one that it showed.
+            15), or the one that it showed. ``nothing``: it learns nothing, and is served the federated values of the
+            first platform with feedback; no target goes to it.
         reward_scale: Divisor of engagement before it is learnt from.
         centred: Whether a platform's mean engagement is subtracted before it is learnt from ("reward centring", Naik et
             al. 2024), so that values need not grow from 0 to r/(1 − γ), and with them everything that happens to be
@@ -107,7 +108,7 @@ class SlateSettings:
     choice: Literal["true", "learned", "published"] = "true"
     objective: Literal["own", "team"] = "own"
     others: Literal["aligned", "pooled"] = "aligned"
-    regress: Literal["greedy", "shown"] = "greedy"
+    regress: Literal["greedy", "shown", "nothing"] = "greedy"
     reward_scale: float = 15.0
     centred: bool = True
     silent: bool = False
@@ -152,6 +153,16 @@ class SlateSettings:
             raise ConfigError("centred engagement needs users who always click; set centred to false.")
         if self.silent and self.noise is not None:
             raise ConfigError("platforms that send nothing have nothing to add noise to; leave noise out.")
+        if self.regress == "nothing" and not self.world.shared_candidates:
+            raise ConfigError(
+                "regress = 'nothing' serves one platform's values to others, which needs the same items at all; set "
+                "shared_candidates to true."
+            )
+        if self.regress == "nothing" and self.choice == "learned":
+            raise ConfigError(
+                "regress = 'nothing' sends a platform without feedback nothing to learn from, the learnt choice model "
+                "included; take choice = 'true'."
+            )
         if self.secure_sum is not None:
             self._check_secure_sum(self.secure_sum)
 
@@ -159,6 +170,8 @@ class SlateSettings:
         secure_sum.check(self.platforms, self.world.candidates, self.noise)
         if self.silent or self.central:
             raise ConfigError("a secure sum is for platforms that federate: neither silent nor central.")
+        if self.regress == "nothing":
+            raise ConfigError("with a secure sum nobody has one platform's values to serve to others; set regress.")
         if Fault.ONLINE_OTHERS in self.faults:
             raise ConfigError(
                 "the fault online-others needs single platforms' values, and with a secure sum the coordinator sees "
@@ -200,6 +213,13 @@ class SlateSettings:
     def order(self) -> tuple[int, ...]:
         """Platforms in the order in which they learn from a batch: those with feedback come first, as in the paper."""
         return tuple(sorted(range(self.platforms), key=lambda p: not self.feedback[p]))
+
+    @cached_property
+    def served(self) -> tuple[int, ...]:
+        """The platform by whose federated values each shows its slate: its own, or with feedback the first."""
+        if self.regress != "nothing":
+            return tuple(range(self.platforms))
+        return tuple(p if self.feedback[p] else self.order[0] for p in range(self.platforms))
 
     def check_networks(self) -> None:
         """Refuse a local network for other features.

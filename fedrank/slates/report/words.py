@@ -54,7 +54,7 @@ def ledger_words(run: Run) -> list[str]:
         f"In all: {describe.size(up)} up and {describe.size(down)} down, for one run of one seed{seeds}. Transport "
         "(TCP, TLS, HTTP) comes on top."
     )
-    if slates.without_feedback and batches:
+    if slates.without_feedback and batches and run.setting("slates.regress") != "nothing":
         to, of = describe.in_words(slates.without_feedback), describe.in_words(slates.with_feedback)
         verb = "receive" if len(slates.without_feedback) > 1 else "receives"
         scale, discount = run.setting("slates.reward_scale"), run.setting("slates.discount")

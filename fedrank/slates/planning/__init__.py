@@ -21,9 +21,9 @@ With ``epsilon`` each platform adds discrete Gaussian noise to its sums before t
 ε is of the whole stay at all platforms together, with any stay replaced by any other.
 
 What it rests on: engagement is log-linear in the trace and the item, as in the worlds here; how users choose from a
-slate, how fast the past fades and how long a stay is are known. A critic of least squares by itself (Lagoudakis and
-Parr: Least-Squares Policy Iteration, JMLR 2003) closed at most six tenths of the gap where this closes more than eight:
-its weights hold the chance of every click to come, those of engagement do not.
+slate, how fast the past fades and how long a stay is are known. What it replaces is a critic of least squares
+(Lagoudakis and Parr: Least-Squares Policy Iteration, JMLR 2003), whose weights hold the chance of every click to come, those of
+engagement do not; reproductions/fedslate_2024/README.md has both numbers.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ With ``epsilon`` each platform adds discrete Gaussian noise to its sums before t
 
 What it rests on: engagement is log-linear in the trace and the item, as in the worlds here; how users choose from a
 slate, how fast the past fades and how long a stay is are known. What it replaces is a critic of least squares
-(Lagoudakis and Parr: Least-Squares Policy Iteration, JMLR 2003), whose weights hold the chance of every click to come, those of
-engagement do not; reproductions/fedslate_2024/README.md has both numbers.
+(Lagoudakis and Parr: Least-Squares Policy Iteration, JMLR 2003), whose weights hold the chance of every click to come;
+those of engagement do not. reproductions/fedslate_2024/README.md has both numbers.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ def crossed_table(run: Run) -> Table | None:
     rows = []
     for flow in flows:
         kind = kind_of(flow)
-        turns = {"round": rounds, "batch": batches}.get(kind, flow.messages / len(slates_of(run).names))
+        turns = {"run": 1, "round": rounds, "batch": batches}.get(kind, flow.messages / len(slates_of(run).names))
         each = flow.messages / turns if turns else math.nan
         rows.append(
             {
@@ -261,10 +261,8 @@ def crossed_table(run: Run) -> Table | None:
         Column("turn", "bytes of all", numeric=True),
         Column("total", "in total", numeric=True),
     )
-    note = (
-        f"One seed, all platforms together: {rounds:,} rounds, and {batches:,} batches to learn from. up: to the "
-        "coordinator; down: from it."
-    )
+    counted = f": {rounds:,} rounds, and {batches:,} batches to learn from" if rounds or batches else ""
+    note = f"One seed, all platforms together{counted}. up: to the coordinator; down: from it."
     return Table("Everything that crossed (one seed)", columns, tuple(rows), (note,))
 
 

@@ -10,10 +10,14 @@ from fedrank.slates.report.files import SlateRun
 
 #: Exchanges of platforms that take place in every round; the others need a batch to learn from.
 ACTING = ("look", "recommend")
+#: Exchanges of planned slates, which take place once.
+ONCE = ("release", "plan")
 
 
 def kind_of(flow: Flow) -> str:
-    """When platforms send a message: in a ``"round"``, in a ``"batch"``, or so that a ``"sum"`` is secret."""
+    """When platforms send a message: once a ``"run"``, in a ``"round"``, a ``"batch"``, or for a secret ``"sum"``."""
+    if flow.exchange in ONCE:
+        return "run"
     return "round" if flow.exchange in ACTING else "sum" if flow.exchange.startswith("secure sum") else "batch"
 
 

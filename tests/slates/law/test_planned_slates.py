@@ -15,6 +15,7 @@ from fedrank.core.privacy_report import Unit
 from fedrank.engine.run import run
 from fedrank.engine.settings import from_dict
 from fedrank.privacy.calibration import gaussian_epsilon
+from fedrank.report.page import write_page
 from fedrank.slates.planning import PlannedSlates
 from fedrank.slates.planning.engagement import STEPS, clipped, features, fitted, whitening
 from fedrank.slates.planning.platform import PlanningSettings, first_state, next_state
@@ -174,6 +175,8 @@ def test_a_run_sends_its_sums_once_and_says_what_it_promises(tmp_path):
     assert [(line["messages"], line["bytes"], line["round"]) for line in sums] == [(1, 13, 3)]
     assert json.loads((folder / "privacy.json").read_text())["promises"][1]["epsilon"] == pytest.approx(1.0, rel=1e-3)
     assert set(pl.read_parquet(folder / "metrics.parquet")["split"]) == {"online", "test"}
+    page = write_page(folder).read_text(encoding="utf-8")
+    assert "Statistics" in page and "EngagementModel" in page
 
 
 @pytest.mark.minutes

@@ -135,3 +135,38 @@ def revoke(folder: Path, /, *, name: str, and_devices: _Flag = False, ca: Path |
         print(f"{len(members):,} devices removed")
     elif members:
         print(f"{len(members):,} devices that enrolled with it go on; --and-devices removes them")
+
+
+@app.command
+def conformance(
+    command: str,
+    /,
+    *,
+    only: list[str] | None = None,
+    as_json: AsJson = False,
+) -> None:
+    """Whether a client keeps to the wire format: a hub plays scenes with it, right and wrong ones.
+
+    The exit status is 1 if something is wrong. What the client's program has to do stands in sdk/conformance.
+
+    Args:
+        command: The program that makes a device and searches with it, with its arguments in one text.
+        only: Names of scenes; by default all.
+        as_json: Print one JSON document.
+    """
+    import shlex
+
+    from fedrank.cli.terminal import print_json
+    from fedrank.deploy.conformance.run import conformance as played
+
+    outcomes = []
+    for outcome in played(shlex.split(command), only or ()):
+        outcomes.append(outcome)
+        if not as_json:
+            print(f"{'no ' if outcome.wrong else 'yes'}  {outcome.name}  (rules {outcome.rules})", flush=True)
+            for sentence in outcome.wrong:
+                print(f"     {sentence}")
+    if as_json:
+        print_json([outcome._asdict() for outcome in outcomes])
+    if any(outcome.wrong for outcome in outcomes):
+        raise SystemExit(1)

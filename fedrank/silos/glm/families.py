@@ -85,7 +85,7 @@ def firth_gradient(
     covariance: Float[np.ndarray, "p p"],
     x: Float[np.ndarray, "rows p"],
 ) -> Float[np.ndarray, " p"]:
-    """What one silo adds to the derivatives of ½ log |Σ H| of a logistic model (Firth 1993): Σ h (½ − μ) x.
+    """What one silo adds to the derivatives of ½ log det(Σ H) of a logistic model (Firth 1993): Σ h (½ − μ) x.
 
     Args:
         beta: β.

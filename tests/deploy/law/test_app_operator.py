@@ -323,5 +323,5 @@ def test_the_table_of_addresses_is_complete(app):
     """What the module's docstring lists is what is answered."""
     listed = set(re.findall(r"/[a-z0-9./<>]+", (app_module.__doc__ or "").split("====  ====", 2)[1]))
     assert {"/v1/enrol", "/v1/report/<round>", "/v1/admin/device/<number>", "/status.json"} < listed
-    for path in listed:
+    for path in listed - {"/v1/challenge"}:  # that is there where a hub wants statements of devices
         assert ask(app, "BREW", path.replace("<round>", "0").replace("<number>", "1")).code == 405

@@ -54,6 +54,7 @@ for _name, _path, _help in (
         "Lay runs side by side: final values, differences with intervals, curves.",
     ),
     ("silos", "fedrank.cli.silos:app", "Coefficients of tables that lie at several silos; whose models help whom."),
+    ("slates", "fedrank.cli.slates:app", "What another way to fill slates would have earned, from platforms' logs."),
     ("rank", "fedrank.cli.models:rank", "Rank the documents of queries with a trained model: a TREC run."),
     ("evaluate", "fedrank.cli.models:evaluate", "Measure what a trained model is worth on labelled data."),
     ("export", "fedrank.cli.models:export", "Write a trained model for other libraries: ONNX or safetensors."),

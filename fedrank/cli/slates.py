@@ -1,0 +1,167 @@
+"""``fedrank slates``: what another policy would have earned, from what platforms logged."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import cyclopts
+
+from fedrank.cli.flags import AsJson
+from fedrank.cli.terminal import print_json, table
+
+#: Share of a policy's choices that may be missing in a log before that is said.
+_UNSEEN = 0.01
+
+app = cyclopts.App(name="slates", help="What another way to fill slates would have earned, from platforms' logs.")
+
+
+@app.command
+def evaluate_logged(
+    *logs: Path,
+    policy: tuple[str, ...] = ("uniform", "best-10", "thompson"),
+    learn: float = 0.5,
+    seed: int = 0,
+    example: bool = False,
+    as_json: AsJson = False,
+) -> None:
+    """Estimate what policies would have earned where others filled the slates, and how sure that is.
+
+    A log is a table of commas in the form of the Open Bandit Dataset: item_id, click, propensity_score (the probability
+    with which the platform showed this item there) and, where there are, position and timestamp. Each file is a
+    platform, all show the same items, and only sums over rows leave a platform.
+
+    ips weighs rows by inverse propensity, snips divides by the sum of the weights, dr (doubly robust) adds a model of
+    clicks. All with 95 % intervals, which mean nothing with fewer than about ten clicks behind them.
+
+    Args:
+        logs: Files, plain or packed, or folders of them.
+        policy: uniform; best-N, the N items with the highest click rate at each position; thompson, Thompson sampling
+            by clicks; or a file with the columns item_id, position and probability.
+        learn: Share of each log, the first in time, that best-N and thompson learn from; policies are judged on the
+            rest. Without a policy that learns, all of it is judged.
+        seed: Of the draws of thompson.
+        example: First write two small made-up logs to the folder.
+        as_json: Print JSON instead of a table.
+    """
+    from rich.console import Console
+
+    from fedrank.core.errors import ConfigError
+    from fedrank.slates.logged.clicks import counts
+    from fedrank.slates.logged.estimators import ESTIMATORS, Estimate, judge
+    from fedrank.slates.logged.log import read_logs
+    from fedrank.slates.logged.made_up import write_logs
+
+    if not 0.0 < learn < 1.0:
+        raise ConfigError(f"learn must be between 0 and 1, got {learn}.")
+    if not policy:
+        raise ConfigError("policy must name at least one: uniform, best-N, thompson, or a file.")
+    if example:
+        if len(logs) != 1 or (logs[0].exists() and any(logs[0].iterdir())):
+            raise ConfigError("the made-up logs are written to one new folder; give its name.")
+        write_logs(logs[0])
+    platforms = read_logs(logs)
+    learns = any(_learns(name) for name in policy)
+    cuts = [round(len(log) * learn) if learns else 0 for log in platforms]
+    if learns and not all(0 < cut < len(log) for cut, log in zip(cuts, platforms, strict=True)):
+        raise ConfigError(f"learn = {learn} leaves no row to learn from, or none to judge.")
+    judged = [log.part(slice(cut, None)) for cut, log in zip(cuts, platforms, strict=True)]
+    counted = counts(log.part(slice(cut)) for cut, log in zip(cuts, platforms, strict=True)) if learns else None
+    results = []
+    for name in policy:
+        each, together = judge(judged, _policy(name, counted, platforms[0], seed))
+        named = [(log.name, one) for log, one in zip(judged, each, strict=True)]
+        results.append((name, [*named, ("all", together)] if len(named) > 1 else named))
+    if as_json:
+        found = [{"policy": name, "platform": one[0], **_plain(one[1])} for name, named in results for one in named]
+        print_json({"learnt_from_rows": sum(cuts), "generated": example, "results": found})
+        return
+    console, shown = Console(), ESTIMATORS[:3]
+    for name, named in results:
+        drawn = table("platform", "logged", *shown, "clicks", numbers=("logged", "clicks"), title=Path(name).name)
+        for platform, one in named:
+            cells = (_with_ends(one.estimates[which]) for which in shown)
+            drawn.add_row(platform, _with_ends(Estimate(one.logged.value)), *cells, f"{one.effective_clicks:.0f}")
+        console.print(drawn)
+        print(f"Instead of what was shown: {_verdict([one for _, one in named])}\n")
+    rows = sum(len(log) for log in judged)
+    print(
+        f"Of 1,000 items shown, with 95 % intervals; {rows:,} rows judged"
+        + (f", {sum(cuts):,} earlier ones learnt from." if learns else ".")
+    )
+    print("clicks: as many would tell as much, had the policy itself earned them.")
+    if example:
+        print("Made up: the numbers say nothing about real users.")
+
+
+def _learns(name: str) -> bool:
+    return name == "thompson" or re.fullmatch(r"best-\d+", name) is not None
+
+
+def _policy(name: str, counted: Any, log: Any, seed: int) -> Any:
+    from fedrank.slates.logged import policies
+    from fedrank.slates.logged.clicks import mean_rewards
+
+    if name == "uniform":
+        return policies.uniform(len(log.item_ids), len(log.position_ids))
+    if name == "thompson":
+        return policies.thompson(counted, seed)
+    if _learns(name):
+        return policies.best(mean_rewards(counted), int(name.removeprefix("best-")))
+    return policies.read_policy(name, log.item_ids, log.position_ids)
+
+
+def _plain(one: Any) -> dict[str, Any]:
+    def ends(estimate: Any) -> dict[str, float | None]:
+        return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+
+    return {
+        "rows": one.rows,
+        "logged": ends(one.logged),
+        **{which: ends(estimate) for which, estimate in one.estimates.items()},
+        "gain": ends(one.gain),
+        "weight": ends(one.weight),
+        "effective_rows": one.effective_rows,
+        "effective_clicks": one.effective_clicks,
+        "unseen": one.unseen,
+    }
+
+
+def _with_ends(one: Any) -> str:
+    """An estimate of 1,000 items shown, with its interval where it has one."""
+    value, low, high = (None if part is None else 1000 * part for part in (one.value, one.low, one.high))
+    digits = 0 if (high or value or 0.0) >= 100 else 1
+    ends = "" if low is None or high is None else f" ({low:.{digits}f}, {high:.{digits}f})"
+    return f"{value:.{digits + (digits and 1)}f}{ends}"
+
+
+def _verdict(judgements: list[Any]) -> str:
+    """Whether a policy is shown to earn more or less than what was shown, in a sentence.
+
+    Args:
+        judgements: At each platform, and last at all of them.
+    """
+    from fedrank.slates.logged.estimators import FEW
+
+    one, said = judgements[-1], []
+    low, high, fewest = one.gain.low, one.gain.high, min(each.effective_clicks for each in judgements)
+    if low is None or high is None or fewest < FEW:
+        said.append(
+            f"too few clicks tell ({fewest:.0f} at a platform); an interval needs {FEW:.0f}, and more is better"
+        )
+    else:
+        word = "more" if low > 0 else "less" if high < 0 else "neither more nor less for sure"
+        said.append(f"{word}, by {1000 * one.gain.value:+.3g} of 1,000 ({1000 * low:+.3g}, {1000 * high:+.3g})")
+    if one.unseen > _UNSEEN:
+        said.append(
+            f"{one.unseen:.0%} of what it shows was never shown at that position: only dr guesses what it earns"
+        )
+    elif any(_is_off(each.weight) for each in judgements):
+        said.append("the mean weight is not 1: the log's probabilities may not be those that items were shown with")
+    return "; ".join(said) + "."
+
+
+def _is_off(weight: Any) -> bool:
+    """Whether a mean weight is further from 1 than twice its interval, which chance hardly ever does."""
+    return weight.high is not None and abs(weight.value - 1.0) > 2 * (weight.high - weight.value)

@@ -58,10 +58,12 @@ CORRECTED_RATE = 3e-4
 class World:
     """The users that platforms share, and what platforms can show them."""
 
-    preset: Literal["recsim", "paper", "tension"] = setting(
+    preset: Literal["recsim", "paper", "tension", "stock"] = setting(
         "recsim",
         "Choc and Kale: recsim as in RecSim's code; paper as in FedSlate's text, where users like chocolate; tension "
-        "as recsim, but satisfaction follows consumption three times as closely, so that greed costs.",
+        "as recsim, but satisfaction follows consumption three times as closely, so that greed costs; stock RecSim's "
+        "own, where the past fades faster and nothing is seen of a user: with one platform, a slate of 1 and a "
+        "time_budget of 60.",
     )
     candidates: int = setting(10, "N, items to choose from, new ones in every round.", low=1, high=10_000)
     slate: int = setting(3, "n, items that are shown.", low=1)

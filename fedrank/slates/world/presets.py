@@ -1,7 +1,9 @@
 """Worlds by name.
 
 ``recsim`` is what published runs were made in, ``paper`` what the publication's text describes, ``tension`` a world in
-which greed does not pay. The first two have almost no tension: with a sensitivity of 0.01 the satisfaction never leaves
+which greed does not pay, ``stock`` RecSim's own long-term satisfaction as it comes: a user clicks what stands first, so
+that a slate is one item, forgets sooner, and shows nothing of how satisfied they are. All but ``tension`` have almost
+none of it: with a sensitivity of 0.01 the satisfaction never leaves
 [0.475, 0.525], so that serving chocolate for ever is optimal.
 """
 
@@ -16,6 +18,9 @@ from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Sensitivity at which serving only chocolate loses to moderation.
 TENSION = 0.03
+
+#: Noise on an observed satisfaction beside which a user's own is nothing; what is observed stays within ± 1.
+NOTHING_SEEN = 100.0
 
 #: Presets by name.
 PRESETS: Registry[Satisfaction] = Registry("world")
@@ -35,12 +40,18 @@ PRESETS.register(
     summary="Satisfaction follows consumption three times as closely, so that short-sighted service loses.",
 )(Satisfaction(sensitivity=TENSION))
 
+PRESETS.register(
+    "stock",
+    summary="Long-term satisfaction as RecSim has it: a slate is one item, the past fades faster, nothing is seen.",
+    citation="ie2019recsim",
+)(Satisfaction(slate=1, platforms=1, memory_discount=0.7, time_budget=60, observation_noise=NOTHING_SEEN))
+
 
 def preset(name: str, **overrides: Any) -> Satisfaction:
     """The world of that name, with some settings replaced.
 
     Args:
-        name: ``"recsim"``, ``"paper"`` or ``"tension"``.
+        name: ``"recsim"``, ``"paper"``, ``"tension"`` or ``"stock"``.
         overrides: Fields of :class:`~fedrank.slates.world.satisfaction.Satisfaction`.
 
     Raises:

@@ -17,15 +17,18 @@ from jaxtyping import Array, Float, Key
 
 from fedrank.core.trees import Json
 from fedrank.metrics.returns import mean_interval
+from fedrank.slates.build import SlateExperiment
 from fedrank.slates.world.optimum import OptimalPolicy, solve
 from fedrank.slates.world.policies import BASELINES
-from fedrank.slates.world.rollout import Policy, returns
+from fedrank.slates.world.rollout import Played, Policy, played
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Fresh users that a baseline is played for.
 BASELINE_EPISODES = 2000
 #: Name of the optimal policy among the baselines.
 OPTIMUM = "optimum"
+#: Name of the row in which one platform serves by another's values, and of the run itself in ``stays.json``.
+COPYING, OURS = "copying", "run"
 #: Name of the measure.
 ENGAGEMENT = "engagement"
 
@@ -37,6 +40,8 @@ _NOTES = {
     "choc": "Every slate has the items with most chocolate.",
     "kale": "Every slate has the items with least chocolate.",
     "myopic": "The slate with the largest expected engagement of the tick, by the true user and the true model.",
+    COPYING: "The run's own last policy, but every platform shows what the first one with feedback would show of its "
+    "candidates. What platforms learn from each other is worth what they bring above this.",
     OPTIMUM: "Dynamic programming over the user's exposure, which no platform sees, for the engagement of all "
     "platforms together; its policy plans each round before the clicks of that round are known.",
 }
@@ -50,6 +55,7 @@ class SlateBaseline:
         name: One of the baselines of the configuration.
         engagement: Engagement of each fresh user at each platform.
         runs: Mean over the users that each run is evaluated with.
+        played: What was played, all users together.
         solution: Of the optimum: its computed mean engagement of a user, all platforms together, and the standard error
             of that.
     """
@@ -57,6 +63,7 @@ class SlateBaseline:
     name: str
     engagement: Float[np.ndarray, "episodes platforms"]
     runs: Float[np.ndarray, "runs platforms"]
+    played: Played
     solution: tuple[float, float] | None = None
 
     def as_json(self, names: Sequence[str]) -> dict[str, Json]:
@@ -134,10 +141,33 @@ def baselines(
     out = []
     for name in names:
         policy, solution = _policy(world, name, seed)
-        found = np.asarray(returns(world, policy, together), np.float64)
+        all_of_it = jax.tree.map(np.asarray, played(world, policy, together))
+        found = all_of_it.engagement.astype(np.float64)
         of_runs = found[BASELINE_EPISODES:].reshape(*keys.shape, -1).mean(axis=1)
-        out.append(SlateBaseline(name, found[:BASELINE_EPISODES], of_runs, solution))
+        out.append(SlateBaseline(name, found[:BASELINE_EPISODES], of_runs, all_of_it, solution))
     return out
+
+
+def copying(found: Played, experiment: SlateExperiment) -> dict[str, Json]:
+    """The row "B is served A's values", as a baseline stands in ``baselines.json``.
+
+    Args:
+        found: What the run's policy brings where all copy, [runs, ...].
+        experiment: The run.
+    """
+    each = np.asarray(found.engagement, np.float64)  # [runs, episodes, K]
+    everybody = each.reshape(-1, each.shape[-1])
+    return SlateBaseline(COPYING, everybody, each.mean(axis=1), found).as_json(experiment.names)
+
+
+def stay_json(found: Played, names: Sequence[str]) -> dict[str, Json]:
+    """When a policy serves what, of one run: share of kale by platform and round, satisfaction by round."""
+    kale, satisfaction = np.asarray(found.kale, np.float64), np.asarray(found.satisfaction, np.float64)
+    shares = {
+        name: [round(one, 4) if np.isfinite(one) else None for one in row.tolist()]
+        for name, row in zip(names, kale.T, strict=True)
+    }
+    return {"kale": shares, "satisfaction": satisfaction.round(5).tolist()}
 
 
 def _policy(world: Satisfaction, name: str, seed: int) -> tuple[Policy, tuple[float, float] | None]:

@@ -177,6 +177,7 @@ def protocol_of(config: PlatformsConfig, world: Satisfaction, *, silent: bool, c
         learn_every=s.learn_every,
         copy_every=s.copy_every,
         exploration=Exploration(s.explore, s.decay, s.floor, s.snap),
+        clock=s.clock,
         optimiser=s.optimiser,
         target=s.target,
         choice=s.choice,

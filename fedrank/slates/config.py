@@ -134,6 +134,9 @@ class Slates:
     )
     floor: float | None = setting(None, "Smallest ε (0.05; 0).", low=0, high=1)
     snap: float | None = setting(None, "Once ε has fallen below this it is 0 (0, which is never; 0.1).", low=0, high=1)
+    clock: bool = setting(
+        False, "Platforms know how many rounds of the stay are over: two features more. Greed pays at the end of it."
+    )
     optimiser: Literal["top-k", "greedy", "exact"] = setting(
         "greedy", "How a slate is made of values: the largest, one by one (eq. 8), or the best of all slates."
     )

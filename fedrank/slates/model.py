@@ -119,6 +119,7 @@ class SlateModel(Model):
         smooth: float = 0.0,
         consumed: float = 0.0,
         engaged: float = 0.0,
+        into: int = 0,
     ) -> View:
         """What a platform knows of a user, and the candidates that it can show.
 
@@ -128,6 +129,7 @@ class SlateModel(Model):
             smooth: The same less 0.5, smoothed over the episode; 0 for a user who has just come.
             consumed: Fading sum of the feature of what was clicked, less 0.5 each.
             engaged: Fading mean of scaled engagement, less 1.
+            into: Rounds of the user's stay that are over, for networks that have a clock.
 
         Raises:
             DataError: There are not as many candidates as the networks are made for.
@@ -141,7 +143,11 @@ class SlateModel(Model):
             if not np.isfinite(value):
                 raise DataError(f"{name} must be a finite number, got {value}.")
         seen = {name: jnp.float32(value) for name, value in numbers.items()}
-        return empty_view(self.settings)._replace(documents=jnp.asarray(found, jnp.float32), **seen)
+        stay = self.settings.world.rounds_per_episode
+        if not 0 <= into < stay:
+            raise DataError(f"into must be in 0..{stay - 1}, rounds of a stay that are over, got {into}.")
+        documents = jnp.asarray(found, jnp.float32)
+        return empty_view(self.settings)._replace(documents=documents, into=jnp.int32(into), **seen)
 
     def own_values(self, view: View, *, platform: str | None = None) -> Float32[np.ndarray, " candidates"]:
         """Q-values of the candidates by a platform's own network: what it sends to the others.

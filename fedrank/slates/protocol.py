@@ -5,11 +5,14 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping
 
-from jaxtyping import Array, Float, Key
+import jax
+from jaxtyping import Array, Bool, Float, Key
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.trees import Json
+from fedrank.slates.world.policies import Copying
+from fedrank.slates.world.rollout import Played, Policy, play
 from fedrank.slates.world.satisfaction import Satisfaction
 
 
@@ -38,16 +41,37 @@ class PlatformProtocol(Protocol):
         """
 
     @abc.abstractmethod
-    def evaluated(
-        self, states: PyTree, own: PyTree, keys: Key[Array, "runs episodes"]
-    ) -> Float[Array, "runs episodes platforms"]:
-        """Engagement in fresh episodes without exploration, summed over the rounds of each.
+    def policy(self, state: PyTree, own: PyTree) -> Policy:
+        """What the platforms of one run show now without exploration.
 
         Args:
+            state: The coordinator's.
+            own: What the platforms have, leaves [K, ...].
+        """
+
+    def evaluated(
+        self,
+        world: Satisfaction,
+        states: PyTree,
+        own: PyTree,
+        keys: Key[Array, "runs episodes"],
+        copying: Bool[Array, ""] | bool = False,
+    ) -> Played:
+        """What the platforms bring in fresh episodes without exploration: entries [runs, ...].
+
+        Args:
+            world: The users.
             states: The coordinator's, leaves [runs, ...].
             own: What the platforms have, leaves [runs, K, ...].
             keys: Typed keys [runs, episodes].
+            copying: Whether all platforms show what the first with feedback would show.
         """
+        source = self.feedback.index(True)
+
+        def of_run(state, own, keys):
+            return play(world, Copying(world, self.policy(state, own), source, copying), keys)
+
+        return jax.vmap(of_run)(states, own, keys)
 
     def describe(self) -> Mapping[str, Json]:
         """Kinds and sizes of the networks, as ``model.json`` has them."""

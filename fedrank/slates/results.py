@@ -66,7 +66,11 @@ def read_baselines(file: Path) -> list[dict[str, Json]]:
 
 
 def results(
-    experiment: SlateExperiment, metrics: pl.DataFrame, episodes: pl.DataFrame, known: list[dict[str, Json]]
+    experiment: SlateExperiment,
+    metrics: pl.DataFrame,
+    episodes: pl.DataFrame,
+    known: list[dict[str, Json]],
+    copied: dict[str, Json] | None = None,
 ) -> dict[str, Json]:
     """The results.
 
@@ -75,20 +79,23 @@ def results(
         metrics: ``metrics.parquet``.
         episodes: ``episodes.parquet``.
         known: :func:`read_baselines`.
+        copied: :func:`~fedrank.slates.baselines.copying`; None with a single platform.
 
     Returns:
         ``test``, the last networks' engagement of a fresh user; ``against``, differences to every baseline, paired by
         run; ``optimum``, that baseline's engagement, ``solution``, the value that was computed for it, and ``regret``
-        to it; ``threshold``, users until it was reached; ``legacy``. By measure, with 95 % t-intervals over runs.
+        to it; ``threshold``, users until it was reached; ``legacy``; ``copying``. By measure, with 95 %
+        t-intervals over runs.
     """
     names, seeds = experiment.names, experiment.config.all_seeds
     test = metrics.filter(pl.col("split") == "test")
     last = _by_seed(test.filter(pl.col("round") == experiment.config.rounds), measures(names), seeds)
     against = {
         one["name"]: {
-            measure: interval(last[measure] - theirs) for measure, theirs in by_measure(one["runs"], names).items()
+            measure: interval(last[measure] - theirs)
+            for measure, theirs in by_measure(np.asarray(one["runs"], np.float64), names).items()
         }
-        for one in known
+        for one in (*known, *([] if copied is None else [copied]))
     }
     best = next((one for one in known if one["name"] == OPTIMUM), None)
     return {
@@ -99,6 +106,7 @@ def results(
         "regret": None if best is None else {ENGAGEMENT: _negative(against[OPTIMUM][ENGAGEMENT])},
         "threshold": _threshold(experiment, test, known),
         "legacy": _legacy(episodes, names, seeds),
+        "copying": copied,
     }
 
 

@@ -3,6 +3,8 @@
 Beside what every run leaves (:mod:`fedrank.engine.run_folder`; ``interactions`` are slates here)::
 
     slates.json       platforms, world, faults that are on, the optimum, and at the end the results
+    stays.json        by policy: mean share of kale of what is clicked [platform][round], mean satisfaction [round];
+                      this run's, as "run", at the end
     episodes.parquet  long form: seed, episode, round, platform, engagement, first (that of the episode's first round)
     crossed.parquet   long form, of the first run: round, exchange (its place), requests, replies
 
@@ -13,12 +15,14 @@ the next, under the number of the first. What crosses depends on the round only,
 from __future__ import annotations
 
 import functools
+import json
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import polars as pl
-from jaxtyping import Array, Float, Float32, Key
+from jaxtyping import Array, Bool, Float32, Key
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.ledger import Ledger
@@ -28,7 +32,7 @@ from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
 from fedrank.engine.runner import Runner
 from fedrank.engine.settings import as_dict
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.slates.baselines import ENGAGEMENT, baselines, by_measure, fresh_users
+from fedrank.slates.baselines import ENGAGEMENT, OURS, baselines, by_measure, copying, fresh_users, stay_json
 from fedrank.slates.build import SlateExperiment
 from fedrank.slates.config import PlatformsConfig
 from fedrank.slates.fedslate import FedSlate
@@ -36,6 +40,8 @@ from fedrank.slates.model import SlateModel
 from fedrank.slates.protocol import PlatformProtocol
 from fedrank.slates.results import about as described_world
 from fedrank.slates.results import read_baselines, results
+from fedrank.slates.world.rollout import Played
+from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Slates of all runs in one compiled call: they are learnt from at once, and take longer than other interactions.
 _PER_CALL = 5000
@@ -53,19 +59,17 @@ _CROSSED = {"round": pl.Int64, "exchange": pl.Int64, "requests": pl.Int64, "repl
 _UNFINISHED = "checkpoint/unfinished.parquet"
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jax.jit, static_argnums=(0, 1))
 def evaluated(
-    protocol: PlatformProtocol, states: PyTree, own: PyTree, keys: Key[Array, "runs episodes"]
-) -> Float[Array, "runs episodes platforms"]:
-    """Engagement of fresh users without exploration, summed over each episode.
-
-    Args:
-        protocol: The protocol.
-        states: The server's states [runs, ...].
-        own: What the platforms have, [runs, K, ...].
-        keys: Typed keys [runs, episodes].
-    """
-    return protocol.evaluated(states, own, keys)
+    protocol: PlatformProtocol,
+    world: Satisfaction,
+    states: PyTree,
+    own: PyTree,
+    keys: Key[Array, "runs episodes"],
+    copying: Bool[Array, ""],
+) -> Played:
+    """What platforms bring of fresh users without exploration; arguments as of :meth:`PlatformProtocol.evaluated`."""
+    return protocol.evaluated(world, states, own, keys, copying)
 
 
 class SlateRunner(Runner):
@@ -210,11 +214,14 @@ class SlateRunner(Runner):
 
     def evaluate(self, states: PyTree, own: PyTree, done: int) -> None:
         """Measure the mean engagement of fresh users without exploration, always the same users."""
-        found = evaluated(self.experiment.protocol, self.simulator.server(states), own, self.users)
-        means = np.asarray(found, np.float64).mean(axis=1)
+        means = np.asarray(self._played(states, own).engagement, np.float64).mean(axis=1)
         for measure, values in by_measure(means, self.experiment.names).items():
             rounds = np.full(self.runs, done)
             self.frames.append(self._rows(np.asarray(self.seeds), rounds, self.sent, "test", measure, values))
+
+    def _played(self, states: PyTree, own: PyTree, *, copying: bool = False) -> Played:
+        e = self.experiment
+        return evaluated(e.protocol, e.world, self.simulator.server(states), own, self.users, jnp.bool_(copying))
 
     # -- going on ------------------------------------------------------------------------------------------------
 
@@ -285,6 +292,7 @@ class SlateRunner(Runner):
             self.listener.stage("Fixed policies, to compare with")
         found = baselines(e.world, wanted, self.users, c.seed)
         self.home.json("baselines.json", {"baselines": [baseline.as_json(e.names) for baseline in found]})
+        self.home.json("stays.json", {baseline.name: stay_json(baseline.played, e.names) for baseline in found})
         self.home.json("slates.json", described_world(e))
 
     def write_crossed(self, done: int) -> None:
@@ -310,8 +318,10 @@ class SlateRunner(Runner):
         self._write_tables()
         self.home.metrics(self.metrics())
         known = read_baselines(self.home.path / "baselines.json")
-        found = results(e, self.metrics(), self.episodes[0], known)
+        copied = copying(self._played(states, own, copying=True), e) if e.n_parties > 1 else None
+        found = results(e, self.metrics(), self.episodes[0], known, copied)
         self.home.json("slates.json", {**described_world(e), "results": found})
+        self._write_stay(states, own)
         self._write_models(states, own)
         self.home.json(
             "environment.json",
@@ -322,6 +332,13 @@ class SlateRunner(Runner):
                 "episodes_per_second": None if rate is None else rate / (self.work * e.world.rounds_per_episode),
             },
         )
+
+    def _write_stay(self, states: PyTree, own: PyTree) -> None:
+        """Add to ``stays.json`` when the run serves what; runs together, as they have as many fresh users each."""
+        file, ours = self.home.path / "stays.json", self._played(states, own)
+        kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        together = jax.tree.map(lambda leaf: np.mean(leaf, axis=0), ours)
+        self.home.json("stays.json", {**kept, OURS: stay_json(together, self.experiment.names)})
 
     def _write_models(self, states: PyTree, own: PyTree) -> None:
         protocol, names = self.experiment.protocol, self.experiment.names

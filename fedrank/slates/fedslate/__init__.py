@@ -81,7 +81,6 @@ from fedrank.slates.fedslate.state import (
 )
 from fedrank.slates.fedslate.summed import SummedBatch, SummedLearn, SummedLook, SummedRecommend, SummedTargets
 from fedrank.slates.protocol import PlatformProtocol
-from fedrank.slates.world.rollout import rollout
 from fedrank.slates.world.satisfaction import Satisfaction
 
 _SEEN = "Q-values, targets and gradients of Q-values, as they are."
@@ -160,15 +159,8 @@ class FedSlate(PlatformProtocol):
         return state.weights
 
     @override
-    def evaluated(
-        self, states: CoordinatorState, own: PlatformState, keys: Key[Array, "runs episodes"]
-    ) -> Float[Array, "runs episodes platforms"]:
-
-        def of_run(weights, own, keys):
-            policy = GreedyPolicy(self.settings, weights, own)
-            return jax.vmap(lambda key: jnp.sum(rollout(self.settings.world, policy, key).engagement, axis=0))(keys)
-
-        return jax.vmap(of_run)(states.weights, own, keys)
+    def policy(self, state: CoordinatorState, own: PlatformState) -> GreedyPolicy:
+        return GreedyPolicy(self.settings, state.weights, own)
 
     @property
     def world(self) -> Satisfaction:  # type: ignore[override] - elsewhere an attribute of the class

@@ -17,10 +17,8 @@ from fedrank.slates.world.satisfaction import Turn
 _ITEM_SCALE, _USER_SCALE = 12**0.5, 10.0
 #: Rounds over which the mean engagement fades.
 _MEAN_ROUNDS = 5000.0
-#: Factor of a trace a round: β² with the β = 0.9 of RecSim's users (Ie et al. 2019; ``Satisfaction.memory_discount``),
-#: because a round of two platforms has two ticks. A choice of this implementation: the publication's state holds the
-#: last five slates instead, and platforms are not told β. Where three platforms share a user it fades as slowly.
-_TRACE_DECAY = 0.81
+#: Rounds before the user leaves over which the two features of the clock rise by a factor of e.
+_CLOCKS = (2.5, 7.0)
 
 
 # -- features --------------------------------------------------------------------------------------------------------
@@ -30,8 +28,16 @@ def own_features(s: SlateSettings, view: View) -> Float[Array, " own_features"]:
     """What a platform itself knows of the user, as features."""
     observed = view.observed if Fault.RAW_FEATURES in s.faults else _USER_SCALE * (view.observed - 0.5)
     if Fault.SHORT_MEMORY in s.faults:
-        return jnp.concatenate([observed[None], view.past.reshape(-1)])
-    return jnp.stack([observed, _USER_SCALE * view.smooth, view.consumed, view.engaged])
+        return jnp.stack([observed, *view.past.reshape(-1), *clock_features(s, view)])
+    return jnp.stack([observed, _USER_SCALE * view.smooth, view.consumed, view.engaged, *clock_features(s, view)])
+
+
+def clock_features(s: SlateSettings, view: View) -> list[Float[Array, ""]]:
+    """How near the end of the stay is, e^(−left/2.5) and e^(−left/7), 1 in the last round; empty without a clock."""
+    if not s.clock:
+        return []
+    left = jnp.maximum(s.world.rounds_per_episode - 1 - view.into, 0).astype(jnp.float32)
+    return [jnp.exp(-left / rounds) for rounds in _CLOCKS]
 
 
 def user_features(s: SlateSettings, view: View) -> Float[Array, " user_features"]:
@@ -118,9 +124,10 @@ def next_view(
     engagement = jnp.where(own.feedback, turn.engagement / s.reward_scale, 0.0)
     after = view._replace(
         observed=observed,
-        smooth=_TRACE_DECAY * view.smooth + (1 - _TRACE_DECAY) * (observed - 0.5),
-        consumed=_TRACE_DECAY * view.consumed + jnp.where(own.feedback, clicked, expected),
-        engaged=_TRACE_DECAY * view.engaged + (1 - _TRACE_DECAY) * (engagement - 1.0) * own.feedback,
+        smooth=s.fade * view.smooth + (1 - s.fade) * (observed - 0.5),
+        consumed=s.fade * view.consumed + jnp.where(own.feedback, clicked, expected),
+        engaged=s.fade * view.engaged + (1 - s.fade) * (engagement - 1.0) * own.feedback,
+        into=view.into + 1,
         past=views.past_after(view.past, turn.slot, engagement) if Fault.SHORT_MEMORY in s.faults else view.past,
         documents=documents,
         first=view.first + s.world.candidates,

@@ -22,6 +22,12 @@ from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Numbers about the user that a platform keeps over an episode, beside the satisfaction that it observes.
 _TRACES = 3
+#: Features of the clock.
+_CLOCKS = 2
+#: What is left of a trace after a tick: β of RecSim's users (Ie et al. 2019; ``Satisfaction.memory_discount``). A
+#: choice of this implementation: the publication's state holds the last five slates instead, and platforms are not
+#: told β.
+_FADE_A_TICK = 0.9
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,8 @@ class SlateSettings:
         learn_every: Rounds between two batches.
         copy_every: Rounds between copies to the target networks.
         exploration: ε by round.
+        clock: Whether how near the end of the stay is, is among the features: where greed costs, kale pays until the
+            last rounds and chocolate in them.
         optimiser: How slates are put together, one of :data:`~fedrank.slates.learners.slate_choice.OPTIMISERS`.
         target: Which next slate a target is about, one of :data:`~fedrank.slates.learners.slateq.TARGETS`.
         choice: The choice model of the agents: the users' own, a learnt one, or the published one.
@@ -103,6 +111,7 @@ class SlateSettings:
     learn_every: int = 3
     copy_every: int = 500
     exploration: Exploration = Exploration()
+    clock: bool = False
     optimiser: str = "greedy"
     target: str = "greedy"
     choice: Literal["true", "learned", "published"] = "true"
@@ -206,8 +215,13 @@ class SlateSettings:
     @property
     def user_features(self) -> int:
         """Features of the user; see :func:`fedrank.slates.fedslate.platform.user_features`."""
-        mine = 1 + (PAST * self.world.slate if Fault.SHORT_MEMORY in self.faults else _TRACES)
+        mine = 1 + (PAST * self.world.slate if Fault.SHORT_MEMORY in self.faults else _TRACES) + _CLOCKS * self.clock
         return mine * (self.platforms if self.central else 1)
+
+    @property
+    def fade(self) -> float:
+        """What is left of a trace after a round, in which every platform has a tick: 0.81 with two platforms."""
+        return _FADE_A_TICK**self.platforms
 
     @cached_property
     def order(self) -> tuple[int, ...]:

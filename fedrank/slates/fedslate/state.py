@@ -26,6 +26,7 @@ class View(NamedTuple):
         past: Engagement by slot of the last slates, newest first, zeros without feedback; empty unless the published
             code's fault is on.
         documents: The feature of each candidate.
+        into: Rounds of the stay that are over.
         first: Number of the first candidate; numbers count up without end.
         others: What the other platforms know of the user; empty unless everything is seen centrally.
     """
@@ -36,6 +37,7 @@ class View(NamedTuple):
     engaged: Float[Array, ""]
     past: Float[Array, "slates slots"]
     documents: Float[Array, " candidates"]
+    into: Int[Array, ""]
     first: Int[Array, ""]
     others: Float[Array, " others_features"]
 
@@ -159,6 +161,7 @@ def empty_view(s: SlateSettings) -> View:
         zero, zero, zero, zero,
         past=jnp.zeros((PAST, s.world.slate) if Fault.SHORT_MEMORY in s.faults else (0, 0), jnp.float32),
         documents=jnp.zeros(s.world.candidates, jnp.float32),
+        into=jnp.int32(0),
         first=jnp.int32(0),
         others=jnp.zeros(others, jnp.float32),
     )  # fmt: skip

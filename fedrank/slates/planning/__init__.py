@@ -56,7 +56,6 @@ from fedrank.slates.planning.platform import (
 )
 from fedrank.slates.planning.stay import plan
 from fedrank.slates.protocol import PlatformProtocol
-from fedrank.slates.world.rollout import rollout
 from fedrank.slates.world.satisfaction import Satisfaction
 
 _SEEN = "Sums of three numbers over all explorers of each platform with feedback, clipped but without noise."
@@ -242,14 +241,8 @@ class PlannedSlates(PlatformProtocol):
         return state.model
 
     @override
-    def evaluated(
-        self, states: CoordinatorState, own: PlatformState, keys: Key[Array, "runs episodes"]
-    ) -> Float[Array, "runs episodes platforms"]:
-        def of_run(own, keys):
-            policy = PlannedPolicy(self.settings, own)
-            return jax.vmap(lambda key: jnp.sum(rollout(self.settings.world, policy, key).engagement, axis=0))(keys)
-
-        return jax.vmap(of_run)(own, keys)
+    def policy(self, state: CoordinatorState, own: PlatformState) -> PlannedPolicy:
+        return PlannedPolicy(self.settings, own)
 
     @override
     def describe(self) -> dict[str, Json]:

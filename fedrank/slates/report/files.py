@@ -21,6 +21,8 @@ from fedrank.slates.fedslate_2024 import FAULTS
 ENGAGEMENT = "engagement"
 #: The policy that knows nothing, the one that thinks of now only, and the yardstick.
 RANDOM, MYOPIC, OPTIMUM = "random", "myopic", "optimum"
+#: The run's own policy where every platform shows what the first with feedback would.
+COPYING = "copying"
 #: Fixed policies, from worst to best where there is no tension.
 POLICIES = ("kale", RANDOM, "choc", MYOPIC, OPTIMUM)
 
@@ -92,7 +94,7 @@ class SlateRun:
         judges: Fresh users of an evaluation.
         notes: What a reader should know about the users and the networks.
         given: Settings of the users that are not the preset's.
-        marks: Fixed policies.
+        marks: Fixed policies, and at the end copying.
         share: How far the threshold lies from random to the optimum.
         thresholds: By measure; empty before the run has ended.
         window: Users of a moving mean of the publication, and from one to the next.
@@ -181,7 +183,7 @@ class SlateRun:
         """A fixed policy by name."""
         return next((one for one in self.marks if one.name == name), None)
 
-    def lines(self, measure: str, names: Sequence[str] = POLICIES) -> dict[str, float]:
+    def lines(self, measure: str, names: Sequence[str] = (*POLICIES, COPYING)) -> dict[str, float]:
         """Means of fixed policies over fresh users, in this order."""
         found = ((name, self.mark(name)) for name in names)
         return {name: mark.values[measure].mean for name, mark in found if mark and measure in mark.values}
@@ -207,14 +209,19 @@ def read_slates(folder: Path, config: Mapping[str, Json], *, finished: bool) -> 
     raw = json_object(file)
     known = json_object(marks_file, needed=finished)
     what = "for each policy 'values', 'episodes' and 'runs' of as many platforms as slates.json has"
-    marks = checked(marks_file, what, lambda: _marks(known, raw["platforms"], seeds))
+    marks = checked(marks_file, what, lambda: _marks(known["baselines"] if known else (), raw["platforms"], seeds))
     what = "'platforms', 'feedback', 'world' and at the end 'results' as fedrank writes them"
-    return checked(file, what, lambda: _made(raw, marks, given, needed=finished))
+    return checked(file, what, lambda: _made(raw, (*marks, *_copied(raw, seeds)), given, needed=finished))
 
 
-def _marks(raw: Mapping[str, Json], names: Sequence[str], seeds: Sequence[int]) -> tuple[PolicyBaseline, ...]:
+def _copied(raw: Mapping[str, Json], seeds: Sequence[int]) -> tuple[PolicyBaseline, ...]:
+    found = (raw.get("results") or {}).get("copying")
+    return () if found is None else _marks((found,), raw["platforms"], seeds)
+
+
+def _marks(known: Sequence[Json], names: Sequence[str], seeds: Sequence[int]) -> tuple[PolicyBaseline, ...]:
     measures = (ENGAGEMENT, *(f"{ENGAGEMENT} ({name})" for name in names))
-    return tuple(_mark(one, measures, seeds) for one in raw.get("baselines", ()))
+    return tuple(_mark(one, measures, seeds) for one in known)
 
 
 def _mark(raw: Mapping[str, Json], measures: Sequence[str], seeds: Sequence[int]) -> PolicyBaseline:

@@ -29,6 +29,7 @@ _POLICIES = {
     "choc": "Always the most tempting (choc)",
     "myopic": "Best for now, knowing the user (myopic)",
     "optimum": "Best possible, knowing the user (optimum)",
+    "copying": "All show what the first would (copying)",
 }
 
 

@@ -13,7 +13,7 @@ from fedrank.report.statistics import Estimate, difference, final_values, mean_i
 from fedrank.report.tables import Column, Table
 from fedrank.slates.fedslate_2024 import FAULTS, FAULTY_SETTINGS
 from fedrank.slates.report.figures import slates_of
-from fedrank.slates.report.files import MYOPIC, OPTIMUM, POLICIES, RANDOM, PolicyBaseline, SlateRun
+from fedrank.slates.report.files import COPYING, MYOPIC, OPTIMUM, POLICIES, RANDOM, PolicyBaseline, SlateRun
 from fedrank.slates.report.words import batches_of, kind_of, rounds_of_platforms
 
 #: Measures that a table of policies has columns for: all platforms together, and three of them.
@@ -110,7 +110,7 @@ def platforms_table(run: Run) -> Table:
 def policies_table(run: Run) -> Table | None:
     """Fixed policies and what the run adds to them; None if the run has none."""
     slates = slates_of(run)
-    known = [name for name in POLICIES if slates.mark(name)]
+    known = [name for name in (*POLICIES, COPYING) if slates.mark(name)]
     if not known:
         return None
     measures = slates.measures[:_MOST_COLUMNS]
@@ -127,13 +127,14 @@ def policies_table(run: Run) -> Table | None:
         who = "all" if measure == slates.measures[0] else slates.names[slates.measures.index(measure) - 1]
         columns.append(Column(f"v{i}", who, numeric=True, digits=DIGITS))
         columns.append(Column(f"d{i}", f"run − policy, {who}", numeric=True, signed=True, digits=DIGITS))
-    users = max(mark.users for mark in slates.marks)
+    users = max((mark.users for mark in slates.marks if mark.name != COPYING), default=0)
     notes = [
-        f"Policies: mean over {users:,} fresh users, with its 95 % interval. Run − policy: for the users that the run "
-        "is judged by, so that it is not the difference of the means that stand here.",
+        f"Policies: mean over {users:,} fresh users (copying: those of the run), with its 95 % interval. "
+        "Run − policy: for the users that the run is judged by, so that it is not the difference of the means "
+        "that stand here.",
         *(f"{mark.name}: {note}" for mark in slates.marks for note in mark.notes),
     ]
-    return Table("Fixed policies", tuple(columns), tuple(rows), tuple(notes))
+    return Table("Fixed policies, and copying", tuple(columns), tuple(rows), tuple(notes))
 
 
 def parties_table(run: Run) -> Table:

@@ -1,14 +1,15 @@
-"""Baselines: random slates, slates by one feature, and the best slate for the current tick."""
+"""Baselines: random slates, slates by one feature, the best slate for the current tick, and one platform's at all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
@@ -89,6 +90,51 @@ class Myopic(Policy):
             return expected_exposure(world, kaleness[slate], exposure), slate
 
         return jax.lax.scan(one_platform, scene.user.exposure, scene.documents)[1]
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["policy", "on"], meta_fields=["world", "source"])
+@dataclass(frozen=True)
+class Copying(Policy):
+    """Every platform shows what one of them would show of the same candidates: "B is served A's values".
+
+    What a platform gains by learning from others must be read against this.
+
+    Attributes:
+        world: The world.
+        policy: The policy of the platforms.
+        source: Number of the platform that the others copy.
+        on: bool; False: every platform does as ``policy`` says. An array, so that one compiled program serves both.
+    """
+
+    world: Satisfaction
+    policy: Any  # JAX also puts its own placeholders into pytrees
+    source: int
+    on: Any = True
+
+    @property
+    @override
+    def name(self) -> str:
+        return "copying"
+
+    @override
+    def begin(self):
+        return self.policy.begin()
+
+    @override
+    def act(self, memory, scene, key) -> Int[Array, "platforms slots"]:
+        slates = self.policy.act(memory, scene, key)
+        if self.world.shared_candidates:
+            return jnp.where(self.on, jnp.broadcast_to(slates[self.source], slates.shape), slates)
+
+        def in_place_of(documents):
+            there = scene._replace(documents=scene.documents.at[self.source].set(documents))
+            return self.policy.act(memory, there, key)[self.source]
+
+        return jax.lax.cond(self.on, lambda: jax.vmap(in_place_of)(scene.documents), lambda: slates)
+
+    @override
+    def notice(self, memory, scene, slates, turns):
+        return self.policy.notice(memory, scene, slates, turns)
 
 
 def expected_exposure(

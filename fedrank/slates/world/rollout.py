@@ -64,11 +64,13 @@ class Episode(NamedTuple):
         engagement: 0 where nothing was clicked.
         items: The clicked candidate; −1: nothing.
         kaleness: Of the clicked candidate; NaN where nothing was clicked.
+        satisfaction: The user's as the round begins, without noise.
     """
 
     engagement: Float[Array, "rounds platforms"]
     items: Int[Array, "rounds platforms"]
     kaleness: Float[Array, "rounds platforms"]
+    satisfaction: Float[Array, " rounds"]
 
 
 def rollout(world: Satisfaction, policy: Policy, key: PRNGKeyArray) -> Episode:
@@ -87,12 +89,39 @@ def rollout(world: Satisfaction, policy: Policy, key: PRNGKeyArray) -> Episode:
         after, turns, _ = world.round(scene, slates, world.draw(for_world))
         clicked = jnp.take_along_axis(scene.documents, jnp.maximum(turns.item, 0)[:, None], axis=1)[:, 0]
         kaleness = jnp.where(turns.item >= 0, clicked, jnp.nan)
-        row = Episode(turns.engagement, turns.item, kaleness)
+        row = Episode(turns.engagement, turns.item, kaleness, world.satisfaction(scene.user.exposure))
         return (policy.notice(memory, scene, slates, turns), after), row
 
     first, rest = jax.random.split(key)
     start = (policy.begin(), world.first(world.draw(first)))
     return jax.lax.scan(one_round, start, jax.random.split(rest, world.rounds_per_episode))[1]
+
+
+class Played(NamedTuple):
+    """What a policy brought, user by user, and when it served what.
+
+    Attributes:
+        engagement: Undiscounted return of every platform in every episode.
+        kale: Mean share of kale of what was clicked, by round; NaN where nothing was.
+        satisfaction: Mean satisfaction as a round begins.
+    """
+
+    engagement: Float[Array, "*runs episodes platforms"]
+    kale: Float[Array, "*runs rounds platforms"]
+    satisfaction: Float[Array, "*runs rounds"]
+
+
+def play(world: Satisfaction, policy: Policy, keys: Key[Array, " episodes"]) -> Played:
+    """Play episodes; arguments as of :func:`returns`."""
+    seen = jax.vmap(lambda key: rollout(world, policy, key))(keys)
+    kale = 1.0 - world.chocolate(seen.kaleness)
+    return Played(jnp.sum(seen.engagement, axis=1), jnp.nanmean(kale, axis=0), jnp.mean(seen.satisfaction, axis=0))
+
+
+@functools.partial(jax.jit, static_argnames="world", compiler_options=QUICK)
+def played(world: Satisfaction, policy: Policy, keys: Key[Array, " episodes"]) -> Played:
+    """As :func:`play`, compiled; arguments as of :func:`returns`."""
+    return play(world, policy, keys)
 
 
 @functools.partial(jax.jit, static_argnames="world", compiler_options=QUICK)

@@ -21,7 +21,6 @@ from fedrank.core.protocol import Environment, Exchange, Party
 from fedrank.engine.run import run
 from fedrank.slates.protocol import PlatformProtocol
 from fedrank.slates.world.policies import BASELINES
-from fedrank.slates.world.rollout import rollout
 from fedrank.slates.world.satisfaction import Satisfaction
 
 
@@ -106,9 +105,8 @@ class RandomSlates(PlatformProtocol):
         runs, k = keys.shape[0], self.world.platforms
         return Party(None, Own(jnp.zeros((runs, k, self.world.slate), jnp.int32), jnp.zeros((runs, k), jnp.uint32)))
 
-    def evaluated(self, states, own, keys):
-        policy = BASELINES.get("random")(self.world)
-        return jax.vmap(jax.vmap(lambda key: jnp.sum(rollout(self.world, policy, key).engagement, axis=0)))(keys)
+    def policy(self, state, own):
+        return BASELINES.get("random")(self.world)
 
 
 @pytest.fixture(scope="module")

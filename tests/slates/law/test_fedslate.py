@@ -304,7 +304,7 @@ def test_the_policy_of_fresh_episodes_sees_and_shows_what_platforms_do_that_do_n
     protocol = slates(burn_in=1000, exploration=Exploration(0.0, 1.0, 0.0))
     states, own, _ = advance(protocol, seeds=(3,), rounds=1)
     keys = jax.random.split(jax.random.key(7), (1, 64))
-    found = np.asarray(jax.jit(protocol.evaluated)(states, own, keys))
+    found = np.asarray(jax.jit(protocol.evaluated, static_argnums=0)(protocol.world, states, own, keys).engagement)
     assert found.shape == (1, 64, K)
     _, _, seen = advance(protocol, seeds=(3,), rounds=64 * EPISODE)
     paid = np.asarray(seen["world"]["engagement"])[:, 0].reshape(64, EPISODE, K).sum(axis=1)

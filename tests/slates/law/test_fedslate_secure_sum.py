@@ -360,8 +360,9 @@ def test_a_run_counts_what_crosses():
     assert seen["world"]["engagement"].shape == (ROUNDS, 2, K)
     assert np.all(np.asarray(seen["watched"]["target"])[-1])
     assert simulator.server(states).round.tolist() == [ROUNDS] * 2
-    evaluated = jax.jit(PROTOCOL.evaluated)
-    found = evaluated(simulator.server(states), own, jax.random.split(jax.random.key(7), (2, 4)))
+    evaluated = jax.jit(PROTOCOL.evaluated, static_argnums=0)
+    keys = jax.random.split(jax.random.key(7), (2, 4))
+    found = evaluated(PROTOCOL.world, simulator.server(states), own, keys).engagement
     assert found.shape == (2, 4, K)
     assert np.all(np.asarray(found) > 0)
 
@@ -408,7 +409,8 @@ def test_all_three_platforms_learn_to_beat_random_slates():
     states, own = simulator.start(keys, protocol.parties(keys), per_run=True)
     states, own, _ = simulator.advance(keys, states, None, own, 0, 60 * world.rounds_per_episode)
     users = jax.random.split(jax.random.key(999), (4, 128))
-    found = np.asarray(jax.jit(protocol.evaluated)(simulator.server(states), own, users)).mean(axis=1)
+    evaluated = jax.jit(protocol.evaluated, static_argnums=0)
+    found = np.asarray(evaluated(protocol.world, simulator.server(states), own, users).engagement).mean(axis=1)
     random = np.asarray(returns(world, TopFeature(world, (0.0,) * K), users.reshape(-1))).mean(axis=0)
     # Measured with 8 seeds and 100 users: 1052 ± 6, 1042 ± 6 and 1023 ± 13 (standard errors), random 940 to 950.
     spread = 2 * found.std(axis=0, ddof=1) / 2

@@ -13,8 +13,8 @@ from scipy import stats
 from fedrank.core.errors import ConfigError
 from fedrank.metrics.returns import max_of_moving_mean
 from fedrank.slates.world.optimum import OptimalPolicy, solve
-from fedrank.slates.world.policies import BASELINES, Myopic, TopFeature
-from fedrank.slates.world.rollout import returns, rollout
+from fedrank.slates.world.policies import BASELINES, Copying, Myopic, TopFeature
+from fedrank.slates.world.rollout import played, returns, rollout
 from fedrank.slates.world.satisfaction import Satisfaction, Scene, User
 
 EPISODES = 1500
@@ -239,3 +239,27 @@ def test_policies_have_names_and_mind_their_number_of_platforms():
     assert sided(world, "choc", "kale").name == "choc/kale"
     with pytest.raises(ConfigError, match="each of 2 platforms"):
         TopFeature(world, (1.0,))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_copying_shows_what_one_platform_would_show_of_each_ones_candidates(shared):
+    world = Satisfaction(candidates=5, slate=2, shared_candidates=shared, platforms=3, time_budget=6)
+    now, policy = scene(world), sided(world, "kale", "choc", "kale")
+    if shared:
+        now = now._replace(documents=jnp.broadcast_to(now.documents[0], now.documents.shape))
+    on, off = (Copying(world, policy, 1, jnp.bool_(on)).act((), now, KEY) for on in (True, False))
+    np.testing.assert_array_equal(off, policy.act((), now, KEY))
+    expected = np.argsort(-np.asarray(now.documents), axis=1)[:, :2]
+    np.testing.assert_array_equal(np.sort(on), np.sort(expected))
+
+
+@pytest.mark.slow
+def test_what_was_served_when_is_of_what_was_clicked():
+    """Single candidates: everybody clicks the one that there is, so that the share of kale is that of the candidate."""
+    world = Satisfaction(candidates=1, slate=1, time_budget=4, innovation=0.0, semantics="paper")
+    keys = jax.random.split(KEY, 3)
+    policy = BASELINES.get("random")(world)
+    seen, single = played(world, policy, keys), jax.vmap(lambda key: rollout(world, policy, key))(keys)
+    np.testing.assert_allclose(seen.kale, np.asarray(single.kaleness).mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(seen.engagement, np.asarray(single.engagement).sum(axis=1), rtol=1e-5)
+    assert seen.satisfaction.shape == (2,) and 0.4 < seen.satisfaction[0] < 0.6

@@ -144,6 +144,8 @@ def world_of(config: PlatformsConfig) -> Satisfaction:
         time_budget=w.ticks,
         choice=CHOICES.get(w.choice)(),
         shared_candidates=w.shared_candidates,
+        sensitivities=w.sensitivities,
+        drift=w.drift,
         fresh=Fault.STALE_VIEW not in (config.slates.faults or ()),
         **given,
     )

@@ -71,6 +71,10 @@ class World:
     sensitivity: float | None = setting(
         None, "τ, how strongly satisfaction follows consumption. Default: the preset's.", low=0, high=100
     )
+    sensitivities: tuple[float, ...] = setting(
+        (), "τ of each platform, where users forgive some more than others. Default: sensitivity at all."
+    )
+    drift: float = setting(0.0, "Logarithm of the factor by which τ has changed at the end of a stay.", low=-7, high=7)
     memory_discount: float | None = setting(
         None, "β, the part of past consumption that is left after a tick. Default: the preset's, 0.9."
     )
@@ -96,6 +100,12 @@ class World:
             raise ConfigError(f"world.slate must be in 1..{self.candidates}, got {self.slate}.")
         if not self.platforms <= self.ticks <= 10**6:
             raise ConfigError(f"world.time_budget must be in {self.platforms}..{10**6}, got {self.ticks}.")
+        if self.sensitivities and len(self.sensitivities) != self.platforms:
+            raise ConfigError(
+                f"world.sensitivities must be one a platform, {self.platforms} of them, got {len(self.sensitivities)}."
+            )
+        if not all(0 <= one <= 100 for one in self.sensitivities):
+            raise ConfigError(f"world.sensitivities must be in 0..100, got {self.sensitivities}.")
         if self.memory_discount is not None and not 0 <= self.memory_discount < 1:
             raise ConfigError(f"world.memory_discount must be in [0, 1), got {self.memory_discount}.")
         if self.platforms > 0 and self.ticks % self.platforms:

@@ -37,6 +37,8 @@ def about(experiment: SlateExperiment) -> dict[str, Json]:
             "platforms": world.platforms,
             "memory_discount": world.memory_discount,
             "sensitivity": world.sensitivity,
+            "sensitivities": list(world.sensitivities),
+            "drift": world.drift,
             "observation_noise": world.observation_noise,
             "semantics": world.semantics,
             "choice": w.choice,

@@ -79,7 +79,7 @@ def visits(terms: Terms, clients: Sequence[PlatformClient], rounds: int, *, seed
             slate = slates[k] = _slate_of(clients[k], number) if here[k] else None
             if slate is None:
                 continue
-            user, turn = _tick(world, user, scene.documents[k], jnp.asarray(slate, jnp.int32), _of(draws.ticks, k))
+            user, turn = _tick(world, user, scene.documents[k], jnp.asarray(slate, jnp.int32), _of(draws.ticks, k), k)
             engagement[k], observed[k] = turn.engagement, turn.observed
             _report_outcome(clients[k], number, turn if feedback[k] else None, world.slate)
         scene, over = _after(world, user, jnp.asarray(observed), draws)
@@ -130,8 +130,8 @@ def _drawn(world: Satisfaction, key: Any) -> Any:
 
 
 @partial(jax.jit, static_argnums=0)
-def _tick(world: Satisfaction, user: Any, documents: Any, slate: Any, draws: PyTree) -> Any:
-    return world.step(user, documents, slate, draws)
+def _tick(world: Satisfaction, user: Any, documents: Any, slate: Any, draws: PyTree, platform: Any) -> Any:
+    return world.step(user, documents, slate, draws, platform)
 
 
 def _of(ticks: Any, k: int) -> Any:

@@ -80,14 +80,14 @@ class _Operators(NamedTuple):
 
     Attributes:
         series: From values at the nodes to their series in x.
-        now: Series in u of the expected engagement.
+        now: Series in u of the expected engagement, of one tick for all, or of each tick in the order of ticks left.
         onward: From values after the tick to the series in u of what is to come.
         nothing: From values after the tick to what is to come if nothing is clicked.
         newcomers: Mean over new users.
     """
 
     series: Float[Array, "grid grid"]
-    now: Float[Array, "grid terms"]
+    now: Float[Array, "ticks grid terms"]
     onward: Float[Array, "grid terms grid"]
     nothing: Float[Array, "grid grid"]
     newcomers: Float[Array, " grid"]
@@ -103,10 +103,13 @@ def solve(world: Satisfaction, grid: int = 65, samples: int = 256, seed: int = 0
         seed: Of the lists.
 
     Raises:
-        ConfigError: Less than four nodes or two samples.
+        ConfigError: Less than four nodes or two samples, or platforms of different sensitivities act in an order by
+            lot.
     """
     if grid < 4 or samples < 2:
         raise ConfigError(f"The optimum needs at least 4 grid nodes and 2 samples, got {grid} and {samples}.")
+    if world.sensitivities and world.turns == "shuffled":
+        raise ConfigError("The optimum of platforms with sensitivities of their own needs turns in order.")
     # Settings that only change numbers in the operators are left out: one compiled program for all sensitivities.
     kept = ("candidates", "slate", "platforms", "time_budget", "semantics", "choice", "shared_candidates")
     shape = Satisfaction(**{name: getattr(world, name) for name in kept})
@@ -171,7 +174,11 @@ def _operators(world: Satisfaction, grid: int) -> _Operators:
 
     # chocolate() maps kaleness to chocolate and, being its own inverse, chocolate to kaleness.
     kaleness = world.chocolate(jnp.asarray((1.0 - u) / 2.0, jnp.float32))
-    now = np.asarray(world.mean_engagement(kaleness[None, :], jnp.asarray(x, jnp.float32)[:, None]), np.float64)
+    exposures, ticks = jnp.asarray(x, jnp.float32)[:, None], np.arange(1 if world.even else world.time_budget)
+    taus = (
+        [None] if world.even else [world.tau(left + 1, world.platforms - 1 - left % world.platforms) for left in ticks]
+    )
+    now = np.stack([np.asarray(world.mean_engagement(kaleness[None, :], exposures, tau), np.float64) for tau in taus])
     uniform = (np.arange(_NEWCOMERS) + 0.5) / _NEWCOMERS
     new = np.asarray(world.new_user(jnp.asarray(uniform, jnp.float32)).exposure, np.float64)
     arrays = (
@@ -186,21 +193,22 @@ def _operators(world: Satisfaction, grid: int) -> _Operators:
 
 @functools.partial(jax.jit, static_argnums=(0, 1), compiler_options=QUICK)
 def _solve(world: Satisfaction, samples: int, operators: _Operators, key: PRNGKeyArray) -> tuple[Array, ...]:
-    def one_tick(candidates, later):
+    def one_tick(candidates, later, now):
         """Values [G, S] before a tick, from those after it."""
         level = jnp.mean(later)  # passes through as it is; taken off, it costs no digits
         later = later - level
         ahead = jnp.einsum("gdh,hs->gsd", operators.onward, later, precision=_EXACT)
-        worth = operators.now[:, None, :] + ahead
+        worth = now[:, None, :] + ahead
         nothing = jnp.einsum("gh,hs->gs", operators.nothing, later, precision=_EXACT)
         return level + _best_values(world, candidates, worth, nothing)
 
-    def one_round(later, key):
+    def one_round(later, row):
+        key, now = row
         kaleness = jax.random.uniform(key, (samples, world.candidates))
         candidates = _candidates(world, kaleness)
         values, rows, variance = jnp.broadcast_to(later[:, None], (later.shape[0], samples)), [], jnp.float32(0)
         for place in range(world.platforms):
-            values = one_tick(candidates, values)
+            values = one_tick(candidates, values, now[place])
             rows.append(jnp.mean(values, axis=1))
             if not world.shared_candidates or place == world.platforms - 1:
                 variance += jnp.mean(jnp.var(values, axis=1, ddof=1)) / samples
@@ -208,7 +216,10 @@ def _solve(world: Satisfaction, samples: int, operators: _Operators, key: PRNGKe
         return rows[-1], (jnp.stack(rows), variance)
 
     end = jnp.zeros(operators.series.shape[0], jnp.float32)
-    first, (rows, variance) = jax.lax.scan(one_round, end, jax.random.split(key, world.rounds_per_episode))
+    rounds = world.rounds_per_episode
+    now = jnp.broadcast_to(operators.now, (world.time_budget, *operators.now.shape[1:]))
+    now = now.reshape(rounds, world.platforms, *now.shape[1:])
+    first, (rows, variance) = jax.lax.scan(one_round, end, (jax.random.split(key, rounds), now))
     values = jnp.concatenate([end[None], rows.reshape(-1, end.shape[0])])
     series = jnp.einsum("gh,th->tg", operators.series, values, precision=_EXACT)
     return series, jnp.vdot(operators.newcomers, first, precision=_EXACT), jnp.sqrt(jnp.sum(variance))
@@ -297,14 +308,15 @@ class OptimalPolicy(Policy):
         in_u = jnp.asarray(np.linalg.inv(chebvander(nodes, _DEGREES - 1)), jnp.float32)
         steps = jnp.asarray(np.append(nodes, 0.0), jnp.float32)  # of each node, and of nothing
 
-        def one_platform(before, kaleness):
-            exposure, left = before
+        def one_platform(before, acting):
+            (exposure, left), (kaleness, k) = before, acting
             to_come = self.solution.value(world.memory_discount * exposure + steps, left - 1)
             to_come = to_come - to_come[-1]  # what all share makes no difference
             terms = _chebyshev(1.0 - 2.0 * world.chocolate(kaleness), _DEGREES)
             ahead = jnp.einsum("nd,dc,c->n", terms, in_u, to_come[:-1], precision=_EXACT)
-            worth = world.mean_engagement(kaleness, exposure) + ahead
+            tau = None if world.even else world.tau(left, k)
+            worth = world.mean_engagement(kaleness, exposure, tau) + ahead
             slate = best_slate(world.choice, world.appeal(kaleness), worth, world.slate, to_come[-1])
             return (expected_exposure(world, kaleness[slate], exposure), left - 1), slate
 
-        return jax.lax.scan(one_platform, tuple(scene.user), scene.documents)[1]
+        return jax.lax.scan(one_platform, tuple(scene.user), (scene.documents, jnp.arange(world.platforms)))[1]

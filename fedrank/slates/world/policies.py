@@ -84,12 +84,16 @@ class Myopic(Policy):
     def act(self, memory, scene, key):
         world = self.world
 
-        def one_platform(exposure, kaleness):
-            worth = world.mean_engagement(kaleness, exposure)
+        def one_platform(exposure, acting):
+            kaleness, k = acting
+            # Whose turn it is is not known where it is by lot: as if in order.
+            tau = None if world.even else world.tau(scene.user.left - k, k)
+            worth = world.mean_engagement(kaleness, exposure, tau)
             slate = best_slate(world.choice, world.appeal(kaleness), worth, world.slate, jnp.float32(0))
             return expected_exposure(world, kaleness[slate], exposure), slate
 
-        return jax.lax.scan(one_platform, scene.user.exposure, scene.documents)[1]
+        platforms = jnp.arange(world.platforms)
+        return jax.lax.scan(one_platform, scene.user.exposure, (scene.documents, platforms))[1]
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["policy", "on"], meta_fields=["world", "source"])

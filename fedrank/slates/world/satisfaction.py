@@ -25,6 +25,9 @@ The logit is 1 − kaleness in both. Under ``recsim-code`` users pick, of a slat
 * engagement r = exp((c μ_choc + (1 − c) μ_kale) · satisfaction + (c σ_choc + (1 − c) σ_kale) · z)
 * exposure ← β · exposure − 2 (c − ½) + η · z′
 
+Satisfaction is σ(τ · exposure). τ is one number, or one a platform (users forgive some more than others), and may drift
+over a user's stay, by the factor e^drift from its first tick to its last.
+
 A tick on which nothing is clicked gives no engagement and counts as c = ½: the exposure fades and wanders.
 """
 
@@ -49,6 +52,8 @@ OBSERVATION_BOUND = 1.0
 NEUTRAL = 0.5
 #: Candidates are drawn by 16-bit arithmetic in :meth:`Satisfaction.random_slates`.
 MAX_CANDIDATES = 2**16
+#: Largest drift, either way: a factor of a thousand.
+MOST_DRIFT = 7.0
 #: The default choice model.
 ALWAYS_CLICKS = Multinomial()
 SEMANTICS = ("recsim-code", "paper")
@@ -152,6 +157,9 @@ class Satisfaction:
         choice: What the user clicks of a slate.
         shared_candidates: All platforms have the same candidates in a round (the "dense" setting), or each its own.
         turns: ``"in-order"``: platform 0 acts first in every round; ``"shuffled"``: a new order in every round.
+        sensitivities: τ of each platform in place of ``sensitivity``; empty: the same for all.
+        drift: Logarithm of the factor by which τ has changed after all of a user's ticks: above 0, users react more
+            and more strongly.
         fresh: Platforms see the satisfaction as it is when the round begins, each with noise of its own. If False, what
             each saw right after its own tick, so that those who act early see a stale value, as in FedSlate's code.
 
@@ -177,6 +185,8 @@ class Satisfaction:
     shared_candidates: bool = True
     turns: str = "in-order"
     fresh: bool = True
+    sensitivities: tuple[float, ...] = ()
+    drift: float = 0.0
 
     def __post_init__(self):
         for name in ("candidates", "slate", "platforms"):
@@ -199,6 +209,14 @@ class Satisfaction:
         for name in ("sensitivity", "innovation", "choc_sd", "kale_sd", "observation_noise"):
             if not 0.0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} must be finite and not negative, got {getattr(self, name)}.")
+        if self.sensitivities and len(self.sensitivities) != self.platforms:
+            raise ConfigError(
+                f"sensitivities must be one a platform, {self.platforms} of them, got {len(self.sensitivities)}."
+            )
+        if not all(0.0 <= one < math.inf for one in self.sensitivities):
+            raise ConfigError(f"sensitivities must be finite and not negative, got {self.sensitivities}.")
+        if not abs(self.drift) <= MOST_DRIFT:
+            raise ConfigError(f"drift must be within ±{MOST_DRIFT:g}, got {self.drift}.")
         for name in ("choc_mean", "kale_mean"):
             if not math.isfinite(getattr(self, name)):
                 raise ConfigError(f"{name} must be finite, got {getattr(self, name)}.")
@@ -223,22 +241,37 @@ class Satisfaction:
         """
         return 1.0 - kaleness
 
-    def satisfaction(self, exposure: Float[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
-        """Equation 16: the logistic function of τ · exposure, in (0, 1)."""
-        return jax.nn.sigmoid(self.sensitivity * exposure)
+    @property
+    def even(self) -> bool:
+        """Whether τ is the same at all platforms in all ticks."""
+        return not self.sensitivities and self.drift == 0.0
+
+    def tau(self, left: Int[ArrayLike, "..."], platform: Int[ArrayLike, "..."]) -> Any:
+        """τ at a platform before a tick; shapes broadcast.
+
+        Args:
+            left: Ticks until the user leaves.
+            platform: Number of the platform.
+        """
+        tau: Any = jnp.asarray(self.sensitivities, jnp.float32)[platform] if self.sensitivities else self.sensitivity
+        return tau * jnp.exp(self.drift * (1.0 - left / self.time_budget)) if self.drift else tau
+
+    def satisfaction(self, exposure: Float[ArrayLike, "*shape"], tau: Any = None) -> Float[Array, "*shape"]:
+        """Equation 16: the logistic function of τ · exposure, in (0, 1); τ by default ``sensitivity``."""
+        return jax.nn.sigmoid((self.sensitivity if tau is None else tau) * exposure)
 
     def _log_engagement(
-        self, chocolate: Float[ArrayLike, "..."], exposure: Float[ArrayLike, "..."]
+        self, chocolate: Float[ArrayLike, "..."], exposure: Float[ArrayLike, "..."], tau: Any = None
     ) -> tuple[Any, Any]:  # of the kinds of what is given
         """Mean and standard deviation of the log-engagement; shapes broadcast."""
         location = chocolate * self.choc_mean + (1.0 - chocolate) * self.kale_mean
-        return location * self.satisfaction(exposure), chocolate * self.choc_sd + (1.0 - chocolate) * self.kale_sd
+        return location * self.satisfaction(exposure, tau), chocolate * self.choc_sd + (1.0 - chocolate) * self.kale_sd
 
     def mean_engagement(
-        self, kaleness: Float[ArrayLike, "..."], exposure: Float[ArrayLike, "..."]
+        self, kaleness: Float[ArrayLike, "..."], exposure: Float[ArrayLike, "..."], tau: Any = None
     ) -> Float[Array, "..."]:
         """The expected engagement of a clicked candidate, exp(mu + sd²/2) of equation 18; shapes broadcast."""
-        mean, sd = self._log_engagement(self.chocolate(kaleness), exposure)
+        mean, sd = self._log_engagement(self.chocolate(kaleness), exposure, tau)
         return jnp.exp(mean + sd * sd / 2)
 
     def new_user(self, uniform: Float[ArrayLike, "*users"]) -> User:
@@ -246,12 +279,26 @@ class Satisfaction:
         exposure = (uniform - 0.5) / (1.0 - self.memory_discount)
         return User(jnp.asarray(exposure, jnp.float32), jnp.full(jnp.shape(uniform), self.time_budget, jnp.int32))
 
-    def observe(self, user: User, noise: Float[Array, "*observations"]) -> Float[Array, "*observations"]:
-        """The user's satisfaction with noise on it, one observation for each number of noise."""
-        return self.satisfaction(user.exposure) + noise
+    def observe(
+        self, user: User, noise: Float[Array, "*observations"], platform: Int[ArrayLike, "..."] | None = None
+    ) -> Float[Array, "*observations"]:
+        """The user's satisfaction with noise on it.
+
+        Args:
+            user: The user.
+            noise: One number for each observation.
+            platform: Who observes; None: each platform once, in order.
+        """
+        who = jnp.arange(self.platforms) if platform is None else platform
+        return self.satisfaction(user.exposure, None if self.even else self.tau(user.left, who)) + noise
 
     def step(
-        self, user: User, kaleness: Float[Array, " candidates"], slate: Int[Array, " slots"], draws: Draws
+        self,
+        user: User,
+        kaleness: Float[Array, " candidates"],
+        slate: Int[Array, " slots"],
+        draws: Draws,
+        platform: Int[ArrayLike, ""] = 0,
     ) -> tuple[User, Turn]:
         """One tick: one platform shows a slate, the user clicks, engages and changes.
 
@@ -260,6 +307,7 @@ class Satisfaction:
             kaleness: Of the platform's candidates.
             slate: Candidates in slot order.
             draws: The tick's random numbers.
+            platform: Whose slate it is.
 
         Returns:
             The user after, and the outcome. The tick counts whether or not anything is clicked.
@@ -270,14 +318,15 @@ class Satisfaction:
         clicked = slot < size
         place = jnp.minimum(slot, size - 1)
         chocolate = jnp.where(clicked, self.chocolate(shown[place]), NEUTRAL)
-        mean, sd = self._log_engagement(chocolate, user.exposure)
+        tau = None if self.even else self.tau(user.left, platform)
+        mean, sd = self._log_engagement(chocolate, user.exposure, tau)
         engagement = jnp.where(clicked, jnp.exp(mean + sd * draws.engagement), 0.0)
         after = User(
             self.memory_discount * user.exposure - 2.0 * (chocolate - NEUTRAL) + self.innovation * draws.innovation,
             user.left - 1,
         )
         item = jnp.where(clicked, slate[place], -1)
-        return after, Turn(slot, item, engagement, self.observe(after, draws.observation))
+        return after, Turn(slot, item, engagement, self.observe(after, draws.observation, platform))
 
     def draw(self, key: PRNGKeyArray) -> RoundDraws:
         """The random numbers of one round, all from one block of random bits.
@@ -352,7 +401,7 @@ class Satisfaction:
             user left, the scene is a new user's first.
         """
         order = draws.order
-        acting = (scene.documents, slates, draws.ticks)
+        acting = (scene.documents, slates, draws.ticks, jnp.arange(self.platforms))
         if self.turns == "shuffled":
             acting = jax.tree.map(lambda rows: rows[order], acting)
         user, turns = scene.user, []

@@ -275,7 +275,7 @@ def test_worlds_that_cannot_be_are_refused(settings, message):
 
 
 def test_presets_differ_where_they_say():
-    assert PRESETS.names() == ["recsim", "paper", "tension"]
+    assert PRESETS.names() == ["recsim", "paper", "tension", "stock"]
     assert preset("recsim") == Satisfaction()
     assert preset("paper") == Satisfaction(semantics="paper")
     assert preset("tension") == Satisfaction(sensitivity=0.03)

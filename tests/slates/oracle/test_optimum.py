@@ -20,10 +20,17 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def engagement(world, chocolate, x):
+def tau_before(world, left):
+    """τ of whose turn it is with so many ticks left, turns being in order."""
+    acting = world.platforms - 1 - (left - 1) % world.platforms
+    tau = world.sensitivities[acting] if world.sensitivities else world.sensitivity
+    return tau * math.exp(world.drift * (1 - left / world.time_budget))
+
+
+def engagement(world, chocolate, x, left=1):
     mean = chocolate * world.choc_mean + (1 - chocolate) * world.kale_mean
     sd = chocolate * world.choc_sd + (1 - chocolate) * world.kale_sd
-    return np.exp(mean * sigmoid(world.sensitivity * x) + sd**2 / 2)
+    return np.exp(mean * sigmoid(tau_before(world, left) * x) + sd**2 / 2)
 
 
 # ---- a tiny world, by enumeration
@@ -67,12 +74,12 @@ def enumerated(world):
     def ahead(later, x):
         return sum(w * np.interp(x + world.innovation * z, X, later) for z, w in zip(points, weight, strict=True))
 
-    def before(later, kaleness):
+    def before(later, kaleness, left):
         slates = itertools.permutations(range(world.candidates), world.slate)
         best = np.full(len(X), -np.inf)
         fades = ahead(later, world.memory_discount * X)
         each = [
-            engagement(world, chocolate_of(k), X)
+            engagement(world, chocolate_of(k), X, left)
             + ahead(later, world.memory_discount * X - 2 * (chocolate_of(k) - 0.5))
             for k in kaleness
         ]
@@ -82,18 +89,18 @@ def enumerated(world):
         return best
 
     later = np.zeros(len(X))
-    for _ in range(world.time_budget // world.platforms):
+    for done in range(0, world.time_budget, world.platforms):
         if world.shared_candidates:
             values = []
             for kaleness in lists:
                 value = later
-                for _ in range(world.platforms):
-                    value = before(value, kaleness)
+                for place in range(world.platforms):
+                    value = before(value, kaleness, done + place + 1)
                 values.append(value)
             later = mass @ np.array(values)
         else:
-            for _ in range(world.platforms):
-                later = mass @ np.array([before(later, kaleness) for kaleness in lists])
+            for place in range(world.platforms):
+                later = mass @ np.array([before(later, kaleness, done + place + 1) for kaleness in lists])
     return later
 
 
@@ -119,6 +126,8 @@ def test_the_optimum_of_a_tiny_world_is_that_of_all_its_slates():
         {"choice": Multinomial(), "semantics": "paper"},
         {"shared_candidates": False},
         {"candidates": 5},
+        {"sensitivities": (0.1, 0.8), "drift": 0.7},
+        {"drift": -1.0, "shared_candidates": False},
         {"shared_candidates": False, "platforms": 1, "sensitivity": 1.0},
     ],
     ids=str,

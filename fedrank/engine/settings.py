@@ -84,6 +84,10 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
     if get_origin(hint) is tuple:
         if issubclass(get_args(hint)[0], StrEnum):
             return tuple(_member(one, get_args(hint)[0], name) for one in _listed(value, "names", name))
+        if get_args(hint)[0] is float:
+            if not all(type(one) in (int, float) for one in _listed(value, "numbers", name)):
+                raise ConfigError(f"{name} must be a list of numbers, got {value!r}.")
+            return tuple(map(float, value))
         kind, words = (int, "whole numbers") if get_args(hint)[0] is int else (str, "names")
         if not all(type(one) is kind for one in _listed(value, words, name)):
             raise ConfigError(f"{name} must be a list of {words}, got {value!r}.")

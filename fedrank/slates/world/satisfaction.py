@@ -256,7 +256,7 @@ class Satisfaction:
         tau: Any = jnp.asarray(self.sensitivities, jnp.float32)[platform] if self.sensitivities else self.sensitivity
         return tau * jnp.exp(self.drift * (1.0 - left / self.time_budget)) if self.drift else tau
 
-    def satisfaction(self, exposure: Float[ArrayLike, "*shape"], tau: Any = None) -> Float[Array, "*shape"]:
+    def satisfaction(self, exposure: Float[ArrayLike, "..."], tau: Any = None) -> Float[Array, "..."]:
         """Equation 16: the logistic function of τ · exposure, in (0, 1); τ by default ``sensitivity``."""
         return jax.nn.sigmoid((self.sensitivity if tau is None else tau) * exposure)
 

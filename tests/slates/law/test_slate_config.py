@@ -226,6 +226,16 @@ def test_worlds_are_presets_with_what_was_said():
         _config(world={"preset": "tension", "sensitivity": 0.05, "semantics": "paper", "time_budget": 40})
     )
     assert (told.world.sensitivity, told.world.semantics, told.world.rounds_per_episode) == (0.05, "paper", 20)
+    apart = experiment_of(_config(world={"sensitivities": [0.01, 1], "drift": -1})).world
+    assert (apart.sensitivities, apart.drift) == ((0.01, 1.0), -1.0)
+    for world, said in (
+        ({"sensitivities": [0.1]}, "one a platform"),
+        ({"sensitivities": ["a", "b"]}, "list of numbers"),
+        ({"sensitivities": [0.1, -1]}, "in 0..100"),
+        ({"drift": 9}, "drift"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            _config(world=world)
     assert isinstance(experiment_of(_config(slates={"head": "linear"})).protocol.settings.head, ItemLinearHead)
     assert "deng2024fedslate" in told.citations and "ie2019slateq" in told.citations
 

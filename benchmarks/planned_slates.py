@@ -101,7 +101,10 @@ def measured(settings: dict[str, Any]) -> dict[str, Any]:
         "over random": _interval(gain.sum(axis=1)),
         "worst seed over random": float(gain.sum(axis=1).min()),
         "each over random": {name: _interval(gain[:, place]) for place, name in enumerate(names)},
-        "B's share of B's gap": _interval(gain[:, 1] / (policies["optimum"] - policies["random"])[:, 1]),
+        # Of the last platform where there is but one.
+        "B's share of B's gap": _interval(
+            gain[:, :2][:, -1] / (policies["optimum"] - policies["random"])[:, :2][:, -1]
+        ),
         "ours": _interval(ours.sum(axis=1)),
         "policies": {name: _interval(of.sum(axis=1)) for name, of in policies.items()},
         "explorers over random": _interval(exploring - policies["random"].sum(axis=1)),

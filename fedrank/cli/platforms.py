@@ -175,11 +175,26 @@ def coordinate(
         quiet: No progress.
     """
     from fedrank.deploy.platforms.folder import PlatformFolder
-    from fedrank.deploy.platforms.process import Asking, coordinate, ledger_of
+    from fedrank.deploy.platforms.process import Asking, coordinate, coordinate_plans, ledger_of
 
     _log_to_stderr()
     terms = terms_of(config)
     asking = Asking(platform, token_file or (), _seconds(patience, wait), ca, allow_http)
+    if terms.plans:
+        names = {"sums": "has sent its sums", "plan": "has the model"}
+
+        def said(step: Any) -> None:
+            if not quiet:
+                print(f"platform {step.platform} {names[step.what]}", file=sys.stderr, flush=True)
+
+        planned = coordinate_plans(PlatformFolder(folder), terms, asking, said, seeded=chance == "seed")
+        ledger = ledger_of(planned)
+        print(
+            f"{len(planned.told)} of {terms.platforms} platforms plan; platforms sent "
+            f"{ledger.bytes_from('parties'):,} bytes, the coordinator {ledger.bytes_from('server'):,}; see "
+            f"{folder}/ledger.jsonl"
+        )
+        return
     speak = _Speaker(quiet, rounds or terms.config.rounds)
     done = coordinate(
         PlatformFolder(folder), terms, asking, rounds or terms.config.rounds, speak.round, seeded=chance == "seed"

@@ -18,6 +18,8 @@ from fedrank.deploy.http.client import PersistentClient
 from fedrank.deploy.http.servers import Servers
 from fedrank.deploy.platforms.folder import CLIENTS, PlatformFolder
 from fedrank.deploy.platforms.peer import Peer
+from fedrank.deploy.platforms.planning.coordinator import PlanningCoordinator, Told
+from fedrank.deploy.platforms.planning.platform import PlanningPlatform
 from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.rounds import PATIENCE, Coordinator, RoundSeen
 from fedrank.deploy.platforms.service import USER_PATIENCE, Changes, CoordinatorApp, OwnApp
@@ -72,7 +74,8 @@ def platform_servers(
             raise ConfigError(f"{home.path}: coordinator and application must not have the same token.")
         store = home.open_store(f"platform {index}", terms, seeded)
         try:
-            platform = Platform(terms, index, store, seeded=seeded)
+            made = PlanningPlatform if terms.plans else Platform
+            platform = made(terms, index, store, seeded=seeded)
             platform.warm()
             changes = Changes()
             outside = {"host": at.host, "port": at.port, "certfile": at.certificate, "keyfile": at.key}
@@ -189,6 +192,35 @@ def coordinate(
     return coordinator
 
 
+def coordinate_plans(
+    home: PlatformFolder,
+    terms: Terms,
+    asking: Asking,
+    on_step: Callable[[Told], object] = lambda step: None,
+    *,
+    seeded: bool = False,
+) -> PlanningCoordinator:
+    """Coordinate platforms that plan until all have been told the model; arguments and errors as :func:`coordinate`.
+
+    ``on_step`` is called with every step. Writes ``ledger.jsonl``, ``privacy.json`` and ``federated.safetensors``.
+    """
+    import threading
+
+    with home.locked():
+        store, stop = home.open_store("coordinator", terms, seeded), threading.Event()
+        try:
+            peers = [Peer(terms, index, link, seeded=seeded, stop=stop) for index, link in enumerate(asking.clients())]
+            coordinator = PlanningCoordinator(terms, peers, store, patience=asking.patience, seeded=seeded, stop=stop)
+            with coordinator:
+                try:
+                    coordinator.run(on_step)
+                finally:
+                    write_files(home, coordinator)
+        finally:
+            store.close()
+    return coordinator
+
+
 def _rounds(
     home: PlatformFolder, coordinator: Coordinator, rounds: int, on_round: Callable[[RoundSeen], object]
 ) -> None:
@@ -225,7 +257,7 @@ def _note(home: PlatformFolder, coordinator: Coordinator, seen: list[RoundSeen],
         raise RunError(f"{home.path / 'rounds.jsonl'}: cannot be written ({error.strerror}). Make room.") from error
 
 
-def ledger_of(coordinator: Coordinator) -> Ledger:
+def ledger_of(coordinator: Coordinator | PlanningCoordinator) -> Ledger:
     """The ledger of a run: one line an exchange for every ``evaluation.every`` rounds, as a simulator writes it."""
     ledger = Ledger()
     for first, counts in coordinator.crossed:
@@ -237,13 +269,17 @@ def ledger_of(coordinator: Coordinator) -> Ledger:
     return ledger
 
 
-def write_files(home: PlatformFolder, coordinator: Coordinator) -> None:
-    """Write ``ledger.jsonl``, ``privacy.json`` and ``federated.safetensors`` (Ω and its target network)."""
+def write_files(home: PlatformFolder, coordinator: Coordinator | PlanningCoordinator) -> None:
+    """Write ``ledger.jsonl``, ``privacy.json`` and ``federated.safetensors``.
+
+    The last has Ω and its target network, or the model of engagement.
+    """
     from safetensors.numpy import save
 
     terms = coordinator.terms
-    promise = terms.protocol.account(max(1, coordinator.done), terms.config.privacy.delta)
-    weights = {name: np.asarray(getattr(coordinator.state, name)) for name in ("weights", "target")}
+    promise = terms.protocol.account(max(1, int(coordinator.done)), terms.config.privacy.delta)
+    names = ("model",) if terms.plans else ("weights", "target")
+    weights = {name: np.asarray(getattr(coordinator.state, name)) for name in names}
     write_atomically(home.path / "ledger.jsonl", ledger_of(coordinator).text().encode())
     write_atomically(home.path / "privacy.json", json.dumps(promise.as_json(), indent=2).encode())
     write_atomically(home.path / "federated.safetensors", save(weights))

@@ -35,6 +35,7 @@ from fedrank.core.trees import Json
 from fedrank.deploy.http.app import HttpApp, RequestCounts
 from fedrank.deploy.http.guard import Guard, Secret, bearer, number_of
 from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response, refusal
+from fedrank.deploy.platforms.planning.platform import PlanningPlatform
 from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.steps import NotYetError, RefusedError
 from fedrank.deploy.platforms.terms import EXCHANGE_PATH
@@ -123,7 +124,7 @@ class CoordinatorApp(PlatformApp):
         token: Token of the coordinator.
     """
 
-    def __init__(self, platform: Platform, changes: Changes, token: str):
+    def __init__(self, platform: Platform | PlanningPlatform, changes: Changes, token: str):
         super().__init__(token, "coordinator token")
         self._platform, self._changes = platform, changes
         most = max(exchange.request.nbytes for exchange in platform.terms.exchanges)
@@ -167,7 +168,9 @@ class OwnApp(PlatformApp):
         patience: Seconds that a user waits for the coordinator before the slate is made without it; may be infinite.
     """
 
-    def __init__(self, platform: Platform, changes: Changes, token: str, patience: float = USER_PATIENCE):
+    def __init__(
+        self, platform: Platform | PlanningPlatform, changes: Changes, token: str, patience: float = USER_PATIENCE
+    ):
         super().__init__(token, "application token")
         self._platform, self._changes, self._patience = platform, changes, patience
         world = platform.terms.protocol.settings.world

@@ -59,7 +59,7 @@ def decoded(exchange: Exchange, body: bytes) -> Any:
 
 
 @partial(jax.jit, static_argnums=0)
-def responded(exchange: Exchange, request: PyTree, own: PlatformState, draws: PyTree) -> tuple[PlatformState, Any]:
+def responded(exchange: Exchange, request: PyTree, own: PyTree, draws: PyTree) -> tuple[Any, Any]:
     """The state of a platform after an exchange, and its reply."""
     party, reply = exchange.respond(request, Party(None, own), draws)
     return party.own, reply

@@ -20,9 +20,10 @@ from fedrank.core.rng import party_key
 from fedrank.engine import simulator as simulated
 from fedrank.engine.config import RunConfig
 from fedrank.slates.build import PLATFORMS, experiment_of
-from fedrank.slates.config import FedSlateConfig, PlatformsConfig
+from fedrank.slates.config import FedSlateConfig, PlannedSlatesConfig, PlatformsConfig
 from fedrank.slates.fedslate import FedSlate
-from fedrank.slates.fedslate.state import CoordinatorState, PlatformState
+from fedrank.slates.planning import PlannedSlates
+from fedrank.slates.planning.platform import first_state
 
 #: Path of requests to a platform: ``/v1/exchange/<round>/<index of the exchange in the protocol>``.
 EXCHANGE_PATH = "/v1/exchange/"
@@ -40,11 +41,11 @@ class Terms:
         ConfigError: The configuration has no platforms that exchange anything.
     """
 
-    config: FedSlateConfig
-    protocol: FedSlate
+    config: FedSlateConfig | PlannedSlatesConfig
+    protocol: Any  # FedSlate or PlannedSlates: what they have in common is what a platform's process needs
 
     def __post_init__(self):
-        if self.config.sharing.secure_sum:
+        if isinstance(self.config, FedSlateConfig) and self.config.sharing.secure_sum:
             raise ConfigError("sharing.secure_sum: only simulated platforms have a secure sum. Leave it out.")
 
     @classmethod
@@ -52,14 +53,14 @@ class Terms:
         """The terms of a configuration, resolved or not; errors as the class."""
         if not isinstance(config, PlatformsConfig):
             raise ConfigError(f"protocol {config.protocol!r} has no platforms that share users. Take vertical-slate.")
-        if not isinstance(config, FedSlateConfig):
+        if not isinstance(config, FedSlateConfig | PlannedSlatesConfig):
             raise ConfigError(
                 f"protocol {config.protocol!r}: its platforms tell each other nothing, so that there is nothing to "
-                "coordinate. Take vertical-slate."
+                "coordinate. Take vertical-slate or planned-slates."
             )
         config = config.resolved()
         protocol = experiment_of(config).protocol
-        assert isinstance(protocol, FedSlate)
+        assert isinstance(protocol, FedSlate | PlannedSlates)
         return cls(config, protocol)
 
     @cached_property
@@ -80,7 +81,12 @@ class Terms:
     @property
     def platforms(self) -> int:
         """Number of platforms, K."""
-        return self.protocol.settings.platforms
+        return self.protocol.settings.world.platforms
+
+    @property
+    def plans(self) -> bool:
+        """Whether platforms plan by themselves: nothing crosses but sums and a model, once."""
+        return isinstance(self.protocol, PlannedSlates)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -97,7 +103,7 @@ class Terms:
         """Random key of a run that draws everything from its seed, as a simulator does."""
         return jax.random.key(self.config.seed)
 
-    def coordinator_state(self, seeded: bool) -> CoordinatorState:
+    def coordinator_state(self, seeded: bool) -> Any:
         """The coordinator's state before the first round.
 
         Args:
@@ -106,13 +112,15 @@ class Terms:
         key = jax.random.fold_in(self.run_key, simulated.INIT) if seeded else key_from_os()
         return _first_state(self.protocol, key)
 
-    def platform_own(self, platform: int, seeded: bool) -> PlatformState:
+    def platform_own(self, platform: int, seeded: bool) -> Any:
         """A platform's state before its first user.
 
         Args:
             platform: Number of the platform, from 0.
             seeded: Draw from the run's seed, as a simulator does.
         """
+        if self.plans:
+            return first_state(self.protocol.settings, platform)
         key = key_from_os()
         if seeded:
             key = jax.random.fold_in(jax.random.fold_in(self.run_key, PLATFORMS), platform)
@@ -147,12 +155,12 @@ class Terms:
 
 
 @partial(jax.jit, static_argnums=0)
-def _first_state(protocol: FedSlate, key: Any) -> CoordinatorState:
+def _first_state(protocol: FedSlate | PlannedSlates, key: Any) -> Any:
     return protocol.init(key)
 
 
 @partial(jax.jit, static_argnums=0)
-def _first_own(protocol: FedSlate, key: Any, platform: Any) -> PlatformState:
+def _first_own(protocol: FedSlate, key: Any, platform: Any) -> Any:
     return protocol.platform(key, platform)
 
 

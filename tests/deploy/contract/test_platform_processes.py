@@ -1,10 +1,12 @@
 """Two platforms, their coordinator and their users as processes on loopback learn what a simulator learns.
 
-A platform and the coordinator are killed on the way, each by its process id, and started again.
+A platform and the coordinator are killed on the way, each by its process id, and started again; so are those that plan.
 """
 
+import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -17,6 +19,7 @@ from safetensors.numpy import load_file
 
 from fedrank.core.ledger import Ledger
 from fedrank.deploy.platforms.folder import PlatformFolder
+from fedrank.deploy.platforms.planning.platform import PlanningPlatform
 from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.terms import Terms
 from fedrank.engine.settings import from_dict, to_toml
@@ -52,14 +55,99 @@ def until(what, processes, happened):
 
 def rounds_of(folder):
     """Rounds of a coordinator so far, by what it has written."""
-    import sqlite3
-
     try:
         with sqlite3.connect(f"file:{folder / 'coordinator.db'}?mode=ro", uri=True) as db:
             rows = db.execute("SELECT value FROM piece WHERE name LIKE 'crossed/%'").fetchall()
     except sqlite3.Error:
         return 0
     return sum(int(np.frombuffer(row[0], "<i8").reshape(-1, 2)[0, 0]) for row in rows) // 2
+
+
+def ended(processes):
+    """End all processes, and wait for them."""
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+
+def test_platforms_that_plan_are_killed_and_plan_what_a_simulator_plans(tmp_path):
+    stay, explorers = 5, 8
+    rounds, last = 60, 5 * 8 - 1
+    settings = {
+        "protocol": "planned-slates",
+        "rounds": rounds,
+        "seed": 4,
+        "world": {"preset": "tension", "candidates": 5, "slate": 2, "time_budget": 2 * stay},
+        "slates": {"explorers": explorers},
+        "evaluation": {"every": 10},
+    }
+    agreed = Terms.of(from_dict(settings))
+    config, homes = tmp_path / "run.toml", [tmp_path / "a", tmp_path / "b"]
+    config.write_text(to_toml(agreed.config))
+    everybody = ["--config", config, "--wait", "--chance", "seed"]
+    which = [word for home in homes for word in ("--platform", home)]
+
+    def platform(index, *more):
+        return started(tmp_path, "serve", "platform", homes[index], "--index", index, *everybody, *more)
+
+    def coordinator():
+        return started(tmp_path, "coordinate", "platforms", tmp_path / "c", *which, *everybody)
+
+    def killed(process):
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def lived():
+        try:
+            with sqlite3.connect(f"file:{homes[0] / 'platform.db'}?mode=ro", uri=True) as db:
+                return json.loads(db.execute("SELECT value FROM piece WHERE name = 'now'").fetchone()[0])["lived"]
+        except (sqlite3.Error, TypeError):
+            return -1
+
+    running = {}
+    try:
+        running["a"], running["b"] = platform(0), platform(1)
+        until("platforms listen", running.values(), lambda: all((home / "application.url").exists() for home in homes))
+        ports = [PlatformFolder(homes[0]).url(who).rpartition(":")[2] for who in ("coordinator", "application")]
+        running["c"] = coordinator()
+        running["users"] = started(tmp_path, "simulate-visits", *which, *everybody, "--out", tmp_path / "users.jsonl")
+        until("some rounds", running.values(), lambda: lived() >= 7)
+        killed(running["a"])
+        running["a"] = platform(0, "--port", ports[0], "--application-port", ports[1])
+        until("more rounds", running.values(), lambda: lived() >= 20)
+        killed(running["c"])
+        until("the explorers have left", [running["users"]], lambda: lived() == last)
+        killed(running["a"])  # its sums are in its file
+        running["a"] = platform(0, "--port", ports[0], "--application-port", ports[1])
+        running["c"] = coordinator()
+        assert running["c"].wait(LONGEST) == 0, (tmp_path / "said.txt").read_text()
+        assert running["users"].wait(LONGEST) == 0, (tmp_path / "said.txt").read_text()
+    finally:
+        ended(running.values())
+
+    simulator, keys = Simulator(agreed.protocol), run_keys([agreed.config.seed])
+    own_keys = jax.vmap(lambda key: jax.random.fold_in(key, PLATFORMS))(keys)
+    states, own = simulator.start(keys, agreed.protocol.parties(own_keys), per_run=True)
+    states, own, seen = simulator.advance(keys, states, None, own, 0, rounds)
+    expected = np.asarray(simulator.server(states).model)[0]
+    np.testing.assert_allclose(load_file(tmp_path / "c" / "federated.safetensors")["model"], expected, rtol=1e-5)
+    for index, home in enumerate(homes):
+        there = PlanningPlatform(
+            agreed, index, PlatformFolder(home).open_store(f"platform {index}", agreed, True), seeded=True
+        )
+        assert there.lived == rounds - 1 and there.alone == 0
+        np.testing.assert_array_equal(np.asarray(there._own.sums), np.asarray(own.sums)[0, index])
+        np.testing.assert_allclose(np.asarray(there._own.table), np.asarray(own.table)[0, index], rtol=1e-5)
+    engagement = [json.loads(line)["engagement"] for line in (tmp_path / "users.jsonl").read_text().splitlines()]
+    users = np.asarray(seen["world"]["engagement"])[:, 0].reshape(-1, stay, 2).sum(axis=1)
+    np.testing.assert_allclose(engagement, users, rtol=1e-4)
+    entries = Ledger.read(tmp_path / "c" / "ledger.jsonl")
+    assert sum(entry.bytes for entry in entries) == 46 and {entry.round for entry in entries} == {last // 10 * 10}
 
 
 def test_platforms_and_coordinator_that_are_killed_learn_what_a_simulator_learns(tmp_path):
@@ -98,13 +186,7 @@ def test_platforms_and_coordinator_that_are_killed_learn_what_a_simulator_learns
         assert running["c"].wait(LONGEST) == 0, (tmp_path / "said.txt").read_text()
         assert running["users"].wait(LONGEST) == 0, (tmp_path / "said.txt").read_text()
     finally:
-        for process in running.values():
-            if process.poll() is None:
-                process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                killed(process)
+        ended(running.values())
     assert running["a"].returncode == running["b"].returncode == 0, "a platform that is told to stop ends well"
 
     simulator, keys = Simulator(agreed.protocol), run_keys([agreed.config.seed])

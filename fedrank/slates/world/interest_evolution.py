@@ -5,8 +5,8 @@ for K platforms that share the viewer. A video is of one of 20 topics. Of the fi
 up), of the others positive (up to 3). A viewer clicks rather what interests them, with the option of nothing, and
 watches it to the end or as long as time is left:
 
-* the interest x in the topic of what is watched moves by ``0.3 (1 − |x|)(1 − x)``: up with probability (x + 1) / 2, else
-  down
+* the interest x in the topic of what is watched moves by ``0.3 (1 − |x|)(1 − x)``: up with probability (x + 1) / 2,
+  else down
 * the time left falls by the minutes watched, and rises by 0.9 / 3.4 · quality for each of them; without a click it
   falls by half a minute
 

@@ -294,6 +294,23 @@ def test_a_platform_that_does_not_come_is_left_out_and_told_later(tmp_path):
     np.testing.assert_array_equal(holder[1]._own.model, coordinator.state.model)
 
 
+@pytest.mark.slow
+def test_sums_of_more_users_than_there_were_are_not_heard(tmp_path, agreed):
+    stop, attempts = threading.Event(), []
+    layout = agreed.exchanges[RELEASE].reply
+
+    class Liar(Direct):
+        def exchange(self, number, place, body, patience):
+            attempts.append(place)
+            if len(attempts) == 3:
+                stop.set()
+            return layout.encode(layout.message(np.array([2**14 * EXPLORERS, 2**13, 0], np.int32)))
+
+    with coordinator_in(tmp_path, agreed, [Liar({}, 0), Liar({}, 1)], stop=stop) as coordinator:
+        coordinator.run()
+    assert not coordinator.sums and set(attempts) == {RELEASE} and not coordinator.told
+
+
 def test_other_protocols_have_no_terms():
     with pytest.raises(ConfigError, match="nothing to coordinate"):
         Terms.of(from_dict({"protocol": "slateq"}))

@@ -4,6 +4,9 @@ It does nothing while users are explored, however long that takes, and may be st
 sent its sums, the others have ``patience`` seconds; the model is fitted from those that were heard, and told to all.
 A platform that cannot be told is tried again until it can, or until the coordinator stops: the same command goes on.
 
+Sums that are longer than those of all explorers can be are not heard. Within that a platform's word is taken: one that
+lies moves the model as far as its users could.
+
 Sums and model are written before anything follows from them, so that a coordinator that was killed fits the same model
 again. Platforms answer a repeated request with the same bytes.
 """
@@ -27,7 +30,10 @@ from fedrank.deploy.platforms.peer import Peer, Silence
 from fedrank.deploy.platforms.steps import blank_message
 from fedrank.deploy.platforms.terms import Terms
 from fedrank.slates.planning import Plan, Release
+from fedrank.slates.planning.engagement import STEPS
 
+#: Standard deviations of its noise that a platform's sums may be longer than users can make them.
+_NOISE = 40.0
 #: Seconds that a platform is asked for at a time.
 _ATTEMPT = 2.0
 
@@ -168,11 +174,15 @@ class PlanningCoordinator:
                 yield k, reply
 
     def _readable(self, place: int, reply: bytes) -> bool:
+        """Whether a reply is one, and its sums are of no more users than were explored."""
         try:
-            self.terms.exchanges[place].reply.decode(reply)
+            said = self.terms.exchanges[place].reply.decode(reply)
         except WireError:
             return False
-        return True
+        if not isinstance(self.terms.exchanges[place], Release):
+            return True
+        most = self._s.explorers * STEPS + _NOISE * (self._s.sigma or 0.0)
+        return float(np.linalg.norm(np.asarray(said.sums, np.float64))) <= most
 
     def _encoded(self, place: int) -> bytes:
         exchange = self.terms.exchanges[place]

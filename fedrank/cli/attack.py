@@ -12,6 +12,7 @@ from fedrank.cli.flags import AsJson
 from fedrank.cli.terminal import print_json
 from fedrank.deploy.linking.settings import LinkAttack
 from fedrank.slates.attacks.settings import MODES, SlateAttack
+from fedrank.texts.attacks.documents.settings import DocumentAttack
 from fedrank.texts.attacks.settings import SketchAttack
 
 if TYPE_CHECKING:
@@ -87,6 +88,63 @@ def sketch(
         console.print(f"{one.attack}, {one.mode}: {one.words}.", highlight=False, markup=False)
     if "publish-once" in settings.modes:
         console.print("publish-once: no question leaves the querier, so there is no term to find.", highlight=False)
+    _say_page(console, out)
+
+
+@app.command
+def documents(
+    collection: str,
+    /,
+    *,
+    settings: Annotated[DocumentAttack, Parameter(name="*")] = DocumentAttack(),  # noqa: B008 - frozen
+    out: Path | None = None,
+    as_json: AsJson = False,
+) -> None:
+    """Attack the documents of a collection: who reads their words, and is a given text there?
+
+    Sketches that owners publish once, read by another owner and by the server; the statistics of a search that is
+    served, read by an owner; its scores, read by an asker who asks about one document as often as he may.
+
+    Args:
+        collection: Name of a collection of texts, or a folder.
+        settings: The attack.
+        out: Also write a page there, such as attack.html.
+        as_json: Print JSON instead of a table.
+    """
+    from fedrank.texts.attacks.documents.suite import attack_documents
+
+    found = attack_documents(collection, settings)
+    if out is not None:
+        from fedrank.texts.attacks.documents.page import write_page
+
+        write_page(found, collection, settings, out)
+    if as_json:
+        print_json({"collection": collection, **asdict(settings), "findings": [one.as_json() for one in found]})
+        return
+
+    from rich.console import Console
+
+    from fedrank.cli.terminal import table
+
+    columns = ("attack", "on", "measure", "measured \\[99 %]", "limit", "verdict")
+    shown = table(*columns, numbers=("limit",), title=f"{collection}, {settings.owners} owners")
+    for one in found:
+        bad = "readable" if one.measure == "words read" else "found"
+        shown.add_row(
+            one.attack,
+            one.mode,
+            one.measure,
+            f"{one.measured:.3g} \\[{one.low:.3g}, {one.high:.3g}]",
+            f"{one.promised:.3g}",
+            f"[red]{bad}[/red]" if one.broken else f"[green]not {bad}[/green]",
+        )
+    console = Console()
+    console.print(shown)
+    console.print(
+        "Words read: those that a guess does not name. AUC: 0.5 is chance. Simulated noise, seeded.", highlight=False
+    )
+    for one in found:
+        console.print(f"{one.attack}, {one.mode}: {one.words}.", highlight=False, markup=False)
     _say_page(console, out)
 
 

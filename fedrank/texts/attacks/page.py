@@ -59,7 +59,7 @@ def chart(findings: Sequence[Finding]) -> Any:
     return levels_figure(levels, "One occurrence of a word, told by an attacker", said)
 
 
-def table(findings: Sequence[Finding]) -> Table:
+def table(findings: Sequence[Finding], title: str = "Attacks on sketches and on questions about them") -> Table:
     """The table of a page: one row for each finding, with what was measured, its 99 % interval, and the promise."""
     columns = (
         Column("attack", "attack"),
@@ -80,7 +80,7 @@ def table(findings: Sequence[Finding]) -> Table:
         "Low and high: the ends of the 99 % interval.",
         "Controls are no modes: each lacks a part that its mode has.",
     )
-    return Table("Attacks on sketches and on questions about them", columns, rows, notes)
+    return Table(title, columns, rows, notes)
 
 
 def write_page(findings: Sequence[Finding], settings: SketchAttack, file: str | os.PathLike[str]) -> Path:

@@ -24,6 +24,7 @@ def search(
     asker: Path = Path("asker.toml"),
     k: int = 10,
     fetch: int = 0,
+    model: Path | None = None,
     ca: Path | None = None,
     allow_http: _Flag = False,
     as_json: AsJson = False,
@@ -36,6 +37,7 @@ def search(
         asker: File with your name and your tokens, one an owner.
         k: Most documents.
         fetch: Also print the document at this place, 1 being the best.
+        model: A hub's model file, which puts the hits in order; the federation's file has a table [ranking].
         ca: File with the certificates to trust in place of the system's.
         allow_http: Plain http to another machine, where the network itself is protected.
         as_json: Print JSON.
@@ -44,20 +46,27 @@ def search(
 
     if not query:
         raise ConfigError("say what to search for: fedrank search words of a query")
-    asked = Federation(federation, asker, ca=ca, allow_http=allow_http)
+    ranker = None
+    if model is not None:
+        from fedrank.deploy.search.learning import ranker_of
+
+        ranker = ranker_of(model)
+    asked = Federation(federation, asker, ca=ca, allow_http=allow_http, ranker=ranker)
     answer = asked.search(" ".join(query), k)
     if not 0 <= fetch <= len(answer.hits):
         raise ConfigError(f"there is no hit {fetch}; {len(answer.hits)} were found.")
     document = asked.fetch(answer.hits[fetch - 1]) if fetch else None
     if as_json:
-        found: dict[str, Any] = dataclasses.asdict(answer)
+        found: dict[str, Any] = dataclasses.asdict(dataclasses.replace(answer, order=None))
+        del found["order"]
         if document:
             found["document"] = {"title": document[0], "body": document[1]}
         print(json.dumps(found, indent=1, ensure_ascii=False))
         return
     width = max((len(hit.owner) for hit in answer.hits), default=0)
     for place, hit in enumerate(answer.hits, 1):
-        print(f"{place:3}  {hit.score:6.1f}  {hit.owner:{width}}  {hit.title}")
+        cosine = "" if hit.features is None else f"  {hit.features[0]:5.2f}"
+        print(f"{place:3}  {hit.score:6.1f}{cosine}  {hit.owner:{width}}  {hit.title}")
     if not answer.hits:
         print("Nothing was found.")
     for owner, why in answer.missing.items():
@@ -84,6 +93,7 @@ def serve_search(
     key: Path | None = None,
     reveals: str | None = None,
     fetch: bool | None = None,
+    encoder: str | None = None,
 ) -> None:
     """Be an owner of documents that answers sealed questions. Ctrl-C stops it; the documents stay in the folder.
 
@@ -97,6 +107,8 @@ def serve_search(
         key: PEM file of its private key.
         reveals: title or score: what stands beside a hit. Kept in owner.toml.
         fetch: Whether askers may fetch what they found. Kept in owner.toml.
+        encoder: Encoder whose cosines stand beside scores: all-minilm-l6-v2, or a folder. Kept in owner.toml; an index
+            stays with the encoder that it was made with.
     """
     from fedrank.cli.deploy import _log_to_stderr, refuse_half_tls, warn_without_tls
     from fedrank.deploy.http.server import serve
@@ -108,7 +120,8 @@ def serve_search(
     home = OwnerFolder(folder)
     with home.locked():
         home.prepare()
-        given = {name: value for name, value in (("reveals", reveals), ("fetch", fetch)) if value is not None}
+        chosen = (("reveals", reveals), ("fetch", fetch), ("encoder", encoder))
+        given = {name: value for name, value in chosen if value is not None}
         if given:
             from fedrank.engine.settings import as_dict, from_dict
 
@@ -180,6 +193,11 @@ def serve_portal(
     port: int = 8770,
     certificate: Path | None = None,
     key: Path | None = None,
+    enrolment: Path | None = None,
+    learning: Path = Path("learning"),
+    devices: int = 8,
+    most_epsilon: float = 4.0,
+    lifetime_epsilon: float = 8.0,
     ca: Path | None = None,
     allow_http: _Flag = False,
 ) -> None:
@@ -192,23 +210,53 @@ def serve_portal(
         port: Port; 0: any that is free.
         certificate: PEM file of the server's certificate chain, for TLS.
         key: PEM file of its private key.
+        enrolment: File with the enrolment token of the hub that the federation's file names, to learn from clicks:
+            whoever opens a document has clicked on it.
+        learning: Folder of the devices that learn.
+        devices: Devices that learn, and so lists that are looked at at once.
+        most_epsilon: Largest ε of a message, and so of a search, that these devices agree to.
+        lifetime_epsilon: Largest sum of a device's messages; inf where nobody's own device is behind it.
         ca: File with the certificates to trust in place of the system's.
         allow_http: Plain http to the broker on another machine, where the network itself is protected.
     """
     from fedrank.cli.deploy import _log_to_stderr, refuse_half_tls, warn_without_tls
     from fedrank.deploy.http.server import serve
-    from fedrank.deploy.search.federation import Federation
+    from fedrank.deploy.search.federation import Federation, read_asker, read_federation
     from fedrank.deploy.search.portal import PortalApp
 
     refuse_half_tls(certificate, key)
     _log_to_stderr()
-    app = PortalApp(Federation(federation, asker, ca=ca, allow_http=allow_http))
+    file, ranker = read_federation(federation), None
+    if enrolment is not None:
+        if file.ranking is None or not file.ranking.hub:
+            raise ConfigError(f'{federation}: names no hub to learn at; put hub = "https://…" under [ranking].')
+        from fedrank.deploy.folder import read_token
+        from fedrank.deploy.search.learning import LearningRanker
+
+        ranker = LearningRanker(
+            file.ranking.hub,
+            read_token(enrolment, 8),
+            learning,
+            devices=devices,
+            most_epsilon=most_epsilon,
+            most_search_epsilon=most_epsilon,
+            lifetime_epsilon=lifetime_epsilon,
+            ca=ca,
+            allow_http=allow_http,
+        )
+    app = PortalApp(Federation(file, read_asker(asker), ca=ca, allow_http=allow_http, ranker=ranker))
 
     def ready(url: str) -> None:
         print(f"portal  {url}", flush=True)
         warn_without_tls("queries and documents", host, certificate)
+        if ranker is not None:
+            ranker.start()
 
-    serve(app, host=host, port=port, certfile=certificate, keyfile=key, on_ready=ready)
+    try:
+        serve(app, host=host, port=port, certfile=certificate, keyfile=key, on_ready=ready)
+    finally:
+        if ranker is not None:
+            ranker.close()
 
 
 # ------------------------------------------------------------------------------------------------------------ owner …

@@ -31,7 +31,7 @@ from fedrank.deploy.device.connection import LONGEST_WAIT, Attest, Backoff, HubC
 from fedrank.deploy.device.conversation import POLL, Conversation
 from fedrank.deploy.device.memory import Memory, changes
 from fedrank.deploy.device.outbox import LedgerRow
-from fedrank.deploy.device.trial import Limits, Ranking, Words, matrix_of, promise, unranked
+from fedrank.deploy.device.trial import Limits, Ranking, Words, base_of, matrix_of, promise, unranked
 from fedrank.deploy.log.proof import Trust
 from fedrank.privacy.caps import LIFETIME_EPSILON, MOST_EPSILON, MOST_SEARCH_EPSILON
 from fedrank.privacy.randomised_response import os_words
@@ -163,22 +163,25 @@ class Device:
     # --------------------------------------------------------------------------------------------- for every search
 
     @_never_raises(_data_order)
-    def rank(self, features: Any) -> Ranking:
+    def rank(self, features: Any, base: Any = None) -> Ranking:
         """Rank documents; ends the interaction before.
 
         Args:
             features: float [documents, n_features], finite. If they cannot be used, this is logged and the documents
                 stay in the order of the data, as they do before there is a model.
+            base: float [documents]: scores that the model's are added to, such as those of a search engine: what is
+                learnt is what they lack. None: there are none.
         """
         with self._memory.lock:
             self._memory.end()
             x = matrix_of(features, self._memory.terms and self._memory.terms.n_features)
-            if isinstance(x, str):
-                self._memory.complain(f"rank: {x}")
+            added = None if base is None or isinstance(x, str) else base_of(base, len(x))
+            if isinstance(x, str) or isinstance(added, str):
+                self._memory.complain(f"rank: {x if isinstance(x, str) else added}")
                 return _data_order(features)
             if self._memory.round is None or self._memory.closed:
                 return _data_order(features)
-            return self._memory.round.show(x, self._memory.learns(), self._memory.words, monotonic())
+            return self._memory.round.show(x, self._memory.learns(), self._memory.words, monotonic(), added)
 
     @_never_raises(_no)
     def log_click(self, ranking: Ranking, position: SupportsIndex) -> bool:

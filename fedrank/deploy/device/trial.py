@@ -197,7 +197,12 @@ class Round:
         self.open = self.trial = self._v = None
 
     def show(
-        self, features: Float32[np.ndarray, "documents features"], learn: bool, words: Words, now: float
+        self,
+        features: Float32[np.ndarray, "documents features"],
+        learn: bool,
+        words: Words,
+        now: float,
+        base: Float32[np.ndarray, " documents"] | None = None,
     ) -> Ranking:
         """A list for the user.
 
@@ -206,12 +211,13 @@ class Round:
             learn: Try the perturbation; else rank by the model itself.
             words: Asked for the seed of a new trial, and for who goes first in the pairs of a list of both rankers.
             now: Time, in seconds, by a clock that does not jump.
+            base: float32 [documents]: scores that the model's are added to; None: none.
         """
         if not (learn and len(features)):
-            return _ranking(ranked(self.terms, self.weights, features), False)
+            return _ranking(ranked(self.terms, self.weights, features, base), False)
         trial = self.trial = self.trial or self._begun(words)
         halves = (0, 1) if self.terms.interleaved else (trial.half,)
-        lists = [ranked(self.terms, self._ranker(trial, half), features) for half in halves]
+        lists = [ranked(self.terms, self._ranker(trial, half), features, base) for half in halves]
         order, team = lists[0], None
         if len(lists) == 2:
             order, team = draft(lists[0], lists[1], self.terms.depth, int(words((1,))[0]))
@@ -282,8 +288,21 @@ def matrix_of(features: Any, n_features: int | None) -> Float32[np.ndarray, "doc
     return x if np.isfinite(x).all() else "features must be finite numbers in single precision"
 
 
+def base_of(base: Any, documents: int) -> Float32[np.ndarray, " documents"] | str:
+    """Base scores as an app gives them, float32 [documents]; or what is wrong with them, without their values."""
+    raw = np.asarray(base)
+    if raw.dtype.kind not in "fiub" or raw.shape != (documents,):
+        return f"base must be {documents} numbers, got dtype {raw.dtype} and the shape {list(raw.shape)}"
+    with np.errstate(over="ignore"):
+        scores = raw.astype(np.float32)
+    return scores if np.isfinite(scores).all() else "base must be finite numbers in single precision"
+
+
 def ranked(
-    terms: Terms, weights: Float32[np.ndarray, " parameters"], features: Float32[np.ndarray, "documents features"]
+    terms: Terms,
+    weights: Float32[np.ndarray, " parameters"],
+    features: Float32[np.ndarray, "documents features"],
+    base: Float32[np.ndarray, " documents"] | None = None,
 ) -> Integer[np.ndarray, " documents"]:
     """Documents by falling score; equal scores in the order of the data; what is not a number as the smallest score.
 
@@ -291,12 +310,14 @@ def ranked(
         terms: Of the hub.
         weights: float32 [size].
         features: float32 [documents, n_features].
+        base: float32 [documents]: scores that the model's are added to; None: none.
 
     Returns:
         int64 [documents].
     """
     with np.errstate(all="ignore"):
         scores = portable_scores(weights, features, terms.hidden)
+        scores = scores if base is None else scores + base
         return np.argsort(np.where(np.isnan(scores), np.float32(np.inf), -scores), kind="stable")
 
 

@@ -9,6 +9,10 @@
     epsilon = 1.0
     releases = 1
 
+    [ranking]                       # may be missing: hits then stand in the order of their scores
+    cosine = 2.0                    # weight of the encoder's cosine beside a score; this is the default
+    hub = "https://hub.example.org" # where more is learnt from clicks; may be missing
+
     [[owners]]
     name = "north"
     key = "…"                       # fedrank owner card FOLDER
@@ -29,7 +33,7 @@ import binascii
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +41,16 @@ from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json
 from fedrank.deploy.http.client import HttpClient
+from fedrank.deploy.search.learning import FixedRanker, Order, Ranker, base_and_features, clicked
 from fedrank.engine.settings import read_toml
 from fedrank.texts.data.corpus import tokenise
 from fedrank.texts.served.envelopes import LARGEST_ANSWER, Question, key_of
-from fedrank.texts.served.owner import LONGEST_WORD, MOST_WORDS
+from fedrank.texts.served.features import COSINE, NAMES
+from fedrank.texts.served.owner import LONGEST_QUERY, LONGEST_WORD, MOST_WORDS
 from fedrank.texts.served.statistics import StatisticsTerms
+
+#: Hits that each owner is asked for at least where not the scores alone put them in order.
+_RERANKED = 20
 
 
 @dataclass(frozen=True)
@@ -60,8 +69,38 @@ class OwnerCard:
 
 
 @dataclass(frozen=True)
+class RankingTerms:
+    """How hits are put in order, where not by their scores alone.
+
+    Attributes:
+        cosine: Weight of the encoder's cosine beside a score; see
+            :func:`~fedrank.deploy.search.learning.base_and_features`.
+        hub: Address of the hub where more is learnt from clicks; empty: none.
+
+    Raises:
+        ConfigError: The weight is out of range.
+    """
+
+    cosine: float = COSINE
+    hub: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.cosine <= 100:
+            raise ConfigError(f"ranking.cosine must be in 0..100, got {self.cosine}.")
+
+
+@dataclass(frozen=True)
 class FederationFile:
     """The content of ``federation.toml``.
+
+    Attributes:
+        name: What the federation is called.
+        owners: Who searches.
+        broker: Address of the broker.
+        epsilon: ε of a document over all releases of the statistics.
+        delta: δ of the same.
+        releases: Releases of the statistics.
+        ranking: What hits are put in order by, beside their scores; None: nothing.
 
     Raises:
         ConfigError: A name stands twice, a key is none, or there is no owner.
@@ -73,6 +112,7 @@ class FederationFile:
     epsilon: float = 1.0
     delta: float = DELTA
     releases: int = 1
+    ranking: RankingTerms | None = None
 
     def __post_init__(self) -> None:
         names = [owner.name for owner in self.owners]
@@ -107,10 +147,13 @@ def read_federation(path: Path) -> FederationFile:
     """
     raw = read_toml(path)
     try:
-        _only(raw, ("name", "broker", "owners", "statistics"), "")
-        statistics, rows = raw.get("statistics", {}), raw.get("owners", [])
-        if not isinstance(statistics, dict) or not isinstance(rows, list):
-            raise ConfigError("statistics must be a table and owners a list of tables.")
+        _only(raw, ("name", "broker", "owners", "statistics", "ranking"), "")
+        statistics, rows, ranking = raw.get("statistics", {}), raw.get("owners", []), raw.get("ranking", {})
+        if not isinstance(statistics, dict) or not isinstance(ranking, dict) or not isinstance(rows, list):
+            raise ConfigError("statistics and ranking must be tables and owners a list of tables.")
+        _only(ranking, ("cosine", "hub"), "ranking.")
+        cosine = _number(ranking.get("cosine", COSINE), "ranking.cosine")
+        terms = RankingTerms(cosine, _text(ranking, "hub", True)) if "ranking" in raw else None
         _only(statistics, ("epsilon", "delta", "releases"), "statistics.")
         owners = []
         for row in rows:
@@ -119,7 +162,13 @@ def read_federation(path: Path) -> FederationFile:
             _only(row, ("name", "key", "url"), "owners.")
             owners.append(OwnerCard(*(_text(row, name, name == "url") for name in ("name", "key", "url"))))
         numbers = {key: _number(value, f"statistics.{key}") for key, value in statistics.items()}
-        return FederationFile(_text(raw, "name", False), tuple(owners), _text(raw, "broker", True), **numbers)
+        return FederationFile(
+            _text(raw, "name", False),
+            tuple(owners),
+            _text(raw, "broker", True),
+            **numbers,
+            ranking=terms,
+        )
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
 
@@ -133,12 +182,14 @@ class Hit:
         score: Its score, which compares with those of other owners.
         title: Its title or beginning; empty where the owner does not show it.
         ticket: What it can be fetched by, with :meth:`Federation.fetch`, for a day; another one in each answer.
+        features: Numbers of :data:`fedrank.texts.served.features.NAMES`; None: the owner gave none.
     """
 
     owner: str
     score: float
     title: str
     ticket: str
+    features: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -149,11 +200,13 @@ class Answer:
         hits: Best first.
         missing: Owner → why it did not answer.
         own_statistics: Owners whose scores do not compare with the others', as they lack the federation's statistics.
+        order: What a click is reported about, with :meth:`Federation.clicked`; None: nothing is learnt from it.
     """
 
     hits: tuple[Hit, ...]
     missing: Mapping[str, str]
     own_statistics: tuple[str, ...] = ()
+    order: Order | None = field(default=None, repr=False, compare=False)
 
 
 class Federation:
@@ -165,9 +218,10 @@ class Federation:
         ca: File with the certificates to trust in place of the system's.
         allow_http: Plain http to another machine, where the network itself is protected.
         timeout: Longest silence of the broker, in seconds.
+        ranker: What was learnt, or learns; only where the federation's file has ``[ranking]``.
 
     Raises:
-        ConfigError: A file cannot be used, or there is no way to the owners.
+        ConfigError: A file cannot be used, there is no way to the owners, or a ranker has nothing to work on.
     """
 
     def __init__(
@@ -178,11 +232,15 @@ class Federation:
         ca: str | os.PathLike[str] | None = None,
         allow_http: bool = False,
         timeout: float = 20.0,
+        ranker: Ranker | None = None,
     ):
         self.file = federation if isinstance(federation, FederationFile) else read_federation(Path(federation))
         self._name, self._tokens = asker if isinstance(asker, tuple) else read_asker(Path(asker))
         if not self.file.broker:
             raise ConfigError('the federation names no broker; put broker = "https://…" into its file.')
+        if ranker is not None and self.file.ranking is None:
+            raise ConfigError("a ranker needs the numbers of hits; put a table [ranking] into the federation's file.")
+        self.ranker = FixedRanker([0.0] * len(NAMES)) if ranker is None else ranker
         self._broker = HttpClient(self.file.broker, ca=ca, allow_http=allow_http, timeout=timeout)
 
     def search(self, query: str, k: int = 10) -> Answer:
@@ -203,14 +261,17 @@ class Federation:
             raise ConfigError(f"a query has at most {MOST_WORDS} words, got {len(words)}; leave some out.")
         if not words:
             return Answer((), {})
-        asked: dict[str, dict[str, Json]] = {
-            owner.name: {"kind": "search", "words": list(words), "k": k} for owner in self.file.owners
-        }
-        answers, missing = self._ask(asked)
-        hits, alone = [], []
+        question: dict[str, Json] = {"kind": "search", "words": list(words), "k": k}
+        if self.file.ranking is not None:
+            question |= {"k": max(k, _RERANKED), "features": True, "query": query[:LONGEST_QUERY]}
+        answers, missing = self._ask({owner.name: question for owner in self.file.owners})
+        hits, alone, encoders = [], [], set()
         for owner, body in answers.items():
             try:
-                hits += [_hit(owner, row) for row in body["hits"]]
+                found = [_hit(owner, row) for row in body["hits"]]
+                hits += found
+                if found:
+                    encoders.add(str(body.get("encoder", "")))
                 if body.get("statistics") != "shared":
                     alone.append(owner)
             except (KeyError, TypeError, ValueError):
@@ -218,7 +279,30 @@ class Federation:
         if not answers or len(missing) == len(self.file.owners):
             raise RunError("no owner answered: " + "; ".join(f"{owner}: {why}" for owner, why in missing.items()))
         hits.sort(key=lambda hit: -hit.score)
-        return Answer(tuple(hits[:k]), missing, tuple(alone) if len(self.file.owners) > 1 else ())
+        order = self._ordered(hits, encoders)
+        if order is not None:
+            hits = [hits[place] for place in order.places]
+        return Answer(tuple(hits[:k]), missing, tuple(alone) if len(self.file.owners) > 1 else (), order)
+
+    def _ordered(self, hits: list[Hit], encoders: set[str]) -> Order | None:
+        """The ranker's order; None where scores alone decide, there are no hits, or one lacks its numbers."""
+        numbers = [hit.features for hit in hits if hit.features is not None]
+        if self.file.ranking is None or not hits or len(numbers) < len(hits):
+            return None
+        base, features = base_and_features([hit.score for hit in hits], numbers, encoders, self.file.ranking.cosine)
+        return self.ranker.order(features, base)
+
+    def clicked(self, answer: Answer, rank: int) -> bool:
+        """Learn from a click.
+
+        Args:
+            answer: What was shown.
+            rank: Place of the hit that was clicked, from 0.
+
+        Returns:
+            Whether it counts: a ranker learns, it is about the newest list, and the rank is one that it looks at.
+        """
+        return answer.order is not None and 0 <= rank < len(answer.hits) and clicked(answer.order, rank)
 
     def fetch(self, hit: Hit) -> tuple[str, str]:
         """Title and text of a document that was found.
@@ -284,7 +368,12 @@ def _hit(owner: str, row: Mapping[str, Any]) -> Hit:
     score = float(row["score"])
     if not abs(score) < 1e9:
         raise ValueError
-    return Hit(owner, score, str(row.get("title", ""))[:1000], str(row["ticket"])[:1000])
+    features = row.get("features")
+    if features is not None:
+        features = tuple(float(number) for number in features)
+        if len(features) != len(NAMES) or not all(abs(number) <= 1 for number in features):
+            raise ValueError
+    return Hit(owner, score, str(row.get("title", ""))[:1000], str(row["ticket"])[:1000], features)
 
 
 def read_asker(path: Path) -> tuple[str, Mapping[str, str]]:

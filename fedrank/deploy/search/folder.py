@@ -28,6 +28,7 @@ from fedrank.deploy.folder import ServedFolder
 from fedrank.deploy.search.askers import Askers
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import from_dict, read_toml
+from fedrank.texts.served.encoder import Encoder
 from fedrank.texts.served.envelopes import key_text
 from fedrank.texts.served.owner import Owner, OwnerSettings
 from fedrank.texts.served.statistics import TermTable
@@ -118,10 +119,15 @@ class OwnerFolder(ServedFolder):
         settings = self.settings()
         return Askers(self.path / "askers.db", {"search": settings.questions_a_day, "fetch": settings.fetches_a_day})
 
-    def owner(self, engine: Any, askers: Askers) -> Owner:
+    def encoder(self) -> Encoder | None:
+        """The encoder that the settings name; errors as of its class."""
+        name = self.settings().encoder
+        return Encoder(name) if name else None
+
+    def owner(self, engine: Any, askers: Askers, encoder: Encoder | None = None) -> Owner:
         """The owner over an index."""
         key, tickets = self._secrets()
-        return Owner(engine, key, Tickets(tickets), askers.admitted, self.settings(), self.table())
+        return Owner(engine, key, Tickets(tickets), askers.admitted, self.settings(), self.table(), encoder)
 
     # ------------------------------------------------------------------------------------------------- statistics
 

@@ -1,5 +1,8 @@
 """A search page and a REST interface for the people of one asker; it holds the asker's tokens and seals for them.
 
+Where the federation's file names a hub, opening a document is a click, from which the portal's devices learn
+(:mod:`fedrank.deploy.search.learning`).
+
 ``POST /v1/search`` takes ``{"query": …, "k": …}`` and gives hits, ``POST /v1/fetch`` takes the name of an answer and
 the number of a hit in it. The page at ``/`` uses both. It is for one company's network: whoever reaches it asks in the
 asker's name.
@@ -22,7 +25,8 @@ from fedrank.core.trees import Json
 from fedrank.deploy.http.app import HttpApp, RequestCounts
 from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.http.routes import NO_SNIFF, NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response
-from fedrank.deploy.search.federation import Federation, Hit
+from fedrank.deploy.search.federation import Answer, Federation
+from fedrank.deploy.search.learning import LearningRanker
 from fedrank.texts.data.corpus import tokenise
 
 R = TypeVar("R")
@@ -54,7 +58,7 @@ class PortalApp(HttpApp):
         tokenise(["the first query shall not wait for what cuts words"])
         self._federation = federation
         self._threads = ThreadPoolExecutor(8, "fedrank-portal")
-        self._answers: OrderedDict[str, tuple[Hit, ...]] = OrderedDict()
+        self._answers: OrderedDict[str, Answer] = OrderedDict()
         routes = {
             "/v1/search": Route("search", ("POST",), None, self._search),
             "/v1/fetch": Route("fetch", ("POST",), None, self._fetch),
@@ -90,10 +94,13 @@ class PortalApp(HttpApp):
         except FedrankError as error:
             return _told(502, str(error))
         name = secrets.token_urlsafe(12)
-        self._answers[name] = answer.hits
+        self._answers[name] = answer
         while len(self._answers) > _KEPT:
             self._answers.popitem(last=False)
-        hits: list[Json] = [{"owner": hit.owner, "score": hit.score, "title": hit.title} for hit in answer.hits]
+        hits: list[Json] = [
+            {"owner": hit.owner, "score": hit.score, "cosine": hit.features and hit.features[0], "title": hit.title}
+            for hit in answer.hits
+        ]
         alone = list(answer.own_statistics)
         return json_response(
             200, {"answer": name, "hits": hits, "missing": dict(answer.missing), "own_statistics": alone}
@@ -101,18 +108,27 @@ class PortalApp(HttpApp):
 
     async def _fetch(self, request: HttpRequest) -> HttpResponse:
         body = _object(request.body)
-        hits, number = self._answers.get(str(body.get("answer"))), body.get("hit")
-        if hits is None or not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < len(hits):
+        answer, number = self._answers.get(str(body.get("answer"))), body.get("hit")
+        if (
+            answer is None
+            or not isinstance(number, int)
+            or isinstance(number, bool)
+            or not 0 <= number < len(answer.hits)
+        ):
             return _told(404, "This hit is not kept any more; search again.")
+        hit = answer.hits[number]
         try:
-            title, text = await self._work(functools.partial(self._federation.fetch, hits[number]))
+            title, text = await self._work(functools.partial(self._federation.fetch, hit))
         except RunError as error:
             return _told(502, str(error))
-        return json_response(200, {"title": title, "body": text, "owner": hits[number].owner})
+        self._federation.clicked(answer, number)  # to open a document is to click on it
+        return json_response(200, {"title": title, "body": text, "owner": hit.owner})
 
     async def _about(self, request: HttpRequest) -> HttpResponse:
         file = self._federation.file
-        return json_response(200, {"name": file.name, "owners": [owner.name for owner in file.owners]})
+        owners: list[Json] = [owner.name for owner in file.owners]
+        learns = isinstance(self._federation.ranker, LearningRanker)
+        return json_response(200, {"name": file.name, "owners": owners, "learns": learns})
 
     async def _healthz(self, request: HttpRequest) -> HttpResponse:
         return json_response(200, {"status": "ok"})

@@ -40,7 +40,8 @@ def owner_app(home: OwnerFolder, federation: Path | None = None, documents: Path
         RunError: Something in the folder cannot be used.
         DataError: The documents cannot be read; none of them is added.
     """
-    engine, askers = TantivyEngine(home.index), home.askers()
+    encoder = home.encoder()
+    engine, askers = TantivyEngine(home.index, encoder), home.askers()
     try:
         if documents is not None:
             _log.info("%d documents were added", engine.add(read_documents(documents)))
@@ -48,7 +49,7 @@ def owner_app(home: OwnerFolder, federation: Path | None = None, documents: Path
         file = None if federation is None else read_federation(federation)
         if file is not None and len(file.owners) > 1:  # the sum over one owner would be that owner's
             party = StatisticsParty(home, home.private_key(), file, engine)
-        return OwnerApp(home, home.owner(engine, askers), askers, party)
+        return OwnerApp(home, home.owner(engine, askers, encoder), askers, party)
     except BaseException:
         engine.close()
         askers.close()
@@ -124,7 +125,7 @@ class Operator:
 
     def _at_home(self, act: Callable[[Engine], R]) -> R:
         with self._home.locked():
-            engine = TantivyEngine(self._home.index)
+            engine = TantivyEngine(self._home.index, self._home.encoder())
             try:
                 return act(engine)
             finally:

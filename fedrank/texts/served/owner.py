@@ -1,32 +1,39 @@
 """An owner of documents: opens sealed questions, searches at home, answers with tickets and rounded scores.
 
 What an asker may learn, by setting: always, for each hit, a score rounded to a step and a ticket; with
-``reveals = "title"`` its title; with ``fetch`` the document behind a ticket. What an owner learns: who asks, the words
-of the query, and which documents are fetched.
+``reveals = "title"`` its title; with ``features`` the rounded numbers that a list is put in order by
+(:mod:`~fedrank.texts.served.features`); with ``fetch`` the document behind a ticket. What an owner learns: who asks,
+the words of the query, with an encoder the query as it was typed, and which documents are fetched.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from jaxtyping import Float32, Float64
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.fields import setting
 from fedrank.core.trees import Json
 from fedrank.texts.data.features import Statistics
 from fedrank.texts.served.documents import Document
-from fedrank.texts.served.engines import Engine
+from fedrank.texts.served.encoder import Encoder
+from fedrank.texts.served.engines import Candidate, Engine
 from fedrank.texts.served.envelopes import open_question, seal_answer
+from fedrank.texts.served.features import features_of
 from fedrank.texts.served.scoring import scored
 from fedrank.texts.served.statistics import TermTable
 from fedrank.texts.served.tickets import Tickets
 
 #: Most words of a query, and characters of one.
 MOST_WORDS, LONGEST_WORD = 64, 64
+#: Most characters of a query as it was typed.
+LONGEST_QUERY = 2000
 
 
 @dataclass(frozen=True)
@@ -47,11 +54,31 @@ class OwnerSettings:
         200, "Documents that the index finds for a query and that are scored exactly.", low=1, high=100_000
     )
     questions_a_day: int = setting(2000, "Questions of one asker in a day.", low=1, high=10**9)
+    features: bool = setting(
+        True, "Whether askers may have the rounded numbers of a hit that a list is put in order by."
+    )
+    encoder: str = setting(
+        "", "Encoder of texts, whose cosine is one of these numbers: all-minilm-l6-v2, or a folder; empty: none."
+    )
     fetches_a_day: int = setting(500, "Documents that one asker fetches in a day.", low=0, high=10**9)
 
     def __post_init__(self) -> None:
         if not 0 <= self.step <= 100:
             raise ConfigError(f"step must be in 0..100, got {self.step}.")
+
+
+class OwnHit(NamedTuple):
+    """A document that was found at home.
+
+    Attributes:
+        id: Its id.
+        score: Its rounded score.
+        features: Its rounded numbers, as :data:`fedrank.texts.served.features.NAMES`.
+    """
+
+    id: str
+    score: float
+    features: tuple[float, ...]
 
 
 #: Whether the asker of this name with this token may ask one more question of this kind; a reason where not.
@@ -68,6 +95,7 @@ class Owner:
         admit: Decides who may ask; see :data:`Admission`.
         settings: What the owner gives.
         table: The federation's statistics; None: the owner's own, with which scores of owners do not compare.
+        encoder: The encoder that the index keeps vectors of; None: it keeps none.
     """
 
     def __init__(
@@ -78,9 +106,12 @@ class Owner:
         admit: Admission,
         settings: OwnerSettings,
         table: TermTable | None = None,
+        encoder: Encoder | None = None,
     ):
-        self.engine, self.settings, self.table = engine, settings, table
+        self.engine, self.settings, self.table, self.encoder = engine, settings, table, encoder
         self._key, self._tickets, self._admit = key, tickets, admit
+        # People look at the next page of a list, and many ask the same.
+        self._vector = functools.lru_cache(_VECTORS)(self._encoded)
 
     def answer(self, sealed: bytes) -> bytes:
         """The sealed answer to a sealed question; one that is refused says why to who asked, and to nobody else.
@@ -111,18 +142,37 @@ class Owner:
             return _refused("malformed", f"words must be a list of words of at most {LONGEST_WORD} characters.")
         if len(words) > MOST_WORDS or any(len(word.split()) != 1 for word in words):
             return _refused("malformed", f"A query has at most {MOST_WORDS} words, and no word a space.")
-        hits = self.search(words, min(most, self.settings.most_hits))
+        features, query = body.get("features", False), body.get("query", "")
+        if not isinstance(features, bool) or not isinstance(query, str) or len(query) > LONGEST_QUERY:
+            return _refused("malformed", f"features is true or false, query a text of at most {LONGEST_QUERY} letters.")
+        features = features and self.settings.features
+        hits = self.search(words, min(most, self.settings.most_hits), query if features else "")
         shown: list[Json] = []
-        for id, score in hits:
-            hit: dict[str, Json] = {"ticket": self._tickets.make(id, asker), "score": score}
+        for found in hits:
+            hit: dict[str, Json] = {"ticket": self._tickets.make(found.id, asker), "score": found.score}
             if self.settings.reveals == "title":
-                found = self.engine.get(id)
-                hit["title"] = found.title or _beginning(found) if found else ""
+                document = self.engine.get(found.id)
+                hit["title"] = document.title or _beginning(document) if document else ""
+            if features:
+                hit["features"] = list(found.features)
             shown.append(hit)
-        return {"hits": shown, "fetch": self.settings.fetch, "statistics": "shared" if self.table else "own"}
+        answer: dict[str, Json] = {
+            "hits": shown,
+            "fetch": self.settings.fetch,
+            "statistics": "shared" if self.table else "own",
+        }
+        if features:
+            answer["encoder"] = self.encoder.digest if self.encoder is not None else ""
+        return answer
 
-    def search(self, words: list[str], most: int) -> list[tuple[str, float]]:
-        """Ids of the best documents that hold a word of the query, and their rounded scores, best first."""
+    def search(self, words: list[str], most: int, query: str = "") -> list[OwnHit]:
+        """The best documents that hold a word of the query, best first.
+
+        Args:
+            words: Words of the query.
+            most: Most documents.
+            query: The query as it was typed, for the encoder; empty: no cosines.
+        """
         if not words:
             return []
         table, n = self.table, len(self.engine)
@@ -132,11 +182,33 @@ class Owner:
         for word, weight in zip(words, statistics.idf.max(axis=1).tolist(), strict=True):
             weights[word] = weights.get(word, 0.0) + max(weight, _LEAST)
         found = self.engine.candidates(weights, max(self.settings.candidates, most))
-        scores = scored(words, [candidate.words for candidate in found], statistics)
-        step = self.settings.step
-        rounded = [round(round(score / step) * step, 6) if step else score for score in scores.tolist()]
-        best = sorted(zip(rounded, (c.id for c in found), scores.tolist(), strict=True), key=lambda hit: -hit[2])
-        return [(id, score) for score, id, _ in best[:most]]
+        by_field = scored(words, [candidate.words for candidate in found], statistics)
+        scores, step = by_field.sum(axis=1), self.settings.step
+        best = np.argsort(-scores, kind="stable")[:most]
+        documents = [found[place] for place in best]
+        cosines = self._cosines(query, documents)
+        numbers = features_of(words, [candidate.words for candidate in documents], statistics, by_field[best], cosines)
+        return [
+            OwnHit(
+                candidate.id,
+                round(round(score / step) * step, 6) if step else score,
+                tuple(round(number, 6) for number in row),
+            )
+            for candidate, score, row in zip(documents, scores[best].tolist(), numbers.tolist(), strict=True)
+        ]
+
+    def _cosines(self, query: str, documents: list[Candidate]) -> Float64[np.ndarray, " documents"] | None:
+        """Cosines of the query's vector with the documents'; None without an encoder or a query."""
+        if self.encoder is None or not query:
+            return None
+        asked = self._vector(query)
+        none = np.zeros(self.encoder.size, np.float32)
+        vectors = [none if candidate.vector is None else candidate.vector for candidate in documents]
+        return np.array([float(vector @ asked) for vector in vectors])
+
+    def _encoded(self, query: str) -> Float32[np.ndarray, " size"]:
+        assert self.encoder is not None
+        return self.encoder.encode([query])[0]
 
     def _fetched(self, body: Mapping[str, Any], asker: str) -> dict[str, Json]:
         ticket = body.get("ticket")
@@ -157,6 +229,8 @@ _REASONS = {
     "too-many": "The asker's questions of this day are used up; come back tomorrow, or ask the owner for more.",
     "not-given": "This owner gives no documents out; ask it in another way.",
 }
+#: Vectors of queries that are kept in memory.
+_VECTORS = 256
 #: Weight of a word that stands in every document: those that hold it are found, after all others.
 _LEAST = 1e-6
 #: Characters of a document without title that stand in place of it.

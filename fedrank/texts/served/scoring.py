@@ -8,14 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float64
 
+from fedrank.texts.data.corpus import FIELDS
 from fedrank.texts.data.features import Statistics, bm25
 from fedrank.texts.served.documents import Words
 
 
 def scored(
     query: Sequence[str], documents: Sequence[Words], statistics: Statistics
-) -> Float64[np.ndarray, " documents"]:
-    """BM25 of body and title, added up.
+) -> Float64[np.ndarray, "documents fields"]:
+    """BM25 of body and title; a document's score is their sum.
 
     Args:
         query: Words of the query; one that stands twice counts twice.
@@ -23,9 +24,9 @@ def scored(
         statistics: Statistics of the query's words, row by row.
     """
     if not documents:
-        return np.zeros(0)
+        return np.zeros((0, len(FIELDS)))
     counts, lengths = counts_of(query, documents)
-    return bm25(counts, lengths, statistics).sum(axis=-1)
+    return bm25(counts, lengths, statistics)
 
 
 def counts_of(

@@ -63,7 +63,7 @@ def test_owners_with_shared_statistics_score_as_one_collection_would():
     np.testing.assert_allclose(exact.lengths, means, rtol=0.5)  # lengths are rounded at random
     exact = TermTable(table.frequency, 90.0, np.array(means), 0.0, 1.0, 1e-6)
     query = ["w0", "w3", "w3", "w17"]
-    got = np.concatenate([scored(query, own, exact.at(query)) for own in owners])
+    got = np.concatenate([scored(query, own, exact.at(query)).sum(axis=1) for own in owners])
     np.testing.assert_allclose(got, by_hand(query, every), rtol=1e-9)
 
 
@@ -139,5 +139,5 @@ def test_an_index_finds_what_exhaustive_scoring_finds(tmp_path):
         got = owner.search(query, 10)
         holds = [any(word in d.body + d.title for word in query) for d in cut]
         best = np.sort(scores[holds])[::-1][:10]
-        np.testing.assert_allclose([score for _, score in got], best, rtol=1e-5, atol=1e-9)
+        np.testing.assert_allclose([hit.score for hit in got], best, rtol=1e-5, atol=1e-9)
     engine.close()

@@ -25,6 +25,7 @@ function shown(answer, hit, number) {
   title.setAttribute("aria-expanded", "false");
   const about = element("div", "about", "");
   about.append(element("span", "owner", hit.owner), element("span", "score", `score ${hit.score.toFixed(1)}`));
+  if (hit.cosine) about.append(element("span", "score", `cosine ${hit.cosine.toFixed(2)}`));
   row.append(title, about);
   title.addEventListener("click", async () => {
     const there = row.querySelector(".body");
@@ -69,4 +70,5 @@ document.getElementById("ask").addEventListener("submit", async (event) => {
 fetch("v1/federation").then((response) => response.json()).then((about) => {
   document.title = `Search · ${about.name}`;
   document.getElementById("federation").textContent = `${about.name}: ${about.owners.join(", ")}`;
+  document.getElementById("learns").hidden = !about.learns;
 });

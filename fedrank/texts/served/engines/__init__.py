@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float32, Float64
 
 from fedrank.texts.served.documents import Document, Words
 
@@ -21,10 +21,12 @@ class Candidate(NamedTuple):
     Attributes:
         id: Name of the document at its owner.
         words: Its words.
+        vector: What an encoder makes of it, of length 1; None where the engine keeps none.
     """
 
     id: str
     words: Words
+    vector: Float32[np.ndarray, " size"] | None = None
 
 
 @runtime_checkable

@@ -13,6 +13,7 @@ from jaxtyping import Float64
 from fedrank.core.errors import RunError
 from fedrank.core.optional import OptionalModule
 from fedrank.texts.served.documents import Document, Words, batches, words_of
+from fedrank.texts.served.encoder import Encoder
 from fedrank.texts.served.engines import Candidate
 
 tantivy = OptionalModule("tantivy", "search", "An owner's index")
@@ -28,14 +29,15 @@ class TantivyEngine:
 
     Args:
         folder: The folder; made if it is not there.
+        encoder: Makes vectors of documents when they are added; None: the index keeps none.
 
     Raises:
         RunError: It cannot be made, holds something else, or another process writes to it.
         MissingExtraError: The extra ``search`` is not installed.
     """
 
-    def __init__(self, folder: Path):
-        self._folder = folder
+    def __init__(self, folder: Path, encoder: Encoder | None = None):
+        self._folder, self._encoder = folder, encoder
         builder = tantivy.SchemaBuilder()
         builder.add_text_field("id", stored=True, tokenizer_name="raw", index_option="basic")
         for name in ("title", "body"):
@@ -43,13 +45,22 @@ class TantivyEngine:
         for name in _SEARCHED:
             builder.add_text_field(name, stored=True, tokenizer_name="whitespace", index_option="freq")
             builder.add_integer_field(f"{name}_length", fast=True)
+        if encoder is not None:
+            builder.add_bytes_field(_vector_field(encoder), stored=True)
         self._schema = builder.build()
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._index = tantivy.Index(self._schema, path=str(folder))
             self._writer = self._index.writer(_HEAP, 1)
         except (OSError, ValueError) as error:
-            raise RunError(f"{folder}: cannot be used as an index ({error}).") from error
+            other = "schema" in str(error).lower()
+            why = (
+                "was made with another encoder, or without one; set encoder as it was, or move this folder away and "
+                "add the documents again"
+                if other
+                else f"cannot be used as an index ({error})"
+            )
+            raise RunError(f"{folder}: {why}.") from error
 
     def __len__(self) -> int:
         return int(self._searcher().num_docs)
@@ -59,7 +70,8 @@ class TantivyEngine:
         count = 0
         try:
             for batch in batches(iter(documents)):
-                for document, words in zip(batch, words_of(batch), strict=True):
+                vectors = self._vectors(batch)
+                for document, words, vector in zip(batch, words_of(batch), vectors, strict=True):
                     self._writer.delete_documents_by_term("id", document.id)
                     self._writer.add_document(
                         tantivy.Document(
@@ -70,6 +82,7 @@ class TantivyEngine:
                             body_words=[" ".join(words.body)],
                             title_words_length=[len(words.title)],
                             body_words_length=[len(words.body)],
+                            **vector,
                         )
                     )
                 count += len(batch)
@@ -108,7 +121,7 @@ class TantivyEngine:
         if not clauses:
             return []
         hits = searcher.search(tantivy.Query.boolean_query(clauses), most, count=False).hits
-        return [_candidate(searcher.doc(address)) for _, address in hits]
+        return [self._candidate(searcher.doc(address)) for _, address in hits]
 
     def frequencies(self, words: Sequence[str]) -> list[tuple[int, int]]:
         """Number of documents whose body and whose title hold each word; removed documents count for a while."""
@@ -125,7 +138,7 @@ class TantivyEngine:
         """The words of every document."""
         searcher = self._searcher()
         for _, address in searcher.search(tantivy.Query.all_query(), max(1, searcher.num_docs), count=False).hits:
-            yield _candidate(searcher.doc(address)).words
+            yield self._candidate(searcher.doc(address)).words
 
     def close(self) -> None:
         """End the writer; the folder can then be used by another process."""
@@ -133,6 +146,19 @@ class TantivyEngine:
 
     def _searcher(self) -> Any:
         return self._index.searcher()
+
+    def _vectors(self, batch: Sequence[Document]) -> list[dict[str, list[bytes]]]:
+        """The field with each document's vector, in half precision; no field without an encoder."""
+        if self._encoder is None:
+            return [{} for _ in batch]
+        vectors = self._encoder.encode([". ".join(filter(None, (d.title, d.body))) for d in batch])
+        return [{_vector_field(self._encoder): [vector.astype("<f2").tobytes()]} for vector in vectors]
+
+    def _candidate(self, stored: Any) -> Candidate:
+        title, body = (stored.get_first(name) or "" for name in ("title_words", "body_words"))
+        raw = None if self._encoder is None else stored.get_first(_vector_field(self._encoder))
+        vector = None if raw is None else np.frombuffer(bytes(raw), "<f2").astype(np.float32)
+        return Candidate(stored.get_first("id"), Words(title.split(), body.split()), vector)
 
     def _commit(self) -> None:
         try:
@@ -142,9 +168,9 @@ class TantivyEngine:
             raise RunError(f"{self._folder}: the index cannot be written ({error}). Nothing was added.") from error
 
 
-def _candidate(stored: Any) -> Candidate:
-    title, body = (stored.get_first(name) or "" for name in ("title_words", "body_words"))
-    return Candidate(stored.get_first("id"), Words(title.split(), body.split()))
+def _vector_field(encoder: Encoder) -> str:
+    """Name of the field with vectors, by the encoder: an index opens with the encoder that it was made with."""
+    return f"vector_{encoder.digest}"
 
 
 def _idf(documents: int, frequency: int) -> float:

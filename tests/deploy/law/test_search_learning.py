@@ -1,0 +1,142 @@
+"""A search that learns: the order of a model, clicks that become messages, and what happens without numbers."""
+
+import json
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from device_worlds import TERMS
+from fake_hub import ANYTHING, ENROLMENT, FakeHub
+from search_worlds import TEXTS, search_world, write_federation
+
+from fedrank.core.errors import ConfigError
+from fedrank.deploy.http.server import ThreadedServer
+from fedrank.deploy.search.federation import Federation, RankingTerms, read_federation
+from fedrank.deploy.search.learning import FixedRanker, LearningRanker, base_and_features
+from fedrank.deploy.search.portal import PortalApp
+from fedrank.texts.served.features import NAMES
+from fedrank.texts.served.owner import OwnerSettings
+
+pytest.importorskip("tantivy")
+
+NUMBERS = len(NAMES)
+
+
+def learned(asked, ranker):
+    """The same asker with a ranker."""
+    return Federation(replace(asked.file, ranking=RankingTerms()), (asked._name, asked._tokens), ranker=ranker)
+
+
+def test_without_weights_the_order_is_that_of_the_scores(tmp_path):
+    with search_world(tmp_path) as (asked, _, _):
+        plain = asked.search("boundary layer of a wing")
+        same = learned(asked, FixedRanker([0.0] * NUMBERS)).search("boundary layer of a wing")
+        assert [hit.title for hit in same.hits] == [hit.title for hit in plain.hits]
+        assert all(hit.features is None for hit in plain.hits)
+        turned = learned(asked, FixedRanker([0.0, 0.0, 0.0, 100.0])).search("boundary layer of a wing")
+        shares = [hit.features[3] for hit in turned.hits]
+        assert shares == sorted(shares, reverse=True) and shares[0] > shares[-1]
+        assert not asked.clicked(plain, 0) and not asked.clicked(turned, 0)
+
+
+def test_with_an_encoder_the_order_is_that_of_score_and_cosine(tmp_path):
+    pytest.importorskip("tokenizers")
+    encoder = str(Path(__file__).parents[2] / "texts" / "oracle" / "kept" / "bert")
+    with search_world(tmp_path, settings=OwnerSettings(encoder=encoder)) as (asked, _, _):
+        for weight in (0.0, 2.0, 50.0):
+            federation = Federation(replace(asked.file, ranking=RankingTerms(weight)), (asked._name, asked._tokens))
+            hits = federation.search("boundary layer of a wing").hits
+            assert len(hits) == 4 and len({hit.features[0] for hit in hits}) > 2
+            most = max(hit.score for hit in hits)
+            base = [hit.score / most + weight * hit.features[0] for hit in hits]
+            assert base == sorted(base, reverse=True)
+
+
+def test_clicks_become_messages_of_a_device(tmp_path):
+    with search_world(tmp_path) as (asked, _, _), FakeHub(TERMS, np.zeros(NUMBERS)) as hub:
+        ranker = LearningRanker(hub.url, ENROLMENT, tmp_path / "devices", **ANYTHING)
+        federation = learned(asked, ranker)
+        before = federation.search("boundary layer of a wing")
+        assert not federation.clicked(before, 0)  # no model yet
+        assert [hit.score for hit in before.hits] == sorted((hit.score for hit in before.hits), reverse=True)
+        ranker.sync()
+        b = hub.terms.interactions
+        for _ in range(b):
+            answer = federation.search("boundary layer of a wing")
+            assert federation.clicked(answer, 0) and not federation.clicked(answer, 99)
+        federation.search("wing")  # ends the last interaction
+        ranker.sync()
+        (message,) = hub.reports.values()
+        assert len(message) == 9
+        ranker.close()
+
+
+def test_a_model_of_the_hub_is_added_to_the_scores(tmp_path):
+    weights = np.zeros(NUMBERS)
+    weights[3] = 100.0
+    with search_world(tmp_path) as (asked, _, _), FakeHub(TERMS, weights) as hub:
+        ranker = LearningRanker(hub.url, ENROLMENT, tmp_path / "devices", devices=2, **ANYTHING)
+        ranker.sync()
+        shares = [hit.features[3] for hit in learned(asked, ranker).search("boundary layer of a wing").hits]
+        assert shares == sorted(shares, reverse=True) and shares[0] > shares[-1]
+        ranker.close()
+
+
+def test_owners_that_give_no_numbers_leave_the_scores(tmp_path):
+    with search_world(tmp_path, settings=OwnerSettings(features=False)) as (asked, _, _):
+        answer = learned(asked, FixedRanker([0.0, 0.0, 0.0, 100.0])).search("boundary layer of a wing")
+        scores = [hit.score for hit in answer.hits]
+        assert scores == sorted(scores, reverse=True) and answer.order is None
+
+
+def test_opening_a_document_in_the_portal_is_a_click(tmp_path):
+    seen = []
+
+    class Ranker(FixedRanker):
+        def order(self, features, base):
+            seen.append((features, base))
+            return super().order(features, base)
+
+    with search_world(tmp_path) as (asked, _, _):
+        federation = learned(asked, Ranker([0.0] * NUMBERS))
+        federation.clicked = lambda answer, rank: seen.append(rank)
+        with ThreadedServer(PortalApp(federation)) as portal:
+            found = post(portal.url + "/v1/search", {"query": "wing"})
+            assert post(portal.url + "/v1/fetch", {"answer": found["answer"], "hit": 1})["body"]
+    (features, base), rank = seen
+    assert features.shape == (2, NUMBERS) and base.max() == 1.0 and rank == 1
+
+
+def test_cosines_of_different_encoders_do_not_count():
+    base, features = base_and_features([4.0, 2.0], [[0.5, 1, 0, 0], [0.25, 1, 0, 0]], {"a", "b"})
+    np.testing.assert_array_equal(base, [1.0, 0.5])
+    np.testing.assert_array_equal(features[:, 0], 0.0)
+    base, features = base_and_features([4.0, 2.0], [[0.5, 1, 0, 0], [-0.25, 1, 0, 0]], {"a"}, 3.0)
+    np.testing.assert_array_equal(base, [2.5, -0.25])
+    np.testing.assert_array_equal(features, [[0.5, 1, 0, 0], [-0.25, 1, 0, 0]])
+    assert base_and_features([], [], set())[1].shape == (0, NUMBERS)
+
+
+def test_the_federations_file_says_where_one_learns(tmp_path):
+    with search_world(tmp_path, {"north": TEXTS["north"]}) as (asked, _, file):
+        path = write_federation(tmp_path / "f.toml", file)
+        with path.open("a") as more:
+            more.write('\n[ranking]\nhub = "https://hub.example.org"\n')
+        made = read_federation(path)
+        assert made.ranking == RankingTerms(2.0, "https://hub.example.org") and file.ranking is None
+        with pytest.raises(ConfigError, match=r"table \[ranking\]"):
+            Federation(file, ("anna", asked._tokens), ranker=FixedRanker([0.0] * NUMBERS))
+        for wrong in ("cosine = true", "cosine = -1", "other = true", "hub = 3"):
+            path.write_text(f'name = "x"\n[ranking]\n{wrong}\n', encoding="utf-8")
+            with pytest.raises(ConfigError, match=r"f\.toml"):
+                read_federation(path)
+    with pytest.raises(ConfigError, match="4 weights"):
+        FixedRanker([1.0])
+
+
+def post(url, body):
+    request = urllib.request.Request(url, json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return json.loads(answer.read())

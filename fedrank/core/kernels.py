@@ -11,6 +11,7 @@ time while Numba's default threading layer may not, so every call takes :data:`O
 from __future__ import annotations
 
 import functools
+import statistics
 import threading
 from collections.abc import Iterable
 
@@ -195,6 +196,18 @@ def stream(keys: UInt32[np.ndarray, "runs 2"], words: int) -> UInt32[np.ndarray,
     counter = (np.zeros((1, words), np.uint32), np.arange(words, dtype=np.uint32)[None])
     first, second = threefry_2x32((keys[:, :1], keys[:, 1:]), counter)
     return np.asarray(first ^ second)
+
+
+def normals(keys: UInt32[np.ndarray, "runs 2"], size: int) -> Float32[np.ndarray, "runs {size}"]:
+    """``jax.random.normal`` of each run's key, from the same words: equal but for the rounding of the quantile.
+
+    Made by the standard library, about a third of a microsecond each: for what is drawn once a run.
+    """
+    unit = ((stream(keys, size) >> np.uint32(9)) | np.uint32(0x3F800000)).view(np.float32) - np.float32(1)
+    low = np.nextafter(np.float32(-1), np.float32(0))
+    drawn = np.maximum(unit * (np.float32(1) - low) + low, low).astype(np.float64)
+    inverse = statistics.NormalDist().inv_cdf
+    return np.array([inverse(p) for p in ((drawn + 1) / 2).ravel().tolist()]).astype(np.float32).reshape(drawn.shape)
 
 
 @njit(cache=True, nogil=True)

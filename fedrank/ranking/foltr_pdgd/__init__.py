@@ -92,7 +92,7 @@ OF_A_USER = ("gaussian", "server")
 BAND = 256
 
 #: Standard deviation of a network's weights at the start: with all of them zero its gradient is zero, for ever.
-_INITIAL = 0.1
+INITIAL = 0.1
 #: How weights become steps. Towards zero they would shrink a little every round.
 _ROUNDING = "nearest"
 #: Discrete Laplace noise exceeds so many scales with a probability of e⁻⁴⁰.
@@ -278,7 +278,7 @@ class FoltrPDGD(RankingProtocol):
         if self.as_published or not linear:
             noise = jax.random.normal(key, weights.shape, jnp.float32)
             length = jnp.sqrt(jnp.sum(noise * noise))
-            weights = weights + (0.01 / length if self.as_published and linear else _INITIAL) * noise
+            weights = weights + (0.01 / length if self.as_published and linear else INITIAL) * noise
         noise = None
         if secret is not None:
             noise = ServerNoise(

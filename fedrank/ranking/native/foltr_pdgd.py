@@ -6,21 +6,22 @@ import numpy as np
 from jaxtyping import Bool, Float32, UInt32
 from typing_extensions import override
 
-from fedrank.core.kernels import party_words
+from fedrank.core.kernels import normals, party_words
 from fedrank.core.native import NativeRounds, NotNativeError, check_own_class, native_rounds
 from fedrank.core.protocol import Party
 from fedrank.ranking.data.queries import FeatureBlocks
-from fedrank.ranking.foltr_pdgd import FoltrPDGD, LearnLocally
+from fedrank.ranking.foltr_pdgd import INITIAL, FoltrPDGD, LearnLocally
 from fedrank.ranking.foltr_pdgd.messages import ServerState, WeightsReply
 from fedrank.ranking.learners.pdgd_kernel import host_steps
 from fedrank.ranking.native.cohort import drawn_queries, experienced
 from fedrank.ranking.sessions.devices import Device
+from fedrank.ranking.sessions.kernel import kernel_shape
 from fedrank.ranking.sessions.results import SessionResults
 
 
 @native_rounds.register(FoltrPDGD)
 class NativeFoltrPDGD(NativeRounds):
-    """Rounds of :class:`~fedrank.ranking.foltr_pdgd.FoltrPDGD`: of linear rankers, whose weights are sent as they are.
+    """Rounds of :class:`~fedrank.ranking.foltr_pdgd.FoltrPDGD`: whose weights are sent as they are.
 
     Args:
         settings: The protocol.
@@ -37,8 +38,8 @@ class NativeFoltrPDGD(NativeRounds):
             raise NotNativeError("compute.kernels = 'off'")
         if settings.as_published:
             raise NotNativeError("as_published")
-        if (settings.ranker.kernel_shape() or (0, 1))[1]:
-            raise NotNativeError("a start at random weights")
+        if settings.ranker.kernel_shape() is None:
+            raise NotNativeError(f"the ranker {type(settings.ranker).__name__}")
         if settings.noise != "none" or settings.clip is not None or settings.secure_sum:
             raise NotNativeError("what is clipped, noised or summed in secret")
         if settings.aggregate != "mean":
@@ -48,7 +49,10 @@ class NativeFoltrPDGD(NativeRounds):
 
     @override
     def first(self, keys: UInt32[np.ndarray, "runs 2"]) -> ServerState:
-        weights = np.broadcast_to(self.settings.ranker.initial(), (len(keys), self.settings.ranker.size))
+        ranker = self.settings.ranker
+        weights = np.broadcast_to(ranker.initial(), (len(keys), ranker.size))
+        if kernel_shape(ranker)[1]:
+            weights = weights + np.float32(INITIAL) * normals(keys, ranker.size)
         return ServerState(np.zeros(len(keys), np.uint32), weights)
 
     @override

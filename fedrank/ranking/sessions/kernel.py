@@ -1,10 +1,11 @@
 """Sessions on the CPU: scores, top ranks and clicks of a whole cohort in one fused loop.
 
-One party a step of the parallel loop. Its queries' features are read as they lie in
-:class:`~fedrank.ranking.data.queries.FeatureBlocks`: feature by feature, so that the innermost loop runs over the
-documents of a query and compiles to vector instructions; the scores stay in the first-level cache, and only the best
-``depth`` documents are kept while they are compared. The party's perturbation is made on the spot and never leaves the
-cache either. Nothing of the size of the data or of parties × weights is copied or padded.
+Queries' features are read as they lie in :class:`~fedrank.ranking.data.queries.FeatureBlocks`: feature by feature, so
+that the innermost loop runs over the documents of a query and compiles to vector instructions. Interactions are
+computed query by query, those of all parties with one query together, and four rankers at a time: a feature that was
+loaded is used four times. Scores stay in the first-level cache. In short lists a document's rank is the number of
+documents with a higher score, which is counted by vector instructions; long ones keep the best ``depth`` documents
+while they are compared. What an interaction does depends on neither, and not on who else is asked.
 """
 
 from __future__ import annotations
@@ -28,6 +29,12 @@ from fedrank.ranking.sessions.results import InterleavedResults, SessionResults
 _u32 = np.uint32
 _f32 = np.float32
 _UNIT = np.float32(2.0**-24)
+#: Numbers of perturbations that are held at a time: 4 MiB.
+_NOISE = 2**20
+#: Parts that parties and queries are cut into for the parallel loops; scratch memory is made once a part.
+_PARTS = 64
+#: Up to so many documents, with padding, counting ranks is quicker than keeping the best.
+_SHORT = 96
 
 
 @njit(inline="always")
@@ -81,6 +88,69 @@ def add_products_twice(block, width, first, second, n_features, out, out2):
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
+def _add_products_of_four(block, width, weights, first, n_features, out):
+    """:func:`add_products` for four rankers at once: rows of ``weights``, from column ``first`` on, and of ``out``."""
+    w0, w1, w2, w3 = weights[0], weights[1], weights[2], weights[3]
+    o0, o1, o2, o3 = out[0], out[1], out[2], out[3]
+    quads = n_features // 4
+    for q in range(quads):
+        j, i = 4 * q, first + 4 * q
+        a0, b0, c0, e0 = w0[i], w0[i + 1], w0[i + 2], w0[i + 3]
+        a1, b1, c1, e1 = w1[i], w1[i + 1], w1[i + 2], w1[i + 3]
+        a2, b2, c2, e2 = w2[i], w2[i + 1], w2[i + 2], w2[i + 3]
+        a3, b3, c3, e3 = w3[i], w3[i + 1], w3[i + 2], w3[i + 3]
+        r0 = block[j * width : (j + 1) * width]
+        r1 = block[(j + 1) * width : (j + 2) * width]
+        r2 = block[(j + 2) * width : (j + 3) * width]
+        r3 = block[(j + 3) * width : (j + 4) * width]
+        for d in range(width):
+            x0, x1, x2, x3 = r0[d], r1[d], r2[d], r3[d]
+            o0[d] += a0 * x0 + b0 * x1 + c0 * x2 + e0 * x3
+            o1[d] += a1 * x0 + b1 * x1 + c1 * x2 + e1 * x3
+            o2[d] += a2 * x0 + b2 * x1 + c2 * x2 + e2 * x3
+            o3[d] += a3 * x0 + b3 * x1 + c3 * x2 + e3 * x3
+    for j in range(4 * quads, n_features):
+        row, i = block[j * width : (j + 1) * width], first + j
+        for d in range(width):
+            o0[d] += w0[i] * row[d]
+            o1[d] += w1[i] * row[d]
+            o2[d] += w2[i] * row[d]
+            o3[d] += w3[i] * row[d]
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def fill_scores_of_four(block, width, weights, n_features, hidden, unit, scores):
+    """Scores of one query's documents by four rankers.
+
+    Args:
+        block: float32 [f · width], the query's features, feature by feature.
+        width: Documents with padding.
+        weights: float32 [4, size], the rankers.
+        n_features: f.
+        hidden: Hidden units, 0 for linear.
+        unit: float32 [4, width or more], scratch.
+        scores: float32 [4, width or more], filled.
+    """
+    for r in range(4):
+        for d in range(width):
+            scores[r, d] = _f32(0)
+    if hidden == 0:
+        _add_products_of_four(block, width, weights, 0, n_features, scores)
+        return
+    into = hidden * n_features
+    for h in range(hidden):
+        for r in range(4):
+            one, bias = unit[r], weights[r, into + h]
+            for d in range(width):
+                one[d] = bias
+        _add_products_of_four(block, width, weights, h * n_features, n_features, unit)
+        for r in range(4):
+            one, to, out = unit[r], scores[r], weights[r, into + hidden + h]
+            for d in range(width):
+                to[d] += out * max(one[d], _f32(0))
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
 def fill_scores(block, width, weights, n_features, hidden, unit, scores):
     """Scores of one query's documents into ``scores`` [width]; ``unit`` [2, width or more] is scratch."""
     f = n_features
@@ -99,7 +169,7 @@ def fill_scores(block, width, weights, n_features, hidden, unit, scores):
             two[d] = bias2
         add_products_twice(block, width, weights[h * f : (h + 1) * f], weights[(h + 1) * f : (h + 2) * f], f, one, two)
         for d in range(width):
-            scores[d] += out * max(one[d], _f32(0)) + out2 * max(two[d], _f32(0))
+            scores[d] = (scores[d] + out * max(one[d], _f32(0))) + out2 * max(two[d], _f32(0))
     if hidden % 2:
         h = hidden - 1
         bias, out = weights[into + h], weights[into + hidden + h]
@@ -137,6 +207,46 @@ def fill_top(scores, length, tie_word, random_ties, top, top_score, top_tie):
             position -= 1
         top[position], top_score[position], top_tie[position] = d, score, tie
     return shown
+
+
+@njit(cache=True, nogil=True)
+def _fill_ranks(scores, length, width, ranks):
+    """How many documents have a higher score than each, into ``ranks`` (int32); ``scores`` beyond ``length`` are −∞."""
+    for d in range(width):
+        ranks[d] = 0
+    for q in range((length + 3) // 4):
+        a, b, c, e = scores[4 * q], scores[4 * q + 1], scores[4 * q + 2], scores[4 * q + 3]
+        for d in range(width):
+            s = scores[d]
+            ranks[d] += np.int32(a > s) + np.int32(b > s) + np.int32(c > s) + np.int32(e > s)
+
+
+@njit(cache=True, nogil=True)
+def fill_top_counting(scores, length, width, tie_word, random_ties, ranks, top, top_score, top_tie):
+    """:func:`fill_top` for short lists, by counting; ``ranks`` int32 [width + depth + 1 or more] is scratch.
+
+    ``width`` is ``length`` rounded up to a multiple of 8; scores beyond ``length`` are overwritten.
+    """
+    shown = np.int32(min(top.size, length))
+    for d in range(length):
+        scores[d] = scores[d] if scores[d] == scores[d] else -_f32(np.inf)  # not a number: ranks last
+    for d in range(length, width):
+        scores[d] = -_f32(np.inf)
+    _fill_ranks(scores, length, width, ranks)
+    place = ranks[width : width + shown + 1]  # the last one takes all that are not shown
+    found, total = np.int32(0), np.int32(0)
+    for d in range(length):
+        r = min(ranks[d], shown)
+        found += np.int32(r < shown)
+        total += r
+    for d in range(length):
+        place[min(ranks[d], shown)] = d
+    # Equal scores among those shown or at the end: a rank is taken twice, and the sum of ranks is smaller.
+    if found == shown and 2 * (total - shown * (length - shown)) == shown * (shown - 1):
+        for rank in range(shown):
+            top[rank] = place[rank]
+        return np.int64(shown)
+    return fill_top(scores, length, tie_word, random_ties, top, top_score, top_tie)
 
 
 @njit(cache=True, nogil=True)
@@ -201,6 +311,21 @@ def kernel_arrays(
     )  # fmt: skip
 
 
+@njit(cache=True, nogil=True)
+def _by_query(queries, n_queries):
+    """Numbers of the interactions in the order of their queries, and where each query's begin: [q + 1]."""
+    begin = np.zeros(n_queries + 1, np.int64)
+    for query in queries:
+        begin[query + 1] += 1
+    for query in range(n_queries):
+        begin[query + 1] += begin[query]
+    at, order = begin[:-1].copy(), np.empty(queries.size, np.int64)
+    for number, query in enumerate(queries):
+        order[at[query]] = number
+        at[query] += 1
+    return order, begin
+
+
 @njit(cache=True, nogil=True, parallel=True)
 def _sessions(
     values, start, stride, labels, label_start, length,
@@ -209,29 +334,54 @@ def _sessions(
 ):  # fmt: skip
     parties, halves, each = queries.shape
     depth = click_bits.shape[3]
-    widest = stride.max()
+    widest, n_queries = stride.max(), length.size
     size = models.shape[1]
-    for party in prange(parties):
-        low, high = np.empty((size + 3) // 4, np.uint32), np.empty((size + 3) // 4, np.uint32)
-        noise, weights = np.empty(size, np.float32), np.empty(size, np.float32)
-        scores, unit = np.empty(widest, np.float32), np.empty((2, widest), np.float32)
-        top, top_score, top_tie = np.empty(depth, np.int32), np.empty(depth, np.float32), np.empty(depth, np.uint32)
-        model = models[run[party]]
-        fill_perturbation(seeds[party], table, low, high, noise)
-        for half in range(halves):
-            for j in range(size):
-                weights[j] = model[j] + steps[half] * noise[j]
-            for k in range(each):
-                query = queries[party, half, k]
-                width = stride[query]
+    some = max(1, _NOISE // size)
+    noise = np.empty((min(some, parties), size), np.float32)
+    for begin in range(0, parties, some):
+        here = min(some, parties - begin)
+        for part in prange(_PARTS):
+            low, high = np.empty((size + 3) // 4, np.uint32), np.empty((size + 3) // 4, np.uint32)
+            for i in range(part * here // _PARTS, (part + 1) * here // _PARTS):
+                fill_perturbation(seeds[begin + i], table, low, high, noise[i])
+        order, bounds = _by_query(queries[begin : begin + here].copy().reshape(-1), n_queries)
+        for part in prange(_PARTS):
+            weights, scores = np.empty((4, size), np.float32), np.empty((4, widest), np.float32)
+            unit, ranks = np.empty((4, widest), np.float32), np.empty(widest + depth + 1, np.int32)
+            top, top_score, top_tie = np.empty(depth, np.int32), np.empty(depth, np.float32), np.empty(depth, np.uint32)
+            for query in range(part * n_queries // _PARTS, (part + 1) * n_queries // _PARTS):
+                width, documents = stride[query], length[query]
                 block = values[start[query] : start[query] + n_features * width]
-                fill_scores(block, width, weights, n_features, hidden, unit, scores)
-                shown = fill_top(scores, length[query], tie_bits[party, half, k], random_ties, top, top_score, top_tie)
-                grades = labels[label_start[query] :]
-                out[party, half, k] = sample_clicks(
-                    grades, top, shown, click[users[party]], leave[users[party]], click_bits[party, half, k]
-                )
-                quality[party, half, k] = list_ndcg(grades, top, shown, ideal[query], discounts, gains)
+                grades = labels[label_start[query] : label_start[query] + documents]
+                at, end = bounds[query], bounds[query + 1]
+                while at < end:
+                    together = 4 if end - at >= 4 else 1
+                    for r in range(together):
+                        number = order[at + r]
+                        party, half = number // (halves * each), number // each % halves
+                        step, model, mine, w = steps[half], models[run[begin + party]], noise[party], weights[r]
+                        for j in range(size):
+                            w[j] = model[j] + step * mine[j]
+                    if together == 4:
+                        fill_scores_of_four(block, width, weights, n_features, hidden, unit, scores)
+                    else:
+                        fill_scores(block, width, weights[0], n_features, hidden, unit, scores[0])
+                    for r in range(together):
+                        number = order[at + r]
+                        party, half, k = begin + number // (halves * each), number // each % halves, number % each
+                        tie = tie_bits[party, half, k]
+                        if width <= _SHORT:
+                            shown = fill_top_counting(
+                                scores[r], documents, width, tie, random_ties, ranks, top, top_score, top_tie
+                            )
+                        else:
+                            shown = fill_top(scores[r], documents, tie, random_ties, top, top_score, top_tie)
+                        user = users[party]
+                        out[party, half, k] = sample_clicks(
+                            grades, top, shown, click[user], leave[user], click_bits[party, half, k]
+                        )
+                        quality[party, half, k] = list_ndcg(grades, top, shown, ideal[query], discounts, gains)
+                    at += together
 
 
 @njit(cache=True, nogil=True)

@@ -8,7 +8,7 @@ import pytest
 from worlds import FEATURES, tiny_parties, tiny_protocol, tiny_queries
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.kernels import folded, party_words, run_words, stream
+from fedrank.core.kernels import folded, normals, party_words, run_words, stream
 from fedrank.core.native import NotNativeError
 from fedrank.core.rng import party_key
 from fedrank.engine.backend import rounds_of
@@ -22,6 +22,7 @@ from fedrank.ranking.data.partition import uniform
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
 from fedrank.ranking.native.adam import Adam
 from fedrank.ranking.rankers.linear import Linear
+from fedrank.ranking.rankers.mlp import TwoLayer
 
 SEEDS, DEVICES, ROUNDS = (3, 2**32 - 1), 40, 2
 
@@ -34,6 +35,8 @@ def test_keys_and_words_are_those_of_jax():
         folded(keys, 7, 2**32 - 2), [jax.random.key_data(party_key(key, 7, np.uint32(2**32 - 2))) for key in typed]
     )
     np.testing.assert_array_equal(stream(keys, 5), [jax.random.bits(key, (5,), "uint32") for key in typed])
+    reference = jax.vmap(lambda key: jax.random.normal(key, (1000,), jnp.float32))(typed)
+    np.testing.assert_allclose(normals(keys, 1000), reference, rtol=1e-5, atol=1e-7)
     ours = party_words(keys, 9, 100, 3, 6), party_words(keys, 9, 100, 3, 6, folds=(0,))
     for run, key in enumerate(typed):
         for i in range(3):
@@ -115,12 +118,14 @@ def test_users_amounts_and_silence_of_foltr_es():
     assert_alike(both(protocol, parties, Conditions(dropout=0.4, absent=absent)))
 
 
-def tiny_pdgd(**settings):
-    return FoltrPDGD(Linear(FEATURES), cascade("navigational"), others=(cascade("informational"),), **settings)
+def tiny_pdgd(ranker=None, **settings):
+    ranker = ranker or Linear(FEATURES)
+    return FoltrPDGD(ranker, cascade("navigational"), others=(cascade("informational"),), **settings)
 
 
-def test_fpdgd_learns_the_same():
-    protocol, queries, random = tiny_pdgd(decay=0.9), tiny_queries(), np.random.default_rng(0)
+@pytest.mark.parametrize("ranker", [Linear(FEATURES), TwoLayer(FEATURES, 3)], ids=["linear", "two-layer"])
+def test_fpdgd_learns_the_same(ranker):
+    protocol, queries, random = tiny_pdgd(ranker, decay=0.9), tiny_queries(), np.random.default_rng(0)
     which, amounts = random.integers(0, 2, DEVICES), random.integers(1, 5, DEVICES)
     parties = protocol.devices(queries.blocks(), uniform(queries.n_queries, DEVICES), which, amounts)
     assert_alike(both(protocol, parties, Conditions(dropout=0.3)), moved=1e-3)

@@ -168,6 +168,13 @@ class Conversation:
             wanted = [e for e in wanted if e == now or wallet.begun(terms.hub, e) or CHANCE.random() < _AHEAD]
             if not wanted:
                 return None
+        why = self.prover.objection_to_key(terms, wanted[0], keys[wanted[0]])
+        if isinstance(why, Refusal):
+            return why
+        if why:  # one that was made for this device would mark its token
+            self._memory.complain(f"no token is bought: {why}")
+            return None
+        with self._memory.lock:
             asked = wallet.draw(terms.hub, wanted[0], keys[wanted[0]])
         answer = self._connection.buy(token, wanted[0], asked.request)
         self._bought = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 from fedrank.deploy.device.connection import HubClient, Refusal
@@ -38,15 +39,40 @@ class Prover:
         """
         if not terms.log:
             return "its terms have no log, and the app asks for witnesses" if self._trust.witnesses else ""
-        try:
-            seen = self.seen(terms)
-            head = self._newest(terms, seen)
-            if isinstance(head, Refusal):
-                return head
-            if not head.holds(model, best):
-                return "the newest model in the log is another"
-            self._keep(terms, head)
+        head = self._checked(terms)
+        if not isinstance(head, Head):
+            return head
+        if not head.holds(model, best):
+            return "the newest model in the log is another"
+        return ""
+
+    def objection_to_key(self, terms: Terms, epoch: int, key: bytes) -> str | Refusal:
+        """Why no token is bought with a key; empty if everybody sees the same. A refusal says nothing about it.
+
+        Args:
+            terms: Terms of the hub, which has tokens.
+            epoch: Number of the epoch.
+            key: The issuer's key, as published.
+
+        Raises:
+            OSError: The hub does not answer.
+        """
+        if not terms.log:
             return ""
+        head = self._checked(terms)
+        if not isinstance(head, Head):
+            return head
+        if head.keys.get(epoch) != hashlib.sha256(key).digest():
+            return f"the log has no such key of the tokens of epoch {epoch}"
+        return ""
+
+    def _checked(self, terms: Terms) -> Head | str | Refusal:
+        """The newest head, which is kept; or why there is none."""
+        try:
+            head = self._newest(terms, self.seen(terms))
+            if isinstance(head, Head):
+                self._keep(terms, head)
+            return head
         except UnprovenError as error:
             if error.conflict is not None:
                 self._keep_conflict(terms, error.conflict)

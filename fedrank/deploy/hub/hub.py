@@ -161,9 +161,13 @@ class Hub:
         best = self._own.best() if self._compares is not None and self._own is not None else None
         return b"".join(hashlib.sha256(one).digest() for one in (question, best) if one is not None)
 
+    def _sold(self) -> dict[int, bytes]:
+        """The issuer's keys by epoch."""
+        return {} if self.issuer is None else self.issuer.keys()
+
     def _show(self, round_: int, state: str) -> None:
         if self.log is not None and (entry := self._entry()) is not None:
-            self.log.show(entry)
+            self.log.show(entry, self._sold())
         tag = f'"{self.terms.hub[:8]}-{round_}-{self.model.digest().hex()[:8]}"'
         question, best = self.model.question(), None
         if self._compares is not None and self._own is not None:
@@ -508,7 +512,7 @@ class Hub:
         following = None if last else self.model.digest()
         self.store.apply_round(number, *reward, next_model=following, judged=judged, entry=self._entry())
         if self.log is not None and not relay:
-            self.log.show(self._entry() or b"")  # before anybody can see the model
+            self.log.show(self._entry() or b"", self._sold())  # before anybody can see the model
         self.healthy = True  # before anybody can see the next round
         row = RoundRow(number, "applied", 0.0, None, self._lasted, None, len(messages), *reward)
         self.tally.applied(row, self.store.reporters(number))

@@ -10,7 +10,7 @@ from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.log.note import Key, log_key
-from fedrank.deploy.log.proof import LARGEST, MODEL, TERMS, Answer
+from fedrank.deploy.log.proof import ISSUER_KEY, KEY_ENTRY, LARGEST, MODEL, TERMS, Answer
 from fedrank.deploy.log.tree import Grown, leaf_hash, root
 from fedrank.deploy.terms import Terms
 
@@ -124,6 +124,9 @@ def _wrong_entries(entries: list[bytes], terms: Terms) -> list[str]:
         wrong.append("there are terms more than once")
     if any(entry[0] == MODEL and len(entry) not in (33, 65) for entry in entries):
         wrong.append("an entry about a model has another length")
+    keys = {entry for entry in entries if entry[0] == ISSUER_KEY}
+    if any(len(entry) != KEY_ENTRY for entry in keys) or len({entry[:5] for entry in keys}) < len(keys):
+        wrong.append("there are two keys of one epoch, or an entry about a key has another length")
     return wrong
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedrank.core.errors import ConfigError, WireError
@@ -22,6 +22,8 @@ from fedrank.deploy.terms import Terms
 
 #: Kinds of entries: their first byte. Others may come, and are not looked at.
 TERMS, MODEL, ISSUER_KEY = 1, 2, 3
+#: Bytes of an entry about an issuer's key.
+KEY_ENTRY = 1 + 4 + 32
 #: A tail begins at a multiple of this: so many entries lie in it, and more where other kinds follow the newest model.
 BLOCK = 32
 #: Largest answer in bytes; most hashes in a proof; most entries in a tail.
@@ -57,12 +59,14 @@ class Head:
         note: The checkpoint with its signatures.
         model: What the newest entry about a model says: the SHA-256 of the model message and, where devices compare it
             with the best so far, the SHA-256 of that message; empty where it is not known any more.
+        keys: SHA-256 of the issuer's key of each epoch in the tail; empty where they are not known any more.
     """
 
     size: int
     root: bytes
     note: str
     model: bytes = b""
+    keys: Mapping[int, bytes] = field(default_factory=dict)
 
     def as_json(self) -> str:
         """The head as text, to be kept."""
@@ -198,7 +202,16 @@ class Answer:
         else:
             self._check_growth(seen, before, then)
         self._check_witnesses(trust, time.time() if now is None else now)
-        return Head(here.size, here.root, self.note, models[-1])
+        return Head(here.size, here.root, self.note, models[-1], self._keys())
+
+    def _keys(self) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+        for entry in self.entries:
+            if entry[0] == ISSUER_KEY:
+                epoch, key = int.from_bytes(entry[1:5]), entry[5:]
+                if len(entry) != KEY_ENTRY or found.setdefault(epoch, key) != key:
+                    raise UnprovenError("the log's tail has two keys of one epoch, or what is no key")
+        return found
 
     def _check_terms(self, terms: Terms, before: int) -> None:
         first = self.terms if before else self.entries[0]
@@ -230,6 +243,16 @@ class Answer:
                 f"{recent} of {len(trust.witnesses)} witnesses cosigned the log's head lately, "
                 f"{trust.quorum} are needed"
             )
+
+
+def key_entry(epoch: int, key: bytes) -> bytes:
+    """The entry about an issuer's key.
+
+    Args:
+        epoch: Number of the epoch whose tokens it signs.
+        key: The key, as published.
+    """
+    return bytes([ISSUER_KEY]) + epoch.to_bytes(4) + hashlib.sha256(key).digest()
 
 
 def _bytes_in(values: Json, most: int) -> tuple[bytes, ...]:

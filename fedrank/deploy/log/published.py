@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fedrank.core.errors import RunError
@@ -24,7 +24,7 @@ from fedrank.deploy.http.guard import number_of
 from fedrank.deploy.http.routes import NO_SNIFF, REFUSALS, HttpRequest, HttpResponse, Route
 from fedrank.deploy.hub.store import Store
 from fedrank.deploy.log.note import LOG, Checkpoint, Signer, new_private_key, origin_of
-from fedrank.deploy.log.proof import BLOCK
+from fedrank.deploy.log.proof import BLOCK, ISSUER_KEY, key_entry
 from fedrank.deploy.log.submission import Submission
 from fedrank.deploy.log.tree import consistency_proof, frontier, inclusion_proof, root
 from fedrank.deploy.terms import Terms
@@ -85,7 +85,7 @@ class PublishedLog:
         if self._signer.key.public.hex() != terms.log:
             raise RunError(f"{folder / KEY_FILE}: is not the key of the hub's terms. Put it back from a copy.")
         self._store, self._reader = store, None
-        self._model = b""
+        self._model, self._tail = b"", frozenset[bytes]()
         self._body: dict[str, Json] = {}
         self._head, self._cosignatures = Checkpoint.of("", 0, b""), ""
         self._whole = REFUSALS["unavailable"]
@@ -94,17 +94,21 @@ class PublishedLog:
 
     # ------------------------------------------------------------------------------------------------- the writer
 
-    def show(self, model: bytes) -> None:
-        """Show the log as it is, with a model as its newest, which is appended if it is not there.
+    def show(self, model: bytes, keys: Mapping[int, bytes] | None = None) -> None:
+        """Show the log as it is, with a model as its newest; that and keys are appended where they are not shown.
+
+        Keys stand in the tail of every answer: they are appended again when the tail begins after them.
 
         Args:
             model: SHA-256 of the model message that devices get.
+            keys: The issuer's keys by epoch, as published, of all tokens that can be bought.
 
         Raises:
             StoreError: The log cannot be read or written.
         """
         size = self._store.log_size()
-        if size == self._head.size and model == self._model:
+        sold = [key_entry(epoch, key) for epoch, key in sorted((keys or {}).items())]
+        if size == self._head.size and model == self._model and self._tail.issuperset(sold):
             return
         newest = self._store.newest_model()
         if newest is None or newest[1] != model:
@@ -112,9 +116,14 @@ class PublishedLog:
             newest, size = self._store.newest_model(), self._store.log_size()
         assert newest is not None  # it has just been appended
         before = newest[0] // BLOCK * BLOCK
+        entries = self._store.log_entries(before, size)
+        if missing := [entry for entry in sold if entry not in entries]:
+            for entry in missing:
+                self._store.append_entry(ISSUER_KEY, entry[1:])
+            size, entries = size + len(missing), entries + missing
         node = self._store.log_node
         head = Checkpoint.of(self._signer.key.name, size, root(node, size))
-        entries = self._store.log_entries(before, size)
+        self._tail = frozenset(entries)
         self._model, self._body = (
             model,
             {

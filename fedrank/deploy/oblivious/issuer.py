@@ -17,7 +17,7 @@ import hashlib
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,17 +83,14 @@ class Issuer:
         path: The file; made if it is not there.
         hub: Name of the hub.
         rounds: Rounds of an epoch.
-        publish: Called with each new key, as published, before anybody can buy with it.
 
     Raises:
         StoreError: The file cannot be used.
         MissingExtraError: gmpy2 is not installed.
     """
 
-    def __init__(
-        self, path: Path, hub: str, rounds: int, publish: Callable[[int, bytes], None] = lambda epoch, key: None
-    ):
-        self._path, self._hub, self._rounds, self._publish = path, hub, rounds, publish
+    def __init__(self, path: Path, hub: str, rounds: int):
+        self._path, self._hub, self._rounds = path, hub, rounds
         self._lock = threading.RLock()
         self._open: dict[int, tuple[bytes, Signer]] = {}  # epochs whose tokens are sold
         self._verified: dict[bytes, _Epoch] = {}  # by the key's identifier
@@ -127,7 +124,6 @@ class Issuer:
                 found = self._db.execute("SELECT public FROM issuer WHERE epoch = ?", (epoch,)).fetchone()
                 public, private = _new_key() if found is None else (found[0], None)
                 if found is None:
-                    self._publish(epoch, public)
                     with transaction(self._db):
                         self._db.execute("INSERT INTO issuer VALUES (?, ?, ?)", (epoch, public, private))
                     self._use(epoch, public, private)

@@ -1,5 +1,6 @@
 """Devices of a hub with a log: they use what is proven, keep what they had otherwise, and say so."""
 
+import base64
 import hashlib
 import json
 
@@ -8,7 +9,10 @@ import pytest
 from log_worlds import LocalHub, aimed, as_body, cosign, device, entries_of, log_answer, signer_of, synced, witness
 
 from fedrank.deploy.device import State
+from fedrank.deploy.log.audit import _wrong_entries, audit_folder
 from fedrank.deploy.log.note import Checkpoint
+from fedrank.deploy.log.proof import ISSUER_KEY, Answer, UnprovenError, key_entry
+from fedrank.deploy.oblivious.issuer import _new_key
 
 X = np.eye(3)
 
@@ -184,3 +188,53 @@ def test_what_was_kept_and_damaged_is_no_first_contact(hub, tmp_path):
     hub.next_round()
     assert synced(one).state is State.UNPROVEN
     one.close()
+
+
+@pytest.fixture(scope="module")
+def selling(tmp_path_factory):
+    with LocalHub(tmp_path_factory.mktemp("selling") / "hub", tokens=3) as running:
+        yield running
+
+
+def bought(made):
+    """Requests that bought tokens."""
+    return [path for method, path, *_ in made._connection.asked if method == "POST" and path.startswith("/v1/token/")]
+
+
+def test_a_token_is_bought_with_a_key_that_the_log_has(selling, tmp_path):
+    one = device(selling, tmp_path / "d")
+    for _ in range(40):  # the tail of the log begins anew meanwhile, and epochs end
+        assert synced(one).state is State.OK
+        tail = Answer.parse(selling.ask("GET", "/v1/log")[2]).entries
+        sold = selling.hub.issuer.keys()
+        entries = [entry for entry in tail if entry[0] == ISSUER_KEY]
+        for epoch, key in sold.items():
+            assert bytes([3]) + epoch.to_bytes(4, "big") + hashlib.sha256(key).digest() in entries
+        selling.next_round()
+    assert len(bought(one)) >= 13
+    found = audit_folder(selling.home.path)
+    assert found.wrong == [] and found.size <= 1 + 42 + 15 + 2 * 3  # terms, models, keys, and keys again a block
+    one.close()
+
+
+def test_no_token_is_bought_with_a_key_that_was_made_for_one_device(selling, tmp_path, caplog):
+    def twist(path, status, headers, body):
+        if path != "/v1/tokens" or not twist.on:
+            return status, headers, body
+        told = json.loads(body)
+        told["keys"] = dict.fromkeys(told["keys"], base64.urlsafe_b64encode(_new_key()[0]).decode())
+        return status, headers, json.dumps(told).encode()
+
+    twist.on = True
+    one = device(selling, tmp_path / "d", twist)
+    assert synced(one).state is State.OK and bought(one) == []
+    assert "no such key" in caplog.text
+    one.close()
+
+
+def test_a_log_with_two_keys_of_one_epoch_proves_nothing(selling):
+    entries = [*entries_of(selling), key_entry(7, b"one"), key_entry(7, b"another")]
+    answer = Answer(Checkpoint.of("x", 0, bytes(32)), (), tuple(entries))
+    with pytest.raises(UnprovenError, match="two keys"):
+        answer._keys()
+    assert any("two keys" in one for one in _wrong_entries(entries, selling.hub.terms))

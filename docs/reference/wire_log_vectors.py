@@ -211,8 +211,8 @@ def cases():
     yield case("no signature", {**good, "checkpoint": text + "\n"}, "wrong", seen(log[:66]))
     yield case("not text", {**good, "checkpoint": 7}, "wrong", seen(log[:66]))
     yield case("not base64", {**good, "entries": ["?", *good["entries"][1:]]}, "wrong", seen(log[:66]))
-    extra = [*log, b"\x03" + sha(b"a key")]
-    yield case("an entry of another kind after the model", answer(extra, 64), "proven", seen(log[:66]))
+    extra = [*log, b"\x03" + (7).to_bytes(4, "big") + sha(b"a key"), b"\x09 of a kind that is not known"]
+    yield case("entries of other kinds after the model", answer(extra, 64), "proven", seen(log[:66]))
     both = [*log, b"\x02" + sha(model(70)) + sha(model(50))]
     yield case(
         "a model and the best", answer(both, 64), "proven", seen(log), model=model(70).hex(), best=model(50).hex()

@@ -3,6 +3,7 @@
 import functools
 import math
 from collections import Counter
+from dataclasses import fields
 
 import numpy as np
 
@@ -11,11 +12,14 @@ from fedrank.texts.data import generate
 from fedrank.texts.data.corpus import corpus_of
 from fedrank.texts.data.silos import federation_of
 from fedrank.texts.silo_sketch.setup import SketchSetup
+from fedrank.texts.silo_sketch.setup.exchange_sketches import opened
+from fedrank.texts.silo_sketch.setup.messages import OwnSketches
 from fedrank.texts.silo_sketch.setup.rows import RowSettings, SiloTexts
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI
 from fedrank.texts.sketch import SketchShape
 from fedrank.texts.sketch.account import sketch_account
 from fedrank.texts.sketch.noise import SketchNoise
+from fedrank.texts.sketch.sealing import EVERYBODY
 
 SILOS = 3
 #: Collisions in the majority of the rows do not happen in these.
@@ -120,6 +124,13 @@ def run(setup, texts=None, seed=0, **how):
     """Its state, parties and ledger."""
     texts = small_texts() if texts is None else texts
     return run_setup(setup, setup.parties(list(texts)), np.random.default_rng(seed), **how)
+
+
+def published(setup, state, party):
+    """What all silos published, as one of them opens it; arrays have a leading axis of silos."""
+    sealed = state.replies["publish"][0].sealed
+    found = [opened(setup, party, OwnSketches, number, EVERYBODY, one) for number, one in enumerate(sealed)]
+    return OwnSketches(**{f.name: np.stack([getattr(one, f.name) for one in found]) for f in fields(OwnSketches)})
 
 
 class Collection:

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from text_worlds import run, setup_of, small_texts
+from text_worlds import published, run, setup_of, small_texts
 
 from fedrank.core.protocol import Party
-from fedrank.texts.silo_sketch.setup.exchange_sketches import Ask
-from fedrank.texts.silo_sketch.setup.messages import Totals
+from fedrank.texts.silo_sketch.setup.exchange_sketches import Ask, opened
+from fedrank.texts.silo_sketch.setup.messages import OwnQuestions, Totals
 from fedrank.texts.silo_sketch.setup.rows import SiloTexts
+from fedrank.texts.sketch.sealing import EVERYBODY
 
 
 def with_fewer_documents(texts):
@@ -25,7 +26,8 @@ def test_questions_depend_on_queries_only(mode):
     assert len(other.corpus.vocabulary) < len(texts.corpus.vocabulary) and other.words == texts.words
     request = Totals(np.zeros(setup.terms.length, np.int32))
     own = {"number": np.array(0), "secret": np.arange(32, dtype=np.uint8), "decoys": np.arange(32, dtype=np.uint8)}
-    asked = [Ask(setup).respond(request, Party(one, dict(own)), np.random.default_rng(0))[1] for one in (texts, other)]
+    said = [Ask(setup).respond(request, Party(one, dict(own)), np.random.default_rng(0)) for one in (texts, other)]
+    asked = [opened(setup, party, OwnQuestions, 0, EVERYBODY, reply.sealed) for party, reply in said]
     np.testing.assert_array_equal(asked[0].rows, asked[1].rows)
     assert asked[0].words == asked[1].words == len(texts.words)
     assert len(np.unique(asked[0].rows[: len(texts.words)], axis=0)) == len(texts.words)
@@ -39,14 +41,14 @@ def test_published_numbers_are_of_one_size_whatever_the_documents_hold():
     changed = [counts.copy() for counts in corpus.counts]
     changed[0].data[0] += 1  # one occurrence more
     other = [first[0]._replace(corpus=_with_counts(corpus, changed)), *first[1:]]
-    states = [run(setup, texts, seed=4)[0] for texts in (first, other)]
-    plain, more = (state.replies["publish"][0] for state in states)
+    runs = [run(setup, texts, seed=4) for texts in (first, other)]
+    plain, more = (published(setup, state, parties[0]) for state, parties, _ in runs)
     np.testing.assert_array_equal(plain.documents, more.documents)
     # The same noise was drawn: what differs is the one occurrence, in z cells, and in two sizes at most.
     off = np.abs(plain.cells.astype(int) - more.cells.astype(int))
     assert off.sum() == setup.shape.z and off[1:].sum() == 0
     assert np.abs(plain.lengths - more.lengths).sum() <= 1 and (plain.distinct == more.distinct).all()
-    totals = np.abs(states[0].totals.astype(int) - states[1].totals.astype(int))
+    totals = np.abs(np.subtract(*(state.totals.astype(int) for state, _, _ in runs)))
     assert totals.sum() == setup.statistics.z + 1  # of all words, and their number; no document frequency changed
 
 

@@ -12,6 +12,7 @@ from text_worlds import (
     SILOS,
     Collection,
     alone,
+    published,
     run,
     setup_of,
     small_federation,
@@ -22,12 +23,13 @@ from fedrank.core.errors import SecureSumError
 from fedrank.core.messages import PUBLIC_AXES, Layout
 from fedrank.texts.data.features import NAMES
 from fedrank.texts.silo_sketch.setup.agree import Agree
-from fedrank.texts.silo_sketch.setup.exchange_sketches import Receive, foreign_documents, rows_of_party
-from fedrank.texts.silo_sketch.setup.messages import Agreed
+from fedrank.texts.silo_sketch.setup.exchange_sketches import Receive, foreign_documents, opened, rows_of_party
+from fedrank.texts.silo_sketch.setup.messages import Agreed, OwnCells, OwnQuestions, OwnSketches
 from fedrank.texts.silo_sketch.setup.statistics import FederatedStatistics, statistics_secret
 from fedrank.texts.silo_sketch.state import TRAIN
 from fedrank.texts.sketch import hash_terms
 from fedrank.texts.sketch.cs_f_ltr_2021 import SCHEMES
+from fedrank.texts.sketch.sealing import EVERYBODY
 
 
 @pytest.fixture(scope="module")
@@ -222,6 +224,26 @@ def test_neither_server_nor_wire_ever_holds_a_word_or_a_secret(monkeypatch, mode
         assert not any(one in octets for one in hidden)
 
 
+def test_the_server_passes_on_bytes_that_look_random_and_silos_refuse_changed_ones():
+    setup, state, parties, _ = _quiet()
+    sealed = state.replies["publish"][0].sealed
+    plain = setup.inside(OwnSketches).encode(opened(setup, parties[1], OwnSketches, 0, EVERYBODY, sealed[0]))
+    zeros = np.frombuffer(plain, np.uint8)
+    assert (zeros == 0).mean() > 0.8  # what is sealed is far from random
+    for one in sealed:
+        assert len(one) == len(plain) + 12 + 16  # nonce and tag of ChaCha20-Poly1305 (RFC 8439)
+        assert chisquare(np.bincount(one, minlength=256)).pvalue > 1e-6
+    assert opened(setup, parties[1], OwnSketches, 0, EVERYBODY, np.zeros_like(sealed[0])) is None
+    changed = sealed[0].copy()
+    changed[40] ^= 1
+    for silo, octets in ((0, changed), (2, sealed[0])):  # changed; another's in its place
+        with pytest.raises(SecureSumError, match=f"silo {silo}"):
+            opened(setup, parties[1], OwnSketches, silo, EVERYBODY, octets)
+    answers = _asked()[1].replies["answer"][0].sealed
+    with pytest.raises(SecureSumError):  # an answer to one silo, handed to another
+        opened(_asked()[0], _asked()[2][1], OwnCells, 0, 1, answers[0][2])
+
+
 def test_messages_have_public_axes_only():
     for setup in (_noisy()[0], _asked()[0]):
         for exchange in setup.exchanges:
@@ -262,7 +284,8 @@ def test_beyond_the_budget_questions_are_refused_and_their_words_count_as_absent
         assert party.own["spent"] == pytest.approx(31.0)
         for silo in askers:
             request = Receive(setup).address(state, silo)
-            assert request.answered[owner] == 15
+            said = opened(setup, parties[silo], OwnCells, owner, silo, request.sealed[owner])
+            assert said.answered == 15
             counts = foreign_documents(setup, parties[silo], request)[owner].counts(parties[silo].shared.words)
             assert (counts[:15] > 0).any(axis=(1, 2)).all()
             assert not counts[15:].any()
@@ -270,7 +293,8 @@ def test_beyond_the_budget_questions_are_refused_and_their_words_count_as_absent
 
 def test_a_word_is_asked_about_in_one_way_only():
     setup, state, parties, _ = _asked()
-    asked = state.replies["ask"][0].rows
+    sealed = state.replies["ask"][0].sealed
+    asked = [opened(setup, parties[0], OwnQuestions, n, EVERYBODY, one).rows for n, one in enumerate(sealed)]
     for number, party in enumerate(parties):
         texts, own = party.shared, party.own
         hashes = hash_terms(texts.words, setup.shape, own["secret"].tobytes())
@@ -278,8 +302,8 @@ def test_a_word_is_asked_about_in_one_way_only():
         true = hashes.rows
         for row, word in enumerate(texts.words):
             question = again.ask(word)
-            np.testing.assert_array_equal(asked[number, row], question.rows)
-            same = asked[number, row] == true[row]
+            np.testing.assert_array_equal(asked[number][row], question.rows)
+            same = asked[number][row] == true[row]
             assert same[question.own].all() and same.sum() == 3  # the others are a decoy's
     # Two silos ask about a common word under decoys of their own.
     common = set(parties[0].shared.words) & set(parties[1].shared.words)
@@ -355,9 +379,9 @@ def _laplace(values, scale):
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_published_noise_has_the_promised_scale(seed):
-    setup, state, _, _ = _noisy(seed)
-    quiet = _quiet()[1] if seed == 0 else run(_quiet()[0], seed=seed)[0]
-    noisy, true = (one.replies["publish"][0] for one in (state, quiet))
+    setup, state, parties, _ = _noisy(seed)
+    quiet, there, _ = _quiet()[1:] if seed == 0 else run(_quiet()[0], seed=seed)
+    noisy, true = published(setup, state, parties[0]), published(_quiet()[0], quiet, there[0])
     documents = [silo.n_documents for silo in small_federation().silos]
     noise = np.concatenate([(noisy.cells - true.cells)[silo, :, :n].reshape(-1) for silo, n in enumerate(documents)])
     scale = setup.promise.details["scale"]

@@ -1,15 +1,16 @@
 """How a silo sees others' documents: published sketches, or questions and answers; and the rows that it makes of them.
 
-Algorithms 1 and 2 of CS-F-LTR (Shi et al. 2021), and a mode in which sketches are handed out once.
+Algorithms 1 and 2 of CS-F-LTR (Shi et al. 2021), and a mode in which sketches are handed out once. Sketches, questions
+and answers cross sealed for the silos (:mod:`fedrank.texts.sketch.sealing`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Float32, Float64, Int32, Integer, Shaped
+from jaxtyping import Bool, Float32, Float64, Int32, Integer, Shaped, UInt8
 from typing_extensions import override
 
 from fedrank.core.messages import Layout
@@ -31,6 +32,9 @@ from fedrank.texts.sketch.cs_f_ltr_2021 import SCHEMES, build_lists
 from fedrank.texts.sketch.decoys import Obfuscator
 from fedrank.texts.sketch.posterior import own_cells, posterior_counts
 from fedrank.texts.sketch.query_budget import BudgetSpentError, QueryBudget
+from fedrank.texts.sketch.sealing import EVERYBODY, NONCE, seal, unseal
+
+M = TypeVar("M")
 
 #: Documents in a cell's list as a multiple of those wanted, and the share of rows in which one must stand (ICDE 2021).
 _ALPHA, _BETA = 5, 0.1
@@ -74,7 +78,8 @@ class Publish(_WithTotals, reply=wire.Published):
             cells[field, :documents] = np.clip(noisy, bounds.min, bounds.max)
         lengths, distinct = self._noisy_sizes(party, draws)
         party = with_fields(party, totals=np.asarray(request.totals, np.int32))
-        return party, wire.Published(np.uint32(documents), cells, lengths, distinct)
+        own = wire.OwnSketches(np.uint32(documents), cells, lengths, distinct)
+        return party, wire.Published(_sealed(s, party, own, EVERYBODY))
 
 
 class Ask(_WithTotals, reply=wire.Asked):
@@ -96,7 +101,8 @@ class Ask(_WithTotals, reply=wire.Asked):
         rows[: len(words)] = np.reshape([obfuscator.ask(word).rows for word in words], (-1, s.shape.z))
         lengths, distinct = self._noisy_sizes(party, draws)
         documents = np.uint32(party.shared.corpus.n_documents)
-        return party, wire.Asked(np.uint32(len(words)), rows, documents, lengths, distinct)
+        own = wire.OwnQuestions(np.uint32(len(words)), rows, documents, lengths, distinct)
+        return party, wire.Asked(_sealed(s, party, own, EVERYBODY))
 
 
 class Answer(HostExchange, request=wire.Questions, reply=wire.Cells):
@@ -107,9 +113,7 @@ class Answer(HostExchange, request=wire.Questions, reply=wire.Cells):
     @override
     def address(self, state: SetupState, party: int) -> wire.Questions:
         replies, arrived = state.replies["ask"]
-        others = arrived & (np.arange(state.silos) != party)
-        words = np.where(others, np.asarray(replies.words), 0).astype(np.uint32)
-        return wire.Questions(words, np.where(others[:, None, None], np.asarray(replies.rows), 0))
+        return wire.Questions(_only(arrived & (np.arange(state.silos) != party), replies.sealed))
 
     @override
     def respond(
@@ -120,10 +124,13 @@ class Answer(HostExchange, request=wire.Questions, reply=wire.Cells):
         shape = (s.silos, s.fields, s.words, s.documents, s.shape.z)
         out, answered = np.zeros(shape, np.float32), np.zeros(s.silos, np.uint32)
         budget = self._budget(documents)
-        words = np.minimum(np.asarray(request.words, np.int64), s.words)
+        asked = [opened(s, party, wire.OwnQuestions, silo, EVERYBODY, row) for silo, row in enumerate(request.sealed)]
+        words = np.array([0 if one is None else min(int(one.words), s.words) for one in asked])
         for word in range(int(words.max(initial=0))):  # a word of each silo in turn: nobody takes all of the budget
             for silo in np.flatnonzero((words > word) & (answered == word)).tolist():
-                rows = np.asarray(request.rows)[silo, word].astype(np.int64)
+                question = asked[silo]
+                assert question is not None  # it asks about a word
+                rows = np.asarray(question.rows)[word].astype(np.int64)
                 raw = np.concatenate([cells.look_up(rows[None])[0] for cells in stored])
                 try:
                     answer = self._answer(budget, silo, rows, raw, draws)
@@ -132,7 +139,10 @@ class Answer(HostExchange, request=wire.Questions, reply=wire.Cells):
                 out[silo, :, word, :documents] = answer.reshape(s.fields, documents, -1)
                 answered[silo] += 1
         spent = np.zeros(1) if budget is None else np.atleast_1d(budget.spent().max(initial=0.0))
-        return with_fields(party, spent=spent, answered=answered), wire.Cells(answered, out)
+        sealed = np.zeros((s.silos, s.sizes["sealed_answers"]), np.uint8)
+        for silo in (silo for silo, one in enumerate(asked) if one is not None):
+            sealed[silo] = _sealed(s, party, wire.OwnCells(answered[silo], out[silo]), silo)
+        return with_fields(party, spent=spent, answered=answered), wire.Cells(sealed)
 
     def _budget(self, documents: int) -> QueryBudget | None:
         s, noise = self.settings, self.settings.noise
@@ -179,16 +189,11 @@ class Receive(HostExchange):
         others = np.arange(state.silos) != party
         if not self.settings.asks:
             replies, arrived = state.replies["publish"]
-            there = others & arrived
-            sizes = (_only(there, array) for array in (replies.lengths, replies.distinct))
-            return wire.Sketches(_only(there, replies.documents), _only(there, replies.cells), *sizes)
+            return wire.Sketches(_only(others & arrived, replies.sealed))
         asked, heard = state.replies["ask"]
         replies, arrived = state.replies["answer"]
         there = others & arrived & heard
-        sizes = (_only(there, array) for array in (asked.lengths, asked.distinct))
-        answered = _only(there, np.asarray(replies.answered)[:, party])
-        cells = _only(there, np.asarray(replies.cells)[:, party])
-        return wire.Answers(_only(there, asked.documents), answered, cells, *sizes)
+        return wire.Answers(_only(there, asked.sealed), _only(there, np.asarray(replies.sealed)[:, party]))
 
     @override
     def respond(
@@ -263,6 +268,9 @@ def foreign_documents(
         s: What was agreed.
         party: The silo.
         request: The request of :class:`Receive`.
+
+    Raises:
+        SecureSumError: Something was changed on its way.
     """
     return _from_answers(s, party, request) if isinstance(request, wire.Answers) else _from_sketches(s, party, request)
 
@@ -296,13 +304,43 @@ def _only(there: Bool[np.ndarray, " silos"], array: Any) -> Shaped[np.ndarray, "
 
 
 def _sizes_of(
-    request: wire.Answers | wire.Sketches, silo: int, documents: int
+    said: wire.OwnQuestions | wire.OwnSketches, documents: int
 ) -> tuple[Float64[np.ndarray, "documents fields"], Float64[np.ndarray, "documents fields"]]:
     """Lengths and numbers of different words of one silo's documents."""
-    lengths, distinct = (
-        np.asarray(a)[silo, :, :documents].T.astype(float) for a in (request.lengths, request.distinct)
-    )
+    lengths, distinct = (np.asarray(a)[:, :documents].T.astype(float) for a in (said.lengths, said.distinct))
     return lengths, distinct
+
+
+def _sealed(s: SetupSettings, party: Party, inside: Any, reader: int) -> UInt8[np.ndarray, " bytes"]:
+    """A message sealed for one silo, or for all."""
+    text = s.inside(type(inside)).encode(inside)
+    own = int(party.own["number"])
+    sealed = seal(party.own["secret"].tobytes(), type(inside).__name__, own, reader, text)
+    return np.frombuffer(sealed, np.uint8)
+
+
+def opened(s: SetupSettings, party: Party, message: type[M], sender: int, reader: int, sealed: Any) -> M | None:
+    """The message that a silo sealed, as another opens it.
+
+    Args:
+        s: What was agreed.
+        party: The silo that opens it.
+        message: What stands inside the seal.
+        sender: Number of the silo that sealed it.
+        reader: Number of the silo that it is for, or :data:`~fedrank.texts.sketch.sealing.EVERYBODY`.
+        sealed: The bytes, uint8; zeros where nothing came.
+
+    Returns:
+        The message; None where nothing came.
+
+    Raises:
+        SecureSumError: The bytes were changed on their way.
+    """
+    sealed = np.asarray(sealed, np.uint8)
+    if not sealed[:NONCE].any():
+        return None
+    text = unseal(party.own["secret"].tobytes(), message.__name__, sender, reader, sealed.tobytes())
+    return s.inside(message).decode(text)
 
 
 def _from_sketches(s: SetupSettings, party: Party, request: wire.Sketches) -> list[ForeignDocuments | None]:
@@ -311,10 +349,13 @@ def _from_sketches(s: SetupSettings, party: Party, request: wire.Sketches) -> li
     places = {word: number for number, word in enumerate(words)}
     hashes = hash_terms(words, s.shape, party.own["secret"].tobytes())
 
-    def foreign(silo: int, documents: int) -> ForeignDocuments:
-        lengths, distinct = _sizes_of(request, silo, documents)
+    def foreign(published: wire.OwnSketches | None) -> ForeignDocuments | None:
+        documents = 0 if published is None else min(int(published.documents), s.documents)
+        if published is None or not documents:
+            return None
+        lengths, distinct = _sizes_of(published, documents)
         shape = (documents, s.shape.z, s.shape.w)
-        fields = [field[:documents].reshape(shape) for field in np.asarray(request.cells)[silo]]
+        fields = [field[:documents].reshape(shape) for field in np.asarray(published.cells)]
         if s.shrinks:
             own = np.stack([own_cells(field, hashes, s.shape.w) for field in fields])
             table = _posterior(s, party, own, hashes.signs, lengths)
@@ -323,7 +364,13 @@ def _from_sketches(s: SetupSettings, party: Party, request: wire.Sketches) -> li
         likely = _likely(s, fields, hashes, places) if s.rows.candidates == "reverse-top-k" else None
         return ForeignDocuments(_lookup(places, table), lengths, distinct, likely)
 
-    return [foreign(silo, n) if n else None for silo, n in enumerate(np.asarray(request.documents).tolist())]
+    return [foreign(one) for one in sketches_of(s, party, request)]
+
+
+def sketches_of(s: SetupSettings, party: Party, request: wire.Sketches) -> Iterator[wire.OwnSketches | None]:
+    """What each silo published, in order, as a silo opens it; None for itself and for silos that were not heard."""
+    for silo, sealed in enumerate(np.asarray(request.sealed)):
+        yield opened(s, party, wire.OwnSketches, silo, EVERYBODY, sealed)
 
 
 def _likely(
@@ -353,11 +400,16 @@ def _from_answers(s: SetupSettings, party: Party, request: wire.Answers) -> list
     own = np.reshape([question.own for question in questions], (1, -1, 1, s.z1))
     signs = np.reshape([question.signs for question in questions], (1, -1, 1, s.z1))
 
-    def foreign(silo: int, documents: int) -> ForeignDocuments:
-        answered = int(np.asarray(request.answered)[silo])
-        cells = np.asarray(request.cells)[silo, :, :answered, :documents]
+    def foreign(silo: int) -> ForeignDocuments | None:
+        asked = opened(s, party, wire.OwnQuestions, silo, EVERYBODY, request.asked[silo])
+        answer = opened(s, party, wire.OwnCells, silo, int(party.own["number"]), request.sealed[silo])
+        documents = 0 if asked is None else min(int(asked.documents), s.documents)
+        if asked is None or answer is None or not documents:
+            return None
+        answered = min(int(answer.answered), len(words))
+        cells = np.asarray(answer.cells)[:, :answered, :documents]
         mine = np.take_along_axis(cells, own[:, :answered], axis=-1)
-        lengths, distinct = _sizes_of(request, silo, documents)
+        lengths, distinct = _sizes_of(asked, documents)
         table = np.zeros((len(words), documents, s.fields), np.float32)
         if s.shrinks:
             table[:answered] = _posterior(s, party, mine, signs[0, :answered, 0], lengths)
@@ -366,7 +418,7 @@ def _from_answers(s: SetupSettings, party: Party, request: wire.Answers) -> list
             table[:answered] = np.moveaxis(np.maximum(estimates, 0.0), 0, -1)
         return ForeignDocuments(_lookup(places, table), lengths, distinct)
 
-    return [foreign(silo, n) if n else None for silo, n in enumerate(np.asarray(request.documents).tolist())]
+    return [foreign(silo) for silo in range(s.silos)]
 
 
 def _posterior(

@@ -15,18 +15,21 @@ from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.messages import Layout, sizes_of
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.privacy.secure_sum.messages import Terms
 from fedrank.privacy.secure_sum.server import Server
 from fedrank.texts.data.corpus import FIELDS
 from fedrank.texts.data.features import NAMES
+from fedrank.texts.silo_sketch.setup import messages as wire
 from fedrank.texts.silo_sketch.setup.rows import RowSettings
 from fedrank.texts.silo_sketch.setup.statistics import statistics_length
 from fedrank.texts.sketch import SketchShape
 from fedrank.texts.sketch.cs_f_ltr_2021 import SCHEMES
 from fedrank.texts.sketch.noise import SketchNoise
 from fedrank.texts.sketch.query_budget import answers_within
+from fedrank.texts.sketch.sealing import ADDED
 
 #: Largest message, in bytes: what a network is asked to carry, and a machine to hold for each silo.
 _LARGEST_MESSAGE = 2**30
@@ -163,7 +166,7 @@ class SetupSettings:
     @cached_property
     def sizes(self) -> Mapping[str, int]:
         """Lengths of the messages' axes; see :mod:`fedrank.texts.silo_sketch.setup.messages` for the names."""
-        return {
+        sizes = {
             "silos": self.silos,
             "document_fields": self.fields,
             "sketches": self.documents,
@@ -174,6 +177,21 @@ class SetupSettings:
             "totals": self.terms.length,
             "features": len(NAMES),
         }
+        inside = {"sealed_questions": wire.OwnQuestions, "sealed_answers": wire.OwnCells} if self.asks else {}
+        if not self.asks:
+            inside["sealed_sketches"] = wire.OwnSketches
+        return sizes | {
+            name: Layout(message, **_given(message, sizes)).nbytes + ADDED for name, message in inside.items()
+        }
+
+    def inside(self, message: type) -> Layout[Any]:
+        """Layout of a message that stands inside a seal."""
+        return Layout(message, **_given(message, self.sizes))
+
+
+def _given(message: type, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes that a message needs."""
+    return {name: sizes[name] for name in sizes_of(message)}
 
 
 def allowed_questions(noise: SketchNoise, limit: float) -> int:

@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float32, Int32, Int64
 from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Party
 from fedrank.engine.setup import run_setup
+from fedrank.texts.attacks.documents.in_run import InsiderReads, insider_reads
 from fedrank.texts.data.features import Statistics, statistics_of
 from fedrank.texts.data.silos import Federation
 from fedrank.texts.silo_sketch.arrays import SETUP_SEED, Size, grown, silo_arrays, size_of
@@ -92,6 +93,7 @@ class SetupResults:
         budgets: For each seed and silo, how much of its privacy budget an owner of documents has spent (``spent``) and
             how many words of each silo it answered (``answered``); empty where nothing is asked.
         errors: Errors of the counts, for each seed.
+        insider: What the first silo reads of the second's documents by the attack in the box, of the first seed.
         scales: For each seed and silo, mean and deviation by which features are scaled; empty where each query's list
             is scaled by itself.
     """
@@ -102,6 +104,7 @@ class SetupResults:
     budgets: list[list[dict[str, np.ndarray]]]
     errors: list[CountErrors]
     scales: list[list[tuple[np.ndarray, ...]]]
+    insider: InsiderReads | None = None
 
 
 def run_setups(
@@ -143,7 +146,8 @@ def run_setups(
             sets[POOLED].append(exact_rows(federation, silos, setup.rows, everything=True))
     arrays = _stacked(federations, sets)
     queries = [[[one.corpus.query_ids[number] for number in one.used] for one in silos] for silos in texts]
-    return SetupResults(arrays, queries, ledger, budgets, errors, scales)
+    stage("Attack by another silo")
+    return SetupResults(arrays, queries, ledger, budgets, errors, scales, insider_reads(setup, federations[0]))
 
 
 def exact_rows(

@@ -279,6 +279,7 @@ class TextRunner(Runner):
             "allowed": setup.allowed if noise.mode == "per-query" else None,
             "count_error": {"all": error[:, 0].tolist(), "held": error[:, 1].tolist()},
             "true_count": {"all": error[:, 2].tolist(), "held": error[:, 3].tolist()},
+            "insider": None if o.insider is None else o.insider._asdict(),
             "beta": e.protocol.beta,
             "generated": first.generated,
             "notes": list(e.notes),

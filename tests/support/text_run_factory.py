@@ -69,6 +69,7 @@ def make_text_run(
     generated: bool = False,
     refused: int = 0,
     done: bool = True,
+    read: float | None = None,
 ) -> Path:
     """Write ``folder`` as a run; returns it.
 
@@ -88,6 +89,7 @@ def make_text_run(
         generated: Whether the data is.
         refused: Questions that each owner refused.
         done: Whether the run came to its end.
+        read: What another silo reads of a document, or None.
     """
     folder.mkdir(parents=True, exist_ok=True)
     known = {"data": data, "rounds": rounds, "seeds": seeds, "every": every, "silos": len(names), "mode": mode}
@@ -100,7 +102,7 @@ def make_text_run(
     rows.write_parquet(folder / "methods.parquet")
     _metrics(rows, names).write_parquet(folder / "metrics.parquet")
     (folder / "federation.json").write_text(
-        json.dumps(_federation(names, seeds, mode, generated, refused, foreign_share))
+        json.dumps(_federation(names, seeds, mode, generated, refused, foreign_share, read))
     )
     if done:
         _gate(folder, rows, names, seeds)
@@ -148,7 +150,7 @@ def _metrics(rows: pl.DataFrame, names) -> pl.DataFrame:
     return pl.DataFrame(out, schema_overrides={"epsilon": pl.Float64})
 
 
-def _federation(names, seeds, mode, generated, refused, share) -> dict:
+def _federation(names, seeds, mode, generated, refused, share, read) -> dict:
     asks = mode in ("per-query", "paper")
     silos = []
     for k, name in enumerate(names):
@@ -161,6 +163,7 @@ def _federation(names, seeds, mode, generated, refused, share) -> dict:
         "z1": 5 if asks else None, "decoys": "jos" if asks else None, "allowed": 330 if mode == "per-query" else None,
         "count_error": {"all": [0.25] * seeds, "held": [0.5, 1.0, 1.5][:seeds]}, "beta": 0.3, "generated": generated,
         "notes": ["Documents <without> a word: 2."],
+        "insider": None if read is None else {"share": read, "low": read - 0.02, "high": read + 0.02, "documents": 50},
     }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import polars as pl
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
 from fedrank.report.files import checked, json_object, parquet
+from fedrank.texts.attacks.documents.told import READABLE
 
 #: Columns of ``methods.parquet`` and their types.
 COLUMNS = {
@@ -98,6 +99,28 @@ class Decision:
     against: str = LOCAL
 
 
+@dataclass(frozen=True)
+class Insider:
+    """What another silo reads of a silo's documents, by the attack that comes with the package.
+
+    Attributes:
+        share: Part of a document's words that it reads and that a guess does not name.
+        low: Lower end of a 99 % interval.
+        high: Upper end.
+        documents: Documents that it tried to read.
+    """
+
+    share: float
+    low: float
+    high: float
+    documents: int
+
+    @property
+    def readable(self) -> bool:
+        """Whether documents count as readable: more than 5 % of their words are read."""
+        return self.share > READABLE
+
+
 @dataclass(frozen=True, eq=False)
 class TextRun:
     """Details of a run that only runs of silos with texts have.
@@ -120,6 +143,7 @@ class TextRun:
         beta: β, weight of cross pairs.
         generated: Whether the data was generated rather than collected.
         notes: What a reader should know about the data.
+        insider: What another silo reads of a document; None in runs that did not measure it.
     """
 
     silos: tuple[TextSilo, ...]
@@ -138,6 +162,7 @@ class TextRun:
     beta: float
     generated: bool
     notes: tuple[str, ...] = ()
+    insider: Insider | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -286,6 +311,7 @@ def _made(raw: Mapping[str, Json], methods: pl.DataFrame, measure: str, decision
         beta=float(raw["beta"]),
         generated=bool(raw.get("generated")),
         notes=tuple(map(str, raw.get("notes") or ())),
+        insider=_insider(raw.get("insider")),
     )
 
 
@@ -301,6 +327,13 @@ def _silo(raw: Mapping[str, Json], words: int | None) -> TextSilo:
         spent=None if raw.get("spent") is None else float(raw["spent"]),
         answered=None if answered is None else tuple(map(int, answered)),
     )
+
+
+def _insider(raw: Mapping[str, Json] | None) -> Insider | None:
+    if raw is None:
+        return None
+    share, low, high = (float(raw[name]) for name in ("share", "low", "high"))  # type: ignore[arg-type]
+    return Insider(share, low, high, int(raw["documents"]))  # type: ignore[arg-type]
 
 
 def _decision(raw: Mapping[str, Json]) -> Decision:

@@ -26,6 +26,8 @@ def opening_of(run: Run) -> Opening:
     sentence, numbers = _searched(run) if _of_search(run) else _own(run)
     if texts.mode in UNPROTECTED:
         sentence += " Nothing protects the documents: see the warning."
+    elif texts.insider is not None and texts.insider.readable:
+        sentence += " Other silos can read the documents: see the warning."
     costs = []
     if run.ledger is not None and len(run.ledger):
         up, down = (run.ledger.bytes_from(who) / len(texts.silos) for who in ("parties", "server"))

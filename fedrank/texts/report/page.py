@@ -25,7 +25,7 @@ from fedrank.texts.report.opening import CHART, opening_of
 from fedrank.texts.report.opening import chart as opening_chart
 from fedrank.texts.report.tables import DIGITS, details_of, gain, lead
 from fedrank.texts.report.verdicts import verdicts
-from fedrank.texts.report.words import UNPROTECTED
+from fedrank.texts.report.words import READABLE_TO_SILOS, UNPROTECTED
 
 #: What an interval tells, in a tile.
 _TOLD = {"gain": "a gain", "loss": "a loss", "neither": "may be none", "unknown": "one seed, no interval"}
@@ -50,7 +50,7 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
         drawn: From :func:`charts`.
     """
     search = text_tables.search_table(run)
-    warned = UNPROTECTED.values()  # said by the warning
+    warned = (*UNPROTECTED.values(), READABLE_TO_SILOS)  # said by the warning
     methods = (tables.to_html(text_tables.methods_table(run)), _table(text_queries.queries_table(run)))
     found = (
         h("ul", *(h("li", said) for said in verdicts(run)), class_="verdicts"),

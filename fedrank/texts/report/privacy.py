@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedrank.core.privacy_report import Unit
+from fedrank.core.words import counted
 from fedrank.report import describe, words
 from fedrank.report.run import Run
 from fedrank.report.tables import Column, Table
+from fedrank.texts.attacks.documents.told import READABLE
 from fedrank.texts.report.files import UNPROTECTED, TextRun
 from fedrank.texts.report.tables import details_of
 from fedrank.texts.sketch.account import ANSWER, PAPER_ATTACK, QUERIER
@@ -19,22 +21,46 @@ _LARGE_ERROR = 1.0
 
 
 def warning(run: Run) -> tuple[str, list[str]] | None:
-    """Title and sentences of the warning about a mode that does not protect documents; None for other modes."""
-    mode = details_of(run).mode
+    """Title and sentences of the warning where documents are readable to other silos; None where they are not."""
+    texts = details_of(run)
+    mode, read = texts.mode, reading_words(run)
     if mode not in UNPROTECTED:
-        return None
+        if read is None or texts.insider is None or not texts.insider.readable:
+            return None
+        return "Warning: other silos can read the documents", [
+            read,
+            "Noise on single occurrences bounds what one word shows, not what a document shows. Take this mode only "
+            "among silos that may read each other, or search at home: fedrank search.",
+        ]
+    measured = [] if read is None else [read]
     if mode == "plain":
         return "Warning: nothing protects the documents", [
+            *measured,
             "Mode plain adds no noise. Every other silo knows the secret of the hashes and reads the count of every "
             "word in every document. It is there to see what noise costs; it is not for documents that others must "
-            "not see."
+            "not see.",
         ]
     published = words.epsilon_text(run.privacy and run.privacy.details["epsilon_published"])
     return "Warning: paper mode does not protect the document owner from the querier", [
+        *measured,
         f"The paper’s noise is one variable for all cells of an answer. The querier takes it off again, and the "
         f"printed ε = {published} bounds nothing. {PAPER_ATTACK.in_words()} Use publish-once or per-query for "
-        "documents that others must not see."
+        "documents that others must not see.",
     ]
+
+
+def reading_words(run: Run) -> str | None:
+    """What the attack in the box reads of a document in this run, as a sentence; None where it was not made."""
+    found = details_of(run).insider
+    if found is None:
+        return None
+    low, share, high = (f"{100 * part:.0f}" for part in (found.low, found.share, found.high))
+    name = "readable" if found.readable else "not readable"
+    return (
+        f"Documents are {name} to other silos: one that has documents of its own reads {share} % of the words of "
+        f"another’s (99 % interval {low} to {high}, {counted(found.documents, 'document')}; readable is more than "
+        f"{100 * READABLE:.0f} %)."
+    )
 
 
 def epsilon_table(run: Run) -> Table | None:
@@ -87,7 +113,8 @@ def epsilon_table(run: Run) -> Table | None:
     shape = texts.sketch
     kind = "Count Sketch" if shape["kind"] == "count" else "Count-Min"
     cells = f"A document’s sketch: {kind}, {shape['z']} rows of {shape['w']:,} cells, body and title each."
-    return Table("What ε protects", columns, tuple(rows), (noise, cells))
+    read = reading_words(run)
+    return Table("What ε protects", columns, tuple(rows), (noise, cells, *(() if read is None else (read,))))
 
 
 def budgets_table(runs: Mapping[str, Run], title: str = "case") -> Table | None:
@@ -112,6 +139,7 @@ def budgets_table(runs: Mapping[str, Run], title: str = "case") -> Table | None:
                 "answers": got["answers"] if asked else None,
                 "total": words.epsilon_text(privacy.epsilon(Unit.OCCURRENCE)),
                 "document": words.epsilon_text(privacy.epsilon(Unit.DOCUMENT)),
+                "read": _read(runs[label]),
                 "words": got["occurrences"],
                 "published": None if published is None else words.epsilon_text(published),
                 "printed": None if total is None else words.epsilon_text(total),
@@ -128,6 +156,8 @@ def budgets_table(runs: Mapping[str, Run], title: str = "case") -> Table | None:
         Column("document", "ε of a document", numeric=True),
         Column("words", "its words", numeric=True),
     ]
+    if any(row["read"] is not None for row in rows):
+        columns.append(Column("read", "words that another silo reads"))
     deltas = dict.fromkeys(describe.number(privacy.details["delta"]) for privacy in known.values())
     notes = [
         "An occurrence is one word at one place of a document. All in all: after all answers, sizes and statistics; "
@@ -216,11 +246,23 @@ def tile_words(run: Run) -> tuple[str, str, str] | None:
     if details_of(run).mode in UNPROTECTED:
         return ("Privacy of documents", "none", "see the warning")
     value, document = (words.epsilon_text(run.privacy.epsilon(unit)) for unit in (Unit.OCCURRENCE, Unit.DOCUMENT))
+    if (read := _read(run)) is not None:
+        return (
+            "ε of one occurrence of a word",
+            value,
+            f"all added up; another silo reads {read} of a document’s words",
+        )
     return (
         "ε of one occurrence of a word",
         value,
         f"all added up; of a document {document}, not covered; models go out without noise",
     )
+
+
+def _read(run: Run) -> str | None:
+    """The part of a document that another silo reads, with its name; None where it was not measured."""
+    found = details_of(run).insider
+    return None if found is None else f"{100 * found.share:.0f} %{' (readable)' if found.readable else ''}"
 
 
 def _over(values: Any) -> str:

@@ -19,7 +19,7 @@ from fedrank.report.tables import Table, to_json
 from fedrank.texts.report import gate, page, privacy, queries, tables
 from fedrank.texts.report.files import METHODS, read_texts
 from fedrank.texts.report.verdicts import verdicts
-from fedrank.texts.report.words import UNPROTECTED, ledger_words
+from fedrank.texts.report.words import READABLE_TO_SILOS, UNPROTECTED, ledger_words
 
 
 class TextsShown(Shown):
@@ -78,6 +78,8 @@ class TextsShown(Shown):
     @override
     def more_caveats(self, run: Run) -> list[str]:
         out = [UNPROTECTED[run.details.mode]] if run.details.mode in UNPROTECTED else []
+        if not out and run.details.insider is not None and run.details.insider.readable:
+            out.append(READABLE_TO_SILOS)
         if run.setting("sketch.as_published"):
             out.append("Features as printed")
         return [*out, *describe.few_seeds(run)]

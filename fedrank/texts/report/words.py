@@ -17,6 +17,8 @@ UNPROTECTED = {
     "plain": "Mode plain: no noise, nothing protects the documents",
 }
 
+#: The same of a run in which the attack in the box reads documents.
+READABLE_TO_SILOS = "Documents are readable to other silos"
 
 #: Exchanges between silos with texts and their purpose: of the setup, which takes place once, and of training.
 SETUP = {
@@ -27,9 +29,9 @@ SETUP = {
     "sum-shares": "shares by which the masks of whoever drops out can be taken off",
     "sum-vectors": "masked statistics: document frequencies and counts of all words",
     "sum-unmasking": "the masks of the sum are taken off; the server learns the sum only",
-    "publish": "the summed statistics; sketches of each silo's documents",
-    "ask": "the summed statistics; questions about words, among decoys",
-    "answer": "questions; cells of sketches",
+    "publish": "the summed statistics; sketches of each silo's documents, sealed",
+    "ask": "the summed statistics; questions about words, among decoys, sealed",
+    "answer": "questions; cells of sketches, sealed",
     "receive": "what others published or answered; how many rows and cross pairs a silo trains on",
     "scale": "how all centre and scale features",
 }

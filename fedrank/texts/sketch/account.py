@@ -188,9 +188,9 @@ def _paragraph(report: PrivacyReport) -> str:
         how = (
             f"Every sketch is published once with {noise} in each cell, and so are sizes and statistics. Whatever is "
             "looked up in them, by whom and how often, one occurrence of a word makes it at most e^ε times as likely, "
-            f"with ε = {low:.4g}{at if gaussian else ''}, once and for all. Another silo, and the "
-            "server with some of the documents, can read most words of a document at ε = 4 and more (fedrank attack "
-            "documents)."
+            f"with ε = {low:.4g}{at if gaussian else ''}, once and for all. Another silo "
+            "reads most words of a document at ε = 4 and more (fedrank attack documents); the server, which passes "
+            "on sealed bytes, reads none."
         )
     else:
         how = (

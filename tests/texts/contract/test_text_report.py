@@ -161,6 +161,20 @@ def test_noise_that_is_published_once_has_no_warning_and_all_of_its_numbers(one)
     assert text_privacy.questions_table(run) is None
 
 
+@pytest.mark.parametrize(("read", "readable"), [(0.91, True), (0.03, False)])
+def test_what_another_silo_reads_stands_beside_epsilon_and_names_the_mode(tmp_path, read, readable):
+    page = page_of(make_text_run(tmp_path / "run", read=read))
+    assert ("warning" in page.classes) == readable
+    run = load(tmp_path / "run")
+    table = text_privacy.epsilon_table(run)
+    assert f"{100 * read:.0f} %" in table.notes[-1] and ("not readable" in table.notes[-1]) == (not readable)
+    assert f"{100 * read:.0f} %" in text_privacy.tile_words(run)[2]
+    budget = text_privacy.budgets_table({"a": run})
+    assert budget.rows[0]["read"].endswith("(readable)") == readable
+    without = text_privacy.budgets_table({"a": load(make_text_run(tmp_path / "old"))})
+    assert "read" not in [column.key for column in without.columns]
+
+
 def test_the_size_of_true_counts_stands_beside_the_error_where_the_run_wrote_it(tmp_path):
     folder = make_text_run(tmp_path / "run", names=("a",))
     changed(folder, "federation.json", lambda f: f.update(true_count={"all": [0.1] * 3, "held": [1.5, None, 2.5]}))

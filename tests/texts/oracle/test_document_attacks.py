@@ -6,16 +6,20 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
+from text_worlds import setup_of, small_federation
 
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.texts.attacks.documents import served
 from fedrank.texts.attacks.documents.collection import holdings_of
+from fedrank.texts.attacks.documents.in_run import insider_reads
 from fedrank.texts.attacks.documents.served import scores_tell, statistics_tell
 from fedrank.texts.attacks.documents.settings import DocumentAttack
-from fedrank.texts.attacks.documents.sketches import attack_sketched
+from fedrank.texts.attacks.documents.sketches import attack_sketched, insider_asks
 from fedrank.texts.attacks.documents.told import Reading, auc, finding_of_auc
 from fedrank.texts.data.generate import generate_texts
 from fedrank.texts.served.statistics import StatisticsTerms
+from fedrank.texts.sketch import SketchShape, encode, hash_terms
+from fedrank.texts.sketch.noise import SketchNoise
 
 OWNERS = 3
 
@@ -35,6 +39,45 @@ def test_without_noise_an_insider_reads_everything(held):
     # Words of the target that no document of his own holds are in his dictionary all the same.
     assert found["insider reads"].measured + 0.05 > share_beyond_a_guess(held) and found["insider reads"].broken
     assert found["is it there?"].measured == 1.0 and found["is it there?"].broken
+
+
+def test_who_passes_sealed_sketches_on_is_left_with_a_guess(held):
+    every = attack_sketched(held, DocumentAttack(owners=OWNERS), np.random.default_rng(2))
+    sealed, open_to_all = (one for one in every if one.attack == "server reads")
+    assert (sealed.measured, sealed.low, sealed.broken) == (0.0, 0.0, False)
+    assert "sealed" in sealed.mode and open_to_all.measured > 0.1
+
+
+def test_who_asks_reads_the_words_that_he_asks_about_and_no_others(held):
+    shape, noise = SketchShape(8, 512), SketchNoise("per-query", 4000.0, 8)
+    hashes, targets = hash_terms(held.vocabulary, shape, bytes(32)), held.of(1)[:10]
+    clean = encode(held.counts[targets], hashes, shape)
+    prior = held.prior(held.of(0))
+    likeliest = np.argsort(-np.where(prior < 0.5, prior, 0), kind="stable")[:20]
+    reading = insider_asks(held, clean, hashes, noise, targets, 20, np.random.default_rng(0))
+    for place, target in enumerate(targets):
+        true = held.counts[[target]].indices
+        assert reading.share[place] == pytest.approx(len(np.intersect1d(likeliest, true)) / len(true))
+    assert reading.precision.min() == 1.0
+    paper = SketchNoise("paper", 0.5, 8)  # noise of scale 2 in every cell, the same in all: it comes off
+    every = insider_asks(held, clean, hashes, paper, targets, 10**6, np.random.default_rng(0))
+    assert every.share.mean() > 0.9 * share_beyond_a_guess(held)
+
+
+@pytest.mark.parametrize(("mode", "settings", "readable"), [
+    ("plain", {}, True),
+    ("publish-once", {"epsilon": 0.05}, False),
+    ("per-query", {"epsilon": 0.5, "limit": 8.0, "z1": 3}, False),
+])  # fmt: skip
+def test_a_run_says_what_another_silo_reads_of_its_documents(mode, settings, readable):
+    found = insider_reads(setup_of(mode, **settings), small_federation())
+    assert 0 <= found.low <= found.share <= found.high <= 1 and found.documents == 22
+    assert (found.share > 0.05) == readable
+    if readable:  # five wide rows: whatever is no guess is read
+        whole, own, other = small_federation().whole.counts[0], *small_federation().documents[:2]
+        there = whole.toarray() > 0
+        rare = np.maximum(there[own].sum(axis=0), 0.5) / (len(own) + 1) < 0.5
+        assert found.share == pytest.approx(((there[other] & rare).sum(axis=1) / there[other].sum(axis=1)).mean())
 
 
 def test_in_noise_nobody_reads_anything(held):

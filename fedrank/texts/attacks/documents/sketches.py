@@ -1,11 +1,13 @@
-"""Reading documents from sketches that were published once.
+"""Reading documents from sketches.
 
 * :func:`insider`: another owner has the secret of the hashes. For each word he compares the noisy cells with what they
   would be with and without the word, weighed by how many of his own documents hold it; each cell is given to the
   likeliest of the words that fall into it.
-* :func:`server`: whoever passes the sketches on lacks the secret, but has some of the documents from elsewhere. A
-  word's cell is the one that goes up and down with the word's count in these; with the cells found, it reads as the
-  insider does.
+* :func:`insider_asks`: the same, where owners answer questions instead: as many as their budget lasts for, about the
+  words that are likeliest.
+* :func:`guesser`: the server passes on sealed bytes, and has some of the documents from elsewhere. A guess is left.
+* :func:`server`: what it would read if sketches were not sealed. A word's cell is the one that goes up and down with
+  the word's count in the documents that it has; with the cells found, it reads as the insider does.
 * :func:`is_there`: is a given text among an owner's documents? The likelihood ratio of the text's cells, at the
   document where it is largest.
 """
@@ -13,7 +15,7 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool, Float64, Integer
+from jaxtyping import Bool, Float64, Integer, Shaped
 
 from fedrank.texts.attacks.documents.collection import Holdings
 from fedrank.texts.attacks.documents.settings import DocumentAttack
@@ -24,6 +26,8 @@ from fedrank.texts.sketch.noise import SketchNoise
 
 #: Counts of a word that are considered, and how much rarer each is than the one below.
 _COUNTS, _RARER = 6, 0.35
+#: Scale that an attacker takes where cells have no noise: other words still fall into them.
+_UNNOISED = 0.2
 #: Correlation of a word's counts with a cell from which the server believes that it is the word's.
 _BELIEVED = 0.5
 
@@ -37,14 +41,19 @@ def attack_sketched(held: Holdings, s: DocumentAttack, rng: np.random.Generator)
     targets = rng.permutation(held.of(1))[: s.trials]
     how = f"sketches, ε = {s.sketch_epsilon:g}"
     found = [
-        finding_of_reading("insider reads", how, insider(held, published, hashes, noise, targets),
+        finding_of_reading("insider reads", how, insider(held, published[targets], hashes, noise, targets),
                            "an owner with the secret and his own documents reads another's"),
     ]  # fmt: skip
     known = rng.permutation(len(held.documents))
     known = np.setdiff1d(known[: max(2, round(s.known * len(known)))], targets)
+    has = f"has {len(known)} of {len(held.documents)} documents from elsewhere"
     found.append(
-        finding_of_reading("server reads", how, server(held, published, noise, known, targets),
-                           f"who passes sketches on has {len(known)} of {len(held.documents)} documents from elsewhere")
+        finding_of_reading("server reads", f"{how}, sealed", guesser(held, known, targets),
+                           f"who passes on sealed bytes of one length {has}, and guesses")
+    )  # fmt: skip
+    found.append(
+        finding_of_reading("server reads", f"{how}, not sealed", server(held, published, noise, known, targets),
+                           f"who would see sketches and lacks the secret {has}")
     )  # fmt: skip
     evidence = is_there(held, clean, published, noise, s.trials, rng)
     found.append(finding_of_auc("is it there?", how, *evidence, "an owner with the secret looks for a text"))
@@ -53,14 +62,64 @@ def attack_sketched(held: Holdings, s: DocumentAttack, rng: np.random.Generator)
 
 def insider(
     held: Holdings,
-    published: Integer[np.ndarray, "documents z w"],
+    published: Integer[np.ndarray, "targets z w"],
     hashes: Hashes,
     noise: SketchNoise,
     targets: Integer[np.ndarray, " targets"],
 ) -> Reading:
-    """The owner 0 reads documents of others."""
+    """The owner 0 reads documents of others, from the sketches that these published of them."""
     prior = held.prior(held.of(0))
-    return _read(held, published[targets], hashes, np.ones(len(prior), np.bool_), noise, prior, targets)
+    return _read(held, published, hashes, np.ones(len(prior), np.bool_), _spread(noise), prior, targets)
+
+
+def insider_asks(
+    held: Holdings,
+    clean: Integer[np.ndarray, "targets z w"],
+    hashes: Hashes,
+    noise: SketchNoise,
+    targets: Integer[np.ndarray, " targets"],
+    questions: int,
+    rng: np.random.Generator,
+) -> Reading:
+    """The owner 0 asks about the words that he thinks likeliest, and reads documents of others from the answers.
+
+    Args:
+        held: Whose documents are whose.
+        clean: Sketches of the targets without noise, from which an owner answers.
+        hashes: Hashes of the vocabulary.
+        noise: Noise of an answer, in a mode in which questions are asked.
+        targets: Documents to read.
+        questions: Questions that an owner answers about a document.
+        rng: Generator of the noise.
+    """
+    prior = held.prior(held.of(0))
+    usable = np.zeros(len(prior), np.bool_)
+    unsure = np.flatnonzero(prior < 0.5)  # the others are a guess
+    usable[unsure[np.argsort(-prior[unsure], kind="stable")[:questions]]] = True
+    words, z = np.flatnonzero(usable), clean.shape[1]
+    shared = noise.mode == "paper"  # one variable for all cells of an answer: half of them are asked for that
+    own = z - z // 2 if shared else z
+    seen = np.zeros((len(targets), len(prior), own), np.float32)
+    for place, sketch in enumerate(clean):
+        rows = hashes.rows[words].copy()
+        if shared:
+            rows[:, own:] = rng.integers(0, sketch.shape[1], (len(words), z - own))
+        answers = noise.answer(np.take_along_axis(sketch.T, rows, axis=0)[:, None, :], rng)[:, 0]
+        if shared:  # the cells of others hold little, and as often more than nothing as less
+            answers = answers - np.median(answers[:, own:], axis=1, keepdims=True)
+        seen[place, words] = answers[:, :own]
+    spread = _UNNOISED if shared else _spread(noise)
+    mine = Hashes(hashes.rows[:, :own], hashes.signs[:, :own])
+    return _read(held, seen, mine, usable, spread, prior, targets, looked_up=True)
+
+
+def guesser(held: Holdings, known: Integer[np.ndarray, " known"], targets: Integer[np.ndarray, " targets"]) -> Reading:
+    """Who passes sealed bytes on, and has some documents: the words that most of these hold are named of each."""
+    prior = held.prior(known)
+    reading = Reading.empty()
+    for target in targets.tolist():
+        reading = reading.with_document(held, target, np.flatnonzero(prior >= 0.5), prior)
+    return reading
 
 
 def server(
@@ -87,26 +146,45 @@ def server(
         signs[seen, row], believed[seen, row] = np.where(best > 0, 1, -1), np.abs(best)
     certain = seen & (believed.min(axis=1) > _BELIEVED)
     prior = held.prior(known)
-    return _read(held, published[targets], Hashes(rows, signs), certain, noise, prior, targets)
+    return _read(held, published[targets], Hashes(rows, signs), certain, _spread(noise), prior, targets)
+
+
+def _spread(noise: SketchNoise) -> float:
+    """Scale of the noise in a cell, as the attacker takes it."""
+    return noise.scale() or _UNNOISED
 
 
 def _read(
     held: Holdings,
-    sketches: Integer[np.ndarray, "targets z w"],
+    sketches: Shaped[np.ndarray, "targets z_or_words w_or_z"],
     hashes: Hashes,
     usable: Bool[np.ndarray, " vocabulary"],
-    noise: SketchNoise,
+    scale: float,
     prior: Float64[np.ndarray, " vocabulary"],
     targets: Integer[np.ndarray, " targets"],
+    looked_up: bool = False,
 ) -> Reading:
-    """Read the words of targets: those that are likelier there than not, one a cell."""
-    scale = noise.scale()
-    assert scale is not None
-    z, words = sketches.shape[1], np.flatnonzero(usable)
+    """Read the words of targets: those that are likelier there than not, one a cell.
+
+    Args:
+        held: Whose documents are whose.
+        sketches: The targets' sketches; where ``looked_up``, each word's cells in them.
+        hashes: Cells and signs of the vocabulary.
+        usable: Which words the attacker can look for.
+        scale: Scale of the noise in a cell.
+        prior: How likely each word is in a document.
+        targets: Their numbers.
+        looked_up: Whether each word's cells were answered by themselves.
+    """
+    z, words = hashes.rows.shape[1], np.flatnonzero(usable)
     reading = Reading.empty()
     for place, target in enumerate(targets):
         odds = np.log(prior[words]) - np.log1p(-prior[words])
-        cells = np.stack([sketches[place, row, hashes.rows[words, row]] for row in range(z)], axis=1).astype(np.float64)
+        if looked_up:
+            cells = sketches[place, words].astype(np.float64)
+        else:
+            own = [sketches[place, row, hashes.rows[words, row]] for row in range(z)]
+            cells = np.stack(own, axis=1).astype(np.float64)
         signs = hashes.signs[words]
         # log Σ_c P(c) Π_a f(x_a − g_a c) / f(x_a), the noise's density f being Laplace's
         terms = [

@@ -58,10 +58,16 @@ class Reading(NamedTuple):
         return Reading(np.append(self.share, share), np.append(self.precision, precision))
 
 
+def interval_of(reading: Reading) -> tuple[float, float]:
+    """Ends of a 99 % interval of the mean part of a document that is read."""
+    low, high = (float(np.clip(end, 0.0, 1.0)) for end in mean_interval(reading.share))
+    return low, high
+
+
 def finding_of_reading(attack: str, mode: str, reading: Reading, words: str) -> Finding:
     """How much of documents is read."""
     share = float(reading.share.mean())
-    low, high = (float(np.clip(end, 0.0, 1.0)) for end in mean_interval(reading.share))
+    low, high = interval_of(reading)
     right = f"{100 * reading.precision.mean():.0f} % of the words that it names are right"
     return Finding(
         attack, mode, "words read", share, low, high, READABLE, low > READABLE, len(reading.share), f"{words}; {right}"

@@ -24,6 +24,10 @@
 
     [tokens]                        # fedrank owner allow FOLDER anna, at each owner
     north = "…"
+
+    [decoys]                        # may be missing: owners then see the query alone
+    queries = "queries.txt"         # queries that people like anna ask, one a line
+    number = 7
 """
 
 from __future__ import annotations
@@ -41,6 +45,7 @@ from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json
 from fedrank.deploy.http.client import HttpClient
+from fedrank.deploy.search.decoys import Decoys, decoys_of
 from fedrank.deploy.search.learning import FixedRanker, Order, Ranker, base_and_features, clicked
 from fedrank.engine.settings import read_toml
 from fedrank.texts.data.corpus import tokenise
@@ -219,6 +224,7 @@ class Federation:
         allow_http: Plain http to another machine, where the network itself is protected.
         timeout: Longest silence of the broker, in seconds.
         ranker: What was learnt, or learns; only where the federation's file has ``[ranking]``.
+        decoys: Chooses the queries among which a query is sent; None: those of ``asker.toml``, if it names any.
 
     Raises:
         ConfigError: A file cannot be used, there is no way to the owners, or a ranker has nothing to work on.
@@ -233,9 +239,11 @@ class Federation:
         allow_http: bool = False,
         timeout: float = 20.0,
         ranker: Ranker | None = None,
+        decoys: Decoys | None = None,
     ):
         self.file = federation if isinstance(federation, FederationFile) else read_federation(Path(federation))
         self._name, self._tokens = asker if isinstance(asker, tuple) else read_asker(Path(asker))
+        self._decoys = read_decoys(Path(asker)) if decoys is None and not isinstance(asker, tuple) else decoys
         if not self.file.broker:
             raise ConfigError('the federation names no broker; put broker = "https://…" into its file.')
         if ranker is not None and self.file.ranking is None:
@@ -256,25 +264,34 @@ class Federation:
         """
         if not 1 <= k <= 1000:
             raise ConfigError(f"k must be in 1..1000, got {k}.")
-        words = [word for word in tokenise([query])[0] if len(word) <= LONGEST_WORD]
+        words = _words(query)
         if len(words) > MOST_WORDS:
             raise ConfigError(f"a query has at most {MOST_WORDS} words, got {len(words)}; leave some out.")
         if not words:
             return Answer((), {})
-        question: dict[str, Json] = {"kind": "search", "words": list(words), "k": k}
-        if self.file.ranking is not None:
-            question |= {"k": max(k, _RERANKED), "features": True, "query": query[:LONGEST_QUERY]}
+        ranked = self.file.ranking is not None
+        question: dict[str, Json] = {"kind": "search", "k": max(k, _RERANKED) if ranked else k}
+        if ranked:
+            question["features"] = True
+        queries, place = ([query], 0) if self._decoys is None else self._decoys.among(query)
+        rows: list[dict[str, Json]] = [
+            {"words": [*_words(one)[:MOST_WORDS]]} | ({"query": one[:LONGEST_QUERY]} if ranked else {})
+            for one in queries
+        ]
+        question |= rows[0] if self._decoys is None else {"several": [*rows]}
         answers, missing = self._ask({owner.name: question for owner in self.file.owners})
         hits, alone, encoders = [], [], set()
         for owner, body in answers.items():
             try:
+                if self._decoys is not None:
+                    body = body["several"][place]
                 found = [_hit(owner, row) for row in body["hits"]]
                 hits += found
                 if found:
                     encoders.add(str(body.get("encoder", "")))
                 if body.get("statistics") != "shared":
                     alone.append(owner)
-            except (KeyError, TypeError, ValueError):
+            except (KeyError, TypeError, ValueError, IndexError):
                 missing[owner] = "its answer makes no sense"
         if not answers or len(missing) == len(self.file.owners):
             raise RunError("no owner answered: " + "; ".join(f"{owner}: {why}" for owner, why in missing.items()))
@@ -350,6 +367,11 @@ class Federation:
         return answers, missing
 
 
+def _words(query: str) -> list[str]:
+    """The words of a query that owners take."""
+    return [word for word in tokenise([query])[0] if len(word) <= LONGEST_WORD]
+
+
 def _opened(question: Question, found: Any) -> dict[str, Any] | str:
     """An owner's answer, or why there is none."""
     if not isinstance(found, dict) or not isinstance(found.get("answer"), str):
@@ -384,13 +406,35 @@ def read_asker(path: Path) -> tuple[str, Mapping[str, str]]:
     """
     raw = read_toml(path)
     try:
-        _only(raw, ("name", "tokens"), "")
+        _only(raw, ("name", "tokens", "decoys"), "")
         tokens = raw.get("tokens", {})
         if not isinstance(tokens, dict) or not all(isinstance(token, str) for token in tokens.values()):
             raise ConfigError("tokens must be a table of texts, one an owner.")
         return _text(raw, "name", False), tokens
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
+
+
+def read_decoys(path: Path) -> Decoys | None:
+    """Decoys that ``asker.toml`` names; None where it names none.
+
+    Raises:
+        ConfigError: They cannot be used.
+    """
+    raw = read_toml(path).get("decoys")
+    if raw is None:
+        return None
+    try:
+        if not isinstance(raw, dict):
+            raise ConfigError("decoys must be a table.")
+        _only(raw, ("queries", "number"), "decoys.")
+        number = raw.get("number", 7)
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise ConfigError(f"decoys.number must be a whole number, got {number!r}.")
+        queries = _text(raw, "queries", False)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    return decoys_of(path.parent / queries, number)
 
 
 def _only(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
@@ -411,4 +455,7 @@ def _number(value: Any, name: str) -> Any:
     return value
 
 
-__all__ = ["Answer", "Federation", "FederationFile", "Hit", "OwnerCard", "read_asker", "read_federation"]
+__all__ = [
+    *("Answer", "Federation", "FederationFile", "Hit", "OwnerCard"),
+    *("read_asker", "read_decoys", "read_federation"),
+]

@@ -32,6 +32,8 @@ from fedrank.texts.served.tickets import Tickets
 
 #: Most words of a query, and characters of one.
 MOST_WORDS, LONGEST_WORD = 64, 64
+#: Most queries of one question: a query among decoys.
+MOST_AT_ONCE = 32
 #: Most characters of a query as it was typed.
 LONGEST_QUERY = 2000
 
@@ -130,9 +132,20 @@ class Owner:
         name, token, kind = (body.get(part) for part in ("asker", "token", "kind"))
         if not isinstance(name, str) or not isinstance(token, str) or kind not in ("search", "fetch"):
             return _refused("malformed", "A question has an asker, a token, and the kind search or fetch.")
-        if why := self._admit(name, token, kind):
-            return _refused(why, _REASONS[why])
-        return self._searched(body, name) if kind == "search" else self._fetched(body, name)
+        queries = body.get("several", [body]) if kind == "search" else [body]
+        if not isinstance(queries, list) or not 1 <= len(queries) <= MOST_AT_ONCE:
+            return _refused("malformed", f"several must be a list of 1 to {MOST_AT_ONCE} queries.")
+        if not all(isinstance(query, dict) for query in queries):
+            return _refused("malformed", "Each of several queries is an object with words.")
+        for _ in queries:  # a query among decoys costs as many questions as there are queries
+            if why := self._admit(name, token, kind):
+                return _refused(why, _REASONS[why])
+        if kind == "fetch":
+            return self._fetched(body, name)
+        if "several" not in body:
+            return self._searched(body, name)
+        common = {part: value for part, value in body.items() if part in ("k", "features")}
+        return {"several": [self._searched({**query, **common}, name) for query in queries]}
 
     def _searched(self, body: Mapping[str, Any], asker: str) -> dict[str, Json]:
         words, most = body.get("words"), body.get("k")

@@ -94,6 +94,9 @@ def serve_search(
     reveals: str | None = None,
     fetch: bool | None = None,
     encoder: str | None = None,
+    engine: str | None = None,
+    table: str | None = None,
+    columns: str | None = None,
 ) -> None:
     """Be an owner of documents that answers sealed questions. Ctrl-C stops it; the documents stay in the folder.
 
@@ -109,6 +112,9 @@ def serve_search(
         fetch: Whether askers may fetch what they found. Kept in owner.toml.
         encoder: Encoder whose cosines stand beside scores: all-minilm-l6-v2, or a folder. Kept in owner.toml; an index
             stays with the encoder that it was made with.
+        engine: Index that is there already: postgresql://… or https://HOST:9200/INDEX. Kept in owner.toml.
+        table: Table of documents in PostgreSQL. Kept in owner.toml.
+        columns: Columns or fields of a document there: id, title and text. Kept in owner.toml.
     """
     from fedrank.cli.deploy import _log_to_stderr, refuse_half_tls, warn_without_tls
     from fedrank.deploy.http.server import serve
@@ -121,6 +127,7 @@ def serve_search(
     with home.locked():
         home.prepare()
         chosen = (("reveals", reveals), ("fetch", fetch), ("encoder", encoder))
+        chosen = (*chosen, ("engine", engine), ("table", table), ("columns", columns))
         given = {name: value for name, value in chosen if value is not None}
         if given:
             from fedrank.engine.settings import as_dict, from_dict

@@ -456,6 +456,12 @@ def _number(value: Any, name: str) -> Any:
 
 
 __all__ = [
-    *("Answer", "Federation", "FederationFile", "Hit", "OwnerCard"),
-    *("read_asker", "read_decoys", "read_federation"),
+    "Answer",
+    "Federation",
+    "FederationFile",
+    "Hit",
+    "OwnerCard",
+    "read_asker",
+    "read_decoys",
+    "read_federation",
 ]

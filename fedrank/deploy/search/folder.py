@@ -10,6 +10,7 @@
     releases.json       how much of its documents' ε the owner has given
     broker.token        token of the broker; give it to whoever runs it
     admin.token         token of the owner's own commands
+    engine.authorization  value of the header Authorization for OpenSearch or Elasticsearch, where the owner uses it
     owner.url           address of the owner while it is served
 """
 
@@ -20,6 +21,7 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -29,6 +31,11 @@ from fedrank.deploy.search.askers import Askers
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import from_dict, read_toml
 from fedrank.texts.served.encoder import Encoder
+from fedrank.texts.served.engines import Engine
+from fedrank.texts.served.engines.foreign import Columns
+from fedrank.texts.served.engines.opensearch import OpenSearchEngine
+from fedrank.texts.served.engines.postgres import PostgresEngine
+from fedrank.texts.served.engines.tantivy import TantivyEngine
 from fedrank.texts.served.envelopes import key_text
 from fedrank.texts.served.owner import Owner, OwnerSettings
 from fedrank.texts.served.statistics import TermTable
@@ -123,6 +130,26 @@ class OwnerFolder(ServedFolder):
         """The encoder that the settings name; errors as of its class."""
         name = self.settings().encoder
         return Encoder(name) if name else None
+
+    def engine(self, encoder: Encoder | None = None) -> Engine:
+        """The index that the settings name: one in this folder, or one that is there already.
+
+        Raises:
+            ConfigError: An address or a name cannot be used.
+            RunError: It cannot be reached or used.
+        """
+        settings, scheme = self.settings(), urlsplit(self.settings().engine).scheme
+        if not settings.engine:
+            return TantivyEngine(self.index, encoder)
+        if scheme in ("postgresql", "postgres"):
+            return PostgresEngine(settings.engine, settings.table, Columns.of(settings.columns))
+        if scheme in ("http", "https"):
+            file = self.path / "engine.authorization"
+            authorization = file.read_text().strip() if file.exists() else ""
+            return OpenSearchEngine(settings.engine, Columns.of(settings.columns), authorization)
+        raise ConfigError(
+            f"engine must be postgresql://… or https://HOST:9200/INDEX, or empty, got {settings.engine!r:.100}."
+        )
 
     def owner(self, engine: Any, askers: Askers, encoder: Encoder | None = None) -> Owner:
         """The owner over an index."""

@@ -17,7 +17,6 @@ from fedrank.deploy.search.owner_app import OwnerApp
 from fedrank.deploy.search.statistics import StatisticsParty
 from fedrank.texts.served.documents import Document, read_documents
 from fedrank.texts.served.engines import Engine
-from fedrank.texts.served.engines.tantivy import TantivyEngine
 
 _log = logging.getLogger("fedrank.owner")
 
@@ -41,7 +40,7 @@ def owner_app(home: OwnerFolder, federation: Path | None = None, documents: Path
         DataError: The documents cannot be read; none of them is added.
     """
     encoder = home.encoder()
-    engine, askers = TantivyEngine(home.index, encoder), home.askers()
+    engine, askers = home.engine(encoder), home.askers()
     try:
         if documents is not None:
             _log.info("%d documents were added", engine.add(read_documents(documents)))
@@ -125,7 +124,7 @@ class Operator:
 
     def _at_home(self, act: Callable[[Engine], R]) -> R:
         with self._home.locked():
-            engine = TantivyEngine(self._home.index, self._home.encoder())
+            engine = self._home.engine(self._home.encoder())
             try:
                 return act(engine)
             finally:

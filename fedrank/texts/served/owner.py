@@ -63,8 +63,19 @@ class OwnerSettings:
         "", "Encoder of texts, whose cosine is one of these numbers: all-minilm-l6-v2, or a folder; empty: none."
     )
     fetches_a_day: int = setting(500, "Documents that one asker fetches in a day.", low=0, high=10**9)
+    engine: str = setting(
+        "",
+        "Index that is there already: postgresql://… or https://HOST:9200/INDEX (OpenSearch, Elasticsearch); empty: "
+        "one of the owner's own.",
+    )
+    table: str = setting("documents", "Table of documents in PostgreSQL.")
+    columns: str = setting(
+        "id title body", "Columns or fields of a document there: id, title and text; or id and text."
+    )
 
     def __post_init__(self) -> None:
+        if self.engine and self.encoder:
+            raise ConfigError("an index that is there already keeps no vectors of the encoder; leave one of them out.")
         if not 0 <= self.step <= 100:
             raise ConfigError(f"step must be in 0..100, got {self.step}.")
 

@@ -1,0 +1,114 @@
+"""What engines that an owner has already have in common: documents come and go there, and numbers are kept a while."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, NoReturn, TypeVar
+
+import numpy as np
+from jaxtyping import Float64
+
+from fedrank.core.errors import ConfigError, RunError
+from fedrank.texts.served.documents import LONGEST_ID, Document, Words
+
+T = TypeVar("T")
+
+#: Seconds for which numbers of an engine are kept: its statistics change slowly, and each costs a question.
+KEPT = 600.0
+#: Words whose frequencies are kept.
+_MOST_WORDS = 100_000
+#: Documents from which mean lengths are estimated.
+SAMPLE = 1000
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of what a document is made of in an engine.
+
+    Attributes:
+        id: Its name, the document's id.
+        title: Its title; empty: documents have none.
+        body: Its text.
+    """
+
+    id: str
+    title: str
+    body: str
+
+    @classmethod
+    def of(cls, names: str) -> Columns:
+        """The columns that a setting names, in the order id, title, body; two names are id and body.
+
+        Raises:
+            ConfigError: They are fewer or more, or one stands twice.
+        """
+        found = names.replace(",", " ").split()
+        if len(found) not in (2, 3) or len(set(found)) < len(found):
+            raise ConfigError(f"columns must name id, title and body, or id and body, got {names!r}.")
+        return cls(found[0], "" if len(found) == 2 else found[1], found[-1])
+
+
+class Remembered(Generic[T]):
+    """A value that is asked for again only after :data:`KEPT` seconds."""
+
+    def __init__(self, ask: Callable[[], T]):
+        self._ask, self._at = ask, -KEPT
+        self._value: T | None = None
+
+    def get(self) -> T:
+        """The value."""
+        if time.monotonic() - self._at > KEPT or self._value is None:
+            self._value, self._at = self._ask(), time.monotonic()
+        return self._value
+
+
+class Frequencies:
+    """Document frequencies of words that an engine was asked for, kept for :data:`KEPT` seconds.
+
+    Args:
+        ask: Gives body's and title's document frequency of each word.
+    """
+
+    def __init__(self, ask: Callable[[Sequence[str]], list[tuple[int, int]]]):
+        self._ask = ask
+        self._known: dict[str, tuple[float, tuple[int, int]]] = {}
+
+    def of(self, words: Sequence[str]) -> list[tuple[int, int]]:
+        """Frequencies of words."""
+        now = time.monotonic()
+        new = [word for word in dict.fromkeys(words) if now - self._known.get(word, (-KEPT, None))[0] >= KEPT]
+        if new:
+            if len(self._known) > _MOST_WORDS:
+                self._known.clear()
+                new = list(dict.fromkeys(words))
+            self._known.update((word, (now, found)) for word, found in zip(new, self._ask(new), strict=True))
+        return [self._known[word][1] for word in words]
+
+
+def mean_lengths(words: Sequence[Words]) -> Float64[np.ndarray, " fields"]:
+    """Mean number of words of body and title; 1 without documents."""
+    if not words:
+        return np.ones(2)
+    return np.maximum(np.mean([[len(one.body), len(one.title)] for one in words], axis=0), 1e-3)
+
+
+def document_of(id: object, title: object, body: object) -> Document | None:
+    """A document of an engine; None where its id is none that a ticket holds."""
+    name = str(id)
+    if id is None or not 0 < len(name.encode("utf-8", "surrogatepass")) <= LONGEST_ID:
+        return None
+    return Document(name, "" if title is None else str(title), "" if body is None else str(body))
+
+
+def refuse_changes(where: str) -> NoReturn:
+    """Refuse to add or to remove."""
+    raise RunError(f"{where}: documents are added and taken away there, as before; the owner only reads.")
+
+
+def added_nowhere(documents: Iterable[Document], where: str) -> int:
+    """Refuse to add documents; none are none."""
+    if next(iter(documents), None) is None:
+        return 0
+    refuse_changes(where)

@@ -1,0 +1,187 @@
+"""PostgreSQL's full text search over a table that a company has already.
+
+Nothing is written. Rows that hold one of the query's words are found by ``tsvector @@ tsquery`` and ranked by
+``ts_rank`` of each word, weighted as the federation weighs it; the best are scored again from their text. Indexes make
+it fast::
+
+    CREATE INDEX ON articles USING gin (to_tsvector('english', body));
+    CREATE INDEX ON articles USING gin (to_tsvector('english', title));
+
+The words of a query come stemmed (Snowball, English), as those of the configuration ``english`` are, and are compared
+as they come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+from jaxtyping import Float64
+
+from fedrank.core.errors import RunError
+from fedrank.core.optional import OptionalModule
+from fedrank.texts.served.documents import Document, Words, batches, words_of
+from fedrank.texts.served.engines import Candidate
+from fedrank.texts.served.engines.foreign import (
+    SAMPLE,
+    Columns,
+    Frequencies,
+    Remembered,
+    added_nowhere,
+    document_of,
+    mean_lengths,
+    refuse_changes,
+)
+
+psycopg = OptionalModule("psycopg", "postgres", "An owner's documents in PostgreSQL")
+
+#: Longest time of one statement, in milliseconds; reading all documents for the statistics has no limit.
+_PATIENCE = 10_000
+
+
+class PostgresEngine:
+    """Documents in a table or view.
+
+    Args:
+        url: ``postgresql://…``; a password may stand in ``PGPASSWORD`` or ``~/.pgpass`` instead.
+        table: Name of the table, with its schema or without.
+        columns: Names of its columns.
+        language: Text search configuration.
+
+    Raises:
+        RunError: The server cannot be reached, or lacks the table or a column.
+        MissingExtraError: The extra ``postgres`` is not installed.
+    """
+
+    def __init__(self, url: str, table: str, columns: Columns, language: str = "english"):
+        self._url, self._columns, self._language = url, columns, language
+        self._where = f"{urlsplit(url).hostname or 'PostgreSQL'}, table {table}"
+        self._connection: Any = None
+        sql = psycopg.sql
+        literal = sql.Literal(language)
+        self._names = {
+            "table": sql.Identifier(*table.split(".")),
+            "id": sql.Identifier(columns.id),
+            "title": sql.Identifier(columns.title) if columns.title else sql.SQL("NULL::text"),
+            "body": sql.Identifier(columns.body),
+            "body_words": sql.SQL("to_tsvector({}, {})").format(literal, sql.Identifier(columns.body)),
+            "title_words": sql.SQL("to_tsvector({}, {})").format(literal, sql.Identifier(columns.title))
+            if columns.title
+            else sql.SQL("NULL::tsvector"),
+        }
+        self._count = Remembered(lambda: int(self._asked("SELECT count(*) FROM {table}")[0][0]))
+        self._lengths = Remembered(self._measured_lengths)
+        self._frequencies = Frequencies(self._counted)
+        self._asked("SELECT {id}, {title}, {body}, {body_words}, {title_words} FROM {table} LIMIT 0")
+
+    def __len__(self) -> int:
+        return self._count.get()
+
+    def add(self, documents: Iterable[Document]) -> int:
+        """Refused, unless there are none; see :class:`~fedrank.texts.served.engines.Engine`."""
+        return added_nowhere(documents, self._where)
+
+    def remove(self, ids: Iterable[str]) -> int:
+        """Refused; see :class:`~fedrank.texts.served.engines.Engine`."""
+        refuse_changes(self._where)
+
+    def get(self, id: str) -> Document | None:
+        """The document of this id; None if there is none."""
+        rows = self._asked("SELECT {id}, {title}, {body} FROM {table} WHERE {id}::text = %s LIMIT 1", (id,))
+        return document_of(*rows[0]) if rows else None
+
+    def candidates(self, weights: Mapping[str, float], most: int) -> list[Candidate]:
+        """The best rows by ``ts_rank`` of each word in body and title, each word at its weight."""
+        if not weights:
+            return []
+        sql, words = psycopg.sql, [_lexeme(word) for word in weights]
+        # ts_rank of one word grows with its number and falls with the logarithm of the length (normalisation 1).
+        one = "coalesce(ts_rank({body_words}, %s::tsquery, 1), 0) + coalesce(ts_rank({title_words}, %s::tsquery, 1), 0)"
+        ranks = sql.SQL(" + ").join(sql.SQL(f"%s::float8 * ({one})").format(**self._names) for _ in words)
+        statement = sql.SQL(
+            "SELECT {id}, {title}, {body} FROM {table} "
+            "WHERE {body_words} @@ %s::tsquery OR {title_words} @@ %s::tsquery ORDER BY {ranks} DESC, {id} LIMIT %s"
+        ).format(**self._names, ranks=ranks)
+        anywhere = " | ".join(words)
+        given = [part for word, weight in zip(words, weights.values(), strict=True) for part in (weight, word, word)]
+        rows = self._asked(statement, (anywhere, anywhere, *given, most))
+        found = [document for row in rows if (document := document_of(*row)) is not None]
+        return [Candidate(document.id, own) for document, own in zip(found, words_of(found), strict=True)]
+
+    def frequencies(self, words: Sequence[str]) -> list[tuple[int, int]]:
+        """Number of rows whose body and whose title hold each word; at most ten minutes old."""
+        return self._frequencies.of(words)
+
+    def lengths(self) -> Float64[np.ndarray, " fields"]:
+        """Mean number of words of body and title, of a thousand rows."""
+        return self._lengths.get()
+
+    def words(self) -> Iterator[Words]:
+        """The words of every row."""
+        for batch in batches(self._documents()):
+            yield from words_of(batch)
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._connection is not None:
+            with contextlib.suppress(psycopg.Error):
+                self._connection.close()
+
+    def _documents(self) -> Iterator[Document]:
+        """All documents, row after row, in a connection of its own."""
+        with self._told(), self._connected(patience=0) as connection, connection.transaction():
+            cursor = connection.cursor(name="fedrank_words")
+            cursor.execute(psycopg.sql.SQL("SELECT {id}, {title}, {body} FROM {table}").format(**self._names))
+            for row in cursor:
+                if (document := document_of(*row)) is not None:
+                    yield document
+
+    def _counted(self, words: Sequence[str]) -> list[tuple[int, int]]:
+        one = (
+            "(SELECT count(*) FROM {table} WHERE {body_words} @@ %s::tsquery), "
+            "(SELECT count(*) FROM {table} WHERE {title_words} @@ %s::tsquery)"
+        )
+        statement = psycopg.sql.SQL(f"SELECT {', '.join([one] * len(words))}").format(**self._names)
+        (row,) = self._asked(statement, [lexeme for word in words for lexeme in (_lexeme(word),) * 2])
+        return [(int(row[2 * place]), int(row[2 * place + 1])) for place in range(len(words))]
+
+    def _measured_lengths(self) -> Float64[np.ndarray, " fields"]:
+        rows = self._asked("SELECT {id}, {title}, {body} FROM {table} LIMIT %s", (SAMPLE,))
+        return mean_lengths(words_of([document for row in rows if (document := document_of(*row)) is not None]))
+
+    def _connected(self, patience: int = _PATIENCE) -> Any:
+        options = f"-c default_transaction_read_only=on -c statement_timeout={patience}"
+        return psycopg.connect(self._url, autocommit=True, options=options, connect_timeout=10)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turn errors of the server into one that says where."""
+        try:
+            yield
+        except psycopg.Error as error:
+            said = " ".join(str(error).split())
+            raise RunError(f"{self._where}: PostgreSQL cannot be asked ({said:.300}).") from error
+
+    def _asked(self, statement: Any, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Rows of a statement; a connection that has gone is made anew, once."""
+        if isinstance(statement, str):
+            statement = psycopg.sql.SQL(statement).format(**self._names)  # type: ignore[arg-type] - written here
+        with self._told():
+            for last in (False, True):
+                try:
+                    if self._connection is None or self._connection.closed:
+                        self._connection = self._connected()
+                    return self._connection.execute(statement, values).fetchall()
+                except psycopg.OperationalError:
+                    if last or not self._connection or not self._connection.closed:
+                        raise
+        raise AssertionError("unreachable")
+
+
+def _lexeme(word: str) -> str:
+    """A word as a query of one lexeme, which is compared as it is."""
+    escaped = word.replace("\\", "\\\\").replace("'", "''")
+    return f"'{escaped}'"

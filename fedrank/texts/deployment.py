@@ -25,6 +25,7 @@ from fedrank.engine.run_folder import RunFolder, described
 from fedrank.metrics.offline import offline_metric
 from fedrank.texts.config import TextsConfig
 from fedrank.texts.data.features import NAMES
+from fedrank.texts.gate import lower_end
 from fedrank.texts.model import TextModel
 from fedrank.texts.own_texts import Agreed, agreed, cuts_words, refuse_misplaced, refuse_unprotected, texts_of
 from fedrank.texts.silo_sketch import SiloSketch
@@ -171,17 +172,25 @@ class TextsNode(NodeSide):
         # Do no harm: what the silo's own validation queries say of the ranker, for those who run the node.
         rows = rows_after_setup(remembered)
         received = self._sketch.exchanges[-1].request.decode(request)
-        federated, local = (
-            float(_validation(self._sketch, _MEASURE, rows, jnp.asarray(model)))
-            for model in (received.weights, own.local[0])
+        held, federated, local = (
+            np.asarray(found)
+            for found in (
+                rows.part[0, 0, 0] == VALI,
+                *(_values(self._sketch, _MEASURE, rows, jnp.asarray(m)) for m in (received.weights, own.local[0])),
+            )
         )
-        decision = "adopt the federation's ranker" if federated > local else "keep this silo's own ranker"
+        gain = (federated - local)[held].astype(np.float64)
+        low = lower_end(gain)
+        decision = "adopt the federation's ranker" if low > 0 else "keep this silo's own ranker"
         _log.warning(  # not for information: somebody has to read it
-            "do no harm: on this silo's validation queries %s is %.4f with the federation's ranker before its last "
-            "step, and %.4f with its own, learnt from features with the federation's statistics: %s",
+            "do no harm: on this silo's %d validation queries %s is %.4f with the federation's ranker before its last "
+            "step, and %.4f with its own, learnt from features with the federation's statistics; the difference is at "
+            "least %.4f with 95 %% confidence: %s",
+            len(gain),
             _MEASURE,
-            federated,
-            local,
+            federated[held].mean() if len(gain) else math.nan,
+            local[held].mean() if len(gain) else math.nan,
+            low,
             decision,
         )
 
@@ -202,8 +211,7 @@ def rows_after_setup(remembered: dict[str, np.ndarray]) -> SketchRows:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _validation(protocol: SiloSketch, measure: str, rows: SketchRows, model: Any) -> jax.Array:
+def _values(protocol: SiloSketch, measure: str, rows: SketchRows, model: Any) -> jax.Array:
+    """Value of each of the silo's queries."""
     mine = jax.tree.map(lambda leaf: leaf[0, 0, 0], rows)
-    values = offline_metric(measure)(protocol.learner.scores(model, mine.x), mine.y, mine.where)
-    chosen = mine.part == VALI
-    return jnp.sum(jnp.where(chosen, values, 0.0)) / jnp.maximum(jnp.sum(chosen), 1)
+    return offline_metric(measure)(protocol.learner.scores(model, mine.x), mine.y, mine.where)

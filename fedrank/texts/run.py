@@ -299,7 +299,9 @@ class TextRunner(Runner):
         self.home.metrics(self.metrics())
         primary = next(iter(self.experiment.measures))
         part = np.asarray(self.setups.arrays.rows.part)[0]
-        self.home.json("gate.json", gate(values, part, primary, self.seeds, self.experiment.names))
+        first, *others = self.experiment.federations
+        same = self.setups.queries if all(other is first for other in others) else None
+        self.home.json("gate.json", gate(values, part, primary, self.seeds, self.experiment.names, same))
         self._write_baselines()
         self._write_queries(values, part)
         models = np.asarray(self.simulator.server(states).weights)

@@ -87,7 +87,8 @@ class Decision:
         test: The same over its test queries.
         adopted: Whether the silo adopts the federation's ranker.
         kept: Gain on test queries with the gate: ``test``, or 0 where the silo does not adopt.
-        against: The silo's own best on validation queries: :data:`LOCAL` or :data:`BM25`.
+        against: The silo's own best on held-out queries: :data:`LOCAL` or :data:`BM25`.
+        held: Queries that decided; None in runs of earlier versions.
     """
 
     seed: int
@@ -97,6 +98,7 @@ class Decision:
     adopted: bool
     kept: float
     against: str = LOCAL
+    held: int | None = None
 
 
 @dataclass(frozen=True)
@@ -340,7 +342,12 @@ def _decision(raw: Mapping[str, Json]) -> Decision:
     numbers = {name: math.nan if raw[name] is None else float(raw[name]) for name in ("vali", "test", "kept")}
     against = str(raw.get("against", LOCAL))
     return Decision(
-        seed=int(raw["seed"]), silo=str(raw["silo"]), adopted=bool(raw["adopted"]), against=against, **numbers
+        seed=int(raw["seed"]),
+        silo=str(raw["silo"]),
+        adopted=bool(raw["adopted"]),
+        against=against,
+        **numbers,
+        held=None if raw.get("held") is None else int(raw["held"]),  # type: ignore[arg-type]
     )
 
 

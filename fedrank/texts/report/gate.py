@@ -104,12 +104,14 @@ def gate_table(run: Run) -> Table | None:
         Column("offered", "gain without the gate", numeric=True, signed=True, digits=DIGITS),
         Column("kept", "gain with the gate", numeric=True, signed=True, digits=DIGITS),
     )
-    queries = [silo.queries["vali"] for silo in texts.silos]
+    queries = [one.held for one in texts.decisions if one.held is not None]
+    queries = queries or [silo.queries["vali"] for silo in texts.silos]
     held = f"{min(queries)}" if min(queries) == max(queries) else f"{min(queries)} to {max(queries)}"
     notes = (
-        f"By itself a silo has Local and plain BM25, and goes by whichever ranks its validation queries better by "
-        f"{texts.measure}: that is what the decision is against. It adopts the federation’s ranker where that is "
-        f"better still ({held} validation queries: a decision by so few is often wrong).",
+        f"By itself a silo has Local and plain BM25, and goes by whichever ranks its held-out queries better by "
+        f"{texts.measure}: that is what the decision is against. It adopts the federation’s ranker where the lower end "
+        f"of a one-sided 95 % interval of the difference over queries is above 0 ({held} queries). A few queries "
+        "seldom show a gain, and then a silo keeps what it has.",
         "Gained and lost: against the same, on test queries, which the decision does not see.",
         NOT_DECIDED,
         f"Counts are seeds, of {len(run.seeds)}. " + spread(run, ""),

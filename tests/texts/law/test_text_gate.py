@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from fedrank.texts.gate import gate
 from fedrank.texts.silo_sketch import FEDERATED
@@ -54,7 +55,36 @@ def test_a_silo_that_was_harmed_on_validation_never_loses_on_test():
     rng = np.random.default_rng(1)
     for _ in range(50):
         for one in _decide(rng.random((2, 6)), rng.random((2, 6))):
-            assert one["kept"] == (one["test"] if one["vali"] > 0 else 0)
+            assert one["kept"] == (one["test"] if one["low"] > 0 else 0) and one["low"] <= one["vali"]
+
+
+def test_a_silo_adopts_what_is_no_better_in_one_case_of_twenty():
+    rng, part = np.random.default_rng(3), np.full((1, 2000, 12), VALI)
+    values = {name: {"own": {"nDCG@10": rng.normal(0.5, 0.1, part.shape)}} for name in (FEDERATED, "Local")}
+    found = gate(values, part, "nDCG@10", [0], [str(k) for k in range(2000)])["decisions"]
+    assert 0.035 < np.mean([one["adopted"] for one in found]) < 0.065  # 3 standard errors
+    gain = values[FEDERATED]["own"]["nDCG@10"][0, 0] - values["Local"]["own"]["nDCG@10"][0, 0]
+    interval = stats.ttest_1samp(gain, 0.0).confidence_interval(0.9)
+    assert found[0]["low"] == pytest.approx(interval.low) and found[0]["held"] == 12
+
+
+def test_seeds_that_divide_the_same_queries_make_a_cross_validation():
+    """Three divisions of six queries: a query counts where it was not learnt from, and never where it is the test."""
+    part = np.array([[[TRAIN, TRAIN, VALI, VALI, TEST, TEST]], [[TEST, VALI, TRAIN, VALI, TRAIN, TEST]],
+                     [[VALI, TEST, VALI, TRAIN, TRAIN, TRAIN]]])  # fmt: skip
+    rng = np.random.default_rng(4)
+    federated, local = rng.random(part.shape), rng.random(part.shape)
+    values = {name: {"own": {"nDCG@10": table}} for name, table in ((FEDERATED, federated), ("Local", local))}
+    queries = [[list("abcdef")]] * 3
+    decisions = gate(values, part, "nDCG@10", [0, 1, 2], ["north"], queries)["decisions"]
+    gain = (federated - local)[:, 0]
+    expected = [gain[1:, 0].mean(), gain[1:, 1].mean(), gain[[0, 2], 2].mean(), gain[:2, 3].mean()]
+    assert decisions[0]["vali"] == pytest.approx(np.mean(expected)) and decisions[0]["held"] == 4
+    assert decisions[0]["test"] == pytest.approx(gain[0, 4:].mean())
+    # The test queries of a seed change nothing for it, in whichever seed they are ranked.
+    federated[:, 0, 4:] = rng.random((3, 2))
+    again = gate(values, part, "nDCG@10", [0, 1, 2], ["north"], queries)["decisions"]
+    assert again[0]["vali"] == decisions[0]["vali"] and again[2]["vali"] != decisions[2]["vali"]
 
 
 def test_a_tie_keeps_what_the_silo_has():

@@ -79,10 +79,17 @@ def agreed(config: TextsConfig, where: str | None = None) -> Agreed:
     for exchange in (*found.setup.exchanges, *found.protocol.exchanges):
         for layout in (exchange.request, exchange.reply):
             if layout.nbytes > MOST_BYTES:
+                setup, part = found.setup, 0.99 * MOST_BYTES / layout.nbytes  # sizes and heads stand beside the cells
+                fitting = (
+                    "Publish instead of asking (sketch-mode), or have fewer documents (texts-documents)."
+                    if setup.asks
+                    else f"{int(part * setup.documents):,} documents a silo fit (texts-documents), and "
+                    f"{setup.documents:,} with sketch-w = {int(part * setup.shape.w):,}."
+                )
                 raise ConfigError(
-                    f"a message {layout.name} would have {layout.nbytes / 2**30:.1f} GiB, at most "
-                    f"{MOST_BYTES / 2**30:.0f} GiB can cross. Publish instead of asking (sketch-mode), or have fewer "
-                    "documents (texts-documents) or smaller sketches (sketch-z, sketch-w)."
+                    f"a message {layout.name} of {setup.silos} silos with {setup.documents:,} documents each would "
+                    f"have {layout.nbytes / 2**30:.1f} GiB, at most {MOST_BYTES / 2**30:.0f} GiB can cross. {fitting} "
+                    "A search that leaves documents at home has no such limit: fedrank serve search."
                 )
     return found
 

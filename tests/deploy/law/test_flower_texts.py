@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 
 import jax
 import numpy as np
@@ -137,6 +138,20 @@ def test_a_setup_over_nodes_comes_to_a_simulators_statistics_and_rows(shared, fo
     assert asked == [SILOS, SILOS], "nobody was heard, so everybody was asked again"
     again = [answers for answers in shared.said.values() if len(answers) > 1]
     assert len(again) >= 3 * (SILOS - 1) and all(one == answers[0] for answers in again for one in answers)
+
+
+def test_what_a_message_is_too_large_for_says_what_fits(tmp_path):
+    config, _ = flat.read_run(table(tmp_path, texts_documents=20_000, sketch_w=4096))
+    with pytest.raises(ConfigError, match="documents a silo fit") as refused:
+        own_texts.agreed(config)
+    fitting, cells = (int(found.replace(",", "")) for found in re.search(
+        r"([\d,]+) documents a silo fit .* with sketch-w = ([\d,]+)", str(refused.value)).groups())  # fmt: skip
+    texts, sketch = config.texts, config.sketch
+    for documents, w in ((fitting, 4096), (20_000, cells)):
+        changed = dataclasses.replace(texts, documents=documents), dataclasses.replace(sketch, w=w)
+        assert own_texts.agreed(dataclasses.replace(config, texts=changed[0], sketch=changed[1])).n_parties == SILOS
+    with pytest.raises(ConfigError, match="fit"):
+        own_texts.agreed(dataclasses.replace(config, texts=dataclasses.replace(texts, documents=fitting * 102 // 100)))
 
 
 @pytest.mark.slow

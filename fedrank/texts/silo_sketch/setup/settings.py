@@ -118,8 +118,10 @@ class SetupSettings:
         if size > _LARGEST_MESSAGE:
             raise ConfigError(
                 f"a silo would send {size / 2**30:,.1f} GiB about its {self.documents:,} documents, more than the "
-                f"{_LARGEST_MESSAGE / 2**30:g} GiB that a message may have. Take fewer cells (sketch.z, sketch.w), "
-                "fewer documents, or ask fewer words."
+                f"{_LARGEST_MESSAGE / 2**30:g} GiB that a message may have. "
+                f"{int(self.documents * _LARGEST_MESSAGE / size):,} documents fit; or take fewer cells (sketch.z, "
+                "sketch.w), or ask fewer words. A search that leaves documents at home has no such limit: fedrank "
+                "serve search."
             )
 
     @property

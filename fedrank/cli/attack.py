@@ -11,6 +11,8 @@ from cyclopts import App, Parameter
 from fedrank.cli.flags import AsJson
 from fedrank.cli.terminal import print_json
 from fedrank.deploy.linking.settings import LinkAttack
+from fedrank.silos.attacks.settings import MODES as RECORD_MODES
+from fedrank.silos.attacks.settings import RecordAttack
 from fedrank.slates.attacks.settings import MODES, SlateAttack
 from fedrank.texts.attacks.documents.settings import DocumentAttack
 from fedrank.texts.attacks.settings import SketchAttack
@@ -205,6 +207,71 @@ def slates(
     )
     console.print("".join(f"{name}: {meaning}.\n" for name, meaning in MODES.items()), highlight=False, markup=False)
     _say_page(console, out)
+
+
+@app.command
+def records(
+    data: str,
+    /,
+    *,
+    of: str = "",
+    silo: str = "silo",
+    label: str = "label",
+    positive: str | None = None,
+    drop: tuple[str, ...] = (),
+    categorical: tuple[str, ...] = (),
+    missing: tuple[str, ...] = (),
+    range_: Annotated[tuple[str, ...], Parameter(name="--range")] = (),
+    clip: float | None = None,
+    settings: Annotated[RecordAttack, Parameter(name="*")] = RecordAttack(),  # noqa: B008 - frozen
+    as_json: AsJson = False,
+) -> None:
+    """Attack what a silo sends: was a record among its rows? Membership inference by shadow models (LiRA).
+
+    Args:
+        data: A CSV or parquet file with a column for the silo; or the name of a set (fedrank data list).
+        of: The silo that is attacked, by name; without it the first.
+        silo: Column that says whose row it is.
+        label: Column with the label.
+        positive: Value of the label that counts as 1.
+        drop: Columns that are no features, such as an id.
+        categorical: Columns of numbers that are names, one feature a value.
+        missing: Values that mean a missing one, such as −9 or 999.
+        range_: Public range of a column, such as age=0:110; without ranges nothing with noise is attacked.
+        clip: Largest length of a row, in half ranges.
+        settings: The attack.
+        as_json: Print JSON instead of a table.
+    """
+    from fedrank.cli.silos import table_of
+    from fedrank.silos.attacks.membership import attack_records
+    from fedrank.silos.records.ranges import parsed, ranges_of
+    from fedrank.silos.sceptic.rows import rows_of
+
+    silos = table_of(data, silo, label, positive, drop, categorical, missing)
+    number = silos.index(of) if of else 0
+    ranges = ranges_of(silos.feature_names, parsed(range_), clip) if range_ else None
+    found = attack_records(rows_of(silos)[number], ranges, settings)
+    if as_json:
+        told = {"data": silos.name, "of": silos.names[number], **asdict(settings)}
+        print_json({**told, "findings": [one.as_json() for one in found]})
+        return
+
+    from rich.console import Console
+
+    from fedrank.cli.terminal import table
+
+    columns = ("what is sent", "ε", "AUC of the attack \\[99 %]", "named, of 5 % wrong", "largest AUC that ε allows")
+    title = f"{silos.names[number]}, {silos.silos[number].n_rows:,} rows"
+    shown = table(*columns, numbers=columns[1:], whole=("what is sent",), title=title)
+    for one in found:
+        told = f"{one.auc:.3f} \\[{one.low:.3f}, {one.high:.3f}]"
+        bad = "red" if one.broken else "green"
+        epsilon, most = ("–", "–") if one.epsilon is None else (f"{one.epsilon:g}", f"{one.most:.3f}")
+        shown.add_row(one.mode, epsilon, f"[{bad}]{told}[/{bad}]", f"{100 * one.found:.1f} %", most)
+    console = Console()
+    console.print(shown)
+    console.print("".join(f"{m}: {RECORD_MODES[m]}.\n" for m in settings.modes), highlight=False, markup=False)
+    console.print("0.5 is chance. Simulated noise, seeded.", highlight=False)
 
 
 @app.command

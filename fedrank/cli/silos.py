@@ -64,7 +64,7 @@ def glm(
         table, labels = numbers_of(Path(data), silo, label, drop, categorical, missing)
         made = fit_silos(with_columns(table, columns), "linear", labels=labels, **how)
     else:
-        table = _table(data, silo, label, positive, drop, categorical, missing)
+        table = table_of(data, silo, label, positive, drop, categorical, missing)
         made = fit_silos(with_columns(table, columns), **how)
     if as_json:
         print_json({"data": table.name, "label": table.label, "level": level, **made.as_json(level)})
@@ -224,7 +224,7 @@ def compare(
     from fedrank.core.errors import ConfigError
     from fedrank.silos.sceptic.compare import answer, targets_of
 
-    table = _table(data, silo, label, positive, drop, categorical, missing)
+    table = table_of(data, silo, label, positive, drop, categorical, missing)
     for name in [table.names[table.index(name)] for name in exclude]:
         table = table.without(name)
     wanted, left = targets_of(table, target)
@@ -256,6 +256,13 @@ def compare(
     _print(made, answers, out)
 
 
+for _name, _help in (
+    ("send", "Write what a silo may send to anybody: sums of its rows with a record's ε."),
+    ("private", "What a silo gets of others' messages with a record's ε, beside its own model."),
+):
+    app.command(f"fedrank.cli.records:{_name}", name=_name, help=_help)
+
+
 def _print(made: dict[str, Any], answers: list[Any], out: Path | None) -> None:
     from rich.console import Console
 
@@ -276,9 +283,11 @@ def _print(made: dict[str, Any], answers: list[Any], out: Path | None) -> None:
             mark = " ←" if row.way == one.recommended else ""
             title = way.title + (" (simulation only)" if kind == "simulation" else "") + mark
             gain = (
-                ("", "") if row.way == "alone" else (_signed(row.over_alone.value), _ends(row.over_alone, signed=True))
+                ("", "")
+                if row.way == "alone"
+                else (signed_number(row.over_alone.value), ends_of(row.over_alone, signed=True))
             )
-            shown.add_row(title, f"{row.auc.value:.3f}", _ends(row.auc), *gain)
+            shown.add_row(title, f"{row.auc.value:.3f}", ends_of(row.auc), *gain)
         console.print(shown)
         shown = drawn("silo", "rows", f"with its rows, {one.name}’s AUC", "like", numbers=("rows",))
         names = one.table.names
@@ -307,7 +316,8 @@ def _print(made: dict[str, Any], answers: list[Any], out: Path | None) -> None:
         console.print(f"written: {out}", highlight=False)
 
 
-def _ends(found: Any, signed: bool = False) -> str:
+def ends_of(found: Any, signed: bool = False) -> str:
+    """The ends of a 95 % interval."""
     low, high = found.interval()
     if low != low:
         return "no interval"
@@ -315,11 +325,12 @@ def _ends(found: Any, signed: bool = False) -> str:
     return f"{low:{form}} to {high:{form}}".replace("-", "−")
 
 
-def _signed(value: float) -> str:
+def signed_number(value: float) -> str:
+    """A number with its sign."""
     return f"{value:+.3f}".replace("-", "−")
 
 
-def _table(
+def table_of(
     data: str,
     silo: str,
     label: str,
@@ -328,6 +339,7 @@ def _table(
     categorical: tuple[str, ...],
     missing: tuple[str, ...],
 ) -> Any:
+    """The silos of a file or of a set's name; gaps stay gaps."""
     from fedrank.data import load
     from fedrank.silos.data.reader import SiloReader
 

@@ -67,6 +67,8 @@ class Unit(StrEnum):
     REPLACED_WORD = "replaced word"
     #: A whole document.
     DOCUMENT = "document"
+    #: One row of a silo's table, replaced by any other.
+    RECORD = "record"
 
 
 @dataclass(frozen=True)

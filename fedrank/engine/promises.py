@@ -16,7 +16,9 @@ from fedrank.engine.settings import from_dict
 #: The mode of every protocol.
 DEFAULTS = PrivacyMode("defaults", {})
 #: Units from the one that says most about a person to the one that says least.
-_ORDER = (Unit.USER, Unit.RUN, Unit.DOCUMENT, Unit.ROUND, Unit.MESSAGE, Unit.VECTOR, Unit.HALF, Unit.INTERACTION)
+_ORDER = (
+    Unit.USER, Unit.RUN, Unit.DOCUMENT, Unit.RECORD, Unit.ROUND, Unit.MESSAGE, Unit.VECTOR, Unit.HALF, Unit.INTERACTION
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Attacks on what a silo sends: was a record among the rows that a model or a sum was made of?"""

@@ -1,0 +1,222 @@
+"""Membership inference by shadow models (LiRA): Carlini et al., *Membership Inference Attacks From First Principles*.
+
+IEEE S&P 2022. The attacker has rows like the silo's: here the silo's own, of which half at random were used. It makes
+the same release of many random halves, and learns for each row how the release scores it where the row was used and
+where not: two normal distributions. Of the silo's release it takes the ratio of their densities. Each shadow is the
+silo once, and the others the attacker's.
+
+What ε allows: (ε, δ)-privacy by Gaussian noise is a trade-off of errors of two normal distributions μ apart, with
+μ = √(2ρ), so that no attacker has an AUC above Φ(μ/√2) (Dong, Roth and Su, *Gaussian differential privacy*, 2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy import stats
+from threadpoolctl import threadpool_limits
+
+from fedrank.core.errors import DataError
+from fedrank.core.trees import Json
+from fedrank.silos.attacks.settings import MODES, RecordAttack
+from fedrank.silos.glm.moments import moments_of
+from fedrank.silos.records.perturbed import perturbed
+from fedrank.silos.records.ranges import Ranges
+from fedrank.silos.records.statistics import noise_of, released
+from fedrank.silos.sceptic.auc import auc
+from fedrank.silos.sceptic.learners import design, fit_glm
+from fedrank.silos.sceptic.rows import Own
+
+#: Fewest rows of a silo.
+_FEWEST = 20
+#: Share of wrong accusations at which the share of right ones is shown.
+_FALSE = 0.05
+#: Density beside the two normal ones, so that nothing is certain.
+_NARROW = 1e-6
+
+#: Releases of rows: how each record is scored by one that was made of those that are chosen. [rows chosen] -> scores.
+Release = Callable[[Bool[np.ndarray, " rows"]], Float[np.ndarray, " rows"]]
+
+
+@dataclass(frozen=True)
+class Membership:
+    """What an attack found.
+
+    Attributes:
+        mode: One of :data:`~fedrank.silos.attacks.settings.MODES`.
+        epsilon: ε of a record; None where nothing is promised.
+        auc: How well records that were used are told from others; 0.5 is chance.
+        low: Lower end of its 99 % interval over shadows.
+        high: Upper end.
+        found: Share of the used records that are named where 5 % of the others are named too.
+        most: The largest AUC that ε allows; 1 where nothing is promised.
+    """
+
+    mode: str
+    epsilon: float | None
+    auc: float
+    low: float
+    high: float
+    found: float
+    most: float
+
+    @property
+    def broken(self) -> bool:
+        """The attack shows more than is promised; where nothing is promised, more than chance."""
+        return self.low > (0.5 if self.epsilon is None else self.most)
+
+    def as_json(self) -> dict[str, Json]:
+        """As plain values."""
+        return {**asdict(self), "broken": self.broken}
+
+
+def attack_records(own: Own, ranges: Ranges | None, settings: RecordAttack) -> list[Membership]:
+    """Attack every mode on one silo's rows.
+
+    Args:
+        own: The silo's rows.
+        ranges: Public ranges of the columns; None: modes with noise are left out.
+        settings: What is attacked, and how hard.
+
+    Raises:
+        DataError: There are too few rows.
+    """
+    if own.rows < _FEWEST or own.rarer < 4:
+        raise DataError(f"{own.rows} rows, {own.rarer} of the rarer label, are too few; {_FEWEST} and 4 are needed.")
+    out = []
+    with threadpool_limits(1):
+        for mode in MODES:
+            if mode not in settings.modes:
+                continue
+            rng = np.random.default_rng([settings.seed, list(MODES).index(mode)])
+            used = np.array([rng.permutation(own.rows) < own.rows // 2 for _ in range(settings.shadows)])
+            if mode == "network":
+                out.append(_judged(mode, None, _networks(own, used, settings.seed), used, 1.0))
+            elif mode == "model":
+                out.append(_judged(mode, None, _all(_model(own, settings.penalty), used), used, 1.0))
+            elif mode == "statistics-exact":
+                out.append(_judged(mode, None, _all(_sums(own), used), used, 1.0))
+            elif ranges is not None:
+                for epsilon in settings.epsilon:
+                    make = _noisy(mode, own, ranges, epsilon, settings.delta, rng)
+                    rho = noise_of(ranges, epsilon, settings.delta).rho
+                    most = float(stats.norm.cdf(np.sqrt(rho)))
+                    out.append(_judged(mode, epsilon, _all(make, used), used, most))
+    return out
+
+
+def _all(release: Release, used: Bool[np.ndarray, "shadows rows"]) -> Float[np.ndarray, "shadows rows"]:
+    return np.array([release(one) for one in used])
+
+
+def _signed(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
+    """How sure a model is of each record's label, in log-odds: near to normal, unlike a loss."""
+    return np.where(y > 0, scores, -scores)
+
+
+def _model(own: Own, penalty: float) -> Release:
+    def release(used: np.ndarray) -> np.ndarray:
+        train = own[used]
+        moments = moments_of([train.x])
+        return _signed(design(own.x, moments) @ fit_glm([(design(train.x, moments), train.y)], penalty).beta, own.y)
+
+    return release
+
+
+def _sums(own: Own) -> Release:
+    """Exact sums tell every record: the attacker asks how far the sums are from those without it."""
+    moments = moments_of([own.x])
+    u = design(own.x, moments)
+    features = np.column_stack([u * (own.y - 0.5)[:, None], *(u * u[:, [k]] for k in range(u.shape[1]))])
+
+    def release(used: np.ndarray) -> np.ndarray:
+        return _matched(features, features[used].sum(axis=0))
+
+    return release
+
+
+def _noisy(mode: str, own: Own, ranges: Ranges, epsilon: float, delta: float, rng: np.random.Generator) -> Release:
+    u = ranges.rows(own.x)
+    if mode == "noisy-model":
+        return lambda used: _signed(u @ perturbed(own.x[used], own.y[used], ranges, epsilon, delta, rng).beta, own.y)
+    p = u.shape[1]
+
+    def release(used: np.ndarray) -> np.ndarray:
+        sent = released(own.x[used], own.y[used], ranges, epsilon, delta, rng)
+        c = sent.sigma_second / sent.sigma_first
+        features = np.column_stack([c * u * (own.y - 0.5)[:, None], *(u * u[:, [k]] for k in range(p))])
+        return _matched(features, np.concatenate([c * sent.first, sent.second.ravel()]))
+
+    return release
+
+
+def _matched(
+    features: Float[np.ndarray, "rows numbers"], total: Float[np.ndarray, " numbers"]
+) -> Float[np.ndarray, " rows"]:
+    """How much of each record is in a sum, beyond what records have in common."""
+    centred = features - features.mean(axis=0)
+    # Directions in which records vary much hide one record behind the others.
+    values, vectors = np.linalg.eigh(centred.T @ centred / len(centred))
+    kept = values > 1e-9 * values[-1]
+    along = centred @ vectors[:, kept]
+    rest = (total - features.mean(axis=0) * len(features) / 2) @ vectors[:, kept]
+    return along @ (rest / values[kept])
+
+
+def _networks(own: Own, used: Bool[np.ndarray, "shadows rows"], seed: int) -> Float[np.ndarray, "shadows rows"]:
+    """Networks of a run of silos, each trained by itself for fifteen rounds of six epochs, all at once."""
+    import jax
+    import jax.numpy as jnp
+
+    from fedrank.silos.data.rows import Rows
+    from fedrank.silos.local_sgd import LocalSgd
+    from fedrank.silos.network import TabularNetwork
+
+    moments = moments_of([own.x])
+    x = jnp.asarray(moments.standardised(own.x), jnp.float32)
+    y = jnp.asarray(own.y, jnp.float32)
+    network = TabularNetwork(x.shape[1], (32, 16, 8), "batch", 0.1)
+    sgd = LocalSgd(network, epochs=90)
+    size = int(used[0].sum())
+    chosen = jnp.asarray(np.array([np.flatnonzero(one) for one in used]))
+    keys = jax.random.split(jax.random.key(seed), len(used))
+
+    def train(key: Any, rows: Any) -> Any:
+        first, shuffled = jax.random.split(key)
+        bits = jax.random.bits(shuffled, sgd.rng_shape(size), jnp.uint32)
+        made = sgd.train(network.initial(first), Rows(x[rows], y[rows], jnp.int32(size)), bits)
+        return network.scores(made, x)
+
+    scores = np.asarray(jax.jit(jax.vmap(train))(keys, chosen), float)
+    return np.array([_signed(one, own.y) for one in scores])
+
+
+def _judged(
+    mode: str,
+    epsilon: float | None,
+    scores: Float[np.ndarray, "shadows rows"],
+    used: Bool[np.ndarray, "shadows rows"],
+    most: float,
+) -> Membership:
+    """The likelihood ratio of each record in each shadow, from the other shadows, and how well it tells."""
+    each, right = [], []
+    for victim in range(len(scores)):
+        others = np.arange(len(scores)) != victim
+        ratio = np.zeros(scores.shape[1])
+        for inside, sign in ((True, 1.0), (False, -1.0)):
+            there = used[others] == inside
+            count = np.maximum(there.sum(axis=0), 1)
+            mean = (scores[others] * there).sum(axis=0) / count
+            variance = ((scores[others] - mean) ** 2 * there).sum(axis=0) / count
+            spread = np.maximum(np.sqrt(variance), _NARROW * (1 + np.abs(mean)))
+            ratio += sign * (-0.5 * ((scores[victim] - mean) / spread) ** 2 - np.log(spread))
+        each.append(auc(ratio, used[victim].astype(float)).value)
+        bar = np.quantile(ratio[~used[victim]], 1 - _FALSE)
+        right.append(float((ratio[used[victim]] > bar).mean()))
+    mean = float(np.mean(each))
+    half = float(stats.t.ppf(0.995, len(each) - 1) * np.std(each, ddof=1) / len(each) ** 0.5)
+    return Membership(mode, epsilon, mean, mean - half, mean + half, float(np.mean(right)), most)

@@ -1,0 +1,108 @@
+"""What one silo gets of others' noisy messages: every way side by side, and who helps, from its own rows alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+from threadpoolctl import threadpool_limits
+
+from fedrank.core.trees import Json
+from fedrank.silos.records.ranges import Ranges
+from fedrank.silos.records.ways import WAYS, ChosenPrivately, Sent, candidates, choose_privately
+from fedrank.silos.sceptic.auc import Estimate, auc, difference
+from fedrank.silos.sceptic.probes import LEVEL
+from fedrank.silos.sceptic.rows import Own, folds
+from fedrank.silos.sceptic.verdicts import POWER, Verdict
+
+_FOLDS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateAnswer:
+    """What a silo gets to know.
+
+    Attributes:
+        rows: Way -> AUC on all own rows by models that have not seen them, and the same minus that of the silo alone.
+        reached: AUC of what is recommended, chosen anew in each fold.
+        gain: The same minus that of the silo alone.
+        recommended: What is recommended by all rows.
+        verdicts: Who helps and who harms; the number of a verdict's silo is that of its message.
+        chosen: The models of all own rows.
+    """
+
+    rows: dict[str, tuple[Estimate, Estimate]]
+    reached: Estimate
+    gain: Estimate
+    recommended: str
+    verdicts: tuple[Verdict, ...]
+    chosen: ChosenPrivately = field(repr=False)
+
+    def as_json(self, names: Sequence[str]) -> dict[str, Json]:
+        """As it stands in a file; ``names`` are those of the senders."""
+        return {
+            "recommended": self.recommended,
+            "auc": _numbers(self.reached),
+            "over_alone": _numbers(self.gain),
+            "ways": {
+                way: {"title": WAYS[way], "auc": _numbers(a), "over_alone": _numbers(b)}
+                for way, (a, b) in self.rows.items()
+            },
+            "verdicts": {names[v.silo]: v.as_json() for v in self.verdicts},
+        }
+
+
+def private_answer(own: Own, sent: Sequence[Sent], ranges: Ranges, seed: int = 0) -> PrivateAnswer:
+    """Compare every way for one silo.
+
+    Args:
+        own: Its rows, of both labels.
+        sent: What the others sent.
+        ranges: Public ranges of the columns.
+        seed: Draws the folds.
+    """
+    rng = np.random.default_rng([seed, own.rows])
+    fold = folds(own.y, _FOLDS, rng)
+    scores: dict[str, Float[np.ndarray, " rows"]] = {}
+    reached = np.empty(own.rows)
+    each = np.empty((len(sent), own.rows))
+    with threadpool_limits(1):
+        for number in np.unique(fold):
+            test = fold == number
+            train = own[~test]
+            chosen = choose_privately(train, sent, ranges, rng)
+            for way, model in chosen.models.items():
+                scores.setdefault(way, np.empty(own.rows))[test] = model(own.x[test])
+            reached[test] = chosen.models[chosen.best](own.x[test])
+            for k, one in enumerate(sent):
+                model = candidates(train, [one], ranges, fully=True)["federated", 0.0]
+                each[k, test] = model(own.x[test])
+        final = choose_privately(own, sent, ranges, rng)
+    alone = scores["alone"]
+    many = len(sent)
+    seen = float(stats.norm.ppf(1 - LEVEL / 2 / many) + stats.norm.ppf(POWER))
+    verdicts = []
+    for k in range(many):
+        gain = difference(each[k], alone, own.y, fold)
+        verdicts.append(Verdict(k, gain, min(1.0, gain.p * many), seen * gain.error))
+    return PrivateAnswer(
+        rows={
+            way: (auc(scores[way], own.y, fold), difference(scores[way], alone, own.y, fold))
+            for way in WAYS
+            if way in scores
+        },
+        reached=auc(reached, own.y, fold),
+        gain=difference(reached, alone, own.y, fold),
+        recommended=final.best,
+        verdicts=tuple(verdicts),
+        chosen=final,
+    )
+
+
+def _numbers(found: Estimate) -> dict[str, Json]:
+    low, high = found.interval()
+    values = {"value": found.value, "error": found.error, "low": low, "high": high}
+    return {name: float(value) if np.isfinite(value) else None for name, value in values.items()}

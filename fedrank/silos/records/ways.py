@@ -1,0 +1,166 @@
+"""Ways for one silo to use what others sent with noise: everything is chosen on its own rows and costs no ε.
+
+The silo's own rows need no noise where they stay: its log-likelihood is added to the others' approximate one, with a
+weight that its rows choose (a power prior: Ibrahim and Chen, *Statistical Science* 2000).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from fedrank.silos.glm.families import Sums, sums
+from fedrank.silos.glm.newton import Newton, ridge
+from fedrank.silos.records.perturbed import Perturbed
+from fedrank.silos.records.ranges import Ranges
+from fedrank.silos.records.statistics import Statistics
+from fedrank.silos.sceptic.learners import PENALTIES, Scorer, fit_alone
+from fedrank.silos.sceptic.rows import Own, folds
+from fedrank.silos.sceptic.ways import Stacked, judged, recommend, stack
+
+#: Ways by name, and what a table calls them.
+WAYS = {
+    "alone": "alone, logistic regression",
+    "as-they-are": "another silo's model as it is",
+    "averaged": "averaged once",
+    "federated": "own rows, and others' by noisy messages",
+    "stacked": "stacked",
+}
+#: Weights of the others' likelihood, and penalties beside it.
+_SHARES, _PENALTIES = (0.03, 0.1, 0.3, 1.0), (0.3, 3.0, 30.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """A linear predictor of rows in their ball.
+
+    Attributes:
+        beta: Coefficients, the intercept first.
+        ranges: What brings rows into the ball.
+    """
+
+    beta: Float[np.ndarray, " p"]
+    ranges: Ranges
+
+    def __call__(self, x: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, " rows"]:
+        """Log-odds of rows."""
+        return self.ranges.rows(x) @ self.beta
+
+
+#: What a silo may have sent.
+Sent = Statistics | Perturbed
+
+
+def candidates(
+    own: Own, sent: Sequence[Sent], ranges: Ranges, *, fully: bool = False
+) -> dict[tuple[str, float], Scorer]:
+    """Models of every way but stacking, one for each value of what is to be chosen.
+
+    Args:
+        own: The silo's training rows.
+        sent: What the others sent.
+        ranges: Public ranges of the columns.
+        fully: Only the own rows with the others' at their full weight.
+    """
+    if fully:
+        return _with_others(own, sent, ranges, (1.0,), (3.0,))
+    out: dict[tuple[str, float], Scorer] = {("alone", penalty): fit_alone(own, penalty) for penalty in PENALTIES}
+    u = ranges.rows(own.x)
+    betas = [one.model(3.0) if isinstance(one, Statistics) else one.beta for one in sent]
+    for number, beta in enumerate(betas):
+        out["as-they-are", float(number)] = Linear(beta, ranges)
+    sizes = np.array([one.rows for one in sent], float)
+    p = u.shape[1]
+    mine = _fitted(u, own.y, ridge(p, 3.0), np.zeros(p))
+    out["averaged", 0.0] = Linear((own.rows * mine + sizes @ np.array(betas)) / (own.rows + sizes.sum()), ranges)
+    return out | _with_others(own, sent, ranges, _SHARES, _PENALTIES)
+
+
+def _with_others(
+    own: Own, sent: Sequence[Sent], ranges: Ranges, shares: Sequence[float], penalties: Sequence[float]
+) -> dict[tuple[str, float], Scorer]:
+    """The own likelihood with the others' message as a prior, for each weight of it and each penalty."""
+    u = ranges.rows(own.x)
+    slopes = u.shape[1] - 1
+    out: dict[tuple[str, float], Scorer] = {}
+    if isinstance(sent[0], Statistics):
+        total = sent[0]
+        for one in sent[1:]:
+            total = total + one  # type: ignore[operator] - all are of one kind
+        curvature = total.curvature() + total.pull()
+        for share in shares:
+            for penalty in penalties:
+                # share·(t'β − ½β'Cβ) − ½β'Λβ, as a distance from where it is largest.
+                weight = share * curvature + np.diag([1e-6, *[penalty] * slopes])
+                centre = np.linalg.solve(weight, share * total.first)
+                out["federated", float(len(out))] = Linear(_fitted(u, own.y, weight, centre), ranges)
+        return out
+    sizes = np.array([one.rows for one in sent], float)
+    centre = sizes @ np.array([one.beta for one in sent]) / sizes.sum()  # type: ignore[union-attr]
+    for share in shares:
+        weight = np.diag([1e-6, *[100 * share] * slopes])
+        out["federated", float(len(out))] = Linear(_fitted(u, own.y, weight, centre), ranges)
+    return out
+
+
+def _fitted(
+    u: Float[np.ndarray, "rows p"],
+    y: Float[np.ndarray, " rows"],
+    penalty: Float[np.ndarray, "p p"],
+    centre: Float[np.ndarray, " p"],
+) -> Float[np.ndarray, " p"]:
+    def ask(beta: np.ndarray) -> Sums:
+        return sums("logistic", beta, u, y)
+
+    return Newton(40)(ask, centre, penalty, centre).beta
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenPrivately:
+    """Models of one silo, with what was chosen on its training rows.
+
+    Attributes:
+        models: The model of each way.
+        best: The way that is recommended.
+        fold: Fold of each training row.
+    """
+
+    models: Mapping[str, Scorer]
+    best: str
+    fold: Int[np.ndarray, " rows"] = field(repr=False)
+
+
+def choose_privately(own: Own, sent: Sequence[Sent], ranges: Ranges, rng: np.random.Generator) -> ChosenPrivately:
+    """Fit every way on a silo's training rows, choosing inside them.
+
+    Args:
+        own: The training rows, of both labels.
+        sent: What the others sent.
+        ranges: Public ranges of the columns.
+        rng: Draws the folds.
+    """
+    fold = folds(own.y, 5, rng)
+    found: dict[tuple[str, float], np.ndarray] = {}
+    for number in np.unique(fold):
+        test = fold == number
+        for key, score in candidates(own[~test], sent, ranges).items():
+            found.setdefault(key, np.empty(own.rows))[test] = score(own.x[test])
+    models, scores = {}, {}
+    made = candidates(own, sent, ranges)
+    for way in WAYS:
+        mine = {key: s for key, s in found.items() if key[0] == way}
+        if mine:
+            best = min(mine, key=lambda key: judged(mine[key], own.y))
+            models[way], scores[way] = made[best], mine[best]
+    parts = ("alone", "federated", "as-they-are")
+    level = np.column_stack([scores[name] for name in parts])
+    out = np.empty(own.rows)
+    for number in np.unique(fold):
+        test = fold == number
+        w = stack(level[~test], own.y[~test])
+        out[test] = level[test] @ w[:-1] + w[-1]
+    models["stacked"], scores["stacked"] = Stacked(tuple(models[n] for n in parts), stack(level, own.y)), out
+    return ChosenPrivately(models, recommend(scores, own.y, fold), fold)

@@ -183,6 +183,9 @@ class ServerSide:
         """Write the models of the last state to ``weights/``: by default one tensor named ``weights``."""
         home.tensors({"weights": np.asarray(self.protocol.weights(state))}, self.config.seed)
 
+    def write_setup(self, home: RunFolder, state: PyTree) -> None:
+        """Write what the setup has found, from the server's state after it; by default nothing."""
+
     def write_descriptions(self, home: RunFolder) -> None:
         """Write what crosses and what is learnt, once the setup is over; by default nothing."""
 

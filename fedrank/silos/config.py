@@ -50,6 +50,11 @@ class Silos:
     gaps: Literal["drop", "impute"] = setting(
         "drop", "Rows with missing values of heart-disease: left out, or filled.", needs=("data", ("heart-disease",))
     )
+    first_look: bool = setting(
+        False,
+        "Before the first round: who helps and who harms the target, from one division of all rows, and whose labels "
+        "look inverted.",
+    )
     silo: str = setting("silo", "Own file: the column that says whose row it is.")
     label: str = setting("label", "Own file: the column with the label.")
     positive: str | None = setting(None, "Own file: the value of the label that counts as 1.")

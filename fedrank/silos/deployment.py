@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
+import math
 from pathlib import Path
 
 import jax
@@ -17,13 +19,18 @@ from fedrank.core.privacy_report import DELTA
 from fedrank.core.protocol import Party
 from fedrank.core.trees import Json
 from fedrank.data.sources import is_known
-from fedrank.engine.deployment import Block, HeldParties, NodeSettings, ServerSide, hash_of, part_of
+from fedrank.engine.deployment import Block, HeldParties, NodeSettings, ServerSide, SetupSide, hash_of, part_of
 from fedrank.engine.model import provenance
 from fedrank.engine.run_folder import RunFolder
 from fedrank.silos.build import SiloExperiment, build_silos
 from fedrank.silos.config import SilosConfig
+from fedrank.silos.first_look import FirstLook
+from fedrank.silos.first_look.simulated import look_of
 from fedrank.silos.model import SiloModel
-from fedrank.silos.own_table import own_rows, refuse_undefined, stand_in
+from fedrank.silos.own_table import own_rows, read_table, refuse_undefined, stand_in
+from fedrank.silos.sceptic.rows import Own, rows_of
+
+_log = logging.getLogger("fedrank.silos")
 
 
 class SilosServer(ServerSide):
@@ -37,8 +44,16 @@ class SilosServer(ServerSide):
     config: SilosConfig
 
     def __init__(self, config: SilosConfig, experiment: SiloExperiment):
-        super().__init__(config, experiment.protocol, experiment.parties, experiment.n_parties)
+        look = look_of(config, experiment) if config.silos.first_look else None
+        super().__init__(config, experiment.protocol, experiment.parties, experiment.n_parties, look)
         self._experiment = experiment
+
+    @override
+    def write_setup(self, home: RunFolder, state: PyTree) -> None:
+        looked = state.looked.named(self._experiment.names)
+        home.json("first_look.json", {looked["target"]: looked})
+        for said in looked["warnings"]:
+            _log.warning("look at this first: %s", said)
 
     @override
     def write_models(self, home: RunFolder, state: PyTree) -> None:
@@ -87,6 +102,43 @@ def silos_server(config: SilosConfig, n_features: int = 0) -> SilosServer:
     return SilosServer(config, made)
 
 
+class LookSide(SetupSide):
+    """A silo's part in the first look.
+
+    Args:
+        look: The protocol.
+        number: The silo's number.
+        own: All of its rows.
+    """
+
+    # The sums have no noise: to send them once more tells nothing new.
+    max_shown, first_shown = math.inf, 10**6
+
+    def __init__(self, look: FirstLook, number: int, own: Own):
+        self.protocol = self._look = look
+        self._number, self._own = number, own
+
+    @override
+    def party(self) -> Party:
+        return self._look.party(self._own, self._number)
+
+    @override
+    def draws(self, exchange: int) -> PyTree:
+        return None
+
+    @override
+    def keeps(self, name: str) -> bool:
+        return name == "number"
+
+
+class SiloHeld(HeldParties):
+    """A node of one silo that takes part in a first look; arguments as of :class:`HeldParties`, and all its rows."""
+
+    def __init__(self, config: SilosConfig, settings: NodeSettings, held: Block, look: FirstLook, own: Own):
+        super().__init__(config, settings, held)
+        self.setup = LookSide(look, held.numbers.start, own)
+
+
 def silos_node(config: SilosConfig, settings: NodeSettings) -> HeldParties:
     """A silo with its own table; or silos of a known set, of which a node then has everybody's rows: for tests.
 
@@ -105,7 +157,12 @@ def silos_node(config: SilosConfig, settings: NodeSettings) -> HeldParties:
     if not settings.data:
         whole = build_silos(config, settings.data_folder or None)
         numbers = settings.block(whole.n_parties)
-        return HeldParties(config, settings, Block(whole.protocol, part_of(whole.parties, numbers), numbers))
+        held = Block(whole.protocol, part_of(whole.parties, numbers), numbers)
+        if not config.silos.first_look:
+            return HeldParties(config, settings, held)
+        if len(numbers) != 1:
+            raise ConfigError("silos-first-look: each silo is one node; start as many SuperNodes as there are silos.")
+        return SiloHeld(config, settings, held, look_of(config, whole), rows_of(whole.table)[numbers.start])
     number = settings.partition_id
     if settings.num_partitions != config.silos.count:
         raise ConfigError(
@@ -120,4 +177,9 @@ def silos_node(config: SilosConfig, settings: NodeSettings) -> HeldParties:
     own = jax.tree.map(lambda leaf: leaf[number : number + 1], whole.parties.own)
     zero = np.zeros(1, np.int32)  # the only rows there are
     parties = Party(jax.tree.map(jnp.asarray, arrays), own._replace(number=zero, split=zero))
-    return HeldParties(config, settings, Block(protocol, parties, range(number, number + 1), hash_of(names)))
+    held = Block(protocol, parties, range(number, number + 1), hash_of(names))
+    if not config.silos.first_look:
+        return HeldParties(config, settings, held)
+    silo, _ = read_table(Path(settings.data).expanduser(), config.silos)
+    own = Own(silo.features.astype(float), silo.labels.astype(float))
+    return SiloHeld(config, settings, held, look_of(config, whole), own)

@@ -6,6 +6,7 @@ Beside the files of every run (:mod:`fedrank.engine.run_folder`; ``interactions`
     arms.parquet     long form: seed, target, round, arm, code, played, explored, increment, estimate
     crossed.parquet  long form: seed, target, round, exchange, requests, replies
     evidence.json    who helped whom, of each target (see :mod:`fedrank.silos.evidence`)
+    first_look.json  who helps and who harms, from one division, of each target (where ``silos.first_look``)
     sceptic.json     what one tries first, on the same rows (see :mod:`fedrank.silos.sceptic.in_runs`)
 """
 
@@ -40,6 +41,7 @@ from fedrank.silos.config import ALL, SilosConfig
 from fedrank.silos.data.splits import standards
 from fedrank.silos.evaluate import SiloEvaluator, models_of
 from fedrank.silos.evidence import against, evidence, with_differences
+from fedrank.silos.first_look.simulated import first_looks
 from fedrank.silos.model import SiloModel
 from fedrank.silos.personalised import Pooled
 from fedrank.silos.sceptic.in_runs import sceptics_rows
@@ -113,6 +115,11 @@ class SiloRunner(Runner):
 
     def start(self) -> tuple[jax.Array, Any, Any]:
         """As :meth:`Runner.start`; all targets of a seed have that seed's key."""
+        if self.config.silos.first_look:
+            looks = first_looks(self.experiment)
+            self.home.json("first_look.json", looks)
+            for said in (said for look in looks.values() for said in look["warnings"]):
+                self.listener.stage(f"Look at this first: {said}")
         keys = run_keys(self.experiment.seeds_of_runs)
         if not isinstance(protocol := self.experiment.protocol, BanditFedAvg):
             return keys, *self.simulator.start(keys, self.parties, per_run=True)

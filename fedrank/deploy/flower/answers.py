@@ -121,7 +121,7 @@ def state_in_folder(config: RunConfig, side: NodeSide) -> NodeState:
     """
     if not side.settings.state_dir:
         if side.setup is not None:
-            raise RunError("a silo with texts has to remember; give the node a state-dir.")
+            raise RunError("a silo has to remember this run's setup; give the node a state-dir.")
         return NodeState(None, NoStore(), NoStore())
     folder, number = Path(side.settings.state_dir).expanduser(), side.numbers.start
     belongs_to = {"run": about(config), "silo": number}

@@ -77,8 +77,9 @@ def serve(values: Mapping[str, Scalar], network: Network) -> Any:
         first, state = found or (0, state)
         log.info("%s: %d of %d rounds are done", home.path, first, config.rounds)
         if found is None and server.setup is not None:
-            log.info("setup: %d parties agree on keys and show each other what they show", server.n_parties)
-            _, tallies = SetupRounds(server.setup, server.n_parties, network, settings, kept).run_once()
+            log.info("setup of %d parties", server.n_parties)
+            told, tallies = SetupRounds(server.setup, server.n_parties, network, settings, kept).run_once()
+            server.write_setup(home, told)
             kept.set_up(state, tallies)
         elif found is None:
             kept.begin(state)

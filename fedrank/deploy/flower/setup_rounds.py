@@ -104,9 +104,10 @@ class SetupRounds(Rounds):
                 break
             missing = np.flatnonzero(asked & ~arrived).tolist()
             log.warning("setup, %s: the silos %s were not heard", exchange.name, missing)
-        if arrived.sum() < self._enough:
+        enough = min(self._enough, int(asked.sum()))  # a question to one silo is answered by one
+        if arrived.sum() < enough:
             raise RunError(
-                f"setup: {arrived.sum()} of {asked.sum()} silos answered {exchange.name!r}, {self._enough} are "
+                f"setup: {arrived.sum()} of {asked.sum()} silos answered {exchange.name!r}, {enough} are "
                 f"needed (min-available-nodes), {self._settings.round_attempts} times in a row. See the nodes' logs; a "
                 "new run begins with a new setup."
             )

@@ -7,18 +7,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
 from threadpoolctl import threadpool_limits
 
 from fedrank.core.trees import Json
 from fedrank.silos.records.ranges import Ranges
 from fedrank.silos.records.ways import WAYS, ChosenPrivately, Sent, candidates, choose_privately
 from fedrank.silos.sceptic.auc import Estimate, auc, difference
-from fedrank.silos.sceptic.probes import LEVEL
 from fedrank.silos.sceptic.rows import Own, folds
-from fedrank.silos.sceptic.verdicts import POWER, Verdict
-
-_FOLDS = 5
+from fedrank.silos.sceptic.verdicts import FOLDS, Verdict, verdict_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +61,7 @@ def private_answer(own: Own, sent: Sequence[Sent], ranges: Ranges, seed: int = 0
         seed: Draws the folds.
     """
     rng = np.random.default_rng([seed, own.rows])
-    fold = folds(own.y, _FOLDS, rng)
+    fold = folds(own.y, FOLDS, rng)
     scores: dict[str, Float[np.ndarray, " rows"]] = {}
     reached = np.empty(own.rows)
     each = np.empty((len(sent), own.rows))
@@ -83,11 +79,7 @@ def private_answer(own: Own, sent: Sequence[Sent], ranges: Ranges, seed: int = 0
         final = choose_privately(own, sent, ranges, rng)
     alone = scores["alone"]
     many = len(sent)
-    seen = float(stats.norm.ppf(1 - LEVEL / 2 / many) + stats.norm.ppf(POWER))
-    verdicts = []
-    for k in range(many):
-        gain = difference(each[k], alone, own.y, fold)
-        verdicts.append(Verdict(k, gain, min(1.0, gain.p * many), seen * gain.error))
+    verdicts = [verdict_of(k, difference(each[k], alone, own.y, fold), many) for k in range(many)]
     return PrivateAnswer(
         rows={
             way: (auc(scores[way], own.y, fold), difference(scores[way], alone, own.y, fold))

@@ -117,6 +117,7 @@ class Silos:
         findings: By target; empty for a protocol without arms, or before the run wrote it.
         evidence: ``evidence.json`` as it is, for machines.
         sceptic: What one tries first, by target: ``rows``, ``best`` and ``ways``; empty where the run has it not.
+        looks: ``first_look.json``: verdicts from one division, by target; empty where the run has it not.
     """
 
     names: tuple[str, ...]
@@ -131,6 +132,7 @@ class Silos:
     findings: Mapping[str, Findings] = field(default_factory=dict)
     evidence: Mapping[str, Json] = field(default_factory=dict)
     sceptic: Mapping[str, Json] = field(default_factory=dict)
+    looks: Mapping[str, Json] = field(default_factory=dict)
 
     @property
     def one_class(self) -> list[str]:
@@ -192,6 +194,7 @@ def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:
             findings=findings,
             evidence=evidence,
             sceptic=json_object(folder / "sceptic.json", needed=False),
+            looks=json_object(folder / "first_look.json", needed=False),
         ),
     )
 

@@ -66,6 +66,7 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
         opening_of(run, harmful(run)),
         (*unsaid, *silos.undefined),
         (
+            _first_look(run),
             _sceptic(run),
             _helps(run, drawn) if silos.compared else None,
             Section("curves", "How it learnt", (_curves(run, drawn),)),
@@ -96,6 +97,7 @@ def warnings(run: Run) -> list[str]:
                 out.append(
                     f"{one.name} for {target}: its labels {silo_tables.labels(one)}; the rounds do not prove harm."
                 )
+    out += [f"First look for {t}: {said}" for t, look in silos.looks.items() for said in look["warnings"]]
     return out
 
 
@@ -162,6 +164,11 @@ def _warning(run: Run) -> Html | None:
         "something else.",
     )
     return h("div", h("strong", title), items, advice, class_="warning", role="note", aria_label="Warning")
+
+
+def _first_look(run: Run) -> Section | None:
+    found = [table for target in _silos(run).targets if (table := silo_tables.look_table(run, target)) is not None]
+    return Section("first-look", "Before the first round", tuple(map(tables.to_html, found))) if found else None
 
 
 def _sceptic(run: Run) -> Section | None:

@@ -20,7 +20,7 @@ from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Sho
 from fedrank.report.tables import Table, final_table, to_json
 from fedrank.silos.report import page
 from fedrank.silos.report.files import read_silos
-from fedrank.silos.report.tables import helpers_table, sceptic_table
+from fedrank.silos.report.tables import helpers_table, look_table, sceptic_table
 from fedrank.silos.report.words import UNDEFINED, ledger_words
 
 #: Rows of ``crossed.parquet``.
@@ -191,6 +191,8 @@ class SilosShown(Shown):
         out: list[Any] = [Line(line) for line in run.details.undefined]
         out += [Line(f"Warning: {line}", warning=True) for line in page.warnings(run)]
         for target in run.details.targets:
+            if (looked := look_table(run, target)) is not None:
+                out.append((looked, ("silo", "gain", "verdict")))
             if (tried := sceptic_table(run, target)) is not None:
                 out.append((tried, ("way", "mean", "difference")))
         for target in run.details.compared:
@@ -199,11 +201,10 @@ class SilosShown(Shown):
 
     @override
     def for_machines(self, run: Run) -> dict[str, Json]:
-        told = {"silos": run.details.names, "targets": run.details.targets, "warnings": page.warnings(run)}
-        return {
-            name: to_json(value)
-            for name, value in {**told, "evidence": run.details.evidence, "sceptic": run.details.sceptic}.items()
-        }
+        d = run.details
+        told = {"silos": d.names, "targets": d.targets, "warnings": page.warnings(run)}
+        told |= {"evidence": d.evidence, "sceptic": d.sceptic, "first_look": d.looks}
+        return {name: to_json(value) for name, value in told.items()}
 
 
 SHOWN = SilosShown()

@@ -89,6 +89,35 @@ def sceptic_table(run: Run, target: str) -> Table | None:
     return Table(f"What one tries first for {target}", columns, tuple(rows), notes)
 
 
+def look_table(run: Run, target: str) -> Table | None:
+    """The verdicts of one division of a target's rows, from before the first round; None without any."""
+    about = run.details.looks.get(target)
+    if not about:
+        return None
+    rows = [
+        {
+            "silo": name,
+            "verdict": one["text"] + ("; labels look inverted" if one["labels_look_inverted"] else ""),
+            "gain": None if one["gain"] is None else Interval(one["gain"], one["low"], one["high"]),
+            "p": one["p"],
+            "as": one["auc_as_it_is"],
+        }
+        for name, one in about["silos"].items()
+    ]
+    columns = (
+        Column("silo", "silo"),
+        Column("gain", "AUC with its rows", numeric=True, signed=True, digits=DIGITS),
+        Column("p", "p", numeric=True, digits=DIGITS),
+        Column("verdict", "verdict"),
+        Column("as", "AUC of its model as it is", numeric=True, digits=DIGITS),
+    )
+    notes = (
+        "Logistic models of all rows, from one division: with the silo's rows minus without, cross-fitted; DeLong's "
+        "error, p corrected for the number of silos. Made of sums that crossed before the first round.",
+    )
+    return Table(f"A first look for {target}", columns, tuple(rows), notes)
+
+
 def difference_of(one: Any) -> Interval:
     """What the run's model has more than a way of ``sceptic.json``."""
     found = one["difference"]

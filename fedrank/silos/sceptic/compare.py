@@ -18,11 +18,9 @@ from fedrank.silos.sceptic.auc import Estimate, auc, difference
 from fedrank.silos.sceptic.calibration import Calibration, Sets, calibration, conformal
 from fedrank.silos.sceptic.probes import Probes, probe
 from fedrank.silos.sceptic.rows import folds, rows_of
-from fedrank.silos.sceptic.verdicts import Verdict, verdicts
+from fedrank.silos.sceptic.verdicts import FOLDS, Verdict, draw_of, verdicts
 from fedrank.silos.sceptic.ways import WAYS, Chosen, Others, choose
 
-#: Folds of the target's rows, each of which is scored by models of the others.
-FOLDS = 5
 #: Fewest rows of the rarer label that a target needs: two in each of two folds.
 FEWEST = 4
 
@@ -171,10 +169,11 @@ def answer(table: SiloTable, target: int | str, *, seed: int = 0, ways: Sequence
         )
     import_module("sklearn.ensemble")  # a limit holds for libraries that are loaded by then
     with threadpool_limits(1):  # arrays are small: threads cost more than they bring
-        return _answer(table, number, np.random.Generator(np.random.PCG64([seed, number])), ways)
+        return _answer(table, number, seed, ways)
 
 
-def _answer(table: SiloTable, number: int, rng: np.random.Generator, ways: Sequence[str]) -> Answer:
+def _answer(table: SiloTable, number: int, seed: int, ways: Sequence[str]) -> Answer:
+    rng = np.random.Generator(np.random.PCG64([seed, number]))
     silos = rows_of(table)
     mine = silos[number]
     others = Others.of([own for k, own in enumerate(silos) if k != number], rng)
@@ -209,7 +208,7 @@ def _answer(table: SiloTable, number: int, rng: np.random.Generator, ways: Seque
         recommended=final.best,
         rival=rival,
         gain=difference(reached, scores[rival], mine.y, fold),
-        verdicts=tuple(verdicts(silos, number, rng)),
+        verdicts=tuple(verdicts(silos, number, draw_of(seed, number))),
         probes=probe(silos, penalties, number, table.feature_names),
         chosen=final,
         scores=reached,

@@ -191,7 +191,7 @@ def probe(silos: Sequence[Own], penalties: Sequence[float], target: int, columns
             alarms.append(Alarm(silo, "constant", f"all its labels are {int(own.y.max(initial=0.0))}: it has no model"))
             continue
         found = scores[silo]
-        below = _below_half(found, many)
+        below = below_half(found, many)
         if below < LEVEL:
             said = f"its model orders the target's rows the wrong way round (AUC {found.value:.2f})"
             alarms.append(Alarm(silo, "inverted", f"{said}: labels look inverted", below))
@@ -225,7 +225,7 @@ def probe(silos: Sequence[Own], penalties: Sequence[float], target: int, columns
     return Probes(tuple(alarms), scores, unlike, together, shifted)
 
 
-def _below_half(score: Estimate, many: int) -> float:
+def below_half(score: Estimate, many: int) -> float:
     """One-sided p-value, corrected, that an AUC is one half or more; 1 without an error."""
     if not np.isfinite(score.error) or score.error <= 0:
         return 1.0

@@ -23,6 +23,8 @@ from fedrank.silos.sceptic.rows import Own, folds
 
 #: Probability with which a harm that is said to be visible would have been seen.
 POWER = 0.8
+#: Folds of the target's rows.
+FOLDS = 5
 
 
 class Verdict(NamedTuple):
@@ -63,19 +65,35 @@ class Verdict(NamedTuple):
         }
 
 
-def verdicts(silos: Sequence[Own], target: int, rng: np.random.Generator, count: int = 5) -> list[Verdict]:
+def draw_of(seed: int, silo: int, what: str = "verdicts") -> np.random.Generator:
+    """The generator of one silo's folds, the same wherever its rows are."""
+    return np.random.default_rng([seed, silo, *what.encode()])
+
+
+def verdict_of(silo: int, gain: Estimate, many: int) -> Verdict:
+    """The verdict that a difference of AUCs gives.
+
+    Args:
+        silo: The other silo's number.
+        gain: AUC with its rows minus AUC without, with its error.
+        many: Number of silos that are judged.
+    """
+    seen = float(stats.norm.ppf(1 - LEVEL / 2 / many) + stats.norm.ppf(POWER))
+    return Verdict(silo, gain, min(1.0, gain.p * many), seen * gain.error)
+
+
+def verdicts(silos: Sequence[Own], target: int, rng: np.random.Generator) -> list[Verdict]:
     """A verdict about every other silo.
 
     Args:
         silos: Rows of all silos.
         target: The target's number.
-        rng: Draws the folds.
-        count: Number of folds.
+        rng: Draws the folds, and those by which penalties are chosen.
     """
     mine, helpers = silos[target], [k for k in range(len(silos)) if k != target]
     if mine.rarer < 2:
         return [Verdict(k, Estimate(float("nan"), float("nan")), 1.0, float("nan")) for k in helpers]
-    fold = folds(mine.y, count, rng)
+    fold = folds(mine.y, FOLDS, rng)
     alone, together = np.empty(mine.rows), {silo: np.empty(mine.rows) for silo in helpers}
     for number in np.unique(fold):
         test = fold == number
@@ -88,9 +106,4 @@ def verdicts(silos: Sequence[Own], target: int, rng: np.random.Generator, count:
             both = [(design(own.x, moments), own.y), (design(other.x, moments), other.y)]
             together[silo][test] = design(mine.x[test], moments) @ fit_glm(both, penalty).beta
     many = max(1, len(helpers))
-    seen = float(stats.norm.ppf(1 - LEVEL / 2 / many) + stats.norm.ppf(POWER))
-    out = []
-    for silo in helpers:
-        gain = difference(together[silo], alone, mine.y, fold)
-        out.append(Verdict(silo, gain, min(1.0, gain.p * many), seen * gain.error))
-    return out
+    return [verdict_of(silo, difference(together[silo], alone, mine.y, fold), many) for silo in helpers]

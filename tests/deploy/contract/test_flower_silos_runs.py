@@ -1,4 +1,4 @@
-"""A real SuperLink and four SuperNodes on this machine, one a silo: MAB-FL as a simulator runs it."""
+"""A real SuperLink and four SuperNodes on this machine, one a silo: MAB-FL and its first look, as in a simulator."""
 
 import json
 
@@ -12,6 +12,7 @@ from fedrank.core.ledger import Ledger
 from fedrank.deploy.flower.settings import read_run
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.silos.build import build_silos
+from fedrank.silos.first_look.simulated import first_looks
 
 SILOS, ROUNDS = 4, 2
 
@@ -25,6 +26,7 @@ def test_four_silos_learn_what_a_simulator_learns_and_only_who_is_asked_is_sent_
         "protocol": "bandit-fedavg",
         "silos-target": "1",
         "silos-rows": 120,
+        "silos-first-look": True,
         "network-widths": "8,4",
         "network-epochs": 2,
         "bandit-rule": "ucb",
@@ -56,8 +58,17 @@ def test_four_silos_learn_what_a_simulator_learns_and_only_who_is_asked_is_sent_
     names = [exchange.name for exchange in experiment.protocol.exchanges]
     due = [(number, i) for number in range(ROUNDS) for i in range(len(names)) if crossed[number, i, 0]]
     senders = ("server", "parties")
+    got = {key: count for key, count in got.items() if not key[1].startswith("look-")}
     assert got == {(n, names[i], sender): crossed[n, i, j] for n, i in due for j, sender in enumerate(senders)}
     assert crossed[:, names.index("train"), 0].tolist() == [2] * ROUNDS, "the target and one other silo"
+    # Before the first round: the verdicts of one division, as of all rows at one place.
+    ((name, looked),) = json.loads((kept / "first_look.json").read_text()).items()
+    simulated = first_looks(experiment)[name]
+    assert looked["warnings"] == simulated["warnings"] and len(looked["silos"]) == SILOS - 1
+    for silo, verdict in simulated["silos"].items():
+        assert looked["silos"][silo]["verdict"] == verdict["verdict"]
+        for number in ("gain", "low", "high", "p", "visible_harm", "auc_as_it_is"):
+            assert looked["silos"][silo][number] == pytest.approx(verdict[number], rel=1e-9, abs=1e-12)
     rows = [json.loads(line) for line in (kept / "metrics.jsonl").read_text().splitlines()]
     watched = [row["watched"] for row in rows if "watched" in row]
     increments = np.array([[np.nan if x is None else x for x in one["increments"]] for one in watched], np.float32)

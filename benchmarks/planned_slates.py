@@ -1,9 +1,10 @@
 """What planned slates bring, beside random, constant and myopic slates and the optimum, on seeds not developed on.
 
-Run it from a clone: ``python -m benchmarks.planned_slates [--only NAME ...] [--again]``. Each row is a run of eight
-seeds, 200 to 207; rows that stand in ``reproductions/fedslate_2024/planned_slates.json`` are not run again, so that it
-can be stopped at any time. It then repeats the attack on what crosses. Intervals are Student's *t* over seeds, 95 %;
-the share of the gap is (ours − random) / (optimum − random), seed by seed, for the same fresh users.
+Run it from a clone: ``python -m benchmarks.planned_slates [--only NAME ...] [--again] [--seed 300]``. Each row is a run
+of eight seeds, 200 to 207; rows that stand in ``reproductions/fedslate_2024/planned_slates.json`` are not run again, so
+that it can be stopped at any time. Other seeds have a file of their own, ``planned_slates_300.json``. It then repeats
+the attack on what crosses. Intervals are Student's *t* over seeds, 95 %; the share of the gap is (ours − random) /
+(optimum − random), seed by seed, for the same fresh users.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ import polars as pl
 from fedrank.engine.run import run
 from fedrank.metrics.returns import mean_interval
 from fedrank.privacy.noise.simulated import simulated_discrete_gaussian
-from fedrank.slates.planning.engagement import STEPS
-from fedrank.slates.planning.platform import PlanningSettings, UserVisits, explored, first_state
+from fedrank.slates.planning import PlanLearner
+from fedrank.slates.sums import SumSettings
+from fedrank.slates.sums.learner import STEPS
+from fedrank.slates.visits import UserVisits
 from fedrank.slates.world.presets import preset
 
-RESULTS = Path(__file__).parent.parent / "reproductions" / "fedslate_2024" / "planned_slates.json"
+RESULTS = Path(__file__).parent.parent / "reproductions" / "fedslate_2024"
 #: First of the eight seeds; none of them was used while the method was made.
 SEED, SEEDS = 200, 8
 #: Rounds of a user.
@@ -36,13 +39,23 @@ STAY = 61
 _PRIVATE = {"privacy": {"delta": 1e-5}}
 
 
-def _row(preset: str, users: int = 200, *, both: bool = False, epsilon: float | None = None, **world: Any) -> dict:
-    sharing = {} if epsilon is None else {"sharing": {"epsilon": epsilon}, **_PRIVATE}
+def _row(
+    preset: str,
+    users: int = 200,
+    *,
+    both: bool = False,
+    epsilon: float | None = None,
+    bounders: int = 0,
+    design: str = "known",
+    **world: Any,
+) -> dict:
+    private = {} if epsilon is None else {"epsilon": epsilon}
     return {
-        "rounds": users * STAY,
+        "rounds": (users + bounders) * STAY,
         "world": {"preset": preset, **world},
-        "slates": {"feedback": "all" if both else "first", "explorers": users},
-        **sharing,
+        "slates": {"feedback": "all" if both else "first", "explorers": users, "design": design},
+        "sharing": {"bounders": bounders, **private},
+        **_PRIVATE,
     }
 
 
@@ -65,17 +78,30 @@ ROWS = {
     "tension, B blind, 100 candidates, 200 users": _row("tension", candidates=100, slate=10),
     "tension, three platforms, B and C blind, 200 users": _row("tension", platforms=3),
     "published, B blind, 500 candidates, 200 users": _row("recsim", candidates=500, slate=10),
+    "tension, B blind, 160 users and 40 for the clip, ε = 2": _row("tension", 160, epsilon=2.0, bounders=40),
+    "tension, B blind, 200 users, the matrix sent": _row("tension", design="sent"),
+    "tension, B blind, 200 users, the matrix sent, ε = 2": _row("tension", epsilon=2.0, design="sent"),
+    "tension, B blind, 160 users and 40 for the clip, the matrix sent, ε = 2": _row(
+        "tension", 160, epsilon=2.0, bounders=40, design="sent"
+    ),
+    "published, three platforms, own items, B and C blind, 200 users": _row(
+        "recsim", platforms=3, shared_candidates=False
+    ),
+    "published, B blind, own items, 500 candidates, 200 users": _row(
+        "recsim", candidates=500, slate=10, shared_candidates=False
+    ),
 }
 
 
-def measured(settings: dict[str, Any]) -> dict[str, Any]:
+def measured(settings: dict[str, Any], seed: int) -> dict[str, Any]:
     """What one row's run brings.
 
     Args:
         settings: Of the run.
+        seed: The first of the seeds.
     """
     episodes = 256 if settings["world"].get("candidates", 10) == 10 else 64
-    more = {"seeds": SEEDS, "seed": SEED, "evaluation": {"every": settings["rounds"], "episodes": episodes}}
+    more = {"seeds": SEEDS, "seed": seed, "evaluation": {"every": settings["rounds"], "episodes": episodes}}
     begun = time.process_time()
     with tempfile.TemporaryDirectory() as home:
         folder = run("planned-slates", Path(home) / "run", **settings, **more)
@@ -123,46 +149,51 @@ def _interval(values: Any) -> dict[str, float]:
     return {"mean": round(found.mean, 3), "low": round(found.low, 3), "high": round(found.high, 3)}
 
 
-def stays(settings: PlanningSettings, users: int) -> tuple[np.ndarray, np.ndarray]:
-    """What users add to the sums of A, in steps, int [users, 3], and their mean log-engagement there, [users]."""
-    one = PlanningSettings(**{**vars(settings), "explorers": 1})
+def stays(settings: SumSettings, users: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """What users add to the sums of A, in steps, int [users, numbers], and their mean log-engagement there, [users]."""
+    learner = settings.learner
+    world = learner.world
 
     def of_user(key):
-        visits, numbers = UserVisits(one), jnp.arange(one.world.platforms)
-        own = jax.vmap(lambda number: first_state(one, number))(numbers)
-        world, own = visits.begin(key, own)
+        visits, numbers = UserVisits(learner), jnp.arange(world.platforms)
+        own = jax.vmap(lambda number: learner.first_state(None, number))(numbers)
+        scene, own = visits.begin(key, own)
 
         def one_round(carry, key):
-            world, own = carry
-            draws = jax.random.uniform(jax.random.fold_in(key, 1), (one.world.platforms, 2))
-            own = jax.vmap(lambda own, draws: explored(one, own, draws))(own, draws)
-            world, own, seen = visits.happen(world, own, key, 0)
-            return (world, own), jnp.log(seen["engagement"][0])
+            scene, own = carry
+            draws = jax.random.uniform(jax.random.fold_in(key, 1), (world.platforms, 2))
+            taste, slates = jax.vmap(learner.explored)(own, draws)
+            own = own._replace(view=own.view._replace(taste=taste), slate=slates)
+            scene, own, seen = visits.happen(scene, own, key, 0)
+            return (scene, own), jnp.log(seen["engagement"][0])
 
-        (_, own), logs = jax.lax.scan(one_round, (world, own), jax.random.split(key, one.world.rounds_per_episode))
+        (_, own), logs = jax.lax.scan(one_round, (scene, own), jax.random.split(key, world.rounds_per_episode))
         return own.sums[0], jnp.mean(logs)
 
-    _ = one.whiten  # computed outside of the compiled program
-    sums, logs = jax.jit(jax.vmap(of_user))(jax.random.split(jax.random.key(SEED), users))
+    sums, logs = jax.jit(jax.vmap(of_user))(jax.random.split(jax.random.key(seed), users))
     return np.asarray(sums), np.asarray(logs)
 
 
-def attacked(epsilon: float | None, users: int = 2000) -> dict[str, float]:
+def attacked(epsilon: float | None, design: str, seed: int, users: int = 2000) -> dict[str, float]:
     """R² of the best linear guess of a user's mean log-engagement from A's sums, by whoever reads them.
 
     ``everything else known``: the attacker knows what every other user added, and takes it off: nobody can know more.
-    ``nothing else known``: the guess is from the sums of 200 users as they are.
+    ``nothing else known``: the guess is from the sums of 200 users as they are. The coordinator reads the sums; B, who
+    is sent the model, knows less.
 
     Args:
         epsilon: ε of the release; None: no noise.
+        design: Whether the matrix of least squares is sent with them.
+        seed: Of the users.
         users: Stays to attack.
     """
-    settings = PlanningSettings(preset("tension"), (True, False), epsilon=epsilon, delta=1e-5)
-    sums, logs = stays(settings, users)
+    learner = PlanLearner(preset("tension"), (True, False), design=design)
+    settings = SumSettings(learner, epsilon=epsilon, delta=1e-5)
+    sums, logs = stays(settings, users, seed)
     noise = np.zeros(sums.shape)
     if settings.sigma is not None:
-        noise = np.asarray(simulated_discrete_gaussian(jax.random.key(SEED + 1), sums.shape, settings.sigma))
-    rng = np.random.default_rng(SEED)
+        noise = np.asarray(simulated_discrete_gaussian(jax.random.key(seed + 1), sums.shape, settings.sigma))
+    rng = np.random.default_rng(seed)
     others = np.stack([sums[rng.integers(users, size=199)].sum(axis=0) for _ in range(users)])
     return {
         "everything else known": _guessed((sums + noise) / STEPS, logs),
@@ -184,24 +215,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", choices=[*ROWS, "attack"], help="rows to measure; by default all")
     parser.add_argument("--again", action="store_true", help="measure rows again that stand in the file")
+    parser.add_argument("--seed", type=int, default=SEED, help="the first of eight seeds")
     given = parser.parse_args()
-    found = json.loads(_text(RESULTS)) if RESULTS.exists() else {"rows": {}}
+    file = RESULTS / ("planned_slates.json" if given.seed == SEED else f"planned_slates_{given.seed}.json")
+    found = json.loads(_text(file)) if file.exists() else {"rows": {}}
+    found["seeds"] = list(range(given.seed, given.seed + SEEDS))
     for name, settings in ROWS.items():
         if (given.only and name not in given.only) or (name in found["rows"] and not given.again):
             continue
-        found["rows"][name] = measured(settings)
-        _write(found)
+        found["rows"][name] = measured(settings, given.seed)
+        _write(file, found)
         share, over = found["rows"][name]["share of the gap"], found["rows"][name]["over random"]
         print(f"{name}: {share['mean']:.0%} [{share['low']:.0%}, {share['high']:.0%}] of the gap, {over['mean']:+.1f}")
     if not given.only or "attack" in given.only:
-        found["R² of the attack"] = {str(epsilon): attacked(epsilon) for epsilon in (None, 2.0, 0.5)}
-        _write(found)
-        print(found["R² of the attack"])
+        for title, design in (("R² of the attack", "known"), ("R² of the attack, the matrix sent", "sent")):
+            found[title] = {str(epsilon): attacked(epsilon, design, given.seed) for epsilon in (None, 2.0, 0.5)}
+            _write(file, found)
+            print(title, found[title])
 
 
-def _write(found: dict[str, Any]) -> None:
-    found["seeds"] = list(range(SEED, SEED + SEEDS))
-    RESULTS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+def _write(file: Path, found: dict[str, Any]) -> None:
+    file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def main() -> None:
     found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"rows": {}, "evolution": {}}
     for name, settings in ROWS.items():
         if name not in found["rows"]:
-            found["rows"][name] = measured(settings)
+            found["rows"][name] = measured(settings, SEED)
             _write(found)
             share = found["rows"][name]["share of the gap"]
             print(f"{name}: {share['mean']:.0%} [{share['low']:.0%}, {share['high']:.0%}] of the gap", flush=True)

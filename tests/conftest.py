@@ -20,6 +20,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))  # helpers that several test folders share
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Tests keep no programs in the user's cache folder.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "0")
 # With FEDRANK_TEST_FULL_XLA=1 programs are compiled as users compile them.
 if not os.environ.get("FEDRANK_TEST_FULL_XLA"):
     import quick_xla

@@ -72,7 +72,7 @@ WIRE_VERSION = 1
 #: party.
 PUBLIC_AXES = (
     *("parameters", "bytes", "neighbours", "models", "silos", "fields", "sketches", "cells", "hashes"),
-    *("candidates", "transitions"),
+    *("candidates", "transitions", "statistics"),
 )
 
 _DTYPES = {"u1": 1, "u2": 2, "u3": 3, "u4": 4, "i2": 2, "i4": 4, "f4": 4}

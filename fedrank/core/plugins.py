@@ -26,6 +26,7 @@ GROUPS = {
     "fedrank.data": "data set",
     "fedrank.audits": "audit",
     "fedrank.attestation": "attestation",
+    "fedrank.slate_learners": "learner of slates",
 }
 
 

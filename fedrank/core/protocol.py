@@ -292,12 +292,14 @@ class Protocol(abc.ABC, Generic[State]):
         task: Name of the task that it is a protocol of, where it is handed to the engine as an object.
         sizes: Lengths of the axes and largest values that its messages leave open, by name.
         setup: What takes place once, before the first round: a protocol of exchanges on the host, of one round.
+        quick: Its rounds compute little, so that a simulator compiles them with less optimisation, in half the time.
     """
 
     name: str
     task: str = "ranking"
     sizes: Mapping[str, int] = {}
     setup: Protocol | None = None
+    quick: bool = False
 
     @property
     @abc.abstractmethod

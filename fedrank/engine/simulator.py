@@ -250,7 +250,8 @@ class Simulator(Rounds):
         """
         if self.debug:
             return self._advance_debug(keys, states, shared, own, first_round, rounds)
-        return _advance(self, rounds, keys, states, shared, own, jnp.uint32(first_round))
+        advance = _advance_quick if self.protocol.quick else _advance
+        return advance(self, rounds, keys, states, shared, own, jnp.uint32(first_round))
 
     def server(self, states: PyTree) -> PyTree:
         """The protocol's own states among what :meth:`start` and :meth:`advance` return."""
@@ -391,3 +392,4 @@ def _advance_(simulator, rounds, keys, states, shared, own, first_round):
 
 
 _advance = jit(_advance_, static_argnums=(0, 1))
+_advance_quick = jit(_advance_, static_argnums=(0, 1), compiler_options={"xla_backend_optimization_level": 1})

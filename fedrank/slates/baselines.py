@@ -19,7 +19,7 @@ from fedrank.core.trees import Json
 from fedrank.metrics.returns import mean_interval
 from fedrank.slates.build import SlateExperiment
 from fedrank.slates.world.optimum import OptimalPolicy, solve
-from fedrank.slates.world.policies import BASELINES
+from fedrank.slates.world.policies import BASELINES, OneOf
 from fedrank.slates.world.rollout import Played, Policy, played
 from fedrank.slates.world.satisfaction import Satisfaction
 
@@ -138,9 +138,9 @@ def baselines(
     """
     mine = jax.random.split(jax.random.fold_in(jax.random.key(seed), USERS), BASELINE_EPISODES)
     together = jnp.concatenate([mine, keys.reshape(-1)])
-    out = []
-    for name in names:
-        policy, solution = _policy(world, name, seed)
+    made, out = [_policy(world, name, seed) for name in names], []
+    for place, (name, (_, solution)) in enumerate(zip(names, made, strict=True)):
+        policy = OneOf(tuple(policy for policy, _ in made), jnp.int32(place))
         all_of_it = jax.tree.map(np.asarray, played(world, policy, together))
         found = all_of_it.engagement.astype(np.float64)
         of_runs = found[BASELINE_EPISODES:].reshape(*keys.shape, -1).mean(axis=1)

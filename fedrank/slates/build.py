@@ -10,27 +10,34 @@ from typing import Any
 import jax
 from jaxtyping import Array, Key
 
-from fedrank.core.errors import UnknownNameError
+from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.protocol import Party
+from fedrank.core.registry import Registry
 from fedrank.engine.methods import method
 from fedrank.engine.simulator import Conditions, run_keys
 from fedrank.privacy.noise.values import ValueNoise
+from fedrank.slates.alone import AloneSlates
 from fedrank.slates.config import BASELINES, PlatformsConfig
 from fedrank.slates.fedslate import FedSlate
+from fedrank.slates.fedslate.learner import ValueLearner
 from fedrank.slates.fedslate.secure_sum import SecureSum
 from fedrank.slates.fedslate.settings import Exploration, SlateSettings
 from fedrank.slates.fedslate_2024 import FAULTY_SETTINGS, PUBLISHED, PUBLISHED_WIDTHS, Fault
 from fedrank.slates.fedslate_2024.networks import PositionalHead, PositionalLinearHead, PositionalQ
-from fedrank.slates.networks import FederatedQ, IdentityHead, ItemHead, ItemLinearHead, ItemQ, LocalQ
-from fedrank.slates.planning import PlannedSlates
-from fedrank.slates.planning.platform import PlanningSettings
+from fedrank.slates.learner import SlateLearner
+from fedrank.slates.networks import DuellingQ, FederatedQ, IdentityHead, ItemHead, ItemLinearHead, ItemQ, LocalQ
+from fedrank.slates.planning import PlanLearner
 from fedrank.slates.protocol import PlatformProtocol
+from fedrank.slates.sums import SummedSlates, SumSettings
+from fedrank.slates.sums.learner import SumLearner
 from fedrank.slates.world.choice import CHOICES
 from fedrank.slates.world.presets import PRESETS, preset
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: The others' part of a federated value before anything is learnt, where their item is the same.
 _SHARE = 0.5
+#: Learners by name; what each needs from other platforms decides which protocol plays it.
+LEARNERS: Registry[type[SlateLearner]] = Registry("learner of slates", "fedrank.slate_learners")
 #: Fold of a run's key that gives the platforms' first networks.
 PLATFORMS = 0xFFFFFFF2
 
@@ -182,6 +189,9 @@ def protocol_of(config: PlatformsConfig, world: Satisfaction, *, silent: bool, c
         clock=s.clock,
         optimiser=s.optimiser,
         target=s.target,
+        steps=s.steps,
+        double=s.double,
+        polyak=s.polyak,
         choice=s.choice,
         objective=s.objective,
         others=s.others if federated else "aligned",
@@ -195,30 +205,101 @@ def protocol_of(config: PlatformsConfig, world: Satisfaction, *, silent: bool, c
         faults=s.faults,
     )
     local = _local(s, settings.user_features, settings.item_features, world.candidates)
-    return FedSlate(dataclasses.replace(settings, local=local))
+    return FedSlate(dataclasses.replace(settings, local=local), _critic(getattr(s, "critic", "slateq")))
 
 
-def planned_slates(config: Any, world: Satisfaction) -> PlannedSlates:
+def planned_slates(config: Any, world: Satisfaction) -> SummedSlates:
     """The protocol of platforms that plan; arguments as of :func:`protocol_of`."""
+    s = config.slates
+    learner = PlanLearner(**_of_sums(config, world, (s.explorers,)), scale=s.scale, design=s.design, caution=s.caution)
+    return SummedSlates(SumSettings(learner, config.sharing.epsilon, config.privacy.delta))
+
+
+def learned_slates(config: Any, world: Satisfaction) -> PlatformProtocol:
+    """The protocol of platforms with a learner by name; arguments as of :func:`protocol_of`.
+
+    Raises:
+        ConfigError: There is no such learner, it has no such settings, or what it needs is another protocol's.
+    """
+    s = config.slates
+    made = LEARNERS.get(s.learner)
+    if not issubclass(made, SlateLearner):
+        raise ConfigError(f"slates.learner: {s.learner} must be a class of SlateLearner, got {made!r}.")
+    if issubclass(made, ValueLearner):
+        raise ConfigError(
+            f"slates.learner: {s.learner} needs other platforms' values in every round; take the protocol "
+            "vertical-slate, where it is slates.critic."
+        )
+    each, more = divmod(s.explorers, s.releases)
+    if each < 1:
+        raise ConfigError(f"slates.releases must be at most slates.explorers = {s.explorers}, got {s.releases}.")
+    explorers = tuple(each + (place < more) for place in range(s.releases))
+    given = _of_sums(config, world, explorers)
+    if not issubclass(made, SumLearner):
+        given = {"world": world, "feedback": given["feedback"]}
+    known = {one.name for one in dataclasses.fields(made)} - set(given) - {"clip"}  # type: ignore[arg-type]
+    for option in s.options:
+        name, equals, value = option.partition("=")
+        if not equals or name not in known:
+            raise ConfigError(
+                f"slates.options must be NAME=VALUE, with one of {', '.join(sorted(known)) or 'no name'} of the "
+                f"learner {s.learner}; got {option!r}."
+            )
+        given[name] = _number(value)
+    try:
+        learner: Any = made(**given)
+    except TypeError as error:
+        raise ConfigError(f"slates.options: the learner {s.learner} cannot be made: {error}.") from error
+    if not isinstance(learner, SumLearner):
+        return AloneSlates(learner)
+    return SummedSlates(SumSettings(learner, config.sharing.epsilon, config.privacy.delta))
+
+
+def _of_sums(config: Any, world: Satisfaction, explorers: tuple[int, ...]) -> dict[str, Any]:
+    """What all learners from sums are made of."""
     s, sharing = config.slates, config.sharing
-    settings = PlanningSettings(
-        world=world,
-        feedback=tuple(s.feedback == "all" or number == 0 for number in range(world.platforms)),
-        explorers=s.explorers,
-        hold=s.hold,
-        fade=s.fade,
-        scale=s.scale,
-        clip=sharing.clip,
-        epsilon=sharing.epsilon,
-        delta=config.privacy.delta,
-    )
-    return PlannedSlates(settings)
+    clip = {} if sharing.clip is None else {"clip": sharing.clip}
+    return {
+        "world": world,
+        "feedback": tuple(s.feedback == "all" or number == 0 for number in range(world.platforms)),
+        "explorers": explorers,
+        "hold": s.hold,
+        "fade": s.fade,
+        "bounders": sharing.bounders,
+        **clip,
+    }
+
+
+def _number(value: str) -> int | float | str:
+    """A number where it is one, else the word."""
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
+
+
+def _critic(name: str) -> Any:
+    found: Any = LEARNERS.get(name)
+    if not (isinstance(found, type) and issubclass(found, ValueLearner)):
+        raise ConfigError(
+            f"slates.critic: {name} is no learner from other platforms' values; take the protocol learned-slates."
+        )
+    return found
 
 
 def _local(s: Any, user: int, item: int, candidates: int) -> LocalQ:
     if Fault.POSITIONAL in s.faults:
+        if s.network != "items":
+            raise ConfigError(
+                f"slates.network = {s.network!r} is for networks of single items; the fault positional has one over "
+                "all places. Leave one of them out."
+            )
         return PositionalQ(user, item, candidates, s.local_widths, Fault.TANH in s.faults)
-    return ItemQ(user, item, s.local_widths)
+    if s.network == "duelling":
+        return DuellingQ(user, item, s.local_widths)
+    return ItemQ(user, item, () if s.network == "linear" else s.local_widths)
 
 
 def _head(s: Any, world: Satisfaction) -> FederatedQ:

@@ -153,6 +153,16 @@ class Slates:
     target: Literal["sarsa", "greedy", "top-k", "optimal"] = setting(
         "greedy", "The slate that the next round is valued by: the shown one, or that of an optimiser."
     )
+    steps: int = setting(1, "Rounds that a target counts as they were before it asks the networks.", low=1, high=100)
+    double: bool = setting(
+        False, "The next slate of a target is chosen by the networks that learn, and valued by the target networks."
+    )
+    polyak: float = setting(1.0, "Part of the way that target networks move when they are copied; 1: all of it.")
+    network: Literal["items", "duelling", "linear"] = setting(
+        "items",
+        "A platform's network: hidden layers shared by all items; a value of the user's state beside advantages of "
+        "items; or no hidden layer. Without the fault positional.",
+    )
     choice: Literal["true", "learned", "published"] | None = setting(
         None, "The platforms' choice model: the users' own, learned from clicks, or upside down (true; published)."
     )
@@ -174,6 +184,8 @@ class Slates:
     def __post_init__(self):
         if self.decay == 0:
             raise ConfigError("slates.decay must be above 0, got 0; for no exploration set slates.explore = 0.")
+        if not 0 < self.polyak <= 1:
+            raise ConfigError(f"slates.polyak must be above 0 and at most 1, got {self.polyak}.")
         if self.discount == 1:
             raise ConfigError("slates.discount must be below 1, got 1: values would have no bound.")
         for name in ("local_widths", "head_widths"):
@@ -208,6 +220,7 @@ class FederatedSlates(Slates):
     head: Literal["residual", "linear"] = setting(
         "residual", "The federated network: hidden layers, or a linear one (the paper's ablation)."
     )
+    critic: str = setting("slateq", "The critic: slateq, or a value learner that an installed package names.")
     head_widths: tuple[int, ...] | None = setting(
         None, "Units of its hidden layers (32, 32; 32 × 4, in the publication 2,048 × 4)."
     )
@@ -361,8 +374,8 @@ class CentralSlateQConfig(PlatformsConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planning:
-    """How platforms find out what users like, and how they plan."""
+class Exploring:
+    """How platforms that learn from sums over users find out what these like."""
 
     mode: ClassVar[str] = "corrected"
     faults: ClassVar[tuple[Fault, ...]] = ()
@@ -372,7 +385,7 @@ class Planning:
     )
     explorers: int | None = setting(
         None,
-        "Users who are served to find out what they like; plans are made after them, and nobody explores again. "
+        "Users who are served to find out what they like; models are made of them, and nobody explores again. "
         "Default: 200, or all users of the run if there are fewer.",
         low=1,
         high=65_536,
@@ -381,7 +394,6 @@ class Planning:
     fade: float | None = setting(
         None, "What is left of the trace of clicks after a round. Default: 0.9 a tick, 0.81 with two platforms."
     )
-    scale: float = setting(10.0, "A typical engagement of a click, a public number.", low=1e-6, high=1e6)
 
     def __post_init__(self):
         if not 0 < self.hold <= 1:
@@ -391,10 +403,51 @@ class Planning:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Planning(Exploring):
+    """The same of platforms that plan."""
+
+    scale: float = setting(10.0, "A typical engagement of a click, a public number.", low=1e-6, high=1e6)
+    caution: float = setting(
+        1.0,
+        "Standard errors that what the past does to engagement is taken for stronger than it was found: a plan that "
+        "spares users too little costs more than one that spares them too much.",
+        low=0,
+        high=10,
+    )
+    design: Literal["known", "sent"] = setting(
+        "known",
+        "Whether the matrix of least squares follows from how users choose, or crosses, clipped and noised like sums.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned(Exploring):
+    """The same of platforms with a learner of one's choice."""
+
+    learner: str = setting(
+        "least-squares", "The learner: planned, least-squares, constant, or one that an installed package names."
+    )
+    releases: int = setting(1, "Times that sums cross, each of as many explorers.", low=1, high=1000)
+    options: tuple[str, ...] = setting((), "Further settings of the learner, NAME=NUMBER or NAME=WORD.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class SumSharing:
     """What is done to a platform's sums before they leave it."""
 
-    clip: float = setting(10.0, "Largest L2 norm of what a user adds to the sums.", low=1e-3, high=1e6)
+    clip: float | None = setting(
+        None,
+        "Largest L2 norm of what a user adds to the sums. Default: the learner's, 10 of planned.",
+        low=1e-3,
+        high=1e6,
+    )
+    bounders: int = setting(
+        0,
+        "Users before the explorers by whom the clip is found, with the same ε; clip is then the middle of what is "
+        "tried.",
+        low=0,
+        high=65_536,
+    )
     epsilon: float | None = setting(
         None, "ε of a user's whole stay at all platforms together, at privacy.delta. Default: no noise."
     )
@@ -407,12 +460,11 @@ class SumSharing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedSlatesConfig(PlatformsConfig):
-    """Planned slates: platforms that share users fit one model of engagement together, and plan the stay alone."""
+class SummedSlatesConfig(PlatformsConfig):
+    """Settings of platforms that learn from sums over users."""
 
-    protocol: Annotated[str, Parameter(show=False)] = setting("planned-slates", "The protocol; see fedrank protocols.")
     learning_rate: float | None = setting(None, "Nothing here takes steps: leave it out.")
-    slates: Planning = field(default_factory=Planning)  # type: ignore[assignment] - settings of another protocol
+    slates: Exploring = field(default_factory=Exploring)  # type: ignore[assignment] - settings of another protocol
     sharing: SumSharing = field(default_factory=SumSharing)
     privacy: Privacy = field(default_factory=Privacy)
 
@@ -421,7 +473,7 @@ class PlannedSlatesConfig(PlatformsConfig):
         """δ of the account of a run."""
         return self.privacy.delta
 
-    def resolved(self) -> PlannedSlatesConfig:
+    def resolved(self) -> SummedSlatesConfig:
         """The same with everything filled in that follows from the world and the rounds.
 
         Raises:
@@ -430,14 +482,14 @@ class PlannedSlatesConfig(PlatformsConfig):
         RunConfig.resolved(self)
         if self.learning_rate is not None:
             raise ConfigError(
-                "learning_rate means nothing to planned-slates, which solves for its model; leave it out."
+                f"learning_rate means nothing to {self.protocol}, which solves for its model; leave it out."
             )
         stay = self.world.ticks // self.world.platforms
-        users = self.rounds // stay
+        users = self.rounds // stay - self.sharing.bounders
         explorers = min(200, users) if self.slates.explorers is None else self.slates.explorers
         if not 1 <= explorers <= users:
             raise ConfigError(
-                f"slates.explorers must be from 1 to the {users} users of this run, got {explorers}: plans are made "
+                f"slates.explorers must be from 1 to the {users} users of this run, got {explorers}: models are made "
                 f"when they have left. A user stays {stay} rounds; raise rounds."
             )
         fade = _FADE_A_TICK**self.world.platforms if self.slates.fade is None else self.slates.fade
@@ -452,10 +504,28 @@ class PlannedSlatesConfig(PlatformsConfig):
         world = values.get("world") if isinstance(values.get("world"), dict) else {}
         platforms = world.get("platforms", 2)  # type: ignore[union-attr]
         users = values.get("rounds", cls.rounds) // ((world.get("time_budget") or EPISODE * platforms) // platforms)  # type: ignore[union-attr]
+        sharing = values.get("sharing")
+        users -= sharing.get("bounders", 0) if isinstance(sharing, dict) else 0
         if slates.get("explorers") == min(200, users):
             slates.pop("explorers")
         if slates.get("fade") == _FADE_A_TICK**platforms:
             slates.pop("fade")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedSlatesConfig(SummedSlatesConfig):
+    """Planned slates: platforms that share users fit one model of engagement together, and plan the stay alone."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("planned-slates", "The protocol; see fedrank protocols.")
+    slates: Planning = field(default_factory=Planning)  # type: ignore[assignment] - as above
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedSlatesConfig(SummedSlatesConfig):
+    """Learned slates: platforms that share users learn by a learner of one's choice, from sums over users or alone."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("learned-slates", "The protocol; see fedrank protocols.")
+    slates: Learned = field(default_factory=Learned)  # type: ignore[assignment] - as above
 
 
 # -- what follows from the mode ----------------------------------------------------------------------------------------
@@ -520,8 +590,9 @@ def resolved_slates(slates: Slates, rounds: int, world: World) -> Slates:
     if filled.decay is None:
         filled = dataclasses.replace(filled, decay=decay_of(filled.explore, filled.floor, rounds))
     for name, value in (("slates.memory", filled.memory), ("slates.burn_in", filled.burn_in)):
-        if value <= filled.batch:  # the newest round has no next one yet
-            raise ConfigError(f"{name} must be above slates.batch = {filled.batch}, got {value}.")
+        if value < filled.batch + filled.steps:  # the newest round has no next one yet
+            most = "slates.batch" if filled.steps == 1 else "slates.batch + slates.steps - 1"
+            raise ConfigError(f"{name} must be above {most} = {filled.batch + filled.steps - 1}, got {value}.")
     return filled
 
 

@@ -7,7 +7,13 @@ from typing import Any
 from fedrank.core.arrays import PyTree
 from fedrank.core.protocol import Protocol
 from fedrank.engine.methods import Method, PrivacyMode
-from fedrank.slates.config import CentralSlateQConfig, FedSlateConfig, PlannedSlatesConfig, SlateQConfig
+from fedrank.slates.config import (
+    CentralSlateQConfig,
+    FedSlateConfig,
+    LearnedSlatesConfig,
+    PlannedSlatesConfig,
+    SlateQConfig,
+)
 
 _SLATEQ = "Ie et al.: SlateQ, a Tractable Decomposition for RL with Recommendation Sets, IJCAI 2019"
 
@@ -34,6 +40,12 @@ def _planned(config: Any, world: PyTree) -> Protocol:
     from fedrank.slates.build import planned_slates
 
     return planned_slates(config, world)
+
+
+def _learned(config: Any, world: PyTree) -> Protocol:
+    from fedrank.slates.build import learned_slates
+
+    return learned_slates(config, world)
 
 
 VERTICAL_SLATE = Method(
@@ -82,6 +94,19 @@ PLANNED_SLATES = Method(
     paper="Our own; in place of Lagoudakis and Parr: Least-Squares Policy Iteration, JMLR 2003",
     crosses="three sums over all users, once",
     file="fedrank/slates/planning/__init__.py",
+    citation="lagoudakis2003lspi",
+    modes=(PrivacyMode("a user's whole stay", {"sharing": {"epsilon": 2.0}, "privacy": {"delta": 1e-5}}),),
+)
+
+LEARNED_SLATES = Method(
+    name="learned-slates",
+    task="slates",
+    settings=LearnedSlatesConfig,
+    make=_learned,
+    summary="Platforms that share users learn by a learner of one's choice or making, from sums over users.",
+    paper="Lagoudakis and Parr: Least-Squares Policy Iteration, JMLR 2003; or the learner's own",
+    crosses="sums over users, as many as the learner has numbers",
+    file="fedrank/slates/sums/__init__.py",
     citation="lagoudakis2003lspi",
     modes=(PrivacyMode("a user's whole stay", {"sharing": {"epsilon": 2.0}, "privacy": {"delta": 1e-5}}),),
 )

@@ -150,6 +150,51 @@ class ItemQ(LayeredNetwork, LocalQ):
         return forward(rest, later, activate(hidden) if later else hidden, activate)[:, 0]
 
 
+@dataclass(frozen=True)
+class DuellingQ(LocalQ):
+    """V(user) + A(user, item) − mean of A over the items: a duelling network (Wang et al., ICML 2016).
+
+    Attributes:
+        user_features: F.
+        item_features: d.
+        widths: Units of each hidden layer, of V and of A alike.
+        activation: One of :data:`ACTIVATIONS`.
+    """
+
+    user_features: int
+    item_features: int
+    widths: tuple[int, ...] = (64, 64)
+    activation: str = "mish"
+
+    def __post_init__(self):
+        check_network(self.widths, self.activation, user_features=self.user_features, item_features=self.item_features)
+
+    @property
+    def _advantage(self) -> ItemQ:
+        return ItemQ(self.user_features, self.item_features, self.widths, self.activation)
+
+    @property
+    def _state(self) -> tuple[tuple[int, int], ...]:
+        return layer_pairs(self.user_features, self.widths, 1)
+
+    @property
+    @override
+    def size(self) -> int:  # weights of V, then those of A
+        return _count(self._state) + self._advantage.size
+
+    @override
+    def init(self, key):
+        one, two = jax.random.split(key)
+        return jnp.concatenate([_uniform(one, self._state), self._advantage.init(two)])
+
+    @override
+    def values(self, weights, user, items):
+        cut = _count(self._state)
+        state = forward(weights[:cut], self._state, user[None], ACTIVATIONS[self.activation])[0, 0]
+        advantages = self._advantage.values(weights[cut:], user, items)
+        return state + advantages - jnp.mean(advantages)
+
+
 #: Inputs of a head for one item.
 _HEAD_INPUTS = 4
 

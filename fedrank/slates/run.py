@@ -40,7 +40,7 @@ from fedrank.slates.model import SlateModel
 from fedrank.slates.protocol import PlatformProtocol
 from fedrank.slates.results import about as described_world
 from fedrank.slates.results import read_baselines, results
-from fedrank.slates.world.rollout import Played
+from fedrank.slates.world.rollout import QUICK, Played
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Slates of all runs in one compiled call: they are learnt from at once, and take longer than other interactions.
@@ -59,7 +59,7 @@ _CROSSED = {"round": pl.Int64, "exchange": pl.Int64, "requests": pl.Int64, "repl
 _UNFINISHED = "checkpoint/unfinished.parquet"
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(jax.jit, static_argnums=(0, 1), compiler_options=QUICK)
 def evaluated(
     protocol: PlatformProtocol,
     world: Satisfaction,
@@ -103,8 +103,12 @@ class SlateRunner(Runner):
 
     def start(self) -> tuple[jax.Array, Any, Any]:
         """As :meth:`Runner.start`; each run has first networks of its own."""
-        parties = self.experiment.first_parties(self.keys)
-        return self.keys, *self.simulator.start(self.keys, parties, per_run=True)
+
+        def first(keys: Key[Array, " runs"]) -> tuple[Any, Any]:
+            return self.simulator.start(keys, self.experiment.first_parties(keys), per_run=True)
+
+        # One program instead of one for each operation.
+        return self.keys, *(jax.jit(first) if self.simulator.protocol.quick else first)(self.keys)
 
     def _step(self) -> int:
         every = self.config.evaluation.every

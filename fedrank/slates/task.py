@@ -7,6 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from fedrank.engine.program_cache import keep_programs
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.task import Task
@@ -43,6 +44,7 @@ class SlatesTask(Task[PlatformsConfig]):
         protocol: Any = None,
         data: Any = None,
     ) -> SlateExperiment:
+        keep_programs()
         return experiment_of(config, protocol, data)
 
     @override

@@ -17,10 +17,10 @@ import numpy as np
 
 from fedrank.core.protocol import Party
 from fedrank.slates.fedslate import FedSlate
-from fedrank.slates.fedslate.environment import UserVisits
 from fedrank.slates.fedslate.settings import Exploration, SlateSettings
 from fedrank.slates.fedslate.state import Transition
 from fedrank.slates.networks import ItemHead, ItemQ
+from fedrank.slates.visits import UserVisits
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Candidates, items of a slate, moments in a batch, moments kept, rounds of an episode, platforms, hidden units.
@@ -186,9 +186,8 @@ class Misheard(Satisfaction):
 
 @jax.jit
 def _first(key):
-    s = PROTOCOL.settings
     own = jax.tree.map(lambda leaf: leaf[0], PROTOCOL.parties(key[None]).own)
-    scene, own = UserVisits(s).begin(jax.random.fold_in(key, _WORLD), own)
+    scene, own = UserVisits(PROTOCOL.learner).begin(jax.random.fold_in(key, _WORLD), own)
     return PROTOCOL.init(jax.random.fold_in(key, _INIT)), own, scene
 
 
@@ -197,7 +196,7 @@ def _lived(scene, own, key, number, loud):
     s = PROTOCOL.settings
     fields = {f.name: getattr(s.world, f.name) for f in dataclasses.fields(s.world)}
     world, key = Misheard(**fields, loud=loud), jax.random.fold_in(key, _WORLD)
-    after, own, seen = UserVisits(dataclasses.replace(s, world=world)).happen(scene, own, key, number)
+    after, own, seen = UserVisits(PROTOCOL.learner, world).happen(scene, own, key, number)
     return after, own, world.truth[-1], seen["over"]
 
 

@@ -14,7 +14,6 @@ from fedrank.core.errors import WireError
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.protocol import Exchange, Party
 from fedrank.slates.fedslate import FedSlate
-from fedrank.slates.fedslate.equations import values_now
 from fedrank.slates.fedslate.platform import finish_round, next_view, remember, transition_of
 from fedrank.slates.fedslate.settings import SlateSettings
 from fedrank.slates.fedslate.state import PlatformState
@@ -68,7 +67,7 @@ def responded(exchange: Exchange, request: PyTree, own: PyTree, draws: PyTree) -
 @partial(jax.jit, static_argnums=0)
 def own_values(protocol: FedSlate, own: PlatformState) -> Float32[jax.Array, " candidates"]:
     """Q-values of the candidates by the platform's own network, float32 [N]."""
-    return values_now(protocol.settings, own)
+    return protocol.learner.values(own)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -20,10 +20,9 @@ from fedrank.core.rng import party_key
 from fedrank.engine import simulator as simulated
 from fedrank.engine.config import RunConfig
 from fedrank.slates.build import PLATFORMS, experiment_of
-from fedrank.slates.config import FedSlateConfig, PlannedSlatesConfig, PlatformsConfig
+from fedrank.slates.config import FedSlateConfig, PlatformsConfig, SummedSlatesConfig
 from fedrank.slates.fedslate import FedSlate
-from fedrank.slates.planning import PlannedSlates
-from fedrank.slates.planning.platform import first_state
+from fedrank.slates.sums import SummedSlates
 
 #: Path of requests to a platform: ``/v1/exchange/<round>/<index of the exchange in the protocol>``.
 EXCHANGE_PATH = "/v1/exchange/"
@@ -41,26 +40,36 @@ class Terms:
         ConfigError: The configuration has no platforms that exchange anything.
     """
 
-    config: FedSlateConfig | PlannedSlatesConfig
-    protocol: Any  # FedSlate or PlannedSlates: what they have in common is what a platform's process needs
+    config: FedSlateConfig | SummedSlatesConfig
+    protocol: Any  # FedSlate or SummedSlates: what they have in common is what a platform's process needs
 
     def __post_init__(self):
         if isinstance(self.config, FedSlateConfig) and self.config.sharing.secure_sum:
             raise ConfigError("sharing.secure_sum: only simulated platforms have a secure sum. Leave it out.")
+        if isinstance(self.config, FedSlateConfig) and self.config.slates.steps > 1:
+            raise ConfigError("slates.steps: only simulated platforms have targets of several rounds. Leave it out.")
+        if self.plans and (
+            self.protocol.settings.learner.bounders or len(self.protocol.settings.learner.explorers) > 1
+        ):
+            raise ConfigError(
+                "sharing.bounders and slates.releases: platforms as processes send their sums once, with the clip of "
+                "the settings. Leave them out."
+            )
 
     @classmethod
     def of(cls, config: RunConfig) -> Terms:
         """The terms of a configuration, resolved or not; errors as the class."""
         if not isinstance(config, PlatformsConfig):
             raise ConfigError(f"protocol {config.protocol!r} has no platforms that share users. Take vertical-slate.")
-        if not isinstance(config, FedSlateConfig | PlannedSlatesConfig):
+        if not isinstance(config, FedSlateConfig | SummedSlatesConfig):
             raise ConfigError(
                 f"protocol {config.protocol!r}: its platforms tell each other nothing, so that there is nothing to "
                 "coordinate. Take vertical-slate or planned-slates."
             )
         config = config.resolved()
         protocol = experiment_of(config).protocol
-        assert isinstance(protocol, FedSlate | PlannedSlates)
+        if not isinstance(protocol, FedSlate | SummedSlates):
+            raise ConfigError("platforms that learn alone tell each other nothing: there is nothing to coordinate.")
         return cls(config, protocol)
 
     @cached_property
@@ -85,8 +94,8 @@ class Terms:
 
     @property
     def plans(self) -> bool:
-        """Whether platforms plan by themselves: nothing crosses but sums and a model, once."""
-        return isinstance(self.protocol, PlannedSlates)
+        """Whether platforms serve by themselves: nothing crosses but sums and a model, once."""
+        return isinstance(self.protocol, SummedSlates)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -119,8 +128,6 @@ class Terms:
             platform: Number of the platform, from 0.
             seeded: Draw from the run's seed, as a simulator does.
         """
-        if self.plans:
-            return first_state(self.protocol.settings, platform)
         key = key_from_os()
         if seeded:
             key = jax.random.fold_in(jax.random.fold_in(self.run_key, PLATFORMS), platform)
@@ -155,12 +162,12 @@ class Terms:
 
 
 @partial(jax.jit, static_argnums=0)
-def _first_state(protocol: FedSlate | PlannedSlates, key: Any) -> Any:
+def _first_state(protocol: FedSlate | SummedSlates, key: Any) -> Any:
     return protocol.init(key)
 
 
 @partial(jax.jit, static_argnums=0)
-def _first_own(protocol: FedSlate, key: Any, platform: Any) -> Any:
+def _first_own(protocol: FedSlate | SummedSlates, key: Any, platform: Any) -> Any:
     return protocol.platform(key, platform)
 
 

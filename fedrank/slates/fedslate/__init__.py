@@ -59,6 +59,7 @@ platforms' own (``settings.noise``) is added before summing and protects values 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import jax
@@ -70,17 +71,13 @@ from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.core.trees import Json
 from fedrank.slates.fedslate.acting import Look, Recommend
-from fedrank.slates.fedslate.environment import GreedyPolicy
+from fedrank.slates.fedslate.learner import SlateQ, ValueLearner
 from fedrank.slates.fedslate.learning import Batch, CompareToTargets, CopyToTargets, FormTargets, Step
 from fedrank.slates.fedslate.settings import SlateSettings
-from fedrank.slates.fedslate.state import (
-    CoordinatorState,
-    PlatformState,
-    first_coordinator_state,
-    first_platform_state,
-)
+from fedrank.slates.fedslate.state import CoordinatorState, PlatformState, first_coordinator_state
 from fedrank.slates.fedslate.summed import SummedBatch, SummedLearn, SummedLook, SummedRecommend, SummedTargets
 from fedrank.slates.protocol import PlatformProtocol
+from fedrank.slates.visits import LearnedPolicy
 from fedrank.slates.world.satisfaction import Satisfaction
 
 _SEEN = "Q-values, targets and gradients of Q-values, as they are."
@@ -107,9 +104,11 @@ class FedSlate(PlatformProtocol):
 
     Attributes:
         settings: What everybody agrees on.
+        critic: Makes the learner from the settings.
     """
 
     settings: SlateSettings
+    critic: Callable[[SlateSettings], ValueLearner] = SlateQ
 
     name = "vertical-slate"
 
@@ -117,20 +116,26 @@ class FedSlate(PlatformProtocol):
         self.settings.check_networks()
 
     @property
+    def learner(self) -> ValueLearner:
+        """What platforms learn."""
+        return self.critic(self.settings)
+
+    @property
     @override
     def exchanges(self) -> tuple[Exchange, ...]:
-        s = self.settings
+        s, learner = self.settings, self.learner
         if s.secure_sum is not None:
-            learning = (SummedBatch(s), SummedTargets(s), SummedLearn(s))
-            return SummedLook(s), SummedRecommend(s), *learning, CopyToTargets(s)
+            learning = (SummedBatch(learner), SummedTargets(learner), SummedLearn(learner))
+            return SummedLook(learner), SummedRecommend(learner), *learning, CopyToTargets(learner)
         # By itself, a platform without feedback has nothing to learn from.
         order = tuple(p for p in s.order if s.feedback[p] or not (s.silent or s.regress == "nothing"))
         steps = (
             exchange
             for place, p in enumerate(order)
-            for exchange in (CompareToTargets(s, p), Step(s, p, place == len(order) - 1))
+            for exchange in (CompareToTargets(learner, p), Step(learner, p, place == len(order) - 1))
         )
-        return Look(s), Recommend(s), Batch(s), FormTargets(s), *steps, CopyToTargets(s)
+        learning = (Batch(learner), FormTargets(learner), *steps)
+        return Look(learner), Recommend(learner), *learning, CopyToTargets(learner)
 
     @override
     def init(self, key: PRNGKeyArray) -> CoordinatorState:
@@ -143,7 +148,7 @@ class FedSlate(PlatformProtocol):
             key: Consumed; makes its network.
             number: Number of the platform, from 0.
         """
-        return first_platform_state(self.settings, key, number)
+        return self.learner.first_state(key, number)
 
     @override
     def parties(self, keys: Key[Array, " runs"]) -> Party:
@@ -159,8 +164,8 @@ class FedSlate(PlatformProtocol):
         return state.weights
 
     @override
-    def policy(self, state: CoordinatorState, own: PlatformState) -> GreedyPolicy:
-        return GreedyPolicy(self.settings, state.weights, own)
+    def policy(self, state: CoordinatorState, own: PlatformState) -> LearnedPolicy:
+        return LearnedPolicy(self.learner, state.weights, own)
 
     @property
     def world(self) -> Satisfaction:  # type: ignore[override] - elsewhere an attribute of the class

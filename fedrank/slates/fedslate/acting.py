@@ -12,12 +12,12 @@ from jaxtyping import Array, Bool, Float, Integer, PRNGKeyArray
 from typing_extensions import override
 
 from fedrank.core.protocol import Environment, Exchange
-from fedrank.slates.fedslate.environment import UserVisits
-from fedrank.slates.fedslate.equations import federated_values, values_now
+from fedrank.slates.fedslate.equations import federated_values
+from fedrank.slates.fedslate.learner import ValueLearner
 from fedrank.slates.fedslate.messages import Done, LocalValues, RoundStart, SharedValues
-from fedrank.slates.fedslate.platform import best_slate, item_features, user_features
 from fedrank.slates.fedslate.settings import SlateSettings
 from fedrank.slates.fedslate.state import PlatformState
+from fedrank.slates.visits import UserVisits
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,15 @@ class SlateExchange(Exchange):
     """What all exchanges have in common.
 
     Attributes:
-        settings: The settings.
+        learner: What platforms learn, and its settings.
     """
 
-    settings: SlateSettings
+    learner: ValueLearner
+
+    @property
+    def settings(self) -> SlateSettings:
+        """What everybody agrees on."""
+        return self.learner.settings
 
     @property
     def silent(self) -> bool:  # type: ignore[override] - elsewhere an attribute of the class
@@ -72,7 +77,7 @@ class Look(SlateExchange, request=RoundStart, reply=LocalValues):
 
     @override
     def respond(self, request, party, draws):
-        values = values_now(self.settings, party.own)
+        values = self.learner.values(party.own)
         return party, LocalValues(self.privatised(values, draws))
 
     @override
@@ -103,7 +108,7 @@ class Recommend(SlateExchange, request=SharedValues, reply=Done):
     @property
     def environment(self) -> Environment:  # type: ignore[override] - elsewhere an attribute of the class
         """Users come to each platform and look at its slate."""
-        return UserVisits(self.settings)
+        return UserVisits(self.learner)
 
     @override
     def ask(self, state):
@@ -141,7 +146,7 @@ class Recommend(SlateExchange, request=SharedValues, reply=Done):
             draws: Its random numbers; each platform explores by its own.
         """
         s = self.settings
-        best = best_slate(s, own.choice, user_features(s, own.view), item_features(s, own.view), values)
+        best = self.learner.best(own, values)
         explores = draws.explores < s.exploration.epsilon(round_)
         random = jax.lax.top_k(draws.order, s.world.slate)[1].astype(jnp.int32)
         return own._replace(slate=jnp.where(explores, random, best))

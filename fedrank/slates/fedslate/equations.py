@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 
-from fedrank.slates.fedslate.platform import best_slate, choice_scores, item_features, user_features
+from fedrank.slates.fedslate.platform import best_slate, choice_scores
 from fedrank.slates.fedslate.secure_sum import SecureSum, total
 from fedrank.slates.fedslate.settings import SlateSettings
-from fedrank.slates.fedslate.state import PlatformState, Transition
+from fedrank.slates.fedslate.state import Transition
 from fedrank.slates.learners.slate_choice import slate_value
 from fedrank.slates.learners.slateq import huber, next_value
 
@@ -29,11 +29,6 @@ def local_values(
     if user.ndim == 1:
         return s.local.values(weights, user, items)
     return jax.vmap(partial(local_values, s), in_axes=(None, 0, 0))(weights, user, items)
-
-
-def values_now(s: SlateSettings, own: PlatformState) -> Float[Array, " candidates"]:
-    """One platform's Q-values in its present state: float [candidates]."""
-    return local_values(s, own.weights, user_features(s, own.view), item_features(s, own.view))
 
 
 def joint_values(
@@ -131,24 +126,31 @@ def federated_values_with_noise(
 def td_target(
     s: SlateSettings,
     values: Float[Array, " candidates"],
-    then: Transition,
+    rows: tuple[Transition, ...],
     after: Transition,
     learnt: Float[Array, "2"],
     mean: Float[Array, ""],
+    online: Float[Array, " candidates"] | None = None,
 ) -> Float[Array, ""]:
-    """Equation 13 of one transition.
+    """Equation 13 of one transition, or its n-step form: what n rounds brought, and what is to come after them.
 
     Args:
         s: Settings.
-        values: The federated target network's values one round later.
-        then: The transition.
-        after: The next one.
+        values: The federated target network's values at ``after``.
+        rows: The transition and the n − 1 after it; what follows the end of a stay among them counts as nothing.
+        after: The one after them.
         learnt: The learnt choice model.
         mean: Mean engagement, which is subtracted.
+        online: The federated online network's values at ``after``, by which the next slate is chosen (double
+            Q-learning, van Hasselt et al. 2016); None: by ``values``.
     """
     v, none = choice_scores(s, learnt, after.user, after.items)
-    worth = next_value(s.target, v, values, none, s.world.slate, after.slate)
-    return then.engagement - mean + s.discount * (1.0 - then.over) * worth
+    worth = next_value(s.target, v, values, none, s.world.slate, after.slate, online)
+    target, there, factor = rows[0].engagement - mean, 1.0 - rows[0].over, s.discount
+    for row in rows[1:]:
+        target = target + factor * there * (row.engagement - mean)
+        there, factor = there * (1.0 - row.over), factor * s.discount
+    return target + factor * there * worth
 
 
 def loss(

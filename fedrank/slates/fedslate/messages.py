@@ -126,6 +126,31 @@ class NewValues:
     )
 
 
+# -- where targets are those of double Q-learning --------------------------------------------------------------------
+
+_ONLINE = "the same of the network that learns, one round later"
+
+
+@message(kind=14)
+class DoubleBatchValues:
+    """Platform to coordinator: as :class:`BatchValues`, and its network's values one round later."""
+
+    values: Array = field(f4["transitions", "candidates"], _BATCH_VALUES)
+    following: Array = field(f4["transitions", "candidates"], _NEXT_VALUES)
+    online: Array = field(f4["transitions", "candidates"], _ONLINE)
+
+
+@message(kind=15)
+class DoubleNextValues:
+    """Coordinator to a platform with feedback: as :class:`NextValues`, and the federated network's own values."""
+
+    values: Array = field(
+        f4["transitions", "candidates"],
+        "how the federated target network values each candidate, one round later",
+    )
+    online: Array = field(f4["transitions", "candidates"], _ONLINE)
+
+
 # -- where the coordinator sees sums ---------------------------------------------------------------------------------
 
 

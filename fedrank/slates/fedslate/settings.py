@@ -77,6 +77,10 @@ class SlateSettings:
             last rounds and chocolate in them.
         optimiser: How slates are put together, one of :data:`~fedrank.slates.learners.slate_choice.OPTIMISERS`.
         target: Which next slate a target is about, one of :data:`~fedrank.slates.learners.slateq.TARGETS`.
+        steps: Rounds that a target counts as they were before it asks the networks; 1 as in the paper.
+        double: Whether the next slate of a target is chosen by the networks that learn, and valued by the target
+            networks (van Hasselt et al. 2016); a third list of values crosses then.
+        polyak: Part of the way that target networks move to the others when they are copied; 1: all of it.
         choice: The choice model of the agents: the users' own, a learnt one, or the published one.
         objective: ``own``: a target is about a platform's own engagement. ``team``: about the mean of all platforms
             that see theirs; where only one does, that is its own.
@@ -114,6 +118,9 @@ class SlateSettings:
     clock: bool = False
     optimiser: str = "greedy"
     target: str = "greedy"
+    steps: int = 1
+    double: bool = False
+    polyak: float = 1.0
     choice: Literal["true", "learned", "published"] = "true"
     objective: Literal["own", "team"] = "own"
     others: Literal["aligned", "pooled"] = "aligned"
@@ -130,8 +137,9 @@ class SlateSettings:
         for what, value, low, high in (
             ("discount", self.discount, 0, 1),
             ("batch", self.batch, 1, 10**5),
-            ("memory", self.memory, self.batch + 1, 10**7),
-            ("burn_in", self.burn_in, self.batch + 1, 10**7),
+            ("steps", self.steps, 1, 100),
+            ("memory", self.memory, self.batch + self.steps, 10**7),
+            ("burn_in", self.burn_in, self.batch + self.steps, 10**7),
             ("learn_every", self.learn_every, 1, 10**6),
             ("copy_every", self.copy_every, 1, 10**7),
         ):
@@ -140,6 +148,13 @@ class SlateSettings:
         if not (self.learning_rate > 0 and self.reward_scale > 0):
             raise ConfigError(
                 f"learning rate and reward scale must be positive, got {self.learning_rate} and {self.reward_scale}."
+            )
+        if not 0.0 < self.polyak <= 1.0:
+            raise ConfigError(f"polyak must be above 0 and at most 1, got {self.polyak}.")
+        if self.double and (self.target == "sarsa" or self.secure_sum is not None):
+            raise ConfigError(
+                "double is about choosing the next slate, and needs single platforms' values: it means nothing with "
+                "the target sarsa, and a secure sum does not have it."
             )
         if len(self.feedback) != self.world.platforms or not any(self.feedback):
             raise ConfigError(

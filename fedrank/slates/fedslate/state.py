@@ -128,6 +128,7 @@ class CoordinatorState(NamedTuple):
         complete: With secure sums: whether every platform was heard in this round.
         batch: Q-values of the batch, of a platform that has learnt from it the new ones; or their sum.
         following: Q-values of the target networks, one round later; or their sum.
+        online: Q-values of the networks that learn, one round later, for double Q-learning; else empty.
         targets: What each platform learns from; or the mean over the platforms with feedback.
         choice: Mean of the choice models that the platforms have learnt.
         learnable: Whether there are targets for this batch: without them nobody learns. With secure sums, whether every
@@ -146,6 +147,7 @@ class CoordinatorState(NamedTuple):
     complete: Bool[Array, ""]
     batch: Float[Array, "platforms transitions candidates"] | UInt32[Array, "transitions candidates"]
     following: Float[Array, "platforms transitions candidates"] | UInt32[Array, "transitions candidates"]
+    online: Float[Array, "platforms transitions candidates"]
     targets: Float[Array, "platforms transitions"] | Float[Array, " transitions"]
     choice: Float[Array, "2"]
     learnable: Bool[Array, ""]
@@ -184,6 +186,7 @@ def first_coordinator_state(s: SlateSettings, key: PRNGKeyArray) -> CoordinatorS
         complete=jnp.bool_(False),
         batch=jnp.zeros((*each, b, n), numbers),
         following=jnp.zeros((*each, b, n), numbers),
+        online=jnp.zeros((k if s.double else 0, b, n), jnp.float32),
         targets=jnp.zeros((*each, b), jnp.float32),
         choice=choice_fit.initial(),
         learnable=jnp.bool_(False),

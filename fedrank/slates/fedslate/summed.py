@@ -22,10 +22,7 @@ from fedrank.slates.fedslate.acting import Look, Recommend
 from fedrank.slates.fedslate.equations import (
     adam_step,
     joint_values,
-    local_values,
-    loss,
     others_in_sum,
-    values_now,
 )
 from fedrank.slates.fedslate.learning import Batch, FormTargets, LearningExchange
 from fedrank.slates.fedslate.messages import (
@@ -72,7 +69,7 @@ class SummedLook(SummedReplies, Look, reply=ValueSummands):
     @override
     def respond(self, request, party, draws):
         own: PlatformState = party.own
-        values = values_now(self.settings, own)
+        values = self.learner.values(own)
         now = self.sums.values_grid(self.settings.noise).integers(values, self.drawn(draws))
         assert own.sent is not None  # platforms of a secure sum remember what they sent
         return party._replace(own=own._replace(sent=own.sent._replace(now=now))), ValueSummands(now)
@@ -96,7 +93,7 @@ class SummedRecommend(SummedReplies, Recommend, request=ValueSum):
     def respond(self, request, party, draws):
         s, own = self.settings, party.own
         others = others_in_sum(s, self.sums, request.total, own.sent.now, request.complete)
-        joint = joint_values(s, request.weights, values_now(s, own), others)
+        joint = joint_values(s, request.weights, self.learner.values(own), others)
         return party._replace(own=self.shown(own, request.round, joint, draws)), Done()
 
 
@@ -108,7 +105,7 @@ class SummedBatch(SummedReplies, Batch, reply=BatchSummands):
     def respond(self, request, party, draws):
         own: PlatformState = party.own
         grid = self.sums.values_grid(self.settings.noise)
-        values, following = grid.integers(self.both_values(own, request.ages), self.drawn(draws))
+        values, following = grid.integers(self.batch_values(own, request.ages), self.drawn(draws))
         assert own.sent is not None  # as above
         sent = own.sent._replace(batch=values, following=following)
         return party._replace(own=own._replace(ages=request.ages, sent=sent)), BatchSummands(values, following)
@@ -145,9 +142,9 @@ class SummedTargets(SummedReplies, FormTargets, request=NextValueSum):
     @override
     def respond(self, request, party, draws):
         own, s = party.own, self.settings
-        after = transitions(own, own.ages - 1)
+        after = transitions(own, own.ages - s.steps)
         others = others_in_sum(s, self.sums, request.total, own.sent.following, request.complete)
-        mine = local_values(s, own.target, after.user, after.items)
+        mine = self.learner.values_of(own.target, after.user, after.items)
         formed = self.formed(own, joint_values(s, request.weights, mine, others))
         told = own.feedback & (request.complete > 0)
         # A platform without feedback has learnt nothing of choices: it keeps what it was told, and adds nothing.
@@ -192,11 +189,11 @@ class SummedLearn(SummedReplies, LearningExchange, request=BatchSum, reply=Gradi
         learnt = jnp.where(own.feedback | ~there, own.choice, request.choice)
 
         def of_weights(weights, head):
-            values = joint_values(s, head, local_values(s, weights, batch.user, batch.items), others)
-            return loss(s, values, batch, targets, learnt, own.feedback)
+            values = joint_values(s, head, self.learner.values_of(weights, batch.user, batch.items), others)
+            return self.learner.loss(values, batch, targets, learnt, own.feedback)
 
         by_own, by_head = jax.grad(of_weights, argnums=(0, 1))(own.weights, request.weights)
-        weights, optimiser = adam_step(s, own.weights, own.optimiser, by_own)
+        weights, optimiser = self.learner.stepped(own.weights, own.optimiser, by_own)
         after = own._replace(weights=weights, optimiser=optimiser, choice=learnt)
         after = jax.tree.map(lambda new, old: new if new is old else jnp.where(there, new, old), after, own)
         by_head = jnp.where(there, clip_to_norm(by_head, self.sums.gradient_clip, "l2", jnp), 0.0)

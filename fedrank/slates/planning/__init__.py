@@ -3,22 +3,17 @@
 FedSlate learns values of items from engagement, which is log-normal, a batch of 32 at a time, and sends values, targets
 and gradients thousands of times. What a platform lacks is less than that: how the logarithm of engagement changes with
 what the user clicked before. Everything else that a plan needs it knows by itself: what it showed, what it can show,
-and when the user leaves. So::
+and when the user leaves. So, as a learner from sums (:mod:`fedrank.slates.sums` has the round)::
 
-    show      each platform shows slates of one taste for several rounds, then of the other; users act, nothing crosses
-    release   once, after the explorers: a platform with feedback sends Σ f y over its users' stays, with f = (1,
-              trace / 2, item), whitened, and y the logarithm of engagement: three numbers, which are added up
-    plan      all are sent θ, the weights of least squares: three numbers. Each plans the stay by dynamic programming
-              over its own trace and the rounds that are left (:mod:`fedrank.slates.planning.stay`), and never explores
-              again
+    explore   slates of one taste for several rounds, then of the other
+    release   Σ f y over the users' stays, with f = (1, trace / 2, item), whitened, and y the logarithm of engagement:
+              three numbers, which are added up
+    improve   θ, the weights of least squares: three numbers. Each plans the stay by dynamic programming over its own
+              trace and the rounds that are left (:mod:`fedrank.slates.planning.stay`), and never explores again
 
 A platform without feedback is lent the model: its trace is of the clicks that it expects. Each plans for everybody's
 engagement, and the part of the others' that its own clicks change follows from the model, so that nobody's rounds need
 be joined with anybody else's.
-
-**Privacy.** A user's whole stay at a platform is one vector of three numbers, shortened to a clip and counted once.
-With ``epsilon`` each platform adds discrete Gaussian noise to its sums before they leave, so that nobody is trusted;
-ε is of the whole stay at all platforms together, with any stay replaced by any other.
 
 What it rests on: engagement is log-linear in the trace and the item, as in the worlds here; how users choose from a
 slate, how fast the past fades and how long a stay is are known. What it replaces is a critic of least squares
@@ -28,249 +23,121 @@ those of engagement do not. reproductions/fedslate_2024/README.md has both numbe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, UInt32
+from jaxtyping import Array, Float, Float32
 from typing_extensions import override
 
-from fedrank.core.privacy_report import PrivacyReport
-from fedrank.core.protocol import Environment, Exchange, Party
-from fedrank.core.trees import Json
-from fedrank.privacy.accounts.sums import sum_account
-from fedrank.privacy.noise.discrete import discrete_gaussian
-from fedrank.privacy.noise.simulated import simulated_discrete_gaussian
-from fedrank.slates.planning.engagement import FEATURES, STEPS, fitted
-from fedrank.slates.planning.messages import Done, EngagementModel, RoundStart, Statistics
-from fedrank.slates.planning.platform import (
-    PlannedPolicy,
-    PlanningSettings,
-    PlatformState,
-    UserVisits,
-    explored,
-    first_state,
-    planned,
+from fedrank.core.errors import ConfigError
+from fedrank.slates.planning.engagement import (
+    FEATURES,
+    TRACE,
+    TRIANGLE,
+    error_of_trace,
+    features,
+    fitted,
+    met,
+    whitening,
 )
-from fedrank.slates.planning.stay import plan
-from fedrank.slates.protocol import PlatformProtocol
-from fedrank.slates.world.satisfaction import Satisfaction
-
-_SEEN = "Sums of three numbers over all explorers of each platform with feedback, clipped but without noise."
-_COVERS = (
-    "A user's whole stay, at all platforms together: replaced by any other stay, it changes what crosses by no more "
-    "than ε and δ say. Everything after it follows from what crossed.",
-)
-_NOT_COVERED = (
-    "That a user came, and how many did: the number of explorers is public.",
-    "Users after the explorers: nothing of them crosses.",
-)
+from fedrank.slates.planning.stay import GRID, LISTS, mean_click, others_ticks, plan, worth
+from fedrank.slates.sums.learner import PlatformState, SumLearner, item_feature
 
 
-class CoordinatorState(NamedTuple):
-    """What the coordinator has.
+class Learnt(NamedTuple):
+    """What a platform that plans keeps beside the model.
 
     Attributes:
-        round: Rounds so far.
-        model: The model of engagement; zeros before the sums have come.
+        lists: Lists of candidates that it had, the newest of them.
+        typical: Mean feature of a click, were all candidates of these lists shown.
+        table: Its plan; see :func:`fedrank.slates.planning.stay.plan`.
     """
 
-    round: UInt32[Array, ""]
-    model: Float[Array, " features"]
+    lists: Float[Array, "lists candidates"]
+    typical: Float[Array, ""]
+    table: Float[Array, "rounds grid"]
 
 
 @dataclass(frozen=True)
-class Show(Exchange, request=RoundStart, reply=Done):
-    """Every platform shows a slate: of a taste while it explores, of its plan afterwards. Nothing crosses."""
-
-    settings: PlanningSettings
-
-    name = "show"
-    silent = True
-
-    @property
-    def environment(self) -> Environment:  # type: ignore[override] - elsewhere an attribute of the class
-        """Users come to each platform and look at its slate."""
-        return UserVisits(self.settings)
-
-    @override
-    def ask(self, state):
-        return RoundStart(state.round)
-
-    @override
-    def draw(self, key: PRNGKeyArray):
-        return jax.random.uniform(key, (2,))
-
-    @override
-    def draw_from_os(self):
-        # Exploring protects nobody; it may come from any generator.
-        return jnp.asarray(np.random.default_rng().random(2), jnp.float32)
-
-    @override
-    def respond(self, request, party, draws):
-        s, own = self.settings, party.own
-        exploring = explored(s, own, draws)
-        slate = jnp.where(own.rounds <= s.release_round, exploring.slate, planned(s, own))
-        return party._replace(own=exploring._replace(slate=slate)), Done()
-
-    @override
-    def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
-        return state._replace(round=state.round + 1)
-
-
-@dataclass(frozen=True)
-class Release(Exchange, request=RoundStart, reply=Statistics):
-    """Once, after the explorers: platforms with feedback send their sums; the coordinator fits the model."""
-
-    settings: PlanningSettings
-
-    name = "release"
-
-    @override
-    def due(self, number):
-        return number == self.settings.release_round
-
-    @override
-    def asked(self, state, parties):
-        return jnp.asarray(self.settings.feedback)
-
-    @override
-    def max_asked(self, parties):
-        return self.settings.releases
-
-    @override
-    def ask(self, state):
-        return RoundStart(state.round)
-
-    @override
-    def draw(self, key: PRNGKeyArray):
-        sigma = self.settings.sigma
-        return () if sigma is None else simulated_discrete_gaussian(key, (FEATURES,), sigma)
-
-    @override
-    def draw_from_os(self):
-        sigma = self.settings.sigma
-        return () if sigma is None else jnp.asarray(discrete_gaussian(sigma, FEATURES), jnp.int32)
-
-    @override
-    def respond(self, request, party, draws):
-        sums = party.own.sums
-        return party, Statistics(sums if self.settings.sigma is None else sums + draws)
-
-    @override
-    def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
-        s = self.settings
-        heard = arrived & jnp.asarray(s.feedback)
-        steps = jnp.where(heard[:, None], replies.sums, 0).astype(jnp.float32)
-        rounds = jnp.sum(heard) * float(s.explorers * s.world.rounds_per_episode)
-        model = fitted(jnp.sum(steps, axis=0) * (s.clip / STEPS), rounds, s.whiten)
-        return state._replace(model=jnp.where(jnp.any(heard), model, state.model))
-
-
-@dataclass(frozen=True)
-class Plan(Exchange, request=EngagementModel, reply=Done):
-    """Once, after the sums: every platform is sent the model, and plans a user's stay."""
-
-    settings: PlanningSettings
-
-    name = "plan"
-
-    @override
-    def due(self, number):
-        return number == self.settings.release_round
-
-    @override
-    def ask(self, state):
-        return EngagementModel(state.model)
-
-    @override
-    def respond(self, request, party, draws):
-        s, own = self.settings, party.own
-        table = plan(s.world, s.fade, request.weights, own.lists, own.number)
-        good = jnp.all(jnp.isfinite(table))
-        table, model = (jnp.where(good, new, old) for new, old in ((table, own.table), (request.weights, own.model)))
-        return party._replace(own=own._replace(table=table, model=model)), Done()
-
-    @override
-    def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
-        return state
-
-
-@dataclass(frozen=True)
-class PlannedSlates(PlatformProtocol):
-    """Platforms that fit a model of engagement together, once, and plan by themselves.
+class PlanLearner(SumLearner):
+    """Platforms fit a model of the logarithm of engagement together, and each plans the stay by it.
 
     Attributes:
-        settings: What everybody agrees on.
+        scale: Divisor of engagement before its logarithm is taken: a typical engagement, above 0.
+        design: ``"known"``: the design follows from how platforms explore and users choose, and does not cross;
+            ``"sent"``: how far the one that was met is from it crosses with the sums, clipped and noised as they are.
+        caution: Standard errors that the trace is taken to matter more than it was found to. Where it is found too
+            small, users are served chocolate all their stay, which costs far more than some kale too much.
+        spread: Standard deviation of the logarithm of engagement with one item, about: a public number.
     """
 
-    settings: PlanningSettings
+    scale: float = 10.0
+    design: str = "known"
+    caution: float = 1.0
+    spread: float = 1.0
 
     name = "planned-slates"
+    parameters = FEATURES
+
+    def __post_init__(self):
+        SumLearner.__post_init__(self)
+        if not 0.0 < self.scale < 1e6:
+            raise ConfigError(f"scale must be above 0 and below a million, got {self.scale}.")
+        if not (0.0 <= self.caution <= 10.0 and 0.0 < self.spread < 100.0):
+            raise ConfigError(f"caution must be in 0..10 and spread in 0..100, got {self.caution} and {self.spread}.")
+        if self.design not in ("known", "sent"):
+            raise ConfigError(f"design must be known or sent, got {self.design!r}.")
 
     @property
-    def world(self) -> Satisfaction:  # type: ignore[override] - elsewhere an attribute of the class
-        """The simulated users that all platforms share."""
-        return self.settings.world
+    def numbers(self) -> int:  # type: ignore[override] - elsewhere an attribute of the class
+        """Numbers that a click contributes."""
+        return FEATURES + TRIANGLE * (self.design == "sent")
 
-    @property
-    @override
-    def feedback(self) -> tuple[bool, ...]:
-        return self.settings.feedback
-
-    @property
-    @override
-    def exchanges(self) -> tuple[Exchange, ...]:
-        return Show(self.settings), Release(self.settings), Plan(self.settings)
+    @cached_property
+    def whiten(self) -> Float32[np.ndarray, "features features"]:
+        """What features are whitened by; see :func:`~fedrank.slates.planning.engagement.whitening`."""
+        assert self.fade is not None  # filled in
+        return whitening(self.world, self.fade, self.hold)
 
     @override
-    def init(self, key: PRNGKeyArray | None) -> CoordinatorState:
-        return CoordinatorState(jnp.uint32(0), jnp.zeros(FEATURES, jnp.float32))
+    def first_learnt(self) -> Learnt:
+        world = self.world
+        lists = jnp.zeros((LISTS, world.candidates), jnp.float32)
+        return Learnt(lists, jnp.float32(0.0), jnp.zeros((world.rounds_per_episode, GRID), jnp.float32))
 
     @override
-    def parties(self, keys: Key[Array, " runs"]) -> Party:
-        numbers = jnp.arange(self.settings.world.platforms)
-        return Party(
-            None, jax.vmap(lambda _: jax.vmap(lambda number: first_state(self.settings, number))(numbers))(keys)
-        )
+    def learnt_after(self, own: PlatformState) -> Learnt:
+        learnt: Learnt = own.learnt
+        return learnt._replace(lists=learnt.lists.at[own.rounds % LISTS].set(own.view.documents))
 
     @override
-    def weights(self, state: CoordinatorState) -> Float[Array, "*runs features"]:
-        return state.model
+    def contribution(self, own, item, engagement):
+        f = self.whiten @ features(own.view.known, item)
+        logarithms = f * jnp.log(engagement / self.scale)
+        return logarithms if self.design == "known" else jnp.concatenate([logarithms, met(f)])
 
     @override
-    def policy(self, state: CoordinatorState, own: PlatformState) -> PlannedPolicy:
-        return PlannedPolicy(self.settings, own)
+    def solved(self, sums, rounds, model, noise):
+        weights = fitted(sums, rounds, self.whiten)
+        error = error_of_trace(rounds, self.whiten, self.spread, noise)
+        # Users tire of what engages: the trace, of what was not clicked, has the sign of the item's weight.
+        return weights.at[TRACE].add(self.caution * error * jnp.sign(weights[TRACE + 1]))
 
     @override
-    def describe(self) -> dict[str, Json]:
-        return {"network": "log-linear model of engagement, planned by", "n_features": FEATURES, "parameters": FEATURES}
+    def improved(self, own: PlatformState) -> Learnt:
+        lists = own.learnt.lists
+        typical = mean_click(self.world, lists)
+        assert self.fade is not None  # filled in
+        return Learnt(lists, typical, plan(self.world, self.fade, own.model, lists, typical, own.number))
 
     @override
-    def platform_tensors(self, own: PlatformState) -> dict[str, Float[Array, "runs platforms *shape"]]:
-        return {"plan": own.table}
-
-    @override
-    def watch(self, state: CoordinatorState) -> dict[str, Float[Array, ""]]:
-        """What the trace does to engagement: its weight in the model."""
-        return {"trace_weight": state.model[1]}
-
-    @override
-    def account(self, rounds: int, delta: float) -> PrivacyReport:
-        """What noise on the sums promises: of one message a platform with feedback, however long the run is."""
-        s = self.settings
-        if s.sigma is None:
-            return PrivacyReport.none(rounds, _SEEN, _NOT_COVERED)
-        report = sum_account(
-            mechanism="gaussian",
-            scale=s.sigma,
-            sensitivity=s.sensitivity,
-            rounds=s.releases,
-            enough=1,
-            secure_sum=False,
-            parameters=FEATURES,
-            delta=s.delta,
-        )
-        return replace(report, covers=_COVERS, not_covered=(*_NOT_COVERED, *report.not_covered))
+    def values(self, own: PlatformState):
+        """Worth of clicks by the plan, and last of no click; before there is one, all candidates are as good."""
+        view, learnt = own.view, own.learnt
+        others = others_ticks(self.world, own.number, view.left)
+        item, later = item_feature(view.documents), learnt.table[view.left - 1]
+        assert self.fade is not None  # filled in
+        return worth(self.world, self.fade, own.model, later, view.known, item, others, learnt.typical)

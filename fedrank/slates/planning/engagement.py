@@ -5,6 +5,10 @@ engagement itself. With f the features of a click and y the logarithm, least squ
 platforms show while they explore is drawn by a rule that all know, so that E f fᵀ, the *design*, is the same at all and
 tells of nobody: it is computed once by simulation, and Σ f fᵀ need not cross. Features are whitened by it, L⁻¹ f with
 L Lᵀ = E f fᵀ, so that every number that crosses is equally well known, and noise harms none more than another.
+
+Where users may choose otherwise than platforms believe, the design that was met is another one. Then Σ (f̃ f̃ᵀ − 1) of
+whitened features f̃ can cross as well, with the same noise: how far the design that was met is from the one that was
+expected.
 """
 
 from __future__ import annotations
@@ -14,21 +18,25 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Float32, Int, Key
+from jaxtyping import Array, Float, Float32
 
+from fedrank.slates.sums.exploring import next_taste, taste_slate
+from fedrank.slates.sums.learner import item_feature
+from fedrank.slates.world.rollout import QUICK
 from fedrank.slates.world.satisfaction import Satisfaction
 
-#: Features of a click: a constant, the trace, the item. As many numbers cross.
-FEATURES = 3
-#: Steps of a unit of a clipped vector.
-STEPS = 2**14
+#: Features of a click: a constant, the trace, the item; and which of them is the trace.
+FEATURES, TRACE = 3, 1
 #: Users that the design is the mean of.
 _USERS = 500
-
-
-def item_feature(documents: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """The feature of candidates as the model of engagement has it: in [−1, 1]."""
-    return 2.0 * documents - 1.0
+#: Where Σ (f̃ f̃ᵀ − 1) stands in the upper triangle of its matrix.
+_UPPER = np.triu_indices(FEATURES)
+#: Numbers of that triangle.
+TRIANGLE = len(_UPPER[0])
+#: Factor of those numbers, so that they are about as large as Σ f̃ y, and the clip is about both.
+_SCALE = 0.1
+#: Added to the diagonal of the design that was met, so that noise does not make it singular.
+_RIDGE = 0.02
 
 
 def features(trace: Float[Array, "*shape"], item: Float[Array, "*shape"]) -> Float[Array, "*shape features"]:
@@ -41,86 +49,86 @@ def features(trace: Float[Array, "*shape"], item: Float[Array, "*shape"]) -> Flo
     return jnp.stack([jnp.ones_like(item), trace / 2, item], axis=-1)
 
 
-def next_taste(taste: Float[Array, ""], uniform: Float[Array, "2"], hold: float) -> Float[Array, ""]:
-    """The taste of the next slate while a platform explores.
-
-    Long runs of one taste move a user's trace further than slates at random, and by as much fewer users tell what the
-    trace does.
-
-    Args:
-        taste: +1: the items of the highest feature; −1: those of the lowest; 0: a user has just come.
-        uniform: Two numbers uniform in [0, 1).
-        hold: Probability of drawing another taste.
-    """
-    draws = (uniform[0] < hold) | (taste == 0.0)
-    return jnp.where(draws, jnp.where(uniform[1] < 0.5, 1.0, -1.0), taste)
-
-
-def taste_slate(taste: Float[Array, ""], documents: Float[Array, " candidates"], slots: int) -> Int[Array, " slots"]:
-    """The candidates of a taste: places of those with the highest feature, or with the lowest."""
-    return jax.lax.top_k(taste * documents, slots)[1].astype(jnp.int32)
-
-
 def whitening(world: Satisfaction, fade: float, hold: float) -> Float32[np.ndarray, "features features"]:
     """L⁻¹ of the design, from simulated clicks of users who choose as the world's do; no engagement takes part.
 
     Args:
         world: The users.
         fade: Factor of the trace a round.
-        hold: As of :func:`next_taste`.
+        hold: As of :func:`~fedrank.slates.sums.exploring.next_taste`.
     """
+    random, rounds = np.random.default_rng(0), world.rounds_per_episode
+    documents = random.random((rounds, _USERS, world.candidates), np.float32)
+    uniform = random.random((rounds, _USERS, 3), np.float32)
     with jax.ensure_compile_time_eval():
-        keys = jax.random.split(jax.random.key(0), _USERS)
-        squares = np.asarray(_design(world, fade, hold, keys), np.float64)
+        squares = np.asarray(_design(world, fade, hold, documents, uniform), np.float64)
     return np.linalg.inv(np.linalg.cholesky(squares + 1e-6 * np.eye(FEATURES))).astype(np.float32)
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
+@partial(jax.jit, static_argnums=(0, 1, 2), compiler_options=QUICK)
 def _design(
-    world: Satisfaction, fade: float, hold: float, keys: Key[Array, " users"]
+    world: Satisfaction,
+    fade: float,
+    hold: float,
+    documents: Float[Array, "rounds users candidates"],
+    uniform: Float[Array, "rounds users 3"],
 ) -> Float[Array, "features features"]:
-    def one_round(carry, key):
+    """The mean of f fᵀ over rounds and users; random numbers come from outside, which is quicker to compile."""
+
+    def of_user(carry, documents, uniform):
         trace, taste = carry
-        one, two, three = jax.random.split(key, 3)
-        documents = jax.random.uniform(one, (world.candidates,))
-        taste = next_taste(taste, jax.random.uniform(two, (2,)), hold)
+        taste = next_taste(taste, uniform[:2], hold)
         shown = documents[taste_slate(taste, documents, world.slate)]
-        slot = world.choice.choose(world.appeal(shown), jax.random.uniform(three))
+        slot = world.choice.choose(world.appeal(shown), uniform[2])
         clicked = slot < world.slate
         item = jnp.where(clicked, item_feature(shown[jnp.minimum(slot, world.slate - 1)]), 0.0)
         f = jnp.where(clicked, features(trace, item), 0.0)
         return (fade * trace - item, taste), jnp.outer(f, f)
 
-    def of_user(key):
-        start = (jnp.float32(0.0), jnp.float32(0.0))
-        return jnp.mean(jax.lax.scan(one_round, start, jax.random.split(key, world.rounds_per_episode))[1], axis=0)
+    def one_round(carry, given):
+        return jax.vmap(of_user)(carry, *given)
 
-    return jnp.mean(jax.vmap(of_user)(keys), axis=0)
+    start = (jnp.zeros(_USERS), jnp.zeros(_USERS))
+    return jnp.mean(jax.lax.scan(one_round, start, (documents, uniform))[1], axis=(0, 1))
 
 
-def clipped(stay: Float[Array, " features"], clip: float) -> Int[Array, " features"]:
-    """A user's vector in steps of clip / 2¹⁴, of L2 norm up to 2¹⁴: shortened, then rounded towards zero.
-
-    Shortening makes all weights smaller by one factor, on the whole; plans depend on their ratios.
-
-    Args:
-        stay: Σ L⁻¹ f y over the stay.
-        clip: Largest norm.
-    """
-    norm = jnp.linalg.norm(stay)
-    # A hair less than the clip, so that rounding of floats does not lead above it.
-    shorter = stay * jnp.minimum(1.0, (1.0 - 1e-5) * clip / jnp.maximum(norm, 1e-30))
-    return jnp.trunc(shorter / clip * STEPS).astype(jnp.int32)
+def met(f: Float[Array, " features"]) -> Float[Array, " triangle"]:
+    """What a click says of the design that is met: the triangle of f̃ f̃ᵀ − 1, scaled; ``f`` is whitened."""
+    return _SCALE * (jnp.outer(f, f) - jnp.eye(FEATURES))[_UPPER]
 
 
 def fitted(
-    sums: Float[Array, " features"], clicks: Float[Array, ""], whiten: Float32[np.ndarray, "features features"]
+    sums: Float[Array, " statistics"], clicks: Float[Array, ""], whiten: Float32[np.ndarray, "features features"]
 ) -> Float[Array, " features"]:
-    """Weights of least squares from sums over users and platforms: L⁻ᵀ Σ L⁻¹ f y / clicks.
+    """Weights of least squares from sums over users and platforms: L⁻ᵀ D⁻¹ Σ f̃ y / clicks.
 
     Args:
-        sums: Sums of users' vectors.
+        sums: Σ f̃ y, then, where it crosses, the sum of :func:`met`, of which D is made; without it D = 1.
         clicks: Rounds behind them.
         whiten: L⁻¹.
     """
-    return jnp.asarray(whiten).T @ sums / jnp.maximum(clicks, 1.0)
+    mean = sums / jnp.maximum(clicks, 1.0)
+    right = mean[:FEATURES]
+    if len(sums) > FEATURES:
+        triangle = jnp.zeros((FEATURES, FEATURES)).at[_UPPER].set(mean[FEATURES:] / _SCALE)
+        design = triangle + jnp.triu(triangle, 1).T + (1.0 + _RIDGE) * jnp.eye(FEATURES)
+        right = jnp.linalg.solve(design, right)
+    return jnp.asarray(whiten).T @ right
+
+
+def error_of_trace(
+    clicks: Float[Array, ""],
+    whiten: Float32[np.ndarray, "features features"],
+    spread: float,
+    noise: Float[Array, ""],
+) -> Float[Array, ""]:
+    """The standard error of the trace's weight, with the design that is expected: public numbers only.
+
+    Args:
+        clicks: Rounds behind the sums.
+        whiten: L⁻¹.
+        spread: Standard deviation of the logarithm of engagement, given the features.
+        noise: Standard deviation of the noise on each sum.
+    """
+    of_a_mean = jnp.sqrt(spread**2 / clicks + (noise / clicks) ** 2)
+    return of_a_mean * float(np.linalg.norm(whiten[:, TRACE]))

@@ -19,7 +19,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from fedrank.slates.planning.engagement import features, item_feature
+from fedrank.slates.planning.engagement import features
+from fedrank.slates.sums.learner import item_feature
 from fedrank.slates.world.best_slate import best_slate
 from fedrank.slates.world.satisfaction import Satisfaction
 
@@ -106,6 +107,7 @@ def plan(
     fade: float,
     model: Float[Array, " features"],
     lists: Float[Array, "lists candidates"],
+    typical: Float[Array, ""],
     number: Int[Array, ""],
 ) -> Float[Array, "rounds grid"]:
     """V after a round at the nodes of the grid, by rounds left less one: row 0 is of the last round.
@@ -115,10 +117,10 @@ def plan(
         fade: Factor of the trace a round.
         model: Weights of the model of engagement.
         lists: Lists of candidates that the platform had.
+        typical: Mean feature of what others' users click.
         number: Number of the platform.
     """
     nodes = jnp.linspace(-largest_trace(fade), largest_trace(fade), GRID)
-    typical = mean_click(world, lists)
 
     def of_list(later, left, trace, documents):
         others = others_ticks(world, number, left)

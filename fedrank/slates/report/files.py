@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedrank.core.trees import Json
 from fedrank.report.files import checked, json_object
 from fedrank.report.statistics import Interval
 from fedrank.slates.fedslate_2024 import FAULTS
+from fedrank.slates.report.stays import Stay, read_stays
 
 #: What is measured: the sum of engagement over a user's stay, of all platforms together or of one.
 ENGAGEMENT = "engagement"
@@ -27,7 +28,7 @@ COPYING = "copying"
 POLICIES = ("kale", RANDOM, "choc", MYOPIC, OPTIMUM)
 
 #: Protocols of platforms that share users.
-PROTOCOLS = ("vertical-slate", "slateq", "slateq-central", "planned-slates")
+PROTOCOLS = ("vertical-slate", "slateq", "slateq-central", "planned-slates", "learned-slates")
 #: Settings of the users that are the preset's unless they are given.
 _GIVEN = {"sensitivity": "τ", "memory_discount": "β", "observation_noise": "noise", "semantics": "semantics"}
 
@@ -98,6 +99,7 @@ class SlateRun:
         share: How far the threshold lies from random to the optimum.
         thresholds: By measure; empty before the run has ended.
         window: Users of a moving mean of the publication, and from one to the next.
+        stays: When what was served, by policy; empty before the run has ended.
         legacy: By platform; empty where there were fewer users than a window has, or before the run has ended.
     """
 
@@ -117,6 +119,7 @@ class SlateRun:
     share: float = 0.5
     thresholds: Mapping[str, Threshold] = field(default_factory=dict)
     window: tuple[int, int] = (100, 20)
+    stays: Mapping[str, Stay] = field(default_factory=dict)
     legacy: Mapping[str, Legacy] = field(default_factory=dict)
 
     @property
@@ -133,6 +136,11 @@ class SlateRun:
     def federated(self) -> bool:
         """Whether platforms tell each other anything."""
         return self.protocol not in ("slateq", "slateq-central")
+
+    @property
+    def by_sums(self) -> bool:
+        """Whether what crosses are sums over users, now and then, and no values of candidates."""
+        return self.protocol in ("planned-slates", "learned-slates")
 
     @property
     def users_in_words(self) -> str:
@@ -211,7 +219,8 @@ def read_slates(folder: Path, config: Mapping[str, Json], *, finished: bool) -> 
     what = "for each policy 'values', 'episodes' and 'runs' of as many platforms as slates.json has"
     marks = checked(marks_file, what, lambda: _marks(known["baselines"] if known else (), raw["platforms"], seeds))
     what = "'platforms', 'feedback', 'world' and at the end 'results' as fedrank writes them"
-    return checked(file, what, lambda: _made(raw, (*marks, *_copied(raw, seeds)), given, needed=finished))
+    made = checked(file, what, lambda: _made(raw, (*marks, *_copied(raw, seeds)), given, needed=finished))
+    return replace(made, stays=read_stays(folder))
 
 
 def _copied(raw: Mapping[str, Json], seeds: Sequence[int]) -> tuple[PolicyBaseline, ...]:

@@ -45,6 +45,8 @@ def opening_of(run: Run) -> Opening:
         else "learn slates each alone"
     )
     many = "Platforms" if len(slates.names) > 1 else "Platform"
+    if slates.by_sums:
+        how = "plan whole stays" if slates.protocol == "planned-slates" else "learn from sums over users"
     title = f"{many} {names} {how}: {slates.world['preset']} users"
     total = slates.measures[0]
     ours, more = reached(run, total), against(run, total, RANDOM)
@@ -126,9 +128,10 @@ def _sent(run: Run, slates: SlateRun) -> Number | None:
     """Bytes that a platform sends and receives in a round; None where nothing crosses."""
     if run.ledger is None or not len(run.ledger):
         return None
-    rounds = max(1, rounds_of_platforms(run))
+    rounds = 1 if slates.by_sums else max(1, rounds_of_platforms(run))
     up, down = (run.ledger.bytes_from(who) / len(slates.names) / rounds for who in ("parties", "server"))
-    return Number("Sent by a platform in a round", describe.size(round(up)), f"{describe.size(round(down))} received")
+    when = "run" if slates.by_sums else "round"
+    return Number(f"Sent by a platform in a {when}", describe.size(round(up)), f"{describe.size(round(down))} received")
 
 
 def _privacy(run: Run, slates: SlateRun) -> Number | None:
@@ -136,7 +139,13 @@ def _privacy(run: Run, slates: SlateRun) -> Number | None:
     if run.privacy is None or not slates.federated:
         return None
     one, stay = run.privacy.epsilon(Unit.VECTOR), run.privacy.epsilon(Unit.USER)
+    if slates.by_sums:
+        one = stay
     note = (
-        "nothing is randomised" if math.isinf(one) else f"{words.epsilon_text(one)} for each {Unit.VECTOR} that is sent"
+        "of the whole stay, at all platforms"
+        if slates.by_sums and not math.isinf(stay)
+        else "nothing is randomised"
+        if math.isinf(one)
+        else f"{words.epsilon_text(one)} for each {Unit.VECTOR} that is sent"
     )
     return Number("Privacy bound of a user’s stay (ε)", words.epsilon_text(stay), note)

@@ -1,9 +1,9 @@
 """The page of a run of platforms, for whoever decides whether a platform takes part.
 
 A reader gets, in this order: what users bring, on the way from random slates to the optimum, what to be careful about;
-then, folded, platform by platform, who is who, how they
-learnt beside fixed policies and the optimum, the numbers, which faults of the published code are on, what crossed and
-what that tells, what is private and what is not, the publication's own metrics, and everything needed to run it again.
+what is served when over a stay, and why; then, folded, platform by platform, who is who, how they learnt beside fixed
+policies and the optimum, the numbers, which faults of the published code are on, what crossed and what that tells, what
+is private and what is not, the publication's own metrics, and everything needed to run it again.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from fedrank.slates.report.figures import slates_of
 from fedrank.slates.report.files import OPTIMUM, RANDOM
 from fedrank.slates.report.opening import CHART, opening_of
 from fedrank.slates.report.opening import chart as opening_chart
+from fedrank.slates.report.stays import FIGURES, stay_charts, stay_words
 from fedrank.slates.report.tables import DIGITS
 from fedrank.slates.report.words import rounds_of_platforms
 
@@ -43,6 +44,7 @@ def charts(run: Run) -> dict[str, Chart]:
         if slate_tables.reached(run, measure) is not None:
             name = "all" if not place else slates.names[place - 1].lower()
             out[f"engagement-{name}"] = slate_figures.learning_figure(run, measure)
+    out |= stay_charts(run, slates.stays)
     online = slate_figures.online_figure(run)
     return out if online is None else {**out, "while-learning": online}
 
@@ -69,6 +71,7 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
         opening_of(run),
         sentences.unsaid(run),
         (
+            _stay(run, drawn),
             Section("found", "What was found", found),
             Section("who", "Who is who", (tables.to_html(slate_tables.parties_table(run)),)),
             _curves(run, drawn),
@@ -109,9 +112,13 @@ def _tiles(run: Run) -> list[Html]:
     )
     if run.ledger is not None and len(run.ledger):
         up, down = (run.ledger.bytes_from(who) / len(slates.names) for who in ("parties", "server"))
-        rounds = max(1, rounds_of_platforms(run))
-        notes = (f"{describe.size(round(down / rounds))} received", f"{describe.size(round(up))} sent in the run")
-        out.append(tile("Sent by a platform per round, on average", describe.size(round(up / rounds)), *notes))
+        if slates.by_sums:
+            notes = (f"{describe.size(round(down))} received", "sums over users; nothing else crosses")
+            out.append(tile("Sent by a platform in the run, on average", describe.size(round(up)), *notes))
+        else:
+            rounds = max(1, rounds_of_platforms(run))
+            notes = (f"{describe.size(round(down / rounds))} received", f"{describe.size(round(up))} sent in the run")
+            out.append(tile("Sent by a platform per round, on average", describe.size(round(up / rounds)), *notes))
     private = _privacy_tile(run)
     return out if private is None else [*out, private]
 
@@ -122,11 +129,28 @@ def _privacy_tile(run: Run) -> Html | None:
         return None
     if not slates_of(run).federated:
         return tile("Privacy", "–", "nothing crosses between platforms")
+    if slates_of(run).by_sums:
+        stay = privacy.epsilon(Unit.USER)
+        note = "nothing is randomised" if math.isinf(stay) else "of a user’s whole stay, at all platforms together"
+        return tile("ε", words.epsilon_text(stay), note)
     one, stay = privacy.epsilon(Unit.VECTOR), words.epsilon_text(privacy.epsilon(Unit.USER))
     if math.isinf(one):
         return tile("ε", "∞", "nothing is randomised: targets tell engagement, see below")
     notes = (f"a user’s stay at one platform: {stay}", "targets and gradients: no noise")
     return tile(f"ε of a {Unit.VECTOR}", words.epsilon_text(one), *notes)
+
+
+def _stay(run: Run, drawn: Mapping[str, Chart]) -> Section | None:
+    """When what is served over a stay, and why; None before the run has ended."""
+    said = stay_words(slates_of(run).stays)
+    pictures = [
+        svg.figure(drawn[name], name, f"{about}, round by round, beside the best possible and random slates.")
+        for name, about in zip(FIGURES, ("Share of kale of what users click", "Satisfaction of users"), strict=True)
+        if name in drawn
+    ]
+    if not said and not pictures:
+        return None
+    return Section("stay", "What is served when", (*said, h("div", *pictures, class_="charts")))
 
 
 def _curves(run: Run, drawn: Mapping[str, Chart]) -> Section:
@@ -139,7 +163,7 @@ def _curves(run: Run, drawn: Mapping[str, Chart]) -> Section:
             + f". The final values are in the tables below.{caveats}",
         )
         for name, chart in drawn.items()
-        if name != CHART
+        if name not in (CHART, *FIGURES)
     ]
     note = (
         "Point at a curve to read its values. Figures as PNG: folder figures." if parts else "There are no curves yet."

@@ -10,8 +10,8 @@ from fedrank.slates.report.files import SlateRun
 
 #: Exchanges of platforms that take place in every round; the others need a batch to learn from.
 ACTING = ("look", "recommend")
-#: Exchanges of planned slates, which take place once.
-ONCE = ("release", "plan")
+#: Exchanges of platforms that learn from sums over users, which take place once or now and then.
+ONCE = ("bound", "clip", "release", "improve")
 
 
 def kind_of(flow: Flow) -> str:

@@ -156,6 +156,29 @@ def expected_exposure(
     return world.memory_discount * exposure - 2.0 * chocolate
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=["policies", "place"], meta_fields=[])
+@dataclass(frozen=True)
+class OneOf(Policy):
+    """One of several policies without a memory, by its place among them: one compiled program for all of them.
+
+    Attributes:
+        policies: The policies.
+        place: Which of them, an integer.
+    """
+
+    policies: Any  # JAX also puts its own placeholders into pytrees
+    place: Any
+
+    @property
+    @override
+    def name(self) -> str:
+        return "one of several"
+
+    @override
+    def act(self, memory, scene, key) -> Int[Array, "platforms slots"]:
+        return jax.lax.switch(self.place, [policy.act for policy in self.policies], memory, scene, key)
+
+
 #: Baselines by name; each entry makes one for a world. The optimum is in :mod:`fedrank.slates.world.optimum`.
 BASELINES: Registry[Callable[[Satisfaction], Policy]] = Registry("baseline")
 

@@ -132,8 +132,8 @@ def test_processes_learn_and_show_what_a_simulator_does(tmp_path, agreed, how):
     for index in range(2):
         mine = holder[index]._own
         np.testing.assert_array_equal(mine.sums, own.sums[index])
-        np.testing.assert_allclose(mine.table, own.table[index], rtol=1e-5)
-        np.testing.assert_allclose(mine.trace, own.trace[index], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(mine.learnt.table, own.learnt.table[index], rtol=1e-5)
+        np.testing.assert_allclose(mine.view.known, own.view.known[index], rtol=1e-5, atol=1e-6)
     for peer in peers:  # a repeated request was answered with the same bytes
         for place in (RELEASE, PLAN):
             assert len({reply for at, reply in peer.attempts if at == place}) <= 1

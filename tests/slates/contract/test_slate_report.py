@@ -53,7 +53,7 @@ def row_of(table, key, value):
 
 
 def test_names_of_protocols_policies_faults_and_measures_are_those_that_runs_write():
-    assert set(slates.PROTOCOLS) == {"vertical-slate", "slateq", "slateq-central", "planned-slates"}
+    assert set(slates.PROTOCOLS) == {"vertical-slate", "slateq", "slateq-central", "planned-slates", "learned-slates"}
     assert slates.ENGAGEMENT == ENGAGEMENT
     assert set(slates.POLICIES) == set(BASELINES) == set(POLICIES)
     assert set(FAULTS) == {*FAULTY_SETTINGS, *Fault}

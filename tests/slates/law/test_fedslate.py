@@ -28,7 +28,6 @@ from fedrank.core.ledger import Ledger
 from fedrank.core.messages import PUBLIC_AXES
 from fedrank.core.protocol import Party
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
-from fedrank.slates.fedslate.environment import first_views
 from fedrank.slates.fedslate.equations import federated_values, joint_values, others_mean
 from fedrank.slates.fedslate.platform import best_slate, item_features, user_features
 from fedrank.slates.fedslate.settings import Exploration
@@ -160,7 +159,9 @@ def test_centrally_a_platform_is_told_what_the_other_knows_of_the_user():
 
     @jax.jit
     def seen():
-        return jax.vmap(partial(user_features, CENTRAL.settings))(first_views(CENTRAL.settings, scene))
+        learner = CENTRAL.learner
+        views = jax.vmap(partial(learner.greeted, None))(scene.observed, scene.documents)
+        return jax.vmap(partial(user_features, CENTRAL.settings))(learner.together(views))
 
     mine = [np.array([10 * (x - 0.5), 0, 0, 0]) for x in observed]
     np.testing.assert_allclose(seen(), [[*mine[0], *mine[1]], [*mine[1], *mine[0]]], atol=1e-5)

@@ -16,10 +16,12 @@ from fedrank.engine.run import run
 from fedrank.engine.settings import from_dict
 from fedrank.privacy.calibration import gaussian_epsilon
 from fedrank.report.page import write_page
-from fedrank.slates.planning import PlannedSlates
-from fedrank.slates.planning.engagement import STEPS, clipped, features, fitted, whitening
-from fedrank.slates.planning.platform import PlanningSettings, first_state, next_state
+from fedrank.slates.planning import PlanLearner
+from fedrank.slates.planning.engagement import error_of_trace, features, fitted, met, whitening
 from fedrank.slates.planning.stay import LISTS, mean_click, others_ticks, plan, worth
+from fedrank.slates.sums import SummedSlates, SumSettings
+from fedrank.slates.sums.bound import BINS, clip_of, norm_bin
+from fedrank.slates.sums.learner import STEPS, clipped
 from fedrank.slates.world.satisfaction import Satisfaction, Turn
 
 #: Users of three rounds who choose one of two out of three.
@@ -27,8 +29,8 @@ SMALL = Satisfaction(candidates=3, slate=2, time_budget=6)
 MODEL = np.array([0.1, 0.3, 0.25], np.float32)
 
 
-def _settings(**given):
-    return PlanningSettings(**({"world": SMALL, "feedback": (True, False), "explorers": 4} | given))
+def _learner(**given):
+    return PlanLearner(**({"world": SMALL, "feedback": (True, False), "explorers": (4,)} | given))
 
 
 def test_whitened_statistics_are_least_squares_where_the_design_is_the_datas():
@@ -64,9 +66,9 @@ def test_a_plan_is_the_best_of_all_slates_round_by_round():
     # By brute force over all slates of two, in place of Dinkelbach's method, and at the grid's own nodes.
     fade = 0.0  # then every trace after a click is −z, wherever the user was
     lists = jnp.asarray(np.random.default_rng(1).random((LISTS, 3)), jnp.float32)
-    found = np.asarray(plan(SMALL, fade, jnp.asarray(MODEL), lists, jnp.int32(0)))
-    nodes = np.linspace(-1, 1, found.shape[1])
     typical = float(mean_click(SMALL, lists))
+    found = np.asarray(plan(SMALL, fade, jnp.asarray(MODEL), lists, jnp.float32(typical), jnp.int32(0)))
+    nodes = np.linspace(-1, 1, found.shape[1])
 
     def engagement(x, z):
         return np.exp(MODEL @ [1.0, x / 2, z])
@@ -105,23 +107,30 @@ def test_without_a_click_a_round_is_worth_what_is_to_come():
     np.testing.assert_allclose(values, [1.75, 0.75], rtol=1e-6)
 
 
-def _round(s, own, item, engagement, over=False):
-    turn = Turn(jnp.int32(0), jnp.int32(item), jnp.float32(engagement), jnp.float32(0.5))
-    return next_state(s, own, turn, own.documents, jnp.bool_(over))
+def _round(learner, own, item, engagement, over=False):
+    turn, over = Turn(jnp.int32(0), jnp.int32(item), jnp.float32(engagement), jnp.float32(0.5)), jnp.bool_(over)
+    view = learner.view_after(own, turn, own.view.observed, own.view.documents, over)
+    return learner.remembered(own, turn, own.rounds, over)._replace(view=view)
+
+
+def _there(learner, number):
+    own = learner.first_state(None, number)
+    documents = jnp.asarray([0.25, 0.5, 1.0])
+    return own._replace(view=own.view._replace(documents=documents), slate=jnp.asarray([0, 2]))
 
 
 def test_a_stay_is_counted_once_when_the_user_leaves_and_never_after_the_explorers():
-    s = _settings(explorers=1, clip=1e3)
-    own = first_state(s, 0)._replace(documents=jnp.asarray([0.25, 0.5, 1.0]), slate=jnp.asarray([0, 2]))
+    s = _learner(explorers=(1,), clip=1e3)
+    own = _there(s, 0)
     own = _round(s, own, 2, 20.0)
-    assert float(own.trace) == -1.0 and int(own.left) == 2 and not own.sums.any()
+    assert float(own.view.known) == -1.0 and int(own.view.left) == 2 and not own.sums.any()
     own = _round(s, own, -1, 0.0)  # nothing clicked: nothing learnt, and the trace fades
-    assert float(own.trace) == pytest.approx(-0.81)
+    assert float(own.view.known) == pytest.approx(-0.81)
     left = _round(s, own, 0, 5.0, over=True)
     f = np.array([[1, 0, 1.0], [1, -0.405, -0.5]])
     expected = s.whiten @ (f.T @ np.log([2.0, 0.5]))
     np.testing.assert_allclose(np.asarray(left.sums) * 1e3 / STEPS, expected, atol=0.07)
-    assert float(left.trace) == 0 and int(left.left) == 3 and not left.stay.any()
+    assert float(left.view.known) == 0 and int(left.view.left) == 3 and not left.stay.any()
     after = left
     for over in (False, False, True):
         after = _round(s, after, 0, 50.0, over)
@@ -129,8 +138,8 @@ def test_a_stay_is_counted_once_when_the_user_leaves_and_never_after_the_explore
 
 
 def test_a_platform_without_feedback_uses_nothing_of_what_users_do():
-    s = _settings()
-    own = first_state(s, 1)._replace(documents=jnp.asarray([0.25, 0.5, 1.0]), slate=jnp.asarray([0, 2]))
+    s = _learner()
+    own = _there(s, 1)
     one, other = (_round(s, own, item, engagement, True) for item, engagement in ((0, 3.0), (2, 300.0)))
     jax.tree.map(np.testing.assert_array_equal, one, other)
     assert not one.sums.any()
@@ -138,12 +147,69 @@ def test_a_platform_without_feedback_uses_nothing_of_what_users_do():
 
 def test_epsilon_is_of_the_whole_stay_at_all_platforms():
     for feedback in ((True, False), (True, True)):
-        s = _settings(feedback=feedback, epsilon=2.0, delta=1e-5)
-        report = PlannedSlates(s).account(rounds=10**6, delta=1e-6)
+        s = SumSettings(_learner(feedback=feedback), epsilon=2.0, delta=1e-5)
+        report = SummedSlates(s).account(rounds=10**6, delta=1e-6)
         assert report.epsilon(Unit.USER) == pytest.approx(2.0, rel=1e-3)
         # Continuous noise of the same σ, an independent account: as many releases as platforms with feedback.
         exact = gaussian_epsilon(s.sigma / sum(feedback) ** 0.5, 1e-5, s.sensitivity)
         assert 1.7 < exact <= 2.0
+
+
+def test_a_design_that_was_met_is_the_one_of_least_squares():
+    rng = np.random.default_rng(3)
+    trace, item = rng.normal(size=5000), rng.uniform(-1, 1, 5000)
+    f = np.asarray(features(jnp.asarray(trace), jnp.asarray(item)), np.float64)
+    y = f @ [0.2, -0.4, 0.7] + rng.normal(size=5000)
+    # Whitened by the design of others, whose items were half as far apart.
+    other = np.asarray(features(jnp.asarray(trace), jnp.asarray(item / 2)), np.float64)
+    whiten = np.linalg.inv(np.linalg.cholesky(other.T @ other / 5000)).astype(np.float32)
+    white = f @ whiten.T
+    sums = np.concatenate([white.T @ y, np.asarray(jax.vmap(met)(jnp.asarray(white)).sum(axis=0))])
+    right = np.linalg.solve(white.T @ white / 5000 + 0.02 * np.eye(3), white.T @ y / 5000)
+    found = fitted(jnp.asarray(sums, jnp.float32), jnp.float32(5000), whiten)
+    np.testing.assert_allclose(found, whiten.T @ right, atol=2e-3)
+    wrong = fitted(jnp.asarray(sums[:3], jnp.float32), jnp.float32(5000), whiten)
+    assert abs(float(wrong[2]) - 0.7) > 0.3 > 5 * abs(float(found[2]) - 0.7)
+
+
+def test_the_error_of_the_traces_weight_is_that_of_least_squares():
+    rng = np.random.default_rng(5)
+    trace, item = 2 * rng.normal(size=300), rng.uniform(-1, 1, 300)
+    f = np.asarray(features(jnp.asarray(trace), jnp.asarray(item)), np.float64)
+    whiten = np.linalg.inv(np.linalg.cholesky(f.T @ f / 300)).astype(np.float32)
+    exact = 1.5 * np.sqrt(np.linalg.inv(f.T @ f)[1, 1])
+    assert float(error_of_trace(jnp.float32(300), whiten, 1.5, jnp.float32(0))) == pytest.approx(exact, rel=1e-4)
+    # Noise on whitened sums, drawn: its part of the weight.
+    drawn = np.array(
+        [
+            np.asarray(fitted(jnp.asarray(40 * rng.normal(size=3), jnp.float32), jnp.float32(300), whiten))
+            for _ in range(2000)
+        ]
+    )
+    alone = float(error_of_trace(jnp.float32(300), whiten, 1e-9, jnp.float32(40)))
+    assert np.std(drawn[:, 1]) == pytest.approx(alone, rel=0.06)
+
+
+def test_the_clip_is_the_end_of_the_bin_that_nine_tenths_of_the_users_are_below():
+    norms = np.geomspace(0.3, 80, 50)
+    counts = sum(norm_bin(jnp.asarray([norm, 0.0, 0.0]), 10.0) for norm in norms)
+    assert int(counts.sum()) == 50
+    clip = float(clip_of(counts.astype(jnp.float32), 10.0))
+    assert np.log2(clip / 10) % 1 == 0 and np.mean(norms <= clip) >= 0.9 > np.mean(norms <= clip / 2)
+    ends = [int(np.argmax(norm_bin(jnp.asarray([norm]), 10.0))) for norm in (0.0, 1e-9, 1e9)]
+    assert ends == [0, 0, BINS - 1]
+
+
+def test_users_by_whom_the_clip_is_found_add_nothing_to_the_sums():
+    s = _learner(bounders=1, explorers=(1,))
+    assert s.bound_round == 2 and s.release_rounds == (5,)
+    own = _there(s, 0)
+    for over in (False, False, True):
+        own = _round(s, own, 2, 20.0, over)
+    assert int(own.norms.sum()) == 1 and not own.sums.any()
+    for over in (False, False, True):
+        own = _round(s, own, 2, 20.0, over)
+    assert int(own.norms.sum()) == 1 and own.sums.any()
 
 
 @pytest.mark.parametrize(
@@ -176,7 +242,7 @@ def test_a_run_sends_its_sums_once_and_says_what_it_promises(tmp_path):
     assert json.loads((folder / "privacy.json").read_text())["promises"][1]["epsilon"] == pytest.approx(1.0, rel=1e-3)
     assert set(pl.read_parquet(folder / "metrics.parquet")["split"]) == {"online", "test"}
     page = write_page(folder).read_text(encoding="utf-8")
-    assert "Statistics" in page and "EngagementModel" in page
+    assert "Statistics" in page and "SharedModel" in page
 
 
 @pytest.mark.minutes

@@ -11,10 +11,10 @@ import fedrank
 from fedrank.core.errors import DataError, ModelError, UnknownNameError
 from fedrank.engine.settings import as_dict, from_dict
 from fedrank.slates.build import experiment_of
-from fedrank.slates.fedslate.environment import GreedyPolicy, first_views
-from fedrank.slates.fedslate.equations import federated_values, others_mean, values_now
+from fedrank.slates.fedslate.equations import federated_values, others_mean
 from fedrank.slates.model import SlateModel
 from fedrank.slates.run import slate_model
+from fedrank.slates.visits import LearnedPolicy
 
 pytestmark = pytest.mark.slow
 
@@ -30,12 +30,13 @@ SMALL = {
 def played():
     """An experiment, platforms with different networks, and the view of a user who has just come."""
     experiment = experiment_of(from_dict(SMALL).resolved())
-    s = experiment.protocol.settings
+    s, learner = experiment.protocol.settings, experiment.protocol.learner
     keys = jax.random.split(jax.random.key(3), 4)
     own = jax.tree.map(lambda leaf: leaf[0], experiment.protocol.parties(keys[:1]).own)
     weights = s.head.init(keys[1]) + 0.1 * jax.random.normal(keys[2], (s.head.size,))
     scene = s.world.first(s.world.draw(keys[3]))
-    return experiment, own._replace(view=first_views(s, scene)), weights, scene
+    views = jax.vmap(learner.greeted)(own, scene.observed, scene.documents)
+    return experiment, own._replace(view=views), weights, scene
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +58,12 @@ def _views(own):
 
 def test_values_and_slates_are_those_of_the_policy(played, read):
     experiment, own, weights, scene = played
-    s = experiment.protocol.settings
-    policy = GreedyPolicy(s, weights, own)
+    s, learner = experiment.protocol.settings, experiment.protocol.learner
+    policy = LearnedPolicy(learner, weights, own)
     slates = jax.jit(policy.act)(policy.begin(), scene, jax.random.key(0))
-    local = jax.jit(jax.vmap(functools.partial(values_now, s)))(own)
+    local = jax.jit(jax.vmap(learner.values))(own)
     values = jax.jit(functools.partial(federated_values, s))(weights, local)
-    whole = jax.jit(lambda w, o: federated_values(s, w, jax.vmap(functools.partial(values_now, s))(o)))(weights, own)
+    whole = jax.jit(lambda w, o: federated_values(s, w, jax.vmap(learner.values)(o)))(weights, own)
     got, served = read.act(_views(own))
     np.testing.assert_array_equal(served, slates)
     np.testing.assert_array_equal(got, whole)

@@ -29,8 +29,8 @@ from fedrank.deploy.platforms.key_value_store import KeyValueStore, packed, unpa
 from fedrank.deploy.platforms.peer import Peer, Silence
 from fedrank.deploy.platforms.steps import blank_message
 from fedrank.deploy.platforms.terms import Terms
-from fedrank.slates.planning import Plan, Release
-from fedrank.slates.planning.engagement import STEPS
+from fedrank.slates.sums import Improve, Release
+from fedrank.slates.sums.learner import STEPS
 
 #: Standard deviations of its noise that a platform's sums may be longer than users can make them.
 _NOISE = 40.0
@@ -118,7 +118,7 @@ class PlanningCoordinator:
             if self._stop.is_set():
                 return
             self._fit()
-        place = self._place(Plan)
+        place = self._place(Improve)
         body = self._encoded(place)
         missing = [k for k in range(len(self._peers)) if k not in self.told]
         for k, _ in self._heard(missing, place, body, grace=float("inf")):
@@ -181,7 +181,7 @@ class PlanningCoordinator:
             return False
         if not isinstance(self.terms.exchanges[place], Release):
             return True
-        most = self._s.explorers * STEPS + _NOISE * (self._s.sigma or 0.0)
+        most = sum(self._s.learner.explorers) * STEPS + _NOISE * (self._s.sigma or 0.0)
         return float(np.linalg.norm(np.asarray(said.sums, np.float64))) <= most
 
     def _encoded(self, place: int) -> bytes:
@@ -197,7 +197,7 @@ class PlanningCoordinator:
         """First round of the part of the run, and requests and replies as int64 [exchanges, 2]; as a simulator's."""
         counts = np.zeros((len(self.terms.exchanges), 2), np.int64)
         counts[self._place(Release)] = sum(self._s.feedback) if self.sums else 0, len(self.sums)
-        counts[self._place(Plan)] = (len(self._peers) if self._fitted else 0), len(self.told)
+        counts[self._place(Improve)] = (len(self._peers) if self._fitted else 0), len(self.told)
         every = self.terms.config.evaluation.every
         return [(self._s.release_round // every * every, counts)]
 

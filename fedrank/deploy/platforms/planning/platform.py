@@ -34,8 +34,8 @@ from fedrank.deploy.platforms.key_value_store import KeyValueStore, packed, unpa
 from fedrank.deploy.platforms.platform import FURTHEST, LAST_ROUND, Stage
 from fedrank.deploy.platforms.steps import NotYetError, RefusedError, blank_message, decoded, responded
 from fedrank.deploy.platforms.terms import Terms
-from fedrank.slates.planning import Plan, Release
-from fedrank.slates.planning.platform import PlanningSettings, PlatformState, explored, next_state
+from fedrank.slates.sums import Improve, Release
+from fedrank.slates.sums.learner import PlatformState, SumLearner
 from fedrank.slates.world.satisfaction import Turn
 
 _DIGEST = 32
@@ -63,7 +63,6 @@ class PlanningPlatform:
         self.round, self.lived, self.alone, self._came = -1, -1, 0, 0
         self.stage, self._said = Stage.NOBODY, {"visit": "", "outcome": ""}
         self._answers: dict[int, bytes] = {}
-        _ = self._s.whiten  # outside of compiled programs
         self._load()
 
     # -- for its application ---------------------------------------------------------------------------------------
@@ -89,7 +88,7 @@ class PlanningPlatform:
         came = number if other else self._came
         # Rounds that took place elsewhere only pass here too. Who stays longer than agreed is in the last round.
         left = max(1, self._s.world.rounds_per_episode - (number - came))
-        own = _arrived(self._s, self._own, documents, jnp.bool_(other), left, number)
+        own = _arrived(self._s.learner, self._own, np.float32(observed), documents, jnp.bool_(other), left, number)
         stage = Stage.THERE
         if number <= self._s.release_round or self.planned:
             own, stage = self._shown(own, number), Stage.SHOWN
@@ -110,7 +109,7 @@ class PlanningPlatform:
         """The slate as of :meth:`slate`; of a platform that explores where no plan could be made yet."""
         if number == self.round and self.stage is Stage.THERE and not self.planned:
             draws = self.terms.draws(self.terms.meeting, self.index, number, self.seeded)
-            self._commit(_explored(self._s, self._own, draws), stage=Stage.SHOWN, alone=self.alone + 1)
+            self._commit(_explored(self._s.learner, self._own, draws), stage=Stage.SHOWN, alone=self.alone + 1)
         return self.slate(number)
 
     def outcome(self, number: int, slot: int | None = None, engagement: float = 0.0) -> None:
@@ -136,7 +135,7 @@ class PlanningPlatform:
             slot, engagement = None, 0.0  # a stay counts once, as long as was agreed
         item = jnp.int32(-1) if slot is None else self._own.slate[slot]
         turn = Turn(jnp.int32(-1 if slot is None else slot), item, jnp.float32(engagement), jnp.float32(0.0))
-        own = _lived(self._s, self._own, turn)
+        own = _lived(self._s.learner, self._own, turn)
         self._commit(own, stage=Stage.LIVED, lived=number, _said={**self._said, "outcome": digest})
 
     @property
@@ -147,7 +146,7 @@ class PlanningPlatform:
     @property
     def planned(self) -> bool:
         """Whether the platform has been sent a model, and has planned."""
-        return self._place(Plan) in self._answers
+        return self._place(Improve) in self._answers
 
     # -- for the coordinator ---------------------------------------------------------------------------------------
 
@@ -183,7 +182,7 @@ class PlanningPlatform:
             raise RefusedError("out-of-order")
         draws = self.terms.draws(place, self.index, number, self.seeded)
         own, reply = responded(exchange, request, self._own, draws)
-        if isinstance(exchange, Plan) and not np.array_equal(np.asarray(own.model), np.asarray(request.weights)):
+        if isinstance(exchange, Improve) and not np.array_equal(np.asarray(own.model), np.asarray(request.weights)):
             raise RefusedError("not-finite")
         data = digest + exchange.reply.encode(reply)
         self._commit(own, {f"answer/{place:02}": data}, _answers={**self._answers, place: data})
@@ -215,8 +214,9 @@ class PlanningPlatform:
             blank = decoded(exchange, blank_message(exchange.request))
             responded(exchange, blank, self._own, self.terms.draws(place, self.index, 0, self.seeded))
         nobody = Turn(jnp.int32(-1), jnp.int32(-1), jnp.float32(0.0), jnp.float32(0.0))
-        _lived(self._s, self._own, nobody)
-        _arrived(self._s, self._own, np.asarray(self._own.documents), jnp.bool_(True), 1, 0)
+        learner, view = self._s.learner, self._own.view
+        _lived(learner, self._own, nobody)
+        _arrived(learner, self._own, np.float32(0.0), np.asarray(view.documents), jnp.bool_(True), 1, 0)
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class PlanningPlatform:
     def _places(self) -> tuple[int, ...]:
         """Indices of the exchanges with this platform."""
         release = (self._place(Release),) if self._s.feedback[self.index] else ()
-        return *release, self._place(Plan)
+        return *release, self._place(Improve)
 
     def _shown(self, own: PlatformState, number: int) -> PlatformState:
         place = self.terms.meeting
@@ -263,25 +263,25 @@ class PlanningPlatform:
 
 @partial(jax.jit, static_argnums=0)
 def _arrived(
-    s: PlanningSettings, own: PlatformState, documents: Any, other: Any, left: Any, number: Any
+    learner: SumLearner, own: PlatformState, observed: Any, documents: Any, other: Any, left: Any, number: Any
 ) -> PlatformState:
     """The platform when a visit begins; ``other``: of another user than before."""
-    return own._replace(
-        trace=jnp.where(other, 0.0, own.trace),
-        taste=jnp.where(other, 0.0, own.taste),
-        stay=jnp.where(other, 0.0, own.stay),
-        documents=jnp.asarray(documents),
-        left=jnp.int32(left),
-        rounds=jnp.int32(number),
-    )
+    documents = jnp.asarray(documents)
+    fresh = learner.greeted(own, jnp.asarray(observed), documents)
+    there = own.view._replace(observed=jnp.asarray(observed), documents=documents)
+    view = jax.tree.map(lambda new, old: jnp.where(other, new, old), fresh, there)._replace(left=jnp.int32(left))
+    return own._replace(view=view, stay=jnp.where(other, 0.0, own.stay), rounds=jnp.int32(number))
 
 
 @partial(jax.jit, static_argnums=0)
-def _lived(s: PlanningSettings, own: PlatformState, turn: Turn) -> PlatformState:
+def _lived(learner: SumLearner, own: PlatformState, turn: Turn) -> PlatformState:
     """The platform after a round; the user has left if the time is over."""
-    return next_state(s, own, turn, own.documents, own.left <= 1)
+    over = own.view.left <= 1
+    view = learner.view_after(own, turn, own.view.observed, own.view.documents, over)
+    return learner.remembered(own, turn, own.rounds, over)._replace(view=view)
 
 
 @partial(jax.jit, static_argnums=0)
-def _explored(s: PlanningSettings, own: PlatformState, draws: Any) -> PlatformState:
-    return explored(s, own, draws)
+def _explored(learner: SumLearner, own: PlatformState, draws: Any) -> PlatformState:
+    taste, slate = learner.explored(own, draws)
+    return own._replace(view=own.view._replace(taste=taste), slate=slate)

@@ -1,0 +1,438 @@
+"""Platforms that share users learn from sums over them, which cross once or now and then; each serves by itself.
+
+A round, for any learner (:class:`fedrank.slates.sums.learner.SumLearner`)::
+
+    show      each platform shows a slate: of its exploration up to the last release, of its values afterwards; users
+              act, nothing crosses
+    release   after the last round of the explorers: a platform with feedback sends the sum of what its users' clicks
+              contribute, which the coordinator adds up and solves for a model
+    improve   all are sent the model, and serve by it
+
+A platform without feedback is lent the model.
+
+**Privacy.** A user's whole stay at a platform is one vector, shortened to a clip and counted once, in one release. With
+``epsilon`` each platform adds discrete Gaussian noise to its sums before they leave, so that nobody is trusted; ε is of
+the whole stay at all platforms together, with any stay replaced by any other, however many releases there are: their
+users are others. The clip can be found by other users before (``bound``, ``clip``; :mod:`fedrank.slates.sums.bound`).
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, UInt32
+from typing_extensions import override
+
+from fedrank.core.arrays import PyTree
+from fedrank.core.errors import ConfigError
+from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.protocol import Environment, Exchange, Party
+from fedrank.core.trees import Json
+from fedrank.privacy.accounts.sums import sum_account
+from fedrank.privacy.calibration import replacement_sensitivity, shared_gaussian_sigma
+from fedrank.privacy.noise.discrete import discrete_gaussian
+from fedrank.privacy.noise.simulated import simulated_discrete_gaussian
+from fedrank.slates.protocol import PlatformProtocol
+from fedrank.slates.sums.bound import BINS, clip_of
+from fedrank.slates.sums.learner import STEPS, PlatformState, SumLearner
+from fedrank.slates.sums.messages import Bound, Done, NormCounts, RoundStart, SharedModel, Statistics
+from fedrank.slates.visits import LearnedPolicy, UserVisits
+from fedrank.slates.world.satisfaction import Satisfaction
+
+_COVERS = (
+    "A user's whole stay, at all platforms together: replaced by any other stay, it changes what crosses by no more "
+    "than ε and δ say. Everything after it follows from what crossed.",
+)
+_NOT_COVERED = (
+    "That a user came, and how many did: the number of explorers is public.",
+    "Users after the explorers: nothing of them crosses.",
+)
+
+
+@dataclass(frozen=True)
+class SumSettings:
+    """What platforms and their coordinator agree on.
+
+    Attributes:
+        learner: What is learnt.
+        epsilon: ε of a user's whole stay at all platforms together; None: no noise.
+        delta: δ of it.
+
+    Raises:
+        ConfigError: A number out of range.
+    """
+
+    learner: SumLearner
+    epsilon: float | None = None
+    delta: float = 1e-5
+
+    def __post_init__(self):
+        if self.epsilon is not None and not (0.0 < self.epsilon < 1e6 and 0.0 < self.delta < 1.0):
+            raise ConfigError(f"epsilon must be positive and delta in (0, 1), got {self.epsilon} and {self.delta}.")
+
+    @property
+    def world(self) -> Satisfaction:
+        """The users."""
+        return self.learner.world
+
+    @property
+    def feedback(self) -> tuple[bool, ...]:
+        """Whether each platform sees clicks and engagement."""
+        return self.learner.feedback
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Lengths of the axes of messages."""
+        return {"statistics": self.learner.numbers, "parameters": self.learner.parameters}
+
+    @property
+    def release_round(self) -> int:
+        """The last round after which sums are sent."""
+        return self.learner.release_rounds[-1]
+
+    @property
+    def releases(self) -> int:
+        """Messages that tell of a user: one of each platform with feedback."""
+        return sum(self.feedback)
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """The largest L2 distance, in steps, between what two users add to the sums of a platform."""
+        return replacement_sensitivity(1.0, "l2", self.learner.numbers, "l2", STEPS)
+
+    @cached_property
+    def sigma(self) -> float | None:
+        """σ of the discrete Gaussian noise on each platform's sums, in steps; None without noise."""
+        return self._sigma(self.sensitivity, self.learner.numbers)
+
+    @cached_property
+    def bound_sigma(self) -> float | None:
+        """σ of the noise on each platform's counts of norms, of which a user changes two; None without noise."""
+        return self._sigma(2.0**0.5, BINS)
+
+    def _sigma(self, sensitivity: float, numbers: int) -> float | None:
+        if self.epsilon is None:
+            return None
+        return shared_gaussian_sigma(self.epsilon, self.delta, sensitivity, 1, numbers, self.releases)
+
+
+class CoordinatorState(NamedTuple):
+    """What the coordinator has.
+
+    Attributes:
+        round: Rounds so far.
+        model: The model; zeros before sums have come.
+        clip: Largest L2 norm of what a user adds to the sums.
+    """
+
+    round: UInt32[Array, ""]
+    model: Float[Array, " parameters"]
+    clip: Float[Array, ""]
+
+
+@dataclass(frozen=True)
+class Show(Exchange, request=RoundStart, reply=Done):
+    """Every platform shows a slate: it explores, or serves by its model. Nothing crosses."""
+
+    settings: SumSettings
+
+    name = "show"
+    silent = True
+
+    @property
+    def environment(self) -> Environment:  # type: ignore[override] - elsewhere an attribute of the class
+        """Users come to each platform and look at its slate."""
+        return UserVisits(self.settings.learner)
+
+    @override
+    def ask(self, state):
+        return RoundStart(state.round)
+
+    @override
+    def draw(self, key: PRNGKeyArray):
+        return jax.random.uniform(key, (2,))
+
+    @override
+    def draw_from_os(self):
+        # Exploring protects nobody; it may come from any generator.
+        return jnp.asarray(np.random.default_rng().random(2), jnp.float32)
+
+    @override
+    def respond(self, request, party, draws):
+        learner, own = self.settings.learner, party.own
+        taste, exploring = learner.explored(own, draws)
+        served = learner.best(own, learner.values(own))
+        slate = jnp.where(own.rounds <= learner.release_rounds[-1], exploring, served)
+        return party._replace(own=own._replace(view=own.view._replace(taste=taste), slate=slate)), Done()
+
+    @override
+    def tell(self, state, replies, arrived):
+        return state._replace(round=state.round + 1)
+
+
+@dataclass(frozen=True)
+class AfterExplorers(Exchange):
+    """An exchange after the last round of some users, with the platforms that have feedback or with all."""
+
+    settings: SumSettings
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """The rounds in which it is due."""
+        return self.settings.learner.release_rounds
+
+    @override
+    def due(self, number):
+        return functools.reduce(operator.or_, (number == one for one in self.rounds))
+
+    def noise(self, key: PRNGKeyArray | None, numbers: int, sigma: float | None) -> Int[Array, " numbers"] | tuple:
+        """Discrete Gaussian noise; () without. ``key``: of a simulated platform; None: from the operating system."""
+        if sigma is None:
+            return ()
+        if key is None:
+            return jnp.asarray(discrete_gaussian(sigma, numbers), jnp.int32)
+        return simulated_discrete_gaussian(key, (numbers,), sigma)
+
+
+@dataclass(frozen=True)
+class CountNorms(AfterExplorers, request=RoundStart, reply=NormCounts):
+    """Once, before the explorers: platforms with feedback say how long their users' vectors are."""
+
+    name = "bound"
+
+    @property
+    @override
+    def rounds(self):
+        return (self.settings.learner.bound_round,)
+
+    @override
+    def asked(self, state, parties):
+        return jnp.asarray(self.settings.feedback)
+
+    @override
+    def max_asked(self, parties):
+        return self.settings.releases
+
+    @override
+    def ask(self, state):
+        return RoundStart(state.round)
+
+    @override
+    def draw(self, key):
+        return self.noise(key, BINS, self.settings.bound_sigma)
+
+    @override
+    def draw_from_os(self):
+        return self.noise(None, BINS, self.settings.bound_sigma)
+
+    @override
+    def respond(self, request, party, draws):
+        norms = party.own.norms
+        return party, NormCounts(norms if self.settings.bound_sigma is None else norms + draws)
+
+    @override
+    def tell(self, state, replies, arrived):
+        heard = arrived & jnp.asarray(self.settings.feedback)
+        counts = jnp.sum(jnp.where(heard[:, None], replies.counts, 0), axis=0).astype(jnp.float32)
+        clip = clip_of(counts, self.settings.learner.clip)
+        return state._replace(clip=jnp.where(jnp.any(heard), clip, state.clip))
+
+
+@dataclass(frozen=True)
+class SetClip(AfterExplorers, request=Bound, reply=Done):
+    """Once, after the counts: all are told the clip."""
+
+    name = "clip"
+
+    @property
+    @override
+    def rounds(self):
+        return (self.settings.learner.bound_round,)
+
+    @override
+    def ask(self, state):
+        return Bound(state.clip)
+
+    @override
+    def respond(self, request, party, draws):
+        good = jnp.isfinite(request.clip) & (request.clip > 0)
+        return party._replace(own=party.own._replace(clip=jnp.where(good, request.clip, party.own.clip))), Done()
+
+    @override
+    def tell(self, state, replies, arrived):
+        return state
+
+
+@dataclass(frozen=True)
+class Release(AfterExplorers, request=RoundStart, reply=Statistics):
+    """After explorers: platforms with feedback send their sums; the coordinator solves for the model."""
+
+    name = "release"
+
+    @override
+    def asked(self, state, parties):
+        return jnp.asarray(self.settings.feedback)
+
+    @override
+    def max_asked(self, parties):
+        return self.settings.releases
+
+    @override
+    def ask(self, state):
+        return RoundStart(state.round)
+
+    @override
+    def draw(self, key):
+        return self.noise(key, self.settings.learner.numbers, self.settings.sigma)
+
+    @override
+    def draw_from_os(self):
+        return self.noise(None, self.settings.learner.numbers, self.settings.sigma)
+
+    @override
+    def respond(self, request, party, draws):
+        sums = party.own.sums
+        noisy = sums if self.settings.sigma is None else sums + draws
+        if len(self.rounds) > 1:  # a user counts in one release
+            party = party._replace(own=party.own._replace(sums=jnp.zeros_like(sums)))
+        return party, Statistics(noisy)
+
+    @override
+    def tell(self, state, replies, arrived):
+        s, learner = self.settings, self.settings.learner
+        heard = arrived & jnp.asarray(s.feedback)
+        steps = jnp.where(heard[:, None], replies.sums, 0).astype(jnp.float32)
+        # Which release it is, by the round; ``show`` has counted this one already.
+        done = state.round.astype(jnp.int32) >= jnp.asarray(learner.release_rounds)
+        users = jnp.asarray(learner.explorers)[jnp.maximum(jnp.sum(done) - 1, 0)]
+        rounds = (jnp.sum(heard) * users * s.world.rounds_per_episode).astype(jnp.float32)
+        unit, count = state.clip / STEPS, jnp.sum(heard)
+        noise = unit * (s.sigma or 0.0) * jnp.sqrt(count.astype(jnp.float32))
+        model = learner.solved(jnp.sum(steps, axis=0) * unit, rounds, state.model, noise)
+        good = jnp.any(heard) & jnp.all(jnp.isfinite(model))
+        return state._replace(model=jnp.where(good, model, state.model))
+
+
+@dataclass(frozen=True)
+class Improve(AfterExplorers, request=SharedModel, reply=Done):
+    """After the sums: every platform is sent the model, and serves by it."""
+
+    name = "improve"
+
+    @override
+    def ask(self, state):
+        return SharedModel(state.model)
+
+    @override
+    def respond(self, request, party, draws):
+        own: PlatformState = party.own
+        learnt = self.settings.learner.improved(own._replace(model=request.weights))
+        new = (request.weights, learnt)
+        good = functools.reduce(operator.and_, (jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(new)))
+        kept = jax.tree.map(lambda after, before: jnp.where(good, after, before), new, (own.model, own.learnt))
+        return party._replace(own=own._replace(model=kept[0], learnt=kept[1])), Done()
+
+    @override
+    def tell(self, state, replies, arrived):
+        return state
+
+
+@dataclass(frozen=True)
+class SummedSlates(PlatformProtocol):
+    """Platforms that learn from sums over users.
+
+    Attributes:
+        settings: What everybody agrees on.
+    """
+
+    settings: SumSettings
+
+    quick = True
+
+    @property
+    def name(self) -> str:  # type: ignore[override] - elsewhere an attribute of the class
+        """Name of the learner."""
+        return self.settings.learner.name
+
+    @property
+    def world(self) -> Satisfaction:  # type: ignore[override] - elsewhere an attribute of the class
+        """The simulated users that all platforms share."""
+        return self.settings.world
+
+    @property
+    @override
+    def feedback(self) -> tuple[bool, ...]:
+        return self.settings.feedback
+
+    @property
+    @override
+    def exchanges(self) -> tuple[Exchange, ...]:
+        s = self.settings
+        bound = (CountNorms(s), SetClip(s)) if s.learner.bounders else ()
+        return Show(s), *bound, Release(s), Improve(s)
+
+    @override
+    def init(self, key: PRNGKeyArray | None) -> CoordinatorState:
+        learner = self.settings.learner
+        return CoordinatorState(jnp.uint32(0), jnp.zeros(learner.parameters, jnp.float32), jnp.float32(learner.clip))
+
+    def platform(self, key: PRNGKeyArray | None, number: Int[Array, ""] | int) -> PlatformState:
+        """A platform's state before its first user; arguments as of :meth:`.SlateLearner.first_state`."""
+        return self.settings.learner.first_state(key, number)
+
+    @override
+    def parties(self, keys: Key[Array, " runs"]) -> Party:
+        numbers = jnp.arange(self.settings.world.platforms)
+        return Party(None, jax.vmap(lambda key: jax.vmap(lambda number: self.platform(key, number))(numbers))(keys))
+
+    @override
+    def weights(self, state: CoordinatorState) -> Float[Array, "*runs parameters"]:
+        return state.model
+
+    @override
+    def policy(self, state: CoordinatorState, own: PlatformState) -> LearnedPolicy:
+        return LearnedPolicy(self.settings.learner, state.model, own)
+
+    @override
+    def describe(self) -> dict[str, Json]:
+        learner = self.settings.learner
+        return {"network": learner.name, "n_features": learner.numbers, "parameters": learner.parameters}
+
+    @override
+    def platform_tensors(self, own: PlatformState) -> dict[str, PyTree]:
+        leaves = jax.tree_util.tree_leaves_with_path(own.learnt)
+        return {f"learnt{jax.tree_util.keystr(path)}": leaf for path, leaf in leaves}
+
+    @override
+    def watch(self, state: CoordinatorState) -> dict[str, Float[Array, ""]]:
+        """The length of the model: 0 until there is one."""
+        return {"model_norm": jnp.linalg.norm(state.model)}
+
+    @override
+    def account(self, rounds: int, delta: float) -> PrivacyReport:
+        """What noise on the sums promises: of one message a platform with feedback, however long the run is."""
+        s = self.settings
+        if s.sigma is None:
+            seen = (
+                f"Sums of {s.learner.numbers} numbers over all explorers of each platform with feedback, clipped but "
+                "without noise."
+            )
+            return PrivacyReport.none(rounds, seen, _NOT_COVERED)
+        report = sum_account(
+            mechanism="gaussian",
+            scale=s.sigma,
+            sensitivity=s.sensitivity,
+            rounds=s.releases,
+            enough=1,
+            secure_sum=False,
+            parameters=s.learner.numbers,
+            delta=s.delta,
+        )
+        return replace(report, covers=_COVERS, not_covered=(*_NOT_COVERED, *report.not_covered))

@@ -1,0 +1,310 @@
+"""Learners that need nothing of other platforms but sums over users, now and then: what an own critic fills in.
+
+Whoever writes one says what is known of a user (``first_known``, ``known_after``), what a click adds to the sums
+(``contribution``), what model the sums give (``solved``), what a platform makes of the model (``improved``), and what
+clicks are worth by it (``values``)::
+
+    @dataclass(frozen=True)
+    class MeanOfItem(SumLearner):
+        \"\"\"A click is worth what items like it engaged on the whole: linear in the item's feature.\"\"\"
+
+        name, numbers, parameters = "mean-of-item", 2, 2
+
+        def contribution(self, own, item, engagement):
+            return jnp.stack([engagement, engagement * item])
+
+        def solved(self, sums, rounds, model, noise):
+            return sums / jnp.maximum(rounds, 1.0)
+
+        def values(self, own):
+            return own.model[0] + own.model[1] * item_feature(own.view.documents)
+
+Clipping, noise, its account, what crosses, exploring until there is a model, and the users are the same for all; see
+:class:`fedrank.slates.sums.SummedSlates`. An entry point of ``fedrank.slate_learners`` gives it a name for
+``fedrank run learned-slates --slates.learner NAME``; its fields are set by ``--slates.options``.
+"""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from typing_extensions import override
+
+from fedrank.core.arrays import PyTree
+from fedrank.core.errors import ConfigError
+from fedrank.slates.learner import SlateLearner
+from fedrank.slates.sums.bound import BINS, norm_bin
+from fedrank.slates.sums.exploring import next_taste, taste_slate
+from fedrank.slates.world.best_slate import best_slate
+from fedrank.slates.world.satisfaction import Satisfaction, Turn
+
+#: Steps of a unit of a clipped vector.
+STEPS = 2**14
+#: What is left of a trace of clicks after a tick: β of RecSim's users (Ie et al. 2019), which platforms are not told.
+_FADE_A_TICK = 0.9
+
+
+class View(NamedTuple):
+    """What a platform knows of the user who is there, and the candidates that it can show now.
+
+    Attributes:
+        observed: The satisfaction that it observes.
+        documents: The candidates' feature, in [0, 1].
+        left: Rounds until the user leaves, this one included.
+        taste: While it explores: +1 shows the items of the highest feature, −1 those of the lowest.
+        known: What the learner keeps of the user.
+    """
+
+    observed: Float[Array, ""]
+    documents: Float[Array, " candidates"]
+    left: Int[Array, ""]
+    taste: Float[Array, ""]
+    known: PyTree
+
+
+class PlatformState(NamedTuple):
+    """What a platform has for itself.
+
+    Attributes:
+        number: Number of the platform, from 0.
+        feedback: Whether it sees clicks and engagement.
+        view: What it knows of the user who is there.
+        slate: The slate that it shows in this round.
+        rounds: Rounds so far.
+        stay: Sum of what the clicks of the user who is there contribute.
+        sums: Sums over the users who have left since the last release, clipped, in steps.
+        clip: Largest L2 norm of what a user adds.
+        norms: How many users' norms are in each bin, of those by whom the clip is found; empty without them.
+        model: The model; zeros before it is told one.
+        learnt: What the learner makes of the model and of what it sees.
+    """
+
+    number: Int[Array, ""]
+    feedback: Bool[Array, ""]
+    view: View
+    slate: Int[Array, " slots"]
+    rounds: Int[Array, ""]
+    stay: Float[Array, " statistics"]
+    sums: Int[Array, " statistics"]
+    clip: Float[Array, ""]
+    norms: Int[Array, " bins"]
+    model: Float[Array, " parameters"]
+    learnt: PyTree
+
+
+def item_feature(documents: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """The feature of candidates as models have it: in [−1, 1]."""
+    return 2.0 * documents - 1.0
+
+
+@dataclass(frozen=True)
+class SumLearner(SlateLearner):
+    """A learner from sums over users; see the module.
+
+    Attributes:
+        world: The users.
+        feedback: Whether each platform sees clicks and engagement.
+        explorers: Users until each release; in between, what they did is added up. Nobody is explored after the last.
+        hold: Probability a round that a platform which explores draws another taste, in (0, 1].
+        fade: Factor of the trace of clicks a round, in [0, 1); None: 0.9 a tick.
+        clip: Largest L2 norm of what a user adds to the sums, above 0.
+        bounders: Users before the explorers by whom the clip is found instead (:mod:`fedrank.slates.sums.bound`); with
+            them, ``clip`` is the middle of what is tried.
+        numbers: Length of what a click contributes, and of the sums that cross.
+        parameters: Length of the model.
+
+    Raises:
+        ConfigError: A number out of range, or nobody has feedback.
+    """
+
+    world: Satisfaction
+    feedback: tuple[bool, ...]
+    explorers: tuple[int, ...] = (200,)
+    hold: float = 0.05
+    fade: float | None = None
+    clip: float = 10.0
+    bounders: int = 0
+
+    numbers = 1
+    parameters = 1
+
+    def __post_init__(self):
+        if self.fade is None:
+            object.__setattr__(self, "fade", _FADE_A_TICK**self.world.platforms)  # frozen: filled in once, here
+        if not (0.0 < self.hold <= 1.0 and 0.0 <= self.fade < 1.0):  # type: ignore[operator] - filled in
+            raise ConfigError(f"hold must be in (0, 1] and fade in [0, 1), got {self.hold} and {self.fade}.")
+        if not 0.0 < self.clip < 1e6:
+            raise ConfigError(f"clip must be above 0 and below a million, got {self.clip}.")
+        # The sums are integers of 32 bits in steps, of which a user adds up to STEPS.
+        most = 2**30 // STEPS
+        if not self.explorers or not all(1 <= users <= most for users in self.explorers):
+            raise ConfigError(f"explorers must be in 1..{most:,}, got {self.explorers}.")
+        if not 0 <= self.bounders <= most:
+            raise ConfigError(f"bounders must be in 0..{most:,}, got {self.bounders}.")
+        if len(self.feedback) != self.world.platforms or not any(self.feedback):
+            raise ConfigError(f"feedback must be one bool a platform, one of them True, got {self.feedback}.")
+
+    @property
+    def release_rounds(self) -> tuple[int, ...]:
+        """The rounds after which sums are sent and models made: each the last one of the last explorer before it."""
+        ends, users = [], self.bounders
+        for more in self.explorers:
+            users += more
+            ends.append(users * self.world.rounds_per_episode - 1)
+        return tuple(ends)
+
+    @property
+    def bound_round(self) -> int:
+        """The last round of the users by whom the clip is found; −1 where there are none."""
+        return self.bounders * self.world.rounds_per_episode - 1
+
+    # -- what an own learner fills in --------------------------------------------------------------------------------
+
+    def first_known(self) -> PyTree:
+        """What is known of a user who has just come; by default a trace of clicks, which is 0."""
+        return jnp.float32(0.0)
+
+    def known_after(self, own: PlatformState, turn: Turn) -> PyTree:
+        """What is known after a round; by default the trace of clicks x′ = fade · x − z, z = 0 for no click.
+
+        Args:
+            own: The platform's state in the round.
+            turn: The outcome; a platform without feedback uses nothing of it.
+        """
+        return self.fade * own.view.known - self.clicked(own, turn)
+
+    def first_learnt(self) -> PyTree:
+        """What the learner keeps before there is a model; by default nothing."""
+        return ()
+
+    def learnt_after(self, own: PlatformState) -> PyTree:
+        """The same after a round; by default as it was."""
+        return own.learnt
+
+    @abc.abstractmethod
+    def contribution(
+        self, own: PlatformState, item: Float[Array, ""], engagement: Float[Array, ""]
+    ) -> Float[Array, " statistics"]:
+        """What a click adds to the sums of a user's stay.
+
+        Args:
+            own: The platform's state in the round.
+            item: Feature of the clicked candidate, in [−1, 1].
+            engagement: With it, above 0.
+        """
+
+    @abc.abstractmethod
+    def solved(
+        self,
+        sums: Float[Array, " statistics"],
+        rounds: Float[Array, ""],
+        model: Float[Array, " parameters"],
+        noise: Float[Array, ""],
+    ) -> Float[Array, " parameters"]:
+        """The model that sums give.
+
+        Args:
+            sums: Over users and platforms, each user's part clipped.
+            rounds: How many rounds at platforms are behind them.
+            model: The model before; zeros at first.
+            noise: Standard deviation of the noise on each of the sums; 0 without.
+        """
+
+    def improved(self, own: PlatformState) -> PyTree:
+        """What a platform makes of a new model, which is ``own.model``: a new ``learnt``; by default as it was."""
+        return own.learnt
+
+    def explored(self, own: PlatformState, draws: Float[Array, "2"]) -> tuple[Float[Array, ""], Int[Array, " slots"]]:
+        """Taste and slate of a platform while it explores; by default slates of one taste for several rounds.
+
+        Args:
+            own: The platform.
+            draws: Two numbers uniform in [0, 1).
+        """
+        taste = next_taste(own.view.taste, draws, self.hold)
+        return taste, taste_slate(taste, own.view.documents, self.world.slate)
+
+    @override
+    def best(self, own, values):
+        """The slate of the highest expected value, by the users' own choice model."""
+        worth = values if len(values) > self.world.candidates else jnp.append(values, 0.0)
+        appeal = self.world.appeal(own.view.documents)
+        return best_slate(self.world.choice, appeal, worth[:-1], self.world.slate, worth[-1])
+
+    # -- the same for all --------------------------------------------------------------------------------------------
+
+    def clicked(self, own: PlatformState, turn: Turn) -> Float[Array, ""]:
+        """The feature of what was clicked, 0 for nothing; without feedback, what is expected by the choice model."""
+        world, documents = self.world, own.view.documents
+        shown = documents[own.slate]
+        expected = jnp.vdot(world.choice.probabilities(world.appeal(shown))[:-1], item_feature(shown))
+        clicked = jnp.where(turn.item >= 0, item_feature(documents[turn.item]), 0.0)
+        return jnp.where(own.feedback, clicked, expected)
+
+    @override
+    def first_state(self, key: PRNGKeyArray | None, number: Int[Array, ""] | int) -> PlatformState:
+        world, zero = self.world, jnp.float32(0.0)
+        documents, left = jnp.zeros(world.candidates, jnp.float32), jnp.int32(world.rounds_per_episode)
+        return PlatformState(
+            number=jnp.int32(number),
+            feedback=jnp.asarray(self.feedback)[number],
+            view=View(zero, documents, left, zero, self.first_known()),
+            slate=jnp.zeros(world.slate, jnp.int32),
+            rounds=jnp.int32(0),
+            stay=jnp.zeros(self.numbers, jnp.float32),
+            sums=jnp.zeros(self.numbers, jnp.int32),
+            clip=jnp.float32(self.clip),
+            norms=jnp.zeros(BINS if self.bounders else 0, jnp.int32),
+            model=jnp.zeros(self.parameters, jnp.float32),
+            learnt=self.first_learnt(),
+        )
+
+    @override
+    def greeted(self, own, observed, documents):
+        left = jnp.int32(self.world.rounds_per_episode)
+        return View(observed, documents, left, jnp.float32(0.0), self.first_known())
+
+    @override
+    def view_after(self, own, turn, observed, documents, over):
+        view: View = own.view
+        after = View(observed, documents, view.left - 1, view.taste, self.known_after(own, turn))
+        fresh = self.greeted(own, observed, documents)
+        return jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, after)
+
+    @override
+    def remembered(self, own, turn, number, over):
+        del number
+        told = own.feedback & (turn.item >= 0)
+        item = item_feature(own.view.documents[turn.item])
+        more = self.contribution(own, item, jnp.where(told, turn.engagement, 1.0))
+        stay = own.stay + jnp.where(told, more, 0.0)
+        bounding = own.rounds <= self.bound_round
+        counts = over & ~bounding & (own.rounds <= self.release_rounds[-1])
+        norms = own.norms
+        if self.bounders:
+            norms = norms + jnp.where(over & bounding & own.feedback, norm_bin(stay, self.clip), 0)
+        return own._replace(
+            rounds=own.rounds + 1,
+            stay=jnp.where(over, 0.0, stay),
+            sums=own.sums + jnp.where(counts, clipped(stay, own.clip), 0),
+            norms=norms,
+            learnt=self.learnt_after(own),
+        )
+
+
+def clipped(stay: Float[Array, " statistics"], clip: Float[Array, ""] | float) -> Int[Array, " statistics"]:
+    """A user's vector in steps of clip / 2¹⁴, of L2 norm up to 2¹⁴: shortened, then rounded towards zero.
+
+    Args:
+        stay: The sum over the stay.
+        clip: Largest norm.
+    """
+    norm = jnp.linalg.norm(stay)
+    # A hair less than the clip, so that rounding of floats does not lead above it.
+    shorter = stay * jnp.minimum(1.0, (1.0 - 1e-5) * clip / jnp.maximum(norm, 1e-30))
+    return jnp.trunc(shorter / clip * STEPS).astype(jnp.int32)

@@ -1,0 +1,49 @@
+"""What crosses between platforms that learn from sums over users and their coordinator: sums, and what they give."""
+
+from __future__ import annotations
+
+from fedrank.core.messages import Array, f4, field, i4, message, u4
+
+
+@message(kind=0)
+class RoundStart:
+    """Coordinator to platforms: a round begins."""
+
+    round: Array = field(u4, "number of the round")
+
+
+@message(kind=1)
+class Done:
+    """Platform to coordinator: it has done so. Has no field."""
+
+
+@message(kind=2)
+class Statistics:
+    """Platform with feedback to coordinator: sums over its users' stays, once a release.
+
+    Of each user's stay a vector, shortened to the clip and rounded towards zero; of those the sum, with noise if the
+    settings say so.
+    """
+
+    sums: Array = field(i4["statistics"], "what the learner adds up over clicks of all users, in steps of clip / 2^14")
+
+
+@message(kind=3)
+class SharedModel:
+    """Coordinator to platforms: the model that the sums of all give."""
+
+    weights: Array = field(f4["parameters"], "weights of the model that the sums of all platforms give")
+
+
+@message(kind=4)
+class NormCounts:
+    """Platform with feedback to coordinator: how many users' vectors are how long, once, to find the clip."""
+
+    counts: Array = field(i4["statistics":16], "number of users whose vector has a norm in each bin, with noise")
+
+
+@message(kind=5)
+class Bound:
+    """Coordinator to platforms: the clip of what a user adds to the sums."""
+
+    clip: Array = field(f4, "largest L2 norm of what a user adds to the sums")

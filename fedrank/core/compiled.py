@@ -1,6 +1,6 @@
 """Numba where it is installed; without it, kernels that say so when they are called.
 
-A module of kernels imports ``njit`` and ``prange`` from here, so that it can be imported without Numba.
+A module of kernels imports ``njit``, ``prange`` and ``intrinsic`` from here, so that it can be imported without Numba.
 Whoever chooses between a kernel and its reference in JAX asks :data:`COMPILES`.
 """
 
@@ -31,5 +31,6 @@ def _without_numba(function: Callable[..., Any] | None = None, **_: Any) -> Call
 
 if COMPILES:
     from numba import njit, prange
+    from numba.extending import intrinsic
 else:
-    njit, prange = _without_numba, range
+    njit, prange, intrinsic = _without_numba, range, _without_numba

@@ -211,6 +211,12 @@ def normals(keys: UInt32[np.ndarray, "runs 2"], size: int) -> Float32[np.ndarray
 
 
 @njit(cache=True, nogil=True)
+def scratch_words(size):
+    """Scratch for one word of each block of a perturbation of ``size``, in whole vectors: no block is made alone."""
+    return np.empty((size + 63) // 64 * 16, np.uint32)
+
+
+@njit(cache=True, nogil=True)
 def fill_perturbation(
     seed: np.uint32,
     table: Float32[np.ndarray, " 65536"],
@@ -218,7 +224,7 @@ def fill_perturbation(
     high: UInt32[np.ndarray, " blocks"],
     out: Float32[np.ndarray, " size"],
 ) -> None:
-    """The perturbation of a seed into ``out`` (float32 [size]); ``low``, ``high`` are scratch, uint32 [⌈size/4⌉]."""
+    """The perturbation of a seed into ``out`` (float32 [size]); ``low``, ``high`` are of :func:`scratch_words`."""
     fill_words(seed, low, high)
     size = out.size
     for block in range(size // 4):
@@ -236,11 +242,10 @@ def fill_perturbation(
 def _weighted_sums(seeds, coefficients, table, partial):
     runs, messages = seeds.shape
     size = partial.shape[2]
-    blocks = (size + 3) // 4
     chunks = partial.shape[1]
     for work in prange(runs * chunks):
         run, chunk = work // chunks, work % chunks
-        low, high = np.empty(blocks, np.uint32), np.empty(blocks, np.uint32)
+        low, high = scratch_words(size), scratch_words(size)
         v = np.empty(size, np.float32)
         total = partial[run, chunk]
         for i in range(chunk * _BLOCK, min((chunk + 1) * _BLOCK, messages)):

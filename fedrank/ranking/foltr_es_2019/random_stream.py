@@ -120,7 +120,7 @@ def _sessions(
     for party in prange(parties):
         state = np.empty(625, np.uint32)
         noise, perturbed = np.empty(size, np.float32), np.empty(size, np.float32)
-        scores, unit = np.empty(widest, np.float32), np.empty((2, widest), np.float32)
+        scores = np.empty(widest, np.float32)
         backwards = np.empty(widest, np.float32)
         top, top_score, top_tie = np.empty(depth, np.int32), np.empty(depth, np.float32), np.empty(depth, np.uint32)
         seed_twister(state, seeds[party])
@@ -133,7 +133,7 @@ def _sessions(
                 query = queries[first[party] + next_below(state, count[party])]
                 width, documents = stride[query], length[query]
                 block = values[start[query] : start[query] + n_features * width]
-                fill_scores(block, width, perturbed, n_features, hidden, unit, scores)
+                fill_scores(block, width, perturbed, n_features, hidden, scores)
                 for d in range(documents):
                     backwards[d] = scores[documents - 1 - d]
                 shown = fill_top(backwards, documents, _u32(0), False, top, top_score, top_tie)

@@ -15,7 +15,7 @@ import functools
 import numpy as np
 
 from fedrank.core.compiled import njit, prange
-from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, fill_perturbation, fixed
+from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, fill_perturbation, fixed, scratch_words
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.rng import normal_table
 from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables
@@ -127,9 +127,9 @@ def _duels(
     candidates, depth = directions.shape[2], assign.shape[2]
     rankers, widest, size = candidates + 1, stride.max(), models.shape[1]
     for party in prange(parties):
-        low, high = np.empty((size + 3) // 4, np.uint32), np.empty((size + 3) // 4, np.uint32)
+        low, high = scratch_words(size), scratch_words(size)
         u, candidate = np.empty((candidates, size), np.float32), np.empty(size, np.float32)
-        scores, unit = np.empty(widest, np.float32), np.empty((2, widest), np.float32)
+        scores = np.empty(widest, np.float32)
         ranks, rankings = np.empty((rankers, widest), np.int32), np.empty((rankers, widest), np.int32)
         taken, left = np.empty(widest, np.bool_), np.empty(rankers, np.float64)
         probability, credit = np.empty((rankers, depth), np.float64), np.empty(rankers, np.float64)
@@ -142,13 +142,13 @@ def _duels(
             query = queries[party, k]
             width, documents = stride[query], length[query]
             block = values[start[query] : start[query] + n_features * width]
-            fill_scores(block, width, weights, n_features, hidden, unit, scores)
+            fill_scores(block, width, weights, n_features, hidden, scores)
             fill_ranks(scores, documents, ranks[0], rankings[0])
             for c in range(candidates):
                 fill_direction(directions[party, k, c], table, low, high, u[c])
                 for j in range(size):
                     candidate[j] = weights[j] + radius * u[c, j]
-                fill_scores(block, width, candidate, n_features, hidden, unit, scores)
+                fill_scores(block, width, candidate, n_features, hidden, scores)
                 fill_ranks(scores, documents, ranks[c + 1], rankings[c + 1])
             shown = fill_list(
                 rankings, ranks, documents, by_rank, assign[party, k], pick[party, k], taken, left, probability, top

@@ -159,7 +159,7 @@ def _steps(
     widest = stride.max()
     size = models.shape[1]
     for party in prange(parties):
-        scores, unit = np.empty(widest, np.float32), np.empty((2, widest), np.float32)
+        scores = np.empty(widest, np.float32)
         rng_bits, race = np.empty(widest, np.uint32), np.empty(widest, np.float32)
         top, top_score, top_tie = np.empty(depth, np.int32), np.empty(depth, np.float32), np.empty(depth, np.uint32)
         rest, relative, pairs = np.empty(widest), np.empty((depth, depth)), np.empty(depth)
@@ -173,7 +173,7 @@ def _steps(
             width, documents = stride[query], length[query]
             block = values[start[query] : start[query] + n_features * width]
             grades = labels[label_start[query] :]
-            fill_scores(block, width, weights, n_features, hidden, unit, scores)
+            fill_scores(block, width, weights, n_features, hidden, scores)
             fill_document_bits(document_bits[party, k, 0], document_bits[party, k, 1], rng_bits[:documents])
             best = fill_race(scores, documents, rng_bits, race)
             shown = fill_top(race, documents, _u32(0), False, top, top_score, top_tie)

@@ -1,11 +1,11 @@
 """Sessions on the CPU: scores, top ranks and clicks of a whole cohort in one fused loop.
 
 Queries' features are read as they lie in :class:`~fedrank.ranking.data.queries.FeatureBlocks`: feature by feature, so
-that the innermost loop runs over the documents of a query and compiles to vector instructions. Interactions are
-computed query by query, those of all parties with one query together, and four rankers at a time: a feature that was
-loaded is used four times. Scores stay in the first-level cache. In short lists a document's rank is the number of
-documents with a higher score, which is counted by vector instructions; long ones keep the best ``depth`` documents
-while they are compared. What an interaction does depends on neither, and not on who else is asked.
+that a vector holds one feature of neighbouring documents (:mod:`fedrank.ranking.sessions.tiles`). Interactions are
+computed query by query, those of all parties with one query together, up to twelve rankers at a time: a feature that
+was loaded is used for all of them. Scores stay in the first-level cache. In short lists a document's rank is the number
+of documents ahead of it, which vector instructions count; in long ones they look for documents that are better than the
+last of the best ``depth`` so far. What an interaction does depends on neither, and not on who else is asked.
 """
 
 from __future__ import annotations
@@ -18,13 +18,27 @@ from jaxtyping import Float, Int, UInt32
 from fedrank.core.arrays import AnyArray
 from fedrank.core.compiled import njit, prange
 from fedrank.core.errors import ConfigError
-from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, fill_perturbation, fixed
+from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, fill_perturbation, fixed, scratch_words
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.rng import normal_table
 from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables
 from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.results import InterleavedResults, SessionResults
+from fedrank.ranking.sessions.tiles import (
+    ROWS,
+    above_tile,
+    count_tile,
+    count_two_tiles,
+    fill_places,
+    hidden_tile_8,
+    hidden_tile_16,
+    key_tile,
+    linear_tile_8,
+    linear_tile_16,
+    rank_tile,
+    rank_two_tiles,
+)
 
 _u32 = np.uint32
 _f32 = np.float32
@@ -33,6 +47,11 @@ _UNIT = np.float32(2.0**-24)
 _NOISE = 2**20
 #: Parts that parties and queries are cut into for the parallel loops; scratch memory is made once a part.
 _PARTS = 64
+#: Rankers whose scores of one query's documents are computed together.
+_TOGETHER = 12
+_ROWS_16, _ROWS_8 = ROWS[16], ROWS[8]
+#: The key of no document; see :func:`fedrank.ranking.sessions.tiles.key_tile`.
+_NOBODY = np.int32(-(2**31))
 #: Up to so many documents, with padding, counting ranks is quicker than keeping the best.
 _SHORT = 96
 
@@ -44,140 +63,54 @@ def _mix32(x):
     return x ^ (x >> _u32(16))
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def add_products(block, width, weights, n_features, out):
-    """out[d] += Σ_j weights[j]·block[j, d], four features at a time: ``out`` is loaded and stored once for four."""
-    quads = n_features // 4
-    for q in range(quads):
-        j = 4 * q
-        a, b, c, e = weights[j], weights[j + 1], weights[j + 2], weights[j + 3]
-        r0 = block[j * width : (j + 1) * width]
-        r1 = block[(j + 1) * width : (j + 2) * width]
-        r2 = block[(j + 2) * width : (j + 3) * width]
-        r3 = block[(j + 3) * width : (j + 4) * width]
-        for d in range(width):
-            out[d] += a * r0[d] + b * r1[d] + c * r2[d] + e * r3[d]
-    for j in range(4 * quads, n_features):
-        a = weights[j]
-        row = block[j * width : (j + 1) * width]
-        for d in range(width):
-            out[d] += a * row[d]
+@njit(cache=True, nogil=True)
+def _fill_two_layer(block, width, weights, n_features, hidden, scores):
+    for d in range(width):
+        scores[d] = _f32(0)
+    groups = (hidden + _ROWS_16 - 1) // _ROWS_16  # of about the same size: a small one waits for its own sums
+    for d in range(0, width - 8, 16):
+        for g in range(groups):
+            h, end = g * hidden // groups, (g + 1) * hidden // groups
+            hidden_tile_16(block, d, width, weights, h, end - h, n_features, hidden, scores)
+    groups = (hidden + _ROWS_8 - 1) // _ROWS_8
+    if width % 16:
+        for g in range(groups):
+            h, end = g * hidden // groups, (g + 1) * hidden // groups
+            hidden_tile_8(block, width - 8, width, weights, h, end - h, n_features, hidden, scores)
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def add_products_twice(block, width, first, second, n_features, out, out2):
-    """:func:`add_products` for two hidden units at once, so that each feature is loaded once for both."""
-    quads = n_features // 4
-    for q in range(quads):
-        j = 4 * q
-        a, b, c, e = first[j], first[j + 1], first[j + 2], first[j + 3]
-        a2, b2, c2, e2 = second[j], second[j + 1], second[j + 2], second[j + 3]
-        r0 = block[j * width : (j + 1) * width]
-        r1 = block[(j + 1) * width : (j + 2) * width]
-        r2 = block[(j + 2) * width : (j + 3) * width]
-        r3 = block[(j + 3) * width : (j + 4) * width]
-        for d in range(width):
-            x0, x1, x2, x3 = r0[d], r1[d], r2[d], r3[d]
-            out[d] += a * x0 + b * x1 + c * x2 + e * x3
-            out2[d] += a2 * x0 + b2 * x1 + c2 * x2 + e2 * x3
-    for j in range(4 * quads, n_features):
-        row = block[j * width : (j + 1) * width]
-        for d in range(width):
-            out[d] += first[j] * row[d]
-            out2[d] += second[j] * row[d]
-
-
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def _add_products_of_four(block, width, weights, first, n_features, out):
-    """:func:`add_products` for four rankers at once: rows of ``weights``, from column ``first`` on, and of ``out``."""
-    w0, w1, w2, w3 = weights[0], weights[1], weights[2], weights[3]
-    o0, o1, o2, o3 = out[0], out[1], out[2], out[3]
-    quads = n_features // 4
-    for q in range(quads):
-        j, i = 4 * q, first + 4 * q
-        a0, b0, c0, e0 = w0[i], w0[i + 1], w0[i + 2], w0[i + 3]
-        a1, b1, c1, e1 = w1[i], w1[i + 1], w1[i + 2], w1[i + 3]
-        a2, b2, c2, e2 = w2[i], w2[i + 1], w2[i + 2], w2[i + 3]
-        a3, b3, c3, e3 = w3[i], w3[i + 1], w3[i + 2], w3[i + 3]
-        r0 = block[j * width : (j + 1) * width]
-        r1 = block[(j + 1) * width : (j + 2) * width]
-        r2 = block[(j + 2) * width : (j + 3) * width]
-        r3 = block[(j + 3) * width : (j + 4) * width]
-        for d in range(width):
-            x0, x1, x2, x3 = r0[d], r1[d], r2[d], r3[d]
-            o0[d] += a0 * x0 + b0 * x1 + c0 * x2 + e0 * x3
-            o1[d] += a1 * x0 + b1 * x1 + c1 * x2 + e1 * x3
-            o2[d] += a2 * x0 + b2 * x1 + c2 * x2 + e2 * x3
-            o3[d] += a3 * x0 + b3 * x1 + c3 * x2 + e3 * x3
-    for j in range(4 * quads, n_features):
-        row, i = block[j * width : (j + 1) * width], first + j
-        for d in range(width):
-            o0[d] += w0[i] * row[d]
-            o1[d] += w1[i] * row[d]
-            o2[d] += w2[i] * row[d]
-            o3[d] += w3[i] * row[d]
-
-
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def fill_scores_of_four(block, width, weights, n_features, hidden, unit, scores):
-    """Scores of one query's documents by four rankers.
+@njit(cache=True, nogil=True)
+def fill_scores_of(block, width, weights, rankers, n_features, hidden, scores):
+    """Scores of one query's documents by some rankers.
 
     Args:
         block: float32 [f · width], the query's features, feature by feature.
-        width: Documents with padding.
-        weights: float32 [4, size], the rankers.
+        width: Documents with padding, a multiple of 8.
+        weights: float32 [rankers or more, size], the rankers.
+        rankers: How many.
         n_features: f.
         hidden: Hidden units, 0 for linear.
-        unit: float32 [4, width or more], scratch.
-        scores: float32 [4, width or more], filled.
+        scores: float32 [rankers or more, width or more], filled.
     """
-    for r in range(4):
-        for d in range(width):
-            scores[r, d] = _f32(0)
-    if hidden == 0:
-        _add_products_of_four(block, width, weights, 0, n_features, scores)
+    if hidden > 0:
+        for r in range(rankers):
+            _fill_two_layer(block, width, weights[r], n_features, hidden, scores[r])
         return
-    into = hidden * n_features
-    for h in range(hidden):
-        for r in range(4):
-            one, bias = unit[r], weights[r, into + h]
-            for d in range(width):
-                one[d] = bias
-        _add_products_of_four(block, width, weights, h * n_features, n_features, unit)
-        for r in range(4):
-            one, to, out = unit[r], scores[r], weights[r, into + hidden + h]
-            for d in range(width):
-                to[d] += out * max(one[d], _f32(0))
+    for d in range(0, width - 8, 16):
+        for r in range(0, rankers, _ROWS_16):
+            linear_tile_16(block, d, width, weights, r, min(_ROWS_16, rankers - r), n_features, scores)
+    if width % 16:
+        for r in range(0, rankers, _ROWS_8):
+            linear_tile_8(block, width - 8, width, weights, r, min(_ROWS_8, rankers - r), n_features, scores)
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def fill_scores(block, width, weights, n_features, hidden, unit, scores):
-    """Scores of one query's documents into ``scores`` [width]; ``unit`` [2, width or more] is scratch."""
-    f = n_features
-    for d in range(width):
-        scores[d] = _f32(0)
-    if hidden == 0:
-        add_products(block, width, weights, f, scores)
-        return
-    into = hidden * f
-    one, two = unit[0], unit[1]
-    for h in range(0, hidden - 1, 2):
-        bias, bias2 = weights[into + h], weights[into + h + 1]
-        out, out2 = weights[into + hidden + h], weights[into + hidden + h + 1]
-        for d in range(width):
-            one[d] = bias
-            two[d] = bias2
-        add_products_twice(block, width, weights[h * f : (h + 1) * f], weights[(h + 1) * f : (h + 2) * f], f, one, two)
-        for d in range(width):
-            scores[d] = (scores[d] + out * max(one[d], _f32(0))) + out2 * max(two[d], _f32(0))
-    if hidden % 2:
-        h = hidden - 1
-        bias, out = weights[into + h], weights[into + hidden + h]
-        for d in range(width):
-            one[d] = bias
-        add_products(block, width, weights[h * f : (h + 1) * f], f, one)
-        for d in range(width):
-            scores[d] += out * max(one[d], _f32(0))
+@njit(cache=True, nogil=True)
+def fill_scores(block, width, weights, n_features, hidden, scores):
+    """:func:`fill_scores_of` one ranker: ``weights`` [size], ``scores`` [width or more]."""
+    if hidden > 0:
+        _fill_two_layer(block, width, weights, n_features, hidden, scores)
+    else:
+        fill_scores_of(block, width, weights.reshape(1, -1), 1, n_features, 0, scores.reshape(1, -1))
 
 
 @njit(cache=True, nogil=True)
@@ -209,44 +142,109 @@ def fill_top(scores, length, tie_word, random_ties, top, top_score, top_tie):
     return shown
 
 
-@njit(cache=True, nogil=True)
-def _fill_ranks(scores, length, width, ranks):
-    """How many documents have a higher score than each, into ``ranks`` (int32); ``scores`` beyond ``length`` are −∞."""
-    for d in range(width):
-        ranks[d] = 0
-    for q in range((length + 3) // 4):
-        a, b, c, e = scores[4 * q], scores[4 * q + 1], scores[4 * q + 2], scores[4 * q + 3]
-        for d in range(width):
-            s = scores[d]
-            ranks[d] += np.int32(a > s) + np.int32(b > s) + np.int32(c > s) + np.int32(e > s)
+@njit(forceinline=True, nogil=True)
+def _fill_top_counting(scores, row, length, width, tie_word, random_ties, keys, ranks, top, top_score, top_tie):
+    shown = np.int32(min(top.size - 1, length))
+    tiles = width // 16 * 16
+    if random_ties:
+        for d in range(0, tiles, 16):
+            count_two_tiles(keys, d, length, ranks)
+        if tiles < width:
+            count_tile(keys, tiles, length, ranks)
+        found, total = np.int32(0), np.int32(0)
+        for d in range(length):
+            r = min(ranks[d], shown)
+            found += np.int32(r < shown)
+            total += r
+        # Equal scores among those shown or at the end: a rank is taken twice, and the sum of ranks is smaller.
+        if found != shown or 2 * (total - shown * (length - shown)) != shown * (shown - 1):
+            return fill_top(scores[row], length, tie_word, True, top[:-1], top_score, top_tie)
+    else:
+        for d in range(0, tiles, 16):
+            rank_two_tiles(keys, d, length, ranks)
+        if tiles < width:
+            rank_tile(keys, tiles, length, ranks)
+    fill_places(ranks, length, shown, top)
+    return np.int64(shown)
 
 
 @njit(cache=True, nogil=True)
-def fill_top_counting(scores, length, width, tie_word, random_ties, ranks, top, top_score, top_tie):
-    """:func:`fill_top` for short lists, by counting; ``ranks`` int32 [width + depth + 1 or more] is scratch.
+def _fill_top_looking(length, width, tie_word, random_ties, keys, best, top, top_tie):
+    depth, shown, least = top.size - 1, 0, _NOBODY
+    for first in range(0, width, 8):
+        above = above_tile(keys, first, least)
+        if above == 0:
+            continue
+        for i in range(8):
+            if not above >> i & 1:
+                continue
+            d = first + i
+            key = keys[d]
+            tie = _mix32(tie_word ^ _mix32(_u32(d))) if random_ties else _u32(d)
+            position = shown
+            if shown == depth:
+                position = depth - 1
+                if not (key > best[position] or (key == best[position] and tie < top_tie[position])):
+                    continue
+            else:
+                shown += 1
+            while position > 0 and (
+                key > best[position - 1] or (key == best[position - 1] and tie < top_tie[position - 1])
+            ):
+                top[position] = top[position - 1]
+                best[position] = best[position - 1]
+                top_tie[position] = top_tie[position - 1]
+                position -= 1
+            top[position], best[position], top_tie[position] = d, key, tie
+            if shown == depth:  # with shuffled ties, an equal key may be better
+                least = best[depth - 1] - np.int32(random_ties)
+    return shown
 
-    ``width`` is ``length`` rounded up to a multiple of 8; scores beyond ``length`` are overwritten.
+
+@njit(forceinline=True, nogil=True)
+def fill_best(scores, row, length, width, tie_word, random_ties, keys, ranks, top, top_score, top_tie):
+    """:func:`fill_top` by vector instructions.
+
+    Args:
+        scores: float32 [rankers, width or more].
+        row: Whose scores.
+        length: Documents.
+        width: Documents with padding, a multiple of 8.
+        tie_word: uint32: order of equal scores.
+        random_ties: Or the order of the data.
+        keys: int32 [width or more], scratch.
+        ranks: int32 [width or more, and depth or more], scratch.
+        top: int32 [depth + 1], the documents at the first ranks, filled; the last place is scratch.
+        top_score: float32 [depth], scratch.
+        top_tie: uint32 [depth], scratch.
+
+    Returns:
+        How many are shown.
     """
-    shown = np.int32(min(top.size, length))
-    for d in range(length):
-        scores[d] = scores[d] if scores[d] == scores[d] else -_f32(np.inf)  # not a number: ranks last
-    for d in range(length, width):
-        scores[d] = -_f32(np.inf)
-    _fill_ranks(scores, length, width, ranks)
-    place = ranks[width : width + shown + 1]  # the last one takes all that are not shown
-    found, total = np.int32(0), np.int32(0)
-    for d in range(length):
-        r = min(ranks[d], shown)
-        found += np.int32(r < shown)
-        total += r
-    for d in range(length):
-        place[min(ranks[d], shown)] = d
-    # Equal scores among those shown or at the end: a rank is taken twice, and the sum of ranks is smaller.
-    if found == shown and 2 * (total - shown * (length - shown)) == shown * (shown - 1):
-        for rank in range(shown):
-            top[rank] = place[rank]
-        return np.int64(shown)
-    return fill_top(scores, length, tie_word, random_ties, top, top_score, top_tie)
+    for d in range(0, width, 8):
+        key_tile(scores, row, d, length, keys)
+    if width <= _SHORT:
+        return _fill_top_counting(
+            scores, row, length, width, tie_word, random_ties, keys, ranks, top, top_score, top_tie
+        )
+    return _fill_top_looking(length, width, tie_word, random_ties, keys, ranks, top, top_tie)
+
+
+@njit(forceinline=True, nogil=True)
+def _clicks(labels, first, top, shown, click, leave, user, rng_bits, row):
+    """:func:`sample_clicks` with whole arrays and where to read them: a slice costs two atomic additions."""
+    pattern, last = 0, -1
+    for rank in range(shown):
+        label, since = labels[first + top[rank]], rank - last - 1
+        u = _f32(rng_bits[row, rank] >> _u32(8)) * _UNIT
+        if u < click[user, rank, since, label]:
+            pattern |= 1 << rank
+            last = rank
+            if u < leave[user, rank, since, label, 0]:
+                break
+        elif u >= leave[user, rank, since, label, 1]:
+            break
+    return pattern
 
 
 @njit(cache=True, nogil=True)
@@ -264,29 +262,25 @@ def sample_clicks(labels, top, shown, click, leave, rng_bits):
     Returns:
         An integer whose bit i is set when the document at rank i + 1 was clicked.
     """
-    pattern, last = 0, -1
+    return _clicks(
+        labels, 0, top, shown, np.expand_dims(click, 0), np.expand_dims(leave, 0), 0, rng_bits.reshape(1, -1), 0
+    )
+
+
+@njit(forceinline=True, nogil=True)
+def _ndcg(labels, first, top, shown, ideal, discounts, gains):
+    if ideal == _f32(0):
+        return _f32(0)
+    found = _f32(0)
     for rank in range(shown):
-        label, since = labels[top[rank]], rank - last - 1
-        u = _f32(rng_bits[rank] >> _u32(8)) * _UNIT
-        if u < click[rank, since, label]:
-            pattern |= 1 << rank
-            last = rank
-            if u < leave[rank, since, label, 0]:
-                break
-        elif u >= leave[rank, since, label, 1]:
-            break
-    return pattern
+        found += gains[labels[first + top[rank]]] * discounts[rank]
+    return found / ideal
 
 
 @njit(cache=True, nogil=True)
 def list_ndcg(labels, top, shown, ideal, discounts, gains):
     """NDCG of the documents at the first ranks, given the query's ideal DCG."""
-    if ideal == _f32(0):
-        return _f32(0)
-    found = _f32(0)
-    for rank in range(shown):
-        found += gains[labels[top[rank]]] * discounts[rank]
-    return found / ideal
+    return _ndcg(labels, 0, top, shown, ideal, discounts, gains)
 
 
 @functools.lru_cache(maxsize=2)
@@ -333,7 +327,9 @@ def _sessions(
     models, run, users, seeds, steps, queries, click_bits, tie_bits, out, quality,
 ):  # fmt: skip
     parties, halves, each = queries.shape
-    depth = click_bits.shape[3]
+    depth, lists = click_bits.shape[3], halves * each
+    bits, ties = click_bits.reshape(-1, depth), tie_bits.reshape(-1)
+    clicked, found = out.reshape(-1), quality.reshape(-1)
     widest, n_queries = stride.max(), length.size
     size = models.shape[1]
     some = max(1, _NOISE // size)
@@ -341,47 +337,39 @@ def _sessions(
     for begin in range(0, parties, some):
         here = min(some, parties - begin)
         for part in prange(_PARTS):
-            low, high = np.empty((size + 3) // 4, np.uint32), np.empty((size + 3) // 4, np.uint32)
+            low, high = scratch_words(size), scratch_words(size)
             for i in range(part * here // _PARTS, (part + 1) * here // _PARTS):
                 fill_perturbation(seeds[begin + i], table, low, high, noise[i])
         order, bounds = _by_query(queries[begin : begin + here].copy().reshape(-1), n_queries)
         for part in prange(_PARTS):
-            weights, scores = np.empty((4, size), np.float32), np.empty((4, widest), np.float32)
-            unit, ranks = np.empty((4, widest), np.float32), np.empty(widest + depth + 1, np.int32)
-            top, top_score, top_tie = np.empty(depth, np.int32), np.empty(depth, np.float32), np.empty(depth, np.uint32)
+            weights = np.empty((_TOGETHER, size), np.float32)
+            scores, keys = np.empty((_TOGETHER, widest), np.float32), np.empty(widest, np.int32)
+            ranks = np.empty(max(widest, depth), np.int32)
+            top, top_score, top_tie = (
+                np.empty(depth + 1, np.int32),
+                np.empty(depth, np.float32),
+                np.empty(depth, np.uint32),
+            )
             for query in range(part * n_queries // _PARTS, (part + 1) * n_queries // _PARTS):
-                width, documents = stride[query], length[query]
+                width, documents, first = stride[query], length[query], label_start[query]
                 block = values[start[query] : start[query] + n_features * width]
-                grades = labels[label_start[query] : label_start[query] + documents]
-                at, end = bounds[query], bounds[query + 1]
-                while at < end:
-                    together = 4 if end - at >= 4 else 1
+                for at in range(bounds[query], bounds[query + 1], _TOGETHER):
+                    together = min(_TOGETHER, bounds[query + 1] - at)
                     for r in range(together):
                         number = order[at + r]
-                        party, half = number // (halves * each), number // each % halves
-                        step, model, mine, w = steps[half], models[run[begin + party]], noise[party], weights[r]
+                        party, step = number // lists, steps[number // each % halves]
+                        model = run[begin + party]
                         for j in range(size):
-                            w[j] = model[j] + step * mine[j]
-                    if together == 4:
-                        fill_scores_of_four(block, width, weights, n_features, hidden, unit, scores)
-                    else:
-                        fill_scores(block, width, weights[0], n_features, hidden, unit, scores[0])
+                            weights[r, j] = models[model, j] + step * noise[party, j]
+                    fill_scores_of(block, width, weights, together, n_features, hidden, scores)
                     for r in range(together):
-                        number = order[at + r]
-                        party, half, k = begin + number // (halves * each), number // each % halves, number % each
-                        tie = tie_bits[party, half, k]
-                        if width <= _SHORT:
-                            shown = fill_top_counting(
-                                scores[r], documents, width, tie, random_ties, ranks, top, top_score, top_tie
-                            )
-                        else:
-                            shown = fill_top(scores[r], documents, tie, random_ties, top, top_score, top_tie)
-                        user = users[party]
-                        out[party, half, k] = sample_clicks(
-                            grades, top, shown, click[user], leave[user], click_bits[party, half, k]
+                        row = begin * lists + order[at + r]
+                        shown = fill_best(
+                            scores, r, documents, width, ties[row], random_ties, keys, ranks, top, top_score, top_tie
                         )
-                        quality[party, half, k] = list_ndcg(grades, top, shown, ideal[query], discounts, gains)
-                    at += together
+                        user = users[begin + order[at + r] // lists]
+                        clicked[row] = _clicks(labels, first, top, shown, click, leave, user, bits, row)
+                        found[row] = _ndcg(labels, first, top, shown, ideal[query], discounts, gains)
 
 
 @njit(cache=True, nogil=True)
@@ -416,11 +404,12 @@ def _interleaved(
     widest = stride.max()
     size = models.shape[1]
     for party in prange(parties):
-        low, high = np.empty((size + 3) // 4, np.uint32), np.empty((size + 3) // 4, np.uint32)
+        low, high = scratch_words(size), scratch_words(size)
         noise, weights = np.empty(size, np.float32), np.empty((2, size), np.float32)
-        scores, unit = np.empty(widest, np.float32), np.empty((2, widest), np.float32)
+        scores, keys = np.empty((1, widest), np.float32), np.empty(widest, np.int32)
+        ranks = np.empty(max(widest, depth), np.int32)
         both, top_score, top_tie = (
-            np.empty((2, depth), np.int32),
+            np.empty((2, depth + 1), np.int32),
             np.empty(depth, np.float32),
             np.empty(depth, np.uint32),
         )
@@ -436,8 +425,11 @@ def _interleaved(
             block = values[start[query] : start[query] + n_features * width]
             shown = 0
             for i in range(2):
-                fill_scores(block, width, weights[i], n_features, hidden, unit, scores)
-                shown = fill_top(scores, length[query], tie_bits[party, k], random_ties, both[i], top_score, top_tie)
+                fill_scores(block, width, weights[i], n_features, hidden, scores[0])
+                shown = fill_best(
+                    scores, 0, length[query], width, tie_bits[party, k], random_ties,
+                    keys, ranks, both[i], top_score, top_tie,
+                )  # fmt: skip
             fill_draft(both[0], both[1], shown, tosses[party, k], top, team)
             grades = labels[label_start[query] :]
             pattern = sample_clicks(grades, top, shown, click[users[party]], leave[users[party]], click_bits[party, k])

@@ -10,7 +10,7 @@ from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
-from fedrank.ranking.sessions.kernel import fill_scores, fill_scores_of_four, fill_top, fill_top_counting
+from fedrank.ranking.sessions.kernel import fill_best, fill_scores, fill_scores_of, fill_top
 from fedrank.ranking.sessions.sessions import run_interleaved, run_sessions
 
 RANKERS = {"linear": Linear(FEATURES), "two-layer": TwoLayer(FEATURES, 3), "even": TwoLayer(FEATURES, 2)}
@@ -138,40 +138,40 @@ def test_interleaved_with_itself_is_the_list_itself():
 
 
 @pytest.mark.parametrize("random_ties", [False, True], ids=["fixed ties", "random ties"])
-def test_counting_ranks_is_keeping_the_best(random_ties):
-    random = np.random.default_rng(0)
-    for length in (1, 3, 8, 9, 10, 11, 42, 90):
-        width, depth = -(-length // 8) * 8, 10
+def test_vector_instructions_find_what_keeping_the_best_finds(random_ties):
+    random, depth = np.random.default_rng(0), 10
+    for length in (1, 3, 8, 9, 10, 11, 16, 42, 90, 97, 100, 400):
+        width = -(-length // 8) * 8
         for grades in (2, 5, 10**6):  # all but a few scores are equal, some are, none is
-            scores = np.full(width + 3, 7, np.float32)  # what lies beyond the documents is of no account
-            scores[:length] = random.integers(0, grades, length)
-            scores[random.integers(0, length)] = random.choice([np.nan, np.inf, -np.inf, -0.0])
-            tie, found = np.uint32(random.integers(2**32)), []
-            for function, scratch in ((fill_top, (length,)), (fill_top_counting, (length, width))):
-                top = np.full(depth, -1, np.int32)
-                rest = (top, np.zeros(depth, np.float32), np.zeros(depth, np.uint32))
-                ranks = (np.zeros(width + depth + 1, np.int32),) if len(scratch) == 2 else ()
-                shown = function(scores.copy(), *scratch, tie, random_ties, *ranks, *rest)
-                found.append((shown, top[:shown].tolist()))
-            assert found[0] == found[1]
+            scores = np.full((2, width + 3), 7, np.float32)  # what lies beyond the documents is of no account
+            scores[1, :length] = random.integers(0, grades, length) - 1
+            scores[1, random.integers(0, length)] = random.choice([np.nan, np.inf, -np.inf, -0.0])
+            tie = np.uint32(random.integers(2**32))
+            top, best = np.full((2, depth + 1), -1, np.int32)
+            rest = np.zeros(depth, np.float32), np.zeros(depth, np.uint32)
+            shown = fill_top(scores[1].copy(), length, tie, random_ties, top[:depth], *rest)
+            keys, ranks = np.zeros((2, max(width, depth)), np.int32)
+            assert fill_best(scores, 1, length, width, tie, random_ties, keys, ranks, best, *rest) == shown
+            np.testing.assert_array_equal(top[:shown], best[:shown])
 
 
-@pytest.mark.parametrize("hidden", [0, 1, 3])
-def test_four_rankers_at_once_score_as_each_alone(hidden):
-    random, features, width = np.random.default_rng(0), 7, 16
+@pytest.mark.parametrize("hidden", [0, 1, 3, 14])
+def test_rankers_together_score_as_each_alone(hidden):
+    random, features, rankers = np.random.default_rng(0), 7, 14
     size = hidden * (features + 2) if hidden else features
-    block = random.normal(size=features * width).astype(np.float32)
-    weights = random.normal(size=(4, size)).astype(np.float32)
-    scores, alone = np.zeros((4, width), np.float32), np.zeros((4, width), np.float32)
-    fill_scores_of_four(block, width, weights, features, hidden, np.zeros((4, width), np.float32), scores)
-    for r in range(4):
-        fill_scores(block, width, weights[r], features, hidden, np.zeros((2, width), np.float32), alone[r])
-    x = block.reshape(features, width).astype(np.float64)
-    if hidden:
-        into, bias, out = np.split(weights.astype(np.float64), [hidden * features, hidden * (features + 1)], axis=1)
-        inner = np.einsum("rhf,fd->rhd", into.reshape(4, hidden, features), x) + bias[:, :, None]
-        exact = np.einsum("rh,rhd->rd", out, np.maximum(inner, 0))
-    else:
-        exact = weights.astype(np.float64) @ x
-    np.testing.assert_allclose(scores, exact, rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(scores, alone)  # so that chunks change nothing
+    weights = random.normal(size=(rankers, size)).astype(np.float32)
+    for width in (8, 16, 40):
+        block = random.normal(size=features * width).astype(np.float32)
+        scores, alone = np.zeros((rankers, width), np.float32), np.zeros((rankers, width), np.float32)
+        fill_scores_of(block, width, weights, rankers, features, hidden, scores)
+        for r in range(rankers):
+            fill_scores(block, width, weights[r], features, hidden, alone[r])
+        x = block.reshape(features, width).astype(np.float64)
+        if hidden:
+            into, bias, out = np.split(weights.astype(np.float64), [hidden * features, hidden * (features + 1)], axis=1)
+            inner = np.einsum("rhf,fd->rhd", into.reshape(rankers, hidden, features), x) + bias[:, :, None]
+            exact = np.einsum("rh,rhd->rd", out, np.maximum(inner, 0))
+        else:
+            exact = weights.astype(np.float64) @ x
+        np.testing.assert_allclose(scores, exact, rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(scores, alone)  # so that chunks change nothing

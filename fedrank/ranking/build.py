@@ -112,7 +112,7 @@ class Experiment:
         population, attack = _population(c)
         rule = ()
         if isinstance(c, DefendedConfig) and c.aggregate != "mean":
-            rule = _citations(_rules(c), c.aggregate)
+            rule = _citations(rules_of(type(c)), c.aggregate)
         keys = [
             method(c.protocol).citation if c.protocol in method_names() else "",
             *_citations(RANKERS, c.ranker),
@@ -225,8 +225,8 @@ def build(
     if attack.kind not in ("none", POISON):
         ATTACKS.entry(attack.kind)
     if isinstance(config, DefendedConfig) and config.aggregate != OWN:
-        _rules(config).entry(config.aggregate)
-    splits = _splits(config, folder, data)
+        rules_of(type(config)).entry(config.aggregate)
+    splits = splits_of(config, folder, data)
     ranker = getattr(protocol, "ranker", None)
     if ranker is None and "ranker" in own:
         ranker = as_ranker(own["ranker"], splits.train.n_features)
@@ -323,7 +323,8 @@ def _check_model(protocol: Protocol, ranker: Ranker) -> None:
         )
 
 
-def _splits(config: RankingConfig, folder: str | os.PathLike[str] | None, data: Any) -> Splits:
+def splits_of(config: RankingConfig, folder: str | os.PathLike[str] | None = None, data: Any = None) -> Splits:
+    """The data that a configuration names, or of the caller's own; arguments and errors as of :func:`build`."""
     c = config
     reader = QueryReader(
         fold=c.fold, normalise=c.normalise, seed=c.data_seed, holdout=c.holdout, max_label=MAX_GRADES - 1
@@ -341,8 +342,9 @@ def _population(config: RankingConfig) -> tuple[Devices, Attack]:
     return (config.devices, config.attack) if isinstance(config, DeviceConfig) else (Devices(), Attack())
 
 
-def _rules(config: DefendedConfig) -> Registry:
-    return ES_DEFENCES if isinstance(config, FoltrESConfig) else AGGREGATORS
+def rules_of(settings: type[DefendedConfig]) -> Registry:
+    """The rules that a server with such settings may combine replies by."""
+    return ES_DEFENCES if issubclass(settings, FoltrESConfig) else AGGREGATORS
 
 
 def _shares(config: RankingConfig, train: QuerySet) -> tuple[QuerySet, Shares]:

@@ -1,0 +1,77 @@
+"""Pieces of work on a cluster of Dask, an extra: one that runs already, or one of processes of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from typing_extensions import override
+
+from fedrank.core.errors import RunError
+from fedrank.core.optional import require
+from fedrank.engine.executors.base import RETRIES, Executor, died, guarded, opened
+from fedrank.engine.executors.processes import cpus
+
+
+class DaskExecutor(Executor):
+    """A cluster of Dask; a piece whose worker dies is computed by another one.
+
+    Args:
+        workers: Processes of a cluster that is started here; 0: one for each processor.
+        address: Of the scheduler of a cluster that runs already, such as ``tcp://10.0.0.1:8786``; empty: one is started
+            on this machine, which listens on its loopback only.
+
+    Raises:
+        MissingExtraError: Dask is not installed.
+        RunError: There is no scheduler at the address.
+    """
+
+    shares_files = False
+
+    def __init__(self, workers: int = 0, address: str = ""):
+        require("dask", "engine = 'dask'", "distributed")
+        import dask
+        from distributed import Client, LocalCluster  # pyright: ignore[reportMissingImports]
+
+        dask.config.set({"distributed.scheduler.allowed-failures": RETRIES})  # pyright: ignore
+        self.cluster: Any = None
+        if not address:
+            self.cluster = LocalCluster(
+                n_workers=workers or cpus(),
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                dashboard_address=None,
+            )
+        try:
+            self.client = Client(self.cluster or address, timeout=None if self.cluster else 30)
+        except (OSError, ValueError, TypeError) as error:
+            raise RunError(
+                f"{address}: no scheduler of Dask answers ({error}). Start one with 'dask scheduler', workers with "
+                "'dask worker ADDRESS', or leave the address out for a cluster on this machine."
+            ) from error
+
+    @override
+    def results(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        from distributed import as_completed  # pyright: ignore[reportMissingImports]
+        from distributed.scheduler import KilledWorker  # pyright: ignore[reportMissingImports]
+
+        futures = {
+            self.client.submit(guarded, (function, argument), pure=False): place
+            for place, argument in enumerate(arguments)
+        }
+        try:
+            for future in as_completed(list(futures)):
+                try:
+                    result = future.result()
+                except KilledWorker as error:
+                    raise died("the workers") from error
+                yield futures[future], opened(result)
+        finally:
+            self.client.cancel(list(futures))
+
+    @override
+    def close(self) -> None:
+        self.client.close()
+        if self.cluster is not None:
+            self.cluster.close()

@@ -1,0 +1,70 @@
+"""Pieces of work on a cluster of Ray, an extra: one that runs already, or one of processes of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from typing_extensions import override
+
+from fedrank.core.errors import RunError
+from fedrank.core.optional import require
+from fedrank.engine.executors.base import RETRIES, Executor, died, guarded, opened
+from fedrank.engine.executors.processes import cpus
+
+
+class RayExecutor(Executor):
+    """A cluster of Ray; a piece whose worker dies is computed by another one.
+
+    Args:
+        workers: Processes of a cluster that is started here; 0: one for each processor.
+        address: Of a cluster that runs already, such as ``ray://10.0.0.1:10001`` or ``auto``; empty: one is started on
+            this machine.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        RunError: There is no cluster at the address.
+    """
+
+    shares_files = False
+
+    def __init__(self, workers: int = 0, address: str = ""):
+        require("ray", "engine = 'ray'", "ray")
+        import ray  # pyright: ignore[reportMissingImports]
+
+        here: dict[str, Any] = {
+            "num_cpus": workers or cpus(),
+            "include_dashboard": False,
+            "_node_ip_address": "127.0.0.1",
+        }
+        try:
+            ray.init(log_to_driver=False, **({"address": address} if address else here))
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise RunError(
+                f"{address or 'ray'}: no cluster of Ray answers ({error}). Start one with 'ray start --head', or leave "
+                "the address out for a cluster on this machine."
+            ) from error
+
+    @override
+    def results(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        import ray  # pyright: ignore[reportMissingImports]
+
+        remote = ray.remote(max_retries=RETRIES, num_cpus=1)(guarded)
+        left = {remote.remote((function, argument)): place for place, argument in enumerate(arguments)}
+        try:
+            while left:
+                (ready, *_), _ = ray.wait(list(left), num_returns=1)
+                try:
+                    result = ray.get(ready)
+                except ray.exceptions.WorkerCrashedError as error:
+                    raise died("the workers") from error
+                yield left.pop(ready), opened(result)
+        finally:
+            for reference in left:
+                ray.cancel(reference, force=True)
+
+    @override
+    def close(self) -> None:
+        import ray  # pyright: ignore[reportMissingImports]
+
+        ray.shutdown()

@@ -1,0 +1,410 @@
+"""What the leaderboard runs: which methods, on what data, for which users and devices, under which promise and attack.
+
+The terms are the same for every method: as many devices with as many searches each, in as many rounds. What a method
+needs besides (a step size, say) is its own default, or what its first mode with an ε of a user recommends
+(:class:`~fedrank.engine.methods.PrivacyMode`), in all cells alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedrank.core.errors import ConfigError, FedrankError, UnknownNameError
+from fedrank.core.trees import Json, flat, nested
+from fedrank.data.catalogue import CATALOGUE, described
+from fedrank.data.folders import place_of
+from fedrank.engine.cells import Cell
+from fedrank.engine.config import settings_of
+from fedrank.engine.methods import Method, method, method_names
+from fedrank.engine.settings import as_dict, from_dict, settings_class
+from fedrank.ranking.build import rules_of, splits_of
+from fedrank.ranking.clicks.cascade import USERS
+from fedrank.ranking.clicks.fit import is_file
+from fedrank.ranking.data.reader import folds_here
+
+#: Ways in which devices differ, by what the studies call them: the settings of each. The four kinds of Wang and Zuccon
+#: (SIGIR 2022): what is asked, what is relevant, how one clicks, how much one searches.
+HETEROGENEITY: dict[str, dict[str, Json]] = {
+    "iid": {},
+    "topics": {"share": "topic"},
+    "labels": {"share": "labels", "labels_per_client": 1},
+    "clicks": {"devices.users": ["navigational", "informational", "perfect"]},
+    "amounts": {"devices.amounts": "skewed"},
+}
+#: What attackers do: nobody attacks, the data poisoning of the studies, and forged messages of either kind.
+ATTACKS: dict[str, dict[str, Json]] = {
+    "none": {},
+    "poisoned-clicks": {"attack.kind": "poisoned-clicks", "attack.share": 0.3},
+    "inverted-metric": {"attack.kind": "inverted-metric", "attack.share": 0.2},
+    "scaled-inverse": {"attack.kind": "scaled-inverse", "attack.share": 0.2},
+}
+#: Rankers trained on labels that stand in every block: what a sceptic tries first, and an upper line.
+SCEPTICS = ("BestFeature", "MSE", "LambdaMART")
+#: ε of all that a user does, over all of training; None: nothing is promised.
+EPSILONS: tuple[float | None, ...] = (None, 8.0, 4.0, 1.0)
+#: Users of the default run, and of the full one.
+CLICKS = ("navigational", "informational", "perfect", "dynamic-bayesian")
+#: Share of the queries that are held out where a data set has no test part.
+HOLDOUT = 0.3
+#: The first seed: those below it were used while methods were developed.
+FIRST_SEED = 100
+#: The reference of every difference, and the measure that everything is ordered by.
+MEASURE = "nDCG@10"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What all methods have alike.
+
+    Attributes:
+        clients: Devices of a round.
+        interactions: Searches of a device in a round.
+        rounds: Rounds within the budget of interactions.
+        upload: Budget of bytes that all devices send together.
+        seeds: Runs of each cell.
+        seed: The first of their seeds.
+    """
+
+    clients: int = 400
+    interactions: int = 4
+    rounds: int = 50
+    upload: int = 400_000
+    seeds: int = 3
+    seed: int = FIRST_SEED
+
+    def __post_init__(self):
+        for name in ("clients", "interactions", "rounds", "upload", "seeds"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} of the leaderboard must be at least 1, got {getattr(self, name)}.")
+
+    @property
+    def budget(self) -> int:
+        """The budget of interactions."""
+        return self.clients * self.interactions * self.rounds
+
+    @property
+    def population(self) -> int:
+        """Users, each of whom takes part in one round where an ε of a user is promised."""
+        return self.clients * self.rounds
+
+    def part(self, fraction: float) -> Terms:
+        """The same with a part of the rounds, of the bytes and of the seeds, for a quick look.
+
+        Args:
+            fraction: In (0, 1]: at least one round, and two seeds where there are as many.
+
+        Raises:
+            ConfigError: The fraction is out of range.
+        """
+        if not 0 < fraction <= 1:
+            raise ConfigError(f"fraction must be in (0, 1], got {fraction}.")
+        return dataclasses.replace(
+            self,
+            rounds=max(1, math.ceil(self.rounds * fraction)),
+            upload=max(1, math.ceil(self.upload * fraction)),
+            seeds=min(self.seeds, max(2, math.ceil(self.seeds * fraction))),
+        )
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A method as it takes part.
+
+    Attributes:
+        name: What it is called.
+        protocol: Name of the method.
+        settings: What it changes of its defaults, by dotted name.
+    """
+
+    name: str
+    protocol: str
+    settings: dict[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One division of a data set into queries to learn from and queries to judge by.
+
+    Attributes:
+        data: Name of the set, or a path.
+        fold: Its fold.
+        division: Number of the division where the set has no test part, which is the seed that holds queries out; -1:
+            the set's own parts.
+    """
+
+    data: str
+    fold: int = 1
+    division: int = -1
+
+    @property
+    def name(self) -> str:
+        """What it is called, such as ``"fold 2"``."""
+        return f"fold {self.fold}" if self.division < 0 else f"division {self.division}"
+
+    @property
+    def settings(self) -> dict[str, Json]:
+        """The settings that name it."""
+        held = {} if self.division < 0 else {"holdout": HOLDOUT, "data_seed": self.division}
+        return {"data": self.data, "fold": self.fold, **held}
+
+
+@dataclass(frozen=True)
+class Block:
+    """The circumstances under which methods are compared with each other.
+
+    Attributes:
+        data: Name of the data set, or a path.
+        clicks: Click model of the users.
+        heterogeneity: How devices differ, a key of :data:`HETEROGENEITY`.
+        epsilon: ε of all that a user does; None: nothing is promised.
+        attack: What attackers do, a key of :data:`ATTACKS`.
+    """
+
+    data: str
+    clicks: str
+    heterogeneity: str = "iid"
+    epsilon: float | None = None
+    attack: str = "none"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Everything that is run.
+
+    Attributes:
+        terms: What all methods have alike.
+        parts: Divisions of all data sets.
+        entrants: The methods.
+        blocks: Circumstances, in order; each is run on all parts of its data.
+    """
+
+    terms: Terms
+    parts: tuple[Part, ...]
+    entrants: tuple[Entrant, ...]
+    blocks: tuple[Block, ...]
+
+    def parts_of(self, data: str) -> list[Part]:
+        """The divisions of one data set."""
+        return [part for part in self.parts if part.data == data]
+
+    def places(self) -> Iterator[tuple[Entrant, Block, Part]]:
+        """Every method in all circumstances on all divisions, data by data."""
+        for part in self.parts:
+            for block in self.blocks:
+                if block.data == part.data:
+                    for entrant in self.entrants:
+                        if block.attack != "none" or "aggregate" not in entrant.settings:
+                            yield entrant, block, part
+
+    def cells(self) -> list[Cell]:
+        """All cells: of the rankers trained on labels, and of the methods wherever they mean something."""
+        out = [
+            self.label_cell(name, part, sorted({b.clicks for b in self.blocks if b.data == part.data}))
+            for part in self.parts
+            for name in SCEPTICS
+        ]
+        for entrant, block, part in self.places():
+            found = self.cell(entrant, block, part)
+            out += [] if isinstance(found, str) else [found]
+        return out
+
+    def cell(self, entrant: Entrant, block: Block, part: Part) -> Cell | str:
+        """The cell of a method under some circumstances; or why there is none."""
+        config = configuration(entrant, block, part, self.terms)
+        if isinstance(config, str):
+            return config
+        budgets: dict[str, Json] = {"interactions": self.terms.budget, "bytes": self.terms.upload}
+        about: dict[str, Json] = {"settings": as_dict(config), "budgets": budgets}
+        # Central learners take a step an interaction, and a multileaved list costs as much as ten.
+        costs = {"mgd": 6.0, "dbgd": 2.0, "mdprank": 2.0}
+        return Cell(about, costs.get(entrant.protocol, 1.0))
+
+    def label_cell(self, name: str, part: Part, clicks: Sequence[str]) -> Cell:
+        """The cell of a ranker trained on labels."""
+        return Cell({"labels": name, "part": part.settings, "clicks": list(clicks)}, 0.5)
+
+
+def entrants(names: Sequence[str] = (), *, full: bool = False) -> list[Entrant]:
+    """The methods that rank, of all packages, as they take part.
+
+    Args:
+        names: Some of them only, such as ``foltr-es``; empty: all.
+        full: Also with two-layer rankers, and with every rule that is robust to attackers.
+
+    Raises:
+        UnknownNameError: There is no such method.
+    """
+    known = [name for name in method_names() if method(name).task == "ranking"]
+    for name in names:
+        if name not in known:
+            raise UnknownNameError("method that ranks", name, known)
+    out = []
+    for name in names or known:
+        out.append(Entrant(name, name))
+        if full:
+            out.append(Entrant(f"{name}, two layers", name, {"ranker": "mlp"}))
+        if "aggregate" in _names(method(name).settings):
+            out += [Entrant(f"{name}, {rule}", name, {"aggregate": rule}) for rule in _defences(name, full)]
+    return out
+
+
+def _defences(name: str, full: bool) -> list[str]:
+    """Rules of aggregation that are tried against attackers: the first robust one, or all."""
+    robust = [rule for rule in rules_of(settings_class(name)).names() if rule != "mean"]
+    return robust if full else [rule for rule in ("median", "median-of-means") if rule in robust][:1]
+
+
+def parts_here(names: Sequence[str] = (), *, divisions: int = 1) -> list[Part]:
+    """The divisions of the data that are on this machine: folds that are there, or queries held out by some seeds.
+
+    Args:
+        names: Data sets or paths; empty: MQ2008, ClueWeb09 and the MSLR sample where they are here, the generated set
+            where none is; ``all``: every set of the catalogue that is here.
+        divisions: Divisions of a set without a test part.
+
+    Raises:
+        FedrankError: Data that is named is not there.
+    """
+    if not names or list(names) == ["all"]:
+        wanted = ("mq2008", "clueweb09-ltr", "mslr-sample") if not names else None
+        here = [
+            entry.name
+            for entry in described("ranking")
+            if (wanted is None or entry.name in wanted) and _is_ranking_set_here(entry)
+        ]
+        names = sorted(here, key=wanted.index) if wanted else here
+        names = names or ["generated"]
+    out = []
+    for name in names:
+        for fold in folds_here(name):
+            out += [Part(name, fold, division) for division in _divisions(name, fold, divisions)]
+    return out
+
+
+def _is_ranking_set_here(entry: Any) -> bool:
+    try:
+        return place_of(entry.obj, None) is not None and bool(_divisions(entry.name, folds_here(entry.name)[0], 1))
+    except FedrankError:
+        return False
+
+
+def _divisions(name: str, fold: int, divisions: int) -> list[int]:
+    """[-1] for data with queries to judge by, else the seeds that hold some out."""
+    splits = splits_of(from_dict({"protocol": "foltr-es", "data": name, "fold": fold}))
+    return [-1] if splits.test is not None or splits.vali is not None else list(range(divisions))
+
+
+def default_grid(
+    terms: Terms,
+    parts: Sequence[Part],
+    who: Sequence[Entrant],
+    *,
+    clicks: Sequence[str] = (),
+    full: bool = False,
+) -> Grid:
+    """The grid: by default one circumstance changes at a time, from navigational users whose devices are alike.
+
+    Args:
+        terms: What all methods have alike.
+        parts: Divisions of the data.
+        who: The methods.
+        clicks: Click models; empty: :data:`CLICKS`, or all of them with ``full``.
+        full: Every combination.
+
+    Raises:
+        UnknownNameError: There is no such click model.
+        ConfigError: There is no data or no method.
+    """
+    if not parts or not who:
+        raise ConfigError(f"a leaderboard needs data and methods, got {len(parts)} divisions and {len(who)} methods.")
+    users = list(clicks) or (USERS.names() if full else list(CLICKS))
+    for name in users:
+        if not is_file(name):
+            USERS.entry(name)
+    first = users[0]
+    blocks: list[Block] = []
+    for data in dict.fromkeys(part.data for part in parts):
+        if full:
+            blocks += [
+                Block(data, user, kind, epsilon, attack)
+                for user in users
+                for kind in HETEROGENEITY
+                for epsilon in EPSILONS
+                for attack in ATTACKS
+            ]
+            continue
+        blocks += [Block(data, user) for user in users]
+        blocks += [Block(data, first, epsilon=epsilon) for epsilon in EPSILONS if epsilon is not None]
+        blocks.append(Block(data, first, attack="poisoned-clicks"))
+        blocks += [Block(data, first, kind) for kind in HETEROGENEITY if kind != "iid"]
+    return Grid(terms, tuple(parts), tuple(who), tuple(blocks))
+
+
+def configuration(entrant: Entrant, block: Block, part: Part, terms: Terms) -> Any:
+    """The run of a method under some circumstances, resolved; or, as text, why these mean nothing to it."""
+    known = method(entrant.protocol)
+    names = _names(known.settings)
+    settings: dict[str, Json] = {**_recommended(known), **part.settings, **entrant.settings}
+    settings |= {"clicks": block.clicks, "seeds": terms.seeds, "seed": terms.seed, "rounds": terms.rounds}
+    settings |= {"clients": terms.clients, "interactions": terms.interactions}
+    settings |= {"evaluation.every": max(1, terms.rounds // 10), "evaluation.baselines": []}
+    settings |= {"evaluation.measures": [MEASURE, "RR@10"]}
+    refused = _adapt(settings, names, block, terms)
+    if refused:
+        return refused
+    try:
+        config = from_dict(nested({"protocol": entrant.protocol, **settings})).resolved()
+    except ConfigError as error:
+        return str(error)
+    return config
+
+
+def _adapt(settings: dict[str, Json], names: set[str], block: Block, terms: Terms) -> str:
+    """Add the settings of the circumstances; say why where the method has none for them."""
+    for what, wanted in (("heterogeneity", HETEROGENEITY[block.heterogeneity]), ("attack", ATTACKS[block.attack])):
+        if missing := next((key for key in wanted if key not in names), None):
+            return (
+                "one service has all interactions: there are no devices that could differ or attack"
+                if "devices.users" not in names
+                else f"it has no setting {missing!r}, which {what} = {block.heterogeneity or block.attack!r} needs"
+            )
+        settings |= wanted
+    if block.heterogeneity == "amounts":
+        # The amounts are 1, 3, 5, 7 and 9 ninths of the largest: five ninths on average. A cell takes as many rounds as
+        # the budget of interactions pays for.
+        settings["interactions"] = max(2, 2 * (terms.interactions * 9 // 10))
+    if block.epsilon is None:
+        if "privacy.p" in names:
+            settings["privacy.p"] = 1.0
+        return ""
+    if "privacy.epsilon_user" not in names:
+        return "it promises no ε of all that a user does"
+    settings["privacy.epsilon_user"] = block.epsilon
+    # Devices that keep queries of their own cannot be new ones every round: they take part in all of them.
+    if "population" in names and settings.get("share", "uniform") == "uniform":
+        settings["population"] = terms.population
+    return ""
+
+
+def _recommended(known: Method) -> dict[str, Json]:
+    """Settings that a method recommends for an ε of a user, but for the numbers that the terms set."""
+    for mode in known.modes:
+        settings = dict(flat(dict(mode.settings)))
+        if "privacy.epsilon_user" in settings:
+            taken = ("population", "rounds", "clients", "interactions", "participations")
+            return {k: v for k, v in settings.items() if k not in taken and not k.startswith("privacy.")}
+    return {}
+
+
+def _names(settings: type) -> set[str]:
+    """Dotted names of a method's settings."""
+    return {name for name, _, _ in settings_of(settings())}
+
+
+def data_title(name: str) -> str:
+    """What a data set is called for readers."""
+    return CATALOGUE.get(name).title if name.lower() in CATALOGUE and hasattr(CATALOGUE.get(name), "title") else name

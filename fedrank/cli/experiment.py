@@ -14,6 +14,7 @@ from fedrank.cli.flags import AsJson, Quiet
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.trees import Json
 from fedrank.engine.config import RunConfig
+from fedrank.engine.executors.choose import Engine
 from fedrank.engine.methods import method, method_names, task_of
 from fedrank.engine.settings import DEFAULT_PROTOCOL, drop_replaced, from_dict, settings_class
 from fedrank.engine.variations import parse_vary, read_sweep, variations
@@ -124,6 +125,9 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
         measure: str = "",
         minimise: Annotated[bool, Parameter(negative="")] = False,
         config: known = default,  # type: ignore[valid-type]
+        engine: Engine = "here",
+        workers: int = 0,
+        address: str = "",
         out: Path | None = None,
         track: Track = None,
         quiet: Quiet = False,
@@ -141,14 +145,22 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
             measure: optuna: what is to be best, such as 'vali: nDCG@10'; by default the first validation measure. The
                 test part is shown for the best run only.
             minimise: optuna: less is better.
+            engine: Who computes the grid: this process, one run after the other (here), processes of this machine, or
+                a cluster of dask or ray, extras.
+            workers: Processes on this machine; 0: one a processor.
+            address: Of a cluster of dask or ray that runs already.
             out: Directory of the runs; by default one in runs, named after the file or what varies.
             track: Write measures of each run while it goes on: csv, tensorboard, mlflow, or several of them.
             quiet: No progress.
             as_json: Print the comparison as JSON for machines.
         """
         from fedrank.cli.report import compare_runs
+        from fedrank.engine.executors.choose import executor
         from fedrank.engine.sweep import run_sweep
 
+        if engine != "here" and (search == "optuna" or track):
+            what = "--search optuna chooses a run by those before it" if search == "optuna" else "--track follows runs"
+            raise ConfigError(f"{what} in this process; leave --engine {engine} out.")
         if search == "optuna":
             from fedrank.cli.search import search_settings
 
@@ -173,7 +185,10 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
             lists = lists or in_file
         todo = variations(config, lists, cases)
         folder = out or _RUNS / ("sweep-" + (Path(source).stem if source.endswith(".toml") else "-".join(lists)))
-        runs = run_sweep(todo, folder, listener=lambda name: _listener(quiet, name, track or ()))
+        with executor(engine, workers, address) as computing:
+            runs = run_sweep(
+                todo, folder, listener=lambda name: _listener(quiet, name, track or ()), executor=computing
+            )
         for one in runs:
             _report(one)
         if len(runs) == 1:
@@ -191,6 +206,9 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
             "vary": list[str] | None,
             "search": Literal["grid", "optuna"],
             "trials": int,
+            "engine": Engine,
+            "workers": int,
+            "address": str,
             "measure": str,
             "minimise": Annotated[bool, Parameter(negative="")],
         }

@@ -47,6 +47,11 @@ for _name, _path, _help in (
         "fedrank.cli.reproduce:reproduce",
         "Run a paper's tables and figures and lay its numbers beside ours.",
     ),
+    (
+        "leaderboard",
+        "fedrank.cli.leaderboard:app",
+        "Run every method that ranks on equal terms, and lay them beside each other.",
+    ),
     ("report", "fedrank.cli.report:report", "Write a run's page and figures again and print its results."),
     (
         "compare",

@@ -103,7 +103,7 @@ def compare_runs(runs: Sequence[Path], out: Path | None, as_json: bool, pool: bo
         console.print(line, highlight=False, markup=False)
     if spent is not None:
         console.print(
-            _drawn(spent, [column.key for column in spent.columns if column.key not in ("words", "published")])
+            drawn(spent, [column.key for column in spent.columns if column.key not in ("words", "published")])
         )
         for note in spent.notes:
             console.print(note, highlight=False, markup=False)
@@ -116,7 +116,7 @@ def _print_differences(console: rich.console.Console, differs: Any, labels: list
     if not differs.rows:
         console.print(differs.notes[0], highlight=False)
     elif len(labels) <= _COLUMNS:
-        console.print(_drawn(differs, [column.key for column in differs.columns]))
+        console.print(drawn(differs, [column.key for column in differs.columns]))
     else:
         console.print("What differs", style="bold")
         for row in differs.rows:
@@ -203,16 +203,16 @@ def _print(console: rich.console.Console, parts: list[Any]) -> None:
             console.print(part.text, style="bold red" if part.warning else None, highlight=False, markup=False)
         else:
             made, keys = part
-            console.print(_drawn(made, list(keys)))
+            console.print(drawn(made, list(keys)))
 
 
-def _drawn(made: Any, keys: list[str]) -> rich.table.Table:
+def drawn(made: Any, keys: list[str]) -> rich.table.Table:
     """Some columns of a table."""
-    from fedrank.cli.terminal import table as drawn
+    from fedrank.cli.terminal import table as rich_table
 
     columns = [column for column in made.columns if column.key in keys]
     numbers = [column.title for column in columns if column.numeric]
-    table = drawn(*(column.title for column in columns), numbers=numbers, title=made.title)
+    table = rich_table(*(column.title for column in columns), numbers=numbers, title=made.title)
     for row in made.rows:
         table.add_row(*(made.text(row, column) for column in columns))
     return table

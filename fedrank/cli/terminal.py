@@ -48,7 +48,8 @@ def table(*columns: str, numbers: Collection[str] = (), whole: Collection[str] =
     return made
 
 
-def _left(seconds: float) -> str:
+def time_left(seconds: float) -> str:
+    """Seconds as ``m:ss`` or ``h:mm:ss``."""
     if not math.isfinite(seconds):
         return "--:--"
     minutes, seconds = divmod(round(seconds), 60)
@@ -101,7 +102,7 @@ class Bar(Listener):
             total=progress.rounds,
             rate=_rate(progress),
             reward=_value(progress),
-            left=_left(progress.seconds_left),
+            left=time_left(progress.seconds_left),
         )
 
     def done(self) -> None:
@@ -128,7 +129,7 @@ class Lines(Listener):
         self._last = now
         print(
             f"{self._name}round {progress.round}/{progress.rounds}  {_value(progress)}  {_rate(progress)}  "
-            f"{_left(progress.seconds_left)} left",
+            f"{time_left(progress.seconds_left)} left",
             file=sys.stderr,
             flush=True,
         )

@@ -73,6 +73,37 @@
     });
   }
 
+  // Rows of a table are chosen by the values of some of its columns.
+  for (const table of all("table:has(th[data-filter])")) {
+    const rows = [...table.tBodies[0].rows], bar = document.createElement("div"), count = document.createElement("output");
+    bar.className = "filters";
+    const text = (row, column) => row.cells[column].textContent.trim();
+    const choices = all("thead th", table).flatMap((head, column) => {
+      if (!head.hasAttribute("data-filter")) return [];
+      const label = document.createElement("label"), select = document.createElement("select");
+      const values = [...new Set(rows.map(row => text(row, column)))];
+      select.append(new Option("all", ""), ...values.map(value => new Option(value)));
+      if (values.includes(head.dataset.filter)) select.value = head.dataset.filter;
+      label.append(head.textContent + " ", select);
+      bar.append(label);
+      return [[column, select]];
+    });
+    const apply = () => {
+      let shown = 0;
+      for (const row of rows) {
+        row.hidden = !choices.every(([column, select]) => !select.value || text(row, column) === select.value);
+        shown += !row.hidden;
+      }
+      count.textContent = `${shown} of ${rows.length} rows`;
+    };
+    bar.addEventListener("change", apply);
+    bar.append(count);
+    (table.closest(".scroll") || table).before(bar);
+    apply();
+    addEventListener("beforeprint", () => rows.forEach(row => { row.hidden = false; }));
+    addEventListener("afterprint", apply);
+  }
+
   // A series of a chart goes and comes back when its entry in the legend is pressed. Its marks have the entry's paint.
   const paint = mark => ["stroke", "fill"].map(name => mark.getAttribute(name)).find(value => value && value !== "none");
   for (const svg of all("svg")) {

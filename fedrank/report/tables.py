@@ -137,12 +137,25 @@ def environment_table(run: Run) -> Table:
     return Table("Environment", (Column("what", "what"), Column("value", "value")), tuple(rows))
 
 
-def to_html(table: Table, *, code: Sequence[str] = ()) -> Html:
-    """The table as markup, with its title as caption and its notes below; columns in ``code`` are set as code.
+def to_html(table: Table, *, code: Sequence[str] = (), filters: Mapping[str, str] | None = None) -> Html:
+    """The table as markup, with its title as caption and its notes below.
 
     The first column is the heading of its row. The table scrolls inside its frame where a screen is narrow.
+
+    Args:
+        table: The table.
+        code: Keys of columns that are set as code.
+        filters: Keys of columns by whose values a reader can choose rows, each with the value that is chosen at first;
+            empty: all rows are shown.
     """
-    heads = h("tr", *(h("th", c.title, scope="col", class_="number" if c.numeric else None) for c in table.columns))
+    chosen = filters or {}
+    heads = h(
+        "tr",
+        *(
+            h("th", c.title, scope="col", class_="number" if c.numeric else None, data_filter=chosen.get(c.key))
+            for c in table.columns
+        ),
+    )
     body = []
     for row in table.rows:
         cells = []

@@ -11,9 +11,9 @@ import abc
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
-from typing_extensions import Self, override
+from typing_extensions import override
 
 from fedrank.core.errors import FedrankError, RunError
 
@@ -84,7 +84,7 @@ class Executor(abc.ABC):
             RunError: A piece failed, or the process that computed it died again and again.
         """
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - those without processes have nothing to let go of
         """Let go of processes, and of a cluster that was started for this."""
 
     def __enter__(self) -> Self:

@@ -41,7 +41,7 @@ class DaskExecutor(Executor):
                 threads_per_worker=1,
                 processes=True,
                 host="127.0.0.1",
-                dashboard_address=None,
+                dashboard_address=None,  # pyright: ignore[reportArgumentType] - which serves none
             )
         try:
             self.client = Client(self.cluster or address, timeout=None if self.cluster else 30)

@@ -37,8 +37,9 @@ class RayExecutor(Executor):
             "include_dashboard": False,
             "_node_ip_address": "127.0.0.1",
         }
+        asked: dict[str, Any] = {"log_to_driver": False, **({"address": address} if address else here)}
         try:
-            ray.init(log_to_driver=False, **({"address": address} if address else here))
+            ray.init(**asked)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise RunError(
                 f"{address or 'ray'}: no cluster of Ray answers ({error}). Start one with 'ray start --head', or leave "
@@ -48,6 +49,7 @@ class RayExecutor(Executor):
     @override
     def results(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         import ray  # pyright: ignore[reportMissingImports]
+        from ray.exceptions import WorkerCrashedError  # pyright: ignore[reportMissingImports]
 
         remote = ray.remote(max_retries=RETRIES, num_cpus=1)(guarded)
         left = {remote.remote((function, argument)): place for place, argument in enumerate(arguments)}
@@ -56,7 +58,7 @@ class RayExecutor(Executor):
                 (ready, *_), _ = ray.wait(list(left), num_returns=1)
                 try:
                     result = ray.get(ready)
-                except ray.exceptions.WorkerCrashedError as error:
+                except WorkerCrashedError as error:
                     raise died("the workers") from error
                 yield left.pop(ready), opened(result)
         finally:

@@ -104,12 +104,11 @@ def _labels(about: dict[str, Json]) -> dict[str, Json]:
     values = {measure: float(row[here].mean()) for measure, row in one.per_query.items()}
     # A ranker that does not learn shows its users the same lists from the first interaction to the last.
     values["online"] = float(one.per_query[MEASURE][trained].mean())
+    qids = _unique(about_queries["qid"].to_numpy()[here].tolist())
     return {
         "part": part,
         "values": values,
-        "queries": dict(
-            zip(_unique(about_queries["qid"].to_numpy()[here].tolist()), one.per_query[MEASURE][here].tolist(), strict=True)
-        ),
+        "queries": dict(zip(qids, one.per_query[MEASURE][here].tolist(), strict=True)),
         "notes": [*one.notes, *([_STOPPED] if part == "vali" and about["labels"] == "LambdaMART" else [])],
     }  # fmt: skip
 

@@ -127,11 +127,12 @@ class Standings:
     cpu_seconds: float
 
     def having(self, **where: Any) -> list[Row]:
-        """Rows with values for which attributes of the row or of its block are these."""
+        """Rows with values for which attributes of the block, or of the row where the block has none, are these."""
         return [
             row
             for row in self.rows
-            if row.by_seed and all(getattr(row, k, getattr(row.block, k, None)) == v for k, v in where.items())
+            if row.by_seed
+            and all(getattr(row.block if hasattr(row.block, k) else row, k) == v for k, v in where.items())
         ]
 
 
@@ -186,8 +187,9 @@ def _mean_curve(curves: list[list[tuple[int, int, int, float]]]) -> list[tuple[i
     """The mean of the curves of several divisions, at the rounds that all of them have."""
     shared = set.intersection(*({round_ for round_, *_ in curve} for curve in curves))
     by_round = [{round_: rest for round_, *rest in curve} for curve in curves]
+    first = by_round[0]
     return [
-        (by_round[0][r][0], by_round[0][r][1], float(np.mean([one[r][2] for one in by_round]))) for r in sorted(shared)
+        (int(first[r][0]), int(first[r][1]), float(np.mean([one[r][2] for one in by_round]))) for r in sorted(shared)
     ]
 
 
@@ -209,7 +211,9 @@ def _row(grid: Grid, entrant: Entrant, block: Block, budget: str, parts: list[Pa
             whys.setdefault(at["why"], []).append(part.name)
         else:
             found.append((part, at))
-    why = "; ".join(text if len(names) == len(parts) else f"{text} ({', '.join(names)})" for text, names in whys.items())
+    why = "; ".join(
+        text if len(names) == len(parts) else f"{text} ({', '.join(names)})" for text, names in whys.items()
+    )
     if not found:
         return dataclasses.replace(row, why=why)
     epsilons = [at["epsilon"] for _, at in found]
@@ -236,10 +240,13 @@ def _label_row(name: str, block: Block, budget: str, found: list[tuple[Part, Any
         return dataclasses.replace(row, why=found[0][1]["why"])
 
     def values(measure: str) -> list[dict[str, float]]:
-        def named(key: str) -> bool:
-            return key == measure if measure != "expected" else key.endswith(f"({block.clicks})")
-
-        return [{"-1": v for k, v in result["values"].items() if named(k)} for _, result in there]
+        found = (
+            next((v for k, v in result["values"].items() if k.endswith(f"({block.clicks})")), None)
+            if measure == "expected"
+            else result["values"].get(measure)
+            for _, result in there
+        )
+        return [{} if value is None else {"-1": value} for value in found]
 
     return dataclasses.replace(
         row,
@@ -290,9 +297,8 @@ def over_users(rows: Sequence[Row]) -> Row | None:
 def ranked(standings: Standings, data: str, budget: str) -> list[Row]:
     """The methods on one data set without promise and attackers, devices alike, mean over users; the best first."""
     groups: dict[tuple[str, str], list[Row]] = {}
-    for row in standings.having(data=data, budget=budget, heterogeneity="iid", epsilon_asked=None, attack="none"):
-        if row.block.epsilon is None:
-            groups.setdefault((row.source, row.method), []).append(row)
+    for row in standings.having(data=data, budget=budget, heterogeneity="iid", epsilon=None, attack="none"):
+        groups.setdefault((row.source, row.method), []).append(row)
     users = len({row.block.clicks for rows in groups.values() for row in rows})
     whole = [over_users(rows) for rows in groups.values() if len(rows) == users]
     return sorted(
@@ -358,7 +364,9 @@ def _of_heterogeneity(standings: Standings) -> list[Test]:
     return _changed(
         standings,
         "heterogeneity",
-        lambda b: (dataclasses.replace(b, heterogeneity="iid"), b.heterogeneity) if _alone(b, "heterogeneity") else None,
+        lambda b: (
+            (dataclasses.replace(b, heterogeneity="iid"), b.heterogeneity) if _alone(b, "heterogeneity") else None
+        ),
     )
 
 
@@ -387,7 +395,7 @@ def _data(standings: Standings) -> list[str]:
 
 
 def results_frame(standings: Standings) -> pl.DataFrame:
-    """``results.csv``: a row for each method, circumstances and budget, values with intervals, or why there are none."""
+    """``results.csv``: a row for each method, circumstances and budget; values with intervals or why there are none."""
     out = []
     for row in standings.rows:
         about: dict[str, Json] = {"method": row.method, "source": row.source, **_of_block(row.block)}

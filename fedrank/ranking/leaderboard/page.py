@@ -1,0 +1,396 @@
+"""The leaderboard's page: one chart a question, the tests behind it, and every row, also those without a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedrank import __version__
+from fedrank.core.trees import Json
+from fedrank.engine.checkpoint import write_atomically
+from fedrank.ranking.leaderboard.grid import FIRST_SEED, MEASURE, SCEPTICS, data_title
+from fedrank.ranking.leaderboard.standings import (
+    BUDGETS,
+    OURS,
+    Standings,
+    Test,
+    ranked,
+    results_frame,
+    runs_frame,
+    tests,
+    tests_frame,
+)
+from fedrank.report import describe, figures, svg, tables
+from fedrank.report.charts import Chart
+from fedrank.report.dots import Dot, dots_figure
+from fedrank.report.html import Html, document, h, join, section
+from fedrank.report.opening import Number, Opening, head
+from fedrank.report.statistics import Estimate
+from fedrank.report.tables import Column, Table
+
+#: Rows of the table of everything at most; a browser becomes slow with more, and results.csv has all.
+MOST_ROWS = 4000
+#: Name of the chart at the top.
+FIRST = "methods"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question that the page answers with one chart.
+
+    Attributes:
+        name: Of its tests and its section.
+        title: The question.
+        without: What the values are differences to.
+    """
+
+    name: str
+    title: str
+    without: str
+
+
+#: Questions about a changed circumstance, in the order of the page.
+CHANGES = (
+    Question("privacy", "What does privacy cost?", "the same method without a promise"),
+    Question("attacks", "Who withstands poisoning?", "the same method where nobody attacks"),
+    Question("heterogeneity", "What does it cost that devices differ?", "the same method with devices that are alike"),
+)
+
+
+def budget_words(standings: Standings, budget: str) -> str:
+    """A budget as a reader reads it: ``"80,000 interactions"``, ``"400 kB sent"``."""
+    terms = standings.grid.terms
+    if budget == "interactions":
+        return f"{terms.budget:,} interactions"
+    return f"{describe.size(terms.upload)} sent"
+
+
+def charts(standings: Standings, found: Sequence[Test]) -> dict[str, Chart]:
+    """One chart a question, by its name; a question without values has none."""
+    out: dict[str, Chart] = {}
+    dots = []
+    for data in _data(standings):
+        order = {row.method: None for budget in BUDGETS for row in ranked(standings, data, budget)}
+        by_budget = {
+            budget: {row.method: row for row in ranked(standings, data, budget)} for budget in BUDGETS
+        }  # fmt: skip
+        for method in order:
+            for budget in BUDGETS:
+                row = by_budget[budget].get(method)
+                if row is None or (row.source == "labels" and budget == "bytes"):
+                    continue
+                series = "trained on labels" if row.source == "labels" else budget_words(standings, budget)
+                dots.append(_dot(data, row.method, series, row.estimate(), True))
+    if dots:
+        seeds = standings.grid.terms.seeds
+        said = [f"Unseen queries, mean over {_users(standings)}; bars: 95 % intervals over {seeds} seeds"]
+        out[FIRST] = dots_figure(dots, "Which method at which budget?", said, MEASURE)
+    for question in CHANGES:
+        mine = [test for test in found if test.question == question.name and test.budget == "interactions"]
+        if mine:
+            dots = [_dot(t.data, t.about, t.name, t.seeds, t.survives) for t in mine]
+            said = [
+                f"{MEASURE} less that of {question.without}; {budget_words(standings, 'interactions')}",
+                "Filled: significant over queries after correction; bars: 95 % intervals over seeds",
+            ]
+            title = f"difference of {MEASURE}"
+            out[question.name] = dots_figure(dots, question.title, said, title, signed=True)
+    return out
+
+
+def _dot(data: str, row: str, series: str, estimate: Estimate | None, strong: bool) -> Dot:
+    assert estimate is not None
+    return Dot(data_title(data), row, series, estimate.mean, estimate.low, estimate.high, strong)
+
+
+def _data(standings: Standings) -> list[str]:
+    return list(dict.fromkeys(part.data for part in standings.grid.parts))
+
+
+def _users(standings: Standings) -> str:
+    users = dict.fromkeys(b.clicks for b in standings.grid.blocks)
+    return f"{len(users)} kinds of users" if len(users) > 1 else f"{next(iter(users))} users"
+
+
+# ------------------------------------------------------------------------------------------------------------- tables
+
+
+def ranking_table(standings: Standings, data: str, found: Sequence[Test]) -> Table:
+    """The methods on one data set, the best first, at both budgets; their differences to the leader with p."""
+    at = {budget: {row.method: row for row in ranked(standings, data, budget)} for budget in BUDGETS}
+    against = {
+        (t.budget, t.name): t
+        for t in found
+        if t.question == "methods" and t.data == data and not t.reference.startswith("labels")
+    }
+    to_feature = {
+        (t.budget, t.name): t
+        for t in found
+        if t.question == "methods" and t.data == data and t.reference.startswith("labels")
+    }
+    rows = []
+    for method in dict.fromkeys(name for budget in BUDGETS for name in at[budget]):
+        row: dict[str, Json] = {"method": method}
+        for budget in BUDGETS:
+            mine = at[budget].get(method)
+            test, feature = against.get((budget, method)), to_feature.get((budget, method))
+            row[budget] = None if mine is None else mine.estimate()
+            row[f"{budget} p"] = None if test is None else _p(test.corrected)
+            row[f"{budget} f"] = None if feature is None else _p(feature.corrected)
+            if mine is not None:
+                row["source"] = mine.source
+        online = at["interactions"].get(method)
+        row["online"] = None if online is None else online.estimate("online")
+        rows.append(row)
+    columns = (
+        Column("method", "method"),
+        Column("interactions", f"{MEASURE} at {budget_words(standings, 'interactions')}", numeric=True),
+        Column("interactions p", "p, to the best", numeric=True),
+        Column("interactions f", f"p, to {SCEPTICS[0]}", numeric=True),
+        Column("bytes", f"{MEASURE} at {budget_words(standings, 'bytes')}", numeric=True),
+        Column("bytes p", "p, to the best", numeric=True),
+        Column("online", f"{MEASURE} users saw meanwhile", numeric=True),
+        Column("source", "source"),
+    )
+    parts = describe.in_words([part.name for part in standings.grid.parts_of(data)])
+    notes = (
+        f"Mean over {_users(standings)} and {parts}. p: paired randomisation test over queries, corrected (Holm) for "
+        "all tests of this question.",
+    )
+    return Table(data_title(data), columns, tuple(rows), notes)
+
+
+def tests_table(question: Question, found: Sequence[Test]) -> Table:
+    """The comparisons of a question: over seeds, over queries, before and after correction."""
+    mine = [test for test in found if test.question == question.name]
+    rows = [
+        {
+            "method": t.about,
+            "what": t.name,
+            "data": data_title(t.data),
+            "budget": t.budget,
+            "difference": t.seeds,
+            "wins": f"{t.queries.wins} / {t.queries.losses} of {t.queries.queries}",
+            "p": _p(t.queries.p_randomisation),
+            "corrected": _p(t.corrected),
+            "survives": "yes" if t.survives else "no",
+        }
+        for t in mine
+    ]
+    columns = (
+        Column("method", "method"),
+        Column("what", "what changes"),
+        Column("data", "data"),
+        Column("budget", "budget"),
+        Column("difference", f"difference of {MEASURE}", numeric=True, signed=True),
+        Column("wins", "queries better / worse", numeric=True),
+        Column("p", "p", numeric=True),
+        Column("corrected", "p corrected", numeric=True),
+        Column("survives", "survives"),
+    )
+    count = sum(t.corrected is not None for t in mine)
+    note = f"Differences to {question.without}. p over queries, corrected (Holm) for {count} tests; ± over seeds."
+    return Table(question.title, columns, tuple(rows), (note,))
+
+
+def rows_table(standings: Standings) -> Table:
+    """Everything, rows without values and why included."""
+    rows = []
+    for row in standings.rows[:MOST_ROWS]:
+        block = row.block
+        about: dict[str, Json] = {"method": row.method, "data": data_title(block.data), "clicks": block.clicks}
+        about |= {"heterogeneity": block.heterogeneity, "attack": block.attack, "budget": row.budget}
+        about["epsilon"] = "none" if block.epsilon is None else f"{block.epsilon:g}"
+        about |= {"value": row.estimate(), "online": row.estimate("online"), "source": row.source}
+        about["sent"] = describe.size(row.bytes) if row.bytes else ""
+        about["why"] = row.why or row.evidence
+        rows.append(about)
+    columns = (
+        Column("method", "method"),
+        Column("data", "data"),
+        Column("clicks", "users"),
+        Column("heterogeneity", "devices differ in"),
+        Column("epsilon", "ε of a user"),
+        Column("attack", "attack"),
+        Column("budget", "budget"),
+        Column("value", MEASURE, numeric=True),
+        Column("online", "users saw meanwhile", numeric=True),
+        Column("sent", "sent", numeric=True),
+        Column("source", "source"),
+        Column("why", "why there is no value; or evidence"),
+    )
+    more = len(standings.rows) - MOST_ROWS
+    notes = [f"{more:,} more rows are in results.csv."] if more > 0 else []
+    return Table("Every row", columns, tuple(rows), (*notes, "results.csv has more measures of the same rows."))
+
+
+def _p(value: float | None) -> str:
+    return "–" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+# --------------------------------------------------------------------------------------------------------------- words
+
+
+def findings(standings: Standings, found: Sequence[Test]) -> dict[str, str]:
+    """What came out of each question, in a sentence or two."""
+    out = {}
+    said = []
+    for data in _data(standings):
+        rows = [row for row in ranked(standings, data, "interactions") if row.source == OURS]
+        if not rows:
+            continue
+        worse = {
+            t.name
+            for t in found
+            if (t.question, t.data, t.budget) == ("methods", data, "interactions")
+            and t.reference == rows[0].method
+            and t.survives
+        }
+        level = [row.method for row in rows[1:] if row.method not in worse]
+        best = describe.measured(rows[0].estimate(), digits=4)
+        rest = f"not told apart from it: {describe.in_words(level)}" if level else "all others are below it"
+        said.append(f"{data_title(data)}: {rows[0].method} leads with {best}; {rest}")
+    out[FIRST] = ". ".join(said) + "." if said else ""
+    for question in CHANGES:
+        mine = [t for t in found if t.question == question.name and t.budget == "interactions"]
+        lost = [t for t in mine if t.survives and t.queries.difference < 0]
+        won = [t for t in mine if t.survives and t.queries.difference > 0]
+        if not mine:
+            out[question.name] = ""
+            continue
+        text = f"{len(lost)} of {len(mine)} differences are losses that survive correction"
+        text += f", {len(won)} are gains." if won else "."
+        if lost:
+            most = min(lost, key=lambda t: t.seeds.mean)
+            least = max(lost, key=lambda t: t.seeds.mean)
+            text += f" The largest: {_named(most)}; the smallest: {_named(least)}."
+        out[question.name] = text
+    return out
+
+
+def _named(test: Test) -> str:
+    return f"{test.about}, {test.name}, {data_title(test.data)}: {describe.measured(test.seeds.mean, signed=True)}"
+
+
+def opening(standings: Standings, found: Sequence[Test], drawn: Iterable[str]) -> Opening:
+    """Title, sentence and numbers of the page."""
+    methods = {row.method.partition(", ")[0] for row in standings.rows if row.source == OURS and row.by_seed}
+    sets = _data(standings)
+    survive = sum(test.survives for test in found)
+    tested = sum(test.corrected is not None for test in found)
+    sentence = findings(standings, found)[FIRST] or "Nothing has been computed yet."
+    reasons = sum(not row.by_seed for row in standings.rows)
+    numbers = [
+        Number("Differences that survive correction", f"{survive} of {tested}", "over queries, Holm, by question"),
+        Number("Rows", f"{len(standings.rows):,}", f"{reasons:,} of them say why they have no value"),
+        Number("Budgets", budget_words(standings, "interactions"), f"and {budget_words(standings, 'bytes')}"),
+        Number("Processor time", f"{standings.cpu_seconds / 60:,.1f} min"),
+    ]
+    title = f"{len(methods)} methods that learn to rank from clicks, on {len(sets)} data set{'s' * (len(sets) > 1)}"
+    shown = FIRST if FIRST in drawn else ""
+    return Opening(title, sentence, tuple(numbers), shown, f"{MEASURE} of each method at two budgets: {sentence}")
+
+
+def _measured(standings: Standings) -> Html:
+    """How it was measured, as a list."""
+    terms = standings.grid.terms
+    parts = "; ".join(
+        f"{data_title(data)}: {describe.in_words([part.name for part in standings.grid.parts_of(data)])}"
+        for data in _data(standings)
+    )
+    items = [
+        f"Rounds: {terms.clients:,} devices with {terms.interactions} searches each, {terms.rounds} rounds; where "
+        f"amounts differ, as many rounds as the budget pays for. Seeds {terms.seed} to {terms.seed + terms.seeds - 1}; "
+        f"those below {FIRST_SEED} were used in development.",
+        f"A budget of bytes ends a run after the last round that it pays for, or at the budget of interactions: "
+        f"{budget_words(standings, 'bytes')} by all devices together. The shape of a round is the same for all; with "
+        "fewer devices a round, methods with large messages would take more steps for the same bytes.",
+        f"Data: {parts}. Judged on the test part, or on the validation part where there is no other: no setting was "
+        "chosen here.",
+        "Settings: each method’s defaults, or what it recommends for an ε of a user, the same in all its rows; without "
+        "a promise nothing is privatised.",
+        f"ε of a user: each of {terms.population:,} users takes part in one round; where devices keep queries of their "
+        f"own, the same {terms.clients:,} take part in all rounds, and ε is for all of them.",
+        "Poisoning: 30 % of the devices click what is worst; all else that they send is as it should be.",
+        "Intervals: 95 %, Student’s t over seeds of the mean over divisions. Tests: over queries, each the mean over "
+        "seeds and divisions; the leader is chosen on the same queries, which favours it.",
+        *standings.notes,
+    ]
+    return h("ul", *(h("li", item) for item in items))
+
+
+def document_of(standings: Standings, found: Sequence[Test], drawn: Mapping[str, Chart]) -> str:
+    """The page as one HTML document."""
+    top, said = opening(standings, found, drawn), findings(standings, found)
+    chart = svg.figure(drawn[FIRST], FIRST, top.description) if FIRST in drawn else None
+    caveats = ["Simulated users", *_caveats(standings)]
+    about = f"fedrank leaderboard · {', '.join(map(data_title, _data(standings)))}"
+    methods = [tables.to_html(ranking_table(standings, data, found)) for data in _data(standings)]
+    parts = [section("methods", "Which method at which budget?", *methods)]
+    for question in CHANGES:
+        if question.name not in drawn:
+            continue
+        picture = svg.figure(drawn[question.name], question.name, f"{question.title} {said[question.name]}")
+        grid = tables.to_html(tests_table(question, found), filters={"data": "", "budget": "interactions", "what": ""})
+        parts.append(section(question.name, question.title, h("p", said[question.name]), picture, grid))
+    everything = rows_table(standings)
+    first = standings.grid.blocks[0]
+    chosen = {"data": data_title(first.data), "clicks": first.clicks, "heterogeneity": "", "epsilon": "", "attack": ""}
+    chosen |= {"budget": "interactions", "source": "", "method": ""}
+    parts.append(section("rows", "Every row, and why some have no value", tables.to_html(everything, filters=chosen)))
+    parts.append(section("measured", "How it was measured", _measured(standings)))
+    parts.append(section("submit", "Add a method of yours", _how_to_submit()))
+    foot = h("footer", f"Made by fedrank {__version__} from the files of the cells alone.")
+    return document(f"{top.title} – fedrank", head(top, about, caveats, chart), *parts, foot)
+
+
+def _caveats(standings: Standings) -> list[str]:
+    out = []
+    if standings.missing:
+        out.append(f"Unfinished: {standings.missing:,} cells are not there yet")
+    if any(part.data == "generated" for part in standings.grid.parts):
+        out.append("Generated data")
+    if standings.grid.terms.seeds < describe.FEW_SEEDS:
+        out.append(f"Few seeds: {standings.grid.terms.seeds}")
+    return out
+
+
+def _how_to_submit() -> Html:
+    return join(
+        h(
+            "p",
+            "A method that a package registers under the entry points fedrank.protocols takes part by itself. Numbers "
+            "of other programs are submitted as a CSV, a line for each seed and division, with evidence: the directory "
+            "of a fedrank run, which is read and whose ranker is scored again, or a link with a checksum, which is "
+            "shown as not checked.",
+        ),
+        h("pre", "fedrank leaderboard submit mine.csv"),
+    )
+
+
+def write(standings: Standings, folder: Path) -> Path:
+    """Write ``leaderboard.html``, its figures, ``results.csv``, ``results.parquet``, ``tests.csv`` and ``runs.csv``.
+
+    Args:
+        standings: What there is.
+        folder: Gets the files.
+
+    Returns:
+        The page.
+
+    Raises:
+        MissingExtraError: What draws figures is not installed; the tables are there then.
+    """
+    found = tests(standings)
+    results = results_frame(standings)
+    write_atomically(folder / "results.csv", results.write_csv().encode())
+    write_atomically(folder / "tests.csv", tests_frame(found).write_csv().encode())
+    write_atomically(folder / "runs.csv", runs_frame(standings).write_csv().encode())
+    results.write_parquet(folder / "results.parquet")
+    drawn = charts(standings, found)
+    for name, chart in drawn.items():
+        figures.save(chart, folder / "figures" / f"{name}.png")
+    page = folder / "leaderboard.html"
+    write_atomically(page, document_of(standings, found, drawn).encode())
+    return page

@@ -121,10 +121,10 @@ def _heard(quiet: bool):
 def _show(standings, out: Path, as_json: bool) -> None:
     from fedrank.cli.report import unless_missing
     from fedrank.ranking.leaderboard.page import findings, ranking_table, write
-    from fedrank.ranking.leaderboard.standings import results_frame, tests, tests_frame
+    from fedrank.ranking.leaderboard.standings import contrasts, contrasts_frame, results_frame
 
     page = unless_missing(lambda: write(standings, out), f"fedrank leaderboard {out}")
-    found = tests(standings)
+    found = contrasts(standings)
     if as_json:
         from fedrank.cli.terminal import print_json
 
@@ -134,7 +134,7 @@ def _show(standings, out: Path, as_json: bool) -> None:
                 "missing": standings.missing,
                 "findings": findings(standings, found),
                 "rows": results_frame(standings).to_dicts(),
-                "tests": tests_frame(found).to_dicts(),
+                "tests": contrasts_frame(found).to_dicts(),
             }
         )
         return

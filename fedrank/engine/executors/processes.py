@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -93,10 +95,19 @@ class Processes(Executor):
             pool.shutdown(wait=True, cancel_futures=True)
 
 
+def _end_with_parent() -> None:
+    """Wait for the end of the parent, which may be killed, and end as well: nobody wants the work any more."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+
 def _begin(threads: int) -> None:
     """Settle in a new process: Ctrl-C is the parent's, and the processes share the processors."""
     from threadpoolctl import threadpool_limits
 
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     with contextlib.suppress(ValueError):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     threadpool_limits(threads)

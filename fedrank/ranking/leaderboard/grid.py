@@ -8,6 +8,7 @@ needs besides (a step size, say) is its own default, or what its first mode with
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from fedrank.data.folders import place_of
 from fedrank.engine.cells import Cell
 from fedrank.engine.config import settings_of
 from fedrank.engine.methods import Method, method, method_names
-from fedrank.engine.settings import as_dict, from_dict, settings_class
+from fedrank.engine.settings import as_dict, from_dict
 from fedrank.ranking.build import rules_of, splits_of
 from fedrank.ranking.clicks.cascade import USERS
 from fedrank.ranking.clicks.fit import is_file
@@ -214,6 +215,17 @@ class Grid:
 
     def cell(self, entrant: Entrant, block: Block, part: Part) -> Cell | str:
         """The cell of a method under some circumstances; or why there is none."""
+        asked = (entrant.name, block, part)
+        if asked not in self._known:
+            self._known[asked] = self._cell(entrant, block, part)
+        return self._known[asked]
+
+    @functools.cached_property
+    def _known(self) -> dict[tuple[str, Block, Part], Cell | str]:
+        """Cells that have been asked for: checking settings takes longer than anything else about them."""
+        return {}
+
+    def _cell(self, entrant: Entrant, block: Block, part: Part) -> Cell | str:
         config = configuration(entrant, block, part, self.terms)
         if isinstance(config, str):
             return config
@@ -247,14 +259,15 @@ def entrants(names: Sequence[str] = (), *, full: bool = False) -> list[Entrant]:
         out.append(Entrant(name, name))
         if full:
             out.append(Entrant(f"{name}, two layers", name, {"ranker": "mlp"}))
-        if "aggregate" in _names(method(name).settings):
-            out += [Entrant(f"{name}, {rule}", name, {"aggregate": rule}) for rule in _defences(name, full)]
+        settings = method(name).settings
+        if "aggregate" in _names(settings):
+            out += [Entrant(f"{name}, {rule}", name, {"aggregate": rule}) for rule in _defences(settings, full)]
     return out
 
 
-def _defences(name: str, full: bool) -> list[str]:
+def _defences(settings: Any, full: bool) -> list[str]:
     """Rules of aggregation that are tried against attackers: the first robust one, or all."""
-    robust = [rule for rule in rules_of(settings_class(name)).names() if rule != "mean"]
+    robust = [rule for rule in rules_of(settings).names() if rule != "mean"]
     return robust if full else [rule for rule in ("median", "median-of-means") if rule in robust][:1]
 
 

@@ -13,13 +13,13 @@ from fedrank.ranking.leaderboard.grid import FIRST_SEED, MEASURE, SCEPTICS, data
 from fedrank.ranking.leaderboard.standings import (
     BUDGETS,
     OURS,
+    Contrast,
     Standings,
-    Test,
+    contrasts,
+    contrasts_frame,
     ranked,
     results_frame,
     runs_frame,
-    tests,
-    tests_frame,
 )
 from fedrank.report import describe, figures, svg, tables
 from fedrank.report.charts import Chart
@@ -66,7 +66,7 @@ def budget_words(standings: Standings, budget: str) -> str:
     return f"{describe.size(terms.upload)} sent"
 
 
-def charts(standings: Standings, found: Sequence[Test]) -> dict[str, Chart]:
+def charts(standings: Standings, found: Sequence[Contrast]) -> dict[str, Chart]:
     """One chart a question, by its name; a question without values has none."""
     out: dict[str, Chart] = {}
     dots = []
@@ -116,7 +116,7 @@ def _users(standings: Standings) -> str:
 # ------------------------------------------------------------------------------------------------------------- tables
 
 
-def ranking_table(standings: Standings, data: str, found: Sequence[Test]) -> Table:
+def ranking_table(standings: Standings, data: str, found: Sequence[Contrast]) -> Table:
     """The methods on one data set, the best first, at both budgets; their differences to the leader with p."""
     at = {budget: {row.method: row for row in ranked(standings, data, budget)} for budget in BUDGETS}
     against = {
@@ -161,7 +161,7 @@ def ranking_table(standings: Standings, data: str, found: Sequence[Test]) -> Tab
     return Table(data_title(data), columns, tuple(rows), notes)
 
 
-def tests_table(question: Question, found: Sequence[Test]) -> Table:
+def tests_table(question: Question, found: Sequence[Contrast]) -> Table:
     """The comparisons of a question: over seeds, over queries, before and after correction."""
     mine = [test for test in found if test.question == question.name]
     rows = [
@@ -232,7 +232,7 @@ def _p(value: float | None) -> str:
 # --------------------------------------------------------------------------------------------------------------- words
 
 
-def findings(standings: Standings, found: Sequence[Test]) -> dict[str, str]:
+def findings(standings: Standings, found: Sequence[Contrast]) -> dict[str, str]:
     """What came out of each question, in a sentence or two."""
     out = {}
     said = []
@@ -269,11 +269,11 @@ def findings(standings: Standings, found: Sequence[Test]) -> dict[str, str]:
     return out
 
 
-def _named(test: Test) -> str:
+def _named(test: Contrast) -> str:
     return f"{test.about}, {test.name}, {data_title(test.data)}: {describe.measured(test.seeds.mean, signed=True)}"
 
 
-def opening(standings: Standings, found: Sequence[Test], drawn: Iterable[str]) -> Opening:
+def opening(standings: Standings, found: Sequence[Contrast], drawn: Iterable[str]) -> Opening:
     """Title, sentence and numbers of the page."""
     methods = {row.method.partition(", ")[0] for row in standings.rows if row.source == OURS and row.by_seed}
     sets = _data(standings)
@@ -320,7 +320,7 @@ def _measured(standings: Standings) -> Html:
     return h("ul", *(h("li", item) for item in items))
 
 
-def document_of(standings: Standings, found: Sequence[Test], drawn: Mapping[str, Chart]) -> str:
+def document_of(standings: Standings, found: Sequence[Contrast], drawn: Mapping[str, Chart]) -> str:
     """The page as one HTML document."""
     top, said = opening(standings, found, drawn), findings(standings, found)
     chart = svg.figure(drawn[FIRST], FIRST, top.description) if FIRST in drawn else None
@@ -382,10 +382,10 @@ def write(standings: Standings, folder: Path) -> Path:
     Raises:
         MissingExtraError: What draws figures is not installed; the tables are there then.
     """
-    found = tests(standings)
+    found = contrasts(standings)
     results = results_frame(standings)
     write_atomically(folder / "results.csv", results.write_csv().encode())
-    write_atomically(folder / "tests.csv", tests_frame(found).write_csv().encode())
+    write_atomically(folder / "tests.csv", contrasts_frame(found).write_csv().encode())
     write_atomically(folder / "runs.csv", runs_frame(standings).write_csv().encode())
     results.write_parquet(folder / "results.parquet")
     drawn = charts(standings, found)

@@ -75,7 +75,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Test:
+class Contrast:
     """Two rows compared: over seeds as an interval, over queries as tests.
 
     Attributes:
@@ -274,9 +274,9 @@ def _queries(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
 # -------------------------------------------------------------------------------------------------------------- tests
 
 
-def tests(standings: Standings) -> list[Test]:
+def contrasts(standings: Standings) -> list[Contrast]:
     """All comparisons of the page, each corrected for those of the same question."""
-    found: list[Test] = []
+    found: list[Contrast] = []
     for question in (_of_methods, _of_privacy, _of_attacks, _of_heterogeneity):
         these = question(standings)
         tested = [i for i, test in enumerate(these) if test.queries.p_randomisation is not None]
@@ -307,7 +307,7 @@ def ranked(standings: Standings, data: str, budget: str) -> list[Row]:
     )
 
 
-def _of_methods(standings: Standings) -> list[Test]:
+def _of_methods(standings: Standings) -> list[Contrast]:
     """Every method against the best one of clicks, and against the best single feature."""
     out = []
     for data in _data(standings):
@@ -323,7 +323,9 @@ def _of_methods(standings: Standings) -> list[Test]:
     return [test for test in out if test is not None]
 
 
-def _changed(standings: Standings, question: str, change: Callable[[Block], tuple[Block, str] | None]) -> list[Test]:
+def _changed(
+    standings: Standings, question: str, change: Callable[[Block], tuple[Block, str] | None]
+) -> list[Contrast]:
     """Every method under changed circumstances against itself under plain ones."""
     plain = {(row.method, row.block, row.budget): row for row in standings.rows if row.by_seed and row.source == OURS}
     out = []
@@ -344,7 +346,7 @@ def _alone(block: Block, changed: str) -> bool:
     return all((getattr(block, key) != value) == (key == changed) for key, value in plain.items())
 
 
-def _of_privacy(standings: Standings) -> list[Test]:
+def _of_privacy(standings: Standings) -> list[Contrast]:
     return _changed(
         standings,
         "privacy",
@@ -352,7 +354,7 @@ def _of_privacy(standings: Standings) -> list[Test]:
     )
 
 
-def _of_attacks(standings: Standings) -> list[Test]:
+def _of_attacks(standings: Standings) -> list[Contrast]:
     return _changed(
         standings,
         "attacks",
@@ -360,7 +362,7 @@ def _of_attacks(standings: Standings) -> list[Test]:
     )
 
 
-def _of_heterogeneity(standings: Standings) -> list[Test]:
+def _of_heterogeneity(standings: Standings) -> list[Contrast]:
     return _changed(
         standings,
         "heterogeneity",
@@ -370,7 +372,7 @@ def _of_heterogeneity(standings: Standings) -> list[Test]:
     )
 
 
-def _test(question: str, about: str, row: Row, reference: Row, name: str, against: str) -> Test | None:
+def _test(question: str, about: str, row: Row, reference: Row, name: str, against: str) -> Contrast | None:
     shared = [query for query in reference.queries if query in row.queries]
     if not shared:
         return None
@@ -384,7 +386,7 @@ def _test(question: str, about: str, row: Row, reference: Row, name: str, agains
         estimate = mean_interval(list(mine.values())).minus(theirs[-1])
     else:
         estimate = difference(mine, theirs)
-    return Test(question, about, row.block.data, row.budget, name, against, estimate, compared, None)
+    return Contrast(question, about, row.block.data, row.budget, name, against, estimate, compared, None)
 
 
 def _data(standings: Standings) -> list[str]:
@@ -411,7 +413,7 @@ def results_frame(standings: Standings) -> pl.DataFrame:
     return pl.DataFrame(out, infer_schema_length=None)
 
 
-def tests_frame(found: Sequence[Test]) -> pl.DataFrame:
+def contrasts_frame(found: Sequence[Contrast]) -> pl.DataFrame:
     """``tests.csv``: every comparison over queries, with its p before and after correction."""
     return pl.DataFrame(
         [

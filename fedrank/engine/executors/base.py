@@ -11,7 +11,7 @@ import abc
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from typing_extensions import override
 
@@ -87,7 +87,7 @@ class Executor(abc.ABC):
     def close(self) -> None:  # noqa: B027 - those without processes have nothing to let go of
         """Let go of processes, and of a cluster that was started for this."""
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Executor:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -41,10 +41,11 @@ class DaskExecutor(Executor):
                 threads_per_worker=1,
                 processes=True,
                 host="127.0.0.1",
-                dashboard_address=None,  # pyright: ignore[reportArgumentType] - which serves none
+                dashboard_address="127.0.0.1:0",
+                worker_dashboard_address="127.0.0.1:0",
             )
         try:
-            self.client = Client(self.cluster or address, timeout=None if self.cluster else 30)
+            self.client = Client(self.cluster or address, timeout=120 if self.cluster else 30)
         except (OSError, ValueError, TypeError) as error:
             raise RunError(
                 f"{address}: no scheduler of Dask answers ({error}). Start one with 'dask scheduler', workers with "

@@ -334,7 +334,7 @@ def default_grid(
     """
     if not parts or not who:
         raise ConfigError(f"a leaderboard needs data and methods, got {len(parts)} divisions and {len(who)} methods.")
-    users = list(clicks) or (USERS.names() if full else list(CLICKS))
+    users = list(dict.fromkeys(clicks or (*CLICKS, *(USERS.names() if full else ()))))
     for name in users:
         if not is_file(name):
             USERS.entry(name)

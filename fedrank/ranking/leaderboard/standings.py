@@ -326,8 +326,13 @@ def _of_methods(standings: Standings) -> list[Contrast]:
 def _changed(
     standings: Standings, question: str, change: Callable[[Block], tuple[Block, str] | None]
 ) -> list[Contrast]:
-    """Every method under changed circumstances against itself under plain ones."""
-    plain = {(row.method, row.block, row.budget): row for row in standings.rows if row.by_seed and row.source == OURS}
+    """Every method under changed circumstances against itself under plain ones, for the first users."""
+    first = standings.grid.blocks[0].clicks  # a figure has room for one kind of users
+    plain = {
+        (row.method, row.block, row.budget): row
+        for row in standings.rows
+        if row.by_seed and row.source == OURS and row.block.clicks == first
+    }
     out = []
     for (method, block, budget), row in plain.items():
         back = change(block)

@@ -98,8 +98,9 @@ def test_a_scheduler_that_does_not_answer_is_said():
 
 
 @pytest.mark.minutes
-def test_a_worker_of_ray_that_is_killed_loses_nothing(tmp_path):
+def test_a_worker_of_ray_that_is_killed_loses_nothing(tmp_path, monkeypatch):
     pytest.importorskip("ray")
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))  # where its workers find the pieces
     jobs = [(number, str(tmp_path / "marker")) for number in range(8)]
     assert squares(executor("ray", 2), pieces.die_once, jobs) == {place: place**2 for place in range(8)}
     assert (tmp_path / "marker").exists()

@@ -27,12 +27,14 @@ from fedrank.engine.methods import method, method_names
 from fedrank.engine.simulator import Conditions
 from fedrank.metrics.online import REWARDS, OnlineMetric, discretised
 from fedrank.privacy.quantise import GridTooFineError
+from fedrank.ranking.adaptive_es import AdaptiveES
 from fedrank.ranking.async_pdgd import AsyncPDGD
 from fedrank.ranking.attacks import inverted_user
 from fedrank.ranking.central import Central
 from fedrank.ranking.clicks.cascade import MAX_GRADES, USERS, CascadeUser
 from fedrank.ranking.clicks.fit import is_file, user_of_file
 from fedrank.ranking.config import (
+    AdaptiveESConfig,
     AsyncPDGDConfig,
     Attack,
     CentralConfig,
@@ -42,7 +44,9 @@ from fedrank.ranking.config import (
     Devices,
     FedOptPDGDConfig,
     FedProxPDGDConfig,
+    FoltrCMAConfig,
     FoltrESConfig,
+    FoltrNESConfig,
     FoltrPDGDConfig,
     MDPRankConfig,
     MGDConfig,
@@ -56,7 +60,9 @@ from fedrank.ranking.data.reader import QueryReader
 from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.fedopt_pdgd import FedOptPDGD
 from fedrank.ranking.fedprox_pdgd import FedProxPDGD
+from fedrank.ranking.foltr_cma import FoltrCMA
 from fedrank.ranking.foltr_es import FoltrES
+from fedrank.ranking.foltr_nes import FoltrNES
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
 from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers.base import RANKERS, Ranker
@@ -415,6 +421,29 @@ def foltr_es(config: FoltrESConfig, parts: Parts) -> FoltrES:
         aggregate=parts.aggregate,
         byzantine=_byzantine(config),
     )
+
+
+def adaptive_es(config: AdaptiveESConfig, parts: Parts) -> AdaptiveES:
+    """FOLtR-ES with natural evolution strategies or CMA-ES, from its settings.
+
+    Raises:
+        ConfigError: Settings that do not fit each other.
+    """
+    common: dict[str, Any] = {
+        "ranker": parts.ranker,
+        "user": parts.users[0],
+        "others": parts.users[1:],
+        "metric": parts.metric,
+        "interactions": config.interactions,
+        "sigma": config.sigma,
+        "p": config.privacy.probability(parts.metric.n),
+        "ties": config.ties,
+        "kernels": parts.kernels,
+    }
+    if isinstance(config, FoltrNESConfig):
+        return FoltrNES(**common, learning_rate=config.learning_rate, spread_rate=config.spread_rate)
+    assert isinstance(config, FoltrCMAConfig)
+    return FoltrCMA(**common, learning_rate=config.learning_rate, covariance=config.covariance)
 
 
 def foltr_pdgd(config: FoltrPDGDConfig, parts: Parts) -> FoltrPDGD:

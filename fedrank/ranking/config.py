@@ -437,6 +437,65 @@ class FoltrESConfig(PopulationConfig):
         return best_clipped(self.epsilon_message, self.privacy.clip or 1.0)
 
 
+# ----------------------------------------------------------------------------------- FOLtR-ES with a server that adapts
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardPrivacy(Privacy):
+    """What a device does to each reward by randomised response: ``p`` or ``epsilon_interaction``; else p = 0.9."""
+
+    p: float | None = setting(
+        None,
+        "Probability that an interaction's metric is sent as it is. Without any ε: 0.9.",
+        replaces=("privacy.epsilon_interaction",),
+    )
+    epsilon_interaction: float | None = setting(
+        None, "ε of one interaction, instead of p.", low=0, high=1000, replaces=("privacy.p",)
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.p is not None and self.epsilon_interaction is not None:
+            raise ConfigError("privacy.p and privacy.epsilon_interaction say the same thing; give one of them.")
+
+    def probability(self, n: int) -> float:
+        """The p of randomised response over n values."""
+        if self.epsilon_interaction is not None:
+            return probability(self.epsilon_interaction, n)
+        return DEFAULT_P if self.p is None else self.p
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveESConfig(DeviceConfig):
+    """Settings of FOLtR-ES whose server adapts the perturbations."""
+
+    sigma: float = setting(0.01, "Standard deviation of the perturbation at the start.")
+    ties: Literal["fixed", "random"] = setting("fixed", "Equal scores in the order of the data, or shuffled each time.")
+    privacy: RewardPrivacy = field(default_factory=RewardPrivacy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoltrNESConfig(AdaptiveESConfig):
+    """Settings of FOLtR-ES with natural evolution strategies (``foltr-nes``); the defaults are the paper's."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("foltr-nes", "The protocol.")
+    learning_rate: float = setting(1.0, "Rate of the mean, in perturbations.")
+    spread_rate: float | None = setting(
+        None, "Rate of the spreads; (3 + ln n)/(5 √n) for n weights if nothing is said. 0 keeps them.", low=0, high=10
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoltrCMAConfig(AdaptiveESConfig):
+    """Settings of FOLtR-ES with CMA-ES (``foltr-cma``); the defaults are the tutorial's."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("foltr-cma", "The protocol.")
+    learning_rate: float = setting(1.0, "Rate of the mean, in perturbations.")
+    covariance: Literal["separable", "full"] = setting(
+        "separable", "What is learnt of the covariance: a spread a weight, or a matrix, which is broadcast."
+    )
+
+
 # -------------------------------------------------------------------------------------------------------------- FPDGD
 
 

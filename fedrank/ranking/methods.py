@@ -11,7 +11,9 @@ from fedrank.ranking.config import (
     DBGDConfig,
     FedOptPDGDConfig,
     FedProxPDGDConfig,
+    FoltrCMAConfig,
     FoltrESConfig,
+    FoltrNESConfig,
     FoltrPDGDConfig,
     MDPRankConfig,
     MGDConfig,
@@ -23,6 +25,12 @@ def _foltr_es(config: Any, parts: Any) -> Protocol:
     from fedrank.ranking.build import foltr_es
 
     return foltr_es(config, parts)
+
+
+def _adaptive_es(config: Any, parts: Any) -> Protocol:
+    from fedrank.ranking.build import adaptive_es
+
+    return adaptive_es(config, parts)
 
 
 def _foltr_pdgd(config: Any, parts: Any) -> Protocol:
@@ -72,6 +80,33 @@ FOLTR_ES = Method(
         ),
         PrivacyMode("noise on the sums of rewards", {"privacy": {"mechanism": "laplace", "epsilon_interaction": 1.0}}),
     ),
+)
+
+#: What crosses in FOLtR-ES whose server adapts the perturbations.
+_SHAPED = "a seed and two privatised sums: 9 bytes; down the model and the shape of its perturbations"
+
+FOLTR_NES = Method(
+    name="foltr-nes",
+    task="ranking",
+    settings=FoltrNESConfig,
+    make=_adaptive_es,
+    summary="FOLtR-ES whose server follows the natural gradient of ranks and adapts a spread a weight.",
+    paper="Wierstra et al.: Natural Evolution Strategies, JMLR 2014",
+    crosses=_SHAPED,
+    file="fedrank/ranking/foltr_nes.py",
+    citation="wierstra2014nes",
+)
+
+FOLTR_CMA = Method(
+    name="foltr-cma",
+    task="ranking",
+    settings=FoltrCMAConfig,
+    make=_adaptive_es,
+    summary="FOLtR-ES whose server is CMA-ES: step size and covariance follow the ranks.",
+    paper="Hansen: The CMA Evolution Strategy: A Tutorial, 2016",
+    crosses=_SHAPED,
+    file="fedrank/ranking/foltr_cma.py",
+    citation="hansen2016cma",
 )
 
 FOLTR_PDGD = Method(

@@ -23,11 +23,11 @@ def tiny_queries(seed: int = 0, queries: int = 12, longest: int = 14, features: 
     return QuerySet(x, y, offsets, np.array([f"q{i}" for i in range(queries)]), "tiny")
 
 
-def tiny_protocol(ranker: str = "linear", **settings) -> FoltrES:
-    """FOLtR-ES on :func:`tiny_queries`; without privatisation unless asked for."""
+def tiny_protocol(ranker: str = "linear", kind: type[FoltrES] = FoltrES, **settings) -> FoltrES:
+    """FOLtR-ES, or a variant of it, on :func:`tiny_queries`; without privatisation unless asked for."""
     settings.setdefault("p", 1.0)
     shape = TwoLayer(FEATURES, 3) if ranker == "mlp" else Linear(FEATURES)
-    return FoltrES(shape, cascade("navigational"), **settings)
+    return kind(shape, cascade("navigational"), **settings)
 
 
 def tiny_parties(protocol: FoltrES, devices: int, queries: QuerySet | None = None):

@@ -17,7 +17,9 @@ from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.privacy.piecewise import Piecewise
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import QuerySet
+from fedrank.ranking.foltr_cma import FoltrCMA
 from fedrank.ranking.foltr_es import TryPerturbation
+from fedrank.ranking.foltr_nes import FoltrNES
 
 VARIANTS = {
     "linear": {},
@@ -27,10 +29,18 @@ VARIANTS = {
     "random ties": {"ties": "random", "kernels": False},
     "as published": {"as_published": True},
     "private": {"mechanism": "piecewise", "p": 1.0, "piecewise": Piecewise(1.0, 1, 2)},
+    "natural": {"kind": FoltrNES, "kernels": False},
+    "cma": {"kind": FoltrCMA, "covariance": "full", "kernels": False},
 }
 
 
-@pytest.fixture(params=VARIANTS, scope="module")
+#: Variants that compile longer.
+_SLOW = ("natural", "cma")
+
+
+@pytest.fixture(
+    params=[pytest.param(v, marks=pytest.mark.slow if v in _SLOW else ()) for v in VARIANTS], scope="module"
+)
 def protocol(request):
     return tiny_protocol(**{"p": 0.75, **VARIANTS[request.param]})
 

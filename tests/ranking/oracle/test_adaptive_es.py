@@ -227,8 +227,8 @@ def test_what_is_broadcast_is_counted():
 @pytest.mark.parametrize("settings", [{}, {"covariance": "full"}], ids=["separable", "full"])
 def test_the_kernel_and_jax_try_the_same_models(settings):
     """Equal draws and models give equal clicks: what is sent is the same to the bit."""
-    sent = []
-    for kernels in (True, False):
+
+    def sent(kernels):
         protocol = FoltrCMA(Linear(FEATURES), cascade("navigational"), sigma=0.3, kernels=kernels, **settings)
         parties, (exchange,) = tiny_parties(protocol, 3), protocol.exchanges
         state = protocol.init(None)
@@ -236,9 +236,11 @@ def test_the_kernel_and_jax_try_the_same_models(settings):
         request = exchange.ask(state._replace(root=root, weights=jnp.arange(FEATURES) / 10))
         keys = jax.random.split(jax.random.key(4), 3)
         answer = jax.vmap(lambda own, key: exchange.answer(request, Party(parties.shared, own), key)[1])
-        sent.append(answer(parties.own, keys))
-    jax.tree.map(np.testing.assert_array_equal, *sent)
-    assert len({int(x) for x in np.asarray(sent[0].plus)}) > 1
+        return answer(parties.own, keys)
+
+    found = [sent(kernels) for kernels in (True, False)]
+    jax.tree.map(np.testing.assert_array_equal, *found)
+    assert len({int(x) for x in np.asarray(found[0].plus)}) > 1
 
 
 def test_wrong_settings():

@@ -38,6 +38,7 @@ from fedrank.ranking.config import (
     AsyncPDGDConfig,
     Attack,
     CentralConfig,
+    COLTRConfig,
     DBGDConfig,
     DefendedConfig,
     DeviceConfig,
@@ -45,6 +46,7 @@ from fedrank.ranking.config import (
     FedOptPDGDConfig,
     FedProxPDGDConfig,
     FoltrCMAConfig,
+    FoltrCOLTRConfig,
     FoltrESConfig,
     FoltrNESConfig,
     FoltrPDGDConfig,
@@ -61,9 +63,11 @@ from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.fedopt_pdgd import FedOptPDGD
 from fedrank.ranking.fedprox_pdgd import FedProxPDGD
 from fedrank.ranking.foltr_cma import FoltrCMA
+from fedrank.ranking.foltr_coltr import FoltrCOLTR
 from fedrank.ranking.foltr_es import FoltrES
 from fedrank.ranking.foltr_nes import FoltrNES
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
+from fedrank.ranking.learners.counterfactual import Comparison
 from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers.base import RANKERS, Ranker
 from fedrank.ranking.rankers.given import as_ranker
@@ -490,7 +494,7 @@ def foltr_pdgd(config: FoltrPDGDConfig, parts: Parts) -> FoltrPDGD:
 
 
 def pdgd_variant(config: DeviceConfig, parts: Parts) -> FoltrPDGD:
-    """FedOpt, FedProx or asynchronous merging for FPDGD, from its settings.
+    """FPDGD with another server, other local steps or asynchronous merging, from its settings.
 
     Raises:
         ConfigError: Settings that do not fit each other.
@@ -517,8 +521,15 @@ def pdgd_variant(config: DeviceConfig, parts: Parts) -> FoltrPDGD:
         )
     if isinstance(config, FedProxPDGDConfig):
         return FedProxPDGD(**common, learning_rate=config.learning_rate, mu=config.mu)
+    if isinstance(config, FoltrCOLTRConfig):
+        common["kernels"] = False
+        return FoltrCOLTR(**common, learning_rate=config.learning_rate, comparison=_comparison(config))
     assert isinstance(config, AsyncPDGDConfig)
     return AsyncPDGD(**common, learning_rate=config.learning_rate, mixing=config.mixing, staleness=config.staleness)
+
+
+def _comparison(config: COLTRConfig | FoltrCOLTRConfig) -> Comparison:
+    return Comparison(config.candidates, config.radius, config.temperature, config.smoothing, config.caution)
 
 
 def central(config: CentralConfig, parts: Parts) -> Central:
@@ -527,6 +538,8 @@ def central(config: CentralConfig, parts: Parts) -> Central:
     Raises:
         ConfigError: Settings that do not fit each other.
     """
+    coltr = _comparison(config) if isinstance(config, COLTRConfig) else Comparison()
+    candidates = config.candidates if isinstance(config, MGDConfig | COLTRConfig) else 1
     return Central(
         learner=config.protocol,
         ranker=parts.ranker,
@@ -535,11 +548,14 @@ def central(config: CentralConfig, parts: Parts) -> Central:
         metric=parts.metric,
         interactions=config.clients * config.interactions,
         learning_rate=config.learning_rate,
-        radius=config.radius if isinstance(config, DBGDConfig | MGDConfig) else 1.0,
-        candidates=config.candidates if isinstance(config, MGDConfig) else 1,
+        radius=config.radius if isinstance(config, DBGDConfig | MGDConfig) else coltr.radius,
+        candidates=candidates,
         batch=config.batch if isinstance(config, PDGDConfig) else False,
         discount=config.discount if isinstance(config, MDPRankConfig) else 1.0,
-        kernels=parts.kernels and not isinstance(config, MDPRankConfig),
+        temperature=coltr.temperature,
+        smoothing=coltr.smoothing,
+        caution=coltr.caution,
+        kernels=parts.kernels and not isinstance(config, MDPRankConfig | COLTRConfig),
     )
 
 

@@ -1,13 +1,15 @@
-"""Online learning to rank with one service that sees everything: what federated learners are n_candidates with.
+"""Online learning to rank with one service that sees everything: what federated learners are compared with.
 
 **Nothing is federated here.** One service has the queries of all users, ranks them, sees what they click, and learns
-after every interaction; queries, results and clicks are in the clear at the service. Four learners, one setting:
+after every interaction; queries, results and clicks are in the clear at the service. Five learners, one setting:
 
 * ``pdgd``: pairwise differentiable gradient descent (Oosterhuis & de Rijke, CIKM 2018;
   :mod:`fedrank.ranking.learners.pdgd`);
 * ``dbgd``: dueling bandit gradient descent (Yue & Joachims, ICML 2009; :mod:`fedrank.ranking.learners.dueling`);
 * ``mdprank``: REINFORCE (Wei et al., SIGIR 2017; :mod:`fedrank.ranking.learners.policy_gradient`), in JAX alone;
-* ``mgd``: multileave gradient descent (Schuth et al., WSDM 2016; the same file).
+* ``mgd``: multileave gradient descent (Schuth et al., WSDM 2016; the file of ``dbgd``);
+* ``coltr``: counterfactual online learning to rank (Zhuang and Zuccon, ECIR 2020;
+  :mod:`fedrank.ranking.learners.counterfactual`), in JAX alone.
 
 One round, with as many interactions K as all devices of a federated round have together::
 
@@ -46,6 +48,7 @@ from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
+from fedrank.ranking.learners.counterfactual import Comparison, LogDraws, check_comparison, coltr_steps
 from fedrank.ranking.learners.dueling import DuelDraws, dueling_steps
 from fedrank.ranking.learners.pdgd import Learned, PdgdDraws, pdgd_steps
 from fedrank.ranking.learners.policy_gradient import policy_gradient_steps
@@ -55,12 +58,14 @@ from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.devices import PerDevice, draw_queries, record_experience
 
 #: The learners, with the learning rate of published experiments.
-LEARNERS = {"pdgd": 0.1, "dbgd": 0.01, "mgd": 0.01, "mdprank": 0.01}
+LEARNERS = {"pdgd": 0.1, "dbgd": 0.01, "mgd": 0.01, "mdprank": 0.01, "coltr": 0.1}
 #: Learners that draw a ranking from the scores.
 _DRAWING = ("pdgd", "mdprank")
+#: Learners that have no compiled kernel.
+_JAX_ONLY = ("mdprank", "coltr")
 
-#: Rankers that MGD compares with the current one; DBGD compares one.
-CANDIDATES = 9
+#: Rankers that a learner compares with the current one in an interaction.
+CANDIDATES = {"mgd": 9, "coltr": Comparison().candidates}
 
 #: Standard deviation of the weights that PDGD starts a network from: at zero its gradient is zero, and stays so.
 _INITIAL = 0.1
@@ -81,12 +86,13 @@ class Draws(NamedTuple):
 
     Attributes:
         queries: uint32 [K]: which query an interaction is about.
-        learner: Random bits of its K steps, :class:`~fedrank.ranking.learners.pdgd.PdgdDraws` or
-            :class:`~fedrank.ranking.learners.dueling.DuelDraws`.
+        learner: Random bits of its K steps, :class:`~fedrank.ranking.learners.pdgd.PdgdDraws`,
+            :class:`~fedrank.ranking.learners.dueling.DuelDraws` or
+            :class:`~fedrank.ranking.learners.counterfactual.LogDraws`.
     """
 
     queries: UInt32[AnyArray, "interactions"]
-    learner: PdgdDraws | DuelDraws
+    learner: PdgdDraws | DuelDraws | LogDraws
 
 
 class ServerState(NamedTuple):
@@ -112,19 +118,22 @@ class Central(RankingProtocol):
     """The settings of a central learner; the defaults are those of published experiments.
 
     Attributes:
-        learner: ``"pdgd"``, ``"dbgd"``, ``"mgd"`` or ``"mdprank"``.
+        learner: ``"pdgd"``, ``"dbgd"``, ``"mgd"``, ``"mdprank"`` or ``"coltr"``.
         ranker: The ranker, a function from features to scores.
         user: Click model of the user.
         others: Further users; the service meets one of them only, as :meth:`devices` is told.
         metric: For the curve of what users experience; nothing is learned from it.
         interactions: K, most interactions of a round; as many as all devices of a federated round together.
         learning_rate: Length of a step: of PDGD along its gradient, of the others along a unit direction. None: 0.1
-            for PDGD, 0.01 for the others.
+            for PDGD and COLTR, 0.01 for the others.
         decay: What it is multiplied by after each round, in (0, 1].
-        radius: DBGD, MGD: distance of the candidates from the current ranker.
-        candidates: MGD: rankers that are n_candidates with the current one in each interaction. None: 9.
+        radius: DBGD, MGD, COLTR: distance of the candidates from the current ranker.
+        candidates: MGD, COLTR: rankers that are compared with the current one in each interaction. None: 9 and 499.
         batch: PDGD: sum the gradients of a round, taken at the weights of its start.
         discount: MDPRank: γ, what a later click counts for a choice.
+        temperature: COLTR: of the ranking that is shown.
+        smoothing: COLTR: temperature of the probabilities that estimates are weighted by.
+        caution: COLTR: standard errors that are added to an estimate.
         kernels: Use the compiled CPU kernels, which take data as ``queries.blocks()``; otherwise JAX, which takes
             ``queries.padded()``. Equal draws, sums equal to about 1e-6.
     """
@@ -140,6 +149,9 @@ class Central(RankingProtocol):
     candidates: int | None = None
     batch: bool = False
     discount: float = 1.0
+    temperature: float = Comparison().temperature
+    smoothing: float = Comparison().smoothing
+    caution: float = Comparison().caution
     kernels: bool = COMPILES
     others: tuple[CascadeUser, ...] = ()
 
@@ -152,14 +164,15 @@ class Central(RankingProtocol):
             raise ConfigError(f"learning_rate must be positive and finite, got {self.learning_rate}.")
         if not 0 < self.decay <= 1:
             raise ConfigError(f"decay must be in (0, 1], got {self.decay}.")
-        if not 1e-30 < self.radius < 1e30:
-            raise ConfigError(f"radius must be positive and finite, got {self.radius}.")
-        if self.learner == "mgd" and not 1 <= self.n_candidates <= 1000:
-            raise ConfigError(f"candidates of mgd must be in 1..1000, got {self.candidates}.")
-        if self.learner != "mgd" and self.candidates not in (None, 1):
-            raise ConfigError(f"candidates = {self.candidates} is a setting of mgd; {self.learner} has at most one.")
-        if self.learner == "mdprank" and self.kernels:
-            raise ConfigError("mdprank has no compiled kernel; set kernels = False.")
+        if self.learner in CANDIDATES and not 1 <= self.n_candidates <= 1000:
+            raise ConfigError(f"candidates of {self.learner} must be in 1..1000, got {self.candidates}.")
+        if self.learner not in CANDIDATES and self.candidates not in (None, 1):
+            raise ConfigError(
+                f"candidates = {self.candidates} is a setting of mgd and coltr; {self.learner} has at most one."
+            )
+        if self.learner in _JAX_ONLY and self.kernels:
+            raise ConfigError(f"{self.learner} has no compiled kernel; set kernels = False.")
+        check_comparison(self.comparison)
         if self.batch and self.learner != "pdgd":
             raise ConfigError(f"batch sums gradients, and {self.learner} has none; leave it out or use pdgd.")
         if self.user.depth != self.metric.depth:
@@ -167,7 +180,7 @@ class Central(RankingProtocol):
 
     @property
     def name(self) -> str:  # type: ignore[override] - a run is called by its learner
-        """Name of the learner: ``pdgd``, ``dbgd``, ``mgd`` or ``mdprank``."""
+        """Name of the learner: ``pdgd``, ``dbgd``, ``mgd``, ``mdprank`` or ``coltr``."""
         return self.learner
 
     @property
@@ -177,10 +190,13 @@ class Central(RankingProtocol):
 
     @property
     def n_candidates(self) -> int:
-        """Rankers that DBGD and MGD compare with the current one in each interaction."""
-        if self.candidates is not None:
-            return self.candidates
-        return CANDIDATES if self.learner == "mgd" else 1
+        """Rankers that DBGD, MGD and COLTR compare with the current one in each interaction."""
+        return CANDIDATES.get(self.learner, 1) if self.candidates is None else self.candidates
+
+    @property
+    def comparison(self) -> Comparison:
+        """How COLTR makes and compares candidates."""
+        return Comparison(self.n_candidates, self.radius, self.temperature, self.smoothing, self.caution)
 
     @property
     @override
@@ -249,6 +265,8 @@ class ServeAndLearn(Exchange, request=Request, reply=Reply):
     def _widths(self) -> list[int]:
         """Number of random integers of one interaction, purpose by purpose, the query's first."""
         depth, n_candidates = self.settings.user.depth, self.settings.n_candidates
+        if self.settings.learner == "coltr":
+            return [1, 2, depth, 1]
         return [1, 2, depth] if self.settings.learner in _DRAWING else [1, n_candidates, depth, depth, depth]
 
     @property
@@ -259,6 +277,9 @@ class ServeAndLearn(Exchange, request=Request, reply=Reply):
         k = self.settings.interactions
         parts = jnp.split(rng_bits, (k * np.cumsum(self._widths[:-1])).tolist())
         first, *others = (part.reshape(k, -1) for part in parts)
+        if self.settings.learner == "coltr":
+            documents, clicks, seeds = others
+            return Draws(first[:, 0], LogDraws(documents, clicks, seeds[:, 0]))
         return Draws(first[:, 0], PdgdDraws(*others) if self.settings.learner in _DRAWING else DuelDraws(*others))
 
     def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, Reply]:
@@ -276,6 +297,9 @@ class ServeAndLearn(Exchange, request=Request, reply=Reply):
         rate = jnp.float32(s.rate) * jnp.float32(s.decay) ** jnp.asarray(request.round, jnp.float32)
         about = draw_queries(queries, own, draws.queries)
         start = jnp.asarray(request.weights)
+        if isinstance(draws.learner, LogDraws):
+            args = (s.ranker, s.users, own.user, data, start, rate, about, active, draws.learner)
+            return coltr_steps(*args, s.comparison)
         if isinstance(draws.learner, PdgdDraws):
             if s.learner == "mdprank":
                 args = (s.ranker, s.users, own.user, data, start, rate, about, active, draws.learner)

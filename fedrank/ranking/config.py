@@ -627,6 +627,23 @@ class FedProxPDGDConfig(DefendedConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FoltrCOLTRConfig(DefendedConfig):
+    """Settings of COLTR on devices whose weights are averaged (``foltr-coltr``); the defaults are COLTR's."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("foltr-coltr", "The protocol.")
+    learning_rate: float = setting(0.1, "Step size of each local step.")
+    candidates: int = setting(
+        499, "Rankers that are compared with the current one on each interaction's log.", low=1, high=1000
+    )
+    radius: float = setting(1.0, "Distance of the candidates from the current ranker.")
+    temperature: float = setting(0.1, "Temperature of the ranking that is shown: the lower, the less it explores.")
+    smoothing: float = setting(
+        1.0, "Temperature of the probabilities that estimates are weighted by; exact where it is 'temperature'."
+    )
+    caution: float = setting(1.0, "Standard errors that are added to an estimate of loss.", low=0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class AsyncPDGDConfig(DeviceConfig):
     """Settings of FPDGD whose server merges answers as they arrive (``async-pdgd``)."""
 
@@ -661,6 +678,23 @@ class MDPRankConfig(CentralConfig):
 
     protocol: Annotated[str, Parameter(show=False)] = setting("mdprank", "The protocol.")
     discount: float = setting(1.0, "What a later click counts for a choice, rank by rank, in [0, 1].", low=0, high=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class COLTRConfig(CentralConfig):
+    """Settings of COLTR at one central service (``coltr``); the defaults are the published ones."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("coltr", "The protocol.")
+    learning_rate: float = setting(0.1, "Step size.")
+    candidates: int = setting(
+        499, "Rankers that are compared with the current one on each interaction's log.", low=1, high=1000
+    )
+    radius: float = setting(1.0, "Distance of the candidates from the current ranker.")
+    temperature: float = setting(0.1, "Temperature of the ranking that is shown: the lower, the less it explores.")
+    smoothing: float = setting(
+        1.0, "Temperature of the probabilities that estimates are weighted by; exact where it is 'temperature'."
+    )
+    caution: float = setting(1.0, "Standard errors that are added to an estimate of loss.", low=0)
 
 
 @dataclass(frozen=True, kw_only=True)

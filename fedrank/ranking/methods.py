@@ -8,10 +8,12 @@ from fedrank.core.protocol import Protocol
 from fedrank.engine.methods import Method, PrivacyMode
 from fedrank.ranking.config import (
     AsyncPDGDConfig,
+    COLTRConfig,
     DBGDConfig,
     FedOptPDGDConfig,
     FedProxPDGDConfig,
     FoltrCMAConfig,
+    FoltrCOLTRConfig,
     FoltrESConfig,
     FoltrNESConfig,
     FoltrPDGDConfig,
@@ -173,6 +175,18 @@ ASYNC_PDGD = Method(
     citation="xie2019fedasync",
 )
 
+FOLTR_COLTR = Method(
+    name="foltr-coltr",
+    task="ranking",
+    settings=FoltrCOLTRConfig,
+    make=_pdgd_variant,
+    summary="Devices compare candidates on the logs of their own clicks (COLTR); the server averages their weights.",
+    paper="Zhuang, Zuccon: Counterfactual Online Learning to Rank, ECIR 2020, on devices",
+    crosses=_WEIGHTS,
+    file="fedrank/ranking/foltr_coltr.py",
+    citation="zhuang2020coltr",
+)
+
 #: What crosses in the central learners, which are not federated.
 _IN_THE_CLEAR = "everything: queries, results and clicks"
 
@@ -198,6 +212,18 @@ MDPRANK = Method(
     crosses=_IN_THE_CLEAR,
     file="fedrank/ranking/learners/policy_gradient.py",
     citation="wei2017mdprank",
+)
+
+COLTR = Method(
+    name="coltr",
+    task="ranking",
+    settings=COLTRConfig,
+    make=_central,
+    summary="Central: one service compares hundreds of candidates on the log of each interaction.",
+    paper="Zhuang, Zuccon: Counterfactual Online Learning to Rank, ECIR 2020",
+    crosses=_IN_THE_CLEAR,
+    file="fedrank/ranking/learners/counterfactual.py",
+    citation="zhuang2020coltr",
 )
 
 DBGD = Method(

@@ -1,0 +1,202 @@
+"""COLTR: counterfactual online learning to rank (Zhuang and Zuccon, ECIR 2020).
+
+Dueling bandits show users what candidates rank. COLTR shows what the current ranker ranks, and asks of the log of that
+interaction how candidates *would* have done, which costs no user anything, so that there may be hundreds. For scores
+s(d), a temperature τ, and D_i the documents that are not above rank i::
+
+    R is drawn document by document:   p(R_i | D_i) = e^{s(R_i)/τ} / Σ_{d in D_i} e^{s(d)/τ}
+    a user clicks; δ_i = 1 where R_i is not clicked and stands above the last click, else 0        (skipped: a loss)
+
+    (1)  w_i(c) = p_c(R_i | D_i) / p(R_i | D_i)                      for a candidate c = θ + radius·u_c, |u_c| = 1
+    (2)  L(c) = Σ_i w_i δ_i / Σ_i w_i                                SNIPS, the self-normalised estimate
+    (3)  V(c) = Σ_i (δ_i − L)² w_i² / Σ_i w_i²
+    (4)  c wins if L(c) + γ √(V(c)/k) is below the same of θ         k ranks
+    (5)  θ ← θ + step · mean of u_c over the winners
+
+Each rank is one record of a log: documents to choose from, a choice, its probability, a loss. Without the
+normalisation of (2), Σ_i w_i δ_i is an unbiased estimate of what the candidate would have lost had it chosen at each
+rank in place of θ, from the documents that were left (inverse propensity scoring).
+
+The code published with the paper draws with τ = 0.1, but has τ = 1 and all documents of the query in place of D_i in
+(1): its weights are not the inverse of the probabilities that it drew with. ``smoothing`` is the temperature in (1);
+where it is τ the weights are exact, and above it they differ less from 1, which is biased and less noisy.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from jaxtyping import Bool, Float, Int, UInt32
+
+from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
+from fedrank.core.rng import perturbation_jax
+from fedrank.ranking.clicks.cascade import CascadeUser
+from fedrank.ranking.data.queries import PaddedQueries
+from fedrank.ranking.learners.draws import document_bits
+from fedrank.ranking.learners.pdgd import Learned, sample_ranking
+from fedrank.ranking.rankers.base import Ranker
+from fedrank.ranking.sessions.reference import simulate_clicks
+from fedrank.ranking.sessions.results import SessionResults
+
+
+class LogDraws(NamedTuple):
+    """A party's random bits for K interactions; none is used twice.
+
+    Attributes:
+        documents: uint32 [K, 2]: makes random bits for every document, for drawing a ranking.
+        clicks: uint32 [K, depth]: random bits for the user's decision at each rank.
+        directions: uint32 [K]: seed of all candidates' directions.
+    """
+
+    documents: UInt32[AnyArray, "*interactions 2"]
+    clicks: UInt32[AnyArray, "*interactions depth"]
+    directions: UInt32[AnyArray, "*interactions"]
+
+
+class Comparison(NamedTuple):
+    """How candidates are made and compared on a log.
+
+    Attributes:
+        candidates: Number of candidates of an interaction.
+        radius: Distance of the candidates from the current ranker.
+        temperature: τ, of the ranking that is shown.
+        smoothing: Temperature of the probabilities in (1).
+        caution: γ, standard errors that are added to an estimate.
+    """
+
+    candidates: int = 499
+    radius: float = 1.0
+    temperature: float = 0.1
+    smoothing: float = 1.0
+    caution: float = 1.0
+
+
+def check_comparison(how: Comparison) -> None:
+    """Refuse temperatures and radii that are not positive, and a negative caution.
+
+    Raises:
+        ConfigError: Says which.
+    """
+    for name in ("radius", "temperature", "smoothing"):
+        if not 1e-30 < getattr(how, name) < 1e30:
+            raise ConfigError(f"{name} must be positive and finite, got {getattr(how, name)}.")
+    if not 0 <= how.caution < 1e30:
+        raise ConfigError(f"caution must be at least 0 and finite, got {how.caution}.")
+
+
+def unit_directions(seed: UInt32[AnyArray, ""], candidates: int, size: int) -> Float[Array, "{candidates} {size}"]:
+    """Directions, uniform on the unit sphere, from one seed: float32 [candidates, size]."""
+    normal = perturbation_jax(jnp.asarray(seed), candidates * size).reshape(candidates, size)
+    return normal / jnp.sqrt(jnp.sum(normal * normal, axis=1, keepdims=True))
+
+
+def log_propensities(
+    scores: Float[AnyArray, "*models documents"],
+    where: Bool[AnyArray, "documents"],
+    ranking: Int[AnyArray, "ranks"],
+) -> Float[Array, "*models ranks"]:
+    """Logarithms of the probabilities that each shown document is chosen of those that are not above it.
+
+    Args:
+        scores: float32 [..., d], of one or more models, divided by the temperature.
+        where: bool [d], False on padding.
+        ranking: int32 [k], the documents shown; padding last.
+
+    Returns:
+        float32 [..., k]; 0 on padding.
+    """
+    best = jnp.max(jnp.where(where, scores, -jnp.inf), axis=-1, keepdims=True)
+    centred = jnp.where(where, scores - best, -jnp.inf)
+    chances, there = jnp.exp(centred), jnp.asarray(where)[ranking]
+    shown = chances[..., ranking]
+    beside = jnp.ones(scores.shape[-1], bool).at[ranking].set(False)
+    # The denominators from the last rank upwards: sums of positive numbers lose no digits.
+    rest = jnp.sum(jnp.where(beside, chances, 0.0), axis=-1, keepdims=True)
+    left = rest + jnp.cumsum(shown[..., ::-1], axis=-1)[..., ::-1]
+    tiny = jnp.finfo(jnp.float32).tiny
+    logs = centred[..., ranking] - jnp.log(jnp.maximum(left, tiny))
+    return jnp.where(there, jnp.maximum(logs, -80.0), 0.0)  # e^-80 is a float32
+
+
+def losses(pattern: Int[AnyArray, ""], there: Bool[AnyArray, "ranks"]) -> Float[Array, "ranks"]:
+    """δ: 1 at ranks above the last click that were not clicked.
+
+    Args:
+        pattern: int32, bit i is set when the document at rank i + 1 was clicked.
+        there: bool [k]: which ranks have a document.
+    """
+    place = jnp.arange(there.shape[0])
+    above = (jnp.asarray(pattern) >> place) > 0  # a click here or below
+    clicked = (jnp.asarray(pattern) >> place) & 1 > 0
+    return (above & ~clicked & there).astype(jnp.float32)
+
+
+def estimates(
+    logs: Float[AnyArray, "*models ranks"],
+    shown: Float[AnyArray, "ranks"],
+    loss: Float[AnyArray, "ranks"],
+    there: Bool[AnyArray, "ranks"],
+    caution: float,
+) -> Float[Array, "*models"]:
+    """The estimates (2) with the standard errors (3) that (4) compares; lower is better.
+
+    Args:
+        logs: float32 [..., k], log-probabilities of the choices under models.
+        shown: float32 [k], those under the ranker that made them.
+        loss: float32 [k].
+        there: bool [k].
+        caution: γ.
+    """
+    shown, loss = (jnp.broadcast_to(each, logs.shape) for each in (shown, loss))
+    ratio = jnp.where(there, jnp.clip(logs - shown, -40.0, 40.0), -jnp.inf)
+    weight = jnp.exp(ratio - jnp.max(ratio, axis=-1, keepdims=True))  # (2) and (3) know no common factor
+    mean = jnp.sum(weight * loss, axis=-1) / jnp.sum(weight, axis=-1)
+    square = weight * weight
+    variance = jnp.sum(square * (loss - mean[..., None]) ** 2, axis=-1) / jnp.sum(square, axis=-1)
+    return mean + caution * jnp.sqrt(variance / jnp.maximum(jnp.sum(there), 1))
+
+
+def coltr_steps(
+    ranker: Ranker,
+    users: tuple[CascadeUser, ...],
+    user_index: Int[AnyArray, ""] | int,
+    data: PaddedQueries,
+    weights: Float[AnyArray, "parameters"],
+    step: Float[AnyArray, ""] | float,
+    queries: Int[AnyArray, "interactions"],
+    active: Bool[AnyArray, "interactions"],
+    rng_bits: LogDraws,
+    how: Comparison,
+) -> Learned:
+    """K interactions of one party, one after another; arguments as :func:`fedrank.ranking.learners.pdgd.pdgd_steps`.
+
+    ``step`` is the learning rate, ``how`` makes and compares the candidates.
+    """
+    rng_bits, step = LogDraws(*map(jnp.asarray, rng_bits)), jnp.asarray(step, jnp.float32)
+
+    def interact(weights: jax.Array, each: Any) -> tuple[jax.Array, SessionResults]:
+        query, takes_place, (documents, click_bits, seed) = each
+        features, labels, where = (jnp.asarray(a)[query] for a in (data.features, data.labels, data.where))
+        noise = document_bits(documents[0], documents[1], where.shape[0])
+        scores = ranker.scores(weights, features)
+        ranking = sample_ranking(scores / how.temperature, where, noise, users[0].depth)
+        sessions = simulate_clicks(users, user_index, labels, where, ranking, click_bits)
+        there = where[ranking]
+        loss = losses(sessions.patterns, there)
+
+        directions = unit_directions(seed, how.candidates, ranker.size)
+        models = jnp.concatenate([weights[None], weights[None] + how.radius * directions])  # the current one first
+        logs = log_propensities(
+            jax.vmap(ranker.scores, in_axes=(0, None))(models, features) / how.smoothing, where, ranking
+        )
+        found = estimates(logs, logs[0], loss, there, how.caution)
+        wins = ((found[1:] < found[0]) & takes_place & (sessions.patterns > 0)).astype(jnp.float32)
+        towards = jnp.einsum("c,cn->n", wins, directions) / jnp.maximum(jnp.sum(wins), 1.0)
+        sessions = jax.tree.map(lambda x: jnp.where(takes_place, x, jnp.zeros_like(x)), sessions)
+        return weights + step * towards, sessions
+
+    each = (jnp.asarray(queries), jnp.asarray(active), rng_bits)
+    return Learned(*jax.lax.scan(interact, jnp.asarray(weights), each))

@@ -44,6 +44,7 @@ from fedrank.ranking.config import (
     DeviceConfig,
     Devices,
     FedOptPDGDConfig,
+    FedPerPDGDConfig,
     FedProxPDGDConfig,
     FoltrCMAConfig,
     FoltrCOLTRConfig,
@@ -53,6 +54,7 @@ from fedrank.ranking.config import (
     MDPRankConfig,
     MGDConfig,
     PDGDConfig,
+    RankGuardConfig,
     RankingConfig,
 )
 from fedrank.ranking.data import heterogeneous, partition
@@ -61,6 +63,7 @@ from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.data.reader import QueryReader
 from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.fedopt_pdgd import FedOptPDGD
+from fedrank.ranking.fedper_pdgd import FedPerPDGD
 from fedrank.ranking.fedprox_pdgd import FedProxPDGD
 from fedrank.ranking.foltr_cma import FoltrCMA
 from fedrank.ranking.foltr_coltr import FoltrCOLTR
@@ -71,6 +74,7 @@ from fedrank.ranking.learners.counterfactual import Comparison
 from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers.base import RANKERS, Ranker
 from fedrank.ranking.rankers.given import as_ranker
+from fedrank.ranking.rankguard import RankGuard
 from fedrank.ranking.sessions.devices import devices
 
 #: Results shown to a user where nothing else is said.
@@ -521,6 +525,12 @@ def pdgd_variant(config: DeviceConfig, parts: Parts) -> FoltrPDGD:
         )
     if isinstance(config, FedProxPDGDConfig):
         return FedProxPDGD(**common, learning_rate=config.learning_rate, mu=config.mu)
+    if isinstance(config, FedPerPDGDConfig):
+        return FedPerPDGD(**common, learning_rate=config.learning_rate, personal=config.personal)
+    if isinstance(config, RankGuardConfig):
+        common["kernels"] = False
+        screen = {"peers": config.peers, "history": config.history, "threshold": config.threshold}
+        return RankGuard(**common, learning_rate=config.learning_rate, **screen)
     if isinstance(config, FoltrCOLTRConfig):
         common["kernels"] = False
         return FoltrCOLTR(**common, learning_rate=config.learning_rate, comparison=_comparison(config))

@@ -638,9 +638,38 @@ class FoltrCOLTRConfig(DefendedConfig):
     radius: float = setting(1.0, "Distance of the candidates from the current ranker.")
     temperature: float = setting(0.1, "Temperature of the ranking that is shown: the lower, the less it explores.")
     smoothing: float = setting(
-        1.0, "Temperature of the probabilities that estimates are weighted by; exact where it is 'temperature'."
+        0.1,
+        "Temperature of the probabilities that estimates are weighted by; exact where it is 'temperature'. The "
+        "published code has 1.",
     )
     caution: float = setting(1.0, "Standard errors that are added to an estimate of loss.", low=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedPerPDGDConfig(DefendedConfig):
+    """Settings of FPDGD with a personal part of the ranker (``fedper-pdgd``)."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("fedper-pdgd", "The protocol.")
+    learning_rate: float = setting(0.1, "Step size of each local step.")
+    personal: float = setting(
+        0.5,
+        "Part of each step that stays on the device: 0 is foltr-pdgd, with 1 each device learns alone. Of two layers "
+        "the output stays.",
+        low=0,
+        high=1,
+        needs=("ranker", ("linear",)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankGuardConfig(DeviceConfig):
+    """Settings of RankGuard (``rankguard``): devices merge peers that explain their own clicks better."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("rankguard", "The protocol.")
+    learning_rate: float = setting(0.1, "Step size of each local step.")
+    peers: int = setting(4, "Rankers of other devices that each is shown in a round.", low=1, high=1000)
+    history: int = setting(64, "Interactions that a device remembers to judge by.", low=1, high=10_000)
+    threshold: float = setting(0.0, "Standard errors by which a ranker must explain the clicks better.", low=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -682,7 +711,7 @@ class MDPRankConfig(CentralConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class COLTRConfig(CentralConfig):
-    """Settings of COLTR at one central service (``coltr``); the defaults are the published ones."""
+    """Settings of COLTR at one central service (``coltr``); the defaults are published ones but for ``smoothing``."""
 
     protocol: Annotated[str, Parameter(show=False)] = setting("coltr", "The protocol.")
     learning_rate: float = setting(0.1, "Step size.")
@@ -692,7 +721,9 @@ class COLTRConfig(CentralConfig):
     radius: float = setting(1.0, "Distance of the candidates from the current ranker.")
     temperature: float = setting(0.1, "Temperature of the ranking that is shown: the lower, the less it explores.")
     smoothing: float = setting(
-        1.0, "Temperature of the probabilities that estimates are weighted by; exact where it is 'temperature'."
+        0.1,
+        "Temperature of the probabilities that estimates are weighted by; exact where it is 'temperature'. The "
+        "published code has 1.",
     )
     caution: float = setting(1.0, "Standard errors that are added to an estimate of loss.", low=0)
 

@@ -11,6 +11,7 @@ from fedrank.ranking.config import (
     COLTRConfig,
     DBGDConfig,
     FedOptPDGDConfig,
+    FedPerPDGDConfig,
     FedProxPDGDConfig,
     FoltrCMAConfig,
     FoltrCOLTRConfig,
@@ -20,6 +21,7 @@ from fedrank.ranking.config import (
     MDPRankConfig,
     MGDConfig,
     PDGDConfig,
+    RankGuardConfig,
 )
 
 
@@ -173,6 +175,30 @@ ASYNC_PDGD = Method(
     crosses=_WEIGHTS,
     file="fedrank/ranking/async_pdgd.py",
     citation="xie2019fedasync",
+)
+
+FEDPER_PDGD = Method(
+    name="fedper-pdgd",
+    task="ranking",
+    settings=FedPerPDGDConfig,
+    make=_pdgd_variant,
+    summary="FPDGD whose devices keep a part of the ranker: the output layer, or a part of each weight.",
+    paper="Arivazhagan et al.: Federated Learning with Personalization Layers, 2019",
+    crosses=_WEIGHTS,
+    file="fedrank/ranking/fedper_pdgd.py",
+    citation="arivazhagan2019fedper",
+)
+
+RANKGUARD = Method(
+    name="rankguard",
+    task="ranking",
+    settings=RankGuardConfig,
+    make=_pdgd_variant,
+    summary="Devices exchange rankers and merge those that explain their own clicks better.",
+    paper="Gregoriadis et al.: Efficient and Robust Online Learning to Rank in Decentralized Systems, 2026; its idea",
+    crosses="weights: 4 bytes each; down the weights of some other devices",
+    file="fedrank/ranking/rankguard.py",
+    citation="gregoriadis2026rankguard",
 )
 
 FOLTR_COLTR = Method(

@@ -211,7 +211,7 @@ def test_protocols_are_listed(capsys):
     assert call(["protocols", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     devices = ["foltr-es", "foltr-pdgd", "fedopt-pdgd", "fedprox-pdgd", "async-pdgd", "pdgd", "mdprank", "dbgd", "mgd"]
-    devices += ["foltr-nes", "foltr-cma", "coltr", "foltr-coltr"]
+    devices += ["foltr-nes", "foltr-cma", "coltr", "foltr-coltr", "fedper-pdgd", "rankguard"]
     silos = ["bandit-fedavg", "fedavg", "fedavg-finetune", "fedper", "fedbn", "ditto", "apfl", "fedfomo", "ifca"]
     silos += ["leave-one-out", "local-only", "pooled", "silo-sketch"]
     assert {row["name"] for row in rows} == {

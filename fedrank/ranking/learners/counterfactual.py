@@ -18,8 +18,9 @@ normalisation of (2), Σ_i w_i δ_i is an unbiased estimate of what the candidat
 rank in place of θ, from the documents that were left (inverse propensity scoring).
 
 The code published with the paper draws with τ = 0.1, but has τ = 1 and all documents of the query in place of D_i in
-(1): its weights are not the inverse of the probabilities that it drew with. ``smoothing`` is the temperature in (1);
-where it is τ the weights are exact, and above it they differ less from 1, which is biased and less noisy.
+(1): its weights are not the inverse of the probabilities that it drew with. ``smoothing`` is the temperature in (1):
+where it is τ, as it is by default, the weights are exact; above it they differ less from 1, which is biased and less
+noisy.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Comparison(NamedTuple):
     candidates: int = 499
     radius: float = 1.0
     temperature: float = 0.1
-    smoothing: float = 1.0
+    smoothing: float = 0.1
     caution: float = 1.0
 
 

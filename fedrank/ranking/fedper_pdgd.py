@@ -1,0 +1,160 @@
+"""FedPer for federated PDGD: a part of the ranker stays on the device (Arivazhagan et al. 2019, arXiv 1912.00818).
+
+Devices learn as in FPDGD (:mod:`fedrank.ranking.foltr_pdgd`), each with a ranker of two parts: a *body* that all share,
+which is sent and averaged, and a *personal* part p, which never leaves. Which part is which depends on the ranker:
+
+* of two layers: the body is the hidden layer, the personal part the output layer (the paper's last layer);
+* linear: the ranker is θ + p, and each step of PDGD is divided between the two::
+
+    device   w = θ + p;   B steps of PDGD from w, which end at w + Δ
+             p ← p + ρΔ,   sends θ + (1 − ρ)Δ
+    server   θ ← the mean of what devices sent, as in FPDGD
+
+ρ = 0 is FPDGD, and with ρ = 1 every device learns alone. A ranker with a personal part is good for its own user; what
+the server has is the ranker that a newcomer starts with, whose personal part has learnt nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from typing_extensions import override
+
+from fedrank.core.arrays import AnyArray, PyTree
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
+from fedrank.core.protocol import Exchange, Party
+from fedrank.ranking.data.partition import Shares
+from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
+from fedrank.ranking.foltr_pdgd import INITIAL, FoltrPDGD, LearnLocally
+from fedrank.ranking.foltr_pdgd.messages import Draws, ServerState, WeightsReply
+from fedrank.ranking.on_device.messages import Request
+from fedrank.ranking.rankers.linear import Linear
+from fedrank.ranking.rankers.mlp import TwoLayer
+from fedrank.ranking.sessions.devices import PerDevice, record_experience
+
+
+class PersonalDevice(NamedTuple):
+    """What a device has for itself: a :class:`~fedrank.ranking.sessions.devices.Device`, and its part of the ranker.
+
+    Attributes:
+        personal: float32 [p]: weights that never leave.
+    """
+
+    first: Int[AnyArray, "*parties"]
+    count: Int[AnyArray, "*parties"]
+    user: Int[AnyArray, "*parties"]
+    amount: Int[AnyArray, "*parties"]
+    reward: Float[AnyArray, "*parties"]
+    ndcg: Float[AnyArray, "*parties"]
+    personal: Float[AnyArray, "*parties p"]
+
+
+@dataclass(frozen=True)
+class FedPerPDGD(FoltrPDGD):
+    """The protocol's settings; those of FPDGD, without noise, and what is personal.
+
+    Attributes:
+        personal: ρ, of a linear ranker, the part of each step that stays on the device; in [0, 1].
+    """
+
+    personal: float = 0.5
+
+    name = "fedper-pdgd"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not isinstance(self.ranker, Linear | TwoLayer):
+            raise ConfigError(
+                f"fedper-pdgd knows what is personal in a linear ranker and one of two layers, not in "
+                f"{type(self.ranker).__name__}."
+            )
+        if not 0 <= self.personal <= 1:
+            raise ConfigError(f"personal must be in [0, 1], got {self.personal}.")
+        if self.noise != "none" or self.secure_sum:
+            raise ConfigError("fedper-pdgd sends its weights as they are: there is no noise and no secure sum.")
+
+    @property
+    def layered(self) -> bool:
+        """Whether a layer is personal, or a part of each weight."""
+        return isinstance(self.ranker, TwoLayer)
+
+    @property
+    def body(self) -> int:
+        """Number of weights that are shared: the first ones."""
+        return self.ranker.size - self.ranker.hidden if isinstance(self.ranker, TwoLayer) else self.ranker.size
+
+    @property
+    def newcomer(self) -> np.ndarray:
+        """The personal part of a device that has learnt nothing, float32 [p].
+
+        Of two layers the same on all devices, half of it negative: bodies that are averaged must mean the same.
+        """
+        if not isinstance(self.ranker, TwoLayer):
+            return np.zeros(self.ranker.size, np.float32)
+        return np.where(np.arange(self.ranker.hidden) % 2, -INITIAL, INITIAL).astype(np.float32)
+
+    @property
+    @override
+    def sizes(self) -> dict[str, int]:  # type: ignore[override] - elsewhere an attribute of the class
+        return {**super().sizes, "parameters": self.body}
+
+    @property
+    @override
+    def exchanges(self) -> tuple[Exchange, ...]:
+        return (LearnInPart(self),)
+
+    @override
+    def init(self, key: Any) -> ServerState:
+        state = super().init(key)
+        return state._replace(weights=state.weights[: self.body])
+
+    @override
+    def weights(self, state: PyTree) -> jax.Array:
+        """The ranker of a newcomer."""
+        return self.joined(state.weights, jnp.asarray(self.newcomer))
+
+    def joined(self, body: Float[AnyArray, " b"], personal: Float[AnyArray, " p"]) -> Float[Array, " n"]:
+        """The ranker of a device, float32 [n], from the shared and its own part."""
+        return jnp.concatenate([jnp.asarray(body), personal]) if self.layered else jnp.asarray(body) + personal
+
+    def own_models(self, state: PyTree, own: PersonalDevice) -> Float[Array, "parties n"]:
+        """The rankers that devices show their users, from the server's state and what they keep."""
+        return jax.vmap(lambda personal: self.joined(state.weights, personal))(jnp.asarray(own.personal))
+
+    @override
+    def devices(
+        self,
+        data: PaddedQueries | FeatureBlocks,
+        shares: Shares,
+        user_index: PerDevice = None,
+        amounts: PerDevice = None,
+    ) -> Party:
+        party = super().devices(data, shares, user_index, amounts)
+        newcomers = np.broadcast_to(self.newcomer, (shares.parties, len(self.newcomer)))
+        return party._replace(own=PersonalDevice(**party.own._asdict(), personal=newcomers))
+
+
+@dataclass(frozen=True)
+class LearnInPart(LearnLocally, request=Request):
+    """The exchange of :class:`FedPerPDGD`: a device learns from its user's clicks and sends a part of it."""
+
+    settings: FedPerPDGD
+
+    @override
+    def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, WeightsReply]:
+        s, own = self.settings, party.own
+        before = s.joined(request.weights, own.personal)
+        learned = self.learn(Request(request.round, before), party, draws)
+        values = jnp.asarray(s.metric.values, jnp.float32)[jnp.asarray(s.metric.index)[learned.sessions.patterns]]
+        if s.layered:
+            sent, personal = learned.weights[: s.body], learned.weights[s.body :]
+        else:
+            change = learned.weights - before
+            sent, personal = request.weights + (1 - s.personal) * change, own.personal + s.personal * change
+        own = record_experience(own, values, learned.sessions, self._active(own.amount))
+        return party._replace(own=own._replace(personal=personal)), WeightsReply(sent, own.amount)
